@@ -80,13 +80,13 @@ def reads_of(node: Node) -> list[Node]:
     return [source_of(operand) for operand in operands_of(node)]
 
 
-_ELSEWHERE = frozenset({Reshaped, View, Turned})
+_ALIASES = frozenset({Reshaped, View, Turned})
 """Aliases: nodes that only describe how the elements of another node lie in memory."""
 
 
 def source_of(node: Node) -> Node:
     """The node under all aliases: the owner of the elements."""
-    while type(node) in _ELSEWHERE:
+    while type(node) in _ALIASES:
         node = node.source  # type: ignore[attr-defined]
     return node
 
@@ -208,7 +208,7 @@ class FusionSchedule:
                 self.position_of[current] = -1
             elif kind is Joined:
                 self.position_of[current] = max(self.position_of[part] for part in operands_of(current))
-            elif kind in _ELSEWHERE:
+            elif kind in _ALIASES:
                 source = source_of(current)
                 if kind is not Reshaped:
                     self._materialize_number(source)
@@ -229,7 +229,7 @@ class FusionSchedule:
         if updates:
             old = self.overwrites[node]
             self._materialize_readers(node, old)
-            after = self._last_read(old)
+            after = self._first_overwrite(old)
         reads = self._reads(node)
         is_free = isinstance(node, Map) and node.within is None and node not in self.computed_once
         if is_free and not updates and node.size == 1 and self._are_numbers(node):
@@ -255,6 +255,7 @@ class FusionSchedule:
         return max((self.position_of[node] for node in nodes), default=-1)
 
     def _place_in_group(self, node: Node, reads: Sequence[Node], after: int, updates: bool) -> None:
+        """Add a node to a group that fits, or else to a new group; its position is at least `after`."""
         least = max([after, *(self._ready_position(operand) for operand in reads)])
         places = self._candidate_positions(node, reads, least)
         position = next((place for place in places if self._fits(self.items[place], node, place, updates)), None)
@@ -345,7 +346,7 @@ class FusionSchedule:
         """The nodes in memory that a deferred formula depends on, directly or through deferred formulas."""
         return {read for formula in self._deferred_chain(node) for read in self._reads(formula) if read not in self.deferred}
 
-    def _last_read(self, old: Node | None) -> int:
+    def _first_overwrite(self, old: Node | None) -> int:
         """The first position where the memory of `old` may be overwritten: after its write and its last read."""
         if old is None:
             return -1

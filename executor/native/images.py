@@ -193,7 +193,7 @@ def transpose(f: Function, rows: list[Value]) -> list[Value]:
         return f.shuffle(a, b, low_lanes), f.shuffle(a, b, high_lanes)
 
     width, half = 1, span // 2
-    while width < span:  # the matrices of `span` rows and columns, side by side, are turned over
+    while width < span:  # transpose each block of `span` rows and columns
         following = []
         for first in range(0, lanes, span):
             group = rows[first : first + span]
@@ -201,7 +201,7 @@ def transpose(f: Function, rows: list[Value]) -> list[Value]:
             following += [interleaved(a, b, width, start) for a, b in pairs for start in (0, half)]
         rows, width = following, 2 * width
     distance = 1
-    while distance < lanes // span:  # those matrices change places
+    while distance < lanes // span:  # exchange blocks of `span` rows and columns
         for at in range(lanes):
             if not at // span & distance:
                 partner = at + distance * span

@@ -1,4 +1,4 @@
-"""Decides which single ops, outside of plans, run natively: those that are faster than on numpy.
+"""Decides which single ops, outside of plans, run natively: the ones that are faster than numpy.
 
 A single op takes and returns arrays in numpy's layout, so the gain must pay for converting images to channels last and back. At
 these bounds, native code was as fast as numpy, both with one thread; more threads are an extra gain.

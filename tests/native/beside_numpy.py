@@ -1,4 +1,4 @@
-"""Runs a program natively and on numpy, and compares what it fetches and all that it leaves in the scope."""
+"""Runs a program natively and on numpy, and compares the fetches and the scope."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def results_of(build: Build, feed: Mapping[str, Any], native: bool, runs: int = 
 
 
 def assert_alike(build: Build, feed: Mapping[str, Any], runs: int = 2, tolerance: float = 1e-5) -> None:
-    """Assert that native code, with one and with two threads, gives what numpy gives.
+    """Assert that native code, with one and with two threads, gives the same results as numpy.
 
     Args:
         tolerance: the largest error, as a part of the largest number of an array.

@@ -66,13 +66,13 @@ class CheckedTables(tables.Tables):
 
 
 def _narrowed(bounds: tuple[int, int, int], footprint: Footprint) -> tuple[int, int, int]:
-    """The bounds of what a kernel says that it accesses: none is accessed that was not foreseen."""
+    """The bounds of a kernel's footprint: it accesses nothing outside."""
     first, low, high = bounds
     return first, max(low, first + footprint[0]), min(high, first + footprint[1])
 
 
 def _run(call: KernelCall, kernel: Any, addresses: Any, bounds: Sequence[tuple[int, int, int]]) -> Callable[[], None]:
-    """What runs a kernel on operands that lie where `addresses` say: what is fed may be read where it is."""
+    """A function that runs a kernel on operands at `addresses`; feeds may be read in place."""
 
     threads = 1 if call.is_serial else _THREADS
 

@@ -44,7 +44,7 @@ CROSS = {"AVX2": AVX2, "AVX-512": AVX512, "NEON": NEON}
 
 
 def _runnable() -> list[Target]:
-    """Processors whose code runs here: this one, and what it has been before."""
+    """Processors whose code runs here: this one and older ones."""
     host = compiler.host()
     older = [Target.of(host.triple, target.cpu, target.features) for target in (AVX2,) if host.vector_bytes > target.vector_bytes]
     return [host, *older]
@@ -137,7 +137,7 @@ class Compiled:
 
 
 def assert_within(operand: int, footprint: Footprint, low: int, high: int) -> None:
-    """Assert that what a kernel says that it accesses of an operand lies within bytes."""
+    """Assert that a kernel's footprint of an operand is within the given bytes."""
     first, end = footprint
     assert first == end or low <= first <= end <= high, f"operand {operand}: bytes {first} to {end} of {low} to {high}"
 
@@ -174,7 +174,7 @@ def run(
     checked: bool = True,
     align: int | None = None,
 ) -> list[Any]:
-    """The arrays as kernels leave them, computed by each number of threads, which have to give the same bits.
+    """Run kernels with each number of threads, assert equal bits, and return the arrays.
 
     Every element outside the arrays (in gaps of their strides, too) has to stay as it was; what lies there is a NaN.
 
@@ -199,7 +199,7 @@ def run(
 
 
 def emits(phases: Body | Sequence[Body], operands: int, target: Target) -> bytes:
-    """The object that LLVM makes of kernels, for any processor: what does not run here can be looked at."""
+    """Compile kernels to an object file for any processor, for inspection."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()

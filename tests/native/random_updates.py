@@ -1,4 +1,4 @@
-"""Random programs that overwrite what a scope holds, in ways that depend on order, by number."""
+"""Random programs, by seed, that overwrite scope variables in ways that depend on order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNS = 3
 
 
 class Updates:
-    """A program over matrices, vectors and a number, of which some are variables of a scope."""
+    """A program over matrices, vectors and a number; some of them are scope variables."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -110,7 +110,7 @@ class Updates:
 
 
 def check_updates(seed: int, monkeypatch: Any) -> None:
-    """Hold what some runs of program number `seed` give, and leave in the scope, to what they do on numpy."""
+    """Compare fetches and scope after some runs of program number `seed` with numpy."""
     with fresh_programs() as (main, _):
         made = Updates(seed)
         computed = [var.name for var in [*made.others[1:], *made.state]]

@@ -19,7 +19,7 @@ MOST_RUNS = 3000
 
 
 class Indices:
-    """Indices computed in random ways: what is known of each, and its values, one for each way in which the code can run.
+    """Randomly computed indices: the bounds of each, and its values for all paths through the code.
 
     Inside of a loop there is a way for each turn of each way before; so all indices get as many values more.
     """
@@ -32,7 +32,7 @@ class Indices:
         return self.rng.choice(self.made[-5:] + self.made[:4])
 
     def grow(self) -> None:
-        """Compute one more index of those that are there."""
+        """Compute a new index from the present ones."""
         (a, x), (b, y), by = self.pick(), self.pick(), self.rng.choice([1, 2, 3, 4, 8, 13])
         match self.rng.choice(["loop", "loop", "sum", "scaled", "divided", "lesser", "greater", "either"]):
             case "loop":
@@ -54,7 +54,7 @@ class Indices:
                 self.made.append((self.bounds.either(Sum(by), Sum(2), fact), np.where(x <= y, by, 2)))
 
     def loop(self, start: Sum | None, first: Any, stop: Sum | None, end: Any, step: int) -> None:
-        """Enter a loop, of which a value goes on by as much with each turn as another index says."""
+        """Enter a loop that carries a value; each turn adds another index to it."""
         counts = np.maximum(-(-(end - first) // step), 0)
         if not 0 < counts.sum() <= MOST_RUNS:
             return
@@ -158,7 +158,7 @@ def edges(f: Function, pointers: Sequence[Value]) -> None:
 
 
 def no_edge(f: Function, pointers: Sequence[Value]) -> None:
-    """The second of two neighbours in rows of one, which have none."""
+    """Read the second of two neighbours in rows of one element."""
 
     def pair(number: Value) -> None:
         row, first = f.divided(number, 1)

@@ -61,7 +61,7 @@ def test_an_access_outside_is_told_and_touches_nothing(
 
 
 def test_only_the_first_lanes_are_asked_for() -> None:
-    """Reading and writing 3 of 8 lanes, which end with an array or one element behind it."""
+    """Read and write 3 of 8 lanes that end with an array, or one element behind it."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         start, _ = share.of(f, 1)

@@ -39,7 +39,7 @@ DTYPES = {FLOAT: np.float32, DOUBLE: np.float64}
 
 @dataclass(frozen=True)
 class Case:
-    """A convolution as users give it, and how wide the halos are beyond what it needs."""
+    """A convolution's parameters, and the surplus width of its halos."""
 
     images: int
     channels: int
@@ -93,7 +93,7 @@ def reference(g: Convolution, x: Any, w: Any, dy: Any) -> tuple[Any, Any, Any]:
 
 
 def check_close(actual: Any, expected: Any, magnitude: Any, terms: int) -> None:
-    """Each element within what rounding of as many terms, whose absolute values sum up to `magnitude`, may give."""
+    """Assert that each element is within the rounding error of a sum of `terms` terms with absolute sum `magnitude`."""
     bound = (terms + 2) * np.finfo(actual.dtype).eps * magnitude + 1e-300
     assert (np.abs(actual - expected) <= bound).all(), f"off by {(np.abs(actual - expected) / bound).max():.2g} of the bound"
 

@@ -1,4 +1,4 @@
-"""The types of numbers and of vectors, which the emitter does not let meet."""
+"""The emitter rejects instructions that mix numbers and vectors."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_program_runs_on_numpy(fault: str, step: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Three steps have the bits of numpy's; there is one warning, and what failed is not tried again."""
+    """Three steps give numpy's bits, with one warning; a failed compilation is not repeated."""
     expected = losses(monkeypatch, step)
     monkeypatch.setenv("FLUID_NATIVE_CACHE", str(tmp_path / "kernels"))
     monkeypatch.setattr(cache, "_loaded", {})
@@ -170,7 +170,7 @@ def test_runs_that_look_at_each_op_use_numpy(
 
 
 def test_each_program_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault that a second program has, too, is not passed over in silence; of what the machine lacks, one warning is enough."""
+    """A fault is reported for each program; a lack of the machine only once."""
 
     def runs(count: int) -> int:
         with warnings.catch_warnings(record=True) as told:

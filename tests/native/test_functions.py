@@ -40,7 +40,7 @@ def one(value: float) -> Any:
 def op_on(
     op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], wants: str, into: dict[str, str] | None = None
 ) -> Compiled:
-    """An op compiled for arrays; gradients have the shapes of what they are of."""
+    """Compile an op for arrays; gradients have the shapes of their variables."""
     definition = registry.get(op_type)
     arguments = [Argument(slot, spec_of(array)) for slot, array in inputs.items()]
     slots = wants.split()
@@ -50,7 +50,7 @@ def op_on(
 
 
 def case_of(name: str) -> tuple[dict[str, Any], dict[str, Any], str, dict[str, str]]:
-    """Inputs, attributes and wanted outputs of an op, and which inputs they overwrite."""
+    """Inputs, attributes and needed outputs of an op, and the inputs that outputs overwrite."""
     into: dict[str, str] = {}
     attrs: dict[str, Any] = {}
     x, y, row = normal(512, 300), normal(512, 300), normal(300)
@@ -125,7 +125,7 @@ def test_a_large_op_gives_what_numpy_gives_with_any_number_of_threads(name: str,
 
 
 def test_several_threads_may_call_a_large_op() -> None:
-    """Its operands are exchanged for each call; what it computes meanwhile lies in the memory of the thread that calls."""
+    """Each call sets new operand addresses; intermediate values are in memory of the calling thread."""
     inputs, attrs, wants, _ = case_of("conv2d")
     op, images = op_on("conv2d", inputs, attrs, wants), [normal(*inputs["Input"].shape) for _ in range(8)]
     expected = [op.run(image, inputs["Filter"]) for image in images]

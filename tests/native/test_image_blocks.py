@@ -1,4 +1,4 @@
-"""Regions that run for some images at a time, beside the interpreter, which knows of no blocks."""
+"""Regions that run in blocks of images, compared with the interpreter, which has no blocks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ IMAGES = [(6, 6, 10, 9), (8, 6, 8, 8), (5, 6, 7, 12)]
 
 @pytest.fixture(autouse=True)
 def _new_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In which each value is large."""
+    """Set a limit so small that every value counts as large, and disable the cache."""
     set_limits(monkeypatch, image_block_bytes=1)
     monkeypatch.setenv("FLUID_NATIVE_CACHE", "0")
     monkeypatch.delenv("FLUID_NATIVE", raising=False)
@@ -69,7 +69,7 @@ def _built(net: Callable[[Any], list[Any]], shape: tuple[int, ...]) -> tuple[flu
 
 
 def _check(executor: fluid.Executor, feed: dict[str, Any], outs: list[Any], blocks: str) -> None:
-    """The values are those of the interpreter, the same bits for any number of threads, twice."""
+    """Values equal the interpreter's; bits are the same for any number of threads, in two runs."""
     expected = executor.interpret(feed=feed, fetch_list=outs)
     assert f"{blocks}:" in executor.plan(feed=feed, fetch_list=outs).to_string(calls=True)
     before = fluid.get_num_threads()

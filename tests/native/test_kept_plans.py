@@ -390,7 +390,7 @@ def edit(record: Any, draws: random.Random) -> None:
 
 @pytest.mark.parametrize("build", [perceptron, convolutions, words])
 def test_edited_plans_raise_nothing(build: Callable[[], Any], place: Path) -> None:
-    """Files with a right digest that say something else: what cannot run is passed over."""
+    """Files with a right digest but wrong contents are ignored."""
     expected = Process(build).losses()
     path = plan_files(place)[-1]
     record = json.loads(cache.read_sealed(str(path), records._HEAD) or b"")

@@ -1,4 +1,4 @@
-"""Kernels compiled together and kept on disk: what is compiled once, what is never loaded, and what goes on without."""
+"""The cache of kernels: kernels are compiled once, untrusted files are never loaded, and failures do not stop programs."""
 
 from __future__ import annotations
 
@@ -390,7 +390,7 @@ def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_reading_takes_memory_that_the_size_of_the_file_bounds(tmp_path: Path) -> None:
-    """Python makes room for as many bytes as are asked for, which were the most that a file may have."""
+    """Python allocates the requested number of bytes, so the request must not exceed the size of the file."""
     path = tmp_path / "file"
     path.write_bytes(b"x" * 1000)
     tracemalloc.start()

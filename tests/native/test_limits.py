@@ -47,7 +47,7 @@ def test_random_programs(name: str, seeds: range, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 90), marks=pytest.mark.slow)], ids=["some", "many"])
 def test_random_programs_with_random_limits(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each access of their kernels lies within what it belongs to, too."""
+    """All accesses of the kernels are within their operands, too."""
     with Checks() as checks:
         for seed in seeds:
             with checks(f"program {seed}"), checked_plans(monkeypatch):
@@ -55,7 +55,7 @@ def test_random_programs_with_random_limits(seeds: range, monkeypatch: pytest.Mo
 
 
 def with_winograd(target: Target) -> Target:
-    """A processor for which each convolution that Winograd's algorithm can compute is computed by it."""
+    """A target that uses Winograd's algorithm for every convolution it supports."""
     return replace(target, limits=replace(target.limits, winograd_channels=1, winograd_tiles=1, winograd_gradient_tiles=1))
 
 

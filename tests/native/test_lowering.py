@@ -1,4 +1,4 @@
-"""Which ops native code computes, and what it makes of special values. That it computes them right, `test_samples` says."""
+"""The set of ops that native code computes, and special values. `test_samples` tests ordinary results."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ COUNT = 1 << 13
 
 
 def kernel(names: Sequence[str], inputs: int, element: Type, lanes: int, count: int = COUNT) -> Callable[..., None]:
-    """A kernel of as many numbers that reads the inputs, and writes what each function gives to its output."""
+    """A kernel over `count` numbers that reads the inputs and writes each function's results to its output."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         def step(i: Value) -> None:
@@ -43,7 +43,7 @@ def computed(names: Sequence[str], inputs: Sequence[Any], target: Target, lanes:
 
 
 def samples(dtype: Any, seed: int = 0) -> Any:
-    """Numbers of all exponents, more of those where functions bend, and the special ones."""
+    """Numbers of all exponents, more of them where functions are curved, and special values."""
     random = np.random.default_rng(seed)
     bits = random.integers(0, 2 ** (8 * dtype().itemsize), COUNT, dtype=f"u{dtype().itemsize}")
     numbers = bits.view(dtype)

@@ -30,7 +30,7 @@ Body = Callable[[Function, Sequence[Value], Share], None]
 
 @dataclass(frozen=True)
 class Case:
-    """A product: how A and B lie, and what else it says.
+    """A product: the layouts of A and B, and its options.
 
     Orders are "n" for by rows, "t" for by columns, "s" for gaps everywhere, "r" for rows and columns in reverse, and "0" for one
     row that stands for all.
@@ -77,7 +77,7 @@ CASES = [
     Case(2, 2, 2, batch=(0, 4)),
 ]
 LARGE = [Case(130, 530, 600, gap=1), Case(250, 130, 1030, "tn"), Case(30, 130, 700, "tn")]
-"""For which B is copied, or A."""
+"""Products that copy B, or A."""
 
 
 def _ways() -> Iterator[tuple[Target, Type, list[Case]]]:
@@ -156,7 +156,7 @@ def test_products_are_near_the_exact_ones() -> None:
 
 
 def test_cases_are_computed_in_all_ways() -> None:
-    """Else, what chooses among them has changed, and the cases should follow."""
+    """If this fails, the choice of the way has changed, and the cases must be adapted."""
     for target in TARGETS:
         tilings = [_tiling(_plain(Operands(case, FLOAT).product), target) for case in CASES if case.rows * case.columns]
         assert {tiling.way for tiling in tilings} == {"spread", "turned", "dots"}
@@ -179,7 +179,7 @@ def test_operands_of_large_products_are_copied() -> None:
 
 
 def test_epilogue_is_given_each_element_once_and_where_it_is() -> None:
-    """What it gives is stored; where it gives nothing, nothing is stored but what it stores itself."""
+    """The epilogue's result is stored; if it returns None, only its own stores happen."""
     cases = [
         Case(13, 43, 20),
         Case(6, 3, 2300, gap=2),

@@ -25,7 +25,7 @@ from fluid.values.unchanging import never_changes, unchanging
 
 
 def test_a_plan_prints_its_native_code(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regions with the ops that they compute, values and layouts that only native code knows, and what is left to numpy."""
+    """The printed plan: regions with their ops, native values and layouts, and ops on numpy."""
     monkeypatch.delenv("FLUID_NATIVE", raising=False)
     x = fluid.data("x", [2, 1, 3, 3])
     h = layers.conv2d(layers.tanh(x), 4, 3, padding=1, act="relu")
@@ -132,7 +132,7 @@ def state_after(
 
 
 def twice(block: Any, a: Any, b: Any) -> None:
-    """A variable is overwritten twice, the second time by what is known earlier."""
+    """A variable is overwritten twice, the second time by a value that is available earlier."""
     product = block.create_var(name="product", shape=a.shape, dtype="float32")
     block.append_op("matmul", {"X": b, "Y": a}, {"Out": product}, {"transpose_Y": True})
     block.append_op("tanh", {"X": product}, {"Out": a})
@@ -140,7 +140,7 @@ def twice(block: Any, a: Any, b: Any) -> None:
 
 
 def velocity_as_gradient(block: Any, a: Any, b: Any) -> None:
-    """What is overwritten first is read by what is overwritten next."""
+    """The second overwriting reads the first overwritten variable."""
     rate = block.create_var(name="rate", shape=(1,), dtype="float32")
     block.append_op("fill_constant", {}, {"Out": rate}, {"shape": [1], "value": 0.5})
     inputs = {"Param": a, "Velocity": b, "Grad": b, "LearningRate": rate}
@@ -319,7 +319,7 @@ def test_dropout_is_applied_in_native_code(fresh: None, monkeypatch: pytest.Monk
 
 
 def test_a_copy_of_a_number_is_made_before_the_number_is_overwritten(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers are computed where they are needed, unless what they are computed of is overwritten before."""
+    """Uniform numbers are computed by their readers, unless an operand is overwritten before."""
     x = fluid.data("x", [4])
     count = layers.create_global_var([1], 1.0, "float32", persistable=True, name="count")
     layers.increment(count, 0.5)
@@ -380,7 +380,7 @@ def test_dropout_that_drops_nothing(fresh: None, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_plan_that_is_bound_computes_the_same_bits_with_more_threads(fresh: None) -> None:
-    """Its kernels copy matrices to a workspace, of which each thread has a part."""
+    """Kernels copy matrices to a workspace; each thread has its part of it."""
     a, b = fluid.data("a", [512, 300]), fluid.data("b", [512, 512])
     out = layers.relu(layers.matmul(a, b, transpose_x=True))
     random, executor = np.random.default_rng(0), fluid.Executor()
@@ -399,7 +399,7 @@ def test_a_plan_that_is_bound_computes_the_same_bits_with_more_threads(fresh: No
 
 
 def _convolution() -> tuple[fluid.Executor, Callable[[], Any], fluid.LoDTensor]:
-    """An executor, what runs a convolution, and its filter."""
+    """An executor, a function that runs a convolution, and its filter."""
     x = fluid.data("x", [1, 3, 5, 5])
     y = layers.relu(layers.conv2d(x, 4, 3, param_attr="filter", bias_attr=False))  # one op alone stays numpy's
     executor = fluid.Executor()
@@ -410,7 +410,7 @@ def _convolution() -> tuple[fluid.Executor, Callable[[], Any], fluid.LoDTensor]:
 
 
 def test_filters_that_nothing_can_write_are_packed_once(fresh: None) -> None:
-    """And those that are given anew, or that a program overwrites, are packed again."""
+    """Filters that are set anew, or overwritten by a program, are packed again."""
     _, run, filter_ = _convolution()
     first, memory = run(), np.array(filter_)
     filter_.array = unchanging(memory)
@@ -469,7 +469,7 @@ def test_models_from_files_pack_their_filters_once(fresh: None, tmp_path: Path, 
 
 
 def test_images_with_halos_take_turns_in_memory(fresh: None) -> None:
-    """Those that lie alike: not those with as much memory but another halo, nor those that are needed meanwhile."""
+    """Images share memory only with equal layouts, and only if their live ranges do not overlap."""
     x = fluid.data("x", [2, 4, 8, 8])
     h = kept = layers.conv2d(x, 4, 3, padding=1, act="relu")
     for _ in range(4):
@@ -533,7 +533,7 @@ def normal(*shape: int) -> Any:
 
 
 def of_rows_within_a_larger_array() -> Sequence[fluid.framework.Variable]:
-    """The gradient of a slice lies within the gradient of the whole, which has other rows."""
+    """The gradient of a slice is within the gradient of the sliced tensor, which has more rows."""
     x = fluid.data("x", [2, 2, 6, 6])
     x.stop_gradient = False
     h = layers.layer_norm(x, begin_norm_axis=2, scale=False)

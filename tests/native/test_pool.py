@@ -89,7 +89,7 @@ class Table:
 
 
 def chained(addresses: dict[str, int], records: int) -> tuple[Table, Any]:
-    """A table of records each of which reads what all threads wrote in the one before, and those arrays."""
+    """A table of records, and its arrays; each record reads results of all threads from the record before."""
     table, values = Table(), np.zeros((records + 1, CHUNKS), np.int64)
     for number in range(records):
         flags = (AFTER_BARRIER if number else 0) | (SERIAL if number % 5 == 3 else 0)

@@ -1,4 +1,4 @@
-"""Updates in place by native code: what an op overwrites is read before."""
+"""In-place updates by native code: old values are read before they are overwritten."""
 
 from __future__ import annotations
 

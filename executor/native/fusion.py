@@ -23,6 +23,7 @@ from operator import mul
 from typing import Any
 
 from .graph import (
+    ChannelsFirst,
     Choice,
     Constant,
     Core,
@@ -45,7 +46,6 @@ from .graph import (
     Rows,
     Scattered,
     Shape,
-    Turned,
     View,
     operands_of,
     strides_of,
@@ -80,7 +80,7 @@ def reads_of(node: Node) -> list[Node]:
     return [source_of(operand) for operand in operands_of(node)]
 
 
-_ALIASES = frozenset({Reshaped, View, Turned})
+_ALIASES = frozenset({Reshaped, View, ChannelsFirst})
 """Aliases: nodes that only describe how the elements of another node lie in memory."""
 
 

@@ -20,6 +20,7 @@ from fluid.ir.versions import Value
 from .emitter import Type
 
 __all__ = [
+    "ChannelsFirst",
     "Choice",
     "Constant",
     "Convolved",
@@ -47,7 +48,6 @@ __all__ = [
     "Rows",
     "Scattered",
     "Shape",
-    "Turned",
     "View",
     "Windows",
     "broadcast_to",
@@ -183,7 +183,7 @@ class Joined(Node):
 
 
 @dataclass(eq=False, repr=False)
-class Turned(Node):
+class ChannelsFirst(Node):
     """An alias of images [N, H, W, C] as [N, C, H, W]. Elementwise formulas of it are computed in the order [N, H, W, C]."""
 
     source: Node
@@ -346,7 +346,7 @@ def _of_nothing(node: Any) -> tuple[Node, ...]:
 
 _OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
     **dict.fromkeys((PlanArray, Drawn, Constant, Position), _of_nothing),
-    **dict.fromkeys((Reduction, Reshaped, View, Turned, PackedMatrix, Pooled, Positions), _of_source),
+    **dict.fromkeys((Reduction, Reshaped, View, ChannelsFirst, PackedMatrix, Pooled, Positions), _of_source),
     Map: attrgetter("operands"),
     Joined: attrgetter("parts"),
     Rows: attrgetter("table", "ids"),
@@ -381,7 +381,7 @@ def strides_of(node: Node) -> Shape:
         return node.strides
     if node.within is not None:
         return node.within.strides
-    if isinstance(node, Turned):
+    if isinstance(node, ChannelsFirst):
         image, row, pixel, channel = strides_of(node.source)
         return image, channel, row, pixel
     if node.halo:
@@ -397,7 +397,7 @@ def offset_of(node: Node) -> int:
         return node.offset
     if node.within is not None:
         return node.within.offset + offset_of(node.within.source)
-    if isinstance(node, Turned):
+    if isinstance(node, ChannelsFirst):
         return offset_of(node.source)
     _, row, pixel, _ = strides_of(node) if node.halo else (0, 0, 0, 0)
     return node.halo * (row + pixel)
@@ -424,8 +424,8 @@ def aligned(node: Node, ndim: int) -> Node:
 def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
     """A formula of operands, broadcast as in numpy; the default element type is the first operand's."""
     if any(isinstance(operand, Position) for operand in operands):  # it counts along the last axis of [N, C, H, W]
-        operands = tuple(_view(operand) if isinstance(operand, Turned) else operand for operand in operands)
-    if any(isinstance(operand, Turned) for operand in operands):
+        operands = tuple(_view(operand) if isinstance(operand, ChannelsFirst) else operand for operand in operands)
+    if any(isinstance(operand, ChannelsFirst) for operand in operands):
         last = [operand if isinstance(operand, Constant) else channels_last(aligned(operand, 4)) for operand in operands]
         return channels_first(mapped(formula, *last, element=element))
     shapes = {operand.shape for operand in operands if not isinstance(operand, Constant)}
@@ -444,12 +444,12 @@ def channels_first(node: Node) -> Node:
     shape = (images, channels, height, width)
     if node.size == images * channels or channels == 1:
         return reshaped(node, shape)
-    return Turned(shape, node.element, node)
+    return ChannelsFirst(shape, node.element, node)
 
 
 def channels_last(node: Node) -> Node:
     """Images [N, H, W, C] of images [N, C, H, W]."""
-    if isinstance(node, Turned):
+    if isinstance(node, ChannelsFirst):
         return node.source
     images, channels, height, width = node.shape
     if node.size == images * channels or channels == 1:
@@ -468,7 +468,7 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
 
     Each run of neighbouring axes becomes one reduction, the last run first.
     """
-    if isinstance(source, Turned):
+    if isinstance(source, ChannelsFirst):
         last = reduced(kind, source.source, [(0, 3, 1, 2)[axis] for axis in axes])
         return channels_first(last)
     wanted = [axis for axis in sorted({axis % source.ndim for axis in axes}) if source.shape[axis] != 1]
@@ -500,7 +500,7 @@ def reshaped(node: Node, shape: Shape) -> Node:
         return node
     if isinstance(node, Reshaped):
         return reshaped(node.source, shape)
-    if isinstance(node, Turned):
+    if isinstance(node, ChannelsFirst):
         node = _view(node)
     if isinstance(node, View):
         strides = _strides_reshaped(node, shape)
@@ -541,7 +541,7 @@ def _view(node: Node) -> View:
     """A node as a view of memory."""
     if isinstance(node, View):
         return node
-    if isinstance(node, Turned):
+    if isinstance(node, ChannelsFirst):
         return transposed(node.source, (0, 3, 1, 2))  # type: ignore[return-value]
     source = node.source if isinstance(node, Reshaped) else node
     return View(node.shape, node.element, source, 0, contiguous(node.shape))
@@ -549,7 +549,7 @@ def _view(node: Node) -> View:
 
 def plain(node: Node) -> Node:
     """A contiguous node: the node, or a copy of it."""
-    if isinstance(node, (View, Turned)) and strides_of(_view(node)) != contiguous(node.shape):
+    if isinstance(node, (View, ChannelsFirst)) and strides_of(_view(node)) != contiguous(node.shape):
         return Map(node.shape, node.element, "copy", (_view(node),))
     return node
 
@@ -608,7 +608,7 @@ def joined(parts: Sequence[Node], axis: int) -> Node:
 
 def product(left: Node, right: Node) -> Node:
     """The product of two stacks of matrices; their leading dimensions broadcast."""
-    left, right = (_view(node) if isinstance(node, Turned) else node for node in (left, right))
+    left, right = (_view(node) if isinstance(node, ChannelsFirst) else node for node in (left, right))
     ndim = max(left.ndim, right.ndim)
     left, right = aligned(left, ndim), aligned(right, ndim)
     batch = tuple(max(pair) if 0 not in pair else 0 for pair in zip(left.shape[:-2], right.shape[:-2], strict=True))

@@ -17,6 +17,7 @@ from .emitter import BYTE, FLOAT, Type
 from .fitting import fit
 from .fusion import HEAVY, FusionSchedule, Group, base_of, is_elementwise, reads_of, source_of
 from .graph import (
+    ChannelsFirst,
     Choice,
     Constant,
     Convolved,
@@ -40,7 +41,6 @@ from .graph import (
     Rows,
     Scattered,
     Shape,
-    Turned,
     View,
     constant,
     memory_of,
@@ -238,7 +238,11 @@ def _owners(graph: PlanGraph) -> dict[Value, Node]:
                 continue
             base = base_of(node)
             old = graph.overwritten_by(value)
-            if isinstance(base, (View, Turned, PlanArray, Constant, Position)) or base in owned or not is_elementwise(base, old):
+            if (
+                isinstance(base, (View, ChannelsFirst, PlanArray, Constant, Position))
+                or base in owned
+                or not is_elementwise(base, old)
+            ):
                 base = Map(node.shape, node.element, "copy", (node,))
                 graph.nodes[value] = base
             owned.add(base)
@@ -266,7 +270,7 @@ def _always_stored(needed: set[Node]) -> set[Node]:
         if isinstance(node, Reduction):
             nodes.add(node)
             nodes.update(source for source in reads_of(node) if isinstance(source, Core))  # computed in another group
-        elif isinstance(node, (Core, View, Turned, Rows, Choice, Joined)):
+        elif isinstance(node, (Core, View, ChannelsFirst, Rows, Choice, Joined)):
             nodes.update(reads_of(node))
     return {node for node in nodes if not isinstance(node, (PlanArray, Constant, Position))}
 

@@ -11,11 +11,11 @@ from fluid.ops.shapes import slice_of
 
 from .emitter import BOOL, INT32, INT64
 from .graph import (
+    ChannelsFirst,
     Node,
     Position,
     Rows,
     Scattered,
-    Turned,
     broadcast_to,
     channels_first,
     channels_last,
@@ -49,7 +49,7 @@ def _cut(node: Node, axis: int, places: range) -> Node:
     """A view of a range of elements along an axis."""
     if places.step < 0:
         raise NotLowered("elements in the other direction")
-    if isinstance(node, Turned):
+    if isinstance(node, ChannelsFirst):
         inner = mapped("copy", sliced(node.source, _OF_CHANNELS_LAST[axis], places.start, len(places), places.step))
         return channels_first(inner)
     return sliced(plain(node), axis, places.start, len(places), places.step)
@@ -59,7 +59,7 @@ def _joined(nodes: Sequence[Node], axis: int) -> Node:
     """Concatenate tensors along an axis; if any of them are images with channels last, the result is, too."""
     if len({node.element for node in nodes}) > 1:
         raise NotLowered("tensors of several element types")
-    if any(isinstance(node, Turned) for node in nodes):
+    if any(isinstance(node, ChannelsFirst) for node in nodes):
         return channels_first(joined([channels_last(node) for node in nodes], _OF_CHANNELS_LAST[axis]))
     return joined(nodes, axis)
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from .fusion import source_of
-from .graph import Constant, Node, PackedFilter, PackedMatrix, Turned, View, offset_of, strides_of
+from .graph import ChannelsFirst, Constant, Node, PackedFilter, PackedMatrix, View, offset_of, strides_of
 
 if TYPE_CHECKING:
     from .regions import NativeRegion
@@ -70,7 +70,7 @@ class _Description:
         if type(node) is Constant:
             return repr(node.number), node.element.element
         source = source_of(node)
-        is_dense = node.within is None and not isinstance(node, (View, Turned))
+        is_dense = node.within is None and not isinstance(node, (View, ChannelsFirst))
         return (
             self.places.get(source), self._reads.get((source, offset_of(node))), source.halo, node.shape, node.element.element,
             None if is_dense else strides_of(node), _packing_of(source),

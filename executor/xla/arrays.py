@@ -1,10 +1,9 @@
-"""Arrays over jax that behave as numpy's: kernels that are given them write down what they compute, as a jax function.
+"""Arrays over jax that behave like numpy's: kernels run on them, and jax records the operations as a function.
 
-An `Array` is a view of a `Buffer`. It has a numpy array of its own, its *shadow*, which lies in the buffer's memory as the view
-would: so shapes, strides, and which arrays share memory are exactly numpy's. While all that was ever written to a buffer is
-known, its memory holds the very numbers, and numpy computes with them at once: axes, counters and lengths stay numbers of
-Python, and kernels may branch by them. As soon as something traced is written, the buffer has a jax value instead, and what is
-read of it goes through the `View`s that lead to the array.
+An `Array` is a view of a `Buffer`. Its *shadow* is a numpy array in the buffer's memory with the strides of the view, so shapes,
+strides and memory sharing are exactly numpy's. While a buffer has known values only, its memory holds these numbers, and numpy
+computes with them at once: axes, counters and lengths stay Python numbers, and kernels may branch on them. After a write of a
+traced value, the buffer holds a jax value instead, and reads go through the `ArrayView`s that lead to the array.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from fluid.values.types import BFLOAT16
 
 from .views import (
+    ArrayView,
     Bits,
     ImaginaryPart,
     Picked,
     RealPart,
-    Reshaped,
+    ReshapedView,
     Sliced,
     Spread,
     Transposed,
-    View,
     Views,
     basic_region,
     followed_by,
@@ -59,24 +58,24 @@ __all__ = [
 ]
 
 SMALL = 4096
-"""Numbers of elements up to which known values are computed by numpy; larger ones are left to XLA, not written into its code."""
+"""numpy computes known values of up to so many elements; XLA computes larger ones, to keep big constants out of its code."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """numpy's functions on these arrays, by name; `ufuncs` and `namespace` fill it."""
 
 
 class ValueAsked(TypeError):
-    """Code that is traced asks for a value that only running tells."""
+    """Traced code needs a value that is known only at run time."""
 
 
 class Buffer:
-    """Memory that arrays share.
+    """Memory shared by arrays.
 
     Attributes:
-        memory: as large as the elements; holds them where `is_known`.
-        value: the elements as a jax value, as they were last written; None as long as nothing traced was.
-        form: the views through which `value` shows the memory; each of them has all of its elements.
-        half: what `value` was copied from, if that were floats in half precision, and nothing was written since.
+        memory: a numpy array of the buffer's size; holds the elements if `is_known`.
+        value: the elements as a jax value; None before the first write of a traced value.
+        form: the views that lead from the memory to `value`; all of them are complete.
+        half: the half-precision floats that `value` was copied from; None otherwise, or after another write.
     """
 
     __slots__ = ("_seen", "_trace", "form", "half", "is_known", "memory", "value")
@@ -86,12 +85,12 @@ class Buffer:
         self.half: Any = None
         self.form: Views = ()
         self._seen: dict[Views, Any] = {}
-        """What views were seen to show, in the function of jax that is traced by `_trace`: values of a loop's body mean nothing
+        """Cache: views -> the value that they show, valid in the trace `_trace` only: values of a loop's body cannot be used
         outside of it."""
         self._trace: Any = None
 
     def read(self, views: Views = ()) -> Any:
-        """The elements that views show, as a jax value, or one of numpy where they are known; what was never written is zero."""
+        """The elements under views, as a jax value, or as numpy's if known; elements never written are zero."""
         if self.value is None:
             value = self.memory.copy() if self.is_known else lax.full(self.memory.shape, 0, self.memory.dtype)
             for view in views:
@@ -103,26 +102,26 @@ class Buffer:
         if trace != self._trace:
             self._seen, self._trace = {}, trace
         if views not in self._seen:
-            self._seen[views] = views[-1].get(self.read(views[:-1])) if views else self._whole()
+            self._seen[views] = views[-1].get(self.read(views[:-1])) if views else self._memory_value()
         return self._seen[views]
 
-    def _whole(self) -> Any:
+    def _memory_value(self) -> Any:
         value = self.value
         for view in reversed(self.form):
             value = view.put(None, value)
         return value
 
     def write(self, views: Views, value: Any) -> None:
-        """Let views show a jax value of their shape."""
+        """Write a jax value through views."""
         if not views:
             self.value, self.form, self._seen = value, views, {}
             return
         seen = {} if any(isinstance(view, Picked) for view in views) else {views: value}
-        count = next((count for count, view in enumerate(views) if not view.is_whole), len(views))
+        count = next((count for count, view in enumerate(views) if not view.is_complete), len(views))
         wholes = [self.read(views[:number]) for number in range(count, len(views))]
-        for view, whole in zip(reversed(views[count:]), reversed(wholes), strict=True):
-            value = view.put(whole, value)
-        while count > 1 and isinstance(views[count - 1], Reshaped):  # forms that only say in which order axes lie are shared
+        for view, base in zip(reversed(views[count:]), reversed(wholes), strict=True):
+            value = view.put(base, value)
+        while count > 1 and isinstance(views[count - 1], ReshapedView):  # only forms that reorder axes stay
             count -= 1
             value = views[count].put(None, value)
         self.value, self.form = value, views[:count]
@@ -137,14 +136,14 @@ def _by_name(name: str) -> Callable[..., Any]:
 
 
 class Array(NDArrayOperatorsMixin):
-    """An array of which the values may be known only when the traced function runs."""
+    """An array whose values may be known only when the traced function runs."""
 
     __slots__ = ("__weakref__", "buffer", "shadow", "views")
 
     def __init__(self, buffer: Buffer, shadow: Any, views: Views = ()) -> None:
         self.buffer, self.shadow, self.views = buffer, shadow, views
 
-    # -- what it is
+    # -- attributes of numpy's arrays
     shape = property(lambda self: self.shadow.shape)
     strides = property(lambda self: self.shadow.strides)
     dtype = property(lambda self: self.shadow.dtype)
@@ -168,33 +167,33 @@ class Array(NDArrayOperatorsMixin):
 
     # -- reading and writing
     def read(self) -> Any:
-        """The elements as a jax value, or one of numpy where they are known."""
+        """The elements as a jax value, or as numpy's if known."""
         if self.is_known:
             return np.array(self.shadow, order="C")
         return self.buffer.read(self.views)
 
     def read_as(self, shape: tuple[int, ...]) -> Any:
-        """The same, broadcast to a shape."""
+        """The elements, broadcast to a shape."""
         if shape == self.shape or self.is_known:
             return spread(self.read(), shape)
         axes = tuple(range(len(shape) - self.ndim, len(shape)))
         return self.buffer.read(followed_by(self.views, Spread(shape, axes)))
 
     def read_number(self) -> Any:
-        """The same of a single element, as a value without dimensions."""
+        """The single element, as a value without dimensions."""
         if not self.ndim or self.is_known:
             return self.read().reshape(())
-        return self.buffer.read(followed_by(self.views, Reshaped(self.shape, ())))
+        return self.buffer.read(followed_by(self.views, ReshapedView(self.shape, ())))
 
     @property
     def axes(self) -> tuple[int, ...] | None:
-        """In which order the axes of a traced array lie in its value, if another than their own."""
+        """The permutation of the axes in the buffer's value; None for the standard order."""
         form = self.buffer.form
         one = form[0] if len(form) == 1 and not self.views and self.buffer.value is not None else None
         return one.axes if isinstance(one, Transposed) else None
 
     def half(self) -> Any:
-        """The elements as a jax value in half precision, where that holds them exactly; otherwise None."""
+        """The elements as a jax value in half precision if that is exact, otherwise None."""
         value: Any = self.buffer.half
         if value is not None and self.views != self.buffer.form:
             for view in reversed(self.buffer.form):
@@ -204,7 +203,7 @@ class Array(NDArrayOperatorsMixin):
         return value
 
     def numpy(self) -> Any:
-        """The elements, which have to be known."""
+        """The elements as numpy's; raises `ValueAsked` if they are not known."""
         if not self.is_known:
             raise ValueAsked(
                 "it asks for a value, which is known only when the compiled program runs; "
@@ -213,7 +212,7 @@ class Array(NDArrayOperatorsMixin):
         return self.shadow
 
     def write(self, value: Any) -> None:
-        """Set all elements to a value, of numpy or jax, that has this shape or broadcasts to it."""
+        """Set all elements to a value of numpy or jax, broadcast to this shape."""
         buffer = self.buffer
         if isinstance(value, np.ndarray) and buffer.value is None and (buffer.is_known or not self.views):
             np.copyto(self.shadow, value, casting="unsafe")
@@ -223,7 +222,7 @@ class Array(NDArrayOperatorsMixin):
         self.put(value if isinstance(value, JaxArray) else jnp.asarray(value))
 
     def put(self, value: Any) -> None:
-        """The same with a value of jax that has this shape and element type."""
+        """Set all elements to a jax value of this shape and element type."""
         self.buffer.half = None
         self.buffer.write(self.views, value)
 
@@ -231,14 +230,14 @@ class Array(NDArrayOperatorsMixin):
         if isinstance(number, Array):
             FUNCTIONS["copyto"](self, number, "unsafe")
             return
-        known = np.asarray(number).astype(self.dtype)
+        constant = np.asarray(number).astype(self.dtype)
         if self.size <= SMALL and self.buffer.value is None and (self.is_known or not self.views):
-            self.write(np.broadcast_to(known, self.shape))
+            self.write(np.broadcast_to(constant, self.shape))
         else:
-            self.write(lax.full(self.shape, known[()], self.dtype))
+            self.write(lax.full(self.shape, constant[()], self.dtype))
 
     # -- views
-    def _seen_by(self, shadow: Any, view: View) -> Array:
+    def _seen_by(self, shadow: Any, view: ArrayView) -> Array:
         return Array(self.buffer, shadow, followed_by(self.views, view))
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
@@ -251,7 +250,7 @@ class Array(NDArrayOperatorsMixin):
         except ValueError:
             sizes = np.reshape(np.broadcast_to(np.int8(0), self.shape), sizes).shape
             return wrap(self.shadow.reshape(sizes) if self.is_known else lax.reshape(self.read(), sizes))
-        return self._seen_by(shadow, Reshaped(self.shape, shadow.shape))
+        return self._seen_by(shadow, ReshapedView(self.shape, shadow.shape))
 
     def ravel(self, order: str = "C") -> Any:
         return self.reshape(-1)
@@ -269,9 +268,9 @@ class Array(NDArrayOperatorsMixin):
 
     T = property(transpose)
 
-    def swapaxes(self, one: int, other: int) -> Array:
+    def swapaxes(self, first: int, second: int) -> Array:
         axes = list(range(self.ndim))
-        axes[one], axes[other] = axes[other], axes[one]
+        axes[first], axes[second] = axes[second], axes[first]
         return self.transpose(axes)
 
     def squeeze(self, axis: Any = None) -> Any:
@@ -285,18 +284,18 @@ class Array(NDArrayOperatorsMixin):
         return self._seen_by(self.shadow.view(kind), Bits(self.dtype, kind))
 
     def spread(self, shape: tuple[int, ...]) -> Array:
-        """Broadcast to a shape, for reading."""
+        """A view broadcast to a shape, for reading only."""
         axes = tuple(range(len(shape) - self.ndim, len(shape)))
         return self._seen_by(np.broadcast_to(self.shadow, shape), Spread(shape, axes))
 
     def picked(self, shadow: Any) -> Array:
-        """The view that a shadow in this array's memory describes, whatever its strides."""
+        """The view of a shadow with arbitrary strides in this array's memory."""
         base = self.buffer.memory
         start = (_address(shadow) - _address(base)) // base.itemsize if shadow.size else 0
         numbers = np.full(shadow.shape, start, np.int64)
         for axis, (extent, stride) in enumerate(zip(shadow.shape, shadow.strides, strict=True)):
             steps = np.arange(extent) * (stride // base.itemsize)
-            numbers += steps.reshape([-1 if other == axis else 1 for other in range(shadow.ndim)])
+            numbers += steps.reshape([-1 if dim == axis else 1 for dim in range(shadow.ndim)])
         return Array(self.buffer, shadow, (Picked(base.shape, numbers),))
 
     # -- indexing
@@ -309,11 +308,11 @@ class Array(NDArrayOperatorsMixin):
         shadow = self.shadow[items if Ellipsis in items else (*items, ...)]
         if region.extents != self.shape or any(step != 1 for step in region.steps):
             if any(isinstance(view, Picked) for view in self.views):
-                return self.picked(shadow)  # elements may lie in it twice: a part is put back by itself
+                return self.picked(shadow)  # its elements may overlap, so write parts back directly
             return self._seen_by(shadow, Sliced(self.shape, region))
         if shadow.shape == self.shape:
             return Array(self.buffer, shadow, self.views)
-        return self._seen_by(shadow, Reshaped(self.shape, shadow.shape))
+        return self._seen_by(shadow, ReshapedView(self.shape, shadow.shape))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         index = _plain(index)
@@ -395,7 +394,7 @@ def _address(array: Any) -> int:
 
 
 def _plain(index: Any) -> Any:
-    """An index in which single numbers that are known are numbers of Python, and lists are arrays."""
+    """Convert known scalars of an index to Python numbers, and lists to arrays."""
     if isinstance(index, tuple):
         return tuple(map(_plain, index))
     if isinstance(index, list):
@@ -404,15 +403,15 @@ def _plain(index: Any) -> Any:
     return int(index) if is_number else index
 
 
-# ------------------------------------------------------------------------------------------------- between the worlds
+# -------------------------------------------------------------------------------------------------------- conversions
 def empty(shape: Any, dtype: Any = float, order: str = "C") -> Array:
-    """An array of which nothing was written yet."""
+    """An array without written elements."""
     memory = np.empty(shape if isinstance(shape, (tuple, list)) else (operator.index(shape),), type_of_jax(dtype))
     return Array(Buffer(memory), memory)
 
 
 def wrap(value: Any) -> Any:
-    """A value of numpy or jax as an array of its own; each of a tuple or list."""
+    """Wrap a value of numpy or jax as an array; items of tuples and lists one by one."""
     if isinstance(value, (tuple, list)):
         return tuple(map(wrap, value)) if isinstance(value, tuple) else list(map(wrap, value))
     if isinstance(value, Array):
@@ -427,7 +426,7 @@ def wrap(value: Any) -> Any:
 
 
 def is_known(value: Any) -> bool:
-    """Whether a value, or all of a list, is known while tracing."""
+    """Whether a value, or every item of a list, is known at trace time."""
     if isinstance(value, Array):
         return value.is_known
     if isinstance(value, (list, tuple)):
@@ -436,14 +435,14 @@ def is_known(value: Any) -> bool:
 
 
 def elements_of(value: Any) -> Any:
-    """A known value, or each of a list, for numpy."""
+    """Convert a known value, or each item of a list, for numpy."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(elements_of, value))
     return value.numpy() if isinstance(value, Array) else value
 
 
 def value_of(value: Any) -> Any:
-    """A value, or each of a list, for jax."""
+    """Convert a value, or each item of a list, for jax."""
     if isinstance(value, Array):
         return value.read()
     if isinstance(value, (list, tuple)):
@@ -455,30 +454,30 @@ _OF_JAX = np.dtype(jnp.bfloat16)
 
 
 def type_of_jax(dtype: Any) -> Any:
-    """An element type as jax knows it: its bfloat16 for bits that numpy holds; any other unchanged."""
+    """The element type in jax: bfloat16 for the 16-bit integers that hold it in numpy; any other unchanged."""
     return _OF_JAX if dtype == BFLOAT16 else dtype
 
 
 def for_jax(array: Any) -> Any:
-    """An array of numpy with element types of jax; the bytes are the same."""
+    """View a numpy array with jax's element type; the bytes stay the same."""
     return array.view(type_of_jax(array.dtype)) if array.dtype == BFLOAT16 else array
 
 
 def for_numpy(array: Any) -> Any:
-    """An array as jax gives it with element types of numpy; the bytes are the same."""
+    """View an array from jax with numpy's element type; the bytes stay the same."""
     return array.view(BFLOAT16) if array.dtype == _OF_JAX else array
 
 
-def operands(one: Array, other: Array) -> tuple[Any, Any]:
-    """The values that a product multiplies: in half precision if both are floats that were copied from there."""
-    halves = one.half(), other.half()
+def operands(left: Array, right: Array) -> tuple[Any, Any]:
+    """The operands of a product: in half precision if both were copied from it."""
+    halves = left.half(), right.half()
     if halves[0] is not None and halves[1] is not None and halves[0].dtype == halves[1].dtype:
         return halves
-    return one.read(), other.read()
+    return left.read(), right.read()
 
 
 def cast(value: Any, dtype: Any) -> Any:
-    """A value of jax or numpy as elements of another type, as numpy casts."""
+    """Cast a value of jax or numpy to another element type, by numpy's rules."""
     if value.dtype == dtype:
         return value
     if isinstance(value, (np.ndarray, np.generic)):
@@ -492,15 +491,15 @@ def cast(value: Any, dtype: Any) -> Any:
 
 
 def is_traced_mask(index: Any) -> bool:
-    """Whether an index is a mask of which only running tells what it picks."""
+    """Whether an index is a mask with traced values."""
     return isinstance(index, Array) and index.dtype.kind == "b" and not index.is_known
 
 
 def mask_of(parts: Sequence[Any], value: Any, shape: tuple[int, ...]) -> Any:
-    """The traced mask that an index of an array of this shape consists of, broadcast to it; None if it has none.
+    """The traced mask of an index, broadcast to the shape of the array; None if the index has no traced mask.
 
     Raises:
-        ValueAsked: it decides how many elements `value` should have, or what the other indices pick.
+        ValueAsked: the mask is one of several indices, or `value` has several elements.
     """
     if not any(map(is_traced_mask, parts)):
         return None

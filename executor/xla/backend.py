@@ -17,7 +17,7 @@ __all__ = ["XlaBackend"]
 
 
 class XlaBackend:
-    """Compiles programs by XLA; those with sequences for the lengths that it meets first, or often."""
+    """Compiles programs by XLA; programs with sequences only for the first or frequent lengths (`LodPolicy`)."""
 
     takes_bfloat16 = True
 

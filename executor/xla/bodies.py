@@ -1,6 +1,6 @@
-"""The block that an op owns, as a function of jax values: what its runs are handed, what they hand on, and what is kept of them.
+"""The block of an op as a function of jax values: each run takes a carry, and returns the next carry and its outputs.
 
-A `Region` says how values pass through a block; that alone decides what a loop carries, takes slices of, stacks and sums.
+The `Region` of the op says how values pass through the block. It alone decides what a loop carries, slices, stacks and sums.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from fluid.values.selected_rows import SelectedRows
 
 from ..stepwise.control import add, no_gradient, zeros_like
 from ..stepwise.interpreter import Environment
-from .stacks import InFront, Stack, fit
+from .stacks import OverlayEnvironment, Stack, fit
 from .stacks import add as add_stacks
 from .trees import ShapesVary, flatten, form_of
 
-__all__ = ["Body", "Carry", "Frames", "Kept", "leaves_like"]
+__all__ = ["Body", "Carry", "RunFrames", "RunOutputs", "leaves_like"]
 
 Carry = dict[tuple[str, Any], Any]
-"""What one run hands to the next: ("outer", name), ("state", number) or ("total", name) -> value."""
+"""Values passed from one run to the next: ("outer", name), ("state", number) or ("total", name) -> value."""
 
 
 @jax.tree_util.register_pytree_node_class
-class Frames:
-    """What a forward op keeps for its gradient op: name -> the values of all runs, leaf by leaf along a new first axis.
+class RunFrames:
+    """Values that a forward op saves for its gradient op: name -> the values of all runs, leaf by leaf along a new first axis.
 
     Attributes:
-        values: the values, each with as many entries as there is room for.
-        room: for how many runs there is room.
+        values: the saved values; each leaf has `room` entries.
+        room: the number of runs that fit.
         count: the number of runs, as a traced int32; None if it is `room`.
     """
 
@@ -48,20 +48,20 @@ class Frames:
         return (self.values, self.count), self.room
 
     @classmethod
-    def tree_unflatten(cls, room: int, parts: tuple[Any, Any]) -> Frames:
+    def tree_unflatten(cls, room: int, parts: tuple[Any, Any]) -> RunFrames:
         return cls(parts[0], room, parts[1])
 
-    def copy(self) -> Frames:
+    def copy(self) -> RunFrames:
         return self
 
 
-class Kept(NamedTuple):
-    """What is kept of a run, and with a new first axis, of all runs.
+class RunOutputs(NamedTuple):
+    """The outputs of one run; with a new first axis, of all runs.
 
     Attributes:
-        stacked: name inside -> value, of the op's outputs that stack it.
-        rows: name inside -> the part of a sparse gradient.
-        frame: name -> value, of what gradient blocks read.
+        stacked: inner name -> value, for the op's stacked outputs.
+        rows: inner name -> rows of a sparse gradient.
+        frame: name -> value, for gradient blocks.
     """
 
     stacked: dict[str, Any]
@@ -70,7 +70,7 @@ class Kept(NamedTuple):
 
 
 class Body:
-    """The block that an op owns, as a function of what its runs are given to what they leave."""
+    """The block of an op, as a function from the inputs of a run to its outputs."""
 
     def __init__(self, tracer: Any, op: Operator, env: Environment) -> None:
         region = tracer.region(op)
@@ -82,8 +82,8 @@ class Body:
         self.slices = {inner: array_of(env.get(outer)) for inner, outer in region.slices}
         carried = self._captured.carried if self._captured is not None else set()
         self._carried_frames = [name for name in self._overwritten if name in carried]
-        self._parts = [taken.inner for taken in region.summed if taken.inner != EMPTY]
-        self._stacked = [taken.inner for taken in region.stacked if taken.inner != EMPTY]
+        self._parts = [output.inner for output in region.summed if output.inner != EMPTY]
+        self._stacked = [output.inner for output in region.stacked if output.inner != EMPTY]
 
     @property
     def keeps_frames(self) -> bool:
@@ -91,7 +91,7 @@ class Body:
         return self._captured is not None
 
     def start(self) -> Carry:
-        """What the first run is handed."""
+        """The carry of the first run."""
         region, env = self.region, self.env
         carry: Carry = {("outer", name): env.get(name) for name in self._overwritten}
         for number, state in enumerate(region.states):
@@ -99,10 +99,10 @@ class Body:
             carry["state", number] = zeros_like(self.tracer.xp, first) if state.from_zero else first
         return carry | {("total", name): None for name in self._parts}
 
-    def run(self, carry: Carry, slices: Mapping[str, Any], frame: Mapping[str, Any]) -> tuple[Carry, Kept]:
-        """Run the block once; returns what the next run is handed, and what is kept of this one."""
+    def run(self, carry: Carry, slices: Mapping[str, Any], frame: Mapping[str, Any]) -> tuple[Carry, RunOutputs]:
+        """Run the block once; returns the carry of the next run, and the outputs of this run."""
         region, tracer, captured = self.region, self.tracer, self._captured
-        outside: Environment = InFront(self.env, {name: carry["outer", name] for name in self._overwritten})
+        outside: Environment = OverlayEnvironment(self.env, {name: carry["outer", name] for name in self._overwritten})
         around = outside if region.forward is None else Environment(region.forward, outside, dict(frame))
         values = {state.before: carry["state", number] for number, state in enumerate(region.states)}
         values.pop(EMPTY, None)
@@ -112,61 +112,63 @@ class Body:
 
         after: Carry = {("outer", name): outside.get(name) for name in self._overwritten}
         for number, state in enumerate(region.states):
-            after["state", number] = self._left(values, state.after, state.first)
+            after["state", number] = self._result(values, state.after, state.first)
         rows: dict[str, SelectedRows] = {}
         for name in self._parts:
-            value, former = self._left(values, name), carry["total", name]
+            value, former = self._result(values, name), carry["total", name]
             if isinstance(value, SelectedRows):
                 rows[name], after["total", name] = value, former
             else:
                 after["total", name] = _sum(former, value)
         local = sorted(captured.local) if captured is not None else ()
         frame = {name: value for name in local if (value := values.get(name)) is not None}
-        return after, Kept({name: array_of(self._left(values, name)) for name in self._stacked}, rows, {**frame, **before})
+        return after, RunOutputs(
+            {name: array_of(self._result(values, name)) for name in self._stacked}, rows, {**frame, **before}
+        )
 
-    def _left(self, values: Mapping[str, Any], name: str, like: str = "") -> Any:
-        """What a run left under a name; zeros for a state that the block does not write."""
+    def _result(self, values: Mapping[str, Any], name: str, like: str = "") -> Any:
+        """The value of a name after a run; zeros for a state that the block does not write."""
         if name == EMPTY:
             return zeros_like(self.tracer.xp, self.env.get(like))
         if name not in values:
             is_gradient = self.region.frames is not None
-            what = ", which should be a part of a gradient" if is_gradient else ""
-            raise ExecutionError(f"the {'gradient ' if is_gradient else ''}block leaves no {name}{what}")
+            detail = ", which should be a part of a gradient" if is_gradient else ""
+            raise ExecutionError(f"the {'gradient ' if is_gradient else ''}block leaves no {name}{detail}")
         return values[name]
 
     # -- the results
-    def finish(self, carry: Carry, kept: Kept, frames: Frames) -> None:
-        """Set the op's outputs from what the last run handed on, and what is kept of all."""
+    def finish(self, carry: Carry, outputs: RunOutputs, frames: RunFrames) -> None:
+        """Set the op's outputs from the final carry and the outputs of all runs."""
         region, env, xp = self.region, self.env, self.tracer.xp
         for name in self._overwritten:
             env.set(name, carry["outer", name])
         finals = {state.after: carry["state", number] for number, state in enumerate(region.states) if state.after != EMPTY}
-        for taken in (*region.stacked, *region.summed, *region.final):
-            if taken.name == EMPTY:
+        for output in (*region.stacked, *region.summed, *region.final):
+            if output.name == EMPTY:
                 continue
-            value = kept.stacked.get(taken.inner)
+            value = outputs.stacked.get(output.inner)
             if value is None:
-                value = _sum(kept.rows.get(taken.inner), carry.get(("total", taken.inner), finals.get(taken.inner)))
+                value = _sum(outputs.rows.get(output.inner), carry.get(("total", output.inner), finals.get(output.inner)))
             if value is None:
-                value = no_gradient(xp, self.op, taken.name, env.get(taken.like))
-            env.set(taken.name, value)
+                value = no_gradient(xp, self.op, output.name, env.get(output.like))
+            env.set(output.name, value)
         if region.scopes is not None:
             env.set(region.scopes, frames)
 
 
-def _sum(one: Any, other: Any) -> Any:
+def _sum(left: Any, right: Any) -> Any:
     """The sum of two values; None counts as zero."""
-    stack = next((value for value in (one, other) if isinstance(value, Stack)), None)
-    if stack is None or one is None or other is None:
-        return add(one, other)
-    return add_stacks(fit(one, stack), fit(other, stack))
+    stack = next((value for value in (left, right) if isinstance(value, Stack)), None)
+    if stack is None or left is None or right is None:
+        return add(left, right)
+    return add_stacks(fit(left, stack), fit(right, stack))
 
 
 def leaves_like(carry: Carry, handed: Carry) -> list[Any]:
-    """The leaves of what a run hands on, in the form of what it was handed.
+    """The leaves of a run's outgoing carry, in the form of its incoming carry.
 
     Raises:
-        ShapesVary: it has another form.
+        ShapesVary: the forms differ.
     """
     after = {key: fit(carry[key], value) for key, value in handed.items()}
     for key, value in handed.items():

@@ -1,4 +1,4 @@
-"""What XLA compiled is kept on disk by jax, so that another process need not compile it again."""
+"""Has jax store compiled programs on disk, so that later processes need not compile them again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FOLDER = CacheFolder("FLUID_XLA_CACHE", "xla", "programs that XLA compiled")
 
 @cache
 def keep_compiled() -> None:
-    """Have jax keep what it compiles in a folder, unless the user of jax has said where, or that it should not."""
+    """Have jax store compiled programs in a folder, unless the user has configured jax's cache."""
     if jax.config.jax_compilation_cache_dir is not None or "JAX_ENABLE_COMPILATION_CACHE" in os.environ:
         return
     path = FOLDER.path()
     if path is not None:
         jax.config.update("jax_compilation_cache_dir", path)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # small programs are worth it, too
-        compilation_cache.reset_cache()  # what was compiled before has settled that there is none
+        compilation_cache.reset_cache()  # earlier compilations made jax decide that there is no cache

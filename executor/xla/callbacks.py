@@ -1,4 +1,4 @@
-"""Ops that XLA cannot compute: those that numpy computes instead, called back at the host, and those that are refused."""
+"""Ops that XLA cannot compute: numpy computes some in callbacks at the host, the others are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..stepwise.interpreter import BlockOp, Environment, Machine, signature_of
 from ..stepwise.unsupported import with_owned
 from . import function_kernels, region_kernels  # noqa: F401  (they fill the table)
 from .arrays import ValueAsked, type_of_jax, value_of, wrap
-from .tracing import HANDLERS, Tracer
+from .tracing import HANDLERS, XlaTracer
 
 __all__ = ["OF_LENGTHS", "ON_HOST", "REFUSED", "add_value_check", "called_back", "is_on_host", "refuse_untraceable"]
 
@@ -41,10 +41,10 @@ ON_HOST = {
     **dict.fromkeys(("eig", "eigvals", "lu"), _ALGEBRA),
     "roi_pool": "goes through as many places of an image as its regions are large",
 }
-"""Op type -> why numpy computes it at the host, in the middle of what XLA computes. The shapes of its outputs are known."""
+"""Op type -> why numpy computes it at the host, in the middle of an XLA program. The shapes of its outputs are known."""
 
 OF_LENGTHS = dict.fromkeys(("crf_decoding", "linear_chain_crf", "linear_chain_crf_grad"), "Length")
-"""Op type -> slot, where such an op is computed at the host if it is given that: sequences of lengths that values say."""
+"""Op type -> slot. The op runs at the host if the slot is fed: it holds lengths of sequences."""
 
 _COUNTS = "makes as many rows as it finds"
 REFUSED = {
@@ -65,7 +65,7 @@ REFUSED = {
 
 
 def _reason(op: Operator, place: XLAPlace) -> str:
-    """Why an op cannot run at a place of XLA; nothing if it can."""
+    """Why an op cannot run at a place of XLA; empty if it can."""
     if is_on_host(op):
         return f"{ON_HOST.get(op.type, _LENGTHS)}, and strict=True refuses to call numpy for it" if place.strict else ""
     if op.type in HANDLERS:
@@ -85,7 +85,7 @@ def is_on_host(op: Operator) -> bool:
 
 
 def refuse_untraceable(ops: Sequence[Operator], place: XLAPlace) -> None:
-    """Raises an `ExecutionError` that lists those of these ops, and of the blocks that they own, that cannot run at a place."""
+    """Raise an `ExecutionError` listing the ops, in blocks too, that cannot run at a place."""
     reasons: dict[str, tuple[str, Operator]] = {}
     for op in with_owned(ops):
         if op.type not in reasons and (reason := _reason(op, place)):
@@ -94,21 +94,21 @@ def refuse_untraceable(ops: Sequence[Operator], place: XLAPlace) -> None:
         return
     lines = [f"  - {op_type} {reason}" for op_type, (reason, _) in sorted(reasons.items())]
     first = next(iter(reasons.values()))[1]
-    what = "an op of this program" if len(lines) == 1 else f"{len(lines)} kinds of ops of this program"
+    subject = "an op of this program" if len(lines) == 1 else f"{len(lines)} kinds of ops of this program"
     raise ExecutionError(
-        "\n".join([f"{what} cannot run at an XLAPlace, where shapes are known before anything runs:", *lines])
+        "\n".join([f"{subject} cannot run at an XLAPlace, where shapes are known before anything runs:", *lines])
         + "\nrun the program, or the part of it that has them, at a CPUPlace()\n"
         + locate(first)
     )
 
 
 def called_back(ops: Sequence[Operator]) -> list[str]:
-    """The types of the ops, of these and of the blocks that they own, that numpy computes at the host."""
+    """The types of the ops, in blocks too, that numpy computes at the host."""
     return sorted({op.type for op in with_owned(ops) if is_on_host(op)})
 
 
 class _Streams:
-    """The source of a host op's random numbers: what the compiled function hands it."""
+    """The source of a host op's random numbers: words passed by the compiled function."""
 
     def __init__(self) -> None:
         self.words: Any = None
@@ -135,7 +135,7 @@ class _HostOp:
 
     Attributes:
         names: the names of its results.
-        operands: the values in `env` that it reads; None for what has none.
+        operands: the values in `env` that it reads; None for missing ones.
     """
 
     def __init__(self, op: Operator, env: Environment) -> None:
@@ -156,11 +156,11 @@ class _HostOp:
         return [spec if number is None else spec[number] for spec, number in places]
 
     def values(self) -> list[Any]:
-        """What the compiled program hands to it."""
+        """The arguments that the compiled program passes to it."""
         return [value_of(array_of(value)) for value in self.operands if value is not None]
 
     def call(self, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-        """Call a function with a copy of an array for each operand; an error says which op it was."""
+        """Call a function with a copy of an array for each operand; errors name the op."""
         remaining = iter(arrays)
         try:
             return function(*(None if value is None else np.array(next(remaining)) for value in self.operands))
@@ -168,7 +168,7 @@ class _HostOp:
             raise self._machine.failure(self.op, self._env, error) from error
 
 
-def trace_on_host(tracer: Tracer, op: Operator, env: Environment) -> None:
+def trace_on_host(tracer: XlaTracer, op: Operator, env: Environment) -> None:
     """Call numpy's kernel from the compiled program."""
     host = _HostOp(op, env)
     unknown = [name for name, spec in zip(host.names, host.specs, strict=True) if -1 in spec.shape or None in spec.lod]
@@ -186,8 +186,8 @@ def trace_on_host(tracer: Tracer, op: Operator, env: Environment) -> None:
         env.set(name, value)
 
 
-def _words_for(tracer: Tracer, op: Operator) -> Any:
-    """The seed of a generator of numpy for an op, if it draws."""
+def _words_for(tracer: XlaTracer, op: Operator) -> Any:
+    """The seed of a numpy generator for an op that draws; zeros for other ops."""
     kernel = kernel_of(op.type)
     draws = kernel is not None and any(source == "rng" for _, _, source in kernel.parameters)
     if not draws or op.definition is None:
@@ -195,16 +195,16 @@ def _words_for(tracer: Tracer, op: Operator) -> Any:
     return tracer.random_source(op, op.definition.defaults(op.attrs))().words()
 
 
-def add_value_check(tracer: Tracer, op: Operator, env: Environment) -> None:
-    """Have the compiled program look whether the values of an op's inputs are what they have to be."""
+def add_value_check(tracer: XlaTracer, op: Operator, env: Environment) -> None:
+    """Have the compiled program check the values of an op's inputs."""
     if op.type in CHECKS and op.type not in ON_HOST and op.definition is not None:
         host = _HostOp(op, env)
         if host.compiled.has_check:
             tracer.host.add_check(lambda *arrays: host.call(host.compiled.check, arrays), *host.values())
 
 
-def _trace_of_lengths(tracer: Tracer, op: Operator, env: Environment) -> None:
-    (trace_on_host if is_on_host(op) else Tracer.trace_kernel)(tracer, op, env)
+def _trace_of_lengths(tracer: XlaTracer, op: Operator, env: Environment) -> None:
+    (trace_on_host if is_on_host(op) else XlaTracer.trace_kernel)(tracer, op, env)
 
 
 HANDLERS.update({**dict.fromkeys(ON_HOST, trace_on_host), **dict.fromkeys(OF_LENGTHS, _trace_of_lengths)})

@@ -1,4 +1,4 @@
-"""Runs programs that XLA compiled: what is fed and what lives on the device go in, what is fetched comes out."""
+"""Runs programs compiled by XLA: they take the feeds and the state on the device, and return the fetches and the new state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = ["OnDevice", "XlaPlan", "XlaStep"]
 
 _NO_WORDS = np.zeros(4, np.uint32)
 _MOST_CORRECTIONS = 16
-"""How often a run is made again because it met other numbers than were assumed."""
+"""How often a run is repeated because it met numbers that differ from the assumptions."""
 
 
 class XlaPlan:
@@ -56,13 +56,14 @@ class XlaPlan:
 
     Attributes:
         ops: the ops to run, in order.
-        externals: names that are read from the scope when the program starts.
-        absent: names that were not found in the scope.
-        updated: those of `externals` that a run gives other values; new ones come with them.
-        given_away: those of `updated` in whose memory a run may put others. Single numbers are not: XLA would copy each twice, to
-            put the new one where the old one is still read.
-        lent: those of `externals` that are not given away.
-        takes_feeds_as_they_are: whether jax takes what is fed as it is.
+        externals: name -> spec of the variables read from the scope when the program starts.
+        absent: persistable names that the scope does not hold.
+        stored_names: persistable names that the ops write.
+        updated: names in `externals` that a run overwrites.
+        donated: names in `updated` whose memory XLA may reuse for the new value. Single numbers are not donated: XLA would
+            copy each twice, to put the new one where the old one is still read.
+        lent: names in `externals` that are not donated.
+        takes_feeds_as_they_are: whether jax takes the feeds without conversion.
     """
 
     def __init__(
@@ -96,27 +97,27 @@ class XlaPlan:
         if meeting is not None and is_one_of_many:
             self._statement = meeting.statement(feeds, "compiled by XLA", self._described())
         reads, writes = _names_of(self.ops)
-        known = {name for name in reads | writes | set(fetches) if name not in feeds}
-        self.externals = {name: spec_of(value) for name in sorted(known) if (value := scope.held(name)) is not None}
-        persistable = {name for name in known if (var := block.vars.get(name)) is not None and var.persistable}
+        unfed = {name for name in reads | writes | set(fetches) if name not in feeds}
+        self.externals = {name: spec_of(value) for name in sorted(unfed) if (value := scope.held(name)) is not None}
+        persistable = {name for name in unfed if (var := block.vars.get(name)) is not None and var.persistable}
         self.absent = frozenset(persistable - set(self.externals))
-        self.written = [name for name in sorted(writes) if (var := block.vars.get(name)) is not None and var.persistable]
+        self.stored_names = [name for name in sorted(writes) if (var := block.vars.get(name)) is not None and var.persistable]
         self.updated = [name for name in self.externals if name in writes]
-        self.given_away = [name for name in self.updated if prod(self.externals[name].shape) > 1]
-        self.lent = sorted(self.externals.keys() - self.given_away)
+        self.donated = [name for name in self.updated if prod(self.externals[name].shape) > 1]
+        self.lent = sorted(self.externals.keys() - self.donated)
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
         self.takes_feeds_as_they_are = not lods and all(spec.dtype is not VarType.BF16 for spec in feeds.values())
         before = add_value_check if place.check_values else None
-        self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before, check)
+        self.block = TracedBlock(program, self.ops, fetches, lods, self.stored_names, before, check)
         self._is_final = check is None and not place.check_values and not called_back(self.ops)
-        """Whether a run that was begun always comes to an end."""
+        """Whether no run fails halfway: no check and no callback can raise an error."""
         self._lock = threading.Lock()
         self._compiled: Any = None
         self._checked: dict[Check, XlaPlan] = {}
 
     @property
     def compiled(self) -> Any:
-        """XLA's executable, made when it is first asked for."""
+        """XLA's executable, compiled at the first access."""
         if (compiled := self._compiled) is not None:
             return compiled
         with self._lock:
@@ -126,7 +127,7 @@ class XlaPlan:
             return self._compiled
 
     def _refuse_what_differs(self) -> None:
-        """Raise an error if workers cannot run the same."""
+        """Raise an error if the feeds could make workers compile different programs."""
         if uneven := [name for name, spec in self.feeds.items() if spec.lod]:
             raise ExecutionError(
                 f"{', '.join(uneven)}: sequences differ from worker to worker, and at an XLAPlace each length of theirs is a "
@@ -134,21 +135,21 @@ class XlaPlan:
             )
 
     def _described(self) -> Iterator[tuple[str, str]]:
-        """What, besides the program and the shapes, decides what processes say to each other in a run."""
+        """(subject, text) pairs that processes must agree on, besides the program and the shapes, to communicate in a run."""
         yield from self.layout.described()
-        if self._mesh is not None:  # workers fetch what they have; of a mesh, devices may have parts
+        if self._mesh is not None:  # workers fetch local values; on a mesh, a device may hold only a part
             yield "what is fetched", ", ".join(self.fetches)
         for name, spec in self.feeds.items():
             if spec.lod:
                 yield f"the sequences of {name}", f"{name}: {spec.lod}"
 
     def meet(self) -> None:
-        """Before a run, make sure that all processes that take part in it run the same."""
+        """Before a run, check that all its processes run the same program."""
         if self._statement is not None:
             shared_runs().meet(self._statement)
 
     def lowered(self) -> Any:
-        """The program as jax hands it to XLA; ``lowered().as_text()`` shows it."""
+        """Trace and lower the program for XLA; ``lowered().as_text()`` shows it."""
         layout, block = self.layout, self.block
 
         def of_state(name: str) -> Any:
@@ -160,26 +161,28 @@ class XlaPlan:
             shape = layout.fed_shape(name, spec.shape)
             return jax.ShapeDtypeStruct(shape, type_of_jax(spec.dtype.array_dtype), sharding=layout.of_feed(name, shape))
 
-        given_away, lent = ({name: of_state(name) for name in names} for names in (self.given_away, self.lent))
+        donated, lent = ({name: of_state(name) for name in names} for names in (self.donated, self.lent))
         feeds = {name: of_feed(name, spec) for name, spec in self.feeds.items()}
-        words = jax.ShapeDtypeStruct(layout.global_shape(_NO_WORDS.shape), _NO_WORDS.dtype, sharding=layout.whole)
-        given = given_away, lent, feeds, words
-        function = layout.over_devices(functools.partial(self.block))  # one of its own: jax would not trace the same again
+        words = jax.ShapeDtypeStruct(layout.global_shape(_NO_WORDS.shape), _NO_WORDS.dtype, sharding=layout.full_sharding)
+        arguments = donated, lent, feeds, words
+        function = layout.over_devices(
+            functools.partial(self.block)
+        )  # a new object each time: jax would not trace the same one again
         with jax.enable_x64(True), _no_garbage_collection():
-            _, kept, _ = jax.jit(function).trace(*given).out_info
-            if isinstance(layout, WorkersLayout) and block.about:
+            _, state, _ = jax.jit(function).trace(*arguments).out_info
+            if isinstance(layout, WorkersLayout) and block.assumption_keys:
                 raise ExecutionError(
                     "the trips of a loop, or the length of an array of tensors, depend on values, which differ from worker to "
                     "worker, and at an XLAPlace workers have to run the same program; train by MPI at a CPUPlace()"
                 )
-            outputs = [layout.of_state(name, each.shape) for name, each in zip(block.kept_names, kept, strict=True)]
-            # What an error at the host, or a wrong assumption, leaves undone must not have used up the state.
-            donated = (0,) if self._is_final and not block.about else ()
-            shardings = layout.whole, outputs, layout.whole
-            return jax.jit(function, donate_argnums=donated, out_shardings=shardings).lower(*given)
+            outputs = [layout.of_state(name, output.shape) for name, output in zip(block.state_names, state, strict=True)]
+            # After an error at the host or a wrong assumption, the run is repeated from the old state, so that must survive.
+            donate_argnums = (0,) if self._is_final and not block.assumption_keys else ()
+            shardings = layout.full_sharding, outputs, layout.full_sharding
+            return jax.jit(function, donate_argnums=donate_argnums, out_shardings=shardings).lower(*arguments)
 
     def corrected(self, met: Any) -> bool:
-        """Whether the program assumed other numbers than a run met; from now on it is one compiled for these."""
+        """Replace wrong assumptions by the numbers that a run met, and recompile; returns whether any was wrong."""
         if not self.block.corrected(*self.layout.fetch([met])):
             return False
         with self._lock:
@@ -187,20 +190,20 @@ class XlaPlan:
         return True
 
     def checked(self, scope: Scope, check: Check) -> XlaPlan:
-        """This plan, with a function that is called with each op, output name and value."""
+        """This plan with `check` called for each op, output name and value."""
         if check not in self._checked:
             self._checked[check] = XlaPlan(self.program, self.feeds, self.fetches, scope, self.place, check, self._mesh)
         return self._checked[check]
 
     def bind(self, scope: Scope) -> XlaStep:
-        """This plan in a scope."""
+        """Bind this plan to a scope."""
         return XlaStep(self, scope)
 
     def __str__(self) -> str:
         return self.to_string()
 
     def to_string(self, calls: bool = False) -> str:
-        """The plan as text: the ops; with `calls`, what jax hands to XLA."""
+        """Print the ops; with `calls`, also the code that jax passes to XLA."""
         lines = [f"compiled by XLA for {self.place.device} {self.place.index}"]
         if at_host := called_back(self.ops):
             lines.append(f"called back at the host: {', '.join(at_host)}")
@@ -210,8 +213,8 @@ class XlaPlan:
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Python's collector does not run inside. Nearly all that tracing makes is needed to its end, and each pass of the collector
-    goes through all of it, and all of jax, for nothing."""
+    """Disable Python's garbage collector. Tracing uses nearly all its objects to the end, and each pass of the collector would
+    walk through all of them, and all of jax, for nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -222,7 +225,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _names_of(ops: Sequence[Operator]) -> tuple[set[str], set[str]]:
-    """The names that ops read, and write, those of the blocks that they own included."""
+    """The names that ops read, and the names that they write, including the blocks that they own."""
     reads, writes = set(), set()
     for op in ops:
         reads.update(op.input_arg_names)
@@ -235,29 +238,29 @@ def _names_of(ops: Sequence[Operator]) -> tuple[set[str], set[str]]:
 
 
 class XlaStep:
-    """A plan with the values of one scope on the device, ready to run, one run at a time. It does not keep the scope alive."""
+    """A plan bound to one scope, with the scope's values on the device. It runs once at a time and holds the scope weakly."""
 
     def __init__(self, plan: XlaPlan, scope: Scope) -> None:
         self.plan = plan
         self._scope = weakref.ref(scope)
-        self._given_away: dict[str, OnDevice] = {}
+        self._donated: dict[str, OnDevice] = {}
         self._lent: dict[str, OnDevice] = {}
         self._updated: dict[str, OnDevice] = {}
         self.generation = -1
 
     def is_of(self, scope: Scope) -> bool:
-        """Whether what it has on the device is what a scope holds now."""
+        """Whether its values on the device are the current values of a scope."""
         return self._scope() is scope and self.generation == scope.generation
 
     def settings(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
     def _bind(self, scope: Scope) -> None:
-        """Bring what the scope holds to the device."""
+        """Move the scope's values to the device."""
         layout, externals = self.plan.layout, self.plan.externals
         held = {name: _on_device(scope, name, layout, layout.of_state(name, spec.shape)) for name, spec in externals.items()}
         self._updated = {name: held[name] for name in self.plan.updated}
-        self._given_away = {name: held[name] for name in self.plan.given_away}
+        self._donated = {name: held[name] for name in self.plan.donated}
         self._lent = {name: held[name] for name in self.plan.lent}
         self.generation = scope.generation
 
@@ -267,9 +270,9 @@ class XlaStep:
         check: Check | None = None,
         timer: Watch | None = None,
     ) -> list[Any]:
-        """Run once; returns the fetched values, with numpy's arrays.
+        """Run once; returns the fetched values as numpy arrays.
 
-        `check` is called with each op, output name and value; `timer` counts the time of the whole, which has no ops any more.
+        `check` is called with each op, output name and value. `timer` gets one entry for the program: XLA fuses ops.
         """
         scope = self._scope()
         assert scope is not None, "the caller of a plan holds its scope"
@@ -280,32 +283,32 @@ class XlaStep:
             if self.generation != scope.generation:
                 self._bind(scope)
             layout, block = plan.layout, plan.block
-            fetched, kept = self._computed(scope, plan, feeds)
+            fetched, state = self._computed(scope, plan, feeds)
             if block.failure is not None:
                 raise block.failure
             if block.host.count:
-                layout.waiting(jax.block_until_ready, (fetched, kept))
+                layout.waiting(jax.block_until_ready, (fetched, state))
                 block.host.raise_error()
-            self._keep(scope, plan, kept)  # while it is computed
-            # What is fed may be shared, and belongs to the caller again when this returns.
-            arrays = iter(layout.waiting(layout.fetch, fetched) if fetched else layout.waiting(jax.block_until_ready, kept))
+            self._store_state(scope, plan, state)  # while the device still computes
+            # Feeds may share the caller's memory, so the run must be over before this returns.
+            arrays = iter(layout.waiting(layout.fetch, fetched) if fetched else layout.waiting(jax.block_until_ready, state))
             if timer is not None:
                 timer.add("a program compiled by XLA", began, time.perf_counter(), "xla")
             return [pattern(arrays) for pattern in block.fetched]
 
     def _computed(self, scope: Scope, plan: XlaPlan, feeds: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-        """What the compiled program makes of the state and of what is fed: its fetches, and what outlives the run."""
+        """Run the compiled program on the state and the feeds; returns the arrays of the fetches and of the new state."""
         layout, compiled, block = plan.layout, plan.compiled, plan.block
         words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
         scope.runs += 1
         if not plan.takes_feeds_as_they_are:
             feeds = {name: for_jax(array_of(value)) for name, value in feeds.items()}
-        given_away, lent = ({name: held.value for name, held in part.items()} for part in (self._given_away, self._lent))
-        given = given_away, lent, layout.fed(feeds), layout.words(words)
+        donated, lent = ({name: held.value for name, held in part.items()} for part in (self._donated, self._lent))
+        arguments = donated, lent, layout.fed(feeds), layout.words(words)
         for _ in range(_MOST_CORRECTIONS):
-            fetched, kept, met = layout.waiting(compiled, *given)
-            if not (block.about and plan.corrected(met)):
-                return fetched, kept
+            fetched, state, met = layout.waiting(compiled, *arguments)
+            if not (block.assumption_keys and plan.corrected(met)):
+                return fetched, state
             block.host.forget_errors()
             compiled = plan.compiled
         raise ExecutionError(
@@ -313,11 +316,11 @@ class XlaStep:
             "for those of the time before: they depend on each other; run it on CPUPlace()"
         )
 
-    def _keep(self, scope: Scope, plan: XlaPlan, kept: Sequence[Any]) -> None:
-        """Leave what outlives the run in the scope, on the device."""
-        arrays, updated = iter(kept), self._updated
-        for name, pattern in plan.block.kept.items():
-            if pattern is next and name in updated:  # nearly all, each time
+    def _store_state(self, scope: Scope, plan: XlaPlan, state: Sequence[Any]) -> None:
+        """Store the new state in the scope, on the device."""
+        arrays, updated = iter(state), self._updated
+        for name, pattern in plan.block.state_patterns.items():
+            if pattern is next and name in updated:  # the common case
                 updated[name].value = next(arrays)
                 continue
             value = pattern(arrays)
@@ -330,7 +333,7 @@ class XlaStep:
 
 
 def _on_device(scope: Scope, name: str, layout: OneDevice, sharding: Any) -> OnDevice:
-    """What a scope holds by a name, where a program needs it; the scope holds it there from then on."""
+    """Move a variable of the scope to the device that the program needs; the scope holds the moved value from then on."""
     variable = scope.find_var(name)
     assert variable is not None
     tensor: LoDTensor = variable.get_tensor()

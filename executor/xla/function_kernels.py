@@ -1,5 +1,5 @@
-"""Kernels of special functions and distributions, by XLA's own operations; numpy's ask for values, or are
-loops that take long to compile."""
+"""Kernels of special functions and distributions, by XLA's operations; the numpy kernels need known values, or are loops that
+take long to compile."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def histogram(X: Any, bins: int, min: int, max: int, Out: Any) -> None:
         low, high = value.min(), value.max()
     low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
     places = jnp.minimum(((value - low) * bins / (high - low)).astype(np.int64), bins - 1)
-    inside = (value >= low) & (value <= high)
-    Out.write(jnp.zeros(bins, np.int64).at[jnp.where(inside, places, bins)].add(1, mode="drop"))
+    in_range = (value >= low) & (value <= high)
+    Out.write(jnp.zeros(bins, np.int64).at[jnp.where(in_range, places, bins)].add(1, mode="drop"))
 
 
 # ------------------------------------------------------------------------------------------------------- distributions

@@ -1,4 +1,4 @@
-"""What a compiled program calls at the host while it runs."""
+"""Callbacks from a compiled program to the host."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ def _for_numpy(arrays: Any) -> list[Any]:
 
 
 class HostCalls:
-    """What a compiled program calls at the host.
+    """The callbacks of a compiled program to the host.
 
-    An error there ends no run: what it came to is kept, and raised when the run is over.
+    An error in a callback does not end the run: it is stored, and raised when the run is over.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        """Number of places in the program that call back."""
+        """Number of callbacks in the program."""
         self._errors: dict[int, Exception] = {}
-        """Place in the program -> the error there in this run."""
+        """Number of a callback -> its error in this run."""
 
     def forget_errors(self) -> None:
-        """Forget the errors of a run that does not count."""
+        """Discard the errors of an invalid run."""
         if self.count:
             jax.effects_barrier()
             self._errors.clear()
 
     def raise_error(self) -> None:
-        """Raise the first error of the run that is over, if there was one."""
+        """Raise the first error of the finished run, if there was one."""
         if self.count:
             jax.effects_barrier()
             if self._errors:
@@ -45,7 +45,7 @@ class HostCalls:
                 raise error
 
     def add(self, function: Callable[..., Any], shapes: Any, *values: Any) -> Any:
-        """Have the program call a function of numpy's arrays that returns arrays of these shapes."""
+        """Add a callback to a function of numpy arrays that returns arrays of these shapes."""
         self.count += 1
         place = self.count
 
@@ -59,7 +59,7 @@ class HostCalls:
         return jax.pure_callback(guarded, shapes, *values)
 
     def add_check(self, function: Callable[..., Any], *values: Any) -> None:
-        """Have the program call a function of numpy's arrays for the errors that it raises."""
+        """Add a callback to a check: a function of numpy arrays that raises errors."""
         self.count += 1
         place = self.count
 

@@ -91,8 +91,7 @@ class _Convolution:
         )
 
     def to_filters(self, image: Any, received: Any) -> Any:
-        """Each weight is given the sum of all products that it was in: a convolution of images, whose channels are taken for the
-        batch, by what is received."""
+        """The gradient of the filters: a convolution of the images by `received`, with channels in the place of the batch."""
         pads = []
         for size, window, dilation, (before, _), span in zip(
             self.sizes, self.windows, self.dilations, self.pads, self._spans(received), strict=True
@@ -155,17 +154,17 @@ def convolve_back_to_filter(Input: Any, Output: Any, attrs: Any, Filter: Any) ->
 # --------------------------------------------------------------------------------------------------------- batch_norm
 def _on_channels_last(run: Callable[..., list[Any]], images: Sequence[str], out: str, operands: dict[str, Any]) -> None:
     """Compute a common kernel; if the channels of X lie last, on images whose channels are last. `out` is the image it gives."""
-    given = operands[out]
+    wanted = operands[out]
     is_turned = operands["data_layout"] == "NCHW" and operands["X"].axes is not None
     if is_turned:
         turned = {name: channels_last(operands[name], "NCHW") for name in images}
         operands = {**operands, **turned, "data_layout": "NHWC"}
-        if given is not None:
-            operands[out] = empty(channels_last(given, "NCHW").shape, given.dtype)
+        if wanted is not None:
+            operands[out] = empty(channels_last(wanted, "NCHW").shape, wanted.dtype)
     for call in run(**operands):
         call()
-    if is_turned and given is not None:
-        channels_last(given, "NCHW").write(operands[out].read())
+    if is_turned and wanted is not None:
+        channels_last(wanted, "NCHW").write(operands[out].read())
 
 
 @kernel("batch_norm")
@@ -225,9 +224,9 @@ def truncated_gaussian_random(rng: Any, mean: float, std: float, Out: Any) -> No
 def random_crop(xp: Any, rng: Any, X: Any, Seed: Any, shape: list[int], startup_seed: int, Out: Any, SeedOut: Any) -> None:
     seed = Seed.reshape(-1)[0] if Seed is not None else startup_seed
     generator = xp.random.default_rng(seed) if Seed is not None or startup_seed else rng()
-    rest = X.ndim - len(shape)
-    items, parts = X.reshape(-1, *X.shape[rest:]), Out.reshape(-1, *shape)
-    room = [extent - size + 1 for extent, size in zip(X.shape[rest:], shape, strict=True)]
+    leading = X.ndim - len(shape)
+    items, parts = X.reshape(-1, *X.shape[leading:]), Out.reshape(-1, *shape)
+    room = [extent - size + 1 for extent, size in zip(X.shape[leading:], shape, strict=True)]
     for item, part in zip(items, parts, strict=True):
         starts = [generator.integers(0, places).read() for places in room]
         part.write(lax.dynamic_slice(item.read(), starts, shape))

@@ -1,4 +1,4 @@
-"""How often a loop runs, where that follows from values that are known while tracing."""
+"""Counts the trips of a loop at trace time, if its condition depends on known values only."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .arrays import Array
 __all__ = ["Trips", "known_trips"]
 
 _MOST_TRIPS = 1 << 16
-"""Loops that run more often are not counted beforehand."""
+"""Loops that run more often are not counted."""
 
 
 @dataclass(frozen=True)
 class Trips:
-    """How often a loop runs, and what else is known of its runs.
+    """The known number of trips of a loop, and facts that follow from it.
 
     Attributes:
         count: the number of trips.
-        last: name -> last value, of what decides the number.
-        lengths: op of the block that writes to an array of tensors -> the greatest position that it writes to, plus one.
+        last: name -> final value, for the carried values that decide the number.
+        lengths: op that writes to an array of tensors -> length after its last write: the greatest position plus one.
     """
 
     count: int
@@ -40,7 +40,7 @@ class Trips:
 
 
 class _Slice:
-    """The ops of a loop's block on which values depend, if their results are known: they compute with known values alone."""
+    """The ops of a loop's block that compute certain values from known values alone."""
 
     def __init__(self, tracer: Any, op: Operator, env: Environment) -> None:
         self._region = tracer.region(op)
@@ -50,7 +50,7 @@ class _Slice:
         self.values: dict[str, Any] = {}
 
     def add(self, value: tuple[str, int]) -> bool:
-        """Add the ops on which a value depends; whether it is known."""
+        """Add the ops that compute a value; returns whether the value is known."""
         needed = {value, (value[0], 0)}
         indices = needed_ops(self._versions, needed, carried=self._region.carried)
         if not all(_is_plain(self._body.ops[index]) for index in indices):
@@ -63,11 +63,11 @@ class _Slice:
                 return False
             starts[name] = outside
         self.indices.update(indices)
-        self.values.update({name: np.array(known.numpy()) for name, known in starts.items() if name not in self.values})
+        self.values.update({name: np.array(start.numpy()) for name, start in starts.items() if name not in self.values})
         return True
 
     def add_positions(self) -> dict[int, str]:
-        """Add what decides the positions of the ops that write to arrays; index of the op -> name of its position."""
+        """Add the ops that compute known write positions in arrays; returns op index -> name of its position."""
         positions = {}
         for index, op in enumerate(self._body.ops):
             if op.type == "write_to_array" and self.add(self._versions.before(op.input("I")[0], index)):
@@ -76,14 +76,14 @@ class _Slice:
 
 
 def known_trips(tracer: Any, op: Operator, env: Environment) -> Trips | None:
-    """Count the trips of a loop, by running what its condition needs on numpy; None if that depends on what is not known."""
+    """Count the trips of a loop by running the ops for its condition on numpy; None if that needs an unknown value."""
     region = tracer.region(op)
     body, (condition,) = region.body, op.input("Condition")
-    known = _Slice(tracer, op, env)
-    if not known.add(BlockVersions(body).current(condition)):
+    needed = _Slice(tracer, op, env)
+    if not needed.add(BlockVersions(body).current(condition)):
         return None
-    positions = known.add_positions()
-    values, order = known.values, sorted(known.indices | positions.keys())
+    positions = needed.add_positions()
+    values, order = needed.values, sorted(needed.indices | positions.keys())
     carried = [name for name in values if name in region.writes]
     host, count, lengths = Environment(op.block, None, values), 0, dict.fromkeys((body.ops[index] for index in positions), 0)
     counting = Machine(np, RandomStreams(np, 1), {})
@@ -93,18 +93,18 @@ def known_trips(tracer: Any, op: Operator, env: Environment) -> Trips | None:
                 return None
             inner = Environment(body, host)
             for index in order:
-                each = body.ops[index]
+                body_op = body.ops[index]
                 if index in positions:
-                    lengths[each] = max(lengths[each], int(inner.need(positions[index]).reshape(())) + 1)
+                    lengths[body_op] = max(lengths[body_op], int(inner.need(positions[index]).reshape(())) + 1)
                 else:
-                    counting.run_op(each, inner)
+                    counting.run_op(body_op, inner)
             count += 1
     except FluidError:
-        return None  # running it will tell
+        return None  # the run itself will report it
     return Trips(count, {name: values[name] for name in carried}, lengths)
 
 
 def _is_plain(op: Operator) -> bool:
-    """Whether an op computes its outputs from its inputs alone, and does nothing else."""
+    """Whether an op computes its outputs from its inputs alone, without side effects or random draws."""
     definition = op.definition
     return definition is not None and op.type not in HANDLERS and not (SEEDS & definition.attrs.keys())

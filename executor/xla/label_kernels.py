@@ -1,4 +1,4 @@
-"""Losses by labels: the labelled elements are told by comparison, not looked up, so that rows can lie on different devices."""
+"""Losses by labels. Comparisons select the labelled elements, without a gather, so that rows can lie on different devices."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__: list[str] = []
 
 
 def _labelled(xp: Any, shape: tuple[int, ...], Label: Array, axis: int, ignore_index: int) -> tuple[Array, Array]:
-    """Which elements are labelled, along an axis; and which labels, shaped as losses are, are not to be ignored."""
+    """Masks of the labelled elements along an axis, and of the labels that count (in the shape of the losses)."""
     axis %= len(shape)
     label = Label.reshape(*shape[:axis], 1, *shape[axis + 1 :])
     places = wrap(lax.broadcasted_iota(label.dtype, shape, axis))
-    kept = label != ignore_index
-    return (places == xp.clip(label, 0, shape[axis] - 1)) & kept, kept
+    is_counted = label != ignore_index
+    return (places == xp.clip(label, 0, shape[axis] - 1)) & is_counted, is_counted
 
 
 def _picked(xp: Any, is_labelled: Array, values: Any, axis: int) -> Any:
-    """The labelled elements, with size 1 along the axis; 0 where there is none."""
+    """Pick the labelled elements; the axis gets size 1. Without a label, the result is 0."""
     return xp.sum(xp.where(is_labelled, values, 0), axis, values.dtype, keepdims=True)
 
 
 def _run(kernel: Callable[..., Any], xp: Any, *args: Any) -> None:
-    """Compute a common kernel that gives calls."""
+    """Run a numpy kernel that returns calls."""
     calls = kernel(xp, xp.empty, *args)
     for call in calls if isinstance(calls, list) else [calls]:
         call()
@@ -53,13 +53,13 @@ def softmax_with_cross_entropy(
             *(xp, Logits, Label, soft_label, use_softmax, ignore_index, axis, Softmax, Loss),
         )
         return
-    is_labelled, kept = _labelled(xp, Logits.shape, Label, axis, ignore_index)
+    is_labelled, is_counted = _labelled(xp, Logits.shape, Label, axis, ignore_index)
     shifted = Logits - xp.max(Logits, axis, keepdims=True)
     exponentials = xp.exp(shifted)
     row = xp.sum(exponentials, axis, keepdims=True)
     if Softmax is not None:
         xp.divide(exponentials, row, out=Softmax)
-    Loss.reshape(kept.shape)[...] = xp.where(kept, xp.log(row) - _picked(xp, is_labelled, shifted, axis), 0)
+    Loss.reshape(is_counted.shape)[...] = xp.where(is_counted, xp.log(row) - _picked(xp, is_labelled, shifted, axis), 0)
 
 
 @kernel("softmax_with_cross_entropy_grad")
@@ -82,15 +82,15 @@ def softmax_with_cross_entropy_grad(
             *(xp, Label, Softmax, dLoss, dSoftmax, soft_label, use_softmax, ignore_index, axis, dLogits, dLabel),
         )
         return
-    is_labelled, kept = _labelled(xp, Softmax.shape, Label, axis, ignore_index)
-    d_loss = xp.where(kept, dLoss.reshape(kept.shape), 0)
+    is_labelled, is_counted = _labelled(xp, Softmax.shape, Label, axis, ignore_index)
+    d_loss = xp.where(is_counted, dLoss.reshape(is_counted.shape), 0)
     xp.multiply(Softmax - is_labelled.astype(Softmax.dtype), d_loss, out=dLogits)
 
 
 def _hard_loss(xp: Any, X: Array, Label: Array, ignore_index: int) -> tuple[Any, Any]:
-    """The labelled probabilities, 1 for what is ignored; and their losses."""
-    is_labelled, kept = _labelled(xp, X.shape, Label, -1, ignore_index)
-    matched = xp.where(kept, _picked(xp, is_labelled, X, -1), 1)
+    """The labelled probabilities (1 for ignored labels), and their losses."""
+    is_labelled, is_counted = _labelled(xp, X.shape, Label, -1, ignore_index)
+    matched = xp.where(is_counted, _picked(xp, is_labelled, X, -1), 1)
     is_zero = matched == 0
     return matched, xp.where(is_zero, common.ZERO_PROBABILITY_LOSS, -xp.log(xp.where(is_zero, 1, matched)))
 

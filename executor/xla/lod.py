@@ -1,6 +1,6 @@
-"""Which batches of sequences are worth a compilation of their own.
+"""Decides which batches of sequences are worth a compilation.
 
-Offsets of sequences are constants of what XLA compiles, so a program is compiled once for each way in which a batch is divided.
+Offsets of sequences are constants of a compiled program, so each division of a batch into sequences needs its own compilation.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from fluid.values.spec import Lod
 __all__ = ["MOST_LODS", "LodPolicy"]
 
 MOST_LODS = 16
-"""For how many LoDs one program with certain fetches is compiled."""
+"""The number of LoDs for which one program with certain fetches is compiled."""
 
 
 class LodPolicy:
-    """Says for each batch of sequences whether its program is compiled for it, or runs on numpy.
+    """Decides for each batch of sequences whether XLA compiles the program for it, or numpy runs it.
 
-    It is compiled for the first `MOST_LODS` LoDs, and these are remembered, the least recently used first. After them, numpy runs
-    what is new, with a warning. A LoD that comes again soon takes the place of the one that has not been used for longest.
+    XLA compiles for the first `MOST_LODS` LoDs, held in the order of their last use. After that, numpy runs batches with new
+    LoDs, with a warning. A LoD that comes again soon replaces the least recently used one.
     """
 
     def __init__(self) -> None:
         self._programs: WeakKeyDictionary[Program, dict[Hashable, _Recent]] = WeakKeyDictionary()
 
     def is_compiled(self, program: Program, fetches: Sequence[str], lods: Mapping[str, Lod]) -> bool:
-        """Whether a program with these fetches is compiled for these LoDs of what is fed."""
+        """Whether XLA compiles a program with these fetches for these LoDs of the feeds."""
         of_program = self._programs.setdefault(program, {})
         recent = of_program.setdefault((program.version, *fetches), _Recent(OrderedDict(), OrderedDict()))
         key = tuple(sorted(lods.items()))
@@ -46,14 +46,14 @@ class LodPolicy:
 
 
 class _Recent(NamedTuple):
-    """The LoDs that one program was fed, the most recently used last."""
+    """The LoDs of the feeds of one program, the most recently used last."""
 
     compiled: OrderedDict[Hashable, None]
     on_numpy: OrderedDict[Hashable, None]
 
 
 def _note(recent: OrderedDict[Hashable, None], lods: Hashable) -> None:
-    """Make it the most recently used one; the least recently used one of too many is forgotten."""
+    """Mark LoDs as most recently used; forget the least recently used ones beyond the limit."""
     recent[lods] = None
     recent.move_to_end(lods)
     while len(recent) > MOST_LODS:

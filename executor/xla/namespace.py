@@ -1,4 +1,4 @@
-"""The array namespace of traced arrays: numpy's functions by their names, as kernels call them."""
+"""The array namespace of traced arrays: numpy's functions under the names that kernels call."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from .rows import add_to_rows, rows_at
 from .ufuncs import stored, ufunc
 from .views import spread
 
-__all__ = ["XP", "Namespace"]
+__all__ = ["XP", "TracedNamespace"]
 
 
 def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function one of the namespace, under its name without the underscore that keeps it apart from Python's own."""
+    """Register a function in the namespace, without the trailing underscore that avoids Python's builtin names."""
     FUNCTIONS[fn.__name__.rstrip("_")] = fn
     return fn
 
@@ -63,7 +63,7 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
         dst.write(elements)
         return
     if isinstance(src, Array) and src.axes is not None and src.shape == dst.shape and not dst.views:
-        dst, src = dst.transpose(src.axes), src.transpose(src.axes)  # it lies as it did
+        dst, src = dst.transpose(src.axes), src.transpose(src.axes)  # keep the memory order of the source
     value = value_of(src)
     if value.ndim > dst.ndim:  # as numpy does for leading axes of size 1
         value = lax.reshape(value, value.shape[value.ndim - dst.ndim :])
@@ -94,11 +94,11 @@ def put_elements(array: Array, index: Any, value: Any) -> None:
         array.shadow[_numpy_index(index)] = elements_of(value)
         return
     value = cast(value_of(value), array.dtype)
-    whole, mask = jnp.asarray(array.read()), mask_of(parts, value, array.shape)
+    elements, mask = jnp.asarray(array.read()), mask_of(parts, value, array.shape)
     if mask is None:
-        array.write(whole.at[_jax_index(index)].set(value))
+        array.write(elements.at[_jax_index(index)].set(value))
     else:
-        array.write(lax.select(mask, spread(value.reshape(()), array.shape), whole))
+        array.write(lax.select(mask, spread(value.reshape(()), array.shape), elements))
 
 
 def _numpy_index(index: Any) -> Any:
@@ -147,14 +147,14 @@ def where(condition: Any, *pair: Any) -> Any:
         return _known_only("where", condition)
     if is_known([condition, *pair]):
         return wrap(np.where(elements_of(condition), *map(elements_of, pair)))
-    kind = np.result_type(*(np.dtype(each.dtype) if hasattr(each, "dtype") else each for each in pair))
-    values = [cast(value_of(condition), np.dtype(bool)), *(cast(value_of(each), kind) for each in pair)]
+    kind = np.result_type(*(np.dtype(operand.dtype) if hasattr(operand, "dtype") else operand for operand in pair))
+    values = [cast(value_of(condition), np.dtype(bool)), *(cast(value_of(operand), kind) for operand in pair)]
     shape = np.broadcast_shapes(*(value.shape for value in values))
     return wrap(lax.select(*(spread(value, shape) for value in values)))
 
 
 def _known_only(name: str, *args: Any, **kwargs: Any) -> Any:
-    """A function of numpy whose result has a shape that values decide."""
+    """Call a function of numpy whose result shape depends on values; they must be known."""
     if not is_known(args):
         raise ValueAsked(f"numpy.{name} gives as many elements as it finds, which is known only when the compiled program runs")
     return wrap(getattr(np, name)(*map(elements_of, args), **kwargs))
@@ -209,7 +209,7 @@ def full_like(array: Any, value: Any, dtype: Any = None, order: str = "K") -> An
 @_function
 def asarray(value: Any, dtype: Any = None, order: Any = None) -> Any:
     if isinstance(value, (list, tuple)) and not is_known(value):
-        value = stack([asarray(each) for each in value])
+        value = stack([asarray(item) for item in value])
     if not is_known(value) or isinstance(value, Array):
         array = wrap(value)
         return array if dtype is None else array.astype(dtype, copy=False)
@@ -218,8 +218,8 @@ def asarray(value: Any, dtype: Any = None, order: Any = None) -> Any:
 
 @_function
 def array(value: Any, dtype: Any = None, copy: bool = True, order: Any = None) -> Any:
-    made = asarray(value, dtype)
-    return made.copy() if made is value and copy else made
+    result = asarray(value, dtype)
+    return result.copy() if result is value and copy else result
 
 
 FUNCTIONS["ascontiguousarray"] = asarray
@@ -249,14 +249,14 @@ def transpose(array: Any, axes: Any = None) -> Any:
 
 
 @_function
-def swapaxes(array: Any, one: int, other: int) -> Any:
-    return asarray(array).swapaxes(one, other)
+def swapaxes(array: Any, first: int, second: int) -> Any:
+    return asarray(array).swapaxes(first, second)
 
 
 @_function
 def moveaxis(array: Any, source: Any, destination: Any) -> Any:
     ndim = array.ndim
-    numbers = np.moveaxis(np.empty(range(ndim)), source, destination).shape  # sizes tell the axes
+    numbers = np.moveaxis(np.empty(range(ndim)), source, destination).shape  # the sizes number the axes
     return asarray(array).transpose([int(axis) for axis in numbers])
 
 
@@ -289,8 +289,8 @@ def broadcast_arrays(*arrays: Any) -> list[Any]:
 
 @_function
 def flip(array: Any, axis: Any = None) -> Any:
-    axes = {each % array.ndim for each in (range(array.ndim) if axis is None else np.atleast_1d(axis).tolist())}
-    return array[tuple(slice(None, None, -1 if each in axes else None) for each in range(array.ndim))]
+    axes = {number % array.ndim for number in (range(array.ndim) if axis is None else np.atleast_1d(axis).tolist())}
+    return array[tuple(slice(None, None, -1 if number in axes else None) for number in range(array.ndim))]
 
 
 @_function
@@ -304,9 +304,9 @@ def as_strided(array: Array, shape: Any = None, strides: Any = None, **kwargs: A
 
 
 @_function
-def may_share_memory(one: Any, other: Any, max_work: Any = None) -> bool:
-    both = isinstance(one, Array) and isinstance(other, Array)
-    return both and one.buffer is other.buffer and bool(np.may_share_memory(one.shadow, other.shadow))
+def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
+    both = isinstance(a, Array) and isinstance(b, Array)
+    return both and a.buffer is b.buffer and bool(np.may_share_memory(a.shadow, b.shadow))
 
 
 FUNCTIONS["shares_memory"] = may_share_memory
@@ -324,8 +324,8 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: An
     arrays = list(arrays)
     if is_known(arrays):
         return stored(np.concatenate(elements_of(arrays), axis, dtype=dtype), out)
-    kind = np.result_type(*(each.dtype for each in arrays)) if dtype is None else np.dtype(dtype)
-    values = [cast(value_of(each), kind) for each in arrays]
+    kind = np.result_type(*(item.dtype for item in arrays)) if dtype is None else np.dtype(dtype)
+    values = [cast(value_of(item), kind) for item in arrays]
     if axis is None:
         values, axis = [lax.reshape(value, (value.size,)) for value in values], 0
     return stored(lax.concatenate(values, axis % values[0].ndim), out)
@@ -333,7 +333,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: An
 
 @_function
 def stack(arrays: Sequence[Any], axis: int = 0, out: Any = None) -> Any:
-    return concatenate([expand_dims(each, axis) for each in map(asarray, arrays)], axis, out)
+    return concatenate([expand_dims(item, axis) for item in map(asarray, arrays)], axis, out)
 
 
 # ------------------------------------------------------------------------------------------------------------ reducing
@@ -400,7 +400,7 @@ def clip(array: Any, low: Any = None, high: Any = None, out: Any = None) -> Any:
 
 
 def _is_all(bound: Any, number: float) -> bool:
-    """Whether a bound is known to be this number everywhere."""
+    """Whether a bound is known, and equals this number everywhere."""
     return is_known(bound) and bool(np.all(elements_of(bound) == number))
 
 
@@ -420,48 +420,48 @@ FUNCTIONS["round"] = FUNCTIONS["around"] = round_
 
 # ------------------------------------------------------------------------------------------------------------ products
 @_function
-def dot(one: Any, other: Any, out: Any = None) -> Any:
-    if is_known([one, other]):
-        return stored(np.dot(elements_of(one), elements_of(other)), out)
-    one, other = asarray(one), asarray(other)
-    if not one.ndim or not other.ndim:
-        return stored(one * other, out)
-    left, right = operands(one, other)
-    kind = np.result_type(one.dtype, other.dtype)
-    contracted = ((one.ndim - 1,), (max(other.ndim - 2, 0),))
-    if is_half(left) and kind == np.float32:
-        return stored(lax.dot_general(left, right, (contracted, ((), ())), preferred_element_type=np.float32), out)
-    return stored(lax.dot_general(cast(left, kind), cast(right, kind), (contracted, ((), ()))), out)
+def dot(left: Any, right: Any, out: Any = None) -> Any:
+    if is_known([left, right]):
+        return stored(np.dot(elements_of(left), elements_of(right)), out)
+    left, right = asarray(left), asarray(right)
+    if not left.ndim or not right.ndim:
+        return stored(left * right, out)
+    left_value, right_value = operands(left, right)
+    kind = np.result_type(left.dtype, right.dtype)
+    contracted = ((left.ndim - 1,), (max(right.ndim - 2, 0),))
+    if is_half(left_value) and kind == np.float32:
+        return stored(lax.dot_general(left_value, right_value, (contracted, ((), ())), preferred_element_type=np.float32), out)
+    return stored(lax.dot_general(cast(left_value, kind), cast(right_value, kind), (contracted, ((), ()))), out)
 
 
 @_function
-def matmul(one: Any, other: Any, out: Any = None) -> Any:
-    if is_known([one, other]):
-        return stored(np.matmul(elements_of(one), elements_of(other)), out)
-    one, other = asarray(one), asarray(other)
-    if other.ndim <= 2 and one.ndim:
-        return dot(one, other, out)
-    left, right = operands(one, other)
-    kind = np.result_type(one.dtype, other.dtype)
-    if is_half(left) and kind == np.float32:
-        return stored(jnp.matmul(left, right, preferred_element_type=np.float32), out)
-    return stored(jnp.matmul(cast(left, kind), cast(right, kind)), out)
+def matmul(left: Any, right: Any, out: Any = None) -> Any:
+    if is_known([left, right]):
+        return stored(np.matmul(elements_of(left), elements_of(right)), out)
+    left, right = asarray(left), asarray(right)
+    if right.ndim <= 2 and left.ndim:
+        return dot(left, right, out)
+    left_value, right_value = operands(left, right)
+    kind = np.result_type(left.dtype, right.dtype)
+    if is_half(left_value) and kind == np.float32:
+        return stored(jnp.matmul(left_value, right_value, preferred_element_type=np.float32), out)
+    return stored(jnp.matmul(cast(left_value, kind), cast(right_value, kind)), out)
 
 
-FUNCTIONS["vecdot"] = lambda one, other, out=None: sum_(one * other, -1, None, out)
+FUNCTIONS["vecdot"] = lambda left, right, out=None: sum_(left * right, -1, None, out)
 
 
 @_function
 def einsum(subscripts: str, *operands: Any, out: Any = None) -> Any:
-    """Sums of products; those of elements at the same places need no product of matrices, which takes longer to trace."""
-    terms, arrow, kept = subscripts.partition("->")
+    """Like numpy's; operands with equal labels are multiplied elementwise, which traces faster than a matrix product."""
+    terms, arrow, result_labels = subscripts.partition("->")
     labels = terms.split(",")
     letters = labels[0].replace("...", "")
     is_matching = arrow and len(labels) == 2 and labels[0] == labels[1] and len(set(letters)) == len(letters)
-    rest = len(labels[0]) - len(kept)
-    if is_matching and (labels[0].startswith(kept) or (letters == labels[0] and letters.endswith(kept))):
+    summed = len(labels[0]) - len(result_labels)
+    if is_matching and (labels[0].startswith(result_labels) or (letters == labels[0] and letters.endswith(result_labels))):
         product = operands[0] * operands[1]
-        axes = range(-rest, 0) if labels[0].startswith(kept) else range(rest)
+        axes = range(-summed, 0) if labels[0].startswith(result_labels) else range(summed)
         return sum_(product, tuple(axes), product.dtype, out)
     return _by_jax("einsum", subscripts, *operands, out=out)
 
@@ -472,21 +472,23 @@ _INT64 = ("argmax", "argmin", "argsort", "searchsorted", "argpartition")
 
 
 def _by_jax(name: str, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-    """A function of numpy where all is known, and else that of jax of the same name."""
+    """Call a function of numpy if all arguments are known, otherwise its namesake in jax."""
     at = _OUT_AT.get(name)
     if at is not None and len(args) > at:
         out, args = args[at], (*args[:at], *args[at + 1 :])
     if is_known(args) and is_known([*kwargs.values()]):
-        return stored(getattr(np, name)(*map(elements_of, args), **{key: elements_of(each) for key, each in kwargs.items()}), out)
+        return stored(
+            getattr(np, name)(*map(elements_of, args), **{key: elements_of(value) for key, value in kwargs.items()}), out
+        )
     if kwargs.pop("kind", None) == "stable":
         kwargs["stable"] = True
-    operands = [_operand(each) for each in args]
-    value = getattr(jnp, name)(*operands, **{key: _operand(each) for key, each in kwargs.items()})
+    operands = [_operand(arg) for arg in args]
+    value = getattr(jnp, name)(*operands, **{key: _operand(value) for key, value in kwargs.items()})
     return stored(cast(value, np.dtype(np.int64)) if name in _INT64 else value, out)
 
 
 def _operand(value: Any) -> Any:
-    """A value for a function of jax: arrays as jax's, the rest as it is."""
+    """Convert an argument for a function of jax: arrays to jax's, anything else unchanged."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_operand, value))
     return jnp.asarray(value.read()) if isinstance(value, Array) else value
@@ -510,7 +512,7 @@ def choose_rows(index: Any, value: Any, is_chosen: Any, height: int) -> tuple[An
 
 @_function
 def merge_rows(index: Any, value: Any, height: int) -> tuple[Any, Any]:
-    """As many rows, sorted by index, each index but `height` once."""
+    """Sum rows with equal indices and sort them. The number of rows stays; surplus ones get the index `height`."""
     index, rows = jnp.asarray(index.read()), jnp.asarray(value.read())
     merged, place = jnp.unique(index, return_inverse=True, size=index.size, fill_value=height)
     total = add_to_rows(jnp.zeros(rows.shape, rows.dtype), place.reshape(-1), rows)
@@ -531,7 +533,7 @@ _PLAIN = {
 
 
 def _module(functions: ModuleType, *names: str, **more: Any) -> SimpleNamespace:
-    """Functions of a module of jax, on arrays; several results come as a tuple. `more` are used as they are."""
+    """Wrap functions of a jax module, and the functions `more`, for `Array`s; several results become a tuple."""
 
     def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -546,8 +548,8 @@ def _module(functions: ModuleType, *names: str, **more: Any) -> SimpleNamespace:
     )
 
 
-class Namespace:
-    """What kernels are given as `xp`. What is not written here is numpy's where all is known, and else jax's of that name."""
+class TracedNamespace:
+    """The `xp` of kernels. Missing functions fall back to numpy for known values, otherwise to their namesakes in jax."""
 
     __name__ = "fluid.executor.xla"
     ndarray = Array
@@ -557,7 +559,7 @@ class Namespace:
     linalg = _module(
         jnp.linalg,
         *("cholesky", "det", "eig", "eigvals", "inv", "matrix_power", "qr", "slogdet", "solve", "svd"),
-        eigh=partial(jnp.linalg.eigh, symmetrize_input=False),  # of a matrix, one triangle counts
+        eigh=partial(jnp.linalg.eigh, symmetrize_input=False),  # reads one triangle of the matrix
         eigvalsh=partial(jnp.linalg.eigvalsh, symmetrize_input=False),
     )
     random = SimpleNamespace(Generator=Generator, default_rng=lambda seed: Generator(key_of_seed(value_of(seed))))
@@ -565,11 +567,11 @@ class Namespace:
     def __getattr__(self, name: str) -> Any:
         member = FUNCTIONS.get(name) or _PLAIN.get(name)
         if member is None:
-            own = getattr(np, name)
-            is_function = callable(own) and not isinstance(own, type)
-            member = FUNCTIONS.setdefault(name, partial(_by_jax, name)) if is_function else own
+            original = getattr(np, name)
+            is_function = callable(original) and not isinstance(original, type)
+            member = FUNCTIONS.setdefault(name, partial(_by_jax, name)) if is_function else original
         setattr(self, name, member)
         return member
 
 
-XP = Namespace()
+XP = TracedNamespace()

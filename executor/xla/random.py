@@ -18,14 +18,14 @@ __all__ = ["Generator", "KeyStreams", "key_of_seed", "words_of_run"]
 
 
 def key_of_seed(seed: Any) -> Any:
-    """A jax key of a number of up to 64 bits, known or traced."""
+    """Make a jax key from a seed of up to 64 bits, known or traced."""
     if isinstance(seed, (int, np.integer)):
         return jax.random.wrap_key_data(np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32))
     return jax.random.key(seed.reshape(()))
 
 
 class Generator:
-    """Draws from a jax key: the methods of numpy's generators that kernels use."""
+    """Draws from a jax key; offers the methods of numpy's generators that kernels use."""
 
     def __init__(self, key: Any) -> None:
         self._key = key
@@ -36,7 +36,7 @@ class Generator:
         return self._key if self._draws == 1 else jax.random.fold_in(self._key, self._draws)
 
     def words(self) -> Any:
-        """Its key as ``uint32[2]``, for a generator of numpy."""
+        """The next key as ``uint32[2]``, a seed for a generator of numpy."""
         return jax.random.key_data(self._next())
 
     def random(self, size: Any = None, dtype: Any = "float64", out: Any = None) -> Any:
@@ -53,15 +53,15 @@ class Generator:
         return wrap(jax.random.randint(self._next(), _shape(size, None), low, high + endpoint, np.dtype(dtype)))
 
     def truncated_normal(self, low: float, high: float, size: Any, dtype: Any) -> Any:
-        """Numbers of the standard normal distribution between two bounds."""
+        """Draw from the standard normal distribution truncated to two bounds."""
         return wrap(jax.random.truncated_normal(self._next(), low, high, tuple(size), np.dtype(dtype)))
 
     def dirichlet(self, alpha: Any) -> Any:
-        """Points of a simplex as a jax value, by their concentrations."""
+        """Draw points of a simplex with these concentrations; returns a jax value."""
         return jax.random.dirichlet(self._next(), alpha)
 
     def poisson(self, rates: Any, size: Any) -> Any:
-        """Counts as a jax value, by their means."""
+        """Draw counts with these means; returns a jax value."""
         return jax.random.poisson(self._next(), rates, size)
 
     def permutation(self, count: Any) -> Any:
@@ -75,11 +75,13 @@ def _shape(size: Any, out: Any) -> tuple[int, ...]:
 
 
 class KeyStreams:
-    """The random streams of a traced program, as `RandomStreams` are those of others: keys derive from the name of an op's output
-    and the number of its draws in a run. The seed and the number of the run are what the compiled function is given.
+    """The random streams of a traced program; `RandomStreams` is the counterpart on numpy.
+
+    A key derives from the name of an op's output and the number of the draw in the run. The seed and the number of the run are
+    arguments of the compiled function.
 
     Attributes:
-        draws: stream -> how many draws were made of it; traced where loops draw.
+        draws: stream -> number of draws so far; a traced value after a loop that draws.
         is_used: whether an op draws by the seed of the program, or the number of the run.
     """
 
@@ -89,18 +91,18 @@ class KeyStreams:
         self.is_used = False
 
     def begin(self, words: Any) -> None:
-        """Start tracing; `words` are those of `words_of_run`, or a traced value of them."""
+        """Start tracing; `words` come from `words_of_run`, possibly as a traced value."""
         self._words, self.is_used = words, False
         self.draws.clear()
 
     def source(self, name: str, op_seed: int, drawer: Hashable = None, op_type: str = "") -> Source:
-        """A source of generators for the draws of the op that writes `name`; see `RandomStreams.source`."""
+        """The source of generators for the op that writes `name`; see `RandomStreams.source`."""
         if draw := draw_of_stream(name):
             return _Fixed(_words_of(*draw) if draw.key else _words_of(draw.seed, draw.number))
         return _Fixed(_words_of(op_seed)) if op_seed else _ByName(self, name, drawer, slice(0, 2))
 
     def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Source:
-        """A source of generators for the first values of a parameter; see `RandomStreams.first_values`."""
+        """The source of generators for the initial values of a parameter; see `RandomStreams.first_values`."""
         return _Fixed(_words_of(op_seed)) if op_seed else _ByName(self, name_from_zero, None, slice(2, 4))
 
     def key_of_draw(self, name: str, drawer: Hashable, part: slice) -> Any:
@@ -117,8 +119,8 @@ def _words_of(*numbers: int) -> Any:
 
 
 def words_of_run(program_seed: int, run: int) -> Any:
-    """What decides the draws of a run, as ``uint32[4]``: two words for all draws, and two for first values of parameters, which,
-    where there is a seed, do not depend on the run."""
+    """The random words of a run, as ``uint32[4]``: two words for all draws, and two for the initial values of parameters. With a
+    seed, the latter do not depend on the run."""
     if RANDOM.is_shared:
         words = _words_of(*RANDOM.next_draw_of("run"))
         return np.concatenate([words, words])
@@ -128,7 +130,7 @@ def words_of_run(program_seed: int, run: int) -> Any:
 
 
 class _Drawn(Source):
-    """Gives a generator by a key."""
+    """Makes generators from keys."""
 
     __slots__ = ()
 

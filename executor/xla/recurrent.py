@@ -1,7 +1,7 @@
-"""The steps of recurrent layers as loops of XLA: written out one after the other, they take long to trace, compile and run.
+"""The steps of recurrent layers as loops of XLA: unrolled, they take long to trace, compile and run.
 
-Each function computes what that of the same mode in `fluid.executor.kernels.rnn` does. What is done for all steps at once is said
-with arrays; what is done in a loop, with XLA's own operations.
+Each function computes the same as its counterpart for that mode in `fluid.executor.kernels.rnn`. Work for all steps at once uses
+arrays; work in the loop uses XLA's operations.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ __all__ = ["LOOPS"]
 
 States = tuple[Any, ...]
 Step = Callable[[States, Any], tuple[Any, States]]
-"""From the states before a step, and what comes in, to what is kept of the step and the states after it."""
+"""(states before a step, inputs of the step) -> (values to save for the gradient, states after the step)."""
 
 
 def _times(rows: Any, matrices: Any) -> Any:
-    """A product for each direction."""
+    """Multiply by one matrix for each direction."""
     return lax.dot_general(rows, matrices, (((2,), (1,)), ((0,), (0,))))
 
 
 def _blocks(values: Any, count: int) -> list[Any]:
-    """The parts along the last axis, which are as wide as the hidden state."""
+    """Split the last axis into parts of the hidden size."""
     size = values.shape[-1] // count
     return [lax.slice_in_dim(values, number * size, (number + 1) * size, axis=values.ndim - 1) for number in range(count)]
 
 
 def _go_forward(layer: Any, step: Step, coming: Array, outside: Any) -> None:
-    """Fill what a layer keeps. Where `outside` is true, states stay as they are."""
+    """Run the steps and fill the gates and states of a layer. Where `outside` is true, states do not change."""
 
     def of_step(before: States, now: Any) -> Any:
         sums, is_outside = now
-        kept, after = step(before, sums)
+        saved, after = step(before, sums)
         if is_outside is not None:
             stays = spread(is_outside, after[0].shape)
             after = tuple(lax.select(stays, old, new) for old, new in zip(before, after, strict=True))
-        return after, (kept, after)
+        return after, (saved, after)
 
     steps = (coming.read(), outside.read() if isinstance(outside, Array) else None)
-    _, (kept, states) = lax.scan(of_step, tuple(state[0].read() for state in layer.states), steps)
-    if kept is not None:
-        layer.gates.write(lax.reshape(kept, layer.gates.shape))
+    _, (saved, states) = lax.scan(of_step, tuple(state[0].read() for state in layer.states), steps)
+    if saved is not None:
+        layer.gates.write(lax.reshape(saved, layer.gates.shape))
     for state, values in zip(layer.states, states, strict=True):
         state[1:] = wrap(values)
 
@@ -106,35 +106,35 @@ def _relu(x: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------ backward
 def _go_back(step: Step, grads: Sequence[Array], steps: Sequence[Any]) -> Array:
-    """Gradients of the states before the first step, into `grads`; returns what is kept of the steps. `steps` has what they are
-    given, None for what there is none of."""
-    given = tuple(None if each is None else each.read() for each in steps)
+    """Run the steps backwards: writes the gradients of the initial states into `grads`, and returns the saved value of each step.
+    `steps` holds the inputs of the steps, None for absent ones."""
+    inputs = tuple(None if array is None else array.read() for array in steps)
     firsts = tuple(grad.read() for grad in grads)
-    lasts, kept = lax.scan(lambda after, now: step(after, now)[::-1], firsts, given, reverse=True)
+    lasts, saved = lax.scan(lambda after, now: step(after, now)[::-1], firsts, inputs, reverse=True)
     for grad, last in zip(grads, lasts, strict=True):
         grad.write(last)
-    result: Array = wrap(kept)
+    result: Array = wrap(saved)
     return result
 
 
-def _stays(xp: Any, inside: Any, like: Array) -> Any:
-    """1 where a state stays as it was, 0 elsewhere, shaped as states; None where it never stays."""
-    return None if inside is None else xp.broadcast_to((~inside).astype(like.dtype), like.shape)
+def _stays(xp: Any, mask: Any, like: Array) -> Any:
+    """1 where a state does not change, 0 elsewhere, in the shape of a state; None if states always change."""
+    return None if mask is None else xp.broadcast_to((~mask).astype(like.dtype), like.shape)
 
 
 def _through(d_sums: Any, by: Any, dh: Any, stay: Any) -> Any:
-    """The gradient of the hidden state before a step: through the weights, or as it was where the state stays."""
+    """The gradient of the hidden state before a step: through the weights, or unchanged where the state does not change."""
     through = _times(d_sums, by)
     return through if stay is None else lax.add(lax.mul(dh, stay), through)
 
 
-def _lstm_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, layer: Any, inside: Any) -> tuple[Any, Any]:
+def _lstm_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, layer: Any, mask: Any) -> tuple[Any, Any]:
     by, cells = weight.read(), layer.states[1]
     i, f, g, o = (layer.gates[:, :, :, number] for number in range(4))
     tanh_c = xp.tanh(cells[1:])
     factors = xp.stack([g * i * (1 - i), cells[:-1] * f * (1 - f), i * (1 - g * g), tanh_c * o * (1 - o)], 3)
-    to_cell = masked(o * (1 - tanh_c * tanh_c), inside)
-    forget = f if inside is None else xp.where(inside, f, f.dtype.type(1))
+    to_cell = masked(o * (1 - tanh_c * tanh_c), mask)
+    forget = f if mask is None else xp.where(mask, f, f.dtype.type(1))
     *outer, size = coming.shape[1:]
 
     def step(after: States, now: Any) -> tuple[Any, States]:
@@ -149,18 +149,18 @@ def _lstm_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, la
         wide = lax.reshape(lax.mul(factor, lax.concatenate(by_state, 2)), (*outer, 4 * size))
         return wide, (_through(wide, by, dh, stay), lax.mul(dc, f))
 
-    wide = _go_back(step, grads, (coming, to_cell, masked(factors, inside), forget, _stays(xp, inside, coming)))
+    wide = _go_back(step, grads, (coming, to_cell, masked(factors, mask), forget, _stays(xp, mask, coming)))
     return wide, wide
 
 
-def _gru_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, layer: Any, inside: Any) -> tuple[Any, Any]:
+def _gru_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, layer: Any, mask: Any) -> tuple[Any, Any]:
     by = weight.read()
     r, z, n, of_h = (layer.gates[:, :, :, number] for number in range(4))
     to_n = (1 - z) * (1 - n * n)
     of_hidden = to_n * r
     # Of r, z, the hidden part of the candidate, and the candidate's argument.
     factors = xp.stack([of_hidden * of_h * (1 - r), (layer.states[0, :-1] - n) * z * (1 - z), of_hidden, to_n], 3)
-    stay = z if inside is None else xp.where(inside, z, z.dtype.type(1))
+    stay = z if mask is None else xp.where(mask, z, z.dtype.type(1))
     *outer, size = coming.shape[1:]
 
     def step(after: States, now: Any) -> tuple[Any, States]:
@@ -170,13 +170,13 @@ def _gru_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, lay
         hidden = lax.slice_in_dim(d_gates, 0, 3 * size, axis=2)
         return d_gates, (_through(hidden, by, dh, stay),)
 
-    d_gates = _go_back(step, grads, (coming, masked(factors, inside), stay))
+    d_gates = _go_back(step, grads, (coming, masked(factors, mask), stay))
     of_x = xp.concatenate([d_gates[..., : 2 * size], d_gates[..., 3 * size :]], -1)
     return of_x, d_gates[..., : 3 * size]
 
 
 def _simple_back(slope: Callable[[Any], Any]) -> Callable[..., tuple[Any, Any]]:
-    def run(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, layer: Any, inside: Any) -> tuple[Any, Any]:
+    def run(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, layer: Any, mask: Any) -> tuple[Any, Any]:
         by = weight.read()
 
         def step(after: States, now: Any) -> tuple[Any, States]:
@@ -185,7 +185,7 @@ def _simple_back(slope: Callable[[Any], Any]) -> Callable[..., tuple[Any, Any]]:
             d_sums = lax.mul(factor, dh)
             return d_sums, (_through(d_sums, by, dh, stay),)
 
-        d_sums = _go_back(step, grads, (coming, masked(slope(layer.states[0, 1:]), inside), _stays(xp, inside, coming)))
+        d_sums = _go_back(step, grads, (coming, masked(slope(layer.states[0, 1:]), mask), _stays(xp, mask, coming)))
         return d_sums, d_sums
 
     return run
@@ -200,12 +200,12 @@ def _in_turn(
     outputs: Sequence[Any],
     backwards: bool = False,
 ) -> None:
-    """The steps of packed sequences as one loop, each with as many rows as the first has; rows that a step lacks read 0."""
+    """Run the steps of packed sequences as one loop. Each step is padded to the rows of the first one; missing rows read 0."""
     if not steps:
         return
     most = steps[0][1]
     total = sum(count for _, count in steps)
-    starts, counts = (np.array(each, np.int64).reshape(-1, 1) for each in zip(*steps, strict=True))
+    starts, counts = (np.array(column, np.int64).reshape(-1, 1) for column in zip(*steps, strict=True))
     rows = np.arange(most)
     padded = np.where(rows < counts, starts + rows, total)  # behind the last row is one of zeros
     packed = np.flatnonzero(rows < counts)  # in the order of steps, as packed rows are

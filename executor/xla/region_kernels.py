@@ -1,5 +1,5 @@
-"""Kernels of regions of images for XLA: all regions at once, each over its whole image, since how much of it one covers only
-running tells."""
+"""Kernels of regions of images for XLA: they compute all regions at once, each over its entire image, because the extent of a
+region is known only at run time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AxisWeights = Callable[..., Any]
 
 
 def _sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
-    """`sampled`; where the size of a region says in how many places it is sampled, XLA counts them."""
+    """Like `sampled`; if the number of samples depends on the size of a region, XLA computes it."""
     if attrs["sampling_ratio"] > 0:
         return sampled(xp, first, last, parts, extent, attrs, axis)
     half = 0.5 if attrs["aligned"] else 0.0
@@ -49,7 +49,7 @@ def _sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dic
 
 
 def _weights(image: Any, ROIs: Any, axis_weights: AxisWeights, attrs: dict[str, Any]) -> tuple[Any, Any]:
-    """The weights of rows and columns of all regions, for images like `image`."""
+    """The weights of rows and of columns of all regions, for images of the shape of `image`."""
     left, top, right, bottom = edges_of(ROIs, image.dtype)
     down = axis_weights(XP, top, bottom, attrs["pooled_height"], image.shape[2], attrs, 1)
     across = axis_weights(XP, left, right, attrs["pooled_width"], image.shape[3], attrs, 0)
@@ -57,7 +57,8 @@ def _weights(image: Any, ROIs: Any, axis_weights: AxisWeights, attrs: dict[str, 
 
 
 def _parts(shape: Sequence[int], attrs: dict[str, Any]) -> tuple[tuple[int, ...], str]:
-    """The shape of images as their parts see them, and the letters of its axes behind the first."""
+    """The shape of the images with axes for the parts, if each part has separate channels; and letters for all axes but the
+    first."""
     if "output_channels" in attrs:  # each part has its own channels
         return (shape[0], attrs["output_channels"], attrs["pooled_height"], attrs["pooled_width"], *shape[2:]), "cijhw"
     return tuple(shape), "chw"
@@ -79,8 +80,8 @@ def _average_back(Out: Any, ROIs: Any, images: list[int], axis_weights: AxisWeig
         return
     down, across = _weights(X, ROIs, axis_weights, attrs)
     shape, letters = _parts(X.shape, attrs)
-    each = jnp.einsum(f"rih,rcij,rjw->r{letters}", down, Out.read(), across).astype(X.dtype)
-    total = jnp.zeros(shape, X.dtype).at[np.asarray(images)].add(each)
+    by_region = jnp.einsum(f"rih,rcij,rjw->r{letters}", down, Out.read(), across).astype(X.dtype)
+    total = jnp.zeros(shape, X.dtype).at[np.asarray(images)].add(by_region)
     X.write(total.reshape(X.shape))
 
 

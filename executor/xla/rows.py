@@ -1,6 +1,6 @@
-"""Rows of arrays by numbers that may be known only when the program runs: XLA's gather and scatter.
+"""Gathers and scatters rows of arrays by traced indices.
 
-jax's own indexing does the same for all kinds of indices, and takes several times as long to trace.
+jax's indexing does the same for all kinds of indices, but takes several times as long to trace.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["add_to_rows", "rows_at"]
 
 
 def _from_the_first(numbers: Any, count: int) -> Any:
-    """Numbers of rows, of which negative ones count from the last, each as an array of one."""
+    """Make negative row indices count from the end, and add an axis of size 1."""
     if numbers.dtype.itemsize < 4:
         numbers = lax.convert_element_type(numbers, np.int64)
     if numbers.dtype.kind == "i":
@@ -24,7 +24,7 @@ def _from_the_first(numbers: Any, count: int) -> Any:
 
 
 def rows_at(array: Any, numbers: Any, axis: int = 0) -> Any:
-    """The elements with these numbers along an axis, in whose place come the axes of `numbers`; beyond the last is the last."""
+    """Gather elements along an axis; the axes of `numbers` replace it. Indices past the end are clipped."""
     shape, ndim = array.shape, numbers.ndim
     dimensions = lax.GatherDimensionNumbers(
         offset_dims=(*range(axis), *range(axis + ndim, len(shape) - 1 + ndim)),
@@ -37,7 +37,7 @@ def rows_at(array: Any, numbers: Any, axis: int = 0) -> Any:
 
 
 def add_to_rows(array: Any, numbers: Any, rows: Any) -> Any:
-    """An array with rows added at these numbers, as often as each is there; a number beyond the last row counts for nothing."""
+    """Add rows to an array at these indices; repeated indices add up, and indices past the end are dropped."""
     dimensions = lax.ScatterDimensionNumbers(
         update_window_dims=tuple(range(numbers.ndim, rows.ndim)), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
     )

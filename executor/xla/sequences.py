@@ -1,4 +1,4 @@
-"""Sequences of different lengths: ops that go by the LoD, which is known while tracing, run as they do without XLA."""
+"""Ops on sequences that depend on the LoD only: it is known at trace time, so the interpreter's handlers run them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where the arrays of a compiled program lie: on one device, or over the devices of a mesh.
 
-On a mesh, a program says what it says on one device: each value is the whole one. XLA divides the work by where arrays lie, and
-adds what devices have to tell each other.
+A program means the same on a mesh as on one device: each value is the full array. XLA divides the work by the placement of the
+arrays, and adds the communication between devices.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fluid.values.types import as_dtype
 from .arrays import for_numpy
 from .shared_runs import shared_runs
 
-__all__ = ["MeshLayout", "OnDevice", "OneDevice", "whole"]
+__all__ = ["MeshLayout", "OnDevice", "OneDevice", "gather_array"]
 
 
 class OnDevice(Remote):
-    """An array of a scope that lives on a device; runs give it other values."""
+    """An array of a scope that lives on a device; runs replace its value."""
 
     __slots__ = ("value",)
 
@@ -45,7 +45,7 @@ class OnDevice(Remote):
         return as_dtype(self.value.dtype).numpy
 
     def fetch(self) -> np.ndarray[Any, Any]:
-        return whole(self.value)
+        return gather_array(self.value)
 
     def __repr__(self) -> str:
         return f"<{self.dtype}{list(self.shape)} on {', '.join(map(str, self.value.devices()))}>"
@@ -54,70 +54,70 @@ class OnDevice(Remote):
 class OneDevice:
     """All arrays lie on one device."""
 
-    whole: Any
-    """How a value is divided of which each device has all."""
+    full_sharding: Any
+    """The sharding of a value that every device holds in full."""
 
     def __init__(self, place: XLAPlace) -> None:
-        self.whole = SingleDeviceSharding(place.jax_device())
+        self.full_sharding = SingleDeviceSharding(place.jax_device())
 
     def of_state(self, name: str, shape: Sequence[int]) -> Any:
-        """How a value that outlives runs is divided."""
-        return self.whole
+        """The sharding of a persistable variable."""
+        return self.full_sharding
 
     def of_feed(self, name: str, shape: Sequence[int]) -> Any:
-        """How what is fed is divided."""
-        return self.whole
+        """The sharding of a feed."""
+        return self.full_sharding
 
     def global_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape to jax of a value that outlives runs."""
+        """The shape that jax sees for a persistable variable."""
         return tuple(shape)
 
     def fed_shape(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape, over all processes, of what is fed with this shape here."""
+        """The shape over all processes of a feed that has this shape in this process."""
         return tuple(shape)
 
     def put(self, value: Any, sharding: Any) -> Any:
-        """A value of the scope, on the device."""
+        """Put a value of the scope on the device."""
         return jax.device_put(value, sharding)
 
     def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is fed, for the compiled program."""
+        """Convert the feeds to arguments of the compiled program."""
         return values
 
     def words(self, value: Any) -> Any:
-        """What decides the draws of a run, for the compiled program."""
+        """Convert the random words of a run to an argument of the compiled program."""
         return value
 
     def held(self, value: Any) -> OnDevice:
-        """A value that a run has left on the device, for the scope."""
+        """Wrap an array on the device for the scope."""
         return OnDevice(value)
 
     def fetch(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-        """What a run has left on the device, as numpy's."""
+        """Copy arrays from the device to numpy."""
         return [for_numpy(np.array(value)) for value in values]
 
     def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function gives that may wait for other processes."""
+        """Call a function that may block on other processes."""
         return function(*arguments)
 
     def over_devices(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of one worker's values as a function of all arrays."""
+        """Turn a function of one worker's values into a function of the arrays over all devices."""
         return function
 
     def described(self) -> Iterator[tuple[str, str]]:
-        """In lines, each with what it is about, what of it other processes should have, too."""
+        """(subject, text) pairs that must be the same in all processes."""
         return iter(())
 
 
 class MeshLayout(OneDevice):
-    """Arrays lie on a mesh: what is fed is split over the axis `DATA`, what outlives runs as the program's annotations say.
+    """Arrays lie on a mesh: feeds are split over the axis `DATA`, persistable variables by the program's annotations.
 
-    A feed is split along its first dimension if that is declared as unknown, or is a multiple of the devices. Of several
-    processes, each feeds its part of those that are declared unknown, and all of the others. Rows that form sequences are not
+    A feed is split along its first dimension if that is declared unknown, or is a multiple of the number of devices. With several
+    processes, each feeds its part if the dimension is declared unknown, otherwise the full array. Rows of sequences are not
     split.
 
     Raises:
-        ExecutionError: there are not so many devices.
+        ExecutionError: there are too few devices.
     """
 
     def __init__(self, mesh: Mesh, place: XLAPlace, program: Program) -> None:
@@ -133,13 +133,13 @@ class MeshLayout(OneDevice):
         names, extents = zip(*mesh.axes, strict=True)
         self._mesh, self._vars = mesh, program.global_block().vars
         self._grid = jax.sharding.Mesh(np.array(devices[: mesh.size]).reshape(extents), names)
-        self.whole = NamedSharding(self._grid, PartitionSpec())
+        self.full_sharding = NamedSharding(self._grid, PartitionSpec())
         self._is_alone = jax.process_count() == 1
 
     def of_state(self, name: str, shape: Sequence[int]) -> Any:
         var = self._vars.get(name)
         if var is None or var.sharding is None:
-            return self.whole
+            return self.full_sharding
         check_fits(self._mesh, var, shape, var.sharding)
         return NamedSharding(self._grid, PartitionSpec(*var.sharding))
 
@@ -149,7 +149,7 @@ class MeshLayout(OneDevice):
             return self.of_state(name, shape)
         extent = self._mesh.extent(DATA)
         if not shape or extent == 1 or var.lod_level or (shape[0] % extent and not self._is_batch(name)):
-            return self.whole
+            return self.full_sharding
         if shape[0] % extent:
             raise FeedError(
                 f"{name} is fed {shape[0]} rows, which cannot be split evenly over the {extent} devices of the axis {DATA!r} of "
@@ -191,10 +191,10 @@ class MeshLayout(OneDevice):
         return _divided(value, sharding)
 
     def words(self, value: Any) -> Any:
-        return self.put(value, self.whole)
+        return self.put(value, self.full_sharding)
 
     def fetch(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-        return [whole(value) for value in values]
+        return [gather_array(value) for value in values]
 
     def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments) if self._is_alone else shared_runs().waiting(function, *arguments)
@@ -207,13 +207,13 @@ class MeshLayout(OneDevice):
 
 
 def _divided(value: Any, sharding: Any) -> Any:
-    """A value that all processes have, of which each device takes its part."""
+    """Split a value that all processes hold over the devices."""
     value = np.asarray(value)
     return jax.make_array_from_callback(value.shape, sharding, lambda part: value[part])
 
 
-def whole(value: Any) -> np.ndarray[Any, Any]:
-    """All of an array; where processes have parts of it, each of them has to ask for it."""
+def gather_array(value: Any) -> np.ndarray[Any, Any]:
+    """Copy a full array to numpy; if processes hold parts of it, all of them must call this."""
     if value.is_fully_addressable or value.is_fully_replicated:
         return for_numpy(np.array(value))  # type: ignore[no-any-return]
     gathered = shared_runs().waiting(lambda: np.array(multihost_utils.process_allgather(value, tiled=True)))

@@ -1,4 +1,4 @@
-"""Several processes that run the same compiled programs: they compare what they run, and wait for each other for some time."""
+"""Processes that run the same compiled programs together: they compare programs before a run, and limit how long they wait."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ __all__ = ["SharedRuns", "shared_runs"]
 
 
 class SharedRuns:
-    """The runs that this process makes together with others.
+    """The runs that this process shares with other processes.
 
-    What waits in a run is a collective of XLA, in which no error can be raised, and which knows neither programs nor shapes: it
-    takes whatever of the others has as many bytes. So a thread looks meanwhile whether others wait elsewhere, and ends this
-    process, and by that all, when it waits for longer than it should (`time_limit`).
+    A run waits in a collective of XLA. No error can be raised there, and the collective knows neither programs nor shapes: it
+    accepts any data of the same number of bytes. So a thread watches whether other processes wait elsewhere. After `time_limit`,
+    it ends this process, and thereby all.
     """
 
     def __init__(self, group: JaxCommunicator) -> None:
         self._group, self._seconds = group, time_limit()
         self._runs = 0
         self._statement: Statement | None = None
-        """What is said of the present run."""
+        """The statement about the current run."""
         self._end: float | None = None
-        """When what is waited for should have come; None while nothing is waited for."""
+        """Deadline of the current wait; None while not waiting."""
         self._thread: threading.Thread | None = None
 
     def meet(self, statement: Statement) -> None:
-        """Before each run, make sure that all are about to run the same.
+        """Before each run, check that all processes are about to run the same program.
 
-        It costs nothing where all run what they ran before. Where only some do, these learn of it while they wait for the others.
+        It costs nothing if all repeat their last program. If only some do, they learn it while they wait for the others.
         """
         former, self._statement = self._statement, statement
         self._runs += 1
@@ -48,10 +48,10 @@ class SharedRuns:
             self._group.meet(self._runs, statement)
 
     def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function gives that may wait for other processes.
+        """Call a function that may block on other processes.
 
         Raises:
-            CommunicationError: they have ended.
+            CommunicationError: the other processes have ended.
         """
         former, self._end = self._end, time.monotonic() + self._seconds
         if self._thread is None:
@@ -85,7 +85,7 @@ class SharedRuns:
 
 @cache
 def shared_runs() -> SharedRuns:
-    """The runs of this process, which is one of several that have joined jax."""
+    """The shared runs of this process, one of several that have joined jax."""
     group = communicator()
     if not isinstance(group, JaxCommunicator):
         group = JaxCommunicator(Worker(jax.process_index(), jax.process_count(), 0, "fluid.parallel.connect"))

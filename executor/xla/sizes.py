@@ -1,8 +1,7 @@
-"""Numbers that only running tells, and that shapes depend on: the trips of a loop, the length of an array of tensors.
+"""Numbers that decide shapes, but are known only at run time: the trips of a loop, the length of an array of tensors.
 
-Shapes are part of a compiled program. So such a number is assumed when the program is traced, and what the program computes
-says whether the assumption held. Where one did not, nothing of that run counts: the program is compiled for the number that
-was met, and the run is made again.
+Shapes are part of a compiled program. So tracing assumes such a number, and the program also computes whether the assumption
+held. If it did not, the run is invalid: the program is compiled for the number that the run met, and runs again.
 """
 
 from __future__ import annotations
@@ -16,69 +15,69 @@ from jax import numpy as jnp
 __all__ = ["HELD", "Sizes"]
 
 HELD = -1
-"""What stands for an assumption that held."""
+"""Marks an assumption that held."""
 
 
 class Sizes:
     """The assumptions of one compiled program.
 
     Attributes:
-        assumed: what each is about -> the number. Of a `room`, any number up to it will do; of an `exact` number, only itself.
+        assumed: key -> assumed number. A `room` allows any number up to it, an `exact` number only itself.
     """
 
     def __init__(self, assumed: Mapping[Hashable, int] | None = None) -> None:
         self.assumed: dict[Hashable, int] = dict(assumed or {})
         self._rooms: set[Hashable] = set()
         self._met: dict[Hashable, Any] = {}
-        """What each is about -> `HELD`, or the number that was met, as a traced value."""
+        """Key -> `HELD`, or the number that the run met, as a traced value."""
 
     @property
     def may_be_wrong(self) -> bool:
-        """Whether a number was assumed that only itself will do for: what is traced with it may fail because of that."""
-        return any(about not in self._rooms for about in self._met)
+        """Whether an exact number was assumed: tracing with it may fail because it is wrong."""
+        return any(key not in self._rooms for key in self._met)
 
-    def room(self, about: Hashable, first: int) -> int:
-        """How many there is room for; `first` at first."""
-        self._rooms.add(about)
-        return self.assumed.setdefault(about, first)
+    def room(self, key: Hashable, first: int) -> int:
+        """The assumed room; `first` at the first compilation."""
+        self._rooms.add(key)
+        return self.assumed.setdefault(key, first)
 
-    def met(self, about: Hashable, number: Any) -> None:
-        """A number for which there should be room was met while running."""
+    def met(self, key: Hashable, number: Any) -> None:
+        """Note a number that the run met; it should not exceed the room."""
         number = jnp.asarray(number, jnp.int32).reshape(())
-        self._note(about, jnp.where(number <= self.assumed[about], HELD, number))
+        self._note(key, jnp.where(number <= self.assumed[key], HELD, number))
 
-    def exact(self, about: Hashable, number: Any, first: int) -> int:
-        """The number, as it is assumed."""
-        assumed = self.assumed.setdefault(about, first)
+    def exact(self, key: Hashable, number: Any, first: int) -> int:
+        """Assume an exact number (`first` at the first compilation); the run notes whether it met the number."""
+        assumed = self.assumed.setdefault(key, first)
         number = jnp.asarray(number, jnp.int32).reshape(())
-        self._note(about, jnp.where(number == assumed, HELD, number))
+        self._note(key, jnp.where(number == assumed, HELD, number))
         return assumed
 
-    def _note(self, about: Hashable, met: Any) -> None:
-        former = self._met.get(about)
-        self._met[about] = met if former is None else jnp.maximum(former, met)
+    def _note(self, key: Hashable, met: Any) -> None:
+        former = self._met.get(key)
+        self._met[key] = met if former is None else jnp.maximum(former, met)
 
     @contextlib.contextmanager
-    def inside(self) -> Iterator[dict[Hashable, Any]]:
-        """What is met inside a function that XLA runs, for the function to return; `merge` takes it outside."""
+    def nested(self) -> Iterator[dict[Hashable, Any]]:
+        """Collect the numbers met in a nested function of XLA; the function returns them, and `merge` notes them outside."""
         outside, self._met = self._met, {}
         try:
             yield self._met
         finally:
             self._met = outside
 
-    def merge(self, about: Iterable[Hashable], met: Iterable[Any]) -> None:
-        """Note what a function returned of `inside`, of one run or of several."""
-        for each, number in zip(about, met, strict=True):
-            self._note(each, jnp.max(number) if number.size else jnp.int32(HELD))
+    def merge(self, keys: Iterable[Hashable], met: Iterable[Any]) -> None:
+        """Note the numbers that a nested function returned, for one run or for several."""
+        for key, number in zip(keys, met, strict=True):
+            self._note(key, jnp.max(number) if number.size else jnp.int32(HELD))
 
     def result(self) -> tuple[list[Hashable], Any]:
-        """What the assumptions are about, and for each, `HELD` or the number that was met, as one int32 array; None for none."""
-        about = list(self._met)
-        return about, jnp.stack([self._met[each] for each in about]) if about else None
+        """The keys of the assumptions, and an int32 array with `HELD` or the met number for each; None without assumptions."""
+        keys = list(self._met)
+        return keys, jnp.stack([self._met[key] for key in keys]) if keys else None
 
-    def corrected(self, about: list[Hashable], met: Any) -> dict[Hashable, int] | None:
-        """The assumptions to compile the program with, after a run met these numbers; None if all held."""
-        wrong = {each: int(number) for each, number in zip(about, met, strict=True) if int(number) != HELD}
-        grown = {each: 1 << (number - 1).bit_length() if each in self._rooms else number for each, number in wrong.items()}
+    def corrected(self, keys: list[Hashable], met: Any) -> dict[Hashable, int] | None:
+        """The assumptions for the next compilation, after a run met these numbers; None if all held."""
+        wrong = {key: int(number) for key, number in zip(keys, met, strict=True) if int(number) != HELD}
+        grown = {key: 1 << (number - 1).bit_length() if key in self._rooms else number for key, number in wrong.items()}
         return {**self.assumed, **grown} if wrong else None

@@ -1,7 +1,7 @@
-"""Arrays of tensors whose length, or the positions in which they are read and written, only running tells.
+"""Arrays of tensors whose length or positions are known only at run time.
 
-Elsewhere an array of tensors is a list, here too as long as positions are known while tracing. Written at a position that is
-not, it becomes a `Stack`: its entries, which have one form, leaf by leaf along a new first axis, with room for so many.
+With positions known at trace time, an array of tensors is a list, as on other engines. A write at a traced position turns it into
+a `Stack`: all entries have one form, and each leaf is stacked along a new first axis with a fixed room.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fluid.values.lod_array import array_of
 from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import Environment
 from .arrays import wrap
-from .tracing import Tracer, traces
+from .tracing import XlaTracer, traces
 from .trees import Form, ShapesVary, flatten, form_of, unflatten, zeros_of
 
 __all__ = ["Stack", "add", "fit"]
@@ -32,8 +32,8 @@ class Stack:
 
     Attributes:
         tree: the tree of an entry.
-        leaves: those of the entries, each of shape [room, ...]; zeros where nothing was written.
-        length: the number of entries: an int, or a traced int32; greater than the room if there was none for some.
+        leaves: the leaves of all entries, each of shape [room, ...]; entries that were never stored are zero.
+        length: the number of entries, an int or a traced int32; it exceeds the room if entries were dropped.
     """
 
     __slots__ = ("leaves", "length", "tree")
@@ -51,9 +51,9 @@ class Stack:
 
     @classmethod
     def of(cls, values: Sequence[Any], like: Any, room: int) -> Stack:
-        """The entries of a list, None for zeros, as a stack of entries like `like`."""
+        """Stack the entries of a list, in the form of `like`; None becomes zeros."""
         entries = [fit(value, like) for value in values]
-        like = reduce(lambda one, other: fit(one, other), entries, like)
+        like = reduce(lambda model, entry: fit(model, entry), entries, like)
         entries = [fit(entry, like) for entry in entries]
         form = form_of(like)
         for entry in entries:
@@ -61,7 +61,7 @@ class Stack:
                 raise ShapesVary(f"an array has entries of the shapes {form_of(entry)} and {form}")
         blank = [jnp.zeros((max(room - len(entries), 0), *shape), dtype) for shape, dtype in form.leaves]
         parts = [flatten(entry)[0] for entry in entries]
-        stacked = [jnp.stack(leaves) for leaves in zip(*parts, strict=True)] if parts else [rest[:0] for rest in blank]
+        stacked = [jnp.stack(leaves) for leaves in zip(*parts, strict=True)] if parts else [leaf[:0] for leaf in blank]
         return cls(form.tree, [jnp.concatenate(pair) for pair in zip(stacked, blank, strict=True)], len(entries))
 
     @property
@@ -74,14 +74,14 @@ class Stack:
         return Form(self.tree, tuple((tuple(leaf.shape[1:]), leaf.dtype) for leaf in self.leaves))
 
     def with_room(self, room: int) -> Stack:
-        """The same entries, with room for this many at least."""
+        """The same entries, with room for at least `room` of them."""
         more = room - self.room
         if more <= 0:
             return self
         return Stack(self.tree, [jnp.pad(leaf, [(0, more)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in self.leaves], self.length)
 
     def with_entries_like(self, like: Any) -> Stack:
-        """The same entries, those that are stacks with as much room as those in `like`."""
+        """The same entries, with nested stacks enlarged to the room of the stacks in `like`."""
         form = form_of(fit(zeros_of(self.form), like))
         if form == self.form:
             return self
@@ -96,7 +96,7 @@ class Stack:
         return unflatten(self.tree, [leaf.at[position].get(mode="fill", fill_value=0) for leaf in self.leaves])
 
     def with_entry(self, position: Any, value: Any) -> Stack:
-        """The same, with another entry at a position, or zeros there (None), if there is room for it."""
+        """A copy with `value` at a position, or zeros for None; dropped if the position exceeds the room."""
         value = zeros_of(self.form) if value is None else value
         stack = self.with_entries_like(value)
         value = fit(value, zeros_of(stack.form))
@@ -116,8 +116,8 @@ class Stack:
 
 
 def fit(value: Any, like: Any) -> Any:
-    """A value in the form of another, as far as a value can have several: zeros for None; an array of tensors as a stack, with as
-    much room."""
+    """Convert a value to the form of `like`, if it has several forms: None to zeros, an array of tensors to a stack with the
+    same room."""
     if value is None:
         return None if like is None else zeros_of(form_of(like))
     if not isinstance(like, Stack) or not isinstance(value, (list, Stack)):
@@ -128,15 +128,17 @@ def fit(value: Any, like: Any) -> Any:
     return stack if stack.length is like.length or _same_int(stack.length, like.length) else stack.of_traced_length()
 
 
-def _same_int(one: Any, other: Any) -> bool:
-    return isinstance(one, int) and isinstance(other, int) and one == other
+def _same_int(a: Any, b: Any) -> bool:
+    return isinstance(a, int) and isinstance(b, int) and a == b
 
 
-def add(one: Stack, other: Stack) -> Stack:
+def add(left: Stack, right: Stack) -> Stack:
     """The sum of two stacks, entry by entry."""
-    one, other = fit(one, other), fit(other, one)
-    leaves = [a + b for a, b in zip(one.leaves, other.leaves, strict=True)]
-    return Stack(one.tree, leaves, one.length if _same_int(one.length, other.length) else jnp.maximum(one.length, other.length))
+    left, right = fit(left, right), fit(right, left)
+    leaves = [a + b for a, b in zip(left.leaves, right.leaves, strict=True)]
+    return Stack(
+        left.tree, leaves, left.length if _same_int(left.length, right.length) else jnp.maximum(left.length, right.length)
+    )
 
 
 # -------------------------------------------------------------------------------------------- ops on arrays of tensors
@@ -147,21 +149,21 @@ def _position(op: Operator, env: Environment) -> Any:
 
 
 def _model(*values: Any) -> Any:
-    """The first value that is there, in one of several lists."""
+    """The first value that is not None, in values and lists of values."""
     return next((item for value in values for item in (value if isinstance(value, list) else [value]) if item is not None), None)
 
 
 @traces("write_to_array")
-def write_to_array(tracer: Tracer, op: Operator, env: Environment) -> None:
+def write_to_array(tracer: XlaTracer, op: Operator, env: Environment) -> None:
     (name,), position = op.output("Out"), _position(op, env)
-    array, given = env.get(name), env.get(op.input("X")[0])
+    array, source = env.get(name), env.get(op.input("X")[0])
     is_known = isinstance(position, int)
     if is_known and not isinstance(array, Stack):
         HANDLERS[op.type](tracer, op, env)
         return
-    value = None if op.attr("clears") else given
+    value = None if op.attr("clears") else source
     if not isinstance(array, Stack):
-        like = value if value is not None else _model(array or [], [given])
+        like = value if value is not None else _model(array or [], [source])
         if like is None:
             return  # zeros of an unknown shape, in an array without entries
         array = Stack.of(array or (), like, 0)
@@ -175,14 +177,14 @@ def write_to_array(tracer: Tracer, op: Operator, env: Environment) -> None:
 
 
 @traces("read_from_array")
-def read_from_array(tracer: Tracer, op: Operator, env: Environment) -> None:
+def read_from_array(tracer: XlaTracer, op: Operator, env: Environment) -> None:
     (name,), position = op.input("X"), _position(op, env)
     array = env.get(name)
     if isinstance(position, int) and not isinstance(array, Stack):
         HANDLERS[op.type](tracer, op, env)
         return
     if not isinstance(array, Stack):
-        like = _model(array or [], [env.get(each) for each in op.input("X_W")])
+        like = _model(array or [], [env.get(source) for source in op.input("X_W")])
         if like is None:
             raise ExecutionError(f"an entry is read from {name}, which has none")
         array = Stack.of(array or (), like, 1)
@@ -197,7 +199,7 @@ def _check_position(op: Operator, position: Any, length: Any) -> None:
 
 
 @traces("lod_array_length")
-def lod_array_length(tracer: Tracer, op: Operator, env: Environment) -> None:
+def lod_array_length(tracer: XlaTracer, op: Operator, env: Environment) -> None:
     array = env.get(op.input("X")[0])
     if isinstance(array, Stack) and not isinstance(array.length, int):
         env.set(op.output("Out")[0], wrap(array.length.astype(jnp.int64).reshape(1)))
@@ -207,7 +209,7 @@ def lod_array_length(tracer: Tracer, op: Operator, env: Environment) -> None:
 
 
 @traces("stack_array_like")
-def stack_array_like(tracer: Tracer, op: Operator, env: Environment) -> None:
+def stack_array_like(tracer: XlaTracer, op: Operator, env: Environment) -> None:
     array = env.get(op.input("X")[0])
     if not isinstance(array, Stack):
         HANDLERS[op.type](tracer, op, env)
@@ -217,7 +219,7 @@ def stack_array_like(tracer: Tracer, op: Operator, env: Environment) -> None:
 
 
 @traces("stack_array")
-def stack_array(tracer: Tracer, op: Operator, env: Environment) -> None:
+def stack_array(tracer: XlaTracer, op: Operator, env: Environment) -> None:
     array = env.get(op.input("X")[0])
     if not isinstance(array, Stack):
         HANDLERS[op.type](tracer, op, env)
@@ -231,20 +233,22 @@ def _one_leaf(stack: Stack) -> Any:
     return leaf
 
 
-def _length(tracer: Tracer, op: Operator, stack: Stack) -> int:
-    """The length of a stack, as it is assumed where it is not known."""
+def _length(tracer: XlaTracer, op: Operator, stack: Stack) -> int:
+    """The length of a stack; a traced length is assumed (see `Sizes`)."""
     return stack.length if isinstance(stack.length, int) else tracer.sizes.exact(op, stack.length, stack.room)
 
 
 @traces("tensor_array_to_tensor", "join_array", "split_array", "tensor_array_to_tensor_grad")
-def on_lists(tracer: Tracer, op: Operator, env: Environment) -> None:
+def on_lists(tracer: XlaTracer, op: Operator, env: Environment) -> None:
     """Run an op whose shapes depend on the lengths of arrays."""
     stacks = {name: value for name in op.input_arg_names if isinstance(value := env.get(name), Stack)}
-    HANDLERS[op.type](tracer, op, _Seen(env, {name: each.entries(_length(tracer, op, each)) for name, each in stacks.items()}))
+    HANDLERS[op.type](
+        tracer, op, _ReadOverlay(env, {name: stack.entries(_length(tracer, op, stack)) for name, stack in stacks.items()})
+    )
 
 
-class InFront(Environment):
-    """Values by name, which are written here, too; behind them, all others of an environment."""
+class OverlayEnvironment(Environment):
+    """Local values over another environment: writes stay local, and reads of missing names fall through."""
 
     __slots__ = ("_env",)
 
@@ -256,8 +260,8 @@ class InFront(Environment):
         return self._env.get(name)
 
 
-class _Seen(InFront):
-    """An environment in which some names have other values."""
+class _ReadOverlay(OverlayEnvironment):
+    """An environment where reads of some names return replacement values; writes go to the original."""
 
     def set(self, name: str, value: Any) -> None:
         self._env.set(name, value)
@@ -285,8 +289,8 @@ _ON_STACKS = {"assign": _assign, "fill_zeros_like": _fill_zeros_like, "scale": _
 
 
 @traces(*_ON_STACKS)
-def on_stacks(tracer: Tracer, op: Operator, env: Environment) -> None:
-    """Run an ordinary op, of which an input may be a stack."""
+def on_stacks(tracer: XlaTracer, op: Operator, env: Environment) -> None:
+    """Run an ordinary op whose inputs may be stacks."""
     values = [value for name in op.input("X") if (value := env.get(name)) is not None]
     stack = next((value for value in values if isinstance(value, Stack)), None)
     if stack is None:

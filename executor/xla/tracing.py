@@ -1,26 +1,26 @@
 """Programs as functions of jax: the interpreter runs their ops over traced arrays.
 
-`Tracer` is the interpreter's `Machine` over `XP`, the namespace of traced arrays. Each op runs once, while jax traces: what its
-kernel does with arrays is written down; what it does with numbers that are known (axes, shapes, counters, offsets of sequences)
-is done then and there. What comes out is one function of jax values, which XLA compiles.
+`XlaTracer` is the interpreter's `Machine` over `XP`, the namespace of traced arrays. Each op runs once, while jax traces. jax
+records the operations on arrays; operations on numbers known at trace time (axes, shapes, counters, offsets of sequences) run
+at once. The result is one function of jax values, which XLA compiles.
 
-Most ops need nothing else. What a kernel cannot say (an op that owns a block, handles lists, or reaches outside) is traced by a
+Most ops need nothing else. Ops without a traceable kernel (they own a block, handle lists, or reach outside the program) have a
 *handler*, a function under `traces`::
 
     @traces("while")
-    def trace_while(tracer: Tracer, op: Operator, env: Environment) -> None:
+    def trace_while(tracer: XlaTracer, op: Operator, env: Environment) -> None:
         ...
 
-It reads values by ``env.get(name)`` and gives names new ones by ``env.set(name, value)``, as handlers of the interpreter do. They
-are `Array`s, or `LoDArray`, `SelectedRows` and lists of them; offsets of a LoD are always known. ``array.read()`` is the jax
-value of an array and ``wrap(value)`` an array of one; ``array.is_known`` says whether the numbers are there already, and then
-``int(array)`` gives them. A block is run by ``tracer.run_block(block, Environment(block, env))``; where it becomes a function of
-its own (the body of `jax.lax.while_loop`), what it reads and writes has to go in and out as jax values, in environments that are
-made inside of it, and arrays from outside must not be written to: ``env.set`` gives a name another array. Random ops draw by name
-and number of draw (`KeyStreams`), so a loop that is one function folds its counter into the keys.
+It reads values by ``env.get(name)`` and binds names by ``env.set(name, value)``, as handlers of the interpreter do. Values are
+`Array`s, or `LoDArray`, `SelectedRows` and lists of them; offsets of a LoD are always known. ``array.read()`` returns the jax
+value of an array, and ``wrap(value)`` makes an array of a jax value. If ``array.is_known``, the numbers are known at trace time,
+and ``int(array)`` returns them. ``tracer.run_block(block, Environment(block, env))`` runs a block. If the block becomes a
+separate function (the body of `jax.lax.while_loop`), all its inputs and outputs pass as jax values, through environments created
+in that function. It must not write to outer arrays: ``env.set`` binds the name to another array. Random ops draw by name and
+number of the draw (`KeyStreams`), so a loop that is one function folds its counter into the keys.
 
-An op that neither has a handler nor is traced by its kernel is one of `callbacks.ON_HOST`, or refused before anything is traced
-(`callbacks.refuse_untraceable`).
+An op with neither a handler nor a traceable kernel is in `callbacks.ON_HOST`, or `callbacks.refuse_untraceable` refuses it before
+tracing starts.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from .random import KeyStreams
 from .sizes import Sizes
 from .workers import group_of_trace
 
-__all__ = ["HANDLERS", "Handler", "TracedBlock", "Tracer", "traces"]
+__all__ = ["HANDLERS", "Handler", "TracedBlock", "XlaTracer", "traces"]
 
-Handler = Callable[["Tracer", Operator, Environment], None]
+Handler = Callable[["XlaTracer", Operator, Environment], None]
 
-Before = Callable[["Tracer", Operator, Environment], None]
+Before = Callable[["XlaTracer", Operator, Environment], None]
 """Called before an ordinary op is traced."""
 
 HANDLERS: dict[str, Handler] = {}
 """Op type -> function that traces such an op."""
 
 Pattern = Callable[[Iterator[Any]], Any]
-"""Builds a value of a program from the arrays that it consists of."""
+"""Builds a value of a program from its arrays."""
 
 add_engine(
     Engine(
@@ -78,11 +78,11 @@ add_engine(
 
 
 def traces(*op_types: str) -> Callable[[Handler], Handler]:
-    """Decorates the function that traces ops of these types; its arguments are the tracer, the op and its environment."""
+    """Register the decorated function as the handler of these op types; it takes the tracer, the op and its environment."""
     return registers(HANDLERS, op_types)
 
 
-class Tracer(Machine):
+class XlaTracer(Machine):
     """Runs the ops of a program over traced arrays."""
 
     streams: KeyStreams
@@ -93,23 +93,23 @@ class Tracer(Machine):
         self._before = before
         self.sizes = Sizes()
         self.lengths: dict[Operator, int] = {}
-        """Op in a loop that writes to an array of tensors -> the greatest position that it writes to, plus one, where known."""
+        """Op in a loop -> length of the array of tensors after its last write: the greatest position plus one, if known."""
         self.trips_around = 0
-        """Of the loops around what is traced, the number of trips of the longest one, or for how many there is room."""
+        """Trips (or room for trips) of the longest loop around the current op."""
 
     @property
     def checks_values(self) -> bool:
-        """Whether ops look at values to refuse wrong ones."""
+        """Whether ops check the values of their inputs."""
         return self._before is not None
 
     def run_block(self, block: Block, env: Environment) -> None:
-        """Trace the ops of a block in order; how long that takes, no watch is told."""
+        """Trace the ops of a block in order, without timing them."""
         for op in block.ops:
             self.run_op(op, env)
 
     @contextlib.contextmanager
     def loop_of(self, trips: int) -> Iterator[None]:
-        """What is traced inside is the body of a loop."""
+        """Mark the ops traced in this context as the body of a loop."""
         former, self.trips_around = self.trips_around, max(self.trips_around, trips)
         try:
             yield
@@ -117,7 +117,7 @@ class Tracer(Machine):
             self.trips_around = former
 
     def trace_kernel(self, op: Operator, env: Environment) -> None:
-        """Trace an op by its kernel, as one without a handler."""
+        """Trace an op by its kernel, bypassing its handler."""
         self._compute(op, env)
 
     def _compute(self, op: Operator, env: Environment) -> None:
@@ -128,7 +128,7 @@ class Tracer(Machine):
 
 
 class StateEnvironment(Environment):
-    """The values of block 0; `state` has those that outlive a run."""
+    """The values of block 0; `state` holds the persistable ones, which outlive a run."""
 
     __slots__ = ("state",)
 
@@ -149,14 +149,16 @@ class StateEnvironment(Environment):
 
 
 class TracedBlock:
-    """Block 0 of a program, as far as its fetches and what outlives a run need it, as a function of jax values.
+    """The needed ops of block 0, as a function of jax values. Needed are the ops for the fetches and for the state.
+
+    The state is the set of persistable variables, which outlive a run.
 
     Attributes:
-        host: what it calls at the host.
-        fetched, kept: how the fetches, and the values by name that outlive a run, are built from what the function returns.
+        host: callbacks to the host.
+        fetched, state_patterns: build the fetches, and the state by name, from the arrays that the function returns.
         draws: whether it draws random numbers by the run's words.
-        about: what the assumptions are about that it makes (see `Sizes`).
-        failure: an error that tracing met, if that may come from a wrong assumption; the function then ends before it.
+        assumption_keys: the subjects of its assumptions (see `Sizes`).
+        failure: an error during tracing that a wrong assumption may have caused; the function then ends before that op.
     """
 
     def __init__(
@@ -165,52 +167,58 @@ class TracedBlock:
         ops: Sequence[Operator],
         fetches: Sequence[str],
         lods: Mapping[str, Any],
-        written: Sequence[str],
+        stored_names: Sequence[str],
         before: Before | None = None,
         check: Check | None = None,
     ) -> None:
-        self.program, self.ops, self._fetches, self._lods, self._written = program, ops, list(fetches), lods, list(written)
+        self.program, self.ops, self._fetches, self._lods, self._stored_names = (
+            program,
+            ops,
+            list(fetches),
+            lods,
+            list(stored_names),
+        )
         self.host = HostCalls()
-        self._tracer = Tracer(program, self.host, before)
+        self._tracer = XlaTracer(program, self.host, before)
         if check is not None:
             self._tracer.check = partial(self._check_at_host, check)
         self._frees = last_uses(program.global_block(), ops, set(fetches))
-        self.about: list[Hashable] = []
+        self.assumption_keys: list[Hashable] = []
         self.failure: ExecutionError | None = None
         self.fetched: list[Pattern] = []
-        self.kept: dict[str, Pattern] = {}
-        self.kept_names: list[str] = []
-        """Of each array that outlives a run, the variable that it belongs to."""
+        self.state_patterns: dict[str, Pattern] = {}
+        self.state_names: list[str] = []
+        """The variable of each returned array of the state."""
 
     @property
     def draws(self) -> bool:
         return self._tracer.streams.is_used
 
     def corrected(self, met: Any) -> bool:
-        """Assume what a run met from now on; whether that is something else than before."""
-        assumed = self._tracer.sizes.corrected(self.about, met)
+        """Assume the numbers that a run met from now on; returns whether any assumption changed."""
+        assumed = self._tracer.sizes.corrected(self.assumption_keys, met)
         if assumed is not None:
             self._tracer.sizes = Sizes(assumed)
         return assumed is not None
 
     def _check_at_host(self, check: Check, op: Operator, name: str, value: Any) -> None:
-        """Have the compiled program check what an op makes, at the host."""
+        """Have the compiled program check an output of an op at the host."""
         rows = value.value if isinstance(value, SelectedRows) else array_of(value)
         self.host.add_check(partial(check, op, name), rows.read())
 
     def __call__(
-        self, given_away: Mapping[str, Any], lent: Mapping[str, Any], feeds: Mapping[str, Any], words: Any
+        self, donated: Mapping[str, Any], lent: Mapping[str, Any], feeds: Mapping[str, Any], words: Any
     ) -> tuple[list[Any], list[Any], Any]:
-        """What the ops compute: the arrays of the fetches, those of what outlives a run, and what its assumptions met.
+        """Run the ops; returns the arrays of the fetches, the arrays of the state, and the numbers met by the assumptions.
 
-        Where one did not hold, nothing of it counts.
+        If an assumption did not hold, the results are invalid.
 
-        `given_away` and `lent` have the values from the scope, in two parts; `words` are those of `words_of_run`.
+        `donated` and `lent` hold the values from the scope, in two parts; `words` come from `words_of_run`.
         """
         self._tracer.streams.begin(words)
         values = {name: with_lod(wrap(value), self._lods.get(name, ())) for name, value in feeds.items()}
         env = StateEnvironment(
-            self.program.global_block(), values, {name: wrap(value) for name, value in {**given_away, **lent}.items()}
+            self.program.global_block(), values, {name: wrap(value) for name, value in {**donated, **lent}.items()}
         )
         self.failure = None
         try:
@@ -223,8 +231,8 @@ class TracedBlock:
                 raise
             self.failure = error
         fetches: list[Any] = []
-        self.fetched, self.kept, self.kept_names = [], {}, []
-        self.about, met = self._tracer.sizes.result()
+        self.fetched, self.state_patterns, self.state_names = [], {}, []
+        self.assumption_keys, met = self._tracer.sizes.result()
         if self.failure is not None:
             return [], [], met
         for name in self._fetches:
@@ -232,23 +240,23 @@ class TracedBlock:
             if value is None:
                 raise not_made(name)
             self.fetched.append(pattern_of(value, fetches))
-        kept: list[Any] = []
-        left = {name: value for name in self._written if (value := env.state.get(name)) is not None}
-        self.kept_names = []
+        state: list[Any] = []
+        left = {name: value for name in self._stored_names if (value := env.state.get(name)) is not None}
+        self.state_names = []
         for name, value in left.items():
-            self.kept[name] = pattern_of(value, kept)
-            self.kept_names += [name] * (len(kept) - len(self.kept_names))
-        inputs = {id(value) for values in (given_away, lent, feeds) for value in values.values()}
-        return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in kept], met
+            self.state_patterns[name] = pattern_of(value, state)
+            self.state_names += [name] * (len(state) - len(self.state_names))
+        inputs = {id(value) for values in (donated, lent, feeds) for value in values.values()}
+        return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in state], met
 
 
 def _stored_rows(index: Any, value: Any, height: int) -> SelectedRows:
-    """Rows without those that stand for none."""
+    """Drop the padding rows, whose index is the height or greater."""
     return SelectedRows(index[index < height], value[index < height], height)
 
 
 def pattern_of(value: Any, leaves: list[Any]) -> Pattern:
-    """How a value is built from its arrays, whose jax values are added to `leaves`."""
+    """Append the jax values of a value's arrays to `leaves`; returns a function that rebuilds the value from such arrays."""
     if isinstance(value, list):
         patterns = [None if item is None else pattern_of(item, leaves) for item in value]
         return lambda arrays: [None if pattern is None else pattern(arrays) for pattern in patterns]

@@ -1,7 +1,7 @@
 """Values of environments as trees of jax values, as loops and branches of XLA pass them.
 
-The leaves of a value are its arrays; what is known while tracing besides (the LoD, the height of sparse rows, how many entries a
-list has) belongs to the tree, and has to be the same in each trip of a loop.
+The leaves of a value are its arrays. Facts known at trace time (the LoD, the height of sparse rows, the length of a list) belong
+to the tree, and have to be the same in each trip of a loop.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ jax.tree_util.register_static(RankTable)
 
 
 class ShapesVary(ExecutionError):
-    """Values that XLA needs in one shape have several; `what` says which."""
+    """A value that XLA needs in one shape has several; `subject` names it."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, subject: str) -> None:
         super().__init__(
-            f"{what}; where only running tells how often a loop runs, which branch is taken, or which entry of an array is read, "
-            "XLA needs one shape. Make that a constant of the program, or run it on CPUPlace()"
+            f"{subject}; where only running tells how often a loop runs, which branch is taken, or which entry of an array is "
+            "read, XLA needs one shape. Make that a constant of the program, or run it on CPUPlace()"
         )
 
 
 class Form(NamedTuple):
-    """What is known of a value while tracing: its tree, and the shapes and element types of its leaves."""
+    """The form of a value, known at trace time: its tree, and the shapes and element types of its leaves."""
 
     tree: Any
     leaves: tuple[tuple[tuple[int, ...], Any], ...]
@@ -59,13 +59,13 @@ class Form(NamedTuple):
 
 
 def flatten(value: Any) -> tuple[list[Any], Any]:
-    """The leaves of a value, and its tree."""
+    """Split a value into its leaves and its tree."""
     leaves, tree = jax.tree.flatten(value)
     return leaves, tree
 
 
 def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
-    """The value with this tree and these leaves, in arrays of its own."""
+    """Build a value from a tree and leaves, in new arrays."""
     return jax.tree.unflatten(tree, leaves)
 
 

@@ -1,4 +1,4 @@
-"""numpy's universal functions on traced arrays: types are resolved by numpy, what is known is computed by numpy."""
+"""numpy's universal functions on traced arrays: numpy resolves the types, and computes results of known values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "square": lax.square,
     "subtract": lax.sub,
 }
-"""XLA's own operations on floats and integers; jax's functions of numpy's names cost several times as much to trace."""
+"""XLA's operations on floats and integers; functions of jax.numpy cost several times as much to trace."""
 _FLOATS: dict[str, Callable[..., Any]] = {
     "arctan2": lax.atan2,
     "cbrt": lax.cbrt,
@@ -65,12 +65,12 @@ _BY_KIND = {"f": {**_NUMBERS, **_FLOATS}, "i": _NUMBERS, "u": _NUMBERS, "b": _BO
 
 
 class _Resolved(NamedTuple):
-    """What a ufunc does for operands of certain types and shapes.
+    """A ufunc resolved for operands of certain types and shapes.
 
     Attributes:
-        types: the types that it computes in, and gives.
-        shape: that of the result.
-        has_full: whether an operand has that shape; single numbers then stay numbers.
+        types: the types of its operands and results.
+        shape: the shape of the result.
+        has_full: whether an operand has the shape of the result; single numbers then stay scalars.
     """
 
     types: tuple[Any, ...]
@@ -80,7 +80,7 @@ class _Resolved(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _resolved(function: Any, dtype: Any, *operands: tuple[Any, tuple[int, ...]]) -> _Resolved:
-    """What a ufunc of numpy does for operands, of which each is told by type and shape; `dtype` overrules its own types."""
+    """Resolve a ufunc of numpy for operands, each described by type and shape; `dtype` overrides the resolved types."""
     shapes = [shape for _, shape in operands]
     shape = np.broadcast_shapes(*shapes)
     types = function.resolve_dtypes((*(kind for kind, _ in operands), *(None,) * function.nout))
@@ -88,7 +88,7 @@ def _resolved(function: Any, dtype: Any, *operands: tuple[Any, tuple[int, ...]])
 
 
 def _form(value: Any) -> tuple[Any, tuple[int, ...]]:
-    """The type of an operand, which is Python's for its numbers, and its shape."""
+    """The type of an operand (a Python type for Python numbers) and its shape."""
     kind = type(value)
     if kind is Array:
         return value.shadow.dtype, value.shadow.shape
@@ -101,7 +101,7 @@ def _form(value: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def _operand(value: Any, kind: Any, resolved: _Resolved) -> Any:
-    """A value as elements of a type, broadcast to the shape of the result, or as a single number where that will do."""
+    """Cast an operand, and broadcast it to the shape of the result unless a scalar suffices."""
     shape = resolved.shape
     if isinstance(value, Array):
         if value.shadow.shape == shape:
@@ -116,7 +116,7 @@ def _operand(value: Any, kind: Any, resolved: _Resolved) -> Any:
 
 
 def stored(value: Any, out: Array | None) -> Any:
-    """A result, in `out` if there is one."""
+    """Store a result in `out`, or wrap it if there is no `out`."""
     if out is None:
         return wrap(value)
     if isinstance(value, JaxArray) and value.shape == out.shape and value.dtype == out.dtype:
@@ -126,28 +126,28 @@ def stored(value: Any, out: Array | None) -> Any:
     return out
 
 
-def sum_type(own: Any, dtype: Any) -> Any:
-    """The type in which numpy adds up elements."""
+def sum_type(kind: Any, dtype: Any) -> Any:
+    """The type that numpy uses to add up elements of type `kind`."""
     if dtype is not None:
         return np.dtype(dtype)
-    return np.dtype({"b": np.int64, "i": np.int64, "u": np.uint64}.get(own.kind, own))
+    return np.dtype({"b": np.int64, "i": np.int64, "u": np.uint64}.get(kind.kind, kind))
 
 
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
-    return tuple(int(each) % max(ndim, 1) for each in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    return tuple(int(number) % max(ndim, 1) for number in (axis if isinstance(axis, (tuple, list)) else (axis,)))
 
 
 def _shared_axes(args: Sequence[Any], shape: tuple[int, ...], out: Any) -> tuple[int, ...] | None:
-    """The order in which the axes of a result should lie: that of an operand of its shape."""
+    """The axis order for a result: copied from an operand of the same shape; None for the standard order."""
     if len(shape) < 3 or (out is not None and (out.views or out.shape != shape)):
         return None
     return next((arg.axes for arg in args if type(arg) is Array and arg.axes is not None and arg.shape == shape), None)
 
 
 def _turned(arg: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """An operand of a result of this shape, with its axes in another order; single numbers as they are."""
+    """Broadcast an operand to the shape of the result and reorder its axes; single numbers become scalars."""
     if np.size(arg) == 1:
         return arg.reshape(()) if isinstance(arg, Array) else arg
     arg = wrap(arg)
@@ -174,7 +174,7 @@ class Ufunc:
                 return stored(self._numpy(*map(elements_of, args), dtype=dtype), out)
         resolved = _resolved(self._numpy, dtype, *map(_form, args))
         axes = _shared_axes(args, resolved.shape, out) if where is True and self.nout == 1 else None
-        if axes is not None:  # as they lie, and so does the result
+        if axes is not None:  # compute in the operands' memory order; the result has it too
             turned = [_turned(arg, resolved.shape, axes) for arg in args]
             result = empty(resolved.shape, resolved.types[-1]) if out is None else out
             self(*turned, out=result.transpose(axes), dtype=dtype)
@@ -186,8 +186,8 @@ class Ufunc:
             return tuple(stored(cast(value, kind), None) for value, kind in zip(result, types[self.nin :], strict=True))
         result = cast(result, types[-1])
         if where is not True:
-            taken = spread(value_of(where), out.shape)
-            result = lax.select(taken, spread(cast(result, out.dtype), out.shape), out.read())
+            mask = spread(value_of(where), out.shape)
+            result = lax.select(mask, spread(cast(result, out.dtype), out.shape), out.read())
         return stored(result, out)
 
     def _function(self, kind: str) -> Callable[..., Any]:
@@ -212,12 +212,12 @@ class Ufunc:
             return stored(self._numpy.reduce(elements_of(array), axis, dtype, None, keepdims), out)
         value = value_of(array)
         axes = _axes(axis, value.ndim)
-        own, name = value.dtype, self._numpy.__name__
+        element_type, name = value.dtype, self._numpy.__name__
         if name in ("add", "multiply"):
-            kind = out.dtype if dtype is None and out is not None and own.kind != "b" else sum_type(own, dtype)
+            kind = out.dtype if dtype is None and out is not None and element_type.kind != "b" else sum_type(element_type, dtype)
             value = cast(value, np.dtype(np.float32) if kind == np.float16 else kind)
         else:
-            kind = np.dtype(bool) if name.startswith("logical") else own
+            kind = np.dtype(bool) if name.startswith("logical") else element_type
             value = cast(value, kind)
         result = cast(_REDUCTIONS[name](value, axes), kind)
         if keepdims:
@@ -233,29 +233,29 @@ class Ufunc:
         return stored(_ACCUMULATIONS[self._numpy.__name__](value, axis % value.ndim), out)
 
     def at(self, array: Array, indices: Any, values: Any = None) -> None:
-        """As numpy's: each index counts as often as it is there."""
+        """Like numpy's `ufunc.at`: repeated indices apply repeatedly."""
         if is_known([array, values]) and _all_known(indices):
             self._numpy.at(array.numpy(), _index(indices, elements_of), elements_of(values))
             return
-        whole, values = jnp.asarray(array.read()), cast(value_of(values), array.dtype)
+        elements, values = jnp.asarray(array.read()), cast(value_of(values), array.dtype)
         mask = mask_of(indices if isinstance(indices, tuple) else (indices,), values, array.shape)
         if mask is not None:
-            array.write(jnp.where(mask, value_of(self(wrap(whole), wrap(values.reshape(())))), whole))
+            array.write(jnp.where(mask, value_of(self(wrap(elements), wrap(values.reshape(())))), elements))
             return
         name = {"subtract": "add", "maximum": "max", "minimum": "min"}.get(self.__name__, self.__name__)
         if self.__name__ == "subtract":
             values = -values
         if name == "add" and isinstance(indices, Array) and values.shape == (*indices.shape, *array.shape[1:]):
-            array.write(add_to_rows(whole, jnp.asarray(indices.read()), jnp.asarray(values)))
+            array.write(add_to_rows(elements, jnp.asarray(indices.read()), jnp.asarray(values)))
         else:
-            array.write(getattr(whole.at[_index(indices, value_of)], name)(values))
+            array.write(getattr(elements.at[_index(indices, value_of)], name)(values))
 
-    def outer(self, one: Any, other: Any, out: Any = None) -> Any:
-        one, other = wrap(one), wrap(other)
-        return self(one.reshape(*one.shape, *(1,) * other.ndim), other, out=out)
+    def outer(self, left: Any, right: Any, out: Any = None) -> Any:
+        left, right = wrap(left), wrap(right)
+        return self(left.reshape(*left.shape, *(1,) * right.ndim), right, out=out)
 
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-        """Sums between bounds that are known, as offsets of sequences are."""
+        """Reduce between known bounds, such as offsets of sequences."""
         bounds = [*map(int, elements_of(indices)), array.shape[axis]]
         parts = []
         for start, end in pairwise(bounds):
@@ -265,9 +265,9 @@ class Ufunc:
 
 
 def _index(index: Any, convert: Callable[[Any], Any]) -> Any:
-    """An index with its arrays converted; slices and numbers stay."""
+    """Convert the arrays of an index; slices and numbers stay."""
     if isinstance(index, tuple):
-        return tuple(_index(each, convert) for each in index)
+        return tuple(_index(part, convert) for part in index)
     return convert(index) if isinstance(index, (Array, list)) else index
 
 

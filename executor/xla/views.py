@@ -1,7 +1,7 @@
-"""Parts of arrays: how each is read from what it is a part of, and how it is put back.
+"""Views of arrays: how to read a part of an array, and how to write it back.
 
-A view is described by two functions of jax values: `get` gives the part, `put` gives the whole with another part in it. They are
-what numpy's strides say, told in XLA's operations.
+A view has two functions of jax values: `get` reads the part from its source, `put` returns the source with the part replaced.
+They express numpy's strided views by XLA's operations.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from jax import lax
 
 __all__ = [
+    "ArrayView",
     "Bits",
     "ImaginaryPart",
+    "IndexedRegion",
     "Picked",
     "RealPart",
-    "Region",
-    "Reshaped",
+    "ReshapedView",
     "Sliced",
     "Spread",
     "Transposed",
-    "View",
     "Views",
     "basic_region",
     "followed_by",
@@ -33,82 +33,82 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
-Views = tuple["View", ...]
+Views = tuple["ArrayView", ...]
 
 
-class View:
-    """A part of an array. Where it `is_whole`, it has all of the elements, and `put` asks nothing of what was there."""
+class ArrayView:
+    """A part of an array. If it `is_complete`, it holds all elements, and `put` ignores the former source."""
 
-    is_whole = True
+    is_complete = True
 
-    def get(self, whole: Any) -> Any:
+    def get(self, source: Any) -> Any:
         raise NotImplementedError
 
-    def put(self, whole: Any, part: Any) -> Any:
+    def put(self, source: Any, part: Any) -> Any:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Reshaped(View):
+class ReshapedView(ArrayView):
     old: Shape
     new: Shape
 
-    def get(self, whole: Any) -> Any:
-        return lax.reshape(whole, self.new)
+    def get(self, source: Any) -> Any:
+        return lax.reshape(source, self.new)
 
-    def put(self, whole: Any, part: Any) -> Any:
+    def put(self, source: Any, part: Any) -> Any:
         return lax.reshape(part, self.old)
 
 
 @dataclass(frozen=True)
-class Transposed(View):
+class Transposed(ArrayView):
     axes: Shape
 
-    def get(self, whole: Any) -> Any:
-        return lax.transpose(whole, self.axes)
+    def get(self, source: Any) -> Any:
+        return lax.transpose(source, self.axes)
 
-    def put(self, whole: Any, part: Any) -> Any:
+    def put(self, source: Any, part: Any) -> Any:
         return lax.transpose(part, [int(axis) for axis in np.argsort(self.axes)])
 
 
 @dataclass(frozen=True)
-class Bits(View):
-    """The same bytes as elements of another type; where that has another width, there are more or fewer along the last axis."""
+class Bits(ArrayView):
+    """The same bytes as elements of another type; if the width differs, the last axis gets longer or shorter."""
 
     old: Any
     new: Any
 
-    def get(self, whole: Any) -> Any:
-        return _as_bits(whole, self.new)
+    def get(self, source: Any) -> Any:
+        return _as_bits(source, self.new)
 
-    def put(self, whole: Any, part: Any) -> Any:
+    def put(self, source: Any, part: Any) -> Any:
         return _as_bits(part, self.old)
 
 
 @dataclass(frozen=True)
-class RealPart(View):
+class RealPart(ArrayView):
     """The real parts of complex numbers."""
 
-    is_whole = False
+    is_complete = False
 
-    def get(self, whole: Any) -> Any:
-        return lax.real(whole)
+    def get(self, source: Any) -> Any:
+        return lax.real(source)
 
-    def put(self, whole: Any, part: Any) -> Any:
-        return lax.complex(part, lax.imag(whole))
+    def put(self, source: Any, part: Any) -> Any:
+        return lax.complex(part, lax.imag(source))
 
 
 @dataclass(frozen=True)
-class ImaginaryPart(View):
+class ImaginaryPart(ArrayView):
     """The imaginary parts of complex numbers."""
 
-    is_whole = False
+    is_complete = False
 
-    def get(self, whole: Any) -> Any:
-        return lax.imag(whole)
+    def get(self, source: Any) -> Any:
+        return lax.imag(source)
 
-    def put(self, whole: Any, part: Any) -> Any:
-        return lax.complex(lax.real(whole), part)
+    def put(self, source: Any, part: Any) -> Any:
+        return lax.complex(lax.real(source), part)
 
 
 def _as_bits(value: Any, dtype: Any) -> Any:
@@ -121,22 +121,22 @@ def _as_bits(value: Any, dtype: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Spread(View):
-    """Repeated along axes, for reading only; `axes` are those of the result that the axes of the whole become."""
+class Spread(ArrayView):
+    """Broadcast to a shape, for reading only; `axes` maps each axis of the source to an axis of the result."""
 
     shape: Shape
     axes: Shape
 
-    def get(self, whole: Any) -> Any:
-        return lax.broadcast_in_dim(whole, self.shape, self.axes)
+    def get(self, source: Any) -> Any:
+        return lax.broadcast_in_dim(source, self.shape, self.axes)
 
-    def put(self, whole: Any, part: Any) -> Any:
+    def put(self, source: Any, part: Any) -> Any:
         raise ValueError("an array that was broadcast is only for reading")
 
 
-class Region(NamedTuple):
-    """What basic indexing takes: the first index, the number of elements and the step along each axis of the array; and the shape
-    of the result, in which axes are missing or new."""
+class IndexedRegion(NamedTuple):
+    """The elements selected by basic indexing: first index, number of elements and step along each axis of the array; and the
+    shape of the result, with axes dropped or added."""
 
     starts: Shape
     extents: Shape
@@ -145,12 +145,12 @@ class Region(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sliced(View):
-    """What basic indexing takes of an array of shape `old`."""
+class Sliced(ArrayView):
+    """The elements that basic indexing selects from an array of shape `old`."""
 
     old: Shape
-    region: Region
-    is_whole = False
+    region: IndexedRegion
+    is_complete = False
 
     @cached_property
     def _bounds(self) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -163,48 +163,48 @@ class Sliced(View):
             steps.append(abs(step) if extent else 1)
         return lows, ends, steps, [axis for axis, step in enumerate(self.region.steps) if step < 0]
 
-    def get(self, whole: Any) -> Any:
+    def get(self, source: Any) -> Any:
         lows, ends, steps, backwards = self._bounds
-        part = lax.slice(whole, lows, ends, steps)
+        part = lax.slice(source, lows, ends, steps)
         if backwards:
             part = lax.rev(part, backwards)
         return part if part.shape == self.region.shape else lax.reshape(part, self.region.shape)
 
-    def put(self, whole: Any, part: Any) -> Any:
+    def put(self, source: Any, part: Any) -> Any:
         if 0 in self.region.extents:
-            return whole
+            return source
         lows, ends, steps, backwards = self._bounds
         part = part if part.shape == self.region.extents else lax.reshape(part, self.region.extents)
         if backwards:
             part = lax.rev(part, backwards)
         if all(step == 1 for step in steps):
             # lax.dynamic_update_slice makes arrays of the numbers, one by one
-            return part if part.shape == self.old else lax.dynamic_update_slice_p.bind(whole, part, *map(np.int32, lows))
+            return part if part.shape == self.old else lax.dynamic_update_slice_p.bind(source, part, *map(np.int32, lows))
         edges = [(low, size - end, step - 1) for low, end, step, size in zip(lows, ends, steps, self.old, strict=True)]
         padded = lax.pad(part, np.zeros((), part.dtype), edges)
-        taken = None
+        mask = None
         for axis, (low, end, step, size) in enumerate(zip(lows, ends, steps, self.old, strict=True)):
             line = np.zeros(size, bool)
             line[low:end:step] = True
             if not line.all():
                 along = lax.broadcast_in_dim(line, self.old, (axis,))
-                taken = along if taken is None else lax.bitwise_and(taken, along)
-        return padded if taken is None else lax.select(taken, padded, whole)
+                mask = along if mask is None else lax.bitwise_and(mask, along)
+        return padded if mask is None else lax.select(mask, padded, source)
 
 
 @dataclass(frozen=True, eq=False)
-class Picked(View):
-    """Any elements, by their numbers in the whole; one may be picked several times."""
+class Picked(ArrayView):
+    """Arbitrary elements, by their flat indices in the source; an element may be picked several times."""
 
     old: Shape
     numbers: Any
-    is_whole = False
+    is_complete = False
 
-    def get(self, whole: Any) -> Any:
-        return lax.reshape(whole, (whole.size,)).at[self.numbers].get(mode="promise_in_bounds")
+    def get(self, source: Any) -> Any:
+        return lax.reshape(source, (source.size,)).at[self.numbers].get(mode="promise_in_bounds")
 
-    def put(self, whole: Any, part: Any) -> Any:
-        flat = lax.reshape(whole, (whole.size,))
+    def put(self, source: Any, part: Any) -> Any:
+        flat = lax.reshape(source, (source.size,))
         return lax.reshape(flat.at[self.numbers].set(part, mode="promise_in_bounds"), self.old)
 
 
@@ -215,8 +215,8 @@ def spread(value: Any, shape: Sequence[int]) -> Any:
     return lax.broadcast_in_dim(value, tuple(shape), range(len(shape) - len(value.shape), len(shape)))
 
 
-def followed_by(views: Views, view: View) -> Views:
-    """Views, and one of what they lead to; two are one where they can be told at once."""
+def followed_by(views: Views, view: ArrayView) -> Views:
+    """Append a view to a chain of views, merging it with the last one if possible."""
     last = views[-1] if views else None
     if isinstance(last, Spread) and isinstance(view, Transposed):
         axes = tuple(view.axes.index(axis) for axis in last.axes)
@@ -225,17 +225,17 @@ def followed_by(views: Views, view: View) -> Views:
     if isinstance(last, Transposed) and isinstance(view, Transposed):
         axes = tuple(last.axes[axis] for axis in view.axes)
         return views[:-1] if axes == tuple(range(len(axes))) else (*views[:-1], Transposed(axes))
-    if not isinstance(last, Reshaped):
+    if not isinstance(last, ReshapedView):
         return (*views, view)
-    if isinstance(view, Reshaped):
-        return views[:-1] if view.new == last.old else (*views[:-1], Reshaped(last.old, view.new))
-    if isinstance(view, Spread) and (kept := _kept_axes(last)) is not None:
-        return (*views[:-1], Spread(view.shape, tuple(view.axes[axis] for axis in kept)))
+    if isinstance(view, ReshapedView):
+        return views[:-1] if view.new == last.old else (*views[:-1], ReshapedView(last.old, view.new))
+    if isinstance(view, Spread) and (places := _surviving_axes(last)) is not None:
+        return (*views[:-1], Spread(view.shape, tuple(view.axes[axis] for axis in places)))
     return (*views, view)
 
 
-def _kept_axes(reshaped: Reshaped) -> Shape | None:
-    """Where the axes of an array go if a reshape only puts axes of size 1 between them; otherwise None."""
+def _surviving_axes(reshaped: ReshapedView) -> Shape | None:
+    """The new positions of the axes if a reshape only inserts axes of size 1; otherwise None."""
     axes, old = [], list(reversed(reshaped.old))
     for axis, size in enumerate(reshaped.new):
         if old and size == old[-1]:
@@ -246,8 +246,8 @@ def _kept_axes(reshaped: Reshaped) -> Shape | None:
     return None if old else tuple(axes)
 
 
-def basic_region(index: Any, shape: Shape) -> Region | None:
-    """What an index of ints, slices, None and Ellipsis takes of an array of this shape; None if it is another kind of index."""
+def basic_region(index: Any, shape: Shape) -> IndexedRegion | None:
+    """Resolve an index of ints, slices, None and Ellipsis for an array of this shape; None for any other kind of index."""
     items = list(index) if isinstance(index, tuple) else [index]
     for item in items:
         plain = item is None or item is Ellipsis or isinstance(item, (int, np.integer, slice))
@@ -279,4 +279,4 @@ def basic_region(index: Any, shape: Shape) -> Region | None:
         starts.append(start)
         extents.append(extent)
         steps.append(step)
-    return Region(tuple(starts), tuple(extents), tuple(steps), tuple(sizes))
+    return IndexedRegion(tuple(starts), tuple(extents), tuple(steps), tuple(sizes))

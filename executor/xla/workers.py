@@ -1,7 +1,7 @@
-"""Several processes of which each is a worker: it has all variables, and a device of its own.
+"""Data-parallel processes: each process is a worker with one device and a copy of all variables.
 
-A program that holds collective ops is one worker's. XLA runs it on every worker's device (`jax.shard_map`), and the ops become
-XLA's own collectives among them. To jax, each value is one array over all devices, whose first dimension counts the workers.
+A program with collective ops describes one worker. XLA runs it on every worker's device (`jax.shard_map`), and the ops become
+XLA's collectives. jax sees each value as one array over all devices; its first dimension counts the workers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REDUCTIONS: dict[str, Callable[[Any, str], Any]] = {"sum": lax.psum, "max": lax
 
 
 class OnWorker(OnDevice):
-    """An array of a scope that lives on the device of each worker, with values of its own."""
+    """An array of a scope that lives on the device of each worker; values differ between workers."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ def _here(value: Any) -> np.ndarray[Any, Any]:
 
 
 class WorkersLayout(OneDevice):
-    """Every array lies on the device of each worker: of each process, the one that the place names."""
+    """Every array lies on the device of each worker: the place names one device per process."""
 
     def __init__(self, place: XLAPlace) -> None:
         super().__init__(place)
@@ -65,7 +65,7 @@ class WorkersLayout(OneDevice):
         devices = [by_process[process][number] for process in sorted(by_process)]
         self._size = len(devices)
         self._grid = jax.sharding.Mesh(np.array(devices), (_WORKERS,))
-        self.whole = NamedSharding(self._grid, PartitionSpec(_WORKERS))
+        self.full_sharding = NamedSharding(self._grid, PartitionSpec(_WORKERS))
 
     def global_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return (self._size, *shape)
@@ -78,10 +78,10 @@ class WorkersLayout(OneDevice):
         return jax.make_array_from_single_device_arrays(self.global_shape(part.shape[1:]), sharding, [part])
 
     def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: self.put(value, self.whole) for name, value in values.items()}
+        return {name: self.put(value, self.full_sharding) for name, value in values.items()}
 
     def words(self, value: Any) -> Any:
-        return self.put(value, self.whole)
+        return self.put(value, self.full_sharding)
 
     def held(self, value: Any) -> OnDevice:
         return OnWorker(value)
@@ -100,14 +100,14 @@ class WorkersLayout(OneDevice):
                 results = function(*jax.tree.map(lambda value: value[0], arguments))
             return jax.tree.map(lambda value: jnp.asarray(value)[None], results)
 
-        each = PartitionSpec(_WORKERS)
-        of_all: Callable[..., Any] = jax.shard_map(of_one_worker, mesh=self._grid, in_specs=each, out_specs=each, check_vma=False)
+        spec = PartitionSpec(_WORKERS)
+        of_all: Callable[..., Any] = jax.shard_map(of_one_worker, mesh=self._grid, in_specs=spec, out_specs=spec, check_vma=False)
         return of_all
 
 
-# --------------------------------------------------------------------------------------------- what collective ops speak by
+# --------------------------------------------------------------------------------------- communicator of collective ops
 _traced: list[_TracedWorkers] = []
-"""The workers among which the program runs that is traced now."""
+"""The workers of the programs being traced, innermost last."""
 
 
 @contextlib.contextmanager
@@ -120,10 +120,10 @@ def _tracing(group: _TracedWorkers) -> Iterator[None]:
 
 
 def group_of_trace() -> Communicator:
-    """The workers of the program that is traced.
+    """The workers of the program being traced.
 
     Raises:
-        CommunicationError: there are several, and they speak by something that XLA knows nothing of.
+        CommunicationError: there are several workers, and they do not communicate through jax.
     """
     if _traced:
         return _traced[-1]
@@ -137,7 +137,7 @@ def group_of_trace() -> Communicator:
 
 
 class _TracedWorkers(Communicator):
-    """The workers while their program is traced: what is asked of them becomes a part of it. The rank is known only there."""
+    """The workers while their program is traced: each call adds a collective to it. The rank is a traced value."""
 
     def __init__(self, size: int) -> None:
         super().__init__(-1, size)

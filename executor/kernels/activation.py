@@ -156,9 +156,9 @@ def _formula(op_type: str, into: str = "Out") -> Callable[[Callable[..., Any]], 
                 operands.update((name, array[start:end]) for name, array in arrays.items())
                 out[start:end] = function(xp, **operands)
 
-        own = signature(function)
-        parameters = [*own.parameters.values(), Parameter(into, Parameter.POSITIONAL_OR_KEYWORD)]
-        compute.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        declared = signature(function)
+        parameters = [*declared.parameters.values(), Parameter(into, Parameter.POSITIONAL_OR_KEYWORD)]
+        compute.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
         kernel(op_type)(compute)
         return function
 
@@ -234,8 +234,8 @@ def thresholded_relu(xp: Any, X: Any, threshold: float) -> Any:
 
 @_formula("round")
 def round_(xp: Any, X: Any) -> Any:
-    whole = xp.trunc(X)
-    return whole + xp.sign(X) * (xp.abs(X - whole) >= 0.5)
+    truncated = xp.trunc(X)
+    return truncated + xp.sign(X) * (xp.abs(X - truncated) >= 0.5)
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
@@ -360,14 +360,14 @@ def gelu_grad(xp: Any, X: Any, dOut: Any, approximate: bool) -> Any:
 # Where dX may not be dOut, it holds intermediate results.
 @prepared("tanh_grad")
 def tanh_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Call]:
-    rest = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), dX, dX)
-    return [partial(xp.square, Out, dX), rest, partial(xp.multiply, dX, dOut, dX)]
+    steps = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), dX, dX)
+    return [partial(xp.square, Out, dX), steps, partial(xp.multiply, dX, dOut, dX)]
 
 
 @prepared("sigmoid_grad")
 def sigmoid_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Call]:
-    rest = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), Out, dX)
-    return [rest, partial(xp.multiply, dX, Out, dX), partial(xp.multiply, dX, dOut, dX)]
+    steps = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), Out, dX)
+    return [steps, partial(xp.multiply, dX, Out, dX), partial(xp.multiply, dX, dOut, dX)]
 
 
 @prepared("relu_grad", inplace={"dX": "dOut"})

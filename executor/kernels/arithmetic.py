@@ -70,7 +70,7 @@ def equal_all(xp: Any, X: Any, Y: Any, Out: Any) -> None:
 
 def _columns(X: list[Any], start_index: int, length: int) -> list[Any]:
     start = start_index % X[0].shape[1] if X[0].shape[1] else 0
-    return [each[:, start : start + length if length >= 0 else None] for each in X]
+    return [array[:, start : start + length if length >= 0 else None] for array in X]
 
 
 @kernel("partial_sum")

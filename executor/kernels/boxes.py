@@ -53,10 +53,11 @@ def decode(xp: Any, deltas: Any, anchors: Any, edge: int = 0) -> Any:
     return corners(xp, deltas[..., :2] * size + centers(anchors, edge), xp.exp(deltas[..., 2:4]) * size, edge)
 
 
-def _shared(xp: Any, one: Any, other: Any) -> tuple[Any, Any]:
+def _shared(xp: Any, first: Any, second: Any) -> tuple[Any, Any]:
     """Widths and heights of what boxes share; below 0 where they do not touch."""
     across, down = (
-        xp.minimum(one[..., axis + 2], other[..., axis + 2]) - xp.maximum(one[..., axis], other[..., axis]) for axis in (0, 1)
+        xp.minimum(first[..., axis + 2], second[..., axis + 2]) - xp.maximum(first[..., axis], second[..., axis])
+        for axis in (0, 1)
     )
     return across, down
 
@@ -67,20 +68,20 @@ def areas(boxes: Any, edge: int = 0) -> Any:
     return extent[..., 0] * extent[..., 1]
 
 
-def iou(xp: Any, one: Any, other: Any, edge: int = 0) -> Any:
+def iou(xp: Any, first: Any, second: Any, edge: int = 0) -> Any:
     """Intersection over union of boxes [...]; 0 of empty ones."""
-    across, down = (xp.maximum(extent + extent.dtype.type(edge), 0) for extent in _shared(xp, one, other))
+    across, down = (xp.maximum(extent + extent.dtype.type(edge), 0) for extent in _shared(xp, first, second))
     shared = across * down
-    union = areas(one, edge) + areas(other, edge) - shared
+    union = areas(first, edge) + areas(second, edge) - shared
     return shared / xp.where(union == 0, 1, union)
 
 
-def jaccard(xp: Any, one: Any, other: Any, edge: int = 0) -> Any:
+def jaccard(xp: Any, first: Any, second: Any, edge: int = 0) -> Any:
     """`iou`, but 0 where boxes do not touch, though the pixels at their ends may, and without the areas of boxes that end before
     they begin."""
-    across, down = _shared(xp, one, other)
+    across, down = _shared(xp, first, second)
     shared = (across + across.dtype.type(edge)) * (down + down.dtype.type(edge))
-    real = [xp.where((box[..., 2] < box[..., 0]) | (box[..., 3] < box[..., 1]), 0, areas(box, edge)) for box in (one, other)]
+    real = [xp.where((box[..., 2] < box[..., 0]) | (box[..., 3] < box[..., 1]), 0, areas(box, edge)) for box in (first, second)]
     return xp.where((across < 0) | (down < 0), 0, shared / (real[0] + real[1] - shared))
 
 
@@ -89,27 +90,27 @@ def suppress(boxes: Any, threshold: float, overlap: Callable[[Any, Any], Any], e
 
     With `eta` below 1, the threshold is multiplied by it, while above 0.5, after each box that is kept. On the host.
     """
-    kept: list[int] = []
+    chosen: list[int] = []
     with np.errstate(all="ignore"):
         for start in range(0, len(boxes), _BLOCK):
             block = boxes[start : start + _BLOCK]
             among = overlap(block[:, None], block)
-            worst = overlap(boxes[kept][:, None], block).max(0) if kept else np.full(len(block), -np.inf, among.dtype)
+            worst = overlap(boxes[chosen][:, None], block).max(0) if chosen else np.full(len(block), -np.inf, among.dtype)
             for number in range(len(block)):
                 if worst[number] <= threshold:
-                    kept.append(start + number)
+                    chosen.append(start + number)
                     np.maximum(worst, among[number], out=worst)
                     if eta < 1 and threshold > 0.5:
                         threshold *= eta
-    return np.asarray(kept, np.int64)
+    return np.asarray(chosen, np.int64)
 
 
-def images_of(what: str, rows: int, lod: Lod, counts: Sequence[int] | None = None) -> list[tuple[int, int]]:
+def images_of(label: str, rows: int, lod: Lod, counts: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """From where to where the rows of each image reach: by `counts` or, without these, its sequences; all are of one image if
     there are none."""
     if counts is None:
         counts = lengths_of(lod[-1]) if lod and lod[-1] is not None else [rows]
     elif min(counts, default=0) < 0 or sum(counts) != rows:
-        raise ExecutionError(f"{what} has {rows} rows, but there should be {list(counts)} of the images")
+        raise ExecutionError(f"{label} has {rows} rows, but there should be {list(counts)} of the images")
     ends = np.cumsum([0, *counts]).tolist()
     return list(itertools.pairwise(ends))

@@ -10,8 +10,8 @@ from .table import Call, kernel, prepared
 
 def _parts(xp: Any, array: Any) -> Any:
     """Complex numbers as pairs of floats in a new last dimension, in the same memory where it is contiguous."""
-    whole = xp.ascontiguousarray(array).reshape(array.shape)
-    return whole.reshape(-1).view(whole.real.dtype).reshape(*whole.shape, 2)
+    contiguous = xp.ascontiguousarray(array).reshape(array.shape)
+    return contiguous.reshape(-1).view(contiguous.real.dtype).reshape(*contiguous.shape, 2)
 
 
 @prepared("real")

@@ -82,8 +82,8 @@ class _Geometry:
         if self.is_pointwise or self.images == 1:
             return False
         run = self.out[-1] if self.strides[-1] == 1 else 1
-        other = run * self.images if self.strides[-1] == 1 else self.images
-        saved = self.taps * self.places * (12 if scatters else 4) * (1 / run - 1 / other)
+        images = run * self.images if self.strides[-1] == 1 else self.images
+        saved = self.taps * self.places * (12 if scatters else 4) * (1 / run - 1 / images)
         return saved > 0.7 * (self.filters * self.places + self.channels * prod(self.extents))
 
 
@@ -131,7 +131,7 @@ class _Layout:
         if not self.batch_last:  # also bounds the filter gradients, of which there is one for each image
             self.size = min(self.size, max(1, _PATCHES // max(g.filters * g.taps // g.groups, 1)))
         self.size = -(-g.images // -(-g.images // self.size)) if g.images else 1  # parts of about the same size
-        self.own = g.is_pointwise and not self.batch_last
+        self.is_direct = g.is_pointwise and not self.batch_last
         self._padded: Any = None
         self._patches: Any = None
         self._turned: Any = None
@@ -163,10 +163,10 @@ class _Layout:
         g, count = self.geometry, len(images)
         if not self.batch_last and not g.is_padded:
             return _swapped(images)
-        each = g.channels * prod(g.padded)
+        image_size = g.channels * prod(g.padded)
         if self._padded is None:
-            self._padded = self.scratch((each * self.size,), self.dtype)
-        flat = self._padded[: each * count]
+            self._padded = self.scratch((image_size * self.size,), self.dtype)
+        flat = self._padded[: image_size * count]
         if self.batch_last:
             return flat.reshape(g.channels, *g.padded, count)
         return _swapped(flat.reshape(count, g.channels, *g.padded))
@@ -181,7 +181,7 @@ class _Layout:
     def lay_out(self, images: Any) -> tuple[list[Call], Any]:
         """Calls that lay out the patches of images, and the matrices of them."""
         g, xp, count = self.geometry, self.xp, len(images)
-        if self.own:
+        if self.is_direct:
             return [], images.reshape(count, g.groups, g.channels // g.groups, g.places)
         frame = self._frame(images)
         steps: list[Call] = []
@@ -288,7 +288,7 @@ def _backward(
         if d_image is not None:
             weights = filter_.reshape(matrix).swapaxes(1, 2)
             part = d_image[start:end]
-            if layout.own:
+            if layout.is_direct:
                 steps.append(combine(weights, gradient, part.reshape(end - start, g.groups, g.channels // g.groups, g.places)))
             else:
                 steps.append(combine(weights, gradient, layout.patches(end - start)))

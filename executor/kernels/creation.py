@@ -13,14 +13,14 @@ from .manipulation import copy, numbers
 from .table import Call, Slots, Written, fill, kernel, prepared
 
 
-def made(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Any:
+def prepare_output(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Any:
     """`Out`, or an array of the shape that tensors, or else the attribute, ask for."""
     if Out is not None:
         return Out
     shape, tensors = attrs["shape"], inputs.get("ShapeTensorList")
     sizes = numbers(inputs.get("ShapeTensor"), tensors, shape)
     if tensors and len(shape) == len(sizes):
-        sizes = [asked if asked > 0 else extent for asked, extent in zip(shape, sizes, strict=True)]
+        sizes = [extent_attr if extent_attr > 0 else extent for extent_attr, extent in zip(shape, sizes, strict=True)]
     if any(extent < 0 for extent in sizes):
         raise ExecutionError(f"the shape asked for, {sizes}, has extents below 0")
     return xp.empty(sizes, as_dtype(attrs["dtype"]).numpy)
@@ -45,7 +45,7 @@ def fill_constant(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Call:
 
 
 def _fill_at_run(xp: Any, inputs: Slots, attrs: Slots, number: float, Out: Written) -> Any:
-    out, value = made(xp, inputs, attrs, Out), inputs.get("ValueTensor")
+    out, value = prepare_output(xp, inputs, attrs, Out), inputs.get("ValueTensor")
     xp.copyto(out, xp.asarray(number) if value is None else value.reshape(()), "unsafe")
     return out
 
@@ -116,7 +116,7 @@ def logspace(xp: Any, Start: Any, Stop: Any, Num: Any, Base: Any, dtype: int) ->
 
 @kernel("empty")
 def empty(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Any:
-    out = made(xp, inputs, attrs, Out)
+    out = prepare_output(xp, inputs, attrs, Out)
     out.fill(0)
     return out
 

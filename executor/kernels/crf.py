@@ -58,14 +58,14 @@ class Spans(NamedTuple):
         return self.at(0)
 
 
-def spans(lod: Lod, length: Any, array: Any, what: str) -> Spans:
+def spans(lod: Lod, length: Any, array: Any, label: str) -> Spans:
     """The sequences of a LoD, or, where `length` is given, the first ``length[b]`` entries of each ``array[b]``."""
     if length is None:
-        offsets = last_offsets(lod, what, ", or give the lengths")
+        offsets = last_offsets(lod, label, ", or give the lengths")
         return Spans(offsets[:-1], np.diff(offsets))
     lengths, width = to_numpy(length).reshape(-1).astype(np.int64), array.shape[1]
     if len(lengths) and (lengths.min() < 0 or lengths.max() > width):
-        raise ExecutionError(f"the lengths {lengths.tolist()} of {what} should be from 0 to {width}, its number of steps")
+        raise ExecutionError(f"the lengths {lengths.tolist()} of {label} should be from 0 to {width}, its number of steps")
     return Spans(np.arange(len(lengths)) * width, lengths)
 
 

@@ -163,8 +163,8 @@ def warpctc(
     where = states[:, :, None] == xp.arange(classes)
     shares /= total
     shares -= xp.matmul(through.transpose(1, 0, 2), where.astype(through.dtype)).transpose(1, 0, 2)
-    kept = xp.asarray((paths.rows >= 0) & paths.possible)
-    WarpCTCGrad[...] = xp.where(kept[:, :, None], shares, 0)
+    is_possible = xp.asarray((paths.rows >= 0) & paths.possible)
+    WarpCTCGrad[...] = xp.where(is_possible[:, :, None], shares, 0)
 
 
 @kernel("warpctc_grad")
@@ -199,8 +199,8 @@ def check_warprnnt(input: Any, label: Any, input_lengths: Any, label_lengths: An
 
 def _labels(xp: Any, label: Any, label_lengths: Any) -> Any:
     """The labels of each sequence, 0 behind its last, and one more."""
-    inside = xp.arange(label.shape[1]) < label_lengths[:, None]
-    return xp.concatenate([xp.where(inside, label, 0), xp.zeros((len(label), 1), label.dtype)], 1).astype("int64")
+    is_label = xp.arange(label.shape[1]) < label_lengths[:, None]
+    return xp.concatenate([xp.where(is_label, label, 0), xp.zeros((len(label), 1), label.dtype)], 1).astype("int64")
 
 
 @kernel("rnnt_places")
@@ -246,16 +246,16 @@ def warprnnt(
         after = xp.where(ends[t] & many, 0, xp.where(ends[t] | (place > label_lengths), -xp.inf, after))
         leaving[t] = after + blanks[t]
         after = ahead[t] = running(xp, xp.logaddexp, (leaving[t] + along[t])[::-1])[::-1] - along[t]
-    whole = ahead[0, 0]
+    total = ahead[0, 0]
     if loss is not None:
-        xp.copyto(loss, -whole)
+        xp.copyto(loss, -total)
     if warprnntgrad is not None:
         gradient = xp.zeros_like(scores)
         following = xp.concatenate([ahead[:, 1:], xp.full((steps, 1, batch), -xp.inf, scores.dtype)], 1)
-        shares = xp.where(place < label_lengths, -xp.exp(forward + emitted + following - whole), 0) * (1 + fastemit_lambda)
+        shares = xp.where(place < label_lengths, -xp.exp(forward + emitted + following - total), 0) * (1 + fastemit_lambda)
         index = xp.broadcast_to(labels[None, :, :, None], (steps, places, batch, 1))
         xp.put_along_axis(gradient, index, shares[..., None].astype(scores.dtype), 3)
-        gradient[..., blank] -= xp.exp(forward + leaving - whole)
+        gradient[..., blank] -= xp.exp(forward + leaving - total)
         xp.copyto(warprnntgrad, gradient.transpose(2, 0, 1, 3))
 
 
@@ -278,17 +278,17 @@ def ctc_align(
 ) -> LoDArray | None:
     sequences = spans(Input_lod, InputLength, Input, "Input")
     values, steps, ids = to_numpy(Input).reshape(-1)[sequences.rows], sequences.steps, sequences.ids
-    kept = values != blank
+    is_output = values != blank
     if merge_repeated:
-        kept[1:] &= (values[1:] != values[:-1]) | (steps[1:] == 0)
-    left = Spans(sequences.starts, np.bincount(ids[kept], minlength=len(sequences.lengths)))
+        is_output[1:] &= (values[1:] != values[:-1]) | (steps[1:] == 0)
+    left = Spans(sequences.starts, np.bincount(ids[is_output], minlength=len(sequences.lengths)))
     if InputLength is None:
         lod = (*Input_lod[:-1], (0, *np.cumsum(left.lengths).tolist()))
-        out = values[kept] if kept.any() else np.full(1, -1, values.dtype)
+        out = values[is_output] if is_output.any() else np.full(1, -1, values.dtype)
         return LoDArray(xp.asarray(out.reshape(-1, *[1] * (Input.ndim - 1))), lod)
     if Output is not None:
         Output.fill(padding_value)
-        Output.reshape(-1)[xp.asarray(left.rows)] = xp.asarray(values[kept])
+        Output.reshape(-1)[xp.asarray(left.rows)] = xp.asarray(values[is_output])
     if OutputLength is not None:
         OutputLength[:, 0] = xp.asarray(left.lengths)
     return None

@@ -53,9 +53,13 @@ def prior_box(xp: Any, inputs: Slots, attrs: Slots, outputs: Slots) -> list[Call
     roots = [ratio**0.5 for ratio in aspect_ratios_of(attrs)]
     extents = []
     for number, size in enumerate(attrs["min_sizes"]):
-        own = [(size * root, size / root) for root in roots]
+        sizes_by_ratio = [(size * root, size / root) for root in roots]
         mean = [((size * most) ** 0.5,) * 2 for most in attrs["max_sizes"][number : number + 1]]
-        extents += [*own[:1], *mean, *own[1:]] if attrs["min_max_aspect_ratios_order"] else [*own, *mean]
+        extents += (
+            [*sizes_by_ratio[:1], *mean, *sizes_by_ratio[1:]]
+            if attrs["min_max_aspect_ratios_order"]
+            else [*sizes_by_ratio, *mean]
+        )
     return _over_image(xp, inputs, attrs, 0, np.array(extents), outputs, attrs["clip"])
 
 
@@ -356,10 +360,18 @@ def detection_map(
     if len(spans[0]) != len(spans[1]):
         raise ExecutionError(f"detection_map: DetectRes has sequences of {len(spans[0])} images, but Label of {len(spans[1])}")
     for detected, labelled_rows in zip(*spans, strict=True):
-        own, truth, hard = detections[slice(*detected)], labels[slice(*labelled_rows)], difficult[slice(*labelled_rows)]
-        for label in np.unique(own[:, 0]).astype(np.int64).tolist():
-            there = truth[:, 0] == label
-            judged[label].append(_judged(own[own[:, 0] == label, 1:], truth[there, -4:], hard[there], threshold, all_count))
+        detected_boxes, truth, hard = (
+            detections[slice(*detected)],
+            labels[slice(*labelled_rows)],
+            difficult[slice(*labelled_rows)],
+        )
+        for label in np.unique(detected_boxes[:, 0]).astype(np.int64).tolist():
+            in_class = truth[:, 0] == label
+            judged[label].append(
+                _judged(
+                    detected_boxes[detected_boxes[:, 0] == label, 1:], truth[in_class, -4:], hard[in_class], threshold, all_count
+                )
+            )
     by_class = [np.concatenate([np.empty((0, 2), np.float32), *rows]) for rows in judged]
     labelled = [label for label in range(classes) if counts[label] and label != attrs["background_label"]]
     points = attrs["ap_type"] == "11point"

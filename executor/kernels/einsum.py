@@ -31,14 +31,14 @@ def _ordered(array: Any, labels: str, order: str) -> Any:
     return array.transpose([labels.index(letter) for letter in order]) if labels != order else array
 
 
-def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: str, kept: str) -> tuple[Any, str]:
-    """The product of two arrays, summed over what is not in `kept`."""
-    left, left_labels = _without(left, left_labels, "".join(set(left_labels) - set(right_labels) - set(kept)))
-    right, right_labels = _without(right, right_labels, "".join(set(right_labels) - set(left_labels) - set(kept)))
+def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: str, result_labels: str) -> tuple[Any, str]:
+    """The product of two arrays, summed over what is not in `result_labels`."""
+    left, left_labels = _without(left, left_labels, "".join(set(left_labels) - set(right_labels) - set(result_labels)))
+    right, right_labels = _without(right, right_labels, "".join(set(right_labels) - set(left_labels) - set(result_labels)))
     extents = dict(zip(left_labels + right_labels, left.shape + right.shape, strict=True))
     shared = [letter for letter in left_labels if letter in right_labels]
-    batch = "".join(letter for letter in shared if letter in kept)
-    summed = "".join(letter for letter in shared if letter not in kept)
+    batch = "".join(letter for letter in shared if letter in result_labels)
+    summed = "".join(letter for letter in shared if letter not in result_labels)
     rows = "".join(letter for letter in left_labels if letter not in shared)
     columns = "".join(letter for letter in right_labels if letter not in shared)
 
@@ -61,8 +61,8 @@ def contracted(xp: Any, arrays: Sequence[Any], terms: Sequence[str], result: str
     pairs = [_prepared(xp, array, term, extents) for array, term in zip(arrays, terms, strict=True)]
     product, labels = pairs[0]
     for place in range(1, len(pairs)):
-        kept = result + "".join(later for _, later in pairs[place + 1 :])
-        product, labels = _multiplied(xp, product, labels, *pairs[place], kept)
+        needed = result + "".join(later for _, later in pairs[place + 1 :])
+        product, labels = _multiplied(xp, product, labels, *pairs[place], needed)
     return _without(product, labels, "".join(set(labels) - set(result)))
 
 

@@ -111,8 +111,8 @@ def _gradient(
         return []
     if target.shape == dOut.shape:
         return make(target)
-    whole = scratch(dOut.shape, dOut.dtype)
-    return make(whole) + unbroadcast(xp, whole, axis, target, scratch)
+    full_size = scratch(dOut.shape, dOut.dtype)
+    return make(full_size) + unbroadcast(xp, full_size, axis, target, scratch)
 
 
 @prepared("sum_to", inplace={"Out": "X"})
@@ -163,7 +163,7 @@ def elementwise_div_grad(xp: Any, Y: Any, Out: Any, dOut: Any, axis: int, dX: An
     ]
 
 
-def _choice_grad(chosen: str, other: str) -> Callable[..., list[Call]]:
+def _choice_grad(chosen: str, rejected: str) -> Callable[..., list[Call]]:
     def bind(xp: Any, X: Any, Y: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Call]:
         x, y = align(X, dOut.ndim, axis), align(Y, dOut.ndim, axis)
         mask = scratch(dOut.shape, bool)
@@ -171,7 +171,7 @@ def _choice_grad(chosen: str, other: str) -> Callable[..., list[Call]]:
         def where(holds: str) -> Callable[[Any], list[Call]]:
             return lambda out: [partial(getattr(xp, holds), x, y, mask), partial(xp.multiply, dOut, mask, out)]
 
-        return [*_gradient(xp, dOut, axis, dY, scratch, where(other)), *_gradient(xp, dOut, axis, dX, scratch, where(chosen))]
+        return [*_gradient(xp, dOut, axis, dY, scratch, where(rejected)), *_gradient(xp, dOut, axis, dX, scratch, where(chosen))]
 
     return bind
 
@@ -251,11 +251,11 @@ def logical_not(xp: Any, X: Any, Out: Any) -> Call:
 
 def _look(ufunc: str) -> None:
     @prepared(f"{ufunc}_v2")
-    def each(xp: Any, X: Any, Out: Any) -> Call:
+    def test_elements(xp: Any, X: Any, Out: Any) -> Call:
         return partial(getattr(xp, ufunc), X, Out)
 
     @prepared(ufunc)
-    def whole(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Call]:
+    def test_array(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Call]:
         holds = scratch(X.shape, bool)
         gather = xp.all if ufunc == "isfinite" else xp.any
         return [partial(getattr(xp, ufunc), X, holds), partial(gather, holds, None, Out.reshape(()))]

@@ -65,11 +65,11 @@ def overlap_add(xp: Any, X: Any, hop_length: int, axis: int, Out: Any) -> None:
     frames = xp.moveaxis(X, (-1, -2), (0, 1)) if axis else X
     count, length = frames.shape[:2]
     parts = -(-length // hop_length)
-    whole = xp.zeros((count + parts, hop_length, *frames.shape[2:]), X.dtype)
+    signal = xp.zeros((count + parts, hop_length, *frames.shape[2:]), X.dtype)
     for part in range(parts):
         piece = frames[:, part * hop_length : (part + 1) * hop_length]
-        whole[part : part + count, : piece.shape[1]] += piece
-    total = whole.reshape((count + parts) * hop_length, *frames.shape[2:])[: (count - 1) * hop_length + length]
+        signal[part : part + count, : piece.shape[1]] += piece
+    total = signal.reshape((count + parts) * hop_length, *frames.shape[2:])[: (count - 1) * hop_length + length]
     target = xp.moveaxis(Out, -1, 0) if axis else Out
     target[: len(total)] = total
     target[len(total) :] = 0

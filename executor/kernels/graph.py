@@ -151,12 +151,12 @@ def graph_reindex(xp: Any, X: Any, Neighbors: Any, Count: Any, Reindex_Src: Any,
     nodes, neighbors, counts = (to_numpy(array).reshape(-1) for array in (X, Neighbors, Count))
     if len(counts) != len(nodes) or (counts < 0).any() or counts.sum() != len(neighbors):
         raise ExecutionError(f"graph_reindex: Count should say how many of the {len(neighbors)} Neighbors each of X has")
-    found, sources = _renumbered(nodes, neighbors)
+    unique_nodes, sources = _renumbered(nodes, neighbors)
     if Reindex_Src is not None:
         xp.copyto(Reindex_Src, xp.asarray(sources.astype(nodes.dtype)))
     if Reindex_Dst is not None:
         xp.copyto(Reindex_Dst, xp.asarray(repeated(np.arange(len(nodes)), counts).astype(nodes.dtype)))
-    return xp.asarray(found.astype(nodes.dtype))
+    return xp.asarray(unique_nodes.astype(nodes.dtype))
 
 
 def _neighbors(op_type: str, row: Any, ends: Any, nodes: Any, size: int, generator: Any, weights: Any = None) -> tuple[Any, Any]:
@@ -182,8 +182,8 @@ def _neighbors(op_type: str, row: Any, ends: Any, nodes: Any, size: int, generat
 def _sampled(xp: Any, places: Any, row: Any, eids: Any, counts: Any, target: Any, return_eids: bool) -> Any:
     if target is not None:
         xp.copyto(target, xp.asarray(counts))
-    found = xp.asarray(row[places])
-    return (found, xp.asarray(to_numpy(eids).reshape(-1)[places].astype(row.dtype))) if return_eids else found
+    neighbors = xp.asarray(row[places])
+    return (neighbors, xp.asarray(to_numpy(eids).reshape(-1)[places].astype(row.dtype))) if return_eids else neighbors
 
 
 @kernel("graph_sample_neighbors")
@@ -228,12 +228,12 @@ def graph_khop_sampler(
         every.append(places)
         nodes = np.setdiff1d(row[places], np.concatenate([start, *targets]))
     edges = np.concatenate(sources)
-    found, renumbered = _renumbered(start, np.concatenate([edges, *targets, start]))
+    unique_nodes, renumbered = _renumbered(start, np.concatenate([edges, *targets, start]))
     if Reindex_X is not None:
         xp.copyto(Reindex_X, xp.asarray(renumbered[len(renumbered) - len(start) :]))
     pair = (renumbered[: len(edges)], renumbered[len(edges) : 2 * len(edges)])
-    results = [xp.asarray(each.astype(row.dtype).reshape(-1, 1)) for each in pair]
-    results.append(xp.asarray(found.astype(row.dtype)))
+    results = [xp.asarray(array.astype(row.dtype).reshape(-1, 1)) for array in pair]
+    results.append(xp.asarray(unique_nodes.astype(row.dtype)))
     if return_eids:
         results.append(xp.asarray(to_numpy(Eids).reshape(-1)[np.concatenate(every)].astype(row.dtype)))
     return tuple(results)

@@ -102,7 +102,7 @@ def interleaved_sum(xp: Any, X: Any, RepeatsTensor: Any, Repeats: int, dim: int,
 
 @prepared("broadcast_tensors")
 def broadcast_tensors(xp: Any, X: list[Any], Out: list[Any]) -> list[Call]:
-    return [partial(xp.copyto, out, each) for each, out in zip(X, Out, strict=True) if out is not None]
+    return [partial(xp.copyto, out, array) for array, out in zip(X, Out, strict=True) if out is not None]
 
 
 # -------------------------------------------------------------------------------------------------------------- diagonals
@@ -201,8 +201,8 @@ def index_select_strided(xp: Any, x: Any, index: int, axis: int, out: Any) -> Ca
 
 @kernel("renorm")
 def renorm(xp: Any, X: Any, p: float, axis: int, max_norm: float, Out: Any) -> None:
-    others = tuple(each for each in range(X.ndim) if each != axis % X.ndim)
-    norms = (xp.abs(X) ** p).sum(others, keepdims=True) ** (1 / p)
+    other_axes = tuple(number for number in range(X.ndim) if number != axis % X.ndim)
+    norms = (xp.abs(X) ** p).sum(other_axes, keepdims=True) ** (1 / p)
     xp.multiply(X, xp.where(norms > max_norm, max_norm / (norms + RENORM_EPSILON), 1).astype(X.dtype), Out)
 
 

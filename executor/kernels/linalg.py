@@ -17,7 +17,7 @@ from .table import kernel
 
 
 @contextmanager
-def _told(op_type: str, expected: str) -> Iterator[None]:
+def _explained(op_type: str, expected: str) -> Iterator[None]:
     """Tells what a matrix should have been where numpy says that it is singular and the like."""
     try:
         yield
@@ -39,7 +39,7 @@ def _symmetric(xp: Any, X: Any, upper: bool) -> Any:
 # ------------------------------------------------------------------------------------------ inverses, determinants, powers
 @kernel("inverse")
 def inverse(xp: Any, Input: Any, Output: Any) -> None:
-    with _told("inverse", "the matrices in Input should be invertible"):
+    with _explained("inverse", "the matrices in Input should be invertible"):
         xp.copyto(Output, xp.linalg.inv(Input))
 
 
@@ -55,7 +55,7 @@ def slogdeterminant(xp: Any, Input: Any, Out: Any) -> None:
 
 @kernel("matrix_power")
 def matrix_power(xp: Any, X: Any, n: int, Out: Any) -> None:
-    with _told("matrix_power", f"the matrices in X should be invertible for n {n}"):
+    with _explained("matrix_power", f"the matrices in X should be invertible for n {n}"):
         xp.copyto(Out, xp.linalg.matrix_power(X, n))
 
 
@@ -88,7 +88,7 @@ def multi_dot(xp: Any, X: list[Any], Out: Any) -> None:
 def _solved(xp: Any, op_type: str, X: Any, Y: Any) -> Any:
     """The solutions for columns Y."""
     batch = np.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
-    with _told(op_type, "the matrices should be invertible"):
+    with _explained(op_type, "the matrices should be invertible"):
         return xp.linalg.solve(xp.broadcast_to(X, (*batch, *X.shape[-2:])), xp.broadcast_to(Y, (*batch, *Y.shape[-2:])))
 
 
@@ -115,12 +115,12 @@ def cholesky_solve(xp: Any, X: Any, Y: Any, upper: bool, Out: Any) -> None:
 @kernel("lstsq")
 def lstsq(xp: Any, X: Any, Y: Any, rcond: float, Solution: Any, Rank: Any, SingularValues: Any) -> Any:
     rows, columns = X.shape[-2:]
-    with _told("lstsq", "the numbers should be finite"):
+    with _explained("lstsq", "the numbers should be finite"):
         u, s, vh = xp.linalg.svd(X, full_matrices=False)
-    kept = s > rcond * s.max(-1, keepdims=True, initial=0)
-    parts = _adjoint(u) @ Y / xp.where(kept, s, 1)[..., None]
-    solution = _adjoint(vh) @ xp.where(kept[..., None], parts, 0)
-    ranks = kept.sum(-1)
+    is_nonzero = s > rcond * s.max(-1, keepdims=True, initial=0)
+    parts = _adjoint(u) @ Y / xp.where(is_nonzero, s, 1)[..., None]
+    solution = _adjoint(vh) @ xp.where(is_nonzero[..., None], parts, 0)
+    ranks = is_nonzero.sum(-1)
     write_wanted((Solution, solution), (Rank, ranks.reshape(Rank.shape)))
     if SingularValues is not None and SingularValues.shape == s.shape:
         xp.copyto(SingularValues, s)
@@ -131,7 +131,7 @@ def lstsq(xp: Any, X: Any, Y: Any, rcond: float, Solution: Any, Rank: Any, Singu
 
 @kernel("matrix_rank")
 def matrix_rank(xp: Any, X: Any, TolTensor: Any, tol: float, hermitian: bool, use_default_tol: bool, Out: Any) -> None:
-    with _told("matrix_rank", "the numbers should be finite"):
+    with _explained("matrix_rank", "the numbers should be finite"):
         values = xp.abs(xp.linalg.eigvalsh(X)) if hermitian else xp.linalg.svd(X, compute_uv=False)
     least: Any = tol
     if TolTensor is not None:
@@ -144,32 +144,32 @@ def matrix_rank(xp: Any, X: Any, TolTensor: Any, tol: float, hermitian: bool, us
 # --------------------------------------------------------------------------------------------------------- decompositions
 @kernel("cholesky")
 def cholesky(xp: Any, X: Any, upper: bool, Out: Any) -> None:
-    with _told("cholesky", "the matrices in X should be positive definite"):
+    with _explained("cholesky", "the matrices in X should be positive definite"):
         lower = xp.linalg.cholesky(_symmetric(xp, X, upper))
     xp.copyto(Out, _adjoint(lower) if upper else lower)
 
 
 @kernel("eigh", "eigvalsh")
 def eigh(xp: Any, X: Any, UPLO: str, Eigenvalues: Any, Eigenvectors: Any) -> None:
-    with _told("eigh", "the numbers in X should be finite"):
+    with _explained("eigh", "the numbers in X should be finite"):
         write_wanted(*zip((Eigenvalues, Eigenvectors), xp.linalg.eigh(X, UPLO), strict=True))
 
 
 @kernel("eig")
 def eig(xp: Any, X: Any, Eigenvalues: Any, Eigenvectors: Any) -> None:
-    with _told("eig", "the numbers in X should be finite"):
+    with _explained("eig", "the numbers in X should be finite"):
         write_wanted(*zip((Eigenvalues, Eigenvectors), xp.linalg.eig(X), strict=True))
 
 
 @kernel("eigvals")
 def eigvals(xp: Any, X: Any, Out: Any) -> None:
-    with _told("eigvals", "the numbers in X should be finite"):
+    with _explained("eigvals", "the numbers in X should be finite"):
         xp.copyto(Out, xp.linalg.eigvals(X))
 
 
 @kernel("svd")
 def svd(xp: Any, X: Any, full_matrices: bool, U: Any, S: Any, VH: Any) -> None:
-    with _told("svd", "the numbers in X should be finite"):
+    with _explained("svd", "the numbers in X should be finite"):
         write_wanted(*zip((U, S, VH), xp.linalg.svd(X, full_matrices), strict=True))
 
 
@@ -206,8 +206,8 @@ def _permutation(xp: Any, Pivots: Any, rows: int) -> Any:
     order = xp.broadcast_to(xp.arange(rows), (len(pivots), rows)).copy()
     every = xp.arange(len(pivots))
     for step in range(pivots.shape[1]):
-        other = pivots[:, step]
-        order[:, step], order[every, other] = order[every, other], order[:, step].copy()
+        swapped = pivots[:, step]
+        order[:, step], order[every, swapped] = order[every, swapped], order[:, step].copy()
     return (xp.arange(rows)[:, None] == order[:, None, :]).reshape(*Pivots.shape[:-1], rows, rows)
 
 

@@ -120,21 +120,21 @@ def _labelled(xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_ind
 def _find(xp: Any, labelled: _Labelled) -> tuple[Any, Any]:
     """Flat indices of the labelled elements; and which labels are not to be ignored."""
     label, first, stride, ignore_index = labelled
-    ids, kept = kept_ids(xp, label, ignore_index)
-    return first + (ids if stride == 1 else ids * stride), kept
+    ids, is_counted = kept_ids(xp, label, ignore_index)
+    return first + (ids if stride == 1 else ids * stride), is_counted
 
 
 def _get(xp: Any, labelled: _Labelled, array: Any, out: Written, ignored: float) -> None:
     """The labelled elements into `out`."""
-    at, kept = _find(xp, labelled)
-    xp.copyto(out, xp.where(kept, array.reshape(-1)[at], array.dtype.type(ignored)))
+    at, is_counted = _find(xp, labelled)
+    xp.copyto(out, xp.where(is_counted, array.reshape(-1)[at], array.dtype.type(ignored)))
 
 
 def _subtract(xp: Any, labelled: _Labelled, values: Any, array: Written) -> None:
     """Subtract values from the labelled elements that are not ignored."""
-    at, kept = _find(xp, labelled)
+    at, is_counted = _find(xp, labelled)
     flat = array.reshape(-1)
-    flat[at] -= xp.where(kept, values, values.dtype.type(0))
+    flat[at] -= xp.where(is_counted, values, values.dtype.type(0))
 
 
 def _negative_log(xp: Any, probabilities: Any) -> Any:
@@ -239,10 +239,10 @@ def _losses_unless_ignored(xp: Any, labelled: _Labelled, probabilities: Any, mat
 
 def _stable_losses(xp: Any, labelled: _Labelled, logits: Any, top: Any, row: Written, out: Written) -> None:
     """``log(row) - (logit of the label - top)``."""
-    at, kept = _find(xp, labelled)
+    at, is_counted = _find(xp, labelled)
     xp.log(row, out)
     out -= logits.reshape(-1)[at] - top
-    out[~kept] = 0
+    out[~is_counted] = 0
 
 
 @prepared("softmax_with_cross_entropy")
@@ -341,8 +341,8 @@ def softmax_with_cross_entropy_grad(
 
 def _stable_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any, out: Written) -> None:
     """``(probabilities - 1 at the label) * d_loss``, with 0 for what is ignored."""
-    at, kept = _find(xp, labelled)
-    d_loss = xp.where(kept, d_loss, d_loss.dtype.type(0))
+    at, is_counted = _find(xp, labelled)
+    d_loss = xp.where(is_counted, d_loss, d_loss.dtype.type(0))
     xp.multiply(probabilities, d_loss, out)
     out.reshape(-1)[at] -= d_loss
 
@@ -355,9 +355,9 @@ def sigmoid_cross_entropy_with_logits(
     missed = xp.log1p(xp.exp(-xp.abs(X))) + xp.maximum(-X, 0)  # -log(sigmoid(X))
     if pos_weight is not None:
         missed *= pos_weight
-    kept = Label != ignore_index
-    losses = ((1 - Label) * X + missed) * kept
-    xp.copyto(Out, losses / xp.maximum(kept.sum(), 1).astype(losses.dtype) if normalize else losses)
+    is_counted = Label != ignore_index
+    losses = ((1 - Label) * X + missed) * is_counted
+    xp.copyto(Out, losses / xp.maximum(is_counted.sum(), 1).astype(losses.dtype) if normalize else losses)
 
 
 @prepared("huber_loss")
@@ -421,11 +421,11 @@ def bce_loss(xp: Any, X: Any, Label: Any, Out: Any) -> None:
 @kernel("kldiv_loss")
 def kldiv_loss(xp: Any, X: Any, Target: Any, reduction: str, Loss: Any) -> None:
     counts = Target > 0
-    each = xp.where(counts, Target * (xp.log(xp.where(counts, Target, 1)) - X), 0)
+    losses = xp.where(counts, Target * (xp.log(xp.where(counts, Target, 1)) - X), 0)
     if reduction == "none":
-        xp.copyto(Loss, each)
+        xp.copyto(Loss, losses)
     else:
-        Loss[...] = each.sum() / {"sum": 1, "mean": max(X.size, 1), "batchmean": max((*X.shape, 1)[0], 1)}[reduction]
+        Loss[...] = losses.sum() / {"sum": 1, "mean": max(X.size, 1), "batchmean": max((*X.shape, 1)[0], 1)}[reduction]
 
 
 @checked("nll_loss")
@@ -435,15 +435,15 @@ def check_nll_loss(xp: Any, X: Any, Label: Any, ignore_index: int) -> None:
 
 @kernel("nll_loss")
 def nll_loss(xp: Any, X: Any, Label: Any, Weight: Any, ignore_index: int, reduction: str, Out: Any, Total_weight: Any) -> None:
-    ids, kept = kept_ids(xp, Label, ignore_index)
+    ids, is_counted = kept_ids(xp, Label, ignore_index)
     weights = xp.ones(Label.shape, X.dtype) if Weight is None else Weight[ids]
-    weights = xp.where(kept, weights, X.dtype.type(0))
-    each = -weights * xp.take_along_axis(X, ids[:, None], 1)[:, 0]
+    weights = xp.where(is_counted, weights, X.dtype.type(0))
+    losses = -weights * xp.take_along_axis(X, ids[:, None], 1)[:, 0]
     total = weights.sum()
     if reduction == "none":
-        write_wanted((Out, each), (Total_weight, 0))
+        write_wanted((Out, losses), (Total_weight, 0))
     else:
-        write_wanted((Out, each.sum() / (total if reduction == "mean" else 1)), (Total_weight, total))
+        write_wanted((Out, losses.sum() / (total if reduction == "mean" else 1)), (Total_weight, total))
 
 
 @kernel("rank_loss")
@@ -465,9 +465,9 @@ def check_bpr_loss(X: Any, Label: Any) -> None:
 
 @kernel("bpr_loss")
 def bpr_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
-    each = log1p_exp(xp, X - xp.take_along_axis(X, Label, -1))
-    xp.put_along_axis(each, Label, 0, -1)
-    xp.divide(each.sum(-1, keepdims=True), X.shape[-1] - 1, out=Y)
+    losses = log1p_exp(xp, X - xp.take_along_axis(X, Label, -1))
+    xp.put_along_axis(losses, Label, 0, -1)
+    xp.divide(losses.sum(-1, keepdims=True), X.shape[-1] - 1, out=Y)
 
 
 @kernel("squared_l2_distance")
@@ -495,10 +495,10 @@ def smooth_l1_loss(xp: Any, X: Any, Y: Any, InsideWeight: Any, OutsideWeight: An
     if Out is None:
         return
     size = xp.abs(apart)
-    each = xp.where(size * square < 1, 0.5 * square * apart * apart, size - 0.5 / square)
+    losses = xp.where(size * square < 1, 0.5 * square * apart * apart, size - 0.5 / square)
     if OutsideWeight is not None:
-        each = each * OutsideWeight
-    Out[:, 0] = flattened(each, 1).sum(1)
+        losses = losses * OutsideWeight
+    Out[:, 0] = flattened(losses, 1).sum(1)
 
 
 @kernel("modified_huber_loss")

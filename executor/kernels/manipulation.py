@@ -42,7 +42,7 @@ def flattened(array: Any, axis: int) -> Any:
     return array.reshape(*array.shape[:axis], prod(array.shape[axis:]))
 
 
-def check_ids(ids: Any, extent: int, what: str) -> None:
+def check_ids(ids: Any, extent: int, label: str) -> None:
     """An `IndexRangeError` if an id is outside of [0, extent)."""
     if not ids.size:
         return
@@ -51,7 +51,7 @@ def check_ids(ids: Any, extent: int, what: str) -> None:
     if not is_plain or int(ids.view(f"u{ids.itemsize}").max()) >= extent:  # without its sign, a negative one is too great
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= extent:
-            raise IndexRangeError(f"{what}: index {low if low < 0 else high} is outside of [0, {extent})")
+            raise IndexRangeError(f"{label}: index {low if low < 0 else high} is outside of [0, {extent})")
 
 
 def ranges(xp: Any, rows: int, width: int, elements: int = 1 << 15) -> list[tuple[int, int]]:
@@ -140,10 +140,10 @@ def transpose2_grad(xp: Any, dOut: Any, axis: list[int], dX: Any) -> Call:
 
 
 # -------------------------------------------------------------------------------------------------- joining and cutting
-def _parts(whole: Any, extents: list[int], axis: int) -> list[Any]:
+def _parts(array: Any, extents: list[int], axis: int) -> list[Any]:
     parts, start = [], 0
     for extent in extents:
-        parts.append(whole[(slice(None),) * (axis % whole.ndim) + (slice(start, start + extent),)])
+        parts.append(array[(slice(None),) * (axis % array.ndim) + (slice(start, start + extent),)])
         start += extent
     return parts
 
@@ -445,8 +445,8 @@ def _scatter_rows(xp: Any, rows: Any, Ids: Any, padding_idx: int, out: Any) -> N
     rows = rows.reshape(ids.size, out.shape[1])
     out.fill(0)
     if padding_idx != -1:  # zeros are added to the first row
-        ids, kept = kept_ids(xp, ids, padding_idx)
-        rows = xp.where(kept[:, None], rows, rows.dtype.type(0))
+        ids, is_counted = kept_ids(xp, ids, padding_idx)
+        rows = xp.where(is_counted[:, None], rows, rows.dtype.type(0))
     add_rows_at(xp, rows, ids, out)
 
 
@@ -488,8 +488,8 @@ def check_kept_ids(xp: Any, ids: Any, ignore_index: int, extent: int) -> None:
 
 def kept_ids(xp: Any, ids: Any, ignore_index: int) -> tuple[Any, Any]:
     """Indices with 0 for those that are ignored; and which are kept."""
-    kept = ids != ignore_index
-    return xp.where(kept, ids, 0), kept
+    is_counted = ids != ignore_index
+    return xp.where(is_counted, ids, 0), is_counted
 
 
 @checked("pick")
@@ -499,16 +499,16 @@ def check_pick(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int) -> Non
 
 @kernel("pick")
 def pick(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, default: float, Out: Any) -> None:
-    ids, kept = kept_ids(xp, Index, ignore_index)
+    ids, is_counted = kept_ids(xp, Index, ignore_index)
     picked = xp.take_along_axis(X, ids, axis)
-    xp.copyto(Out, xp.where(kept, picked, X.dtype.type(default)))
+    xp.copyto(Out, xp.where(is_counted, picked, X.dtype.type(default)))
 
 
 def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: Written) -> None:
     """Adds X to zeros in `out` at the indices along `axis`."""
-    ids, kept = kept_ids(xp, Index, ignore_index)
+    ids, is_counted = kept_ids(xp, Index, ignore_index)
     out.fill(0)
-    X = xp.where(kept, X, X.dtype.type(0))
+    X = xp.where(is_counted, X, X.dtype.type(0))
     axis %= out.ndim
     if ids.shape[axis] == 1:
         xp.put_along_axis(out, ids, X, axis)  # one index each: none can come twice

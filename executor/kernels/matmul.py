@@ -38,10 +38,10 @@ def _stacks(xp: Any, a: Any, b: Any, out: Any, scratch: Callable[..., Any]) -> l
         # The sum of the products of a stack is one product of matrices that are as long as the stack.
         count = prod(a.shape[:-2]) * inner
         return [_matrices(xp, turned.reshape(count, rows).T, b.reshape(count, width), out)]
-    whole = (*broadcast(a.shape[:-2], b.shape[:-2]), rows, width)
-    if out.shape == whole:
+    shape = (*broadcast(a.shape[:-2], b.shape[:-2]), rows, width)
+    if out.shape == shape:
         return [product_call(xp, a, b, out)]
-    products = scratch(whole, out.dtype)
+    products = scratch(shape, out.dtype)
     return [product_call(xp, a, b, products), *unbroadcast(xp, products, -1, out, scratch)]
 
 
@@ -180,7 +180,7 @@ def kron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
 def unkron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     blocks, block = aligned(Out.shape, X.ndim, -1), aligned(Y.shape, X.ndim, -1)
     parts = X.reshape([extent for pair in zip(blocks, block, strict=True) for extent in pair])
-    products = parts * Y.reshape([extent for own in block for extent in (1, own)])
+    products = parts * Y.reshape([extent for extent_y in block for extent in (1, extent_y)])
     xp.copyto(Out, products.sum(tuple(range(1, products.ndim, 2))).reshape(Out.shape))
 
 

@@ -159,20 +159,20 @@ def mean_iou(
     write_wanted((OutMeanIou, mean), (OutWrong, wrong), (OutCorrect, correct))
 
 
-def _share(xp: Any, part: Any, whole: Any, otherwise: float) -> Any:
+def _share(xp: Any, part: Any, total: Any, otherwise: float) -> Any:
     """``part / whole``, or `otherwise` where the whole is nothing."""
-    return xp.where(whole > 0, part / xp.where(whole > 0, whole, 1), otherwise)
+    return xp.where(total > 0, part / xp.where(total > 0, total, 1), otherwise)
 
 
 def _metrics_of(xp: Any, states: Any) -> Any:
     """Precision, recall and F1, averaged over classes and of all rows, by counts of each class: see `precision_recall`."""
     hits, wrong, _, missed = states.astype("float64").T
     metrics = []
-    for right, found, there in (
+    for right, predicted, labelled in (
         (hits, hits + wrong, hits + missed),
         (hits.sum(), (hits + wrong).sum(), (hits + missed).sum()),
     ):
-        precision, recall = (_share(xp, right, whole, 1.0).mean() for whole in (found, there))
+        precision, recall = (_share(xp, right, total, 1.0).mean() for total in (predicted, labelled))
         metrics += [precision, recall, _share(xp, 2 * precision * recall, precision + recall, 0.0)]
     return xp.stack(metrics)
 
@@ -197,8 +197,14 @@ def precision_recall(
 ) -> None:
     weights = xp.ones(Indices.size) if Weights is None else Weights.reshape(-1).astype("float64")
     classes = xp.arange(class_number)[:, None]
-    found, there = Indices.reshape(-1) == classes, Labels.reshape(-1) == classes
-    states = xp.stack([(each * weights).sum(1) for each in (found & there, found & ~there, ~found & ~there, ~found & there)], 1)
+    predicted, labelled = Indices.reshape(-1) == classes, Labels.reshape(-1) == classes
+    states = xp.stack(
+        [
+            (hits * weights).sum(1)
+            for hits in (predicted & labelled, predicted & ~labelled, ~predicted & ~labelled, ~predicted & labelled)
+        ],
+        1,
+    )
     total = states if StatesInfo is None else states + StatesInfo
     write_wanted((BatchMetrics, _metrics_of(xp, states)), (AccumMetrics, _metrics_of(xp, total)), (AccumStatesInfo, total))
 

@@ -33,19 +33,19 @@ def _crossings(edges: tuple[Any, Any], level: Any) -> Any:
     return np.sort(np.where(across, x + (level - y) * (next_x - x) / rise, np.inf), -1)
 
 
-def _shared_area(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+def _shared_area(first: tuple[Any, Any], second: tuple[Any, Any]) -> Any:
     """The areas that polygons [P, V] share: between the heights of all corners and of all points where edges meet, both have
     straight sides, so that what they share there is as wide as in the middle, times the height."""
-    (a, a_next), (b, b_next) = ([ends[:, :, None] for ends in one], [ends[:, None] for ends in other])
+    (a, a_next), (b, b_next) = ([ends[:, :, None] for ends in first], [ends[:, None] for ends in second])
     along, beside = a_next - a, b_next - b
     cross = along[..., 0] * beside[..., 1] - along[..., 1] * beside[..., 0]
     apart = b - a
     share = (apart[..., 0] * beside[..., 1] - apart[..., 1] * beside[..., 0]) / np.where(cross == 0, np.inf, cross)
     meet = a[..., 1] + np.clip(share, 0, 1) * along[..., 1]
-    heights = np.sort(np.concatenate([one[0][..., 1], other[0][..., 1], meet.reshape(len(meet), -1)], 1), 1)
+    heights = np.sort(np.concatenate([first[0][..., 1], second[0][..., 1], meet.reshape(len(meet), -1)], 1), 1)
     middle = (heights[:, 1:] + heights[:, :-1]) / 2
     low, high = zip(
-        *((crossings[..., ::2], crossings[..., 1::2]) for crossings in (_crossings(one, middle), _crossings(other, middle))),
+        *((crossings[..., ::2], crossings[..., 1::2]) for crossings in (_crossings(first, middle), _crossings(second, middle))),
         strict=True,
     )
     with np.errstate(invalid="ignore"):  # of no crossing, infinity less infinity
@@ -54,14 +54,14 @@ def _shared_area(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
     return (width * np.diff(heights, axis=1)).sum(1)
 
 
-def polygon_iou(one: Any, other: Any) -> Any:
+def polygon_iou(polygon: Any, peer: Any) -> Any:
     """Intersection over union of polygons [..., 2 V], which broadcast."""
-    one, other = np.broadcast_arrays(one, other)
-    flat = [_edges(polygons.reshape(-1, polygons.shape[-1])) for polygons in (one, other)]
+    polygon, peer = np.broadcast_arrays(polygon, peer)
+    flat = [_edges(polygons.reshape(-1, polygons.shape[-1])) for polygons in (polygon, peer)]
     shared = _shared_area(*flat)
     first, second = (_shared_area(edges, edges) for edges in flat)
     union = first + second - shared
-    return (shared / np.where(union == 0, 1, union)).reshape(one.shape[:-1]).astype(one.dtype)
+    return (shared / np.where(union == 0, 1, union)).reshape(polygon.shape[:-1]).astype(polygon.dtype)
 
 
 def _overlap(boxes: Any, normalized: bool) -> Callable[[Any, Any], Any]:
@@ -84,8 +84,8 @@ class _Image(NamedTuple):
 def _images(BBoxes: Any, BBoxes_lod: Lod, Scores: Any, RoisNum: Any = None) -> Iterator[_Image]:
     boxes, scores = to_numpy(BBoxes), to_numpy(Scores)
     if scores.ndim == 3:
-        for number, (own, score) in enumerate(zip(boxes, scores, strict=True)):
-            yield _Image(own, score, number * len(own))
+        for number, (image_boxes, score) in enumerate(zip(boxes, scores, strict=True)):
+            yield _Image(image_boxes, score, number * len(image_boxes))
         return
     counts = numbers(to_numpy(RoisNum), None, ()) if RoisNum is not None else None
     for start, end in images_of("BBoxes", len(boxes), BBoxes_lod, counts):
@@ -97,8 +97,8 @@ def _best(scores: Any, threshold: float, most: int) -> Any:
     above = np.flatnonzero(scores > np.float32(threshold))
     values = scores[above]
     if 0 < most < len(above):  # far fewer to sort
-        kept = values >= np.partition(values, -most)[-most]
-        above, values = above[kept], values[kept]
+        best = values >= np.partition(values, -most)[-most]
+        above, values = above[best], values[best]
     order = above[(-values).argsort(kind="stable")]
     return order[:most] if most > -1 else order
 
@@ -110,9 +110,9 @@ def _select(image: _Image, attrs: Slots) -> tuple[Any, Any]:
     for number, scores in enumerate(image.scores):
         if number != attrs["background_label"]:
             order = _best(scores, attrs["score_threshold"], attrs["nms_top_k"])
-            kept = order[suppress(image.of_class(number)[order], attrs["nms_threshold"], overlap, attrs["nms_eta"])]
-            classes.append(np.full(len(kept), number))
-            chosen.append(kept)
+            survivors = order[suppress(image.of_class(number)[order], attrs["nms_threshold"], overlap, attrs["nms_eta"])]
+            classes.append(np.full(len(survivors), number))
+            chosen.append(survivors)
     label, index = np.concatenate(classes), np.concatenate(chosen)
     most = attrs["keep_top_k"]
     if -1 < most < len(label):
@@ -203,10 +203,10 @@ def _rank(image: _Image, attrs: Slots) -> tuple[Any, Any, Any]:
         if number != attrs["background_label"]:
             order = _best(scores, attrs["score_threshold"], attrs["nms_top_k"])
             decayed = _decayed(image.boxes[order], scores[order], attrs)
-            kept = decayed > np.float32(attrs["post_threshold"])
-            classes.append(np.full(kept.sum(), number))
-            chosen.append(order[kept])
-            values.append(decayed[kept].astype(dtype))
+            survivors = decayed > np.float32(attrs["post_threshold"])
+            classes.append(np.full(survivors.sum(), number))
+            chosen.append(order[survivors])
+            values.append(decayed[survivors].astype(dtype))
     value = np.concatenate(values)
     first = (-value).argsort(kind="stable")
     first = first[: attrs["keep_top_k"]] if attrs["keep_top_k"] > -1 else first

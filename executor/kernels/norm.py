@@ -72,10 +72,10 @@ class _Channels:
 
     def parts(self) -> list[tuple[slice, slice]]:
         """Indices of parts of views, of rows and channels, that stay in a near cache."""
-        rows, each = self.shape[0], prod(self.shape[1:])
+        rows, channel_size = self.shape[0], prod(self.shape[1:])
         channels = [(0, self.channels)] if self.is_last else ranges(self.xp, self.channels, self.shape[2], _PART)
         if len(channels) == 1:
-            return [(slice(*part), slice(None)) for part in ranges(self.xp, rows, each, _PART)]
+            return [(slice(*part), slice(None)) for part in ranges(self.xp, rows, channel_size, _PART)]
         return [(slice(row, row + 1), slice(*part)) for row in range(rows) for part in channels]
 
     def chain(self, part: tuple[slice, slice], out: Any, *calls: tuple[Any, Any, Any]) -> list[Call]:
@@ -104,16 +104,16 @@ class _Channels:
         row_sums = self.scratch(left.shape[:2], out.dtype)
         return [sum_of_products(xp, "rcp,rcp->rc", left, right, row_sums), partial(xp.add.reduce, row_sums, 0, None, out)]
 
-    def products_with_centered(self, x: Any, mean: Any, other: Any, centered: Any, out: Any) -> list[Call]:
-        """Calls for ``centered = x - mean``, and for the sums by channel of its products with `other`."""
+    def products_with_centered(self, x: Any, mean: Any, operand: Any, centered: Any, out: Any) -> list[Call]:
+        """Calls for ``centered = x - mean``, and for the sums by channel of its products with `operand`."""
         xp = self.xp
         if self.is_last:
-            return [partial(xp.subtract, x, mean, centered), *self.sums(other, centered, out)]
+            return [partial(xp.subtract, x, mean, centered), *self.sums(operand, centered, out)]
         row_sums = self.scratch(x.shape[:2], out.dtype)
         steps: list[Call] = []
         for part in self.parts():
             steps += self.chain(part, centered, (xp.subtract, x, mean))
-            steps.append(sums_of_products(xp, other[part], centered[part], row_sums[part]))
+            steps.append(sums_of_products(xp, operand[part], centered[part], row_sums[part]))
         return [*by_row(xp, self.shape[-1], steps), partial(xp.add.reduce, row_sums, 0, None, out)]
 
 
@@ -336,10 +336,10 @@ def layer_norm_grad(
     if Scale is not None:
         steps.append(partial(xp.divide, Scale, width, shares))
 
-    def add_up(weights: Any, source: Any, target: Any, own: Any, is_first: bool) -> None:
-        steps.append(_product(xp, weights, source, target if is_first else own))
+    def add_up(weights: Any, source: Any, target: Any, partial_sum: Any, is_first: bool) -> None:
+        steps.append(_product(xp, weights, source, target if is_first else partial_sum))
         if not is_first:
-            steps.append(partial(xp.add, target, own, target))
+            steps.append(partial(xp.add, target, partial_sum, target))
 
     for start, end in parts:
         # With c = x - mean: dX = (s - mean(s) - c * mean(s * c) / deviation^2) / deviation, where s = dY * Scale.
@@ -382,39 +382,41 @@ class _Groups:
 
     def __init__(self, xp: Any, scratch: Any, X: Any, groups: int, channel: int, dtype: Any) -> None:
         self.xp, self.scratch, self.dtype, self.groups, self.channel = xp, scratch, dtype, groups, channel
-        self.each = X.shape[channel] // max(groups, 1)
+        self.channels_in_group = X.shape[channel] // max(groups, 1)
         self.rows = len(X) * groups
         self.places = prod(X.shape[2:] if channel == 1 else X.shape[1:-1])
-        self.width = self.each * self.places
+        self.width = self.channels_in_group * self.places
         self.parts = ranges(xp, self.rows, self.width, _PART)
 
     def by_channel(self) -> Any:
-        return self.scratch((self.rows, self.each), self.dtype)
+        return self.scratch((self.rows, self.channels_in_group), self.dtype)
 
     def repeated(self, by_channel: Any, number: float) -> tuple[Call, Any]:
         """The call that gives each row its channels' numbers (`number` where there are none), and the array of them."""
         rows = self.by_channel()
         if by_channel is None:
             return fill(self.xp, rows, number), rows
-        source = by_channel.reshape(self.groups, self.each)
-        return partial(self.xp.copyto, rows.reshape(self.rows // max(self.groups, 1), self.groups, self.each), source), rows
+        source = by_channel.reshape(self.groups, self.channels_in_group)
+        return partial(
+            self.xp.copyto, rows.reshape(self.rows // max(self.groups, 1), self.groups, self.channels_in_group), source
+        ), rows
 
-    def taken(self, array: Any, back: bool = False) -> tuple[list[Call], Any]:
+    def as_rows(self, array: Any, back: bool = False) -> tuple[list[Call], Any]:
         """An array as rows, and the calls that bring it there, or `back`: where channels come last, there is a copy."""
         if self.channel == 1:
-            return [], array.reshape(self.rows, self.each, self.places)
+            return [], array.reshape(self.rows, self.channels_in_group, self.places)
         rows = self.scratch((len(array), array.shape[-1], self.places), array.dtype)
-        own = array.reshape(len(array), self.places, array.shape[-1]).transpose(0, 2, 1)
-        step = partial(self.xp.copyto, *((own, rows) if back else (rows, own)))
-        return [step], rows.reshape(self.rows, self.each, self.places)
+        by_channel = array.reshape(len(array), self.places, array.shape[-1]).transpose(0, 2, 1)
+        step = partial(self.xp.copyto, *((by_channel, rows) if back else (rows, by_channel)))
+        return [step], rows.reshape(self.rows, self.channels_in_group, self.places)
 
 
 def _normalize(images: _Groups, X: Any, Scale: Any, Bias: Any, epsilon: float, Y: Any, mean: Any, variance: Any) -> list[Call]:
     """Calls that write X, normalized by row, then scaled by channel; `mean` and `variance` are flat."""
     xp, scratch, width = images.xp, images.scratch, images.width
     inverse, shares = scratch(mean.shape, images.dtype), xp.full(width, 1 / max(width, 1), images.dtype)
-    before, x = images.taken(X)
-    after, y = images.taken(Y if Y is not None else scratch(X.shape, X.dtype), back=True)
+    before, x = images.as_rows(X)
+    after, y = images.as_rows(Y if Y is not None else scratch(X.shape, X.dtype), back=True)
     (scaling, factor), (shifting, bias) = images.repeated(Scale, 1), images.repeated(Bias, 0)
     steps = [*before, scaling, shifting]
     for start, end in images.parts:
@@ -439,8 +441,8 @@ def _normalize_back(
 ) -> list[Call]:
     """Calls for the gradients; `mean` and `inverse`, one over the deviation, are flat."""
     xp, scratch = images.xp, images.scratch
-    (before, x), (coming, d_y) = images.taken(X), images.taken(dY)
-    after, d_x = images.taken(dX if dX is not None else scratch(X.shape, X.dtype), back=True)
+    (before, x), (coming, d_y) = images.as_rows(X), images.as_rows(dY)
+    after, d_x = images.as_rows(dX if dX is not None else scratch(X.shape, X.dtype), back=True)
     scaling, factor = images.repeated(Scale, 1)
     shares, of_scale, of_bias = (images.by_channel() for _ in range(3))
     squared, along, average = (scratch(mean.shape, images.dtype) for _ in range(3))
@@ -456,7 +458,12 @@ def _normalize_back(
     ]
     for start, end in images.parts:
         # With c = x - mean: dX = dY * factor - c * sum(dY * c * shares) / deviation^2 - sum(dY * shares).
-        here, out, centered, count = slice(start, end), d_x[start:end], spare[: end - start], (end - start) * images.each
+        here, out, centered, count = (
+            slice(start, end),
+            d_x[start:end],
+            spare[: end - start],
+            (end - start) * images.channels_in_group,
+        )
         by_place = (count, images.places)
         steps += [
             partial(xp.subtract, x[here], mean[here, None, None], centered),
@@ -518,7 +525,7 @@ def group_norm(
 ) -> list[Call]:
     dtype = X.dtype if Mean is None else Mean.dtype
     images = _Groups(xp, scratch, X, groups, channel_axis(data_layout, X.ndim), dtype)
-    mean, variance = (scratch((images.rows,), dtype) if own is None else own.reshape(-1) for own in (Mean, Variance))
+    mean, variance = (scratch((images.rows,), dtype) if out is None else out.reshape(-1) for out in (Mean, Variance))
     return _normalize(images, X, Scale, Bias, epsilon, Y, mean, variance)
 
 
@@ -557,8 +564,8 @@ def lrn(
     for tap in range(max(0, before - channels + 1), min(n, before + channels)):  # others read no channel
         start, end = max(0, before - tap), min(channels, channels + before - tap)
         here = (slice(None),) * channel + (slice(start, end),)
-        there = (slice(None),) * channel + (slice(start + tap - before, end + tap - before),)
-        steps.append(partial(xp.add, sums[here], squares[there], sums[here]))
+        window = (slice(None),) * channel + (slice(start + tap - before, end + tap - before),)
+        steps.append(partial(xp.add, sums[here], squares[window], sums[here]))
     steps += [partial(xp.multiply, sums, alpha, sums), partial(xp.add, sums, k, sums)]
     if Out is None:
         return steps

@@ -65,11 +65,11 @@ def _pieces(xp: Any, scratch: Any, count: int, *arrays: Any) -> Iterator[tuple[A
         yield (*parts, *(_spare(scratch, spare, parts[0]) for spare in spares))
 
 
-def _average(xp: Any, mean: Any, value: Any, beta: Any, rest: Any, spare: Any, square: bool = False) -> list[Call]:
+def _average(xp: Any, mean: Any, value: Any, beta: Any, one_minus_beta: Any, spare: Any, square: bool = False) -> list[Call]:
     """``mean = beta * mean + rest * value``, or of the value's square; `spare` may not be `value`."""
     squared = [partial(xp.multiply, spare, value, spare)] if square else []
     return [
-        partial(xp.multiply, value, rest, spare),
+        partial(xp.multiply, value, one_minus_beta, spare),
         *squared,
         partial(xp.multiply, mean, beta, mean),
         partial(xp.add, mean, spare, mean),
@@ -162,7 +162,7 @@ def adam(
     target, before, after = _begun(xp, inputs, outputs, attrs)
     with_decay = attrs.get("with_decay", False)
     numbers = [scratch((1,), target.dtype) for _ in range(7)]
-    b1, b2, rest1, rest2, rate, eps, kept = numbers
+    b1, b2, one_minus_beta1, one_minus_beta2, rate, eps, param_scale = numbers
     tensors = [(name, inputs.get(f"{name.capitalize()}Tensor")) for name in ("beta1", "beta2", "epsilon")]
     beta1, beta2, epsilon = (attrs[name] if tensor is None else tensor.reshape(-1)[0, ...] for name, tensor in tensors)
     decay = (attrs["lr_ratio"], attrs["coeff"]) if with_decay else None
@@ -170,9 +170,9 @@ def adam(
     steps: list[Call] = [partial(_adam_numbers, xp, beta1, beta2, epsilon, decay, rates, numbers)]
     for param, grad, moment1, moment2, step in _pieces(xp, scratch, 1, target, Grad, Moment1Out, Moment2Out):
         if with_decay:
-            steps.append(partial(xp.multiply, param, kept, param))
-        steps += _average(xp, moment1, grad, b1, rest1, step)
-        steps += _average(xp, moment2, grad, b2, rest2, step, square=True)
+            steps.append(partial(xp.multiply, param, param_scale, param))
+        steps += _average(xp, moment1, grad, b1, one_minus_beta1, step)
+        steps += _average(xp, moment2, grad, b2, one_minus_beta2, step, square=True)
         steps += [partial(xp.sqrt, moment2, step), partial(xp.add, step, eps, step), partial(xp.divide, moment1, step, step)]
         steps += _descend(xp, param, step, rate)
     steps += after
@@ -186,15 +186,15 @@ def _adam_numbers(
 ) -> None:
     """The numbers of this step, in the parameter's precision; `rates` are the learning rate and the powers of the betas."""
     learning_rate, power1, power2 = rates
-    b1, b2, rest1, rest2, rate, eps, kept = numbers
+    b1, b2, one_minus_beta1, one_minus_beta2, rate, eps, param_scale = numbers
     b1[...] = beta1
     b2[...] = beta2
-    xp.subtract(1, b1, rest1)
-    xp.subtract(1, b2, rest2)
+    xp.subtract(1, b1, one_minus_beta1)
+    xp.subtract(1, b2, one_minus_beta2)
     xp.sqrt(1 - power2, out=eps)
     xp.multiply(learning_rate, 1 if decay is None else decay[0], out=rate)
     if decay is not None:
-        xp.subtract(1, rate * decay[1], kept)
+        xp.subtract(1, rate * decay[1], param_scale)
     xp.multiply(rate, eps, out=rate)
     xp.divide(rate, 1 - power1, out=rate)
     xp.multiply(eps, epsilon, out=eps)
@@ -209,7 +209,7 @@ def lamb(
     direction, numbers = scratch(target.shape, target.dtype), scratch((3,), target.dtype)
     rate, rest1, rest2 = (numbers[i : i + 1] for i in range(3))
     powers = ((inputs["Beta1Pow"], rest1), (inputs["Beta2Pow"], rest2))
-    steps: list[Call] = [partial(xp.subtract, 1, power.reshape(-1), rest) for power, rest in powers]
+    steps: list[Call] = [partial(xp.subtract, 1, power.reshape(-1), one_minus_power) for power, one_minus_power in powers]
     for param, grad, m1, m2, r, step in _pieces(xp, scratch, 1, target, Grad, Moment1Out, Moment2Out, direction):
         steps += _average(xp, m1, grad, beta1, 1 - beta1, step)
         steps += _average(xp, m2, grad, beta2, 1 - beta2, step, square=True)

@@ -89,7 +89,7 @@ def _axes(shape: tuple[int, ...], attrs: dict[str, Any]) -> list[_Axis]:
     axes = image_axes(attrs["data_format"], len(shape))[1]
     extents = [shape[axis] for axis in axes]
     geometry = pool_geometry(extents, attrs)
-    return [_Axis(axis, extent, *each) for axis, extent, *each in zip(axes, extents, *geometry, strict=True)]
+    return [_Axis(axis, extent, *parameters) for axis, extent, *parameters in zip(axes, extents, *geometry, strict=True)]
 
 
 def _by_window(axes: list[_Axis]) -> bool:
@@ -225,8 +225,8 @@ def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
     rows, columns = (_Axis(a.axis - first, a.extent, a.out, a.size, a.stride, a.pad) for a in axes)
     (_, even), (_, odd) = columns.taps()
     (_, top), (_, bottom) = rows.taps()
-    each = prod(images[0].shape[1:])
-    parts = ranges(xp, len(images[0]), each, _PART)
+    image_size = prod(images[0].shape[1:])
+    parts = ranges(xp, len(images[0]), image_size, _PART)
     shape = list(images[0].shape)
     shape[:3] = parts[0][1] if parts else 0, 2 * rows.out, columns.out
     widest, gradient = (scratch(tuple(shape), X.dtype) for _ in range(2))
@@ -284,18 +284,18 @@ def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: An
     phases = [min(axis.stride, axis.size) for axis in axes]
     extents = [axis.out + (axis.size - 1) // axis.stride for axis in axes]
     grid = (*extents, *x.shape[1 + len(axes) :])
-    each = prod(grid)
-    count = min(max(1, _PART // (each * prod(phases))), len(x))
+    grid_size = prod(grid)
+    count = min(max(1, _PART // (grid_size * prod(phases))), len(x))
     counts = [prod(phases[:level]) for level in range(len(axes), -1, -1)]
-    values, grads = ([scratch((number, each * count), array.dtype) for number in counts] for array in (X, dOut))
-    spare, masks = scratch((each * count,), dOut.dtype), scratch((2, each * count), xp.dtype(bool))
+    values, grads = ([scratch((number, grid_size * count), array.dtype) for number in counts] for array in (X, dOut))
+    spare, masks = scratch((grid_size * count,), dOut.dtype), scratch((2, grid_size * count), xp.dtype(bool))
     taps = []
     for number, axis in reversed(list(enumerate(axes))):
         step = prod(grid[number + 1 :])
         taps.append((phases[number], [(tap % axis.stride, tap // axis.stride * step) for tap in range(axis.size)]))
     along = [_in_grid(axis, *pair) for axis, *pair in zip(axes, phases, extents, strict=True)]
     places = [
-        (number, tuple(inside for inside, _ in both), tuple(outside for _, outside in both))
+        (number, tuple(source for source, _ in both), tuple(target for _, target in both))
         for number, both in enumerate(product(*along))
     ]
     windows = tuple(slice(0, axis.out) for axis in axes)
@@ -331,20 +331,20 @@ def _take_back(
 ) -> None:
     """Does it, some images at a time. `values` and `grads` have the grids: those of the elements, and with one axis more
     pooled each; for each axis, the last one first, `taps` has the number of phases, and the phase and shift of each place."""
-    each = prod(grid)
-    count = len(spare) // each
+    grid_size = prod(grid)
+    count = len(spare) // grid_size
     is_maximum, free = masks
     d_x.fill(0)
     for start in range(0, len(x), count):
         image, gradient, target = (array[start : start + count] for array in (x, d_out, d_x))
-        size = each * len(image)
+        size = grid_size * len(image)
 
         def grids(array: Any, size: int = size) -> Any:
             return array[:, :size].reshape(len(array), -1, *grid)
 
         grids(values[0]).fill(_lowest(xp, x.dtype))
-        for number, inside, outside in places:
-            grids(values[0])[number][(slice(None), *inside)] = image[(slice(None), *outside)]
+        for number, grid_part, image_part in places:
+            grids(values[0])[number][(slice(None), *grid_part)] = image[(slice(None), *image_part)]
         for (phases, by_tap), source, pooled in zip(taps, values, values[1:], strict=False):
             for number, maxima in enumerate(pooled[:, :size]):
                 xp.copyto(maxima, source[number * phases, :size])
@@ -365,8 +365,8 @@ def _take_back(
                     xp.logical_xor(left, here, left)
                     xp.multiply(grads[level + 1][number, :end], here, product)
                     xp.add(part, product, part)
-        for number, inside, outside in places:
-            target[(slice(None), *outside)] = grids(grads[0])[number][(slice(None), *inside)]
+        for number, grid_part, image_part in places:
+            target[(slice(None), *image_part)] = grids(grads[0])[number][(slice(None), *grid_part)]
 
 
 @prepared("pool2d", "pool3d")

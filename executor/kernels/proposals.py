@@ -61,12 +61,14 @@ def _areas(boxes: Any, offset: int) -> Any:
     return np.where((right < left) | (bottom < top), 0, areas)
 
 
-def _shares(one: Any, other: Any, area: Any, areas: Any, offset: int) -> Any:
+def _shares(first: Any, second: Any, area: Any, areas: Any, offset: int) -> Any:
     """Intersection over union of boxes given as left, top, right and bottom, with their areas, which non-maximum suppression
     compares again and again."""
     number = area.dtype.type
     width, height = (
-        np.maximum(np.minimum(one[axis + 2], other[axis + 2]) - np.maximum(one[axis], other[axis]) + number(offset), number(0))
+        np.maximum(
+            np.minimum(first[axis + 2], second[axis + 2]) - np.maximum(first[axis], second[axis]) + number(offset), number(0)
+        )
         for axis in (0, 1)
     )
     common = width * height
@@ -84,16 +86,16 @@ def _limited(boxes: Any, height: Any, width: Any, offset: int) -> Any:
     return np.maximum(np.minimum(boxes, most), 0)
 
 
-def _kept(boxes: Any, threshold: float, eta: float, most: int, offset: int) -> list[int]:
+def _suppress(boxes: Any, threshold: float, eta: float, most: int, offset: int) -> list[int]:
     """Non-maximum suppression: of boxes in the order of their scores, the numbers of those that overlap none of these by more
     than the threshold; at most so many, if that is not negative. Where the threshold is above 0.5, each of them makes it `eta`
     times as large, if that is below 1."""
-    kept: list[int] = []
+    survivors: list[int] = []
     places, worst = np.arange(len(boxes)), np.zeros(len(boxes), boxes.dtype)
     sides = np.concatenate([boxes.T, _areas(boxes, offset)[None]])  # along with the areas
-    while len(places) and len(kept) != most:
+    while len(places) and len(survivors) != most:
         best, sides = sides[:, 0], sides[:, 1:]
-        kept.append(int(places[0]))
+        survivors.append(int(places[0]))
         if eta < 1 and threshold > 0.5:
             threshold *= eta
         worst = np.maximum(worst[1:], _shares(best, sides, best[4], sides[4], offset))
@@ -101,7 +103,7 @@ def _kept(boxes: Any, threshold: float, eta: float, most: int, offset: int) -> l
         places = places[1:]
         if len(stays) < len(places):
             sides, places, worst = sides.take(stays, 1), places[stays], worst[stays]
-    return kept
+    return survivors
 
 
 # ------------------------------------------------------------------------------------------------------------ proposals
@@ -119,18 +121,18 @@ def _proposed(scores: Any, deltas: Any, anchors: Any, size: Any, scale: Any, att
         return np.zeros((1, 4), boxes.dtype), np.zeros(1, boxes.dtype)
     if attrs["nms_thresh"] > 0:
         most = attrs["post_nms_topN"] if attrs["post_nms_topN"] > 0 else -1
-        kept = _kept(boxes, attrs["nms_thresh"], attrs["eta"], most, offset)
-        boxes, scores = boxes[kept], scores[kept]
+        survivors = _suppress(boxes, attrs["nms_thresh"], attrs["eta"], most, offset)
+        boxes, scores = boxes[survivors], scores[survivors]
     return boxes, scores
 
 
 def _propose(
     xp: Any, Scores: Any, BboxDeltas: Any, sizes: Any, Anchors: Any, Variances: Any, attrs: Slots, offset: int, RpnRoisNum: Any
 ) -> tuple[LoDArray, LoDArray]:
-    images, each, height, width = Scores.shape
-    places = each * height * width
+    images, per_place, height, width = Scores.shape
+    places = per_place * height * width
     scores = to_numpy(Scores).transpose(0, 2, 3, 1).reshape(images, places)
-    deltas = to_numpy(BboxDeltas).reshape(images, each, 4, height, width).transpose(0, 3, 4, 1, 2).reshape(images, places, 4)
+    deltas = to_numpy(BboxDeltas).reshape(images, per_place, 4, height, width).transpose(0, 3, 4, 1, 2).reshape(images, places, 4)
     deltas, anchors = deltas * to_numpy(Variances).reshape(-1, 4), to_numpy(Anchors).reshape(-1, 4)
     pairs = [
         _proposed(score, delta, anchors, size[:2], size[2], attrs, offset)
@@ -173,14 +175,14 @@ def distribute_fpn_proposals(
     ids = np.repeat(np.arange(len(images)), [len(image) for image in images])
     if RestoreIndex is not None:
         RestoreIndex[:, 0] = xp.asarray(levels.argsort(kind="stable").argsort())
-    found = []
+    by_level = []
     for level in range(highest - lowest + 1):
         chosen = levels == level
         counts = np.bincount(ids[chosen], minlength=len(images))
-        found.append(LoDArray(xp.asarray(rois[chosen]), (tuple(accumulate(counts.tolist(), initial=0)),)))
+        by_level.append(LoDArray(xp.asarray(rois[chosen]), (tuple(accumulate(counts.tolist(), initial=0)),)))
         if MultiLevelRoIsNum is not None and MultiLevelRoIsNum[level] is not None:
             MultiLevelRoIsNum[level][...] = xp.asarray(counts)
-    return (found,)
+    return (by_level,)
 
 
 def _collect(xp: Any, rois: list[list[Any]], scores: list[Any], most: int, images: int, like: Any, RoisNum: Any) -> LoDArray:
@@ -243,7 +245,7 @@ def _greatest(overlaps: Any) -> tuple[Any, Any]:
     return overlaps.max(1), overlaps.argmax(1)
 
 
-def _inside(anchors: Any, size: Any, straddle: float) -> Any:
+def _near_image(anchors: Any, size: Any, straddle: float) -> Any:
     """The numbers of the anchors that do not reach over the edge of an image by more than this; of all, if it is negative."""
     if straddle < 0:
         return np.arange(len(anchors))
@@ -256,15 +258,15 @@ class _Assigned:
     def __init__(self, anchors: Any, chosen: Any, objects: Any, classes: Any, positive: float, negative: float,
                  draw: Draw, foreground: int, batch: int) -> None:  # fmt: skip
         overlaps = iou(np, anchors[chosen][:, None], objects, 1)
-        most, which = _greatest(overlaps)
+        most, matched = _greatest(overlaps)
         hits = draw(np.flatnonzero(_is_best(overlaps) | (most >= positive)), foreground) if len(objects) else chosen[:0]
         misses = draw(np.flatnonzero(most < negative), batch - len(hits))
-        kept, both = np.setdiff1d(hits, misses), np.intersect1d(hits, misses)
-        located = np.concatenate([np.repeat(hits[:1], len(both)), kept])
+        hit_only, both = np.setdiff1d(hits, misses), np.intersect1d(hits, misses)
+        located = np.concatenate([np.repeat(hits[:1], len(both)), hit_only])
         self.location = chosen[located]
-        self.score = chosen[np.concatenate([kept, np.sort(misses)])]
-        self.labels = np.concatenate([classes[which[kept]] if len(kept) else [], np.zeros(len(misses))])
-        self.targets = encode(np, objects[which[located]], anchors[self.location], 1) if len(located) else anchors[:0]
+        self.score = chosen[np.concatenate([hit_only, np.sort(misses)])]
+        self.labels = np.concatenate([classes[matched[hit_only]] if len(hit_only) else [], np.zeros(len(misses))])
+        self.targets = encode(np, objects[matched[located]], anchors[self.location], 1) if len(located) else anchors[:0]
         self.weights = np.repeat(np.arange(len(located)) >= len(both), 4).reshape(-1, 4)
         self.foreground = len(located)
 
@@ -285,7 +287,7 @@ def _assign(
     for size, boxes, crowd, *labels in zip(sizes, *columns, strict=True):
         real = crowd.reshape(-1) == 0
         classes = labels[0].reshape(-1)[real] if labels else np.ones(int(real.sum()))
-        chosen = _inside(anchors, size, straddle)
+        chosen = _near_image(anchors, size, straddle)
         images.append(_Assigned(anchors, chosen, boxes[real] * size[2], classes, *overlaps, draw, *most))
     starts = [len(anchors) * number for number in range(len(images))]
     return (
@@ -327,7 +329,7 @@ class _Sampled:
 
     def __init__(self, rois: Any, classes: Any, crowd: Any, objects: Any, scale: Any, draw: Draw, attrs: Slots) -> None:
         rois = np.concatenate([objects, rois / scale])
-        most, which = _greatest(iou(np, rois[:, None], objects, 1))
+        most, matched = _greatest(iou(np, rois[:, None], objects, 1))
         most[: len(objects)][crowd.reshape(-1) != 0] = -1
         hits = np.flatnonzero(most >= attrs["fg_thresh"])
         misses = np.flatnonzero((most >= attrs["bg_thresh_lo"]) & (most < attrs["bg_thresh_hi"]))
@@ -337,12 +339,12 @@ class _Sampled:
             misses = draw(misses, batch - len(hits))
         chosen = np.concatenate([hits, misses])
         self.rois, self.overlaps = rois[chosen] * scale, most[chosen]
-        self.labels = np.concatenate([classes.reshape(-1)[which[hits]] if len(hits) else [], np.zeros(len(misses))]).astype(int)
+        self.labels = np.concatenate([classes.reshape(-1)[matched[hits]] if len(hits) else [], np.zeros(len(misses))]).astype(int)
         self.targets = np.zeros((len(chosen), attrs["class_nums"], 4), rois.dtype)
         self.weights = np.zeros_like(self.targets)
         columns = (np.arange(len(hits)), 1 if attrs["is_cls_agnostic"] else self.labels[: len(hits)])
         if len(hits):
-            offsets = encode(np, objects[which[hits]], rois[hits], 1)
+            offsets = encode(np, objects[matched[hits]], rois[hits], 1)
             self.targets[columns] = offsets / np.array(attrs["bbox_reg_weights"], rois.dtype)
             self.weights[columns] = 1
 
@@ -412,12 +414,12 @@ def _detections(levels: Iterable[tuple[Any, Any, Any]], size: Any, attrs: Slots)
     boxes, classes, scores = (np.concatenate(parts) for parts in zip(*levels, strict=True))
     height, width = (np.round(size[:2] / size[2])).astype(boxes.dtype)
     boxes = _limited(boxes / size[2], height, width, 1)
-    kept: list[int] = []
+    survivors: list[int] = []
     for class_ in np.unique(classes):
         members = np.flatnonzero(classes == class_)
         members = members[np.argsort(-scores[members], kind="stable")]
-        kept += members[_kept(boxes[members], attrs["nms_threshold"], attrs["nms_eta"], -1, 1)].tolist()
-    chosen = np.array(kept, int)
+        survivors += members[_suppress(boxes[members], attrs["nms_threshold"], attrs["nms_eta"], -1, 1)].tolist()
+    chosen = np.array(survivors, int)
     chosen = chosen[np.argsort(-scores[chosen], kind="stable")]
     if attrs["keep_top_k"] >= 0:
         chosen = chosen[: attrs["keep_top_k"]]
@@ -509,9 +511,9 @@ def _masked(rois: Any, labels: Any, objects: list[list[Any]], scale: Any, size: 
     bounds = [np.concatenate(polygons) for polygons in objects]
     boxes = np.array([[*points.min(0), *points.max(0)] for points in bounds], rois.dtype)
     regions = rois[hits] / scale
-    _, which = _greatest(iou(np, regions[:, None], boxes, 1))
+    _, matched = _greatest(iou(np, regions[:, None], boxes, 1))
     for number, (hit, region) in enumerate(zip(hits, regions, strict=True)):
-        masks[number, labels[hit]] = _mask(objects[which[number]], region, size)
+        masks[number, labels[hit]] = _mask(objects[matched[number]], region, size)
     return rois[hits], hits, masks
 
 
@@ -546,7 +548,7 @@ def generate_mask_labels(
         if len(labels) and labels.max() >= num_classes:
             raise ExecutionError(f"LabelsInt32 has the class {labels.max()}; num_classes allows 0 to {num_classes - 1}")
         shapes = zip(objects, classes, crowd, strict=True)
-        real = [each for each, class_, many in shapes if class_ > 0 and not many and any(map(len, each))]
+        real = [polygons for polygons, class_, many in shapes if class_ > 0 and not many and any(map(len, polygons))]
         results.append(_masked(rois, labels, real, scale, resolution, num_classes))
     rois, numbers, masks = zip(*results, strict=True) if results else ((), (), ())
     width = num_classes * resolution**2

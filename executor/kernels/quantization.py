@@ -45,7 +45,7 @@ def _greatest_magnitude(xp: Any, X: Any, axis: int | None = None) -> Any:
     """Of all of X as [1], or of each element of an axis."""
     if not X.size:
         return xp.zeros(1 if axis is None else X.shape[axis], X.dtype)
-    axes = None if axis is None else tuple(other for other in range(X.ndim) if other != axis % X.ndim)
+    axes = None if axis is None else tuple(number for number in range(X.ndim) if number != axis % X.ndim)
     return xp.maximum(X.max(axes), -X.min(axes)).reshape(-1)
 
 

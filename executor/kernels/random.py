@@ -8,7 +8,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 
-from .creation import made
+from .creation import prepare_output
 from .manipulation import write_wanted
 from .table import Slots, checked, kernel
 
@@ -41,7 +41,7 @@ def _normal(rng: Any, mean: float, std: float, out: Any) -> None:
 
 @kernel("uniform_random")
 def uniform_random(xp: Any, rng: Any, inputs: Slots, attrs: Slots, Out: Any) -> Any:
-    out = made(xp, inputs, attrs, Out)
+    out = prepare_output(xp, inputs, attrs, Out)
     _uniform(rng, attrs, out)
     return out
 
@@ -53,7 +53,7 @@ def uniform_random_batch_size_like(rng: Any, attrs: Slots, Out: Any) -> None:
 
 @kernel("gaussian_random")
 def gaussian_random(xp: Any, rng: Any, mean: float, std: float, inputs: Slots, attrs: Slots, Out: Any) -> Any:
-    out = made(xp, inputs, attrs, Out)
+    out = prepare_output(xp, inputs, attrs, Out)
     _normal(rng, mean, std, out)
     return out
 
@@ -77,7 +77,7 @@ def truncated_gaussian_random(xp: Any, rng: Any, mean: float, std: float, Out: A
 
 @kernel("randint")
 def randint(xp: Any, rng: Any, low: int, high: int, inputs: Slots, attrs: Slots, Out: Any) -> Any:
-    out = made(xp, inputs, attrs, Out)
+    out = prepare_output(xp, inputs, attrs, Out)
     out[...] = rng().integers(low, high, out.shape, dtype="int64")
     return out
 
@@ -211,11 +211,11 @@ def top_p_sampling(xp: Any, rng: Any, x: Any, ps: Any, threshold: Any, out: Any,
     order = (-x).argsort(1, kind="stable")
     sorted_ = xp.take_along_axis(x, order, 1).astype("float64")
     sums = xp.cumsum(sorted_, 1)
-    kept = sums - sorted_ < ps.reshape(-1, 1)
+    is_candidate = sums - sorted_ < ps.reshape(-1, 1)
     if threshold is not None:
-        kept &= sorted_ >= threshold.reshape(-1, 1)
-    kept[:, 0] = True
-    sums = xp.cumsum(xp.where(kept, sorted_, 0), 1)
+        is_candidate &= sorted_ >= threshold.reshape(-1, 1)
+    is_candidate[:, 0] = True
+    sums = xp.cumsum(xp.where(is_candidate, sorted_, 0), 1)
     targets = rng().random((len(x), 1), dtype="float64") * sums[:, -1:]
-    places = order[rows, xp.minimum((sums <= targets).sum(1), kept.sum(1) - 1)]
+    places = order[rows, xp.minimum((sums <= targets).sum(1), is_candidate.sum(1) - 1)]
     write_wanted((ids, places[:, None]), (out, x[rows, places][:, None]))

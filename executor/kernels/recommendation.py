@@ -53,11 +53,11 @@ def filter_by_instag(
         out, weights = xp.zeros((1, *Ins.shape[1:]), Ins.dtype), np.zeros((1, 1), "float32")
         starts, lengths, ends = np.array([0]), np.array([1]), np.array([1])
     places = np.stack([ends - lengths, starts, lengths], 1).astype("int64")
-    each = (tuple(range(len(places) + 1)),)
+    single = (tuple(range(len(places) + 1)),)
     return (
         LoDArray(out, (tuple(accumulate(lengths.tolist(), initial=0)),)),
-        LoDArray(xp.asarray(weights), each),
-        LoDArray(xp.asarray(places), each),
+        LoDArray(xp.asarray(weights), single),
+        LoDArray(xp.asarray(places), single),
     )
 
 
@@ -92,8 +92,8 @@ def tdm_child(xp: Any, X: Any, TreeInfo: Any, Child: Any, LeafMask: Any) -> None
 @checked("tdm_sampler")
 def check_tdm_sampler(X: Any, Travel: Any, Layer: Any, layer_offset_lod: list[int]) -> None:
     if X.size and not 0 <= int(X.min()) <= int(X.max()) < len(Travel):
-        found = f"from {int(X.min())} to {int(X.max())}"
-        raise ExecutionError(f"tdm_sampler: X has items {found}; Travel has those from 0 to {len(Travel) - 1}")
+        bounds = f"from {int(X.min())} to {int(X.max())}"
+        raise ExecutionError(f"tdm_sampler: X has items {bounds}; Travel has those from 0 to {len(Travel) - 1}")
     if layer_offset_lod[-1] > len(Layer):
         raise ExecutionError(f"tdm_sampler: layer_offset_lod ends at {layer_offset_lod[-1]}; Layer has {len(Layer)} nodes")
 
@@ -101,19 +101,19 @@ def check_tdm_sampler(X: Any, Travel: Any, Layer: Any, layer_offset_lod: list[in
 @kernel("tdm_sampler")
 def tdm_sampler(xp: Any, rng: Any, X: Any, Travel: Any, Layer: Any, attrs: Slots, Out: Any, Labels: Any, Mask: Any) -> None:
     generator, ways, nodes = rng(), Travel[X.reshape(-1)], Layer.reshape(-1)
-    found, labels, masks = [], [], []
+    nodes_out, labels, masks = [], [], []
     for layer, (count, (start, end)) in enumerate(
         zip(attrs["neg_samples_num_list"], pairwise(attrs["layer_offset_lod"]), strict=True)
     ):
-        own, others = ways[:, layer, None], nodes[start:end]
-        drawn = xp.where(others == own, 2.0, generator.random((len(own), end - start), dtype="float64"))
-        chosen = others[drawn.argsort(1)[:, :count]]
-        parts = [own, chosen] if attrs["output_positive"] else [chosen]
-        there = xp.broadcast_to(own != 0, (len(own), sum(part.shape[1] for part in parts)))
-        found.append(xp.where(there, xp.concatenate(parts, 1), 0))
-        labels.append(there & (xp.arange(there.shape[1]) < attrs["output_positive"]))
-        masks.append(there)
-    write_wanted(*((out, xp.concatenate(each, 1)) for out, each in ((Out, found), (Labels, labels), (Mask, masks))))
+        positives, negatives = ways[:, layer, None], nodes[start:end]
+        drawn = xp.where(negatives == positives, 2.0, generator.random((len(positives), end - start), dtype="float64"))
+        chosen = negatives[drawn.argsort(1)[:, :count]]
+        parts = [positives, chosen] if attrs["output_positive"] else [chosen]
+        is_node = xp.broadcast_to(positives != 0, (len(positives), sum(part.shape[1] for part in parts)))
+        nodes_out.append(xp.where(is_node, xp.concatenate(parts, 1), 0))
+        labels.append(is_node & (xp.arange(is_node.shape[1]) < attrs["output_positive"]))
+        masks.append(is_node)
+    write_wanted(*((out, xp.concatenate(parts, 1)) for out, parts in ((Out, nodes_out), (Labels, labels), (Mask, masks))))
 
 
 # ------------------------------------------------------------------------------------------------- pairs of two sequences
@@ -161,24 +161,26 @@ def patches_of_sequences(
         steps = -(-rows // attrs["StrideH"]), -(-columns // attrs["StrideW"])
         i, j, channel, y, x = np.ogrid[: steps[0], : steps[1], :channels, :high, :wide]
         row, column = i * attrs["StrideH"] + y - high // 2, j * attrs["StrideW"] + x - wide // 2
-        inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
-        own = np.where(inside, start + (channel * rows + row) * columns + column, -1).reshape(steps[0] * steps[1], width)
-        patches.append(own)
-        elements.append(own.T.reshape(-1))
-        order.append(((done + np.arange(len(own))) * filters + np.arange(filters)[:, None]).reshape(-1))
-        start, done = start + channels * rows * columns, done + len(own)
-    found = (np.concatenate(each) for each in (patches, elements, order))
-    write_wanted(*((out, xp.asarray(each)) for out, each in zip((Patches, Elements, Order), found, strict=True)))
+        in_image = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
+        elements_read = np.where(in_image, start + (channel * rows + row) * columns + column, -1).reshape(
+            steps[0] * steps[1], width
+        )
+        patches.append(elements_read)
+        elements.append(elements_read.T.reshape(-1))
+        order.append(((done + np.arange(len(elements_read))) * filters + np.arange(filters)[:, None]).reshape(-1))
+        start, done = start + channels * rows * columns, done + len(elements_read)
+    results = (np.concatenate(parts) for parts in (patches, elements, order))
+    write_wanted(*((out, xp.asarray(result)) for out, result in zip((Patches, Elements, Order), results, strict=True)))
 
 
 # ----------------------------------------------------------------------------------------------------------------- ranks
 @checked("rank_attention")
 def check_rank_attention(X: Any, RankOffset: Any, MaxRank: int) -> None:
     ranks, rows = RankOffset[:, 1::2], RankOffset[:, 2::2]
-    most = max((int(each.max()) for each in (RankOffset[:, :1], ranks) if each.size), default=0)
+    most = max((int(array.max()) for array in (RankOffset[:, :1], ranks) if array.size), default=0)
     if most > MaxRank:
         raise ExecutionError(f"rank_attention: RankOffset has the rank {most}; MaxRank allows those from 1 to {MaxRank}")
-    taken = rows[(RankOffset[:, :1] > 0) & (ranks > 0)]
-    if taken.size and not 0 <= int(taken.min()) <= int(taken.max()) < len(X):
-        found = f"from {int(taken.min())} to {int(taken.max())}"
-        raise ExecutionError(f"rank_attention: RankOffset has rows {found}; X has those from 0 to {len(X) - 1}")
+    used_rows = rows[(RankOffset[:, :1] > 0) & (ranks > 0)]
+    if used_rows.size and not 0 <= int(used_rows.min()) <= int(used_rows.max()) < len(X):
+        bounds = f"from {int(used_rows.min())} to {int(used_rows.max())}"
+        raise ExecutionError(f"rank_attention: RankOffset has rows {bounds}; X has those from 0 to {len(X) - 1}")

@@ -54,10 +54,10 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
                     partial(xp.dot, X.reshape(rows * kept, width), xp.ones(width, X.dtype), sums),
                     partial(xp.dot, xp.ones(rows, X.dtype), sums.reshape(rows, kept), Out.reshape(kept)),
                 ]
-    return [partial(xp.add.reduce, X, tuple(axes), None, Out.reshape(_kept(X.shape, axes)))]
+    return [partial(xp.add.reduce, X, tuple(axes), None, Out.reshape(_keepdims_shape(X.shape, axes)))]
 
 
-def _kept(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+def _keepdims_shape(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
@@ -125,7 +125,7 @@ def expand_reduced(xp: Any, X: Any, dim: list[int], reduce_all: bool, average: b
 @prepared("reduce_prod")
 def reduce_prod(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
     axes = reduced_axes(X.ndim, dim, reduce_all)
-    return partial(xp.prod, X, axes, None, Out.reshape(_kept(X.shape, axes)))
+    return partial(xp.prod, X, axes, None, Out.reshape(_keepdims_shape(X.shape, axes)))
 
 
 @kernel("reduce_prod_grad")
@@ -135,19 +135,19 @@ def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: boo
     axes = reduced_axes(X.ndim, dim, reduce_all)
     last = tuple(range(X.ndim - len(axes), X.ndim))
     moved = xp.moveaxis(X, axes, last)
-    factors = moved.reshape(*_kept(X.shape, axes), -1)
+    factors = moved.reshape(*_keepdims_shape(X.shape, axes), -1)
     # The others of a factor are those before it and those behind it: two running products, and no division by zero.
-    others, behind = xp.ones_like(factors), xp.ones_like(factors)
-    xp.cumprod(factors[..., :-1], -1, out=others[..., 1:])
+    ahead, behind = xp.ones_like(factors), xp.ones_like(factors)
+    xp.cumprod(factors[..., :-1], -1, out=ahead[..., 1:])
     xp.cumprod(factors[..., :0:-1], -1, out=behind[..., -2::-1])
-    xp.multiply(others, behind, others)
-    xp.multiply(xp.moveaxis(others.reshape(moved.shape), last, axes), _spread(dOut, X.shape, axes), dX)
+    xp.multiply(ahead, behind, ahead)
+    xp.multiply(xp.moveaxis(ahead.reshape(moved.shape), last, axes), _spread(dOut, X.shape, axes), dX)
 
 
 def _extremum(function: str) -> Callable[..., Call]:
     def bind(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
         axes = reduced_axes(X.ndim, dim, reduce_all)
-        return partial(getattr(xp, function), X, axes, Out.reshape(_kept(X.shape, axes)))
+        return partial(getattr(xp, function), X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
 
     return bind
 
@@ -164,7 +164,7 @@ def logsumexp(xp: Any, X: Any, axis: list[int], reduce_all: bool, Out: Any) -> N
     axes = reduced_axes(X.ndim, axis, reduce_all)
     highest = X.max(axes, keepdims=True)
     highest = xp.where(xp.isfinite(highest), highest, 0)
-    logs = xp.log(xp.exp(X - highest).sum(axes)) + highest.reshape(_kept(X.shape, axes))
+    logs = xp.log(xp.exp(X - highest).sum(axes)) + highest.reshape(_keepdims_shape(X.shape, axes))
     xp.copyto(Out, logs.reshape(Out.shape))
 
 
@@ -233,7 +233,7 @@ def _test(function: str) -> Callable[..., Call]:
         if Out is None:
             return partial(_test_at_run, test, X, AxisTensor, AxisTensorList, dim, keep_dim)
         axes = reduced_axes(X.ndim, dim, reduce_all)
-        return partial(test, X, axes, Out.reshape(_kept(X.shape, axes)))
+        return partial(test, X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
 
     return bind
 

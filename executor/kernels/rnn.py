@@ -74,11 +74,11 @@ class _Network:
         self.layers = _layers(g, Reserve, self.steps, self.batch)
         self.Dropped = Dropped if drops(attrs) else None
         self.scale = 1.0 / (1.0 - attrs["dropout_prob"]) if drops(attrs) else 1.0
-        self.inside: Any = None
+        self.mask: Any = None
         """Whether a step belongs to the sequence, ``[step, direction, batch, 1]``."""
         if lengths is not None:
-            inside = xp.arange(self.steps).reshape(-1, 1) < lengths.reshape(1, -1)
-            self.inside = self.turned(inside.reshape(self.steps, self.batch, 1), 1)
+            mask = xp.arange(self.steps).reshape(-1, 1) < lengths.reshape(1, -1)
+            self.mask = self.turned(mask.reshape(self.steps, self.batch, 1), 1)
 
     # -- between [time, batch, directions * size] and [step, direction, batch, size]
     def turned(self, x: Any, size: int) -> Any:
@@ -96,11 +96,11 @@ class _Network:
     def out_of(self, layer: int, out: Any) -> Any:
         """What a layer puts out, into `out`."""
         self.put(self.layers[layer].states[0, 1:], out)
-        if self.inside is not None:
+        if self.mask is not None:
             hidden = self.g.hidden
             for d in range(self.g.directions):
                 part = out[..., d * hidden : (d + 1) * hidden]
-                part *= self.inside[:, 0]
+                part *= self.mask[:, 0]
         return out
 
     def dropped(self, layer: int) -> Any:
@@ -132,8 +132,8 @@ class _Network:
         mode = MODES[g.mode]
         columns = mode.gates * g.hidden
         for index, layer in enumerate(self.layers):
-            for kept, state in zip(layer.states, first, strict=True):
-                kept[0] = state[index * g.directions : (index + 1) * g.directions]
+            for stored, state in zip(layer.states, first, strict=True):
+                stored[0] = state[index * g.directions : (index + 1) * g.directions]
             x, dtype = self.input_of(index), self.Input.dtype
             factor = FACTORS[g.mode](xp, g.hidden, dtype)  # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2
             pre = xp.empty((self.steps, g.directions, self.batch, columns), dtype)
@@ -147,7 +147,7 @@ class _Network:
                 multiply(xp, x, weights[w_x].T * factor, product)
                 product = product.reshape(self.steps, self.batch, columns)
                 xp.add(product[::-1] if d else product, weights[b_x] * factor, out=pre[:, d])
-            self.loops.forward[g.mode](xp, pre, hidden, hidden_bias, layer, _outside(self.inside, self.steps))
+            self.loops.forward[g.mode](xp, pre, hidden, hidden_bias, layer, _outside(self.mask, self.steps))
 
     # -- backward
     def backward(self, d_out: Any, d_last: Sequence[Any], d_input: Any, d_first: Sequence[Any], d_weights: Sequence[Any]) -> None:
@@ -160,9 +160,9 @@ class _Network:
             grads = [state[here].copy() for state in d_last]
             coming = self.turned(d_out, g.hidden)
             hidden = xp.stack([weights[w_h] for _, w_h, _, _ in places])
-            if self.inside is not None:
-                coming *= self.inside
-            d_x, d_h = self.loops.backward[g.mode](xp, coming, grads, hidden, layer, self.inside)
+            if self.mask is not None:
+                coming *= self.mask
+            d_x, d_h = self.loops.backward[g.mode](xp, coming, grads, hidden, layer, self.mask)
             for target, grad in zip(d_first, grads, strict=True):
                 if target is not None:
                     target[here] = grad
@@ -191,9 +191,9 @@ class _Network:
                 xp.copyto(d_input, below.reshape(d_input.shape))
 
 
-def _outside(inside: Any, steps: int) -> Any:
+def _outside(mask: Any, steps: int) -> Any:
     """For each step, where it does not belong to the sequence, or None."""
-    return [None] * steps if inside is None else ~inside
+    return [None] * steps if mask is None else ~mask
 
 
 # ------------------------------------------------------------------------------------------------------------- forward
@@ -287,14 +287,14 @@ FORWARD = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _simple("tanh"), "RNN_RELU": 
 # ------------------------------------------------------------------------------------------------------------ backward
 # Each gives the gradients of what comes in times its weights, and of the hidden state times its weights, for all steps, and
 # leaves those of the states before the first step in `grads`. All that does not go from step to step is computed at once.
-def masked(values: Any, inside: Any) -> Any:
+def masked(values: Any, mask: Any) -> Any:
     """The values, in place, with 0 where a step does not belong to the sequence."""
-    if inside is not None:
-        values *= inside.reshape(inside.shape + (1,) * (values.ndim - inside.ndim))
+    if mask is not None:
+        values *= mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
     return values
 
 
-def _lstm_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, inside: Any) -> tuple[Any, Any]:
+def _lstm_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, mask: Any) -> tuple[Any, Any]:
     dh, dc = grads
     i, f, g, o = (layer.gates[:, :, :, k] for k in range(4))
     tanh_c = xp.tanh(layer.states[1, 1:])
@@ -303,12 +303,12 @@ def _lstm_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _
     xp.multiply(layer.states[1, :-1], f * (1 - f), out=factors[:, :, :, 1])
     xp.multiply(i, 1 - g * g, out=factors[:, :, :, 2])
     xp.multiply(tanh_c, o * (1 - o), out=factors[:, :, :, 3])
-    to_cell = masked(o * (1 - tanh_c * tanh_c), inside)
-    masked(factors, inside)
-    forget = f if inside is None else xp.where(inside, f, f.dtype.type(1))
+    to_cell = masked(o * (1 - tanh_c * tanh_c), mask)
+    masked(factors, mask)
+    forget = f if mask is None else xp.where(mask, f, f.dtype.type(1))
     d_gates = xp.empty(layer.gates.shape, dh.dtype)
     wide = flattened(d_gates, 3)
-    part, outside = xp.empty_like(dh), _outside(inside, len(coming))
+    part, outside = xp.empty_like(dh), _outside(mask, len(coming))
     for t in range(len(d_gates) - 1, -1, -1):
         xp.add(dh, coming[t], out=dh)
         xp.multiply(dh, to_cell[t], out=part)
@@ -330,7 +330,7 @@ def _through(xp: Any, d_gates: Any, weight: Any, dh: Any, part: Any, outside: An
         xp.add(dh, part, out=dh)
 
 
-def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, inside: Any) -> tuple[Any, Any]:
+def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, mask: Any) -> tuple[Any, Any]:
     (dh,) = grads
     r, z, n, of_h = (layer.gates[:, :, :, k] for k in range(4))
     # Of r, z, the hidden part of the candidate, and the candidate's argument.
@@ -339,8 +339,8 @@ def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _L
     xp.multiply(factors[:, :, :, 3], r, out=factors[:, :, :, 2])
     xp.multiply(factors[:, :, :, 2], of_h * (1 - r), out=factors[:, :, :, 0])
     xp.multiply(layer.states[0, :-1] - n, z * (1 - z), out=factors[:, :, :, 1])
-    masked(factors, inside)
-    stay = z if inside is None else xp.where(inside, z, z.dtype.type(1))
+    masked(factors, mask)
+    stay = z if mask is None else xp.where(mask, z, z.dtype.type(1))
     d_gates = xp.empty(layer.gates.shape, dh.dtype)
     part = xp.empty_like(dh)
     size = dh.shape[-1]
@@ -356,9 +356,9 @@ def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _L
 
 
 def _simple_back(slope: Callable[[Any], Any]) -> Any:
-    def run(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, inside: Any) -> tuple[Any, Any]:
+    def run(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, mask: Any) -> tuple[Any, Any]:
         (dh,) = grads
-        factors, outside = masked(slope(layer.states[0, 1:]), inside), _outside(inside, len(coming))
+        factors, outside = masked(slope(layer.states[0, 1:]), mask), _outside(mask, len(coming))
         d_sums, part = xp.empty_like(coming), xp.empty_like(dh)
         for t in range(len(d_sums) - 1, -1, -1):
             xp.add(dh, coming[t], out=dh)
@@ -477,7 +477,9 @@ def cudnn_lstm_grad(
     dW: Any,
     dWeightList: Any,
 ) -> None:
-    weights, d_weights = (parts if whole is None else _cut(attrs, whole) for whole, parts in ((W, WeightList), (dW, dWeightList)))
+    weights, d_weights = (
+        parts if packed is None else _cut(attrs, packed) for packed, parts in ((W, WeightList), (dW, dWeightList))
+    )
     states = SequenceLength, StateOut, Reserve, dOut, (dLastH, dLastC)
     rnn_grad(xp, Input, (None, None), weights, *states, attrs, dInput, (dInitH, dInitC), d_weights)
 
@@ -586,8 +588,8 @@ def _gru_step(
     candidate += xp.multiply(both[:, size:], before, out=reset) @ w_candidate
     activate(xp, activation, candidate, candidate)
     if out is not None:
-        start, other = (candidate, before) if origin_mode else (before, candidate)
-        xp.subtract(other, start, out=out)
+        start, mixed = (candidate, before) if origin_mode else (before, candidate)
+        xp.subtract(mixed, start, out=out)
         xp.multiply(out, both[:, :size], out=out)
         xp.add(out, start, out=out)
 
@@ -739,7 +741,7 @@ def in_turn(
     """
     for start, count in reversed(steps) if backwards else steps:
         here = slice(start, start + count)
-        of_step = ([None if rows is None else rows[here] for rows in each] for each in (inputs, outputs))
+        of_step = ([None if rows is None else rows[here] for rows in rows_of_all] for rows_of_all in (inputs, outputs))
         step([state[:count] for state in states], *of_step)
 
 
@@ -834,8 +836,8 @@ def dynamic_lstm(
     BatchGate: Any,
     BatchCellPreAct: Any,
 ) -> None:
-    kept = (BatchGate, BatchCellPreAct, None)
-    dynamic_lstmp(xp, Input, Input_lod, H0, C0, Weight, None, Bias, attrs, Hidden, Cell, *kept)
+    intermediates = (BatchGate, BatchCellPreAct, None)
+    dynamic_lstmp(xp, Input, Input_lod, H0, C0, Weight, None, Bias, attrs, Hidden, Cell, *intermediates)
 
 
 @kernel("lstmp_grad")

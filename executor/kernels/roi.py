@@ -17,7 +17,7 @@ from fluid.values.spec import Lod
 
 from .manipulation import flattened, numbers, write_wanted
 from .table import checked, kernel
-from .vision import inside
+from .vision import within_extent
 
 _FAR = 1 << 20
 """No coordinate is beyond this: what is (or is NaN) comes of a mistake, and would be sampled for hours."""
@@ -80,7 +80,7 @@ def sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict
     return weights
 
 
-def whole(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
+def bin_weights(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
     """`psroi_pool` along one axis: as `sampled`."""
     number = first.dtype.type
     scale = number(attrs["spatial_scale"])
@@ -98,8 +98,8 @@ def _integral(xp: Any, at: Any, order: int) -> Any:
     near = xp.clip(at, -1, 1)
     if order == 0:
         return 0.5 + near - near * xp.abs(near) / 2
-    inside = xp.abs(at) < 1
-    return (1 - xp.abs(near)) * (order == 1) - xp.sign(at) * inside * (order == 2)
+    is_near = xp.abs(at) < 1
+    return (1 - xp.abs(near)) * (order == 1) - xp.sign(at) * is_near * (order == 2)
 
 
 def integrated(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
@@ -140,16 +140,16 @@ def _regions(
     left, top, right, bottom = edges_of(ROIs, X.dtype)
     down = axis_weights(xp, top, bottom, height, X.shape[2], attrs, 1)
     across = axis_weights(xp, left, right, width, X.shape[3], attrs, 0)
-    each = "output_channels" in attrs  # each part has its own channels
+    has_own_channels = "output_channels" in attrs  # each part has its own channels
     tops, sides = _spans(down), _spans(across)
     for region, image in enumerate(images):
         (top, bottom), (left, right) = tops[region], sides[region]
         part = X[image][:, top:bottom, left:right]
         rows, columns = down[region][:, top:bottom], across[region][:, left:right].T
-        if each:
+        if has_own_channels:
             part = X[image].reshape(-1, height, width, *X.shape[2:])[..., top:bottom, left:right]
             rows, columns = rows[:, None, None, :], columns.T[:, :, None]
-        yield part, rows, columns, Out[region][..., None, None] if each else Out[region]
+        yield part, rows, columns, Out[region][..., None, None] if has_own_channels else Out[region]
 
 
 def _average(xp: Any, X: Any, ROIs: Any, images: list[int], axis_weights: Any, attrs: dict[str, Any], Out: Any) -> None:
@@ -175,7 +175,7 @@ def _define_averages(op_type: str, axis_weights: Any) -> None:
 
 
 _define_averages("roi_align", sampled)
-_define_averages("psroi_pool", whole)
+_define_averages("psroi_pool", bin_weights)
 
 
 @kernel("prroi_pool", "precise_parts")
@@ -221,25 +221,29 @@ def roi_pool(xp: Any, X: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dic
 
 def _maxima(xp: Any, X: Any, Argmax: Any, images: list[int]) -> tuple[Any, Any, Any]:
     """Images [N, C, H W], the index of each maximum in them, and where there is one."""
-    there = Argmax >= 0
-    index = (xp.asarray(images, "int64")[:, None, None, None], xp.arange(X.shape[1])[:, None, None], xp.where(there, Argmax, 0))
-    return flattened(X, 2), index, there
+    is_found = Argmax >= 0
+    index = (
+        xp.asarray(images, "int64")[:, None, None, None],
+        xp.arange(X.shape[1])[:, None, None],
+        xp.where(is_found, Argmax, 0),
+    )
+    return flattened(X, 2), index, is_found
 
 
 @kernel("roi_place")
 def roi_place(xp: Any, Out: Any, Argmax: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, X: Any) -> None:
     X.fill(0)
     if X.size:
-        flat, index, there = _maxima(xp, X, Argmax, images_of(ROIs, RoisNum, ROIs_lod, len(X)))
-        xp.add.at(flat, index, Out * there)
+        flat, index, is_found = _maxima(xp, X, Argmax, images_of(ROIs, RoisNum, ROIs_lod, len(X)))
+        xp.add.at(flat, index, Out * is_found)
 
 
 @kernel("roi_pick")
 def roi_pick(xp: Any, X: Any, Argmax: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, Out: Any) -> None:
     Out.fill(0)
     if X.size:
-        flat, index, there = _maxima(xp, X, Argmax, images_of(ROIs, RoisNum, ROIs_lod, len(X)))
-        xp.copyto(Out, flat[index] * there)
+        flat, index, is_found = _maxima(xp, X, Argmax, images_of(ROIs, RoisNum, ROIs_lod, len(X)))
+        xp.copyto(Out, flat[index] * is_found)
 
 
 # ------------------------------------------------------------------------------------------------------ quadrangles
@@ -376,7 +380,7 @@ class _Points:
     def at(self, region: int) -> tuple[Any, list[tuple[Any, Any]]]:
         """For one region: which points are in the image, and four pairs of indices and weights of elements. All broadcast to
         [classes, 1, pooled_height, pooled_width, points, points]."""
-        xp, inside, pairs = self.xp, True, []
+        xp, in_image, pairs = self.xp, True, []
         count = self.attrs["sample_per_part"]
         for axis, ((starts, sizes), parts, extent) in enumerate(zip(self.spread, self.pooled, self.extents, strict=True)):
             start, size = starts[region], sizes[region]
@@ -387,10 +391,10 @@ class _Points:
             if self.trans is not None:
                 shift = self.trans[region].reshape(self.classes, 2, *self.trans.shape[2:])[(slice(None), 1 - axis, *self.parts())]
                 at = at + (shift * (size * start.dtype.type(self.attrs["trans_std"])))[:, None, :, :, None, None]
-            inside = inside & (at >= -0.5) & (at <= extent - 0.5)
+            in_image = in_image & (at >= -0.5) & (at <= extent - 0.5)
             pairs.append(self._elements(at, extent, self.attrs.get(("along_y", "along_x")[axis], False)))
         (rows, columns), width = pairs, self.extents[1]
-        return inside, [
+        return in_image, [
             (row * width + column, by_row * by_column) for (row, by_row), (column, by_column) in product(rows, columns)
         ]
 
@@ -418,14 +422,16 @@ def _means(
     points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
     flat = Input.reshape(*Input.shape[:2], -1)
     for region, image in enumerate(images_of(ROIs, None, ROIs_lod, len(Input))):
-        inside, elements = points.at(region)
+        in_image, elements = points.at(region)
         shape = (points.classes, points.channels.shape[1], *points.pooled)
-        count = xp.broadcast_to(inside, (points.classes, 1, *points.pooled, *inside.shape[-2:])).sum((4, 5)).astype(Input.dtype)
+        count = (
+            xp.broadcast_to(in_image, (points.classes, 1, *points.pooled, *in_image.shape[-2:])).sum((4, 5)).astype(Input.dtype)
+        )
         if TopCount is not None:
             TopCount[region] = xp.broadcast_to(count, shape).reshape(TopCount.shape[1:])
         if Output is not None:
             total = sum(flat[image, points.channels, index] * weight for index, weight in elements)
-            Output[region] = ((total * inside).sum((4, 5)) / xp.maximum(count, 1)).reshape(Output.shape[1:])
+            Output[region] = ((total * in_image).sum((4, 5)) / xp.maximum(count, 1)).reshape(Output.shape[1:])
 
 
 @kernel("deformable_psroi_pooling")
@@ -446,11 +452,13 @@ def moved_parts_back(xp: Any, Output: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any,
     Input.fill(0)
     flat = Input.reshape(*Input.shape[:2], prod(Input.shape[2:]))
     for region, image in enumerate(images_of(ROIs, None, ROIs_lod, len(Input))) if Input.size else ():
-        inside, elements = points.at(region)
-        count = xp.broadcast_to(inside, (points.classes, 1, *points.pooled, *inside.shape[-2:])).sum((4, 5)).astype(Input.dtype)
+        in_image, elements = points.at(region)
+        count = (
+            xp.broadcast_to(in_image, (points.classes, 1, *points.pooled, *in_image.shape[-2:])).sum((4, 5)).astype(Input.dtype)
+        )
         share = Output[region].reshape(points.classes, -1, *points.pooled) / xp.maximum(count, 1)
         for index, weight in elements:
-            xp.add.at(flat[image], (points.channels, index), share[..., None, None] * (weight * inside))
+            xp.add.at(flat[image], (points.channels, index), share[..., None, None] * (weight * in_image))
 
 
 def _factor(xp: Any, ROIs: Any, dtype: Any, attrs: dict[str, Any]) -> tuple[Any, int]:
@@ -487,7 +495,7 @@ def _corners(xp: Any, at: Any, extent: int, derivative: bool) -> list[tuple[Any,
     """Along one axis: the elements around each place, and their weights, or the derivatives of these by the place."""
     low = xp.floor(at)
     weights = (xp.full_like(at, -1), xp.full_like(at, 1)) if derivative else (1 - (at - low), at - low)
-    return inside(xp, list(zip((low, low + 1), weights, strict=True)), extent)
+    return within_extent(xp, list(zip((low, low + 1), weights, strict=True)), extent)
 
 
 def _taps(

@@ -130,13 +130,13 @@ def _nce_slope(xp: Any, inputs: Slots, attrs: Slots) -> Any:
 # The gradients of ``x . weight[index] + bias[index]``, of which `slope` is that of the scores; an index of -1 is none.
 def _deliver(xp: Any, slope: Any, index: Any, weight: Any, dx: Any, dbias: Any) -> None:
     """Those of x and bias, into `dx` and `dbias`."""
-    kept = index >= 0
+    is_valid = index >= 0
     if dx is not None:
         rows = weight[xp.maximum(index, 0)]
-        dx[...] = xp.matmul(xp.where(kept, slope, 0)[:, None, :], rows)[:, 0]
+        dx[...] = xp.matmul(xp.where(is_valid, slope, 0)[:, None, :], rows)[:, 0]
     if dbias is not None:
         dbias.fill(0)
-        add_rows_at(xp, xp.where(kept, slope, 0).reshape(-1), xp.maximum(index, 0).reshape(-1), dbias.reshape(-1))
+        add_rows_at(xp, xp.where(is_valid, slope, 0).reshape(-1), xp.maximum(index, 0).reshape(-1), dbias.reshape(-1))
 
 
 def _rows(xp: Any, slope: Any, index: Any, x: Any, weight: Any) -> SelectedRows:
@@ -204,9 +204,9 @@ def hierarchical_sigmoid(
 ) -> None:
     depth = (num_classes - 1).bit_length() if PathTable is None else PathTable.shape[1]
     index, code = _path(xp, Label, PathTable, PathCode, num_classes, depth)
-    kept, nodes = index >= 0, xp.maximum(index, 0)
+    is_valid, nodes = index >= 0, xp.maximum(index, 0)
     scores = xp.clip(_scores(xp, W[nodes], Bias, nodes, X), -40.0, 40.0)
-    scores = xp.where(kept, scores, 0)
+    scores = xp.where(is_valid, scores, 0)
     losses = xp.logaddexp(scores, xp.zeros_like(scores))
     write_wanted((PreOut, losses), (W_Out, W))
     if Out is not None:

@@ -112,7 +112,7 @@ def _on_rows(
 def _factor(op_type: str, rows: SelectedRows, Y: Any, axis: int) -> Any:
     """What of the tensor Y meets the rows, with as many dimensions."""
     shape = aligned(Y.shape, len(rows.shape), axis)
-    if len(shape) != len(rows.shape) or any(extent not in (1, whole) for extent, whole in zip(shape, rows.shape, strict=True)):
+    if len(shape) != len(rows.shape) or any(extent not in (1, size) for extent, size in zip(shape, rows.shape, strict=True)):
         raise ExecutionError(
             f"{op_type} of a sparse gradient of shape {list(rows.shape)} gives no larger one, but Y is of shape {list(Y.shape)}"
         )
@@ -120,9 +120,9 @@ def _factor(op_type: str, rows: SelectedRows, Y: Any, axis: int) -> Any:
     return factor if shape[0] == 1 else factor[rows.index]
 
 
-def _changes_absent_rows(what: str) -> ExecutionError:
+def _changes_absent_rows(operation: str) -> ExecutionError:
     return ExecutionError(
-        f"{what} would change the rows that a sparse gradient does not hold, which are zeros: "
+        f"{operation} would change the rows that a sparse gradient does not hold, which are zeros: "
         "use is_sparse=False for the embedding, or what leaves zeros as they are"
     )
 
@@ -189,15 +189,15 @@ def row_by_row(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, out
     grad = inputs["Grad"].distinct(xp)
     param = inputs["Param"]
     places = param.places(xp, grad.index) if isinstance(param, SelectedRows) else grad.index
-    own = {slot: _taken(xp, scratch, _stored(inputs[slot]), places) for slot in _tables(inputs)}
-    results = {slot: own.get(updated_input(registry.get(op_type), slot) or "", value) for slot, value in outputs.items()}
-    _computed(op_type, xp, rng, {**inputs, **own, "Grad": grad.value}, results, attrs, scratch)
+    gathered = {slot: _gather(xp, scratch, _stored(inputs[slot]), places) for slot in _tables(inputs)}
+    results = {slot: gathered.get(updated_input(registry.get(op_type), slot) or "", value) for slot, value in outputs.items()}
+    _computed(op_type, xp, rng, {**inputs, **gathered, "Grad": grad.value}, results, attrs, scratch)
     for slot, value in outputs.items():
         if value is not None and value is not results[slot]:
             put_rows(_stored(value), places, results[slot])
 
 
-def _taken(xp: Any, scratch: Any, table: Any, places: Any) -> Any:
+def _gather(xp: Any, scratch: Any, table: Any, places: Any) -> Any:
     """Rows of a table. Places outside of it give any rows; an error follows when those are put back."""
     if xp is not np:
         return table.take(places, 0)

@@ -37,9 +37,9 @@ def add_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
     Out.fill(0)
     if not len(Out):
         return
-    kept = Index >= 0  # elsewhere, zeros are added to the first row
-    rows = xp.where(kept.reshape(*kept.shape, *[1] * (X.ndim - kept.ndim)), X, X.dtype.type(0))
-    add_rows_at(xp, rows, xp.where(kept, Index, 0).reshape(-1), Out)
+    is_row = Index >= 0  # elsewhere, zeros are added to the first row
+    rows = xp.where(is_row.reshape(*is_row.shape, *[1] * (X.ndim - is_row.ndim)), X, X.dtype.type(0))
+    add_rows_at(xp, rows, xp.where(is_row, Index, 0).reshape(-1), Out)
 
 
 @kernel("take_at_most")
@@ -48,8 +48,8 @@ def take_at_most(xp: Any, X: Any, Index: Any, Out: Any) -> None:
     if Out.size and len(X):
         columns = xp.arange(Out[0].size)
         flat, index = flattened(Out, 1), flattened(Index, 1)
-        taken = flattened(X, 1)[xp.maximum(index, 0), columns]
-        xp.copyto(flat, xp.where(index < 0, 0, taken))
+        values = flattened(X, 1)[xp.maximum(index, 0), columns]
+        xp.copyto(flat, xp.where(index < 0, 0, values))
 
 
 @kernel("place_at_most")
@@ -88,8 +88,8 @@ def sequence_ends(xp: Any, X_lod: Lod, first: bool, Out: Any) -> None:
 def _context(offsets: Any, start: int, length: int) -> Any:
     ids = ids_of(offsets)
     rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
-    inside = (rows >= offsets[ids][:, None]) & (rows < offsets[ids + 1][:, None])
-    return np.where(inside, rows, -1)
+    in_sequence = (rows >= offsets[ids][:, None]) & (rows < offsets[ids + 1][:, None])
+    return np.where(in_sequence, rows, -1)
 
 
 def _offsets(X: Any, lod: Lod) -> Any:
@@ -143,12 +143,12 @@ def sequence_expanded(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level
     _put(xp, Out, expanded_rows(_spec(X, X_lod), _spec(Y, Y_lod), ref_level))
 
 
-def _concatenated(lods: list[Lod], which: int) -> Any:
+def _concatenated(lods: list[Lod], number: int) -> Any:
     """Positions, in the concatenation of sequences, of the rows of one input."""
     offsets = [last_offsets(lod) for lod in lods]
-    starts = sum(each[:-1] for each in offsets) + sum(np.diff(each) for each in offsets[:which])
-    own = offsets[which]
-    return np.arange(own[-1]) + repeated(starts - own[:-1], np.diff(own))
+    starts = sum(offset[:-1] for offset in offsets) + sum(np.diff(offset) for offset in offsets[:number])
+    local = offsets[number]
+    return np.arange(local[-1]) + repeated(starts - local[:-1], np.diff(local))
 
 
 @kernel("sequence_concatenated")
@@ -160,9 +160,11 @@ def _sliced(lod: Lod, Offset: Any, Length: Any) -> tuple[Any, Lod]:
     """The rows that are kept, and the LoD of what they make."""
     offsets = last_offsets(lod)
     starts, lengths = (to_numpy(value).reshape(-1).astype(np.int64) for value in (Offset, Length))
-    for number, (start, length, whole) in enumerate(zip(starts, lengths, np.diff(offsets), strict=True)):
-        if start < 0 or length < 0 or start + length > whole:
-            raise ExecutionError(f"sequence {number} has {whole} rows, of which {length} from {start} on are asked for")
+    for number, (start, length, length_of_sequence) in enumerate(zip(starts, lengths, np.diff(offsets), strict=True)):
+        if start < 0 or length < 0 or start + length > length_of_sequence:
+            raise ExecutionError(
+                f"sequence {number} has {length_of_sequence} rows, of which {length} from {start} on are asked for"
+            )
     new = np.concatenate([[0], np.cumsum(lengths)])
     rows = np.arange(new[-1]) + repeated(offsets[:-1] + starts - new[:-1], lengths)
     return rows, (tuple(new.tolist()),)
@@ -184,9 +186,9 @@ def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
     """`ufunc` over the rows of each sequence that has any."""
     filled = np.flatnonzero(np.diff(offsets))
     if xp.__name__ != "numpy":  # cupy has reduceat for sums alone
-        others = np.setdiff1d(np.arange(offsets[-1]), offsets[:-1])
+        later = np.setdiff1d(np.arange(offsets[-1]), offsets[:-1])
         Out[xp.asarray(filled)] = X[xp.asarray(offsets[filled])]
-        ufunc.at(Out, xp.asarray(ids_of(offsets)[others]), X[xp.asarray(others)])
+        ufunc.at(Out, xp.asarray(ids_of(offsets)[later]), X[xp.asarray(later)])
     elif len(filled) == len(Out) and len(filled):
         ufunc.reduceat(X, xp.asarray(offsets[:-1], np.intp), axis=0, out=Out)
     elif len(filled):
@@ -234,11 +236,11 @@ def sequence_argmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
 def sequence_softmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
     offsets = last_offsets(X_lod)
     ids = xp.asarray(ids_of(offsets))
-    each = xp.zeros((len(offsets) - 1, *X.shape[1:]), X.dtype)
-    _reduce(xp, xp.maximum, X, offsets, each)
-    xp.exp(X - each[ids], out=Out)
-    _reduce(xp, xp.add, Out, offsets, each)
-    Out /= each[ids]
+    totals = xp.zeros((len(offsets) - 1, *X.shape[1:]), X.dtype)
+    _reduce(xp, xp.maximum, X, offsets, totals)
+    xp.exp(X - totals[ids], out=Out)
+    _reduce(xp, xp.add, Out, offsets, totals)
+    Out /= totals[ids]
 
 
 # --------------------------------------------------------------------------------------- expanding, cutting, joining
@@ -255,8 +257,8 @@ def sequence_expand_as(xp: Any, X: Any, Y_lod: Lod, Out: Any) -> None:
 
 @kernel("sequence_concat")
 def sequence_concat(xp: Any, X: list[Any], X_lod: list[Lod], Out: Any) -> None:
-    for which, x in enumerate(X):
-        Out[xp.asarray(_concatenated(X_lod, which))] = x
+    for number, x in enumerate(X):
+        Out[xp.asarray(_concatenated(X_lod, number))] = x
 
 
 @kernel("sequence_slice")
@@ -306,9 +308,9 @@ def sequence_enumerate(xp: Any, X: Any, X_lod: Lod, win_size: int, pad_value: in
 
 @kernel("sequence_erase")
 def sequence_erase(xp: Any, X: Any, X_lod: Lod, tokens: list[int]) -> LoDArray:
-    kept = ~np.isin(to_numpy(X).reshape(-1), tokens)
-    before = np.concatenate([[0], np.cumsum(kept)])
-    return LoDArray(X[xp.asarray(kept)], (*X_lod[:-1], tuple(before[last_offsets(X_lod)].tolist())))
+    is_kept = ~np.isin(to_numpy(X).reshape(-1), tokens)
+    before = np.concatenate([[0], np.cumsum(is_kept)])
+    return LoDArray(X[xp.asarray(is_kept)], (*X_lod[:-1], tuple(before[last_offsets(X_lod)].tolist())))
 
 
 @checked("sequence_scatter")
@@ -369,7 +371,7 @@ def _patch_counts(shape: tuple[int, ...], Y: Any, attrs: Slots) -> list[list[int
     """The rows and columns of patches of each image; see `im2sequence`."""
     sizes: list[Any] = [shape[2:]] * shape[0]
     if Y is not None and shape[0] != 1:
-        sizes = [[-(-int(size) // by) for size, by in zip(each, attrs["out_stride"], strict=True)] for each in to_numpy(Y)]
+        sizes = [[-(-int(size) // by) for size, by in zip(row, attrs["out_stride"], strict=True)] for row in to_numpy(Y)]
     low, high = attrs["paddings"][:2], attrs["paddings"][2:]
     return [
         [max(0, (size[at] + low[at] + high[at] - attrs["kernels"][at]) // attrs["strides"][at] + 1) for at in (0, 1)]
@@ -393,9 +395,9 @@ def _patches_of(shape: tuple[int, ...], counts: list[int], attrs: Slots) -> Any:
 
 
 def _patch_index(shape: tuple[int, ...], counts: list[list[int]], attrs: Slots) -> Any:
-    each = {tuple(count): _patches_of(shape[1:], count, attrs) for count in counts}
+    patches = {tuple(count): _patches_of(shape[1:], count, attrs) for count in counts}
     size = shape[1] * shape[2] * shape[3]
-    index = [np.where(each[tuple(count)] < 0, -1, each[tuple(count)] + image * size) for image, count in enumerate(counts)]
+    index = [np.where(patches[tuple(count)] < 0, -1, patches[tuple(count)] + image * size) for image, count in enumerate(counts)]
     return np.concatenate([np.empty((0, shape[1] * prod(attrs["kernels"])), np.int64), *index])
 
 

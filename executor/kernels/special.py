@@ -145,8 +145,8 @@ def erfinv(xp: Any, x: Any) -> Any:
 
 @_elementwise("logit")
 def logit(xp: Any, x: Any, eps: float) -> Any:
-    inside = xp.clip(x, eps, 1 - eps) if eps else xp.where((x < 0) | (x > 1), xp.nan, x)
-    return xp.log(inside / (1 - inside))
+    clipped = xp.clip(x, eps, 1 - eps) if eps else xp.where((x < 0) | (x > 1), xp.nan, x)
+    return xp.log(clipped / (1 - clipped))
 
 
 # ---------------------------------------------------------------------------------------------------------------- Bessel

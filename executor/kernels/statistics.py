@@ -49,9 +49,9 @@ def mode(xp: Any, X: Any, axis: int, Out: Any, Indices: Any) -> None:
 def _sorted_rows(xp: Any, X: Any, axis: list[int]) -> tuple[Any, Any]:
     """What medians are taken of, as rows, and the order of their elements."""
     axes = median_axes(X.ndim, axis)
-    kept = [each for each in range(X.ndim) if each not in axes]
-    turned = X.transpose([*kept, *axes])
-    rows = turned.reshape(prod(turned.shape[: len(kept)]), prod(turned.shape[len(kept) :]))
+    remaining = [axis_left for axis_left in range(X.ndim) if axis_left not in axes]
+    turned = X.transpose([*remaining, *axes])
+    rows = turned.reshape(prod(turned.shape[: len(remaining)]), prod(turned.shape[len(remaining) :]))
     return rows, rows.argsort(1, kind="stable")  # NaN comes last
 
 
@@ -129,8 +129,8 @@ def unique_consecutive(
     rows = xp.moveaxis(X, axis[0], 0) if axis else X.reshape(-1)
     starts = xp.ones(len(rows), bool)
     if len(rows):
-        others = (rows[1:] != rows[:-1]).reshape(len(rows) - 1, prod(rows.shape[1:]))
-        starts[1:] = others.any(1)
+        is_new = (rows[1:] != rows[:-1]).reshape(len(rows) - 1, prod(rows.shape[1:]))
+        starts[1:] = is_new.any(1)
     first = xp.nonzero(starts)[0]
     out = rows[first]
     write_wanted((Index, xp.cumsum(starts) - 1))

@@ -305,8 +305,8 @@ def bind(
 ) -> list[Call]:
     """The calls that check and compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
     operands = _operands(entry, inputs, outputs, attrs, context, lods)
-    made = entry.fn(**operands) if entry.is_prepared else partial(entry.fn, **operands)
-    calls = made if isinstance(made, list) else [made]
+    result = entry.fn(**operands) if entry.is_prepared else partial(entry.fn, **operands)
+    calls = result if isinstance(result, list) else [result]
     return calls if check is None else [check_call(check, inputs, outputs, attrs, context, lods), *calls]
 
 

@@ -75,9 +75,9 @@ def depth_to_space(xp: Any, X: Any, blocksize: int, Out: Any) -> Call:
 
 def _shuffle_channels(xp: Any, X: Any, groups: int, data_format: str, Out: Any) -> Call:
     axis = image_axes(data_format, 4)[0]
-    each = X.shape[axis] // groups
-    source = X.reshape(*X.shape[:axis], groups, each, *X.shape[axis + 1 :])
-    target = Out.reshape(*X.shape[:axis], each, groups, *X.shape[axis + 1 :])
+    group_size = X.shape[axis] // groups
+    source = X.reshape(*X.shape[:axis], groups, group_size, *X.shape[axis + 1 :])
+    target = Out.reshape(*X.shape[:axis], group_size, groups, *X.shape[axis + 1 :])
     return partial(xp.copyto, target, source.swapaxes(axis, axis + 1))
 
 
@@ -237,8 +237,8 @@ def crop_tensor(
     starts = numbers(Offsets, OffsetsTensor, offsets) or [0] * X.ndim
     if Out is not None:
         return xp.copyto(Out, _part("crop_tensor", X, starts, Out.shape))
-    asked = numbers(Shape, ShapeTensor, shape)
-    sizes = [size if size > 0 else X.shape[axis] - starts[axis] for axis, size in enumerate(asked)]
+    extents = numbers(Shape, ShapeTensor, shape)
+    sizes = [size if size > 0 else X.shape[axis] - starts[axis] for axis, size in enumerate(extents)]
     return _part("crop_tensor", X, starts, sizes).copy()
 
 
@@ -264,9 +264,9 @@ def random_crop(xp: Any, rng: Any, X: Any, Seed: Any, shape: list[int], startup_
         generator = xp.random.default_rng(int(Seed.reshape(-1)[0]) & (2**63 - 1))
     else:
         generator = xp.random.default_rng(startup_seed) if startup_seed else rng()
-    rest = X.ndim - len(shape)
-    items, parts = X.reshape(-1, *X.shape[rest:]), Out.reshape(-1, *shape)
-    room = [extent - size + 1 for extent, size in zip(X.shape[rest:], shape, strict=True)]
+    leading = X.ndim - len(shape)
+    items, parts = X.reshape(-1, *X.shape[leading:]), Out.reshape(-1, *shape)
+    room = [extent - size + 1 for extent, size in zip(X.shape[leading:], shape, strict=True)]
     for item, part in zip(items, parts, strict=True):
         starts = [int(generator.integers(0, places)) for places in room]
         xp.copyto(part, _part("random_crop", item, starts, shape))
@@ -416,16 +416,16 @@ def _corners(xp: Any, coordinate: Any, extent: int, attrs: dict[str, Any], deriv
     else:
         low = xp.floor(at)
         pairs = [(low, -slopes if derivative else 1 - (at - low)), (low + 1, slopes if derivative else at - low)]
-    return inside(xp, pairs, extent)
+    return within_extent(xp, pairs, extent)
 
 
-def inside(xp: Any, pairs: list[tuple[Any, Any]], extent: int) -> list[tuple[Any, Any]]:
+def within_extent(xp: Any, pairs: list[tuple[Any, Any]], extent: int) -> list[tuple[Any, Any]]:
     """Elements along an axis as integers, and their weights, 0 for those that are not there."""
-    kept = []
+    clipped = []
     for element, weight in pairs:
         is_there = (element >= 0) & (element < extent)
-        kept.append((xp.where(is_there, element, 0).astype("int64"), xp.where(is_there, weight, 0)))
-    return kept
+        clipped.append((xp.where(is_there, element, 0).astype("int64"), xp.where(is_there, weight, 0)))
+    return clipped
 
 
 def _taps(xp: Any, shape: tuple[int, ...], Grid: Any, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:

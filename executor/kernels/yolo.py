@@ -67,9 +67,9 @@ def _is_box(GTBox: Any) -> Any:
 def _matches(xp: Any, GTBox: Any, side: int, anchors: list[int], anchor_mask: list[int]) -> Any:
     """For each labelled box [N, B] the place in `anchor_mask` of the anchor most like it; -1 if it is not there."""
     sizes = xp.asarray(anchors, GTBox.dtype).reshape(-1, 2) / GTBox.dtype.type(side)
-    own = GTBox[..., None, 2:]
-    shared = xp.minimum(own, sizes).prod(-1)
-    best = (shared / xp.maximum(own.prod(-1) + sizes.prod(-1) - shared, 1e-20)).argmax(-1)
+    box_sizes = GTBox[..., None, 2:]
+    shared = xp.minimum(box_sizes, sizes).prod(-1)
+    best = (shared / xp.maximum(box_sizes.prod(-1) + sizes.prod(-1) - shared, 1e-20)).argmax(-1)
     positions = np.full(len(anchors) // 2, -1)
     for position, anchor in reversed([*enumerate(anchor_mask)]):
         positions[anchor] = position
@@ -92,15 +92,15 @@ def _terms(xp: Any, X: Any, GTBox: Any, GTLabel: Any, GTScore: Any, matches: Any
     """`X` is [N, A, 5 + C, H, W]; boxes that nothing matches have weights of 0."""
     number, classes, extent = X.dtype.type, X.shape[2] - 5, X.shape[3]
     images, count = matches.shape
-    there, match = (matches >= 0).reshape(-1), xp.maximum(matches, 0).reshape(-1)
+    is_labelled, match = (matches >= 0).reshape(-1), xp.maximum(matches, 0).reshape(-1)
     box = GTBox.reshape(-1, 4)
-    score = xp.where(there, number(1) if GTScore is None else GTScore.reshape(-1), 0)
+    score = xp.where(is_labelled, number(1) if GTScore is None else GTScore.reshape(-1), 0)
     at = box[:, :2] * number(extent)
     cell = xp.clip(at.astype("int64"), 0, extent - 1)
     place = (xp.repeat(xp.arange(images), count), match, slice(None), cell[:, 1], cell[:, 0])
     x = X[place]
     anchors = xp.asarray(attrs["anchors"], X.dtype).reshape(-1, 2)[xp.asarray(attrs["anchor_mask"])][match]
-    size = xp.where(there[:, None], box[:, 2:] * number(attrs["downsample_ratio"] * extent), anchors)
+    size = xp.where(is_labelled[:, None], box[:, 2:] * number(attrs["downsample_ratio"] * extent), anchors)
     location = (number(2) - box[:, 2:].prod(1)) * score
     smooth = number(min(1 / classes, 1 / 40) if attrs["use_label_smooth"] else 0)
     labels = xp.where(GTLabel.reshape(-1, 1) == xp.arange(classes), 1 - smooth, smooth)
@@ -120,12 +120,12 @@ def _objectness(xp: Any, X: Any, GTBox: Any, GTScore: Any, matches: Any, place: 
     """The score of the labelled box that is at a place [N, A, H, W], -1 where a prediction overlaps one enough to be ignored, 0
     elsewhere. `X` is [N, A, 5 + C, H, W]."""
     images, anchors, _, height, width = X.shape
-    own = [number for anchor in attrs["anchor_mask"] for number in attrs["anchors"][2 * anchor : 2 * anchor + 2]]
-    predicted = _boxes(xp, X, own, attrs).reshape(images, anchors * height * width, 1, 4)
-    labelled, there = corners(xp, GTBox[..., :2], GTBox[..., 2:]), _is_box(GTBox)
+    layer_anchors = [number for anchor in attrs["anchor_mask"] for number in attrs["anchors"][2 * anchor : 2 * anchor + 2]]
+    predicted = _boxes(xp, X, layer_anchors, attrs).reshape(images, anchors * height * width, 1, 4)
+    labelled, is_box = corners(xp, GTBox[..., :2], GTBox[..., 2:]), _is_box(GTBox)
     mask = xp.zeros((images, anchors * height * width + 1), X.dtype)  # the last one stands for no place
     for image in range(images if GTBox.shape[1] else 0):
-        overlap = xp.where(there[image], iou(xp, predicted[image], labelled[image]), 0).max(-1)
+        overlap = xp.where(is_box[image], iou(xp, predicted[image], labelled[image]), 0).max(-1)
         mask[image, :-1] = xp.where(overlap > X.dtype.type(attrs["ignore_thresh"]), -1, 0)
     image, anchor, _, row, column = place
     flat = xp.where(matches.reshape(-1) >= 0, (anchor * height + row) * width + column, mask.shape[1] - 1)
@@ -216,9 +216,9 @@ def yolo_terms(
     terms = _terms(xp, _by_anchor(X, anchors), GTBox, GTLabel, GTScore, GTMatchMask, attrs)
     terms.target[:, 2:4] -= _slopes(xp, terms)
     of_boxes, of_confidence = (terms.weight, terms.target), _confidence(xp, ObjectnessMask)
-    for out, own, confidence in zip((Weight, Target), of_boxes, of_confidence, strict=True):
+    for out, box_values, confidence in zip((Weight, Target), of_boxes, of_confidence, strict=True):
         if out is not None:
             out.fill(0)
             view = _by_anchor(out, anchors)
             view[:, :, 4] = confidence
-            xp.add.at(view, terms.place, own)
+            xp.add.at(view, terms.place, box_values)

@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 from fluid.values.spec import Lod
 
-from ..kernels.roi import edges_of, images_of, integrated, sampled, whole
+from ..kernels.roi import bin_weights, edges_of, images_of, integrated, sampled
 from ..kernels.table import kernel
 from .arrays import wrap
 from .kernels import KERNELS
@@ -96,7 +96,7 @@ def _define_averages(op_type: str, axis_weights: AxisWeights) -> None:
 
 
 _define_averages("roi_align", _sampled)
-_define_averages("psroi_pool", whole)
+_define_averages("psroi_pool", bin_weights)
 
 
 @register("prroi_pool", "precise_parts")

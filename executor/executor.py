@@ -143,10 +143,10 @@ class Executor:
         request = Request(program, feed, fetches, scope, mesh, watches_ops)
         if bound is None:
             request = self._checked(request)
-        whole = (
+        is_whole_run = (
             nullcontext() if timer is None else timing.whole_run(timer, f"run of {len(request.program.global_block().ops)} ops")
         )
-        with whole, self.place.active(), OnNumpy() if bound is None else bound.settings():
+        with is_whole_run, self.place.active(), OnNumpy() if bound is None else bound.settings():
             try:
                 if bound is None:
                     bound = self._bound(request)
@@ -334,7 +334,7 @@ class Executor:
         error.warn(request.program)
         with self._lock:
             plans = self._bound_plans.setdefault(request.scope, OrderedDict())
-            self._refused.setdefault(request.program, set()).update(key for key, each in plans.items() if each is bound)
+            self._refused.setdefault(request.program, set()).update(key for key, plan in plans.items() if plan is bound)
         return self._bound(request).run(request.feeds, check, timer)
 
 
@@ -347,7 +347,7 @@ def _no_datasets(method: str) -> ExecutionError:
 
 def _keep(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
     """Cache a plan; plans of older versions of its program, and the least recently used of too many, are dropped."""
-    for old in [other for other in plans if other[0] == key[0] and other[1] != key[1]]:
+    for old in [cached_key for cached_key in plans if cached_key[0] == key[0] and cached_key[1] != key[1]]:
         del plans[old]
     plans[key] = plan
     plans.move_to_end(key)

@@ -194,8 +194,12 @@ def _reshaping(var: Variable, value: Any) -> str:
         for was, axes in (((second[2], *second[:2]), (0, 3, 1, 2)), ((*second[1:], second[0]), (0, 2, 3, 1))):
             if all(a in (-1, b) for a, b in zip(first, was, strict=True)):
                 return f"; it seems to have its channels elsewhere: .transpose{axes} puts them there"
-    others, sizes = ([size for size in shape if size != 1] for shape in (var.shape, value.shape))
-    if var.shape.count(-1) > 1 or len(others) != len(sizes) or any(a not in (-1, b) for a, b in zip(others, sizes, strict=True)):
+    dimensions, sizes = ([size for size in shape if size != 1] for shape in (var.shape, value.shape))
+    if (
+        var.shape.count(-1) > 1
+        or len(dimensions) != len(sizes)
+        or any(a not in (-1, b) for a, b in zip(dimensions, sizes, strict=True))
+    ):
         return ""
     return f"; give it that shape, by .reshape({', '.join(map(str, var.shape))})"
 
@@ -205,14 +209,14 @@ def tell_other_feeds(error: ExecutionError, program: Program, feeds: Mapping[str
 
     Only `fluid.data` asks for them; variables of `layers.data` may be fed any that the ops take, as in Fluid 1.6.
     """
-    others = []
+    differences = []
     for name, value in feeds.items():
         var, array = program.global_block().vars[name], array_of(value)
         is_other_type = array.dtype != var.dtype.array_dtype
         if is_other_type or not _is_of_declared_sizes(var, array):
-            others.append(f"\n  fed: {_of_other_sizes(var, array)}{_converting(var) if is_other_type else ''}")
-    if others:
-        error.restate(str(error) + "".join(others))
+            differences.append(f"\n  fed: {_of_other_sizes(var, array)}{_converting(var) if is_other_type else ''}")
+    if differences:
+        error.restate(str(error) + "".join(differences))
 
 
 def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:

@@ -34,9 +34,9 @@ def raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
     if is_floating(as_dtype(value.dtype)):
         host = computable(to_numpy(value.value if isinstance(value, SelectedRows) else array_of(value)))
         if not np.isfinite(host).all():
-            what = "NaN" if np.isnan(host).any() else "infinity"
+            kind = "NaN" if np.isnan(host).any() else "infinity"
             count = int((~np.isfinite(host)).sum())
-            error = ExecutionError(f"{op.type} makes {what} in {name} ({count} of {host.size} elements)\n{locate(op)}")
+            error = ExecutionError(f"{op.type} makes {kind} in {name} ({count} of {host.size} elements)\n{locate(op)}")
             error.located = True
             raise error
 

@@ -28,7 +28,7 @@ from samples import OPS, STRUCTURAL, Sample, cast, with_lods
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.autodiff.explain import zero_gradients
 from fluid.backward import gradients
-from fluid.executor.binding.arrays import Recorder, bind_op, each, lods_of, specs_of
+from fluid.executor.binding.arrays import Recorder, bind_op, lods_of, specs_of
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.executor import Executor
 from fluid.executor.kernels.table import KERNELS, kernel
@@ -84,7 +84,7 @@ class Case:
         """Arrays by output slot."""
         outputs = apply_op(self.type, self.with_lods(self.inputs if inputs is None else inputs), self.sample.attrs)
         self.lods = {**lods_of(outputs), **self.sample.lods}
-        return each(array_of, outputs)
+        return map_values(array_of, outputs)
 
     def lods_of(self, values: dict[str, Any]) -> dict[str, Any]:
         """The LoD of the slots of an op, or of its gradient op, that have one."""
@@ -98,7 +98,7 @@ class Case:
     def grad(self, values: dict[str, Any], wanted: set[str], use_kernel: bool = True) -> dict[str, Any]:
         """What the gradient op makes of arrays by its slots."""
         found = apply_op(self.definition.grad_type, self.with_lods(values), self.sample.attrs, wanted, use_kernel)
-        return each(array_of, found)
+        return map_values(array_of, found)
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -511,7 +511,7 @@ def likes_are_read_for_their_shapes(case: Case) -> None:
         likes = [slot for slot in values if definition.inputs[slot].shape_only and values[slot] is not None]
         if not likes:
             return
-        expected, found = run(values), run({**values, **each(spoiled, {slot: values[slot] for slot in likes})})
+        expected, found = run(values), run({**values, **map_values(spoiled, {slot: values[slot] for slot in likes})})
         for slot, value in expected.items():
             for one, other in zip(flat(found[slot]), flat(value), strict=True):
                 assert np.array_equal(one, other, equal_nan=is_float(other)), f"{slot} changes with the values of {likes}"
@@ -521,7 +521,9 @@ def likes_are_read_for_their_shapes(case: Case) -> None:
         assert_same(
             case.definition,
             case.inputs,
-            lambda values: each(array_of, apply_op(case.definition.type, case.with_lods(values), case.sample.attrs, wanted)),
+            lambda values: map_values(
+                array_of, apply_op(case.definition.type, case.with_lods(values), case.sample.attrs, wanted)
+            ),
         )
     if case.wrt and not case.definition.inline_grad:
         slots = {grad_slot(slot) for slot in case.wrt}

@@ -71,8 +71,8 @@ class Recorder(OpNamespace):
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         cells = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
         attrs = definition.defaults(definition.check_attrs(attrs))
-        specs = infer_specs(definition, each(lambda cell: cell.spec, cells), attrs)
-        arrays, outputs = each(lambda cell: cell.array, cells), each(self._make, specs)
+        specs = infer_specs(definition, map_values(lambda cell: cell.spec, cells), attrs)
+        arrays, outputs = map_values(lambda cell: cell.array, cells), map_values(self._make, specs)
         lods = {**lods_of(cells), **lods_of(specs)}
         self.calls += bind_op(definition, arrays, outputs, attrs, self._context, self._allocate, lods=lods)
         return {slot: self.wrap(array, lods.get(slot, ())) for slot, array in outputs.items()}
@@ -81,7 +81,7 @@ class Recorder(OpNamespace):
         return self._allocate(spec.shape, spec.dtype.array_dtype)
 
 
-def each(fn: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def map_values(fn: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Applies `fn` to each value, also inside lists; None stays None."""
     results: dict[str, Any] = {}
     for slot, value in values.items():
@@ -107,7 +107,7 @@ def lods_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def specs_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The specs of arrays by slot, as inference takes them."""
-    return each(spec_of, {slot: value for slot, value in values.items() if value is not None})
+    return map_values(spec_of, {slot: value for slot, value in values.items() if value is not None})
 
 
 def bind_op(

@@ -78,10 +78,10 @@ def function_of(
     writer = _Writer(inputs, [*outputs, *lender.lent], lender)
     try:
         for array in copied:
-            writer.lines.append(f"{writer.whole(array)} = {writer.whole(array)}.copy()")
+            writer.lines.append(f"{writer.root_name(array)} = {writer.root_name(array)}.copy()")
         for call in calls:
             writer.call(call)
-        names = [writer.whole(array) for array in results]
+        names = [writer.root_name(array) for array in results]
     except _Opaque:
         return None
     returned = names[0] if len(names) == 1 else f"({''.join(item + ', ' for item in names)})"
@@ -123,8 +123,8 @@ class _Writer:
         """All lines but the return statement."""
         if not self._spare_bytes:
             return self.lines
-        taken = f"spare = {self.constant(spare.take)}({self._spare_bytes})"
-        return [taken, *self.lines, f"{self.constant(spare.give_back)}(spare)"]
+        take_line = f"spare = {self.constant(spare.take)}({self._spare_bytes})"
+        return [take_line, *self.lines, f"{self.constant(spare.give_back)}(spare)"]
 
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, call: Call) -> None:
@@ -146,7 +146,7 @@ class _Writer:
         copied = function is np.copyto and len(args) == 2 and not kwargs
         target, sources = (args[0], args[1:]) if copied else _destination(function, args, kwargs)
         if target is not None:
-            target = self._whole(target)
+            target = self._full_root(target)
         if target is None or id(target) not in self._locals or id(target) in self._spare or not target.ndim:
             return False
         if not (_alike(sources[0], target) if copied else _makes(function, sources, target)):
@@ -155,8 +155,8 @@ class _Writer:
         if id(target) in self._roots:  # already written, or read by this call
             return False
         self._roots[id(target)] = self._locals[id(target)]
-        made = f"{values[0]}.copy()" if copied else f"{self.constant(function)}({', '.join(values)})"
-        self.lines.append(f"{self._locals[id(target)][1]} = {made}")
+        expression = f"{values[0]}.copy()" if copied else f"{self.constant(function)}({', '.join(values)})"
+        self.lines.append(f"{self._locals[id(target)][1]} = {expression}")
         return True
 
     # -------------------------------------------------------------------------------------------------- expressions
@@ -193,7 +193,7 @@ class _Writer:
             self.constants[name] = value
         return name
 
-    def whole(self, array: Any) -> str:
+    def root_name(self, array: Any) -> str:
         """The name of an input or output, not of a view; None for None."""
         return "None" if array is None else self._name(array)
 
@@ -219,7 +219,7 @@ class _Writer:
                 return array, 0
         return root, _address(array) - _address(root) if array.size else 0
 
-    def _whole(self, array: Any) -> Any:
+    def _full_root(self, array: Any) -> Any:
         """The root of `array` if the view shows all of it unchanged; otherwise `array`."""
         root, offset = self._root(array)
         same = offset == 0 and (array.shape, array.strides, array.dtype) == (root.shape, root.strides, root.dtype)
@@ -228,11 +228,11 @@ class _Writer:
     def array(self, array: Any) -> str:
         root, offset = self._root(array)
         if root is array and id(root) not in self._roots and id(root) not in self._locals:
-            if any(self._xp.may_share_memory(array, other) for other, _ in (*self._roots.values(), *self._locals.values())):
+            if any(self._xp.may_share_memory(array, owned) for owned, _ in (*self._roots.values(), *self._locals.values())):
                 raise _Opaque
             return self.constant(array)
         name = self._name(root)
-        if self._whole(array) is root:
+        if self._full_root(array) is root:
             return name
         key = (name, array.shape, array.strides, array.dtype, offset)
         view = self._views.get(key)

@@ -60,7 +60,9 @@ class Argument(NamedTuple):
 def inputs_of(definition: OpDef, arguments: Sequence[Argument], values: Sequence[Any] | None = None) -> dict[str, Any]:
     """`values` of the arguments by slot; by default, their specs."""
     inputs: dict[str, Any] = {}
-    for argument, value in zip(arguments, values if values is not None else [each.spec for each in arguments], strict=True):
+    for argument, value in zip(
+        arguments, values if values is not None else [argument.spec for argument in arguments], strict=True
+    ):
         slot = definition.inputs.get(argument.slot) or definition.outputs[argument.slot]
         if slot.many:
             inputs.setdefault(argument.slot, []).append(value)
@@ -266,7 +268,7 @@ class Compiled:
         """A value for each argument; `arrays` are those that are passed."""
         passed = iter(arrays)
         fixed = self._fixed or ()
-        return [next(passed) if each.passed else array for each, array in zip(self._arguments, fixed, strict=True)]
+        return [next(passed) if argument.passed else array for argument, array in zip(self._arguments, fixed, strict=True)]
 
     def _outputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Arrays for the outputs: those of the inputs that they overwrite, otherwise new ones."""
@@ -274,7 +276,7 @@ class Compiled:
         outputs: dict[str, Any] = {}
         for slot, layout in self._fresh:
             if type(layout) is list:
-                outputs[slot] = [None if each is None else empty(*each) for each in layout]
+                outputs[slot] = [None if item is None else empty(*item) for item in layout]
             else:
                 outputs[slot] = None if layout is None else empty(*layout)
         for slot, source in self._shared.items():
@@ -306,9 +308,9 @@ class Compiled:
         inputs = inputs_of(self._definition, self._arguments, placeholders)
         outputs = self._outputs(inputs)
         calls = self._bind(inputs, outputs, lender)
-        passed = [array for each, array in zip(self._arguments, placeholders, strict=True) if each.passed]
+        passed = [array for argument, array in zip(self._arguments, placeholders, strict=True) if argument.passed]
         new = [array for value in outputs.values() for array in _listed(value) if array is not None]
-        new = [array for array in new if not any(array is other for other in passed)]
+        new = [array for array in new if not any(array is argument for argument in passed)]
         copied = [array for source in self._copied for array in _listed(inputs[source])]
         if self._is_compilable() and (compiled := self._function()) is not None:
             self._is_writable = False
@@ -329,7 +331,7 @@ class Compiled:
         """The op as one function of the arrays of `run`, and which of them it reads; None if no compiler makes it."""
         specs = {argument.slot: argument.spec for argument in self._arguments if argument.spec is not None}
         specs |= {slot: spec for slot, spec in self._wanted.items() if isinstance(spec, Spec)}
-        compiler = next((each for each in _COMPILERS if each.takes(self._definition.type, self._attrs, specs)), None)
+        compiler = next((compiler for compiler in _COMPILERS if compiler.takes(self._definition.type, self._attrs, specs)), None)
         if compiler is None:
             return None
         variants = _variants.setdefault((self._definition.type, repr(self._attrs)), set())
@@ -376,8 +378,8 @@ _variants: dict[tuple[str, str], set[Any]] = {}
 def _wanted(spec: Any, want: Any) -> Any:
     """The spec of an output to compute, a list of them with None for those not wanted, or None."""
     if isinstance(spec, list):
-        each = want if isinstance(want, list) else [want] * len(spec)
-        return [item if yes else None for item, yes in zip(spec, each, strict=False)] if want else None
+        wants = want if isinstance(want, list) else [want] * len(spec)
+        return [item if yes else None for item, yes in zip(spec, wants, strict=False)] if want else None
     return spec if want else None
 
 

@@ -18,7 +18,7 @@ from fluid.formats.bfloat16 import to_bfloat16, to_float32
 from fluid.opdef.registry import OpDef
 from fluid.values.types import BFLOAT16, VarType, as_dtype
 
-from ..runtime.calls import Call, Written
+from ..runtime.calls import Call, OutArray
 
 __all__ = ["DTYPE_ATTRS", "Widened", "added", "in_dtype_of", "is_half", "widened"]
 
@@ -63,10 +63,10 @@ class Widened:
         self._wide: dict[int, tuple[Any, Any]] = {}
         self.loads: list[Call] = []
         self.stores: list[Call] = []
-        self.inputs = {slot: self._each(self._read, value) for slot, value in inputs.items()}
+        self.inputs = {slot: self._apply(self._read, value) for slot, value in inputs.items()}
         updated = {slot for slot, declared in definition.outputs.items() if declared.updated}
         self.outputs = {
-            slot: self._each(self._updated if slot in updated else self._written, value) for slot, value in outputs.items()
+            slot: self._apply(self._updated if slot in updated else self._output, value) for slot, value in outputs.items()
         }
         self.attrs = dict(attrs)
         for name in DTYPE_ATTRS:
@@ -80,7 +80,7 @@ class Widened:
         return [*self.loads, *calls[:-1], partial(_with_stores, calls[-1], self.stores)]
 
     @staticmethod
-    def _each(fn: Callable[[Any], Any], value: Any) -> Any:
+    def _apply(fn: Callable[[Any], Any], value: Any) -> Any:
         if isinstance(value, list):
             return [fn(item) if is_half(item) else item for item in value]
         return fn(value) if is_half(value) else value
@@ -100,9 +100,9 @@ class Widened:
 
     def _updated(self, half: Any) -> Any:
         self._read(half)
-        return self._written(half)
+        return self._output(half)
 
-    def _written(self, half: Any) -> Any:
+    def _output(self, half: Any) -> Any:
         wide = self._twin(half)
         self.stores.append(self._convert(wide, half))
         return wide
@@ -140,11 +140,11 @@ def _any_half(values: Mapping[str, Any]) -> bool:
     return False
 
 
-def added(one: Any, other: Any, out: Any = None) -> Any:
+def added(left: Any, right: Any, out: Any = None) -> Any:
     """The sum of two arrays of numpy of the same element type, which may be bfloat16; written into `out`, if it is given."""
-    if one.dtype != BFLOAT16:
-        return np.add(one, other, out)
-    total = to_bfloat16(to_float32(one) + to_float32(other))
+    if left.dtype != BFLOAT16:
+        return np.add(left, right, out)
+    total = to_bfloat16(to_float32(left) + to_float32(right))
     if out is None:
         return total
     out[...] = total
@@ -158,11 +158,11 @@ def _with_stores(call: Call, stores: list[Call]) -> Any:
     return result
 
 
-def _widen(bits: Any, wide: Written) -> None:
+def _widen(bits: Any, wide: OutArray) -> None:
     np.left_shift(bits, np.uint32(16), out=wide, dtype=np.uint32)
 
 
-def _round(source: Any, bits: Written) -> None:
+def _round(source: Any, bits: OutArray) -> None:
     np.copyto(bits, to_bfloat16(source).view("<u2"))
 
 

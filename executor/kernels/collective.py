@@ -11,7 +11,7 @@ from fluid.ops.collective import KINDS
 from fluid.values.selected_rows import SelectedRows
 
 from .engine import engine_of
-from .table import Call, Written, kernel, prepared, sparse
+from .table import Call, OutArray, kernel, prepared, sparse
 
 __all__ = ["average", "check_workers", "finish_reduction", "group_of", "make_progress"]
 
@@ -37,7 +37,7 @@ def _copied(xp: Any, X: Any, Out: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ reductions
-def start_reduction(xp: Any, X: Any, kind: str, nranks: int, Out: Written) -> None:
+def start_reduction(xp: Any, X: Any, kind: str, nranks: int, Out: OutArray) -> None:
     """Begin to reduce X into Out."""
     group = group_of(xp)
     check_workers(group, nranks)
@@ -45,7 +45,7 @@ def start_reduction(xp: Any, X: Any, kind: str, nranks: int, Out: Written) -> No
     group.start_allreduce(Out, kind)
 
 
-def finish_reduction(xp: Any, Out: Written) -> None:
+def finish_reduction(xp: Any, Out: OutArray) -> None:
     """Wait for what `start_reduction` began."""
     group_of(xp).finish(Out)
 
@@ -87,7 +87,7 @@ def add_rows(xp: Any, X: SelectedRows, attrs: Any) -> SelectedRows:
     return SelectedRows(index, value, X.height())
 
 
-def average(xp: Any, nranks: int, array: Written) -> None:
+def average(xp: Any, nranks: int, array: OutArray) -> None:
     """Replace an array by the mean of those of all workers."""
     group = group_of(xp)
     check_workers(group, nranks)

@@ -10,7 +10,7 @@ from fluid.ops.creation import assigned_values
 from fluid.values.types import as_dtype
 
 from .manipulation import copy, numbers
-from .table import Call, Slots, Written, fill, kernel, prepared
+from .table import Call, OutArray, Slots, fill, kernel, prepared
 
 
 def prepare_output(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Any:
@@ -44,7 +44,7 @@ def fill_constant(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Call:
     return partial(_fill_at_run, xp, inputs, attrs, number, Out)
 
 
-def _fill_at_run(xp: Any, inputs: Slots, attrs: Slots, number: float, Out: Written) -> Any:
+def _fill_at_run(xp: Any, inputs: Slots, attrs: Slots, number: float, Out: OutArray) -> Any:
     out, value = prepare_output(xp, inputs, attrs, Out), inputs.get("ValueTensor")
     xp.copyto(out, xp.asarray(number) if value is None else value.reshape(()), "unsafe")
     return out

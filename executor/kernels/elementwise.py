@@ -14,7 +14,7 @@ from fluid.values.spec import Lod
 
 from .manipulation import copy
 from .reduction import sum_over
-from .table import Call, Written, fill, kernel, prepared
+from .table import Call, OutArray, fill, kernel, prepared
 
 
 def scalar(xp: Any, number: float, dtype: Any) -> Any:
@@ -80,7 +80,7 @@ for _op in ("logical_and", "logical_or", "logical_xor"):
 prepared("minus", inplace={"Out": "X"})(_binary_without_axis("subtract"))
 
 
-def _divide_whole(xp: Any, x: Any, y: Any, Out: Written) -> None:
+def _divide_whole(xp: Any, x: Any, y: Any, Out: OutArray) -> None:
     uneven = (xp.remainder(x, y) != 0) & ((x < 0) != (y < 0))
     xp.floor_divide(x, y, Out)
     xp.add(Out, uneven.astype(Out.dtype), Out)

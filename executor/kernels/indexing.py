@@ -12,7 +12,7 @@ from fluid.errors import ExecutionError
 from fluid.ops.indexing import RENORM_EPSILON
 
 from .manipulation import check_ids, copy, take
-from .table import Call, Written, checked, kernel, prepared
+from .table import Call, OutArray, checked, kernel, prepared
 
 
 @checked("index_add")
@@ -185,7 +185,7 @@ def view_dtype(xp: Any, input: Any, out: Any) -> Call:
     return partial(_copy_bytes, xp, input, out)
 
 
-def _copy_bytes(xp: Any, source: Any, out: Written) -> None:
+def _copy_bytes(xp: Any, source: Any, out: OutArray) -> None:
     xp.copyto(_bytes_of(out), _bytes_of(xp.ascontiguousarray(source)))
 
 

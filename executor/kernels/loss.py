@@ -10,7 +10,7 @@ from typing import Any
 from .activation import log1p_exp
 from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, place_into, ranges, write_wanted
 from .reduction import sum_over
-from .table import Call, Written, checked, fill, kernel, prepared
+from .table import Call, OutArray, checked, fill, kernel, prepared
 
 ZERO_PROBABILITY_LOSS = 1e20
 """What the negative logarithm of 0 counts as."""
@@ -124,13 +124,13 @@ def _find(xp: Any, labelled: _Labelled) -> tuple[Any, Any]:
     return first + (ids if stride == 1 else ids * stride), is_counted
 
 
-def _get(xp: Any, labelled: _Labelled, array: Any, out: Written, ignored: float) -> None:
+def _get(xp: Any, labelled: _Labelled, array: Any, out: OutArray, ignored: float) -> None:
     """The labelled elements into `out`."""
     at, is_counted = _find(xp, labelled)
     xp.copyto(out, xp.where(is_counted, array.reshape(-1)[at], array.dtype.type(ignored)))
 
 
-def _subtract(xp: Any, labelled: _Labelled, values: Any, array: Written) -> None:
+def _subtract(xp: Any, labelled: _Labelled, values: Any, array: OutArray) -> None:
     """Subtract values from the labelled elements that are not ignored."""
     at, is_counted = _find(xp, labelled)
     flat = array.reshape(-1)
@@ -142,13 +142,13 @@ def _negative_log(xp: Any, probabilities: Any) -> Any:
     return xp.where(is_zero, probabilities.dtype.type(ZERO_PROBABILITY_LOSS), -xp.log(xp.where(is_zero, 1, probabilities)))
 
 
-def _hard_losses(xp: Any, labelled: _Labelled, probabilities: Any, matched: Written, out: Written) -> None:
+def _hard_losses(xp: Any, labelled: _Labelled, probabilities: Any, matched: OutArray, out: OutArray) -> None:
     _get(xp, labelled, probabilities, matched, 1.0)
     if out is not None:
         xp.copyto(out, _negative_log(xp, matched))
 
 
-def _soft_losses(xp: Any, probabilities: Any, label: Any, axis: int, out: Written) -> None:
+def _soft_losses(xp: Any, probabilities: Any, label: Any, axis: int, out: OutArray) -> None:
     xp.add.reduce(label * _negative_log(xp, probabilities), axis, None, out, True)
 
 
@@ -232,12 +232,12 @@ def _hard_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any
     ]
 
 
-def _losses_unless_ignored(xp: Any, labelled: _Labelled, probabilities: Any, matched: Written, out: Written) -> None:
+def _losses_unless_ignored(xp: Any, labelled: _Labelled, probabilities: Any, matched: OutArray, out: OutArray) -> None:
     _hard_losses(xp, labelled, probabilities, matched, out)
     out[~_find(xp, labelled)[1]] = 0
 
 
-def _stable_losses(xp: Any, labelled: _Labelled, logits: Any, top: Any, row: Written, out: Written) -> None:
+def _stable_losses(xp: Any, labelled: _Labelled, logits: Any, top: Any, row: OutArray, out: OutArray) -> None:
     """``log(row) - (logit of the label - top)``."""
     at, is_counted = _find(xp, labelled)
     xp.log(row, out)
@@ -339,7 +339,7 @@ def softmax_with_cross_entropy_grad(
     return [*steps, partial(xp.add, dLogits, through, dLogits)]
 
 
-def _stable_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any, out: Written) -> None:
+def _stable_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any, out: OutArray) -> None:
     """``(probabilities - 1 at the label) * d_loss``, with 0 for what is ignored."""
     at, is_counted = _find(xp, labelled)
     d_loss = xp.where(is_counted, d_loss, d_loss.dtype.type(0))

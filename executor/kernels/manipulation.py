@@ -13,7 +13,7 @@ from fluid.ops.shapes import normalize_axis, slice_of
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.types import as_dtype
 
-from .table import SPARSE_CHECKS, Call, Slots, Written, checked, fill, kernel, prepared
+from .table import SPARSE_CHECKS, Call, OutArray, Slots, checked, fill, kernel, prepared
 
 
 def copy(xp: Any, source: Any, target: Any) -> list[Call]:
@@ -148,7 +148,7 @@ def _parts(array: Any, extents: list[int], axis: int) -> list[Any]:
     return parts
 
 
-def _join_at_run(xp: Any, X: list[Any], axis: Any, out: Written) -> Any:
+def _join_at_run(xp: Any, X: list[Any], axis: Any, out: OutArray) -> Any:
     axis = numbers(axis, None, ())[0]
     joined([x.shape for x in X], axis)
     return xp.concatenate(X, axis, out)
@@ -172,7 +172,7 @@ def _cut_along(xp: Any, X: Any, likes: list[Any], AxisTensor: Any, axis: int, Ou
     return [partial(_cut_at_run, xp, X, likes, AxisTensor, Out)]
 
 
-def _cut_at_run(xp: Any, X: Any, likes: list[Any], axis: Any, out: list[Written]) -> None:
+def _cut_at_run(xp: Any, X: Any, likes: list[Any], axis: Any, out: list[OutArray]) -> None:
     for call in _cut(xp, X, likes, numbers(axis, None, ())[0], out):
         call()
 
@@ -267,11 +267,11 @@ def _take_at_run(source: Any, bounds: Slots) -> Any:
     return _part(source, bounds).squeeze(tuple(bounds["decrease_axis"])).copy()
 
 
-def _copy_at_run(xp: Any, source: Any, bounds: Slots, out: Written) -> None:
+def _copy_at_run(xp: Any, source: Any, bounds: Slots, out: OutArray) -> None:
     xp.copyto(out, _part(source, bounds).reshape(out.shape))
 
 
-def _put_back_at_run(xp: Any, source: Any, bounds: Slots, out: Written) -> None:
+def _put_back_at_run(xp: Any, source: Any, bounds: Slots, out: OutArray) -> None:
     part = _part(out, bounds)
     xp.copyto(part, source.reshape(part.shape))
 
@@ -504,7 +504,7 @@ def pick(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, default: flo
     xp.copyto(Out, xp.where(is_counted, picked, X.dtype.type(default)))
 
 
-def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: Written) -> None:
+def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: OutArray) -> None:
     """Adds X to zeros in `out` at the indices along `axis`."""
     ids, is_counted = kept_ids(xp, Index, ignore_index)
     out.fill(0)
@@ -702,7 +702,7 @@ def _pad(xp: Any, X: Any, paddings: list[int], mode: str, value: float, out: Any
     return [fill(xp, out, value), partial(xp.copyto, inner, X)]
 
 
-def _pad_by_itself(xp: Any, X: Any, widths: list[tuple[int, int]], mode: str, out: Written) -> None:
+def _pad_by_itself(xp: Any, X: Any, widths: list[tuple[int, int]], mode: str, out: OutArray) -> None:
     xp.copyto(out, xp.pad(X, widths, mode))
 
 
@@ -720,7 +720,7 @@ def pad2d(
     return _pad(xp, X, all_paddings(paddings, data_format, False), PAD_MODES[mode], pad_value, Out)
 
 
-def _pad_at_run(xp: Any, X: Any, Paddings: Any, data_format: str, mode: str, value: float, out: Written) -> Any:
+def _pad_at_run(xp: Any, X: Any, Paddings: Any, data_format: str, mode: str, value: float, out: OutArray) -> Any:
     paddings = all_paddings(numbers(Paddings, None, []), data_format, False)
     if min(paddings) < 0:
         raise ExecutionError(f"pad2d: Paddings {numbers(Paddings, None, [])} should not be below 0")

@@ -11,7 +11,7 @@ from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_gl
 from .collective import average
 from .elementwise import scalar
 from .manipulation import copy, flattened, ranges, write_wanted
-from .table import Call, Slots, Written, fill, kernel, prepared
+from .table import Call, OutArray, Slots, fill, kernel, prepared
 
 
 def sum_of_products(xp: Any, subscripts: str, left: Any, right: Any, out: Any) -> Call:
@@ -21,7 +21,7 @@ def sum_of_products(xp: Any, subscripts: str, left: Any, right: Any, out: Any) -
     return partial(_einsum, xp, subscripts, left, right, out)
 
 
-def _einsum(xp: Any, subscripts: str, left: Any, right: Any, out: Written) -> None:
+def _einsum(xp: Any, subscripts: str, left: Any, right: Any, out: OutArray) -> None:
     xp.copyto(out, xp.einsum(subscripts, left, right))
 
 
@@ -180,7 +180,7 @@ def batch_norm(
     return steps
 
 
-def _move(running: Written, new: Any, momentum: Any) -> None:
+def _move(running: OutArray, new: Any, momentum: Any) -> None:
     running *= momentum
     running += new * (1 - momentum)
 
@@ -243,11 +243,11 @@ def batch_norm_grad(
     return steps
 
 
-def _through_mean(gradient: Any, count: int, out: Written) -> None:
+def _through_mean(gradient: Any, count: int, out: OutArray) -> None:
     out += gradient / count
 
 
-def _through_deviation(x: Any, mean: Any, inverse: Any, gradient: Any, count: int, out: Written) -> None:
+def _through_deviation(x: Any, mean: Any, inverse: Any, gradient: Any, count: int, out: OutArray) -> None:
     out -= (x - mean) * (gradient * inverse**3 / count)
 
 
@@ -259,7 +259,7 @@ def _product(xp: Any, left: Any, right: Any, out: Any) -> Call:
     return partial(_dot, xp, left, right, out)
 
 
-def _dot(xp: Any, left: Any, right: Any, out: Written) -> None:
+def _dot(xp: Any, left: Any, right: Any, out: OutArray) -> None:
     xp.copyto(out, xp.dot(left, right), casting="same_kind")
 
 
@@ -670,7 +670,7 @@ def _dropped(
     return [*steps, partial(xp.multiply, X, mask, Out), *([] if scale == 1.0 else [partial(xp.multiply, Out, scale, Out)])]
 
 
-def _draw(xp: Any, rng: Any, seed: Any, out: Written) -> None:
+def _draw(xp: Any, rng: Any, seed: Any, out: OutArray) -> None:
     """Uniform numbers, drawn by the seed in a tensor, if there is one."""
     generator = rng() if seed is None else xp.random.default_rng(int(seed.reshape(-1)[0]))
     generator.random(out.shape, dtype=out.dtype, out=out)  # cupy draws one number for all where no size is given

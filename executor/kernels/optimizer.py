@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from .manipulation import copy, ranges
-from .table import Call, Slots, Written, kernel, prepared
+from .table import Call, OutArray, Slots, kernel, prepared
 
 _PART = 1 << 15
 """Elements of each array that are worked on together."""
@@ -182,7 +182,7 @@ def adam(
 
 
 def _adam_numbers(
-    xp: Any, beta1: Any, beta2: Any, epsilon: Any, decay: tuple[float, float] | None, rates: list[Any], numbers: list[Written]
+    xp: Any, beta1: Any, beta2: Any, epsilon: Any, decay: tuple[float, float] | None, rates: list[Any], numbers: list[OutArray]
 ) -> None:
     """The numbers of this step, in the parameter's precision; `rates` are the learning rate and the powers of the betas."""
     learning_rate, power1, power2 = rates
@@ -225,7 +225,7 @@ def lamb(
     return _unless(inputs.get("SkipUpdate"), before, steps)
 
 
-def _adapt_to_norms(xp: Any, param: Any, direction: Any, rate: Written) -> None:
+def _adapt_to_norms(xp: Any, param: Any, direction: Any, rate: OutArray) -> None:
     size, change = _norm(xp, param, param.dtype), _norm(xp, direction, param.dtype)
     xp.multiply(rate, _ratio(xp, (size > 0) & (change > 0), size, change), out=rate)
 
@@ -275,7 +275,7 @@ def proximal(xp: Any, scratch: Any, Grad: Any, LearningRate: Any, inputs: Slots,
     return [*steps, partial(_shrink, xp, LearningRate, attrs["l1"], attrs["l2"], param), *after]
 
 
-def _shrink(xp: Any, rate: Any, l1: float, l2: float, param: Written) -> None:
+def _shrink(xp: Any, rate: Any, l1: float, l2: float, param: OutArray) -> None:
     if l1 > 0:
         xp.multiply(xp.sign(param), xp.maximum(xp.abs(param) - rate * param.dtype.type(l1), 0), out=param)
     param /= 1 + rate * param.dtype.type(l2)
@@ -396,7 +396,7 @@ def _lars(xp: Any, scratch: Any, inputs: Slots, outputs: Slots, attrs: Slots, de
 
 
 def _adapt_to_slope(
-    xp: Any, param: Any, grads: Any, factor: float, decay: float, epsilon: float, coefficient: float, rate: Written
+    xp: Any, param: Any, grads: Any, factor: float, decay: float, epsilon: float, coefficient: float, rate: OutArray
 ) -> None:
     size, slope = _norm(xp, param, param.dtype), _norm(xp, grads, param.dtype) * factor
     usable, below = (size > 0) & (slope > 0), slope + decay * size + epsilon

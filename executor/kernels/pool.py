@@ -19,7 +19,7 @@ from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry, pyramid, windows_of
 
 from .manipulation import place_into, ranges
-from .table import Call, Written, checked, fill, kernel, prepared
+from .table import Call, OutArray, checked, fill, kernel, prepared
 
 
 class _Axis:
@@ -207,7 +207,7 @@ def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any) -
     return steps
 
 
-def _find_maximum(xp: Any, first: int, count: int, window: Any, places: Any, out: Written) -> None:
+def _find_maximum(xp: Any, first: int, count: int, window: Any, places: Any, out: OutArray) -> None:
     """Writes which of the places has the first maximum of a window, which goes along `count` axes from `first` on."""
     shape = window.shape
     flat = window.reshape(*shape[:first], prod(shape[first : first + count]), *shape[first + count :])
@@ -319,11 +319,11 @@ def _take_back(
     xp: Any,
     x: Any,
     d_out: Any,
-    d_x: Written,
-    values: list[Written],
-    grads: list[Written],
-    spare: Written,
-    masks: Written,
+    d_x: OutArray,
+    values: list[OutArray],
+    grads: list[OutArray],
+    spare: OutArray,
+    masks: OutArray,
     grid: tuple[int, ...],
     taps: list[Any],
     places: list[Any],

@@ -10,7 +10,7 @@ from typing import Any
 from fluid.ops.reduction import reduced_axes
 
 from .manipulation import copy, numbers
-from .table import Call, Written, fill, kernel, prepared
+from .table import Call, OutArray, fill, kernel, prepared
 
 _LONG = 4096
 """Up to this many, elements are summed by BLAS, which is fastest; beyond, pairwise, which rounds less."""
@@ -73,7 +73,7 @@ def _mean(xp: Any, X: Any, axes: tuple[int, ...], Out: Any, scratch: Callable[..
     return [*sum_over(xp, X, axes, Out, scratch), partial(xp.true_divide, Out, count, Out)]
 
 
-def _mean_by_floats(xp: Any, X: Any, axes: tuple[int, ...], Out: Written) -> None:
+def _mean_by_floats(xp: Any, X: Any, axes: tuple[int, ...], Out: OutArray) -> None:
     xp.copyto(Out, xp.mean(X, axes, "float64").reshape(Out.shape), "unsafe")
 
 

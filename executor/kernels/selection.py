@@ -11,7 +11,7 @@ from fluid.ops.shapes import broadcast, slice_of
 from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, check_kept_ids, copy, numbers, place_into, write_wanted
-from .table import Call, Slots, Written, checked, kernel, prepared
+from .table import Call, OutArray, Slots, checked, kernel, prepared
 
 
 # ------------------------------------------------------------------------------------------------ picking along an axis
@@ -256,7 +256,7 @@ def set_value(xp: Any, Input: Any, inputs: Slots, attrs: Slots, Out: Any) -> lis
     return [*copy(xp, Input, Out), partial(_set_region, Out, tensors, attrs, value)]
 
 
-def _set_region(Out: Written, tensors: Slots, attrs: Slots, value: Any) -> None:
+def _set_region(Out: OutArray, tensors: Slots, attrs: Slots, value: Any) -> None:
     part = _region(Out, tensors, attrs)
     value = value.reshape(value.shape[max(value.ndim - part.ndim, 0) :])
     if broadcast(part.shape, value.shape) != part.shape:

@@ -42,11 +42,29 @@ from typing import Any
 from fluid.errors import ProgramError
 from fluid.opdef import registry
 
-from ..runtime.calls import KERNEL_FUNCTIONS, Call, Written, fill
+from ..runtime.calls import KERNEL_FUNCTIONS, Call, OutArray, fill
 
 __all__ = [
-    "CHECKS", "FAMILIES", "KERNELS", "SPARSE_CHECKS", "SPARSE_KERNELS", "Call", "Kernel", "Slots", "Written", "bind",
-    "check_call", "check_of", "checked", "fill", "kernel", "kernel_of", "load_kernels", "may_thread", "prepared", "sparse",
+    "CHECKS",
+    "FAMILIES",
+    "KERNELS",
+    "SPARSE_CHECKS",
+    "SPARSE_KERNELS",
+    "Call",
+    "Kernel",
+    "OutArray",
+    "Slots",
+    "bind",
+    "check_call",
+    "check_of",
+    "checked",
+    "fill",
+    "kernel",
+    "kernel_of",
+    "load_kernels",
+    "may_thread",
+    "prepared",
+    "sparse",
     "sparse_kernel_of",
 ]  # fmt: skip
 

@@ -82,7 +82,7 @@ class BoundPlan:
         self._memory = memory if memory is not None else Memory(place.xp)
         self._arena_address: int | None = None
         """Where native code finds the arena."""
-        self._shared = {out: value for each in plan.instructions for out, value in each.shares.items()}
+        self._shared = {out: value for instruction in plan.instructions for out, value in instruction.shares.items()}
         images = [value for value in plan.specs if value[0].startswith(CLEARED) and value not in self._shared]
         ends = list(accumulate((padded(plan.specs[value].nbytes) for value in images), initial=0))
         zeros = aligned_bytes(place.xp.zeros, ends[-1])  # together, as large arrays have large pages
@@ -172,7 +172,7 @@ class BoundPlan:
             self._wait_for_reductions(number, waits)
             if instruction.is_native:
                 if tables is not None and not (number and plan.instructions[number - 1].is_native):
-                    repeated = [each for each in _native_from(plan.instructions, number) if each not in once]
+                    repeated = [native for native in _native_from(plan.instructions, number) if native not in once]
                     with or_unavailable():
                         self.steps += [tables.add(repeated)] if repeated else []
                 continue
@@ -221,13 +221,13 @@ class BoundPlan:
         for instruction in instructions if constant else ():
             if not instruction.is_native or not constant.issuperset(instruction.read):
                 continue
-            written = instruction.written
-            is_own = all(value in self.plan.offset_of and value not in passed_on and writers[value] == 1 for value in written)
+            outputs = instruction.written
+            is_own = all(value in self.plan.offset_of and value not in passed_on and writers[value] == 1 for value in outputs)
             if instruction.read and is_own and not instruction.shares:
                 self._lasting.update(
-                    (value, empty_array(self.place.xp, specs[value].shape, specs[value].dtype.array_dtype)) for value in written
+                    (value, empty_array(self.place.xp, specs[value].shape, specs[value].dtype.array_dtype)) for value in outputs
                 )
-                constant.update(written)
+                constant.update(outputs)
                 once[instruction] = None
         return once
 
@@ -237,7 +237,7 @@ class BoundPlan:
         Native code that stands together is one step, before which all is waited for that any part of it reads.
         """
         instructions = self.plan.instructions
-        if number and all(each.is_native for each in instructions[number - 1 : number + 1]):
+        if number and all(instruction.is_native for instruction in instructions[number - 1 : number + 1]):
             return
         end = number + max(len(_native_from(instructions, number)), 1)
         for reader in sorted(waits):
@@ -249,7 +249,12 @@ class BoundPlan:
     def _readers_of(self, tables: Any) -> dict[str, Any]:
         """Name of a large feed that native code alone reads -> what reads it where it is, so that it need not be copied."""
         plan = self.plan
-        looked_at = {value for each in plan.instructions if not (each.is_native or each.is_op) for value in each.read}
+        looked_at = {
+            value
+            for instruction in plan.instructions
+            if not (instruction.is_native or instruction.is_op)
+            for value in instruction.read
+        }
         overwritten = [array for name, array in self._stored.items() if name in plan.storage]
         least = tables.target.limits.feed_bytes
         return {
@@ -349,7 +354,7 @@ class BoundPlan:
         from_cells = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
         outs, xp = instruction.written, self.place.xp
         targets = [(value, self.array(value) if value in self.plan.specs else None) for value in outs]
-        kept = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
+        persistable = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
         planned = {id(array) for array in fixed.values()}
 
         def step() -> None:
@@ -368,7 +373,7 @@ class BoundPlan:
             for value, array, result in results:
                 if array is None:
                     cells[value] = result
-                    if value[0] in kept and hasattr(result, "shape"):
+                    if value[0] in persistable and hasattr(result, "shape"):
                         self.scope.put(value[0], array_of(result))
                 elif result is not array:
                     _store(xp, op, value[0], array, result)

@@ -24,11 +24,11 @@ _LOOKUPS = ("lookup_table_grad", "lookup_table_v2_grad")
 def gather_lookups(instructions: Sequence[Any], specs: dict[Value, Spec], storage: Container[str]) -> list[Any]:
     """The instructions of a plan, with this exchange; adds the specs of what is gathered. What lies in `storage`, where it may be
     overwritten meanwhile, is not gathered later than it was read."""
-    makers = {each.written[0]: each for each in instructions if each.op.type in _LOOKUPS and len(each.written) == 1}
-    exchanged = [each for each in instructions if _can_exchange(each, makers, instructions, specs, storage)]
+    makers = {lookup.written[0]: lookup for lookup in instructions if lookup.op.type in _LOOKUPS and len(lookup.written) == 1}
+    exchanged = [instruction for instruction in instructions if _can_exchange(instruction, makers, instructions, specs, storage)]
     if not exchanged:
         return list(instructions)
-    left_out = {id(makers[each.read[0]]) for each in exchanged}
+    left_out = {id(makers[instruction.read[0]]) for instruction in exchanged}
     results: list[Any] = []
     gathered: dict[Value, Value] = {}
     for instruction in instructions:
@@ -54,7 +54,7 @@ def _can_exchange(
         return False
     values = [maker.reads[slot][0] for slot in ("Ids", grad_slot("Out"))]
     sources = [specs.get(value) for value in values if value[0] not in storage]
-    readers = [each for each in instructions if rows in each.read or rows in each.outer.values()]
+    readers = [instruction for instruction in instructions if rows in instruction.read or rows in instruction.outer.values()]
     are_known = all(spec is not None and spec.known and spec.ndim and not spec.lod for spec in sources)
     return len(sources) == 2 and are_known and readers == [instruction]
 

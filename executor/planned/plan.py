@@ -190,9 +190,9 @@ class Plan:
 
     def _about_native_code(self) -> str:
         regions = sum(instruction.is_native for instruction in self.instructions)
-        others = Counter(instruction.op.type for instruction in self.instructions if instruction.is_op)
-        left = ", ".join(f"{op_type} x {count}" if count > 1 else op_type for op_type, count in others.items())
-        return f"  native code: {len(self.ops) - others.total()} ops, in {regions} [regions]; on numpy: {left or 'none'}"
+        on_numpy = Counter(instruction.op.type for instruction in self.instructions if instruction.is_op)
+        left = ", ".join(f"{op_type} x {count}" if count > 1 else op_type for op_type, count in on_numpy.items())
+        return f"  native code: {len(self.ops) - on_numpy.total()} ops, in {regions} [regions]; on numpy: {left or 'none'}"
 
     def _native_values(self, region: NativeInstruction) -> list[str]:
         """Of values that native code alone knows, or has in an order of its own: types, shapes and layouts."""
@@ -374,7 +374,7 @@ class _Planner:
             specs = self._inferred(op, definition, inputs)
         except FluidError as error:
             raise ExecutionError(f"{said_of(op.type, error)}\n{locate(op)}") from error
-        written: dict[Value, Spec] = {}
+        outputs: dict[Value, Spec] = {}
         for slot, values in instruction.writes.items():
             of_slot = specs.get(slot)
             for value, spec in zip(values, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
@@ -383,8 +383,8 @@ class _Planner:
                     self._infer_dynamic(instruction)
                     return
                 if value is not None:
-                    written[value] = spec
-        self.specs.update(written)
+                    outputs[value] = spec
+        self.specs.update(outputs)
 
     def _infer_dynamic(self, instruction: Instruction) -> None:
         """Infer the outputs of an op that runs step by step: those that are certainly made can have buffers."""
@@ -400,7 +400,7 @@ class _Planner:
             fact = facts.get(value[0])  # that of the former value if a block does not write it
             if fact is not None:
                 self.facts[value] = fact
-                if fact.made and fact.tensor is not None:
+                if fact.is_certain and fact.tensor is not None:
                     self.specs[value] = fact.tensor
 
     def _fact(self, value: Value | None) -> AbstractValue | None:
@@ -440,17 +440,17 @@ class _Planner:
         """The instructions with native code among them, the specs of all values, and the kernels if they were on disk."""
         from .records import read_native_code, record_path, write_native_code
 
-        given = [each for each in self.instructions if isinstance(each, Instruction)]
+        originals = [instruction for instruction in self.instructions if isinstance(instruction, Instruction)]
         fetched = [self.versions.current(name) for name in self.fetches]
         path = record_path(self.program, self.specs, self.storage, self.fetches)
-        if path is not None and (code := read_native_code(path, given, self.specs, self.storage, fetched)):
+        if path is not None and (code := read_native_code(path, originals, self.specs, self.storage, fetched)):
             return code.instructions, {**self.specs, **code.specs}, code.kernels
         from ..native.plans import with_native_code
 
         specs = dict(self.specs)
-        instructions = with_native_code(given, specs, fetched, self.storage, _FEWEST)
-        if path is not None and any(each.is_native for each in instructions):
-            write_native_code(path, given, instructions, specs)
+        instructions = with_native_code(originals, specs, fetched, self.storage, _FEWEST)
+        if path is not None and any(instruction.is_native for instruction in instructions):
+            write_native_code(path, originals, instructions, specs)
         return instructions, specs, None
 
     # -- places
@@ -552,12 +552,12 @@ class _Planner:
                 if not value[0].startswith(CLEARED) or value in placed:
                     continue
                 placed.add(value)
-                others = alike.setdefault((self.specs[value], instruction.layouts[value]), [])
-                former = next((other for other in others if last_use[other] < number), None)
+                candidates = alike.setdefault((self.specs[value], instruction.layouts[value]), [])
+                former = next((candidate for candidate in candidates if last_use[candidate] < number), None)
                 if former is not None:
-                    others.remove(former)
+                    candidates.remove(former)
                     instruction.shares[value] = former
-                others.append(value)
+                candidates.append(value)
 
     @staticmethod
     def _shape_reads(instruction: AnyInstruction) -> set[Value]:

@@ -54,8 +54,8 @@ def _text(call: Call, named: _Named, targets: _Named) -> str:
     """A call such as ``add(x, bias) -> out``."""
     operands = list(call.args)
     keywords = {key: value for key, value in call.keywords.items() if value is not None}
-    written = destinations(call)
-    for array in written:  # not shown before the arrow, unless it is also read
+    outputs = destinations(call)
+    for array in outputs:  # not shown before the arrow, unless it is also read
         key = next((key for key, value in keywords.items() if value is array), None)
         place = next((at for at in reversed(range(len(operands))) if operands[at] is array), None)
         if key is not None:
@@ -66,7 +66,7 @@ def _text(call: Call, named: _Named, targets: _Named) -> str:
         operands.pop()
     arguments = [_operand(value, named) for value in operands if not isinstance(value, ModuleType)]
     arguments += [f"{key}={_operand(value, named)}" for key, value in keywords.items() if not isinstance(value, ModuleType)]
-    arrow = f" -> {', '.join(_array(array, targets) for array in written)}" if written else ""
+    arrow = f" -> {', '.join(_array(array, targets) for array in outputs)}" if outputs else ""
     return f"{name_of(call.func)}({', '.join(arguments)}){arrow}"
 
 

@@ -67,16 +67,16 @@ def record_path(program: Program, specs: Mapping[Value, Spec], storage: Iterable
     place = folder()
     if place is None:
         return None
-    told = [(*value, spec.shape, int(spec.dtype), int(spec.type), spec.lod) for value, spec in specs.items()]
+    spec_rows = [(*value, spec.shape, int(spec.dtype), int(spec.type), spec.lod) for value, spec in specs.items()]
     try:
-        parts = [made_by(), sources, told, sorted(storage), list(fetches), *_told(program)]
+        parts = [made_by(), sources, spec_rows, sorted(storage), list(fetches), *_program_facts(program)]
     except NativeUnavailable:
         return None
     digest = sha256(marshal.dumps(parts, 2))  # in this version equal parts give equal bytes; several times as quick as JSON
     return os.path.join(place, digest.hexdigest() + PLAN)
 
 
-def _told(program: Program) -> Iterator[Any]:
+def _program_facts(program: Program) -> Iterator[Any]:
     """All that plans depend on of a program of one block, and whether they may be made."""
     block = program.global_block()
     yield None if program.allowed_ops is None else sorted(program.allowed_ops)
@@ -142,7 +142,7 @@ class NativeCode:
 
 
 def write_native_code(
-    path: str, given: Sequence[Instruction], instructions: Sequence[AnyInstruction], specs: Mapping[Value, Spec]
+    path: str, originals: Sequence[Instruction], instructions: Sequence[AnyInstruction], specs: Mapping[Value, Spec]
 ) -> None:
     """Write the native code of a plan into the file that `record_path` names.
 
@@ -151,24 +151,24 @@ def write_native_code(
         instructions: those with native code.
         specs: the specs of all values.
     """
-    record = _Recorder(given, specs).record(instructions)
+    record = _Recorder(originals, specs).record(instructions)
     write_sealed(path, _HEAD, json.dumps(record, separators=(",", ":")).encode())
 
 
 class _Recorder:
     """Writes instructions as lists, numbers and texts."""
 
-    def __init__(self, given: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
+    def __init__(self, originals: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
         self._specs = specs
-        self._number_of = {id(instruction): number for number, instruction in enumerate(given)}
-        self._number_of.update((id(instruction.op), number) for number, instruction in enumerate(given))
+        self._number_of = {id(instruction): number for number, instruction in enumerate(originals)}
+        self._number_of.update((id(instruction.op), number) for number, instruction in enumerate(originals))
         self._values: dict[Value, int] = {}
         self._kernels: dict[str, int] = {}
 
     def record(self, instructions: Sequence[AnyInstruction]) -> dict[str, Any]:
-        written = [self._instruction(instruction) for instruction in instructions]
+        rows = [self._instruction(instruction) for instruction in instructions]
         return {
-            "instructions": written,
+            "instructions": rows,
             "kernels": list(self._kernels),
             "values": [
                 [*value, *([self._specs[value].shape, self._specs[value].dtype] if value[0].startswith(NATIVE_PREFIX) else [])]
@@ -231,7 +231,11 @@ class _Recorded(NativeInstruction):
 
 
 def read_native_code(
-    path: str, given: Sequence[Instruction], specs: Mapping[Value, Spec], storage: Mapping[str, Spec], fetched: Iterable[Value]
+    path: str,
+    originals: Sequence[Instruction],
+    specs: Mapping[Value, Spec],
+    storage: Mapping[str, Spec],
+    fetched: Iterable[Value],
 ) -> NativeCode | None:
     """The native code in a file for the instructions of a plan; None if there is none that can be used.
 
@@ -249,8 +253,8 @@ def read_native_code(
         kernels = available_kernels(record["kernels"])
         if kernels is None:
             return None
-        code = _Reader(record, given, specs).native_code(kernels)
-        _verify(code, given, {**specs, **code.specs}, storage, fetched)
+        code = _Reader(record, originals, specs).native_code(kernels)
+        _verify(code, originals, {**specs, **code.specs}, storage, fetched)
     except Exception:  # a file may say anything
         return None
     return code
@@ -258,14 +262,14 @@ def read_native_code(
 
 def _verify(
     code: NativeCode,
-    given: Sequence[Instruction],
+    originals: Sequence[Instruction],
     specs: Mapping[Value, Spec],
     storage: Mapping[str, Spec],
     fetched: Iterable[Value],
 ) -> None:
     """Raise an error if instructions cannot run, or access memory that is not theirs."""
     verify_order(code.instructions, storage)
-    verify_writes(given, code.instructions)
+    verify_writes(originals, code.instructions)
     available = {value for instruction in code.instructions for value in instruction.written}
     read = {value for instruction in code.instructions for value in (*values_read(instruction), *fetched)}
     if any(version and (name, version) not in available for name, version in read):
@@ -289,12 +293,12 @@ def _verify(
 class _Reader:
     """Makes instructions of a record, in which anything may stand."""
 
-    def __init__(self, record: Mapping[str, Any], given: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
+    def __init__(self, record: Mapping[str, Any], originals: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
         self._record = record
-        self._given: dict[int, Instruction] = dict(enumerate(given))  # which has no item -1
-        self._left = dict(self._given)
+        self._originals: dict[int, Instruction] = dict(enumerate(originals))  # which has no item -1
+        self._left = dict(self._originals)
         """The ops that have not run yet."""
-        self._given_specs = specs
+        self._program_specs = specs
         self._kernels: dict[int, str] = dict(enumerate(record["kernels"]))
         self._writers: dict[str, Writer] = dict.fromkeys(record["kernels"], _is_gone)
         self._values: dict[Any, Value] = {}
@@ -309,7 +313,7 @@ class _Reader:
 
     def native_code(self, kernels: Kernels) -> NativeCode:
         makers: dict[str, Callable[..., AnyInstruction]] = {
-            "op": self._given.__getitem__,
+            "op": self._originals.__getitem__,
             "check": self._check,
             "draw": self._draw,
             "native": self._native,
@@ -321,24 +325,24 @@ class _Reader:
         return self._left.pop(number)
 
     def _check(self, number: int) -> Check:
-        instruction = self._given[number]
+        instruction = self._originals[number]
         if check_of(instruction.op.type) is None:
             raise ValueError(f"{instruction.op.type} needs no check")
-        return Check(instruction, self._given_specs)
+        return Check(instruction, self._program_specs)
 
     def _draw(self, number: int, slot: str, value: int) -> Instruction:
-        instruction = self._given[number]
+        instruction = self._originals[number]
         if instruction.writes[slot] != [self._values[value]]:
             raise ValueError(f"{instruction.op.type} does not write this")
-        return instruction.drawing(slot, self._given_specs)
+        return instruction.drawing(slot, self._program_specs)
 
-    def _native(self, ops: Any, text: Any, layouts: Any, read: Any, written: Any, workspace_bytes: Any, calls: Any) -> _Recorded:
+    def _native(self, ops: Any, text: Any, layouts: Any, read: Any, outputs: Any, workspace_bytes: Any, calls: Any) -> _Recorded:
         return _Recorded(
-            [self._given[number].op for number in ops],
+            [self._originals[number].op for number in ops],
             _text(text),
             {self._values[number]: _text(layout) for number, layout in layouts},
             [self._values[number] for number in read],
-            [self._values[number] for number in written],
+            [self._values[number] for number in outputs],
             _number(workspace_bytes),
             [self._call(*call) for call in calls],
             self._writers,

@@ -6,7 +6,7 @@ nested function or a bound method, which hide what they work on. Operands are ar
 the namespace, the source of random numbers, such functions, and lists, tuples and dicts of these; a list may also hold calls,
 which the function makes or skips. So a call can be printed, written as source, or made by another engine than Python.
 
-A function of a module marks the parameters that are arrays it writes to with the annotation `Written`.
+A function of a module marks the parameters that are arrays it writes to with the annotation `OutArray`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["KERNEL_FUNCTIONS", "PLAIN", "Call", "Source", "Written", "destinations", "fault_of", "fill", "is_named", "name_of"]
+__all__ = ["KERNEL_FUNCTIONS", "PLAIN", "Call", "OutArray", "Source", "destinations", "fault_of", "fill", "is_named", "name_of"]
 
 Call = partial[Any]
 """The function is ``call.func``, its operands are ``call.args`` and ``call.keywords``; ``call()`` makes the call."""
 
-Written: TypeAlias = Any
+OutArray: TypeAlias = Any
 """An array that a function writes to."""
 
 KERNEL_FUNCTIONS: dict[Callable[..., Any], tuple[str, frozenset[str]]] = {}
@@ -89,8 +89,8 @@ def destinations(call: Call) -> list[Any]:
     if isinstance(function, FunctionType) and (function.__module__ or "").partition(".")[0] not in ("numpy", "cupy"):
         code = function.__code__
         named = {**dict(zip(code.co_varnames[: code.co_argcount], args, strict=False)), **keywords}
-        written = [array for name in _written_parameters(function) for array in _arrays(named.get(name))]
-        return written + [array for value in named.values() for inner in _calls(value) for array in destinations(inner)]
+        outputs = [array for name in _written_parameters(function) for array in _arrays(named.get(name))]
+        return outputs + [array for value in named.values() for inner in _calls(value) for array in destinations(inner)]
     if keywords.get("out") is not None:
         return [keywords["out"]]
     if isinstance(function, np.ufunc):
@@ -102,7 +102,7 @@ def destinations(call: Call) -> list[Any]:
 def _written_parameters(function: FunctionType) -> Collection[str]:
     if function in KERNEL_FUNCTIONS:
         return KERNEL_FUNCTIONS[function][1]
-    return [name for name, annotation in function.__annotations__.items() if "Written" in str(annotation)]
+    return [name for name, annotation in function.__annotations__.items() if "OutArray" in str(annotation)]
 
 
 def _arrays(value: Any) -> Iterator[Any]:

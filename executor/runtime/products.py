@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .calls import Call, Written
+from .calls import Call, OutArray
 from .threads import HAS_THREADS, blas_threads, get_num_threads
 
 __all__ = ["is_large", "multiply", "multiply_in_parts", "product_call"]
@@ -47,7 +47,7 @@ def multiply(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
     return out
 
 
-def multiply_in_parts(a: Any, b: Any, out: Written) -> None:
+def multiply_in_parts(a: Any, b: Any, out: OutArray) -> None:
     """Compute ``out = a @ b`` in parts, on several threads."""
     axis, cuts = _cuts(a, b, out)
     if a.__array_interface__["data"] == b.__array_interface__["data"]:

@@ -176,8 +176,10 @@ def draw_of_stream(name: str) -> Draw | None:
     match = _DRAW.fullmatch(name)
     if match is None:
         return None
-    seed, second, *rest = [int(part) for part in match.groups() if part is not None]
-    return Draw(seed, second, *rest) if rest else Draw(seed, 0, second, 0)  # of files whose draws had a position and no name
+    seed, second, *remaining = [int(part) for part in match.groups() if part is not None]
+    return (
+        Draw(seed, second, *remaining) if remaining else Draw(seed, 0, second, 0)
+    )  # of files whose draws had a position and no name
 
 
 class _Again(Source):

@@ -16,7 +16,7 @@ __all__ = ["LARGE", "Loan", "give_back", "take"]
 
 LARGE = 1 << 17
 """Arrays of this many bytes or more go into spare memory; smaller ones are faster to allocate."""
-_KEPT = 1 << 28
+_RETAINED_BYTES = 1 << 28
 """The most bytes that a thread keeps."""
 
 
@@ -35,7 +35,7 @@ def take(size: int) -> Any:
 
 def give_back(memory: Any) -> None:
     """Keep memory for the thread's next `take`; the caller must not use it any more."""
-    if memory.size <= _KEPT:
+    if memory.size <= _RETAINED_BYTES:
         _spare.memory = memory
 
 

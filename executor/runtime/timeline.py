@@ -101,7 +101,7 @@ class Timeline(Watch):
         first = min((event.start for event in self.events), default=0.0)
         numbers = {thread: number for number, thread in enumerate(self.threads)}
         process = os.getpid()
-        made: list[dict[str, Any]] = [
+        events: list[dict[str, Any]] = [
             {"ph": "M", "name": "thread_name", "pid": process, "tid": numbers[thread], "args": {"name": name}}
             for thread, name in self.threads.items()
         ]
@@ -111,8 +111,8 @@ class Timeline(Watch):
                 args["ops"] = [str(op) for op in event.ops]
             times = {"ts": round(1e6 * (event.start - first), 3), "dur": round(1e6 * (event.end - event.start), 3)}
             thread = {"pid": process, "tid": numbers[event.thread]}
-            made.append({"ph": "X", "name": event.name, "cat": event.kind, **times, **thread, "args": args})
-        return {"traceEvents": made, "displayTimeUnit": "ms"}
+            events.append({"ph": "X", "name": event.name, "cat": event.kind, **times, **thread, "args": args})
+        return {"traceEvents": events, "displayTimeUnit": "ms"}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the events to a file that ``chrome://tracing`` and https://ui.perfetto.dev open.

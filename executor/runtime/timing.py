@@ -12,7 +12,7 @@ from typing import Any
 from fluid.ir.program import Operator
 from fluid.values.place import Place
 
-__all__ = ["Count", "Timer", "Watch", "counted", "followed_by", "inside", "timed", "use", "whole_run"]
+__all__ = ["Count", "Timer", "Watch", "counted", "followed_by", "timed", "timed_in_block", "use", "whole_run"]
 
 
 class Watch:
@@ -100,7 +100,7 @@ def counted(watch: Watch, name: str, place: Place, kind: str, ops: Sequence[Oper
 
 
 @contextmanager
-def inside(watch: Watch, op: Operator) -> Iterator[None]:
+def timed_in_block(watch: Watch, op: Operator) -> Iterator[None]:
     """Times the ``with`` as a call of an op inside of a block."""
     start = time.perf_counter()
     yield

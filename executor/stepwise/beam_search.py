@@ -61,7 +61,7 @@ def _sentences(steps: list[_Step], end_id: int) -> list[list[list[tuple[Any, Any
 @runs("beam_search_decode")
 def beam_search_decode(machine: Machine, op: Operator, env: Environment) -> None:
     lists = [env.get(op.input(slot)[0]) for slot in ("Ids", "Scores")]
-    if not all(isinstance(each, list) and each and None not in each for each in lists) or len(lists[0]) != len(lists[1]):
+    if not all(isinstance(steps, list) and steps and None not in steps for steps in lists) or len(lists[0]) != len(lists[1]):
         raise ExecutionError("Ids and Scores should be arrays of what was selected, with one entry for each step of the search")
     ids, scores = lists
     steps = [_Step(*pair, number) for number, pair in enumerate(zip(ids, scores, strict=True))]

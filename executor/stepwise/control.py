@@ -177,11 +177,11 @@ def run_while(machine: Machine, op: Operator, env: Environment) -> None:
 def run_conditional_block(machine: Machine, op: Operator, env: Environment) -> None:
     names = op.input("Cond")
     if op.attr("is_scalar_condition"):
-        taken = truth(env.get(names[0]), names[0])
+        is_taken = truth(env.get(names[0]), names[0])
     else:
-        taken = all(env.get(name) is not None and env.get(name).size for name in names)
+        is_taken = all(env.get(name) is not None and env.get(name).size for name in names)
     block_runs = Runs(machine, op, env)
-    if taken:
+    if is_taken:
         block_runs.once(0)
     block_runs.finish()
 
@@ -234,8 +234,8 @@ def add(a: Any, b: Any) -> Any:
     if isinstance(a, list):
         longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
         return [add(x, shorter[i]) if i < len(shorter) else x for i, x in enumerate(longer)]
-    one, other = array_of(a), array_of(b)
-    return with_lod(added(one, other) if one.dtype == BFLOAT16 else one + other, lod_of(a) or lod_of(b))
+    left, right = array_of(a), array_of(b)
+    return with_lod(added(left, right) if left.dtype == BFLOAT16 else left + right, lod_of(a) or lod_of(b))
 
 
 class _Totals:
@@ -294,11 +294,11 @@ def scale(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], apply(env.get(op.input("X")[0])))
 
 
-def _integer(op: Operator, slot: str, env: Environment, what: str) -> int:
+def _integer(op: Operator, slot: str, env: Environment, subject: str) -> int:
     name = op.input(slot)[0]
     value = env.get(name)
     if value is None or value.size != 1:
-        raise ExecutionError(f"the {what} {name} should be one integer")
+        raise ExecutionError(f"the {subject} {name} should be one integer")
     return int(array_of(value).item())
 
 
@@ -367,7 +367,7 @@ def join_array(machine: Machine, op: Operator, env: Environment) -> None:
     if op.input("Like"):
         like = array_in(op, "Like", env)
         array += [None] * (len(like) - len(array))
-        array = [zeros_like(xp, other) if item is None else item for item, other in zip(array, like, strict=True)]
+        array = [zeros_like(xp, model) if item is None else item for item, model in zip(array, like, strict=True)]
     absent = [str(position) for position, item in enumerate(array) if item is None]
     if absent or not array:
         missing = f"no entry {', '.join(absent)}, of {len(array)}" if array else "no entries"
@@ -387,12 +387,12 @@ def join_array(machine: Machine, op: Operator, env: Environment) -> None:
 @runs("split_array", "tensor_array_to_tensor_grad")
 def split_array(machine: Machine, op: Operator, env: Environment) -> None:
     slots = ("X", "Like") if op.type == "split_array" else (grad_slot("Out"), "X")
-    whole, like, axis = array_of(tensor_in(op, slots[0], env)), array_in(op, slots[1], env), op.attr("axis")
+    array, like, axis = array_of(tensor_in(op, slots[0], env)), array_in(op, slots[1], env), op.attr("axis")
     parts, start = [], 0
     for item in like:
         shape = array_of(item).shape
         end = start + (1 if op.attr("use_stack") else shape[axis])
-        part = machine.xp.moveaxis(machine.xp.moveaxis(whole, axis, 0)[start:end], 0, axis)
+        part = machine.xp.moveaxis(machine.xp.moveaxis(array, axis, 0)[start:end], 0, axis)
         parts.append(with_lod(part.reshape(shape).copy(), lod_of(item)))
         start = end
     for name in op.output("Out" if op.type == "split_array" else grad_slot("X")):
@@ -430,10 +430,10 @@ def slice_array(machine: Machine, op: Operator, env: Environment) -> None:
 def unslice_array(machine: Machine, op: Operator, env: Environment) -> None:
     """Entries that were not taken have no gradient."""
     length, part = len(array_in(op, "Input", env)), env.get(op.input(grad_slot("Out"))[0])
-    taken, whole = _slice_of(op, length, env), [None] * length
+    slice_, scattered = _slice_of(op, length, env), [None] * length
     entries = [part] if op.attr("decrease_axis") else list(part or ())
-    whole[taken.start : taken.start + len(entries)] = map(copy, entries)
-    env.set(op.output(grad_slot("Input"))[0], whole)
+    scattered[slice_.start : slice_.start + len(entries)] = map(copy, entries)
+    env.set(op.output(grad_slot("Input"))[0], scattered)
 
 
 def _place(op: Operator, length: int) -> int:

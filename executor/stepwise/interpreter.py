@@ -187,7 +187,7 @@ class BlockOp:
         compiled_op = compiled(
             self._definition,
             self._attrs,
-            [each._replace(spec=next(specs)) if each.passed else each for each in self._arguments],
+            [argument._replace(spec=next(specs)) if argument.passed else argument for argument in self._arguments],
             self._xp,
             wants=self._wants,
             into=self._into,
@@ -234,7 +234,7 @@ class Machine:
             if watch is None:
                 self.run_op(op, env)
             else:
-                with timing.inside(watch, op):
+                with timing.timed_in_block(watch, op):
                     self.run_op(op, env)
 
     def run_op(self, op: Operator, env: Environment) -> None:
@@ -262,11 +262,11 @@ class Machine:
         block_op = self._ops.get(op)
         if block_op is None:
             block_op = self._ops[op] = BlockOp(self, op)
-        own, get, array_type = env.values, env.get, self._array_type
+        local_values, get, array_type = env.values, env.get, self._array_type
         key: list[Any] = []
         arrays = []
         for name in block_op.names:
-            value = own[name] if name in own else get(name)
+            value = local_values[name] if name in local_values else get(name)
             if type(value) is not array_type or not value.flags.c_contiguous:
                 self._compute_any(block_op, env)
                 return
@@ -283,7 +283,7 @@ class Machine:
         for name, value in zip(names, values, strict=True):  # as `_set_all`, without the cost of calls
             if value is not None:
                 if name in local:
-                    own[name] = value
+                    local_values[name] = value
                 else:
                     env.set(name, value)
 

@@ -94,7 +94,7 @@ def _lines_of(block: Block) -> Iterator[tuple[str, str]]:
         yield f"op {number}{where}", text
 
 
-def reductions_in_flight(instructions: Sequence[Any], kept: Iterable[str]) -> dict[int, int]:
+def reductions_in_flight(instructions: Sequence[Any], scope_names: Iterable[str]) -> dict[int, int]:
     """Number of the instruction of a reduction -> that of the first one that reads the result, before which it is waited for.
 
     Those that are not here are waited for at once: those on the stream of computation, those that nothing reads, and those
@@ -104,7 +104,7 @@ def reductions_in_flight(instructions: Sequence[Any], kept: Iterable[str]) -> di
         instructions: those of a plan, in order.
         kept: names whose values live in the scope.
     """
-    in_scope, flights = set(kept), {}
+    in_scope, flights = set(scope_names), {}
     pending: dict[Value, int] = {}
     for number, instruction in enumerate(instructions):
         for value in {*instruction.read, *instruction.outer.values()}:

@@ -132,9 +132,9 @@ def _on(place: Place, value: Any) -> Any:
     return place.xp.asarray(place.asarray(value), order="C")
 
 
-def last_uses(block: Block, ops: Sequence[Operator], kept: set[str]) -> list[list[str]]:
+def last_uses(block: Block, ops: Sequence[Operator], retained: set[str]) -> list[list[str]]:
     """For each op, its names that no later op looks up."""
-    seen = {*kept, *(name for name, var in block.vars.items() if var.persistable)}
+    seen = {*retained, *(name for name, var in block.vars.items() if var.persistable)}
     frees = []
     for op in reversed(ops):
         names = {*op.input_arg_names, *op.output_arg_names}

@@ -178,8 +178,8 @@ def _without_rows(op: Operator, xp: Any, steps: int) -> Any:
 @runs("shrink_rnn_memory")
 def shrink_rnn_memory(machine: Machine, op: Operator, env: Environment) -> None:
     value = _input(op, "X", env)
-    kept = _table(op, env).active(position_of(op, env))
-    env.set(op.output("Out")[0], _gathered(machine.xp, value, [(0, kept)]))
+    active = _table(op, env).active(position_of(op, env))
+    env.set(op.output("Out")[0], _gathered(machine.xp, value, [(0, active)]))
 
 
 @runs("reorder_lod_tensor_by_rank")
@@ -216,8 +216,8 @@ def _at_level(op: Operator, value: Any) -> Lod:
 
 @runs("split_lod_tensor")
 def split_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
-    whole, mask = _input(op, "X", env), _chosen(op, env)
-    value = with_lod(array_of(whole), _at_level(op, whole))
+    full, mask = _input(op, "X", env), _chosen(op, env)
+    value = with_lod(array_of(full), _at_level(op, full))
     if _count(value) != len(mask):
         raise ExecutionError(f"the mask has {len(mask)} elements, but {op.input('X')[0]} has {_count(value)} sequences or rows")
     for slot, wanted in (("OutTrue", True), ("OutFalse", False)):

@@ -33,12 +33,12 @@ class AbstractValue:
 
     Attributes:
         spec: shape and element type of a tensor, or of the entries of an array of tensors; None if unknown.
-        made: whether the value certainly exists; one that only a branch makes may not.
+        is_certain: whether the value certainly exists; one that only a branch makes may not.
         frame: for step scopes, the facts of a trip by name.
     """
 
     spec: Spec | None
-    made: bool = True
+    is_certain: bool = True
     frame: Mapping[str, AbstractValue] | None = None
 
     @property
@@ -56,7 +56,7 @@ class AbstractValue:
         return self.spec if self.spec is not None and (self.spec.known or self.spec.is_sparse) else None
 
 
-UNKNOWN = AbstractValue(None, made=False)
+UNKNOWN = AbstractValue(None, is_certain=False)
 _NO_ENTRIES = Spec((), VarType.RAW, VarType.LOD_TENSOR_ARRAY)
 """The spec of an array without entries."""
 
@@ -65,7 +65,7 @@ def _either(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue |
     """What is known of a value that is one of two; None stands for a missing value."""
     if a is None or b is None:
         present = a if b is None else b
-        return None if present is None else replace(present, made=False)
+        return None if present is None else replace(present, is_certain=False)
     if a == b:
         return a
     spec = a.spec if a.spec == b.spec else None
@@ -75,7 +75,7 @@ def _either(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue |
     if a.frame is not None and b.frame is not None:
         names = a.frame.keys() | b.frame.keys()
         frame = {name: fact for name in names if (fact := _either(a.frame.get(name), b.frame.get(name))) is not None}
-    return AbstractValue(spec, a.made and b.made, frame)
+    return AbstractValue(spec, a.is_certain and b.is_certain, frame)
 
 
 class SpecAnalysis(Forward[AbstractValue]):
@@ -106,13 +106,13 @@ class SpecAnalysis(Forward[AbstractValue]):
     ) -> AbstractValue | None:
         sequence = facts.get(region.slices[0][1]) if region.slices else None
         length = sequence.tensor.shape[0] if sequence is not None and sequence.tensor is not None else -1
-        spec = fact.tensor if fact is not None and fact.made else None
+        spec = fact.tensor if fact is not None and fact.is_certain else None
         return AbstractValue(spec.with_shape((length, *spec.shape)) if spec is not None and length > 0 else None)
 
     def summed(self, fact: AbstractValue | None, like: AbstractValue | None) -> AbstractValue | None:
-        zeros = AbstractValue(_NO_ENTRIES, like.made) if like is not None and like.is_array else like
+        zeros = AbstractValue(_NO_ENTRIES, like.is_certain) if like is not None and like.is_array else like
         total = zeros if fact is None else _either(fact, zeros)
-        return UNKNOWN if total is None else replace(total, made=like is not None and like.made)
+        return UNKNOWN if total is None else replace(total, is_certain=like is not None and like.is_certain)
 
     def frames(self, region: Region, facts: Facts[AbstractValue]) -> Mapping[str, AbstractValue] | None:
         if region.frames is None:
@@ -139,7 +139,7 @@ def _infer_ordinary(op: Operator, facts: Facts[AbstractValue]) -> None:
     if (
         op.type in ARRAY_HANDLERS
         and op.type not in _RULES
-        and any(fact is None or not fact.made or fact.is_array for fact in read.values())
+        and any(fact is None or not fact.is_certain or fact.is_array for fact in read.values())
     ):
         facts.set(op.output_arg_names, _passed_on(op, list(read.values())))
         return
@@ -173,7 +173,7 @@ def _passed_on(op: Operator, read: list[AbstractValue | None]) -> AbstractValue:
     total = reduce(_either, read)
     if total is None or None in read:
         return UNKNOWN
-    return AbstractValue(_NO_ENTRIES, total.made) if op.type == "fill_zeros_like" and total.is_array else total
+    return AbstractValue(_NO_ENTRIES, total.is_certain) if op.type == "fill_zeros_like" and total.is_array else total
 
 
 _Rule = Callable[[Operator, Facts[AbstractValue]], None]
@@ -197,8 +197,8 @@ def _infer_write(op: Operator, facts: Facts[AbstractValue]) -> None:
         facts.set(op.output("Out"), AbstractValue(_NO_ENTRIES if array is None else array.spec))
         return
     spec = value.tensor if value is not None else None
-    written = AbstractValue(None) if spec is None else AbstractValue(replace(spec, type=VarType.LOD_TENSOR_ARRAY))
-    entries = written if array is None else _either(array, written)
+    entry = AbstractValue(None) if spec is None else AbstractValue(replace(spec, type=VarType.LOD_TENSOR_ARRAY))
+    entries = entry if array is None else _either(array, entry)
     facts.set(op.output("Out"), AbstractValue(entries.spec if entries is not None else None))
 
 
@@ -208,9 +208,9 @@ def _infer_read(op: Operator, facts: Facts[AbstractValue]) -> None:
     like = facts.get(op.input("X_W")[0]) if op.input("X_W") else None
     entry: AbstractValue | None = UNKNOWN
     if array is not None and array.is_array and array.spec is not None and array.spec != _NO_ENTRIES:
-        entry = AbstractValue(replace(array.spec, type=VarType.LOD_TENSOR), made=False)  # it may never have been written
+        entry = AbstractValue(replace(array.spec, type=VarType.LOD_TENSOR), is_certain=False)  # it may never have been written
         if like is not None and like.tensor is not None:
-            entry = AbstractValue(entry.spec if entry.spec == like.tensor else None, like.made)
+            entry = AbstractValue(entry.spec if entry.spec == like.tensor else None, like.is_certain)
     elif (array is None or array.spec == _NO_ENTRIES) and like is not None:
         entry = like
     facts.set(op.output("Out"), entry)
@@ -246,7 +246,7 @@ def _infer_slice(op: Operator, facts: Facts[AbstractValue]) -> None:
     if array is None or not array.is_array:
         _infer_ordinary(op, facts)
     elif op.attr("decrease_axis") and array.spec is not None and array.spec != _NO_ENTRIES:
-        facts.set(op.output("Out"), AbstractValue(replace(array.spec, type=VarType.LOD_TENSOR), made=False))
+        facts.set(op.output("Out"), AbstractValue(replace(array.spec, type=VarType.LOD_TENSOR), is_certain=False))
     else:
         facts.set(op.output("Out"), UNKNOWN if op.attr("decrease_axis") else array)
 
@@ -286,7 +286,7 @@ def _infer_length(op: Operator, facts: Facts[AbstractValue]) -> None:
 def _infer_select_input(op: Operator, facts: Facts[AbstractValue]) -> None:
     branches: list[AbstractValue | None] = [fact for name in op.input("X") if (fact := facts.get(name)) is not None]
     total = reduce(_either, branches) if branches else None
-    facts.set(op.output("Out"), UNKNOWN if total is None else replace(total, made=True))  # the chosen branch has run
+    facts.set(op.output("Out"), UNKNOWN if total is None else replace(total, is_certain=True))  # the chosen branch has run
 
 
 @_rule("select_output")

@@ -49,8 +49,8 @@ class UnsupportedOp:
     def __str__(self) -> str:
         times = "once" if self.count == 1 else f"{self.count} times"
         frame = self.first.user_frame
-        made = f", made at {frame[0]}:{frame[1]}" if frame is not None else ""
-        return f"the op {printable(self.type)} {self.reason}; {times}, first as op {self.position} of block {self.block}{made}"
+        origin = f", made at {frame[0]}:{frame[1]}" if frame is not None else ""
+        return f"the op {printable(self.type)} {self.reason}; {times}, first as op {self.position} of block {self.block}{origin}"
 
 
 def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
@@ -76,7 +76,7 @@ def _where_to_cut(program: Program, op: Operator) -> str:
     root = program.global_block()
     owners = {id(inner): owner for owner in root.ops for inner in with_owned([owner])}
     op = owners.get(id(op), op)
-    computed = {name for other in root.ops[: op.idx] if other.type != "feed" for name in other.output_arg_names}
+    computed = {name for earlier in root.ops[: op.idx] if earlier.type != "feed" for name in earlier.output_arg_names}
     names = [name for name in dict.fromkeys(op.input_arg_names) if name in computed and not root.var(name).persistable]
     if not names:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..executor.binding.arrays import each
+from ..executor.binding.arrays import map_values
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import OpDef, Rule
 from ..values.operators import ValueOperators
@@ -52,12 +52,12 @@ class _Tracing(OpNamespace):
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
-        specs = infer_specs(definition, each(lambda value: value.spec, values), definition.check_attrs(attrs))
+        specs = infer_specs(definition, map_values(lambda value: value.spec, values), definition.check_attrs(attrs))
         read = [
             value for slot, value in values.items() if slot not in definition.inputs or not definition.inputs[slot].shape_only
         ]
         sources = sources_of(read)
-        return each(lambda spec: Traced(spec, sources), specs)
+        return map_values(lambda spec: Traced(spec, sources), specs)
 
 
 _tracing = _Tracing()

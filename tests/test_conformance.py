@@ -28,7 +28,7 @@ from samples import OPS, STRUCTURAL, Sample, cast, with_lods
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.autodiff.explain import zero_gradients
 from fluid.backward import gradients
-from fluid.executor.binding.arrays import Recorder, bind_op, lods_of, specs_of
+from fluid.executor.binding.arrays import Recorder, bind_op, lods_of, map_values, specs_of
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.executor import Executor
 from fluid.executor.kernels.table import KERNELS, kernel

@@ -1,4 +1,4 @@
-"""Plans as backends: with native code among the ops, and without."""
+"""The backends that compile plans, with and without native code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["NativeBackend", "PlannedBackend"]
 
 
 class PlannedBackend:
-    """Compiles programs that are fed plain arrays to plans, which run op by op in memory that is placed once."""
+    """Compiles programs with plain array feeds to plans, which run op by op in memory that is placed once."""
 
     _is_native = False
 
@@ -47,7 +47,7 @@ class PlannedBackend:
 
 
 class NativeBackend(PlannedBackend):
-    """Compiles programs to plans in which native code computes many ops."""
+    """Compiles programs to plans whose ops mostly run as native code."""
 
     _is_native = True
 

@@ -64,47 +64,47 @@ class BoundPlan:
         self._cells: dict[Value, Any] = {}
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}
-        """Arrays that go to the scope when a run has filled them."""
+        """New arrays that the scope gets after the first run."""
         self._inputs: dict[str, Any] = {}
-        """Name of a feed -> the array that it is copied to; those that nothing reads are left out."""
+        """Name of a feed -> the array that it is copied to; without unread feeds."""
         self._outputs: list[Any] = []
-        """For each fetch its array; None for what is in a cell."""
+        """The array of each fetch; None for a value in a cell."""
         self.generation = -1
         self.steps: list[Step] = []
         self._readers: dict[str, Any] = {}
         """See `_readers_of`."""
         self._is_native = False
-        """Whether numpy computes nothing."""
+        """Whether native code computes everything."""
         self._starts: list[int] = []
         self._meeting = Meeting.of(plan.program, plan.ops)
-        """Where the workers tell each other what they run; None if the plan speaks to nobody."""
+        """Compares programs between workers; None if the plan does not communicate."""
         self._statement = self._meeting.statement(plan.feeds, "as a plan") if self._meeting is not None else None
         self._memory = memory if memory is not None else Memory(place.xp)
         self._arena_address: int | None = None
-        """Where native code finds the arena."""
+        """The address of the arena."""
         self._shared = {out: value for instruction in plan.instructions for out, value in instruction.shares.items()}
         images = [value for value in plan.specs if value[0].startswith(CLEARED) and value not in self._shared]
         ends = list(accumulate((padded(plan.specs[value].nbytes) for value in images), initial=0))
-        zeros = aligned_bytes(place.xp.zeros, ends[-1])  # together, as large arrays have large pages
+        zeros = aligned_bytes(place.xp.zeros, ends[-1])  # one large array: it gets large pages
         self._cleared = {value: self._within(zeros, start, value) for value, start in zip(images, ends, strict=False)}
         self._lasting: dict[Value, Any] = {}
-        """The arrays of what is computed once."""
+        """The arrays of values computed once, at binding."""
         self._tables: Any = None
         """Keeps native code alive."""
         self._views: dict[Value, Any] = {}
-        """The arrays of temporaries that were asked for."""
+        """Cache of the arrays of temporaries."""
         self._scratch = Scratch(place.xp)
         self.arena: Any = self._memory.lend(plan.arena_bytes, self) if memory is None else None
-        """None until the plan is bound: another plan may be running in an arena that it shares."""
+        """None until the plan is bound: another plan may still run in a shared arena."""
 
     def lose_arena(self) -> None:
-        """Forget the arena, and all that was bound to it; the next run binds the plan again."""
+        """Drop the arena and everything bound to it; the next run binds the plan again."""
         self.generation, self.arena, self._arena_address = -1, None, None
         self.steps, self._tables, self._outputs = [], None, []
         self._views, self._inputs, self._readers, self._lasting = {}, {}, {}, {}
 
     def _view(self, value: Value) -> Any:
-        """The array of a temporary, always the same, which is also that of values that share it."""
+        """The array of a temporary: one object for all values that share its bytes."""
         value = self._first(value)
         view = self._views.get(value)
         if view is None:
@@ -112,18 +112,18 @@ class BoundPlan:
         return view
 
     def _first(self, value: Value) -> Value:
-        """The value that has the bytes first which a value takes over."""
+        """The first of the values that share the bytes of `value`."""
         while value in self._shared:
             value = self._shared[value]
         return value
 
     def _within(self, memory: Any, offset: int, value: Value) -> Any:
-        """The array of a value at some bytes of memory."""
+        """The array of a value, at an offset in bytes of `memory`."""
         spec = self.plan.specs[value]
         return memory[offset : offset + spec.nbytes].view(spec.dtype.array_dtype).reshape(spec.shape)
 
     def is_of(self, scope: Scope) -> bool:
-        """Whether the calls are bound to the arrays that a scope holds now."""
+        """Whether the calls are bound to the current arrays of a scope."""
         return self._scope() is scope and self.generation == scope.generation
 
     @property
@@ -144,7 +144,7 @@ class BoundPlan:
 
     def _bind(self) -> None:
         plan, xp, scope = self.plan, self.place.xp, self.scope
-        self.generation = -1  # until all is bound: a plan that is bound in part must not run
+        self.generation = -1  # invalid until the end: a partly bound plan must not run
         if self.arena is None:
             self.arena = self._memory.lend(plan.arena_bytes, self)
         self._stored, self._fresh, self._lasting = {}, {}, {}
@@ -200,15 +200,16 @@ class BoundPlan:
         self.generation = scope.generation
 
     def _calls(self, instruction: AnyInstruction, frees: list[Value]) -> list[Any]:
-        """The calls that compute, or check, an instruction that is not native."""
+        """The calls of an instruction that is not native."""
         if isinstance(instruction, Instruction):
             return [self._dynamic_step(instruction, frees)] if instruction.dynamic else self._bind_op(instruction)
         return [instruction.call(self.array)] if isinstance(instruction, Check) else []
 
     def _computed_once(self, overwritten: Container[str]) -> dict[Any, None]:
-        """The native code whose results are the same in each run, as it reads only weights that nothing can change: it runs when
-        it is bound. What it computes, such as packed filters, gets memory of its own; other runs overwrite the arena. Not what
-        several instructions write together, such as a concat: some of them may read what changes.
+        """Find native code that can run once, at binding: it reads only weights that nothing can change.
+
+        Its results, such as packed filters, get separate memory, because runs overwrite the arena. Values with several writers,
+        such as a concat, are excluded: some writers may read changing values.
 
         Args:
             overwritten: the names that the plan writes.
@@ -232,9 +233,9 @@ class BoundPlan:
         return once
 
     def _wait_for_reductions(self, number: int, waits: dict[int, list[Call]]) -> None:
-        """Add the steps that wait for what instruction `number` reads, and let what is in flight besides go on.
+        """Add waits for the reductions whose results instruction `number` reads, and let the other reductions progress.
 
-        Native code that stands together is one step, before which all is waited for that any part of it reads.
+        Consecutive native instructions are one step, so the waits for all of them come before it.
         """
         instructions = self.plan.instructions
         if number and all(instruction.is_native for instruction in instructions[number - 1 : number + 1]):
@@ -247,7 +248,7 @@ class BoundPlan:
             self.steps.append(partial(make_progress, self.place.xp))
 
     def _readers_of(self, tables: Any) -> dict[str, Any]:
-        """Name of a large feed that native code alone reads -> what reads it where it is, so that it need not be copied."""
+        """Name of a large feed -> a reader that lets native code read it in place, without a copy; only native code uses it."""
         plan = self.plan
         looked_at = {
             value
@@ -264,7 +265,7 @@ class BoundPlan:
         }
 
     def _input(self, name: str) -> Any:
-        """The array of a feed, in the arena or of the scope; None if nothing reads it."""
+        """The array of a feed, in the arena or in the scope; None if nothing reads it."""
         value = name, 0
         if value in self.plan.offset_of:
             return self._view(value)
@@ -287,7 +288,7 @@ class BoundPlan:
         return array
 
     def _address(self, value: Value) -> int:
-        """Where native code finds the array of a value."""
+        """The address of a value's array."""
         offset = self.plan.offset_of.get(value)
         if offset is None or value in self._lasting:
             address: int = self.array(value).__array_interface__["data"][0]
@@ -297,7 +298,7 @@ class BoundPlan:
         return self._arena_address + offset
 
     def calls(self) -> Iterator[tuple[AnyInstruction, list[Any]]]:
-        """Each instruction with the calls that compute it; none for those that run step by step."""
+        """Each instruction with its calls; without calls if it runs step by step."""
         if not self._fits_scope():
             self._bind()
         ends = [*self._starts[1:], len(self.steps)]
@@ -334,7 +335,7 @@ class BoundPlan:
         return former + bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
 
     def _target(self, instruction: Instruction, slot: str, value: Value | None, copies: list[Call]) -> Any:
-        """The array that an op writes a value to: its own, or one to copy there later if the kernel still reads its own."""
+        """The array for an output: the value's array, or a temporary (copied later) if the kernel still reads that array."""
         array = self.array(value)
         if value is None or value[0] not in self.plan.storage:
             return array
@@ -384,7 +385,7 @@ class BoundPlan:
 
     # -- running
     def settings(self) -> AbstractContextManager[Any]:
-        """A context for runs of this plan as it is bound now."""
+        """The context in which this bound plan runs."""
         return _NOTHING if self._is_native else OnNumpy()
 
     def run(
@@ -395,8 +396,8 @@ class BoundPlan:
     ) -> list[Any]:
         """Run once; returns the fetched values, as arrays of the place that belong to the caller.
 
-        `check` is called with each op, output name and value as they are made; `timer` is told the time of each op. The first
-        needs a plan without native code. `NativeUnavailable`, before anything has run, if native code cannot be made.
+        `check` is called with each op, output name and value, and needs a plan without native code; `timer` gets the time of
+        each op. Raises `NativeUnavailable`, before anything has run, if native code cannot be compiled.
         """
         scope = self.scope
         with scope.lock:
@@ -459,7 +460,7 @@ class BoundPlan:
                     check(instruction.op, value[0], content)
 
     def _timed(self, timer: Watch | None, number: int) -> AbstractContextManager[Any]:
-        """Times the ``with`` as what an instruction computes; native code that stands together is one step."""
+        """Time the ``with`` block as an instruction; consecutive native instructions count as one step."""
         instructions = self.plan.instructions
         if timer is None or not instructions[number].is_native:
             return timed(timer, instructions[number].op, self.place)
@@ -470,7 +471,7 @@ class BoundPlan:
         return self.array(value) if value in self.plan.specs else self._cells.get(value)
 
     def _fetch(self, number: int) -> Any:
-        """What is fetched from a cell."""
+        """Copy a fetched value from its cell."""
         content = self._content(self.plan.fetch_values[number])
         if content is None:
             raise not_made(self.plan.fetches[number])
@@ -478,7 +479,7 @@ class BoundPlan:
 
 
 def _native_from(instructions: Sequence[AnyInstruction], start: int) -> list[NativeInstruction]:
-    """The native code that stands together from a place on, which is one step."""
+    """The consecutive native instructions from `start` on, which form one step."""
     native: Any = takewhile(lambda each: each.is_native, instructions[start:])
     return list(native)
 
@@ -496,14 +497,14 @@ def upload(target: Any, value: Any) -> None:
 
 
 def _is_usable(array: Any, overwritten: bool) -> bool:
-    """Whether kernels can read an array, or overwrite it, as it is: views of files may be unaligned, others read-only."""
+    """Whether kernels can read or overwrite an array without a copy: views of files may be unaligned or read-only."""
     flags = array.flags
     is_writable = flags.c_contiguous and getattr(flags, "writeable", True)
     return bool(getattr(flags, "aligned", True) and (is_writable or not overwritten))
 
 
 def _store(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:
-    """Copy a result of an op that runs step by step to the array that the plan has for it."""
+    """Copy a result of an op that runs step by step to its planned array."""
     if result is None:
         raise ExecutionError(f"{op.type} left {name} without a value (a branch that was not taken?)\n{locate(op)}")
     if (result.shape, result.dtype) != (array.shape, array.dtype):

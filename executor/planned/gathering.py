@@ -1,7 +1,8 @@
-"""Sparse gradients of an embedding that all workers gather: where shapes are known, what they are made of is gathered instead.
+"""Gathers the inputs of an embedding's sparse gradient from all workers, in place of the gradient itself.
 
-``grad = lookup_table_grad(W, Ids, dOut); grad = c_allreduce_sum(grad)`` becomes the gradient of all workers' Ids and dOut, which
-are tensors of planned shapes. So it stays with native code, and no worker has to tell the others how many rows it has.
+``grad = lookup_table_grad(W, Ids, dOut); grad = c_allreduce_sum(grad)`` becomes the gradient of all workers' Ids and dOut, if
+their shapes are known. These are tensors of planned shapes, so native code can compute them, and workers need not exchange their
+numbers of rows.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _LOOKUPS = ("lookup_table_grad", "lookup_table_v2_grad")
 
 
 def gather_lookups(instructions: Sequence[Any], specs: dict[Value, Spec], storage: Container[str]) -> list[Any]:
-    """The instructions of a plan, with this exchange; adds the specs of what is gathered. What lies in `storage`, where it may be
-    overwritten meanwhile, is not gathered later than it was read."""
+    """Apply this rewrite to the instructions of a plan; adds the specs of gathered tensors. Inputs in `storage` are excluded:
+    an op may overwrite them before the gathering."""
     makers = {lookup.written[0]: lookup for lookup in instructions if lookup.op.type in _LOOKUPS and len(lookup.written) == 1}
     exchanged = [instruction for instruction in instructions if _can_exchange(instruction, makers, instructions, specs, storage)]
     if not exchanged:
@@ -60,7 +61,7 @@ def _can_exchange(
 
 
 def _gathered(instruction: Any, maker: Any, gathered: dict[Value, Value], specs: dict[Value, Spec]) -> list[Any]:
-    """The instructions that gather what the op of `maker` reads, and that op on what was gathered."""
+    """The instructions that gather the inputs of `maker`, and the op of `maker` on the gathered tensors."""
     results = []
     reads = dict(maker.reads)
     outer: dict[str, Value] = {}

@@ -14,10 +14,10 @@ __all__ = ["Borrower", "Memory", "Scratch"]
 
 
 class Borrower(Protocol):
-    """What keeps its values in an arena."""
+    """A user of an arena."""
 
     def lose_arena(self) -> None:
-        """Forget the arena, which is replaced."""
+        """Drop the arena, which is replaced."""
 
 
 class Scratch:
@@ -49,7 +49,7 @@ class Scratch:
 
 
 class Memory:
-    """The arena that all plans of one scope share: they take turns, and no value in it outlives a run."""
+    """The arena shared by all plans of one scope: they run in turn, and no value in it outlives a run."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
@@ -57,12 +57,12 @@ class Memory:
         self._borrowers: WeakSet[Borrower] = WeakSet()
 
     def lend(self, size: int, borrower: Borrower) -> Any:
-        """An arena of at least `size` bytes; a present one that is smaller is replaced, and its borrowers lose it."""
+        """An arena of at least `size` bytes; a smaller one is replaced, and its borrowers lose it."""
         if self._arena is None or self._arena.nbytes < size:
             for former in self._borrowers:
                 former.lose_arena()
             self._borrowers.clear()
-            self._arena = None  # before the new one is made
+            self._arena = None  # free it before allocating the new one
             self._arena = aligned_bytes(self._xp.empty, size)
         self._borrowers.add(borrower)
         return self._arena

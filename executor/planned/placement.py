@@ -21,7 +21,7 @@ _Gap = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class Tenant:
-    """A value, or several that take turns, in need of `size` bytes from step `start` through step `end`."""
+    """A value, or several that reuse the same bytes in turn: `size` bytes, alive from step `start` through step `end`."""
 
     size: int
     start: int
@@ -30,12 +30,12 @@ class Tenant:
 
 
 def padded(size: int) -> int:
-    """`size` rounded up, so that what follows begins where a line of the cache does."""
+    """Round `size` up, so that the next value begins at a cache line."""
     return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
 def live_bytes(tenants: Iterable[Tenant]) -> int:
-    """The most bytes that are needed at one step."""
+    """The peak number of live bytes at one step."""
     changes: dict[int, int] = {}
     for tenant in tenants:
         changes[tenant.start] = changes.get(tenant.start, 0) + tenant.size
@@ -44,7 +44,7 @@ def live_bytes(tenants: Iterable[Tenant]) -> int:
 
 
 def place_apart(tenants: Iterable[Tenant]) -> int:
-    """Give each tenant bytes of its own; returns the size of the arena."""
+    """Place tenants without sharing bytes; returns the size of the arena."""
     top = 0
     for tenant in tenants:
         tenant.offset = top
@@ -53,11 +53,11 @@ def place_apart(tenants: Iterable[Tenant]) -> int:
 
 
 def place(tenants: Sequence[Tenant]) -> int:
-    """Give tenants bytes, which those that are not alive together may share; returns the size of the arena.
+    """Place tenants in an arena; tenants with disjoint live ranges may share bytes. Returns the size of the arena.
 
-    The largest go first. Those of one size go, in order of their starts, into gaps: of the gaps that last long enough, into the
-    one that ends first; if there is none, on top. A gap is a rectangle of bytes by steps, and a tenant leaves up to three of it:
-    before, after and beside. The work is about linear for each size, and programs have few sizes.
+    The largest go first. Tenants of one size are placed in order of their starts: in the gap that ends first among the gaps that
+    last long enough, or on top if there is none. A gap is a rectangle of bytes by steps, and a tenant leaves up to three smaller
+    ones: before, after and beside. The work is about linear for each size, and programs have few sizes.
     """
     by_size: dict[int, list[Tenant]] = {}
     for tenant in tenants:
@@ -79,7 +79,7 @@ def _place_equal(tenants: list[Tenant], size: int, gaps: list[_Gap], top: int, l
     left = [gap for gap in gaps if gap[3] < size]
     coming = [gap for gap in gaps if gap[3] >= size]
     heapify(coming)
-    usable: list[_Gap] = []  # as (-end, -offset, start, size): of those that end first, the lowest is the last
+    usable: list[_Gap] = []  # as (-end, -offset, start, size): sorted so that the gap that ends first, the lowest one, is last
     for tenant in sorted(tenants, key=lambda tenant: tenant.start):
         while coming and coming[0][0] <= tenant.start:
             start, end, offset, width = heappop(coming)
@@ -108,6 +108,6 @@ def _place_equal(tenants: list[Tenant], size: int, gaps: list[_Gap], top: int, l
 
 
 def _rounded(size: int) -> int:
-    """`size` rounded up to a number with at most three bits set."""
+    """Round `size` up to a number with at most three bits set."""
     step = max(ALIGNMENT, 1 << max(size.bit_length() - 3, 0))
     return -(-size // step) * step

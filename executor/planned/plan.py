@@ -1,9 +1,9 @@
-"""Plans: what a program computes for one feed signature, and where each value is kept.
+"""Plans: the instructions of a program for one feed signature, and the storage of each value.
 
-`compile_plan` prunes ops that neither a fetch nor a persistable variable needs, infers all shapes from those of the feeds, and
-gives each value a place: an array of the scope (persistable variables, overwritten in place), bytes of one arena (shared by
-values that are never alive together), or a cell (arrays of tensors, and tensors whose shape depends on values). `BoundPlan`
-turns a plan into a straight line of calls.
+`compile_plan` prunes ops that neither a fetch nor a persistable variable needs, infers all shapes from the shapes of the feeds,
+and assigns storage to each value: an array of the scope (persistable variables, overwritten in place), bytes of one arena
+(values with disjoint live ranges share bytes), or a cell (arrays of tensors, and tensors whose shape depends on values).
+`BoundPlan` turns a plan into a straight line of calls.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ _FEWEST = 2
 # ------------------------------------------------------------------------------------------------------------ compile
 @dataclass
 class Instruction:
-    """An op with the values that it reads and writes, by slot."""
+    """An op, with the values that it reads and writes by slot."""
 
     op: Operator
     definition: OpDef | None
     reads: dict[str, list[Value | None]]
     writes: dict[str, list[Value | None]]
     outer: dict[str, Value]
-    """Each name that the op, or a block that it owns, may look up, with its value at this point."""
+    """Name -> its value at this point, for all names that the op or its blocks may look up."""
     dynamic: bool = False
     shares: dict[Value, Value] = field(default_factory=dict)
-    """Written value -> value that is not needed any more, whose bytes it takes over."""
+    """Output -> dead input whose bytes it reuses."""
     stand_ins: dict[str, Spec] = field(default_factory=dict)
-    """By slot, inputs of which only shape and type matter."""
+    """Slot -> spec, for inputs used only for their shape and type."""
     is_native: ClassVar[bool] = False
     is_op: ClassVar[bool] = True
 
@@ -85,18 +85,18 @@ class Instruction:
         return self.op.type
 
     def line(self, outs: str, ins: str) -> str:
-        """The instruction as a line of a plan, with the values that it writes and reads."""
+        """Print the instruction as a line of a plan; `outs` and `ins` are its outputs and inputs as text."""
         return f"{outs} = {self.op.type}({ins})" + ("  (step by step)" if self.dynamic else "")
 
     def drawing(self, slot: str, specs: Mapping[Value, Spec]) -> Instruction:
-        """The op that draws random numbers into one output, whatever its inputs hold."""
+        """A copy of the op that only draws random numbers into one output, without reading its inputs."""
         stand_ins = {name: specs[values[0]] for name, values in self.reads.items() if values and values[0] is not None}
         writes = {slot: list(self.writes[slot])}
         return replace(self, reads={}, writes=writes, outer={}, shares={}, stand_ins=stand_ins)
 
 
 AnyInstruction: TypeAlias = "Instruction | Check | NativeInstruction"
-"""What a plan consists of: ops, and what stands in the place of ops that native code computes."""
+"""An entry of a plan: an op, native code in place of ops, or the value check of such an op."""
 
 
 def _no_calls(plan: Plan) -> list[list[str]]:
@@ -105,18 +105,18 @@ def _no_calls(plan: Plan) -> list[list[str]]:
 
 @dataclass
 class Plan:
-    """What a program computes for one feed signature, and where each value is kept.
+    """The instructions of a program for one feed signature, and the storage of each value.
 
     Attributes:
         ops: the ops to run, in order.
-        instructions: what is run for them: each by itself, or many as one region of native code.
-        specs: the spec of each value; values without one are kept in cells.
+        instructions: the instructions that run them: one per op, or one region of native code for many.
+        specs: the spec of each value; values without a spec live in cells.
         offset_of: value -> its offset in the arena; `print` shows it as ``name@offset``.
         arena_bytes: size of the arena.
         storage: names whose values live in the scope, where they are overwritten in place.
-        externals: names that are read from the scope when the program starts.
-        absent: names that were not found in the scope.
-        frees: for each instruction, the cells that are not needed after it.
+        externals: name -> spec of the variables read from the scope when the program starts.
+        absent: names that the scope does not hold.
+        frees: for each instruction, the cells that are dead after it.
     """
 
     program: Program
@@ -136,18 +136,17 @@ class Plan:
     live_bytes: int = 0
     """The most bytes of temporaries that are alive at one time."""
     tenants: dict[Value, Tenant] = field(default_factory=dict, repr=False)
-    """Temporary -> its bytes, and the first and last instruction between which they are its own; values that take turns share
-    one."""
+    """Temporary -> its bytes and live range; values that reuse the same bytes in turn share one tenant."""
     calls_of: Callable[[Plan], list[list[str]]] = field(default=_no_calls, repr=False)
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
     new_tables: Callable[[], Tables] | None = field(default=None, repr=False)
-    """Makes what the regions of native code are bound by; None for a plan that has none."""
+    """Makes the tables that bind regions of native code; None for a plan without native code."""
     kernels: Kernels | None = field(default=None, repr=False)
-    """Keeps kernels loaded that nothing can write anew, as the plan was read from the disk."""
+    """Keeps kernels loaded: a plan read from disk cannot compile them again."""
     binder: Callable[[Plan, Scope], BoundPlan] | None = field(default=None, repr=False)
     """Binds the plan to a scope; set by the backend that compiled it."""
     step_by_step: bool = False
-    """Whether its program runs op by op: it keeps arrays of tensors, or rank tables, in the scope (then there are no
+    """Whether its program runs op by op: it stores arrays of tensors or rank tables in the scope (then there are no
     instructions), or reads a `SelectedRows` there, whose number of rows may change."""
 
     def bind(self, scope: Scope) -> BoundPlan:
@@ -166,10 +165,9 @@ class Plan:
         """The plan as text.
 
         Args:
-            calls: show below each op the calls that compute it (on numpy), such as ``add(x, bias) -> fc_0.tmp_1``, and below
-                what native code computes its rows, columns and formulas. Views are
-                shown as ``x.view([8, 4], offset=32, strides=[1, 8])``, in elements; ``scratch0`` is memory for the intermediate
-                results of an op; all else is constant.
+            calls: show the calls of each op (on numpy), such as ``add(x, bias) -> fc_0.tmp_1``, and the rows, columns and
+                formulas of native code. A view is shown as ``x.view([8, 4], offset=32, strides=[1, 8])``, in elements;
+                ``scratch0`` is memory for the intermediate results of an op; anything else is constant.
         """
         below = self.calls_of(self) if calls else [[] for _ in self.instructions]
         lines = [
@@ -195,7 +193,7 @@ class Plan:
         return f"  native code: {len(self.ops) - on_numpy.total()} ops, in {regions} [regions]; on numpy: {left or 'none'}"
 
     def _native_values(self, region: NativeInstruction) -> list[str]:
-        """Of values that native code alone knows, or has in an order of its own: types, shapes and layouts."""
+        """Lines with type, shape and layout of values that only native code uses, or stores in a special layout."""
         texts = []
         for value in region.written:
             layout = region.layouts.get(value)
@@ -228,7 +226,7 @@ def compile_plan(
 ) -> Plan:
     """Compile block 0 of `program` for feeds of these shapes and types, and the variables of `scope`.
 
-    With `reuse=False` each value gets bytes of its own; with `native`, ops become native code where they can.
+    With `reuse=False`, values do not share bytes; with `native`, ops become native code if possible.
 
     Raises:
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
@@ -251,7 +249,7 @@ _NO_TENSORS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
 
 
 def _is_kept_beside_tensors(var: Variable, scope: Scope) -> bool:
-    """Whether a variable is an array of tensors, or a rank table, that the scope holds or is to hold after the run."""
+    """Whether a variable is an array of tensors or a rank table, and persistent."""
     return var.persistable and (var.type in _NO_TENSORS or isinstance(scope.value(var.name), list))
 
 
@@ -262,7 +260,7 @@ class _Planner:
         self.program, self.versions, self.feeds, self.fetches, self.scope = program, versions, feeds, fetches, scope
         self.block = program.global_block()
         self.loose: set[str] = set()
-        """Persistable names whose shape changes: each value is an array of its own, put into the scope when made."""
+        """Persistable names whose shape changes: each value is a new array, put into the scope."""
         self._clear()
         self.offset_of: dict[Value, int] = {}
         self.frees: list[list[Value]] = []
@@ -283,7 +281,7 @@ class _Planner:
 
     # -- specs
     def infer(self) -> None:
-        """Infer the spec of every value that has one."""
+        """Infer the specs of all values."""
         while True:
             count = len(self.loose)
             for index in range(len(self.versions.ops)):
@@ -321,7 +319,7 @@ class _Planner:
         self.instructions.append(instruction)
 
     def _keep(self, value: Value, instruction: Instruction) -> None:
-        """Keep a value of a persistable variable in the scope."""
+        """Store a value of a persistable variable in the scope."""
         name, spec = value[0], self.specs.get(value)
         former = self.storage.get(name) or self.externals.get(name)
         if name in self.loose or spec is None or former not in (None, spec):
@@ -333,7 +331,7 @@ class _Planner:
             self.storage[name] = spec
 
     def _external(self, value: Value, op: Operator, required: bool) -> None:
-        """Find the spec of a name before the program runs, from the feeds or the scope."""
+        """Look up the spec of an initial value in the feeds or the scope."""
         if value in self.specs:
             return
         name = value[0]
@@ -387,7 +385,7 @@ class _Planner:
         self.specs.update(outputs)
 
     def _infer_dynamic(self, instruction: Instruction) -> None:
-        """Infer the outputs of an op that runs step by step: those that are certainly made can have buffers."""
+        """Infer the outputs of an op that runs step by step: outputs that certainly exist get buffers."""
         facts = Facts(lambda name: self._fact(instruction.outer.get(name)))
         try:
             self._analysis.visit(instruction.op, 0, facts)
@@ -397,7 +395,7 @@ class _Planner:
             op = instruction.op
             raise ExecutionError(f"{op.type}: {reason_of(op, error)}\n{locate(op)}") from error
         for value in instruction.written:
-            fact = facts.get(value[0])  # that of the former value if a block does not write it
+            fact = facts.get(value[0])  # the former value's fact if no block writes the name
             if fact is not None:
                 self.facts[value] = fact
                 if fact.is_certain and fact.tensor is not None:
@@ -424,7 +422,7 @@ class _Planner:
 
     # -- native code
     def use_native_code(self) -> None:
-        """Put native code in the place of ops: from the disk, or new; if neither can be, all stays as it is."""
+        """Replace ops by native code, read from disk or compiled; if neither is possible, warn and change nothing."""
         try:
             with or_unavailable():
                 instructions, specs, kernels = self._native_code()
@@ -437,7 +435,7 @@ class _Planner:
             self.instructions, self.specs, self.kernels, self.new_tables = instructions, specs, kernels, Tables
 
     def _native_code(self) -> tuple[list[AnyInstruction], dict[Value, Spec], Kernels | None]:
-        """The instructions with native code among them, the specs of all values, and the kernels if they were on disk."""
+        """The instructions including native code, the specs of all values, and the kernels if they came from disk."""
         from .records import read_native_code, record_path, write_native_code
 
         originals = [instruction for instruction in self.instructions if isinstance(instruction, Instruction)]
@@ -455,7 +453,7 @@ class _Planner:
 
     # -- places
     def place(self, reuse: bool) -> None:
-        """Give each value a place in the arena; with `reuse`, values that are never alive together may share bytes."""
+        """Place each value in the arena; with `reuse`, values with disjoint live ranges may share bytes."""
         end = len(self.instructions)
         last_use = self._last_uses(end)
         self.frees = [[] for _ in range(end + 1)]
@@ -487,7 +485,7 @@ class _Planner:
         self.tenants = tenant_of
 
     def _last_uses(self, end: int) -> dict[Value, int]:
-        """Value -> number of the instruction after which it is not needed; `end` for those that are fetched."""
+        """Value -> number of the last instruction that needs it; `end` for fetched values."""
         last_use: dict[Value, int] = {}
         for number, instruction in enumerate(self.instructions):
             shapes = self._shape_reads(instruction)
@@ -516,7 +514,7 @@ class _Planner:
         return value in self.specs and value[0] not in self.storage and not value[0].startswith(CLEARED) and not is_external
 
     def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
-        """Let outputs take over the bytes of inputs that die here if the kernel works in place."""
+        """Let outputs reuse the bytes of inputs that die here, if the kernel works in place."""
         kernel = kernel_of(instruction.op.type)
         shared: set[Value] = set()
         for slot, source in kernel.inplace.items() if kernel is not None else ():
@@ -541,8 +539,7 @@ class _Planner:
                 shared.add(value)
 
     def _share_images(self, last_use: dict[Value, int]) -> None:
-        """Let images with a halo take over the memory of others that lie alike and are not needed any more: it has zeros where
-        theirs are."""
+        """Let images with a halo reuse the memory of dead images with the same spec and layout: its halo is already zero."""
         alike: dict[tuple[Spec, str], list[Value]] = {}
         placed: set[Value] = set()
         for number, instruction in enumerate(self.instructions):
@@ -561,7 +558,7 @@ class _Planner:
 
     @staticmethod
     def _shape_reads(instruction: AnyInstruction) -> set[Value]:
-        """The values of which the op reads only the shape, which the plan knows."""
+        """The values that the op reads only for their shape, which the plan knows."""
         definition = instruction.definition
         if definition is None or instruction.dynamic or instruction.op.sub_blocks:
             return set()

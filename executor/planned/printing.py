@@ -1,4 +1,4 @@
-"""The calls of a plan as text."""
+"""Prints the calls of a plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Named = list[tuple[str, Any]]
 
 
 def calls_of(plan: Plan) -> list[list[str]]:
-    """The calls that compute each op on numpy, as text; none for ops that run step by step."""
+    """Print the calls of each op on numpy; none for ops that run step by step."""
     scope = Scope()
     for name, spec in {**plan.externals, **plan.storage}.items():
         scope.put(name, np.empty(spec.shape, spec.dtype.array_dtype))
@@ -90,7 +90,7 @@ def _operand(value: Any, named: _Named) -> str:
 
 
 def _array(array: Any, named: _Named) -> str:
-    """The name of an array, or of the array that it is a view of; otherwise its number, or its type and shape."""
+    """The name of an array, or of its base array with the view; otherwise its single number, or its type and shape."""
     for name, root in named:
         if (_bounds(array), array.shape, array.dtype, array.strides) == (_bounds(root), root.shape, root.dtype, root.strides):
             return name

@@ -1,15 +1,15 @@
-"""The native code of plans on disk, so that the next process need not lower the program again.
+"""Stores the native code of plans on disk, so that the next process need not lower the program again.
 
 A file is named by a digest of everything that native code depends on: the program, the spec of each value, the fetches, the
-sources of this package (their names, sizes and times, as Python's own cache of bytecode), processor and LLVM. It lies among the
+sources of this package (their names, sizes and times, like Python's cache of bytecode), processor and LLVM. It lies among the
 kernels (see `fluid.executor.native.cache`) and is JSON: instructions and values by number, kernels by signature. It is used if
 its kernels are loaded or on disk.
 
-Only native code is read. Versions, specs and the placement of values are found again in each process, and what is read is
-verified against them, so that a file which says something else is passed over. Who can write into the folder of the cache can
-replace machine code there; the digest in a file is against damage.
+Only native code is read. Each process computes versions, specs and the placement of values again, and verifies the file against
+them; a file that disagrees is ignored. Anyone who can write to the folder of the cache can replace machine code there; the
+digest in a file only detects damage.
 
-Kept are plans of programs without blocks, and without ops or kernels that others have defined.
+Plans are stored for programs without blocks, and without ops or kernels defined outside of this package.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def record_path(program: Program, specs: Mapping[Value, Spec], storage: Iterable
 
 
 def _program_facts(program: Program) -> Iterator[Any]:
-    """All that plans depend on of a program of one block, and whether they may be made."""
+    """All parts of a one-block program that its plan depends on, including the permission to run."""
     block = program.global_block()
     yield None if program.allowed_ops is None else sorted(program.allowed_ops)
     yield [(op.type, op.inputs, op.outputs, op.attrs) for op in block.ops]
@@ -95,7 +95,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_ours(op_type: str) -> bool:
-    """Whether an op, and what computes it, are those of this package."""
+    """Whether this package defines an op and its kernels."""
     definition = registry.find(op_type)
     if definition is None:
         return False
@@ -108,7 +108,7 @@ def _is_ours(op_type: str) -> bool:
 
 @cache
 def _sources() -> list[tuple[str, int, int]]:
-    """Name, time of change and size of each module of this package; none if they are in no folders."""
+    """Name, modification time and size of each module of this package; empty if they lie in no folder."""
     folders = {os.path.dirname(errors.__file__), os.path.dirname(os.path.dirname(__file__))}
     return sorted({module for folder in folders for module in _modules_in(folder)})
 
@@ -131,9 +131,9 @@ class NativeCode:
     """Native code of a plan, read from the disk.
 
     Attributes:
-        instructions: those of the plan, with native code among them.
-        specs: the specs of the values that native code hands to itself.
-        kernels: keeps the kernels loaded, which nothing can write anew.
+        instructions: the instructions of the plan, including native code.
+        specs: the specs of the values that only native code uses.
+        kernels: keeps the kernels loaded, which this process cannot compile again.
     """
 
     instructions: list[AnyInstruction]
@@ -147,8 +147,8 @@ def write_native_code(
     """Write the native code of a plan into the file that `record_path` names.
 
     Args:
-        given: the instructions of the plan without native code.
-        instructions: those with native code.
+        originals: the instructions of the plan without native code.
+        instructions: the instructions including native code.
         specs: the specs of all values.
     """
     record = _Recorder(originals, specs).record(instructions)
@@ -156,7 +156,7 @@ def write_native_code(
 
 
 class _Recorder:
-    """Writes instructions as lists, numbers and texts."""
+    """Converts instructions to lists, numbers and texts."""
 
     def __init__(self, originals: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
         self._specs = specs
@@ -209,7 +209,7 @@ class _Recorder:
 
 # ------------------------------------------------------------------------------------------------------ from the disk
 _MOST_SLACK = 4096
-"""Bytes of a value, or of the workspace, at most, that native code does not access."""
+"""The most bytes of a value, or of the workspace, that native code does not access."""
 
 
 @dataclass(eq=False)
@@ -237,10 +237,10 @@ def read_native_code(
     storage: Mapping[str, Spec],
     fetched: Iterable[Value],
 ) -> NativeCode | None:
-    """The native code in a file for the instructions of a plan; None if there is none that can be used.
+    """Read the native code for the instructions of a plan from a file; None if there is no usable code.
 
     Args:
-        given: the instructions of the plan, without native code.
+        originals: the instructions of the plan, without native code.
         specs: the specs of their values.
         storage: names whose values live in the scope, where they are overwritten in place.
         fetched: values that are fetched.
@@ -267,7 +267,7 @@ def _verify(
     storage: Mapping[str, Spec],
     fetched: Iterable[Value],
 ) -> None:
-    """Raise an error if instructions cannot run, or access memory that is not theirs."""
+    """Raise an error if instructions cannot run, or access memory outside of their values."""
     verify_order(code.instructions, storage)
     verify_writes(originals, code.instructions)
     available = {value for instruction in code.instructions for value in instruction.written}
@@ -291,7 +291,7 @@ def _verify(
 
 
 class _Reader:
-    """Makes instructions of a record, in which anything may stand."""
+    """Builds instructions from a record with untrusted contents."""
 
     def __init__(self, record: Mapping[str, Any], originals: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
         self._record = record

@@ -1,14 +1,14 @@
-"""The interface between the executor and what runs programs: backends, plans and bound plans.
+"""The interface between the executor and the engines: backends, plans and bound plans.
 
 A place has backends, in order of preference. Each request goes to the first one that takes it, which compiles a plan; the plan
 is bound to a scope, and the bound plan runs. If that turns out to be impossible (`Unavailable`), the next backend gets the
-request. A backend of your own is added by `add_backend`:
+request. `add_backend` adds your own backend:
 
     class Logged:
         takes_bfloat16 = True
 
         def key(self, request):
-            return ()  # nothing but the program, what is fed and what is fetched decides the plan
+            return ()  # the plan depends on the program, the feeds and the fetches only
 
         def compile(self, request):
             return ...  # a plan
@@ -38,11 +38,11 @@ __all__ = ["Backend", "BoundPlan", "Check", "Feeds", "Plan", "Request", "Unavail
 Feeds = Mapping[str, Any]
 """Name -> an array, an array with the offsets of its sequences, or a list of these."""
 Check = Callable[[Operator, str, Any], None]
-"""Is called with each op, and the name and value of each of its outputs, as they are made."""
+"""Called after each op, with the op and the name and value of each output."""
 
 
 class Unavailable(Exception):
-    """A backend finds, before a run has changed anything, that it cannot run a plan; the message says why."""
+    """A backend cannot run a plan, and the run has not changed anything yet; the message says why."""
 
     def warn(self, program: Program) -> None:
         """Warn the user that another backend runs the program."""
@@ -50,15 +50,15 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A run that the executor is asked for.
+    """The arguments of a run.
 
     Attributes:
         program: the program.
-        feeds: what is fed, as arrays.
-        fetches: the names of what is fetched.
-        scope: holds the variables that last.
-        mesh: the devices that the program is to be divided over; None for one device.
-        watches_ops: whether each op is checked or timed, so that ops may not be computed together.
+        feeds: the fed arrays by name.
+        fetches: the names of the fetched variables.
+        scope: holds the persistable variables.
+        mesh: the devices to split the program over; None for one device.
+        watches_ops: whether each op is checked or timed, so that ops must not be fused.
     """
 
     program: Program
@@ -87,21 +87,21 @@ class BoundPlan(Protocol):
         """The plan that was bound."""
 
     def is_of(self, scope: Scope) -> bool:
-        """Whether it is bound to what a scope holds now."""
+        """Whether it is bound to the current values of a scope."""
 
     def settings(self) -> AbstractContextManager[Any]:
         """A context for its runs."""
 
     def run(self, feeds: Feeds, check: Check | None = None, timer: Watch | None = None) -> list[Any]:
-        """Run once; returns the fetched values, which belong to the caller. `Unavailable` before anything has run."""
+        """Run once; returns the fetched values, which belong to the caller. Raises `Unavailable` before anything has run."""
 
 
 class Plan(Protocol):
     """A program compiled for certain feeds and fetches.
 
     Attributes:
-        externals: the specs of the variables that it reads from the scope; bound to one with others, it is compiled again.
-        absent: names that were not in the scope.
+        externals: the specs of the variables that it reads from the scope; for a scope with other specs, it is compiled again.
+        absent: names that the scope did not hold.
     """
 
     program: Program
@@ -123,20 +123,20 @@ class Backend(Protocol):
     """Compiles programs.
 
     Attributes:
-        takes_bfloat16: whether it computes in bfloat16; if not, it is given a copy of the program in float32.
+        takes_bfloat16: whether it supports bfloat16; if not, it gets a copy of the program in float32.
     """
 
     takes_bfloat16: bool
 
     def key(self, request: Request) -> Hashable | None:
-        """What decides the plan of a request, besides the program; None if the next backend should take the request."""
+        """The key of a request's plan, besides the program; None if the next backend should take the request."""
 
     def compile(self, request: Request) -> Plan:
-        """The plan of a request. `Unavailable` if there cannot be one."""
+        """Compile a request to a plan. Raises `Unavailable` if that is impossible."""
 
 
 def is_fitting(plan: Plan, scope: Scope) -> bool:
-    """Whether the variables that a plan reads still have the shapes in a scope that it was compiled for."""
+    """Whether a scope's variables still have the specs for which the plan was compiled."""
     if any(scope.held(name) is not None for name in plan.absent):
         return False
     arrays = ((scope.held(name), spec) for name, spec in plan.externals.items())
@@ -146,15 +146,15 @@ def is_fitting(plan: Plan, scope: Scope) -> bool:
 Maker = Callable[[Any], Backend]
 """Makes a backend for a place."""
 _MAKERS: dict[type[Place], list[Maker]] = {}
-"""Kind of place -> what makes its backends, in order of preference."""
+"""Class of places -> functions that make its backends, in order of preference."""
 
 
 def add_backend(place: type[Place], make: Maker) -> None:
-    """Let a backend run programs at places of a kind, before those that ran them so far. Executors that exist keep theirs.
+    """Let a backend run programs at places of a class, ahead of the present backends. Existing executors do not change.
 
     Args:
-        place: the class of the places; backends of its base classes come after its own.
-        make: is given a place, and returns a backend; see `fluid.executor.backend`.
+        place: the class of the places; its backends come before the backends of its base classes.
+        make: returns a backend for a place; see `fluid.executor.backend`.
     """
     _MAKERS.setdefault(place, []).insert(0, make)
 

@@ -1,4 +1,4 @@
-"""The backends of the places that are here, in order of preference."""
+"""Registers the built-in backends of all places; later ones are preferred."""
 
 from fluid.values.place import CPUPlace, CUDAPlace, Place, XLAPlace
 

@@ -21,7 +21,7 @@ from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.place import CPUPlace, Place
 from fluid.values.types import VarType
 
-from . import backends  # noqa: F401  (registers those that are here)
+from . import backends  # noqa: F401  (registers the built-in backends)
 from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, is_fitting
 from .feeding import checked_feeds, checked_fetches, fetched_names, mesh_of, one_feed, program_of, tell_other_feeds, with_loaders
 from .fetching import fetched, raise_if_not_finite
@@ -35,8 +35,8 @@ from .widening import holds_bfloat16, widened_copy
 __all__ = ["Executor"]
 
 _Key = tuple[int, int, int, tuple[str, ...], Hashable]
-"""Id and version of the program, number of the backend, fetches, and what else decides its plan. Plans keep their program alive,
-so ids stay unique."""
+"""Id and version of the program, number of the backend, fetches, and the backend's key. Plans keep their program alive, so ids
+stay unique."""
 
 
 class _Feed(NamedTuple):
@@ -49,7 +49,7 @@ class _Feed(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What a run was: its bound plan, the version of the program, and what was fed."""
+    """The record of a run: its bound plan, the version of the program, and the feeds."""
 
     bound: weakref.ref[BoundPlan]
     version: int
@@ -115,15 +115,15 @@ class Executor:
 
         Args:
             program: by default, the default main program.
-            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and, for those of `fluid.data`, a
-                matching shape; a list of arrays for an array of tensors; if rows form sequences, a `LoDTensor` or (array, LoD):
-                lengths or offsets of the sequences, level by level.
+            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and, for variables of
+                `fluid.data`, a matching shape; a list of arrays for an array of tensors; if rows form sequences, a `LoDTensor`
+                or (array, LoD): lengths or offsets of the sequences, level by level.
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
-            return_numpy: return numpy arrays, where those of one element convert to numbers in any shape; otherwise
-                each a `LoDTensor` at the executor's place, with the LoD of sequences.
-            check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it. Such a run computes each
-                op by itself, without native code.
+            return_numpy: return numpy arrays (arrays of one element convert to numbers in any shape); otherwise, return
+                `LoDTensor`s at the executor's place, with the LoD of sequences.
+            check_nan: stop at the first op that computes a NaN or an infinity, with an error that names it. Such a run computes
+                ops one by one, without native code.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
 
         Returns:
@@ -167,7 +167,7 @@ class Executor:
         fetch_list: Sequence[Variable | str] | Variable | str | None = None,
         scope: Scope | None = None,
     ) -> Plan:
-        """The plan that `run` uses for these arguments. Printed, it shows the ops and where their values are kept;
+        """The plan that `run` uses for these arguments. Printed, it shows the ops and the storage of their values;
         ``to_string(calls=True)`` also shows the calls of each op.
 
         Args:
@@ -188,12 +188,12 @@ class Executor:
         check: Check | None = None,
         timer: Watch | None = None,
     ) -> list[Any]:
-        """Run a program once, op by op into fresh arrays, without a plan: the same values as `run`, but slower.
+        """Run a program once, op by op into new arrays, without a plan; returns the same values as `run`, but slower.
 
         Args:
             program, feed, fetch_list, scope, return_numpy: see `run`.
-            check: called with each op, name and value as they are made.
-            timer: told the time of each op of block 0.
+            check: called after each op, with the op, and the name and value of each output.
+            timer: gets the time of each op of block 0.
         """
         program = program_of(program)
         request = self._checked(Request(program, with_loaders(program, feed), fetched_names(fetch_list), _scope(scope)))
@@ -252,14 +252,13 @@ class Executor:
 
     # -- requests
     def _checked(self, request: Request) -> Request:
-        """The request with feeds and fetches checked, as arrays, and with the program that the backends of this place take."""
+        """Check the feeds and fetches of a request, convert feeds to arrays, and widen bfloat16 if a backend lacks it."""
         program = self._without_bfloat16(request.program, request.scope)
         feeds = checked_feeds(program, request.feeds)
         return replace(request, program=program, feeds=feeds, fetches=checked_fetches(program, request.fetches))
 
     def _without_bfloat16(self, program: Program, scope: Scope) -> Program:
-        """The program itself, or a copy in float32 if it has bfloat16 and this place has not, which is kept while the program
-        does not change."""
+        """The program, or a cached copy in float32 if the program has bfloat16 and a backend of this place lacks it."""
         if all(backend.takes_bfloat16 for backend in self._backends):
             return program
         version, copy = self._widened.get(program, (-1, None))
@@ -272,8 +271,8 @@ class Executor:
     def _bound_before(
         self, program: Program, feed: Any, fetches: list[str], scope: Scope, mesh: Mesh | None, watches_ops: bool
     ) -> BoundPlan | None:
-        """The bound plan of the last run of a program in a scope with these fetches, if the same is fed as then: plain arrays of
-        the same types and shapes, which need no check."""
+        """The bound plan of the last run of a program in a scope with these fetches, if the feeds have the same types and shapes
+        as then: plain arrays that need no check."""
         run = self._runs.get((id(program), id(scope), watches_ops, mesh, *fetches))
         if run is None or run.version != program.version or type(feed) is not dict or len(feed) != len(run.feeds):
             return None
@@ -291,7 +290,7 @@ class Executor:
         return bound
 
     def _note(self, bound: BoundPlan, request: Request, feed: Any) -> None:
-        """Remember a run for `_bound_before`, if it is fed plain arrays by name."""
+        """Record a run for `_bound_before`, if its feeds are plain arrays by name."""
         program, feeds = bound.plan.program, {}
         for name, value in feed.items():
             if type(name) is not str or type(value) is not np.ndarray:
@@ -330,7 +329,7 @@ class Executor:
     def _results_elsewhere(
         self, error: Unavailable, bound: BoundPlan, request: Request, check: Check | None, timer: Watch | None
     ) -> list[Any]:
-        """The results of a request by the next backend, since that of a bound plan cannot run it."""
+        """Run a request on the next backend, because the present one cannot run its bound plan."""
         error.warn(request.program)
         with self._lock:
             plans = self._bound_plans.setdefault(request.scope, OrderedDict())
@@ -346,7 +345,7 @@ def _no_datasets(method: str) -> ExecutionError:
 
 
 def _keep(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
-    """Cache a plan; plans of older versions of its program, and the least recently used of too many, are dropped."""
+    """Cache a plan; drop plans of older versions of its program, and the least recently used plans beyond the limit."""
     for old in [cached_key for cached_key in plans if cached_key[0] == key[0] and cached_key[1] != key[1]]:
         del plans[old]
     plans[key] = plan

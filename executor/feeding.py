@@ -1,4 +1,4 @@
-"""What users give to a run, checked against the program: feeds and fetches."""
+"""Checks the feeds and fetches of a run against the program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def checked_feeds(program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
-    """Fed values as arrays, checked against the declared variables."""
+    """Check fed values against the declared variables, and convert them to arrays."""
     if type(feed) is not dict and not isinstance(feed, Mapping):
         raise FeedTypeError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
     block = program.global_block()
@@ -205,9 +205,9 @@ def _reshaping(var: Variable, value: Any) -> str:
 
 
 def tell_other_feeds(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
-    """Add to an error what is fed with other sizes or types than those declared, by which the program was built.
+    """Add to an error the feeds whose sizes or types differ from the declared ones, with which the program was built.
 
-    Only `fluid.data` asks for them; variables of `layers.data` may be fed any that the ops take, as in Fluid 1.6.
+    Only `fluid.data` requires equal sizes; variables of `layers.data` accept any that the ops take, as in Fluid 1.6.
     """
     differences = []
     for name, value in feeds.items():
@@ -220,7 +220,7 @@ def tell_other_feeds(error: ExecutionError, program: Program, feeds: Mapping[str
 
 
 def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
-    """A list or number of Python as an array, of the declared type if its own casts to that safely within its kind."""
+    """Convert a list or number of Python to an array, with the declared type if the cast is safe within its kind."""
     try:
         array = numeric_array(value, f"what is fed to {var.name} ({var.describe()}) is not an array")
     except FluidTypeError as error:
@@ -237,7 +237,7 @@ def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
 
 
 def program_of(program: Any) -> Program:
-    """The program that the user means: the default one for None, and that of a `CompiledProgram`."""
+    """Resolve the `program` argument: the default main program for None, the inner program of a `CompiledProgram`."""
     if type(program) is Program:
         return program
     program = program if program is not None else default_main_program()

@@ -1,4 +1,4 @@
-"""What a run returns to users: fetched values, as numpy arrays or tensors."""
+"""Converts fetched values for users, to numpy arrays or tensors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
 
 
 def as_numpy(tensor: Any) -> Any:
-    """A tensor, or each of a list of them, as a numpy array; `ExecutionError` if its rows form sequences.
+    """Convert a tensor, or a list of tensors, to numpy arrays; `ExecutionError` if the rows form sequences.
 
     >>> tensor = fluid.LoDTensor()
     >>> tensor.set([1.0, 2.0])

@@ -1,4 +1,4 @@
-"""bfloat16, which cupy lacks: programs that have it run there in float32, as copies."""
+"""Converts programs with bfloat16, which cupy lacks, to copies in float32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def holds_bfloat16(program: Program) -> bool:
 
 
 def widened_copy(program: Program, scope: Scope) -> Program:
-    """A copy of a program, and its values in the scope, in float32 where it has bfloat16; a warning says so."""
+    """Copy a program with bfloat16 replaced by float32, also in its values in the scope; warns the user."""
     copy = program.clone()
     names = widen_in_place(copy, scope)
     listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
@@ -33,7 +33,7 @@ def widened_copy(program: Program, scope: Scope) -> Program:
 
 
 def widen_in_place(program: Program, scope: Scope) -> list[str]:
-    """Convert a program, and its values in the scope, from bfloat16 to float32; returns the names of what was converted."""
+    """Convert a program, and its values in the scope, from bfloat16 to float32; returns the names of converted variables."""
     changed = []
     for block in program.blocks:
         for name, var in block.vars.items():

@@ -24,7 +24,7 @@ CPU = "cpu"
 
 
 class ArrayType:
-    """Shape, element type, device and LoD of arrays; a key, since `array_type_of` returns the same object for equal ones."""
+    """Shape, element type, device and LoD of arrays; usable as a key: `array_type_of` returns one object for equal kinds."""
 
     __slots__ = ("device", "differentiable", "dtype", "lod", "numpy_dtype", "shape", "size", "spec", "xp")
 
@@ -43,7 +43,7 @@ class ArrayType:
 
 
 DEVICES = {CPU}
-"""The devices on which there have been arrays."""
+"""The devices of all arrays seen so far."""
 
 _array_types: Cache[Any, ArrayType] = Cache()
 
@@ -105,7 +105,7 @@ def making_on(place: Place) -> Iterator[None]:
 
 
 def place_of_programs(device: str) -> Place:
-    """The place where a function runs that is traced now, on tensors of a device."""
+    """The place of the function being traced now, on tensors of a device."""
     place = _place.get()
     if isinstance(place, XLAPlace):
         return place
@@ -113,7 +113,7 @@ def place_of_programs(device: str) -> Place:
 
 
 def default_xp() -> Any:
-    """The array namespace in which ops without inputs make their arrays."""
+    """The array namespace of ops without inputs."""
     return namespace_on(_device.get())
 
 
@@ -121,10 +121,10 @@ _MADE_OF = "a tensor is made of an array"
 
 
 def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
-    """`value` as a C-contiguous array of numpy or cupy; copied only where that or `dtype` requires it.
+    """Convert `value` to a C-contiguous array of numpy or cupy, without a copy if possible.
 
     Args:
-        dtype: element type; by default that of `value`, or float32 for Python's floats.
+        dtype: element type; by default the type of `value`, or float32 for Python's floats.
         copy: True to always copy, so that later changes of `value` do not show.
     """
     numpy_dtype = None if dtype is None else as_dtype(dtype).array_dtype
@@ -155,7 +155,7 @@ def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
 
 
 class _Quiet(threading.local):
-    """A context per thread in which numpy does not warn of infinities and NaNs. Entering it costs a tenth of ``np.errstate``."""
+    """A context per thread that silences numpy's warnings of infinities and NaNs, at a tenth of the cost of ``np.errstate``."""
 
     def __init__(self) -> None:
         context = contextvars.copy_context()

@@ -28,7 +28,7 @@ _NO_LODS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Cell(ValueOperators):
-    """An array, possibly with a LoD, as gradient rules see it; `namespace` records the ops on it."""
+    """An array, possibly with a LoD, for gradient rules; `namespace` records the ops on it."""
 
     __slots__ = ("_namespace", "array", "lod")
 
@@ -56,14 +56,14 @@ class Cell(ValueOperators):
 
 
 class Recorder(OpNamespace):
-    """Ops on arrays: applying one binds its kernel and records the calls in order, without making them."""
+    """Ops on arrays: applying an op binds its kernel and records the calls in order, without making them."""
 
     def __init__(self, context: Mapping[str, Any], allocate: Allocate) -> None:
         self._context, self._allocate = context, allocate
         self.calls: list[Call] = []
 
     def wrap(self, array: Any, lod: Any = ()) -> Any:
-        """An array as a cell, a list of arrays as a list of cells; None stays None."""
+        """Wrap an array in a cell, a list of arrays in a list of cells; None stays None."""
         if isinstance(array, list):
             return [self.wrap(*pair) for pair in zip(array, lod or [()] * len(array), strict=True)]
         return None if array is None else Cell(array, self, lod)
@@ -82,7 +82,7 @@ class Recorder(OpNamespace):
 
 
 def map_values(fn: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Applies `fn` to each value, also inside lists; None stays None."""
+    """Apply `fn` to all values, also in lists; None stays None."""
     results: dict[str, Any] = {}
     for slot, value in values.items():
         if isinstance(value, list):
@@ -93,7 +93,7 @@ def map_values(fn: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str,
 
 
 def lods_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The LoDs, by slot, of specs, cells or `LoDArray`s; slots without any are left out."""
+    """The LoDs by slot of specs, cells or `LoDArray`s; without slots that have none."""
     by_slot = {}
     for slot, value in values.items():
         if isinstance(value, list):
@@ -106,7 +106,7 @@ def lods_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def specs_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The specs of arrays by slot, as inference takes them."""
+    """The specs of arrays by slot, for inference."""
     return map_values(spec_of, {slot: value for slot, value in values.items() if value is not None})
 
 
@@ -121,14 +121,14 @@ def bind_op(
     lods: Mapping[str, Any] = _NO_LODS,
     is_sparse: bool = False,
 ) -> list[Call]:
-    """The calls that compute an op from `inputs` into `outputs`; half-precision floats of numpy are computed with in float32.
+    """The calls that compute an op from `inputs` into `outputs`; numpy computes half-precision floats in float32.
 
-    A gradient op without a kernel of its own, of complex numbers, or with `use_kernel` off, is computed by its rule.
+    The rule of a gradient op is used if the op has no kernel, if the numbers are complex, or if `use_kernel` is off.
 
     Args:
         inputs, outputs: arrays by slot, lists of arrays in slots of many; None where absent or not wanted.
         attrs: all attributes, defaults included.
-        context: what kernels may ask for besides slots and attributes.
+        context: further arguments that kernels may name, besides slots and attributes.
         allocate: lends arrays for intermediate results.
         lods: the LoDs of inputs and outputs by slot, where rows form sequences.
         is_sparse: whether an input or output is a `SelectedRows`.
@@ -181,7 +181,7 @@ def _bind(
 def _computed(
     definition: OpDef, recorder: Recorder, cells: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The outputs of an op without a kernel, by slot: what it is made of, or the rule of a gradient op, over cells."""
+    """Compute the outputs of an op without a kernel, by slot, on cells: by its composition, or by a gradient rule."""
     slots = {slot for slot, array in outputs.items() if array is not None}
     if definition.composition is not None:
         return definition.composition(recorder, cells, attrs, slots)
@@ -194,7 +194,7 @@ def _computed(
 
 
 def _is_by_rule(forward: OpDef, inputs: Mapping[str, Any]) -> bool:
-    """Whether the gradient of an op is of complex numbers, for which its kernel is not written."""
+    """Whether a gradient needs its rule: the inputs are complex, and the kernel does not support that."""
     if forward.complex_rule in ("", LINEAR):
         return False
     arrays = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]

@@ -66,14 +66,15 @@ def function_of(
     lender: Lender,
     copied: Sequence[Any] = (),
 ) -> Callable[..., Any] | None:
-    """A function of arrays like `inputs` that makes these calls and returns arrays like `results`; None if a call is not data.
+    """Write a function of arrays like `inputs` that makes these calls and returns arrays like `results`; None if a call is not
+    data.
 
     Args:
-        calls: on the inputs, the outputs, arrays of the lender, and constants.
+        calls: the calls, on the inputs, the outputs, arrays of the lender, and constants.
         inputs: placeholders of the arguments; None for arguments that nothing reads.
         outputs: arrays that the calls write to; the function allocates new ones.
         copied: the inputs that the calls overwrite; the function copies them first.
-        results: the inputs and outputs that the function returns, a single one as itself, several as a tuple; None stays None.
+        results: the inputs and outputs that the function returns: one array, or a tuple of several; None stays None.
     """
     writer = _Writer(inputs, [*outputs, *lender.lent], lender)
     try:
@@ -140,7 +141,7 @@ class _Writer:
         return ", ".join([*parts, *(f"{key}={self.expression(value)}" for key, value in keywords.items())])
 
     def _fills_new(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Write a call that fills a new array as one that returns it, if the two are alike: this saves allocating it."""
+        """Write a call that fills a new array as one that returns it, if both have the same result: this saves an allocation."""
         if self._xp is not np:
             return False
         copied = function is np.copyto and len(args) == 2 and not kwargs
@@ -194,7 +195,7 @@ class _Writer:
         return name
 
     def root_name(self, array: Any) -> str:
-        """The name of an input or output, not of a view; None for None."""
+        """The variable name of an input or output (not of a view); "None" for None."""
         return "None" if array is None else self._name(array)
 
     def _name(self, root: Any) -> str:
@@ -211,7 +212,7 @@ class _Writer:
         return name
 
     def _root(self, array: Any) -> tuple[Any, int]:
-        """The input or local array that `array` is a view of, and the offset in bytes; (`array`, 0) if there is none."""
+        """The input or local array under a view, and the offset in bytes; (`array`, 0) if there is none."""
         root = array
         while id(root) not in self._roots and id(root) not in self._locals:
             root = getattr(root, "base", None)  # as_strided puts an object that is not an array between the two
@@ -220,7 +221,7 @@ class _Writer:
         return root, _address(array) - _address(root) if array.size else 0
 
     def _full_root(self, array: Any) -> Any:
-        """The root of `array` if the view shows all of it unchanged; otherwise `array`."""
+        """The root of `array` if the view equals the root; otherwise `array`."""
         root, offset = self._root(array)
         same = offset == 0 and (array.shape, array.strides, array.dtype) == (root.shape, root.strides, root.dtype)
         return root if same else array
@@ -267,7 +268,7 @@ def _alike(source: Any, target: Any) -> bool:
 
 
 def _destination(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The array that a call writes to, and the arguments with which the function returns it; (None, ()) if unknown."""
+    """The array that a call writes to, and the arguments without it, which make the function return it; (None, ()) if unknown."""
     if _is_reduction(function) and len(args) == 5 and args[4] is True and not kwargs:
         return args[3], (*args[:3], None, True)
     count = function.nin if isinstance(function, np.ufunc) and function.nout == 1 else 2 if function is np.dot else 0

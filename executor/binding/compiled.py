@@ -1,9 +1,9 @@
-"""Ops compiled for arrays of fixed shapes and types: the way in which every op runs, except in plans.
+"""Ops compiled for arrays of fixed shapes and types. All ops run in this way, except in plans.
 
-`compiled` determines once what shapes and types decide: the specs of the outputs, and the kernel (or gradient rule). Then
-``run(*arrays)`` computes the op. At first it binds the kernel in each run; after enough runs, the bound calls become a function
-(`fluid.executor.binding.codegen`), which costs as much as dozens of runs. Plans, whose arrays never change, bind the kernel
-themselves, once.
+`compiled` computes once everything that depends on shapes and types alone: the specs of the outputs, and the kernel (or gradient
+rule). Then ``run(*arrays)`` computes the op. At first it binds the kernel in each run; after enough runs, the bound calls become
+a function (`fluid.executor.binding.codegen`), which costs as much as dozens of runs. The arrays of plans never change, so plans
+bind the kernel themselves, once.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ __all__ = ["Argument", "Compiled", "apply_op", "compiled", "inputs_of", "updates
 WRITE_AFTER = 8
 """Number of runs after which the calls of a compiled op become a function."""
 _MOST_VARIANTS = 32
-"""An op that meets more shapes, as in sequences of any length, would be compiled again and again: numpy computes the others."""
+"""The most shapes for which an op becomes native code; numpy computes further ones. Sequences of any length would otherwise
+cause endless compilations."""
 
 
 class Argument(NamedTuple):
     """An array that an op reads.
 
     Attributes:
-        slot: the input slot, or that of an output which the op updates.
+        slot: the input slot, or the slot of an updated output.
         spec: the spec of the array; None for a gap in a slot of many.
-        passed: whether `run` takes it as an argument; other arrays are read only for their shape, or are `zeros`.
+        passed: whether `run` takes it as an argument; if not, the array is read only for its shape, or is all `zeros`.
     """
 
     slot: str
@@ -86,18 +87,18 @@ def compiled(
     use_kernel: bool = True,
     write_after: int | None = None,
 ) -> Compiled:
-    """An op compiled for arrays like `arguments`.
+    """Compile an op for arrays like `arguments`.
 
     Args:
         attrs: all attributes, defaults included.
         arguments: the arrays, in the order in which `run` takes them.
         xp: array namespace.
-        wants: output slot -> whether to compute it, or a list of that in slots of many; by default, all outputs are computed.
+        wants: output slot -> whether to compute it (a list for slots of many); by default, all outputs are computed.
         into: output slot -> input slot whose array it overwrites.
         on_copies: overwrite copies instead, except for tables of which sparse gradients change some rows.
         specs: the specs of the outputs, if they are already inferred.
         declared: declared specs that decide where inference leaves a choice.
-        rng: returns the random generator of each run; by default, that of the next draw outside programs.
+        rng: returns the random generator of each run; by default, the generator of the next draw outside programs.
         use_kernel: if False, a gradient op is computed by its rule even if it has a kernel.
         write_after: number of runs after which the calls become a function; 0 for at once.
     """
@@ -117,7 +118,7 @@ class Compiled:
         specs: the specs of all outputs, also those not wanted.
         places: (slot, index in a slot of many or None) of each output, in the order in which `run` returns them.
         lods: the LoDs by slot of inputs and outputs whose rows form sequences.
-        read: positions of the arguments of `run` that it reads; None if unknown.
+        read: positions of the arguments that `run` reads; None if unknown.
     """
 
     def __init__(
@@ -144,9 +145,9 @@ class Compiled:
         self._wanted = {slot: _wanted(spec, wants.get(slot, False)) for slot, spec in specs.items()}
         self.places: list[tuple[str, int | None]] = []
         self._unknown: list[str] = []
-        """Outputs whose shapes depend on values, if one of them is wanted: the kernel allocates their arrays, the others' too."""
+        """Outputs whose shapes depend on values, if one of them is wanted: the kernel allocates the arrays of all of them."""
         self._fresh: list[tuple[str, Any]] = []
-        """Outputs that are new arrays, each with its shape and numpy dtype, or None if the kernel allocates it."""
+        """(slot, (shape, numpy dtype)) of outputs that are new arrays; (slot, None) if the kernel allocates the array."""
         self._into = {slot: source for slot, source in into.items() if self._wanted.get(slot) is not None and source in inputs}
         self._shared = {slot: source for slot, source in self._into.items() if _may_share(definition, slot, source)}
         for slot, spec in self._wanted.items():
@@ -166,7 +167,7 @@ class Compiled:
                 if (target.shape, target.dtype) != (output.shape, output.dtype):
                     raise ExecutionError(f"{definition.type} makes {output}, which cannot take the place of {target}")
         self._spare_bytes = 0
-        """Of intermediate results in the last run."""
+        """Bytes of the intermediate results of the last run."""
         self._is_writable = self._engine.writes_functions and not (self._is_sparse or self._unknown)
         self._fixed = None if all(argument.passed for argument in arguments) else self._placeholders(passed=False)
         if self._is_writable and not write_after:
@@ -174,7 +175,7 @@ class Compiled:
 
     # -- running
     def run(self, *arrays: Any) -> Any:
-        """The outputs from C-contiguous arrays: one array, or a tuple in the order of `places`."""
+        """Compute the outputs from C-contiguous arrays; returns one array, or a tuple in the order of `places`."""
         if self._is_writable:
             self._runs_left -= 1
             if self._runs_left < 0 and self._write():
@@ -182,7 +183,7 @@ class Compiled:
         return self.bound_run(*arrays)
 
     def bound_run(self, *arrays: Any) -> Any:
-        """The same from arrays in any layout: binds the kernel to them."""
+        """Compute the outputs from arrays in any layout, by binding the kernel to them."""
         inputs = inputs_of(self._definition, self._arguments, arrays if self._fixed is None else self._with_fixed(arrays))
         for source in self._copied:
             inputs[source] = inputs[source].copy()
@@ -200,7 +201,7 @@ class Compiled:
         return values[0] if len(values) == 1 else tuple(values)
 
     def _called(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:
-        """What the last call of the kernel returns, when all have been made."""
+        """Make all calls of the kernel; returns the result of the last one."""
         result = None
         if not self._is_sparse or self._xp is not np:
             for step in self._engine.steps(self._bind(inputs, outputs, self._xp.empty)):
@@ -217,11 +218,11 @@ class Compiled:
 
     @property
     def has_check(self) -> bool:
-        """Whether a run looks at the values of the inputs before it computes."""
+        """Whether a run checks the values of the inputs before it computes."""
         return not self._is_sparse and self._definition.type in CHECKS
 
     def check(self, *arrays: Any) -> None:
-        """Look at the values of the inputs alone, as a run does; raises an error for wrong ones."""
+        """Check the values of the inputs like a run, without computing; raises an error for wrong ones."""
         inputs = inputs_of(self._definition, self._arguments, arrays if self._fixed is None else self._with_fixed(arrays))
         context = {"xp": self._xp, "scratch": self._xp.empty, "rng": self._rng}
         check_call(CHECKS[self._definition.type], inputs, self._outputs(inputs), self._attrs, context, self.lods)()
@@ -232,7 +233,7 @@ class Compiled:
         return "run" in self.__dict__
 
     def values(self, result: Any) -> Sequence[Any]:
-        """The result of `run` as a sequence of values, with the inferred LoDs unless the kernel gave others."""
+        """Convert the result of `run` to a sequence of values, with the inferred LoDs unless the kernel set them."""
         values: tuple[Any, ...] = result if type(result) is tuple else (result,)
         if not self.lods:
             return values
@@ -245,7 +246,7 @@ class Compiled:
         return value if type(value) is LoDArray or None in lod else with_lod(value, lod)
 
     def by_slot(self, result: Any) -> dict[str, Any]:
-        """The result of `run` by output slot: lists in slots of many, with None for outputs not wanted."""
+        """Sort the result of `run` by output slot: lists in slots of many, with None for unwanted outputs."""
         values = {slot: [None] * len(spec) if isinstance(spec, list) else None for slot, spec in self._wanted.items()}
         for (slot, number), value in zip(self.places, self.values(result), strict=True):
             if number is None:
@@ -256,7 +257,7 @@ class Compiled:
 
     # -- binding
     def _placeholders(self, passed: bool | None = None) -> list[Any]:
-        """Placeholder arrays of the arguments: of all, or only of those that are passed, or not; None for the others."""
+        """Placeholder arrays of all arguments, or only of the passed (or not passed) ones; None for the remaining arguments."""
         return [
             None
             if argument.spec is None or passed not in (None, argument.passed)
@@ -265,13 +266,13 @@ class Compiled:
         ]
 
     def _with_fixed(self, arrays: Sequence[Any]) -> list[Any]:
-        """A value for each argument; `arrays` are those that are passed."""
+        """Merge the passed `arrays` with the fixed ones: one value for each argument."""
         passed = iter(arrays)
         fixed = self._fixed or ()
         return [next(passed) if argument.passed else array for argument, array in zip(self._arguments, fixed, strict=True)]
 
     def _outputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arrays for the outputs: those of the inputs that they overwrite, otherwise new ones."""
+        """Arrays for the outputs: the overwritten inputs, otherwise new arrays."""
         empty = self._xp.empty
         outputs: dict[str, Any] = {}
         for slot, layout in self._fresh:
@@ -322,13 +323,14 @@ class Compiled:
             self.__dict__["run"], self.read = function, parameters_read(function)
         return function is not None
 
-    # -- compiled as a whole
+    # -- compiled to one function
     def _is_compilable(self) -> bool:
-        """Whether all that the op does is to compute arrays of numpy of others."""
+        """Whether the op only computes numpy arrays from numpy arrays."""
         return self._xp is np and not (self._copied or self._is_sparse or self.lods) and self._use_kernel
 
     def _function(self) -> tuple[Callable[..., Any], frozenset[int]] | None:
-        """The op as one function of the arrays of `run`, and which of them it reads; None if no compiler makes it."""
+        """Compile the op to one function of the arrays of `run`; returns it with the positions that it reads, None without a
+        compiler."""
         specs = {argument.slot: argument.spec for argument in self._arguments if argument.spec is not None}
         specs |= {slot: spec for slot, spec in self._wanted.items() if isinstance(spec, Spec)}
         compiler = next((compiler for compiler in _COMPILERS if compiler.takes(self._definition.type, self._attrs, specs)), None)
@@ -348,7 +350,7 @@ class OpCompiler(Protocol):
     """Compiles single ops, for eager mode."""
 
     def takes(self, op_type: str, attrs: Mapping[str, Any], specs: Mapping[str, Spec]) -> bool:
-        """Whether it computes such an op faster than the calls of its kernel; `specs` by slot of inputs and outputs."""
+        """Whether it computes such an op faster than the kernel's calls; `specs` by slot of inputs and outputs."""
         raise NotImplementedError
 
     def compile(
@@ -360,23 +362,23 @@ class OpCompiler(Protocol):
         outputs: Sequence[tuple[str, Spec | None]],
         into: Mapping[str, str],
     ) -> tuple[Callable[..., Any], frozenset[int]] | None:
-        """The op as a function of arrays, and which of its parameters it reads; None if it cannot be made."""
+        """Compile the op to a function of arrays; returns it with the positions that it reads, None if that is impossible."""
 
 
 _COMPILERS: list[OpCompiler] = []
 
 
 def add_compiler(compiler: OpCompiler) -> None:
-    """Let a compiler make single ops, after those that are here."""
+    """Register a compiler of single ops, after the present ones."""
     _COMPILERS.append(compiler)
 
 
 _variants: dict[tuple[str, str], set[Any]] = {}
-"""Op and attributes -> the shapes for which they became native code, or were to."""
+"""Op type and attributes -> the shapes for which native code was requested."""
 
 
 def _wanted(spec: Any, want: Any) -> Any:
-    """The spec of an output to compute, a list of them with None for those not wanted, or None."""
+    """The spec of a wanted output (in lists, None for unwanted items), or None."""
     if isinstance(spec, list):
         wants = want if isinstance(want, list) else [want] * len(spec)
         return [item if yes else None for item, yes in zip(spec, wants, strict=False)] if want else None
@@ -408,7 +410,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _of_declared_type(value: Any, spec: Any) -> Any:
-    """What a kernel returns for an output of unknown shape: where it computed in float32 in place of halves, rounded to them."""
+    """Round a kernel's result of unknown shape to half precision, if the kernel computed it in float32 in place of halves."""
     if isinstance(value, list):
         return [_of_declared_type(*pair) for pair in zip(value, spec, strict=True)]
     if type(value) is LoDArray:
@@ -462,6 +464,6 @@ def _as_value(xp: Any, value: Any) -> Any:
 
 
 def updates_of(definition: OpDef) -> dict[str, str]:
-    """Output slot that updates an input in place -> slot of that input; the slot itself if it has its former value as well."""
+    """Output slot -> slot of the input that it updates in place; the output slot itself if it also passes the former value."""
     pairs = ((name, name if slot.updated else updated_input(definition, name)) for name, slot in definition.outputs.items())
     return {slot: source for slot, source in pairs if source is not None}

@@ -1,9 +1,8 @@
-"""Ops on half-precision floats, float16 and bfloat16, on numpy and XLA: computed in float32, rounded once, when stored.
+"""Ops on half-precision floats (float16, bfloat16) on numpy and XLA: they compute in float32, and round once, when stored.
 
-Kernels are written for float32: numpy has no bfloat16, and adds up float16 in float16 where it reduces a leading axis. So an
-op with a half among its arrays is bound to copies in float32, which hold what the halves hold, exactly; products and sums of
-any kind accumulate in float32, and each result is rounded to the nearest half, ties to even. Ops that only move elements stay
-on halves.
+Kernels are written for float32: numpy has no bfloat16, and adds up float16 in float16 when it reduces a leading axis. So an op
+with a half among its arrays is bound to exact float32 copies. Products and sums of any kind accumulate in float32, and each
+result is rounded to the nearest half, ties to even. Ops that only move elements stay on halves.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _MOVE_ELEMENTS = frozenset(
         "strided_slice", "expand", "expand_as", "tile", "shape", "size", "gather"
     }
 )  # fmt: skip
-"""Ops whose kernels copy elements, or give views of them, whatever these are."""
+"""Ops whose kernels only copy elements or make views, independent of the element type."""
 
 
 def is_half(array: Any) -> bool:
@@ -42,12 +41,12 @@ def is_half(array: Any) -> bool:
 
 
 class Widened:
-    """The arrays of an op in float32, where they are halves.
+    """The arrays of an op, with halves replaced by float32 copies.
 
     Attributes:
-        inputs, outputs, attrs: what to bind the op to; element types among the attributes are widened, too.
-        loads: calls that convert what the op reads.
-        stores: calls that round what it writes.
+        inputs, outputs, attrs: arrays and attributes to bind the op to; attributes that name element types are widened, too.
+        loads: calls that convert the inputs to float32.
+        stores: calls that round the outputs to halves.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Widened:
                 self.attrs[name] = int(VarType.FP32)
 
     def around(self, calls: list[Call], returns: bool) -> list[Call]:
-        """The calls of the op, with those before and after; if the last one `returns` what it makes, so does the last of all."""
+        """The calls of the op between loads and stores; if its last call `returns` a result, the last of all calls returns it."""
         if not self.stores or not returns:
             return [*self.loads, *calls, *self.stores]
         return [*self.loads, *calls[:-1], partial(_with_stores, calls[-1], self.stores)]
@@ -123,8 +122,7 @@ def widened(
     attrs: Mapping[str, Any],
     allocate: Callable[..., Any],
 ) -> Widened | None:
-    """What to bind an op to instead of these arrays; None if there is no half among them, or the op only moves
-    elements."""
+    """Replace the halves among an op's arrays by float32 copies; None if there are none, or the op only moves elements."""
     if definition.type in _MOVE_ELEMENTS or not (_any_half(inputs) or _any_half(outputs)):
         return None
     return Widened(xp, inputs, outputs, attrs, definition, allocate)
@@ -141,7 +139,7 @@ def _any_half(values: Mapping[str, Any]) -> bool:
 
 
 def added(left: Any, right: Any, out: Any = None) -> Any:
-    """The sum of two arrays of numpy of the same element type, which may be bfloat16; written into `out`, if it is given."""
+    """Add two numpy arrays of the same element type, possibly bfloat16, into `out` or a new array."""
     if left.dtype != BFLOAT16:
         return np.add(left, right, out)
     total = to_bfloat16(to_float32(left) + to_float32(right))
@@ -167,7 +165,7 @@ def _round(source: Any, bits: OutArray) -> None:
 
 
 def in_dtype_of(array: Any, dtype: VarType) -> Any:
-    """An array that a kernel made, of this element type: where it computed in float32 in place of halves, rounded to them."""
+    """Round a kernel's result to this element type, if it is half precision and the kernel computed in float32."""
     if dtype not in (VarType.FP16, VarType.BF16) or as_dtype(array.dtype) is dtype:
         return array
     return to_bfloat16(array) if dtype is VarType.BF16 else array.astype(np.float16)

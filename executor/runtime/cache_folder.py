@@ -1,4 +1,4 @@
-"""Folders for code that was compiled: only those that nobody else can write to are used."""
+"""Cache folders for compiled code; only folders that nobody else can write to are used."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fluid.formats.writing import reason
 __all__ = ["CacheFolder", "is_own"]
 
 _warned: set[str] = set()
-"""Folders that a warning was about."""
+"""Folders with a warning already given."""
 
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """A folder with files that can be made again.
+    """A folder of files that can be recreated.
 
     Attributes:
-        variable: the environment variable that names it; ``0`` or nothing there: none.
-        name: its name in the system's folder for such files.
-        holds: what is kept in it, for messages.
+        variable: the environment variable that names the folder; ``0`` or empty: no folder.
+        name: its name in the system's cache folder.
+        holds: a description of its contents, for messages.
     """
 
     variable: str
@@ -31,7 +31,7 @@ class CacheFolder:
     holds: str
 
     def path(self) -> str | None:
-        """The folder, which is made where it is missing; None if there is none, or it cannot be trusted."""
+        """The folder, created if missing; None if there is none, or if it cannot be trusted."""
         path = os.environ.get(self.variable, self._usual())
         if path in ("", "0"):
             return None
@@ -50,7 +50,7 @@ class CacheFolder:
         return path
 
     def _usual(self) -> str:
-        """Where the user's system has files that can be made again."""
+        """The cache folder of the user's system."""
         home = os.path.expanduser("~")
         if sys.platform == "win32":
             base = os.environ.get("LOCALAPPDATA", "")
@@ -62,7 +62,7 @@ class CacheFolder:
         return os.path.join(base, "fluid", self.name) if os.path.isabs(base) else ""
 
     def warn(self, place: str, problem: str) -> None:
-        """Warn, once for each folder, that nothing is kept."""
+        """Warn, once for each folder, that nothing is cached."""
         if place in _warned:
             return
         _warned.add(place)
@@ -71,5 +71,5 @@ class CacheFolder:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Whether something belongs to the user, and nobody else can write to it."""
+    """Whether a file or folder belongs to the user, and nobody else can write to it."""
     return sys.platform == "win32" or (status.st_uid == os.geteuid() and not status.st_mode & 0o022)

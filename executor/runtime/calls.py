@@ -1,12 +1,12 @@
 """Calls as data: a named function and its operands.
 
 A prepared kernel returns a list of calls. A call is a `functools.partial`, the fastest to call, of a ufunc, a function of the
-array namespace, a method of its arrays (``xp.ndarray.fill``), or a function defined at the top of a module; never of a lambda, a
-nested function or a bound method, which hide what they work on. Operands are arrays, numbers, strings, element types, slices,
-the namespace, the source of random numbers, such functions, and lists, tuples and dicts of these; a list may also hold calls,
-which the function makes or skips. So a call can be printed, written as source, or made by another engine than Python.
+array namespace, a method of its arrays (``xp.ndarray.fill``), or a function defined at the top of a module. It is never a lambda,
+a nested function or a bound method, because these hide their operands. Operands are arrays, numbers, strings, element types,
+slices, the namespace, the source of random numbers, such functions, and lists, tuples and dicts of these; a list may also hold
+calls, which the function makes or skips. So a call can be printed, written as source code, or executed by another engine.
 
-A function of a module marks the parameters that are arrays it writes to with the annotation `OutArray`.
+A function of a module annotates the parameters that it writes to with `OutArray`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OutArray: TypeAlias = Any
 """An array that a function writes to."""
 
 KERNEL_FUNCTIONS: dict[Callable[..., Any], tuple[str, frozenset[str]]] = {}
-"""Function of a kernel -> its op, which names functions made by other functions, and the parameters that it writes to."""
+"""Function of a kernel -> its op type (the name of generated functions), and the parameters that it writes to."""
 
 
 class Source:
@@ -42,7 +42,7 @@ class Source:
 
 _SCALARS = (bool, int, float, complex, str, np.generic, np.dtype, Enum)
 PLAIN: tuple[Any, ...] = (*_SCALARS, slice, range, ModuleType, type, type(Ellipsis), Source)
-"""Types of operands that are the same in every run, besides None."""
+"""Types of constant operands, besides None."""
 
 
 def fill(xp: Any, array: Any, number: Any) -> Call:
@@ -51,14 +51,14 @@ def fill(xp: Any, array: Any, number: Any) -> Call:
 
 
 def is_named(function: Any) -> bool:
-    """Whether a function can be looked up by name, so that it cannot hide what it works on."""
+    """Whether a function can be looked up by name, so that it hides no operands."""
     if isinstance(function, np.ufunc):
         return True
     if isinstance(function, FunctionType):
         return "<" not in function.__qualname__ or function in KERNEL_FUNCTIONS  # as in "<lambda>" and "<locals>"
     if isinstance(function, (BuiltinFunctionType, MethodDescriptorType)):
         return isinstance(getattr(function, "__self__", None), (type(None), ModuleType, np.ufunc))
-    # For example numpy's functions that dispatch on the types of their arguments, and those that cupy has compiled.
+    # For example numpy's functions that dispatch on the types of their arguments, and compiled functions of cupy.
     homes = (str(home).partition(".")[0] for home in (type(function).__module__, getattr(function, "__module__", "")))
     return callable(function) and getattr(function, "__self__", None) is None and not {"numpy", "cupy"}.isdisjoint(homes)
 
@@ -77,10 +77,10 @@ def name_of(function: Any) -> str:
     return f"{module.removeprefix('fluid.executor.')}.{name}" if module.startswith("fluid.") else str(name)
 
 
-# ------------------------------------------------------------------------------------------------------ what is written
+# ------------------------------------------------------------------------------------------------------------- outputs
 _OUT_AT = {"copyto": 0, "fill": 0, "concatenate": 2, "dot": 2, "clip": 3}
 _OUT_AT |= {"sum": 3, "prod": 3, "cumsum": 3, "max": 2, "min": 2, "all": 2, "any": 2}
-"""Function of arrays -> position of the array that it writes to; for ``add.reduce`` that is 3."""
+"""Function of arrays -> position of its output array; for ``add.reduce``, the position is 3."""
 
 
 def destinations(call: Call) -> list[Any]:
@@ -123,7 +123,7 @@ def _calls(value: Any) -> Iterator[Call]:
 
 # ------------------------------------------------------------------------------------------------------------ validity
 def fault_of(call: Any, array_type: Any = np.ndarray) -> str:
-    """Which part of a call is not data; an empty string if all of it is."""
+    """Describe the part of a call that is not data; empty if there is none."""
     if not isinstance(call, partial):
         return f"{call!r} is not a partial"
     if not is_named(call.func):

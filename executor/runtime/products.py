@@ -1,7 +1,7 @@
 """Products of large matrices, in parts that threads share.
 
-How a product is cut depends on its sizes alone, and BLAS computes each part with one thread. So the bits are those of any number
-of threads, which BLAS with threads of its own does not grant: there, that number decides where it cuts.
+The parts of a product depend on its sizes alone, and BLAS computes each part with one thread. So the results have the same bits
+for any number of threads. BLAS with internal threads does not guarantee this: there, the number of threads decides the parts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .threads import HAS_THREADS, blas_threads, get_num_threads
 __all__ = ["is_large", "multiply", "multiply_in_parts", "product_call"]
 
 _PART = 8_000_000
-"""Multiplications in a part, at least; some 100 us of one core, several times what it takes to wake a thread."""
+"""The least multiplications in a part: some 100 us of one core, several times the cost of waking a thread."""
 _MOST_PARTS = 16
 _NARROWEST = 256
-"""Rows or columns of a part, at least: BLAS copies the other factor for each part, which takes a tenth of this many of them."""
+"""The least rows or columns of a part: for each part, BLAS copies the other factor, which costs as much as a tenth of these."""
 _UNIT = 16
 """Rows or columns of a part are a multiple of this, for the inner loops of BLAS."""
 
@@ -38,7 +38,7 @@ def product_call(xp: Any, a: Any, b: Any, out: Any) -> Call:
 
 
 def multiply(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
-    """Compute ``xp.matmul(a, b, out)``, in parts where that is large; `out` is a new array if None."""
+    """Compute ``xp.matmul(a, b, out)``, in parts if the product is large; `out` is a new array if None."""
     if out is None:
         if xp is not np or a.ndim < 2 or a.ndim != b.ndim or a.dtype != b.dtype:
             return xp.matmul(a, b)
@@ -51,7 +51,7 @@ def multiply_in_parts(a: Any, b: Any, out: OutArray) -> None:
     """Compute ``out = a @ b`` in parts, on several threads."""
     axis, cuts = _cuts(a, b, out)
     if a.__array_interface__["data"] == b.__array_interface__["data"]:
-        np.matmul(a, b, out)  # of a matrix and its transpose BLAS makes a symmetric one
+        np.matmul(a, b, out)  # BLAS makes the product of a matrix and its transpose symmetric
     elif axis == 0:
         _HELPERS.make([partial(np.matmul, _matrices(a, out, cut), _matrices(b, out, cut), out[cut]) for cut in cuts])
     elif axis == -2:
@@ -61,7 +61,7 @@ def multiply_in_parts(a: Any, b: Any, out: OutArray) -> None:
 
 
 def _cuts(a: Any, b: Any, out: Any) -> tuple[int, list[slice]]:
-    """The axis along which a product is cut, 0 for the matrices of a stack, and the parts. Only sizes and types decide."""
+    """The axis along which a product is cut (0 for a stack of matrices), and the parts. Only sizes and types decide."""
     if a.ndim < 2 or b.ndim < 2 or not a.dtype == b.dtype == out.dtype or out.dtype.kind not in "fc":
         return -1, [slice(None)]
     count = min(out.size * a.shape[-1] // _PART, _MOST_PARTS)
@@ -78,12 +78,12 @@ def _cuts(a: Any, b: Any, out: Any) -> tuple[int, list[slice]]:
 
 
 def _matrices(factor: Any, out: Any, cut: slice) -> Any:
-    """The matrices of a factor that some matrices of a stack of products are made of."""
+    """The matrices of a factor for a part of a stack of products."""
     return factor[cut] if factor.ndim == out.ndim and len(factor) > 1 else factor
 
 
 class _Job:
-    """Calls that several threads make, each the next one that is left."""
+    """A queue of calls; several threads take the next one until none is left."""
 
     def __init__(self, calls: list[Call]) -> None:
         self._left = list(calls)
@@ -139,12 +139,12 @@ class _Helpers:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """Begin without threads: a child process has those of its parent in memory alone."""
+        """Start without threads: after a fork, the threads of the parent do not run in the child."""
         self._lock = threading.Lock()
         self._helpers: list[_Helper] = []
 
     def make(self, calls: list[Call]) -> None:
-        """Make calls, on as many threads as `fluid.set_num_threads` says."""
+        """Make calls on several threads, limited by `fluid.set_num_threads`."""
         count = min(get_num_threads(), len(calls)) - 1
         is_free = count > 0 and HAS_THREADS and blas_threads() is not None and self._lock.acquire(blocking=False)
         job = _Job(calls)
@@ -166,12 +166,12 @@ class _Helpers:
         try:
             for helper in helpers:
                 helper.wait()
-        except BaseException:  # the user interrupts: these may still be at work
+        except BaseException:  # the user interrupted: the helpers may still be working
             self._helpers = []
             raise
 
     def _started(self, count: int) -> list[_Helper]:
-        """So many helpers; fewer where the system has no more threads."""
+        """Start helpers until there are `count`; fewer if the system has no more threads."""
         while len(self._helpers) < count:
             try:
                 self._helpers.append(_Helper())

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: they depend only on the seed, the name of what is drawn, the run and the number of the draw."""
+"""Counter-based random numbers: they depend only on the seed, the name of the output, the run and the number of the draw."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _MASK = 2**64 - 1
 
 
 def seed(number: int) -> None:
-    """Set the seed of all that draws random numbers without a seed of its own: programs whose ``random_seed`` is 0, and eager
-    mode, which begins anew.
+    """Set the default seed: of programs whose ``random_seed`` is 0, and of eager mode, which restarts its draws.
 
-    With a seed, parameters start from the same values in every program that makes the same ones in the same order, in every run
-    of its startup program, and in eager mode. What other ops draw depends on their names and on the number of runs too.
+    With a seed, parameters start from the same values in every program that creates the same parameters in the same order, in
+    every run of its startup program, and in eager mode. The draws of other ops also depend on their names and on the number of
+    runs.
 
     Args:
         number: the seed; 0 stands for a new one in every process, as at the start.
@@ -53,7 +53,7 @@ def seed(number: int) -> None:
 
 
 class _Process:
-    """The seed that `seed` has set; 0 before."""
+    """The seed set by `seed`; 0 before."""
 
     seed = 0
 
@@ -62,12 +62,12 @@ _process = _Process()
 
 
 def seed_of(program_seed: int) -> int:
-    """The seed that a program uses: its own, or that of this process if its own is 0."""
+    """The seed that a program uses: `program_seed`, or the seed of this process if that is 0."""
     return program_seed or _process.seed or _ENTROPY
 
 
 def is_entropy(seed: int) -> bool:
-    """Whether a seed is the one that stands for none, which differs in every process."""
+    """Whether a seed is the random one of this process, used if no seed is set."""
     return seed == _ENTROPY
 
 
@@ -75,27 +75,27 @@ _NUMBER = re.compile(r"_(\d{1,9})(?=\.|$)")
 
 
 class _Names:
-    """Names with the numbers that they would have in a process that made nothing before: ``fc_3.w_0`` -> ``fc_0.w_0``.
+    """Renumbers names as if the process had created nothing before: ``fc_3.w_0`` -> ``fc_0.w_0``.
 
-    What precedes a number decides what it counts; the least number of each such group becomes 0.
+    Numbers after the same prefix form a group; the least number of each group becomes 0.
     """
 
     def __init__(self) -> None:
         self._least: dict[str, int] = {}
 
     def add(self, name: str) -> None:
-        """Count from the numbers of this name where they are the least."""
+        """Note the numbers of this name; the least of each group becomes its zero."""
         for match in _NUMBER.finditer(name):
             group, number = name[: match.start()], int(match[1])
             self._least[group] = min(number, self._least.get(group, number))
 
     def from_zero(self, name: str) -> str:
-        """The name with its numbers from zero, after all names that were added."""
+        """The renumbered name, based on all names added so far."""
         return _NUMBER.sub(lambda match: f"_{int(match[1]) - self._least[match.string[: match.start()]]}", name)
 
 
 def names_from_zero(names: Iterable[str]) -> dict[str, str]:
-    """Names with the numbers that they would have in a process that made nothing before; see `_Names`."""
+    """Name -> its renumbered name, as if the process had created nothing before; see `_Names`."""
     every, counted = list(names), _Names()
     for name in every:
         counted.add(name)
@@ -103,7 +103,7 @@ def names_from_zero(names: Iterable[str]) -> dict[str, str]:
 
 
 class Draw(NamedTuple):
-    """What decides the numbers of one draw: a seed, a name, how often the name drew before in this run, and the run."""
+    """Identifies one draw: a seed, a name, the number of former draws of the name in this run, and the run."""
 
     seed: int
     key: int
@@ -123,9 +123,9 @@ def _generator(xp: Any, draw: Draw) -> Any:
 class RandomStreams:
     """Generators for the random ops of one program.
 
-    An op with a seed of its own draws the same numbers in every run. Any other op draws from the stream named by the program's
-    seed and the op's first output, at a position given by the run and the number of its draws in it. The first values of
-    parameters do not depend on the run, if there is a seed.
+    An op with a `seed` attribute draws the same numbers in every run. Any other op draws from the stream named by the program's
+    seed and the op's first output, at a position given by the run and the number of former draws in the run. With a seed, the
+    initial values of parameters do not depend on the run.
     """
 
     __slots__ = ("_draws", "_own_seed", "_run", "_seed", "_shared", "_xp")
@@ -134,7 +134,7 @@ class RandomStreams:
         self._xp, self._own_seed, self._seed, self._run = xp, program_seed, seed_of(program_seed), 0
         self._draws: dict[Hashable, int] = {}
         self._shared: dict[str, tuple[Drawer, list[Draw]]] = {}
-        """What this run draws as eager mode would, by name."""
+        """Name -> drawer and draws, for draws that follow eager mode in this run."""
 
     def begin(self, run: int) -> None:
         """Start run number `run`."""
@@ -143,17 +143,17 @@ class RandomStreams:
         self._shared.clear()
 
     def source(self, name: str, op_seed: int, drawer: Hashable = None, op_type: str = "") -> Source:
-        """A source of generators for the draws of the op that writes `name`.
+        """The source of generators for the op that writes `name`.
 
-        A `drawer`, such as a copy of that op, has a count of its own and so repeats the draws of the op. A name of
-        `stream_of_draw` stands for one draw of eager mode.
+        Each `drawer`, such as a copy of the op, counts separately and so repeats the draws of the op. A name of `stream_of_draw`
+        stands for one draw of eager mode.
         """
         if draw := draw_of_stream(name):
             return _Again(self._xp, draw)
         return _same(self._xp, op_seed) if op_seed else _ByCounter(self, name, drawer, op_type)
 
     def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Source:
-        """A source of generators for the first values of the parameter `name`; `name_from_zero` is that of `names_from_zero`."""
+        """The source of generators for the initial values of a parameter; for `name_from_zero` see `names_from_zero`."""
         return _same(self._xp, op_seed) if op_seed else _FirstValues(self, name, name_from_zero)
 
 
@@ -161,25 +161,25 @@ _DRAW = re.compile(r"@DRAW@(-?\d{1,20})@(\d{1,20})(?:@(\d{1,20})@(\d{1,20}))?")
 
 
 def own_seed(attrs: Mapping[str, Any]) -> int:
-    """The seed that an op says by its attributes; 0 where it has none, which -1 says too."""
+    """The `seed` attribute of an op; 0 for no seed, also if the attribute is -1."""
     seed = int(attrs.get("seed") or 0)
     return 0 if seed == -1 else seed
 
 
 def stream_of_draw(draw: Draw) -> str:
-    """The name of a stream that repeats one draw of eager mode, for the attribute ``random_stream``."""
+    """Encode a draw of eager mode as the name of a stream that repeats it, for the attribute ``random_stream``."""
     return "@DRAW@" + "@".join(map(str, draw))
 
 
 def draw_of_stream(name: str) -> Draw | None:
-    """The draw that a name of `stream_of_draw` repeats; None for other names."""
+    """Decode a name of `stream_of_draw` to its draw; None for other names."""
     match = _DRAW.fullmatch(name)
     if match is None:
         return None
     seed, second, *remaining = [int(part) for part in match.groups() if part is not None]
-    return (
-        Draw(seed, second, *remaining) if remaining else Draw(seed, 0, second, 0)
-    )  # of files whose draws had a position and no name
+    if remaining:
+        return Draw(seed, second, *remaining)
+    return Draw(seed, 0, second, 0)  # from an older file, whose draws have a position and no name
 
 
 class _Again(Source):
@@ -195,7 +195,7 @@ class _Again(Source):
 
 
 def _same(xp: Any, op_seed: int) -> Source:
-    """A source that draws the same numbers each time, by an op's own seed."""
+    """A source that draws the same numbers each time, from the seed attribute of an op."""
     return _Again(xp, Draw(op_seed, 0, 0, 0))
 
 
@@ -223,7 +223,7 @@ class _ByCounter(Source):
 
 
 class _FirstValues(_ByCounter):
-    """Draws the first values of a parameter: with a seed, the same in each run, wherever its name was counted from."""
+    """Draws the initial values of a parameter: with a seed, the same in each run, however its name is numbered."""
 
     __slots__ = ("_start",)
 
@@ -243,11 +243,11 @@ def _key_of(name: str) -> int:
 
 
 Drawer = Callable[[], Draw]
-"""Gives the next draw of one call of an op, or of the first values of one parameter."""
+"""Returns the next draw of one call of an op, or of one parameter's initial values."""
 
 
 class FirstDraws:
-    """The draws that give parameters their first values, in eager mode or for one program, since a seed was set."""
+    """The draws of parameters' initial values since a seed was set, in eager mode or for one program."""
 
     def __init__(self) -> None:
         self._names = _Names()
@@ -255,11 +255,11 @@ class FirstDraws:
         self._added = 0
 
     def expect(self, name: str) -> None:
-        """Count the numbers in the names of parameters from those in this name of a layer, which is to make some."""
+        """Note the name of a layer that will create parameters; their numbers count from its numbers."""
         self._names.add(name)
 
     def expect_more(self, names: Collection[str]) -> None:
-        """Expect those of `names` that were not among them in the last call."""
+        """Expect the `names` that are new since the last call."""
         for name in itertools.islice(names, self._added, None):
             self._names.add(name)
         self._added = len(names)
@@ -273,18 +273,18 @@ class FirstDraws:
 
 
 class Caller(NamedTuple):
-    """What calls a random op: a layer without a name of its own, of which only the kind counts, or one with a name."""
+    """The caller of a random op: an unnamed layer, identified by its kind, or a named layer."""
 
     kind: str
     name: str = ""
     before: int = 0
-    """Of a layer with a name: how many outputs of other ops came since the last random op."""
+    """For a named layer: the number of outputs of other ops since the last random op."""
     outputs: int = 1
-    """Of a layer with a name: how many outputs the op has."""
+    """For a named layer: the number of outputs of the op."""
 
 
 class _Call:
-    """A call of a random op: its name, and whether it is the first one with this name in its run."""
+    """A call of a random op: its name, and whether it is the first call with this name in its run."""
 
     __slots__ = ("is_first", "name")
 
@@ -293,28 +293,28 @@ class _Call:
 
 
 class _Calls:
-    """The calls of random ops in a run of eager mode, by the names that they have in a program of the same layers.
+    """The calls of random ops in a run of eager mode, named as in a program of the same layers.
 
-    Run 1 begins when the seed is set, as the first run of a program comes after that of its startup program. A layer without a
-    name of its own has the number in later runs that it had in the first. What is kept does not grow with the number of calls.
+    Run 1 begins when the seed is set, as a program's first run follows the run of its startup program. An unnamed layer keeps the
+    number of its first run. The memory does not grow with the number of calls.
     """
 
     def __init__(self) -> None:
         self.run = 1
         self.drawn = 0
-        """How many draws there were since the seed was set."""
+        """The number of draws since the seed was set."""
         self._objects: dict[str, int] = {}
-        """Kind of layer -> how many objects have taken a number of it."""
+        """Kind of layer -> number of objects of this kind."""
         self._shifts: dict[str, list[tuple[int, int]]] = {}
-        """Kind -> from which place in a run on calls come after how many objects."""
+        """Kind -> (first place, number of objects created before it), for parts of a run in order."""
         self._seen: dict[str, int] = {}
-        """Kind -> how many calls the longest run had."""
+        """Kind -> number of calls of the longest run."""
         self._places: dict[str, int] = {}
-        """Kind, or name of a layer -> how many calls, or outputs, this run has had."""
+        """Kind, or name of a layer -> number of calls, or of outputs, in this run so far."""
         self._most: dict[str, int] = {}
-        """The most that `_places` has said in this run."""
+        """The greatest value of `_places` in this run."""
         self._counts: dict[str, int] = {}
-        """Name of a call or a parameter -> how often it has drawn again in this run."""
+        """Name of a call or a parameter -> number of repeated draws in this run."""
 
     def copy(self) -> _Calls:
         copy = _Calls()
@@ -331,7 +331,7 @@ class _Calls:
 
     @property
     def places(self) -> dict[str, int]:
-        """Where the next calls of this run stand."""
+        """The places of the next calls of this run."""
         return self._places.copy()
 
     @places.setter
@@ -339,7 +339,7 @@ class _Calls:
         self._places = dict(places)
 
     def add_object(self, kind: str) -> None:
-        """Count an object whose name takes the next number of this kind of layer."""
+        """Count an object that takes the next number of its kind of layer."""
         self._objects[kind] = self._objects.get(kind, 0) + 1
 
     def of(self, caller: Caller) -> _Call:
@@ -365,11 +365,11 @@ class _Calls:
         self._places[key] = self._places.get(key, 0) + outputs
 
     def passed(self, layer: str) -> int:
-        """How many outputs were passed over since the last random op in the layer with this name."""
+        """Return and reset the number of outputs passed over since the last random op in the layer with this name."""
         return self._places.pop(f"{layer}@PASSED", 0)
 
     def _pass(self, key: str, count: int) -> tuple[int, bool]:
-        """Go on by `count` places; the place before, and whether it is new in this run."""
+        """Advance by `count` places; returns the former place, and whether it is new in this run."""
         place = self._places.get(key, 0)
         self._places[key] = place + count
         if place < self._most.get(key, 0):
@@ -382,7 +382,7 @@ class _Calls:
         return Draw(seed, _key_of(call.name), self._number(call), self.run)
 
     def next_draw_of_update(self, seed: int, call: _Call) -> Draw:
-        """The next draw of the op that updates a parameter: it belongs to the run that backward has ended."""
+        """The next draw of the op that updates a parameter; it belongs to the run that backward ended."""
         return Draw(seed, _key_of(call.name), self._number(call), max(self.run - 1, 1))
 
     def of_update(self, parameter: str) -> _Call:
@@ -399,26 +399,26 @@ class _Calls:
 
 
 class _Tape(threading.local):
-    """What decides the draws of a thread."""
+    """The state of a thread's draws."""
 
     noted: list[Draw] | None = None
-    """The draws are appended here."""
+    """Records the draws, if set."""
     repeated: tuple[list[int], Sequence[Draw]] | None = None
-    """The draws are these: the index of the next one, and all of them."""
+    """Draws to repeat, if set: the index of the next one, and all draws."""
     drawer: Drawer | None = None
-    """Gives the draws of the op that is running."""
+    """Returns the draws of the running op."""
     caller: Caller | None = None
-    """What calls it, where its type does not say that."""
+    """The caller of the running op, if its type does not imply that."""
     first: tuple[int, FirstDraws] | None = None
-    """First values are drawn by this seed, for a program."""
+    """Seed and draws of initial values, for a program."""
     shared: Mapping[str, Caller] | None = None
-    """Programs draw as eager mode does; output of a random op in these -> its caller."""
+    """If set, programs draw like eager mode: output of a random op -> its caller."""
 
 
 class RandomStream:
-    """What random ops draw outside programs: the same as in a program of the same layers, see docs/how_to/same_results.md.
+    """The draws of random ops outside programs: equal to a program of the same layers, see docs/how_to/same_results.md.
 
-    `seed` begins anew.
+    `seed` restarts them.
     """
 
     def __init__(self) -> None:
@@ -427,14 +427,14 @@ class RandomStream:
         self.seed(0)
 
     def seed(self, seed: int) -> None:
-        """Begin the draws of this seed; for 0, of one that differs in every process."""
+        """Restart the draws with this seed; 0 stands for a seed that differs in every process."""
         with self._lock:
             self._seed = int(seed)
             self._calls, self._first = _Calls(), FirstDraws()
             self._for_programs: weakref.WeakKeyDictionary[Program, FirstDraws] = weakref.WeakKeyDictionary()
 
     def source(self, xp: Any, op_seed: int, op_type: str) -> Source:
-        """A source of generators for an op's draws; an op with a seed of its own draws the same each time."""
+        """The source of generators for an op; an op with a `seed` attribute draws the same each time."""
         return _Next(self, xp, op_type) if not op_seed else _same(xp, op_seed)
 
     def _current_seed(self) -> int:
@@ -442,16 +442,16 @@ class RandomStream:
 
     # -- names
     def add_object(self, kind: str) -> None:
-        """Count an object whose name takes the next number of this kind of layer."""
+        """Count an object that takes the next number of its kind of layer."""
         with self._lock:
             self._calls.add_object(kind)
 
     def expect(self, name: str, startup: Program | None) -> None:
-        """Count the numbers in the names of parameters from those of a layer that makes its own later.
+        """Note a layer that creates parameters later; their numbers count from the numbers in its name.
 
         Args:
-            name: of the layer.
-            startup: of the program for which the layer may make them.
+            name: the name of the layer.
+            startup: the startup program that may get the parameters.
         """
         with self._lock:
             self._first.expect(name)
@@ -465,13 +465,13 @@ class RandomStream:
                 self._calls.pass_over(layer, outputs)
 
     def end_run(self) -> None:
-        """Begin the next run of eager mode; draws that are repeated belong to none."""
+        """Begin the next run of eager mode; has no effect while draws are repeated."""
         if self._tape.repeated is None:
             with self._lock:
                 self._calls.end_run()
 
     def loop(self) -> Callable[[], None]:
-        """A function that begins the next iteration of a loop, in which calls have the names that they had in the first."""
+        """Return a function that begins the next iteration of a loop; calls have the same names in all iterations."""
         places = self._calls.places
 
         def begin() -> None:
@@ -481,30 +481,30 @@ class RandomStream:
 
         return begin
 
-    # -- what draws
+    # -- drawers
     def drawer_of(self, caller: Caller) -> Drawer:
-        """What the next call by a layer draws."""
+        """The drawer of the next call by a layer."""
         with self._lock:
             call = self._calls.of(caller)
         return lambda: self._calls.next_draw(self._current_seed(), call)
 
     def drawer_in_program(self, name: str, op_type: str) -> Drawer:
-        """What the op of a program that writes `name` draws inside `shared`."""
+        """The drawer of a program's op that writes `name`, in the context `shared`."""
         return self.drawer_of((self._tape.shared or {}).get(name, Caller(op_type)))
 
     def call_of_kind(self, kind: str) -> contextlib.AbstractContextManager[None]:
-        """Inside the ``with``, the op that runs draws as the next call of a layer of this kind."""
+        """In the ``with`` block, the running op draws as the next call of a layer of this kind."""
         caller = Caller(kind)
         return self._drawing(lambda: self.drawer_of(caller), caller)
 
     def call_of_layer(self, name: str, outputs: int) -> contextlib.AbstractContextManager[None]:
-        """Inside the ``with``, the op that runs draws as the next op, of so many outputs, in the layer with this name."""
+        """In the ``with`` block, the running op draws as the next op (with `outputs` outputs) of the layer with this name."""
         with self._lock:
             caller = Caller("", name, self._calls.passed(name), outputs)
         return self._drawing(lambda: self.drawer_of(caller), caller)
 
     def update(self, parameter: str) -> contextlib.AbstractContextManager[None]:
-        """Inside the ``with``, the op that runs draws as the next update of a parameter."""
+        """In the ``with`` block, the running op draws as the next update of a parameter."""
 
         def drawer() -> Drawer:
             with self._lock:
@@ -514,7 +514,7 @@ class RandomStream:
         return self._drawing(drawer)
 
     def first_values(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Inside the ``with``, the op that runs draws the first values of the parameter `name`."""
+        """In the ``with`` block, the running op draws the initial values of the parameter `name`."""
         if self._tape.first is None:
             return self._drawing(lambda: lambda: self._first.next_draw(self._current_seed(), name))
         seed, draws = self._tape.first
@@ -534,11 +534,11 @@ class RandomStream:
 
     @property
     def caller(self) -> Caller | None:
-        """What calls the op that runs, where its type does not say that."""
+        """The caller of the running op, if its type does not imply that."""
         return self._tape.caller
 
     def naming(self, op_type: str, run: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that runs a random op, which draws as the next call of a layer of its name unless something else is said."""
+        """Wrap the run of a random op: by default, the op draws as the next call of a layer named by its type."""
         tape = self._tape
 
         def call(*arrays: Any) -> Any:
@@ -554,7 +554,7 @@ class RandomStream:
 
     @contextlib.contextmanager
     def for_program(self, startup: Program) -> Iterator[None]:
-        """Inside the ``with``, first values are those that a startup program with a seed gives its own parameters."""
+        """In the ``with`` block, parameters get the initial values that a startup program with a seed would draw."""
         tape, seed = self._tape, startup.random_seed or self._seed
         before = tape.first
         if seed:
@@ -572,18 +572,18 @@ class RandomStream:
 
     # -- draws
     def next_draw_of(self, op_type: str) -> Draw:
-        """The next draw of the op that runs."""
+        """The next draw of the running op."""
         return self.next_draw(self._tape.drawer or (lambda: self.drawer_of(Caller(op_type))()))
 
     def next_draw(self, drawer: Drawer) -> Draw:
-        """The next draw of this thread: a repeated one, or else that of `drawer`."""
+        """The next draw of this thread: a repeated draw if there is a list, otherwise the draw of `drawer`."""
         tape = self._tape
         if tape.repeated is None:
             with self._lock:
                 draw = drawer()
         else:
             count, draws = tape.repeated
-            # the count tells the caller that there were too many
+            # the count shows the caller that there were too many draws
             draw = draws[count[0]] if count[0] < len(draws) else Draw(0, 0, 0, 0)
             count[0] += 1
         if tape.noted is not None:
@@ -592,7 +592,7 @@ class RandomStream:
 
     @contextlib.contextmanager
     def noting(self, draws: list[Draw]) -> Iterator[None]:
-        """Inside the ``with``, this thread's draws are appended to a list, so that they can be repeated."""
+        """In the ``with`` block, append this thread's draws to a list, so that they can be repeated."""
         tape = self._tape
         before, tape.noted = tape.noted, draws
         try:
@@ -604,7 +604,7 @@ class RandomStream:
 
     @contextlib.contextmanager
     def repeating(self, draws: Sequence[Draw]) -> Iterator[list[int]]:
-        """Inside the ``with``, this thread repeats `draws`; yields a list of one number, how many it drew."""
+        """In the ``with`` block, this thread repeats `draws`; yields a list with one number, the count of its draws."""
         tape = self._tape
         before, count = tape.repeated, [0]
         tape.repeated = count, draws
@@ -620,15 +620,15 @@ class RandomStream:
 
     @property
     def is_shared(self) -> bool:
-        """Whether programs draw as eager mode does in this thread."""
+        """Whether programs draw like eager mode in this thread."""
         return self._tape.shared is not None
 
     @contextlib.contextmanager
     def shared(self, callers: Mapping[str, Caller]) -> Iterator[None]:
-        """Inside the ``with``, programs that this thread runs draw as eager mode does.
+        """In the ``with`` block, programs that this thread runs draw like eager mode.
 
         Args:
-            callers: first output of a random op -> what called it, where its type does not say that.
+            callers: first output of a random op -> its caller, if its type does not imply that.
         """
         tape = self._tape
         before, tape.shared = tape.shared, callers
@@ -638,7 +638,7 @@ class RandomStream:
             tape.shared = before
 
     def position(self) -> _Calls:
-        """How far the draws of ops have come, for `take_back`."""
+        """The state of the draws, for `take_back`."""
         with self._lock:
             return self._calls.copy()
 
@@ -650,7 +650,7 @@ class RandomStream:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """Inside the ``with``, draws of this thread are new ones and are not recorded."""
+        """In the ``with`` block, draws of this thread are new, and are not recorded."""
         tape = self._tape
         before = tape.noted, tape.repeated
         tape.noted = tape.repeated = None
@@ -661,7 +661,7 @@ class RandomStream:
 
 
 class _Next(Source):
-    """Draws what the op that runs draws in eager mode."""
+    """Draws for the running op of eager mode."""
 
     __slots__ = ("_op_type", "_stream", "_xp")
 

@@ -40,7 +40,7 @@ class ScopeVariable:
         return isinstance(self.tensor.held, SelectedRows) or (self._rows is not None and self.tensor.held is None)
 
     def get_selected_rows(self) -> SelectedRows:
-        """Its sparse value, which can be set, and shows what later runs make of it; at first, one without rows.
+        """Its sparse value, which can be set, and shows updates by later runs; at first, it has no rows.
 
         `ExecutionError` if it holds a whole tensor.
         """
@@ -56,7 +56,7 @@ class ScopeVariable:
         return self._rows
 
     def put(self, array: Any) -> None:
-        """Hold an array or a `SelectedRows`; where `get_selected_rows` gave out its value, a dense array is all of the rows."""
+        """Hold an array or a `SelectedRows`; after `get_selected_rows`, a dense array sets all rows of its value."""
         if self._rows is not None and array is not None:
             array = array if isinstance(array, SelectedRows) else SelectedRows.of_all_rows(array)
             self._rows.become(array.index, array.value, array.height())
@@ -108,7 +108,7 @@ class ScopeVariable:
 
 
 def _take_rows(variable: ScopeVariable | None) -> None:
-    """Let runs see the rows that were set, as soon as there are as many values."""
+    """Publish rows set by the user to runs, once the number of values matches."""
     if variable is not None and variable._rows is not None:
         variable.tensor.array = variable._rows.complete()
 
@@ -174,7 +174,7 @@ class Scope:
         return variable.tensor.array if variable is not None else None
 
     def held(self, name: str) -> Any:
-        """The same, but what lives on a device stays there: the `Remote` that stands for it."""
+        """Like `array`, but a value on a device stays there: returns its `Remote`."""
         variable = self.find_var(name)
         return variable.tensor.held if variable is not None else None
 

@@ -17,7 +17,7 @@ __all__ = ["LARGE", "Loan", "give_back", "take"]
 LARGE = 1 << 17
 """Arrays of this many bytes or more go into spare memory; smaller ones are faster to allocate."""
 _RETAINED_BYTES = 1 << 28
-"""The most bytes that a thread keeps."""
+"""The most bytes that a thread retains."""
 
 
 class _Spare(threading.local):
@@ -28,22 +28,22 @@ _spare = _Spare()
 
 
 def take(size: int) -> Any:
-    """At least `size` bytes, uninitialized, that belong to the caller until it gives them back."""
-    memory, _spare.memory = _spare.memory, None  # an op inside another one gets memory of its own
+    """Borrow at least `size` uninitialized bytes, until `give_back`."""
+    memory, _spare.memory = _spare.memory, None  # a nested op gets separate memory
     return memory if memory is not None and memory.size >= size else np.empty(size, np.uint8)
 
 
 def give_back(memory: Any) -> None:
-    """Keep memory for the thread's next `take`; the caller must not use it any more."""
+    """Return memory for the thread's next `take`; the caller must not use it any more."""
     if memory.size <= _RETAINED_BYTES:
         _spare.memory = memory
 
 
 class Loan:
-    """Arrays for the intermediate results of one call; large ones lie in spare memory, of which it has `size` bytes.
+    """Arrays for the intermediate results of one call; large ones share `size` bytes of spare memory.
 
     Attributes:
-        used: bytes of the large arrays; what of them finds no room is allocated.
+        used: total bytes of the large arrays; arrays that do not fit are allocated.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,8 +1,8 @@
-"""How many threads compute: those of native code, and those that share numpy's large products (`products.py`).
+"""The number of threads of native code, and of numpy's large products (`products.py`).
 
-Results do not depend on that number. Those of numpy's BLAS depend on its own, so BLAS has one thread while a program or an op
-computes (`OnNumpy`, `on_one_thread`). It has one as long as native code with threads is there, too (`hold_blas`): two pools whose
-threads wait by spinning take each other's cores.
+Results do not depend on this number. But results of numpy's BLAS depend on the number of BLAS threads, so BLAS has one thread
+while a program or an op computes (`OnNumpy`, `on_one_thread`). It also has one thread as long as native code with threads exists
+(`hold_blas`): two pools with spinning threads would compete for the cores.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class _Blas(NamedTuple):
 
 @cache
 def _blas() -> _Blas | None:
-    """The OpenBLAS of numpy; None where numpy has another BLAS, or the platform does not say which."""
+    """Find the OpenBLAS of numpy; None if numpy has another BLAS, or it cannot be found on this platform."""
     try:
         file = sys.modules["numpy._core._multiarray_umath"].__file__
-        library = ctypes.CDLL(file)  # where a name is looked for in what it is linked with, too
+        library = ctypes.CDLL(file)  # looks up names in linked libraries, too
     except (KeyError, OSError):
         return None
     for start, end in _SUFFIXES:
@@ -65,13 +65,13 @@ def available_cores() -> int:
 
 
 def _default() -> int:
-    """OMP_NUM_THREADS, of which the first number counts, or a thread for each core."""
+    """The first number of OMP_NUM_THREADS, or the number of cores."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return min(int(first), MOST_THREADS) if first.isdecimal() and int(first) > 0 else available_cores()
 
 
 class _Threads:
-    """The number of threads, and who holds BLAS to one."""
+    """The number of threads, and the count of objects that hold BLAS to one thread."""
 
     def __init__(self) -> None:
         self.count = _default()
@@ -111,7 +111,7 @@ _THREADS = _Threads()
 
 
 def checked_count(number: int) -> int:
-    """A number of threads as an int; `FluidTypeError` or `ProgramError` if there cannot be as many."""
+    """Check a number of threads and return it as an int; raises `FluidTypeError` or `ProgramError` if it is invalid."""
     try:
         if isinstance(number, bool):
             raise TypeError
@@ -124,14 +124,14 @@ def checked_count(number: int) -> int:
 
 
 def set_num_threads(number: int) -> None:
-    """Set how many threads compute one program, or op; results have the same bits with any number.
+    """Set how many threads compute one program or op; results have the same bits with any number.
 
-    At first there are as many as the environment variable ``OMP_NUM_THREADS`` says, or else one for each core that the process
-    may use. They share native code and, where numpy computes, large products. All else in numpy has one thread, also its BLAS
-    (OpenBLAS) while programs and ops compute; outside, BLAS has this number from now on.
+    The initial number comes from the environment variable ``OMP_NUM_THREADS``, otherwise from the cores that the process may use.
+    The threads run native code and, on numpy, large products. Everything else in numpy runs on one thread, also its BLAS
+    (OpenBLAS) while programs and ops compute; outside, BLAS gets this number from now on.
 
     Args:
-        number: at least 1; the calling thread is one of them.
+        number: at least 1; the calling thread is one of the threads.
 
     >>> fluid.set_num_threads(2)
     >>> fluid.get_num_threads()
@@ -141,7 +141,7 @@ def set_num_threads(number: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads compute one program, as `set_num_threads` says it.
+    """Return the number of threads that compute one program, as set by `set_num_threads`.
 
     >>> fluid.set_num_threads(1)
     >>> fluid.get_num_threads()
@@ -151,7 +151,7 @@ def get_num_threads() -> int:
 
 
 def blas_threads() -> int | None:
-    """The number of threads that numpy's BLAS has now; None where that is not known."""
+    """The current number of BLAS threads of numpy; None if unknown."""
     blas = _blas()
     return None if blas is None else blas.get()
 
@@ -161,7 +161,7 @@ class _Hold:
 
 
 def hold_blas() -> object:
-    """Hold numpy's BLAS to one thread as long as the object lives that this returns, or another one of its kind."""
+    """Hold numpy's BLAS to one thread, as long as the returned object or another such object lives."""
     hold = _Hold()
     _THREADS.hold()
     weakref.finalize(hold, _THREADS.release).atexit = False
@@ -169,8 +169,8 @@ def hold_blas() -> object:
 
 
 class OnNumpy:
-    """A context in which numpy computes for a program: its BLAS has one thread, and it does not warn, which would not name the op
-    (check_nan does)."""
+    """A context in which numpy computes for a program: BLAS has one thread, and numpy does not warn, because its warnings would
+    not name the op (check_nan does)."""
 
     def __init__(self) -> None:
         self._settings = np.errstate(all="ignore")
@@ -185,7 +185,7 @@ class OnNumpy:
 
 
 def on_one_thread(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls `function` while BLAS has one thread."""
+    """Wrap `function` so that BLAS has one thread while it runs."""
     hold, release = _THREADS.hold, _THREADS.release
 
     def call(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""When what ran: a watch that keeps each event, and writes them as Chrome's trace format."""
+"""A watch that records timed events, and writes them in Chrome's trace format."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Event", "Timeline"]
 
 @dataclass(frozen=True)
 class Event:
-    """What ran from `start` to `end`, in seconds of `time.perf_counter`, in a thread.
+    """A timed event of a thread, from `start` to `end`, in seconds of `time.perf_counter`.
 
     Attributes:
-        kind: ``"op"`` of a program; ``"native"`` for native code of one or several; ``"xla"`` for a program that XLA compiled;
-            ``"tensors"`` for an op on tensors; ``"run"`` for a whole run.
+        kind: ``"op"`` for an op of a program; ``"native"`` for native code of one or several ops; ``"xla"`` for a program
+            compiled by XLA; ``"tensors"`` for an op on tensors; ``"run"`` for an entire run.
         ops: the ops of a program that were computed.
-        line: the user's line of an op on tensors; those of programs are known by their ops.
+        line: the user's line of an op on tensors; ops of programs hold their lines.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Event:
 
 
 class Timeline(Watch):
-    """Each event of a time, in the order in which they ended. Native code is one event for all ops that it computes at once.
+    """Records events in the order of their ends. Native code of several ops is one event.
 
     Attributes:
-        events: what ran.
+        events: the recorded events.
         threads: thread -> its name.
     """
 
@@ -58,19 +58,19 @@ class Timeline(Watch):
         self.threads: dict[int, str] = {}
 
     def add(self, name: str, start: float, end: float, kind: str = "op", ops: Sequence[Operator] = (), line: str = "") -> None:
-        """Note what ran from `start` to `end`.
+        """Record an event.
 
         Args:
-            name: of what ran.
+            name: the name of the event.
             start, end: when it began and ended.
-            kind: of what ran.
-            ops: the ops that it computed.
+            kind: the kind of the event.
+            ops: the computed ops.
             line: the user's line.
         """
         self._add(Event(name, kind, start, end, self._thread(), ops, line))
 
     def add_inside(self, op: Operator, start: float, end: float) -> None:
-        """Note an op of a block.
+        """Record an op of a block.
 
         Args:
             op: the op.
@@ -79,10 +79,10 @@ class Timeline(Watch):
         self.add(op.type, start, end, ops=[op])
 
     def add_run(self, name: str, start: float, end: float) -> None:
-        """Note a run.
+        """Record a run.
 
         Args:
-            name: of what ran.
+            name: the name of the run.
             start, end: when it began and ended.
         """
         self._add(Event(name, "run", start, end, self._thread()))
@@ -97,7 +97,7 @@ class Timeline(Watch):
         return thread
 
     def to_chrome(self) -> dict[str, Any]:
-        """The events as Chrome's trace format has them: complete events in microseconds from the first one's start."""
+        """Convert to Chrome's trace format: complete events, in microseconds from the start of the first one."""
         first = min((event.start for event in self.events), default=0.0)
         numbers = {thread: number for number, thread in enumerate(self.threads)}
         process = os.getpid()

@@ -16,27 +16,27 @@ __all__ = ["Count", "Timer", "Watch", "counted", "followed_by", "timed", "timed_
 
 
 class Watch:
-    """What is told the times of ops. Several threads may share one."""
+    """Receives the times of ops. Several threads may share one."""
 
     sees_native = False
-    """Whether native code, which computes several ops at once, is watched as it is; otherwise runs do without."""
+    """Whether native code may run while it is watched, as one event for several ops; otherwise runs avoid native code."""
 
     def add(self, name: str, start: float, end: float, kind: str = "op", ops: Sequence[Operator] = (), line: str = "") -> None:
-        """An op, or what computes several, ran from `start` to `end`, in seconds of `time.perf_counter`.
+        """An op, or code for several ops, ran from `start` to `end`, in seconds of `time.perf_counter`.
 
         Args:
             name: type of the op.
-            kind: as of `Event`.
+            kind: see `Event`.
             ops: the ops of a program that were computed.
             line: the user's line, for ops on tensors.
         """
         raise NotImplementedError
 
     def add_inside(self, op: Operator, start: float, end: float) -> None:
-        """An op ran inside of a block; the time of the op that owns it includes this."""
+        """An op ran in a block; the time of the op that owns the block includes this time."""
 
     def add_run(self, name: str, start: float, end: float) -> None:
-        """A whole run of a program, its ops included."""
+        """An entire run of a program, including its ops."""
 
 
 @dataclass
@@ -86,13 +86,13 @@ def followed_by(follow: Callable[[Watch | None], None]) -> None:
 
 
 def timed(watch: Watch | None, op: Operator, place: Place) -> AbstractContextManager[Any]:
-    """Times the ``with`` as one call of the op, and waits for the device before it stops."""
+    """Time the ``with`` block as one call of the op; waits for the device before it stops."""
     return nullcontext() if watch is None else counted(watch, op.type, place, "op", [op])
 
 
 @contextmanager
 def counted(watch: Watch, name: str, place: Place, kind: str, ops: Sequence[Operator] = (), line: str = "") -> Iterator[None]:
-    """Times the ``with`` as one call of an op of this type, and waits for the device before it stops."""
+    """Time the ``with`` block as one call of an op of this type; waits for the device before it stops."""
     start = time.perf_counter()
     yield
     place.wait()
@@ -101,7 +101,7 @@ def counted(watch: Watch, name: str, place: Place, kind: str, ops: Sequence[Oper
 
 @contextmanager
 def timed_in_block(watch: Watch, op: Operator) -> Iterator[None]:
-    """Times the ``with`` as a call of an op inside of a block."""
+    """Time the ``with`` block as a call of an op in a block."""
     start = time.perf_counter()
     yield
     watch.add_inside(op, start, time.perf_counter())
@@ -109,7 +109,7 @@ def timed_in_block(watch: Watch, op: Operator) -> Iterator[None]:
 
 @contextmanager
 def whole_run(watch: Watch, name: str) -> Iterator[None]:
-    """Times the ``with`` as a whole run of a program."""
+    """Time the ``with`` block as an entire run of a program."""
     start = time.perf_counter()
     yield
     watch.add_run(name, start, time.perf_counter())

@@ -1,4 +1,4 @@
-"""Ops with which Paddle sets up its communicators: here workers know each other already."""
+"""Ops that set up Paddle's communicators: they do nothing, because the workers are already connected."""
 
 from __future__ import annotations
 

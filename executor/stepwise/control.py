@@ -1,8 +1,8 @@
 """Control flow and arrays of tensors, op by op.
 
-An array of tensors is a list, in which None stands for an entry that was never written and counts as zeros. Step scopes are a
-list with a dict for each trip, with the values that gradient blocks read. A missing value (of a branch not taken, say) is None;
-ops that only copy values pass it on.
+An array of tensors is a list; None stands for an entry that was never written and counts as zeros. Step scopes are a list with a
+dict for each trip, with the values that gradient blocks read. A missing value (for example, from a skipped branch) is None; ops
+that only copy values pass it on.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .interpreter import Environment, Machine, describe
 __all__ = ["Runs", "add", "array_in", "no_gradient", "position_of", "run_backwards", "zeros_like"]
 
 _MOST_ENTRIES = 1 << 20
-"""The most entries of an array of tensors: those that were never written take memory, too."""
+"""The most entries of an array of tensors: also entries that were never written take memory."""
 
 
 def truth(value: Any, name: str) -> bool:
-    """The value of a condition, which has one element."""
+    """The truth value of a condition with one element."""
     if value is None:
         raise ExecutionError(f"the condition {name} has no value")
     if value.size != 1:
@@ -38,7 +38,7 @@ def truth(value: Any, name: str) -> bool:
 
 
 def array_in(op: Operator, slot: str, env: Environment) -> Sequence[Any]:
-    """The entries of the array of tensors in an input slot, not to be changed; none if it has no value."""
+    """The entries of the array of tensors in an input slot (read only); empty if it has no value."""
     name = op.input(slot)[0]
     value = env.get(name)
     if value is not None and not isinstance(value, list):
@@ -57,10 +57,10 @@ def tensor_in(op: Operator, slot: str, env: Environment) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- blocks
 class Runs:
-    """Runs the block that an op owns, as often as its handler asks; the op's `Region` says how values pass through it.
+    """Runs the block of an op, as often as its handler asks; the op's `Region` says how values pass through the block.
 
     Attributes:
-        count: the number of runs that follows from the op's sequences or the frames of its forward op; -1 if it has neither.
+        count: the number of runs, from the op's sequences or the frames of its forward op; -1 without either.
 
     Args:
         machine: computes.
@@ -136,11 +136,11 @@ class Runs:
         self._states = [values[name] if name != EMPTY else self._zeros(place) for place, name in enumerate(self._afters)]
 
     def _zeros(self, place: int) -> Any:
-        """What counts as the value of a state that the block does not write."""
+        """Zeros for a state that the block does not write."""
         return zeros_like(self._machine.xp, self._env.get(self._region.states[place].first))
 
     def _missing(self, name: str) -> ExecutionError:
-        """The error of a run that left out a value that the op passes on; it must not count as zero."""
+        """The error for a value that the op returns but a run did not write; it must not count as zero."""
         is_gradient = self._region.frames is not None
         part = ", which should be a part of a gradient" if is_gradient else ""
         return ExecutionError(f"the {'gradient ' if is_gradient else ''}block leaves no {name}{part}")
@@ -256,7 +256,7 @@ class _Totals:
 
 
 def copy(value: Any) -> Any:
-    """A copy of a value, which later writes to the original do not change; None for None."""
+    """Copy a value, so that later writes to the original do not change it; None for None."""
     return None if value is None else [copy(item) for item in value] if isinstance(value, list) else value.copy()
 
 
@@ -400,7 +400,7 @@ def split_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 
 def _slice_of(op: Operator, length: int, env: Environment) -> slice:
-    """Which entries of an array of this length an op slices."""
+    """The slice that an op selects from an array of this length."""
 
     def bound(attr: str, slot: str) -> int:
         names = op.inputs.get(f"{slot}TensorList") or op.inputs.get(f"{slot}Tensor") or []
@@ -428,7 +428,7 @@ def slice_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs_on_arrays("slice_grad")
 def unslice_array(machine: Machine, op: Operator, env: Environment) -> None:
-    """Entries that were not taken have no gradient."""
+    """Set the gradients of the selected entries; other entries have none."""
     length, part = len(array_in(op, "Input", env)), env.get(op.input(grad_slot("Out"))[0])
     slice_, scattered = _slice_of(op, length, env), [None] * length
     entries = [part] if op.attr("decrease_axis") else list(part or ())
@@ -437,7 +437,7 @@ def unslice_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 
 def _place(op: Operator, length: int) -> int:
-    """The position that the attribute `index` says, in an array of this length."""
+    """The position given by the attribute `index`, in an array of this length."""
     index: int = op.attr("index")
     if not -length <= index < length:
         raise IndexRangeError(f"index {index} is not within the array {op.input('X')[0]}, which has {length} entries")
@@ -501,4 +501,4 @@ def select_output(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("feed", "fetch")
 def edge(machine: Machine, op: Operator, env: Environment) -> None:
-    """Does nothing: the executor feeds and fetches."""
+    """Do nothing: the executor feeds and fetches."""

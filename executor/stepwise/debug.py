@@ -53,7 +53,7 @@ def _text(attrs: Mapping[str, Any], name: str, value: Any) -> str:
 
 
 def show(attrs: Mapping[str, Any], name: str, value: Any, counts: MutableMapping[Any, int], key: Any) -> None:
-    """Print a value as `attrs` of a print op ask; `counts[key]` counts the calls, for `first_n`."""
+    """Print a value by the `attrs` of a print op; `counts[key]` counts the calls, for `first_n`."""
     if str(attrs["print_phase"]).upper() in ("BOTH", "FORWARD" if attrs["is_forward"] else "BACKWARD"):
         counts[key] = counts.get(key, 0) + 1
         if attrs["first_n"] < 0 or counts[key] <= attrs["first_n"]:

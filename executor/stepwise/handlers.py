@@ -22,10 +22,10 @@ ARRAY_HANDLERS: dict[str, Handler] = {}
 
 
 def runs(*op_types: str) -> Callable[[Handler], Handler]:
-    """Decorates the function that runs ops of these types; its arguments are the machine, the op and its environment."""
+    """Register the decorated function to run ops of these types; it takes the machine, the op and its environment."""
     return registers(HANDLERS, op_types)
 
 
 def runs_on_arrays(*op_types: str) -> Callable[[Handler], Handler]:
-    """Decorates the function that runs ops of these types when an input is an array of tensors, or has no value."""
+    """Register the decorated function to run ops of these types if an input is an array of tensors, or has no value."""
     return registers(ARRAY_HANDLERS, op_types)

@@ -1,4 +1,4 @@
-"""Runs ops one by one into fresh arrays, without a plan: the reference for what a program computes."""
+"""Runs ops one by one into new arrays, without a plan: the reference for the results of a program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Check = Callable[[Operator, str, Any], None]
 
 
 class Streams(Protocol):
-    """Where the random ops of a program draw from: see `RandomStreams`."""
+    """The random streams of a program's ops: see `RandomStreams`."""
 
     def source(self, name: str, op_seed: int, drawer: Hashable = None, op_type: str = "") -> Callable[[], Any]: ...
 
@@ -37,7 +37,7 @@ class Streams(Protocol):
 
 
 class Environment:
-    """The values of a block's names while it runs; the parent holds those of the block around it.
+    """The values of a block's names while it runs; the parent holds the names of the enclosing block.
 
     A value is an array, a `LoDArray` if its rows form sequences, a `SelectedRows` if it is sparse, a list of values for an array
     of tensors, or a list of dicts for step scopes.
@@ -66,7 +66,7 @@ class Environment:
         return value
 
     def _outside(self, name: str) -> Any:
-        """The value of a name that no environment holds; called on the outermost one."""
+        """The value of a name that no environment holds; called on the outermost environment."""
         return None
 
     def set(self, name: str, value: Any) -> None:
@@ -148,7 +148,7 @@ class BlockOp:
 
     Attributes:
         names: the names that it reads, in order, without gaps.
-        may_be_missing: those of outputs that it updates if there is a former value.
+        may_be_missing: names of outputs that it updates if they have a former value.
         compiled: shapes and types of values -> the op compiled for them, and the names of its results.
     """
 
@@ -202,7 +202,7 @@ class BlockOp:
 class Machine:
     """Runs ops and blocks in environments; the program must not change meanwhile.
 
-    `streams` are where random ops draw from; `handlers` runs ops that are no kernel, by type.
+    `streams` are the random streams of its ops; `handlers` run ops without kernels, by type.
     """
 
     def __init__(
@@ -214,12 +214,12 @@ class Machine:
     ) -> None:
         self.xp, self.streams, self.captures, self._handlers = xp, streams, captures, handlers
         self.check: Check | None = None
-        """Called with each op, output name and array as they are made."""
+        """Called after each op, with the op, and the name and array of each output."""
         self._array_type = xp.ndarray
         self._ops: dict[Operator, BlockOp] = {}
         self._regions: dict[Operator, Region | None] = {}
         self._from_zero: dict[str, str] | None = None
-        """Names of block 0 -> those of `names_from_zero`, when a parameter's first values have been asked for."""
+        """Name in block 0 -> its renumbered name (`names_from_zero`); filled at the first draw of initial values."""
 
     def region(self, op: Operator) -> Region | None:
         """The region of an op that owns a block; None for other ops."""
@@ -251,7 +251,7 @@ class Machine:
             raise self.failure(op, env, error) from error
 
     def failure(self, op: Operator, env: Environment, error: Exception) -> ExecutionError:
-        """The error that an op ended in, with the op and its inputs."""
+        """Wrap the error of an op in one that names the op and its inputs."""
         values = [f"{name} is {describe(env.get(name))}" for name in dict.fromkeys(op.input_arg_names)]
         at_run = "; ".join(values) or "no inputs"
         failure = while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {at_run}")
@@ -310,7 +310,7 @@ class Machine:
         self._set_all(op, env, names, compiled_op.values(result))
 
     def _set_all(self, op: Operator, env: Environment, names: Sequence[str], values: Iterable[Any]) -> None:
-        """Give names the values that an op computed; None stands for one that it did not."""
+        """Bind names to the values that an op computed; None stands for a missing value."""
         check = self.check
         for name, value in zip(names, values, strict=True):
             if value is not None:
@@ -319,7 +319,7 @@ class Machine:
                     check(op, name, value)
 
     def random_source(self, op: Operator, attrs: Mapping[str, Any]) -> Callable[[], Any]:
-        """A function that returns the random generator for the op's next run; `attrs` include defaults."""
+        """Return a function that returns the random generator for the op's next run; `attrs` include defaults."""
         seed = own_seed(attrs)
         if RANDOM_STREAM in op.attrs:  # a copy of the op that writes this name
             return self.streams.source(str(op.attrs[RANDOM_STREAM]), seed, op, op.type)
@@ -332,7 +332,7 @@ class Machine:
 
 
 def describe(value: Any) -> str:
-    """What a value is, for messages: its element type and shape, or how many entries an array has."""
+    """Describe a value for messages: its element type and shape, or the number of entries of an array."""
     if value is None:
         return "not set"
     if isinstance(value, list):
@@ -341,7 +341,7 @@ def describe(value: Any) -> str:
 
 
 def signature_of(value: Any) -> tuple[Any, ...]:
-    """What a compiled op depends on: shape, element type, and the LoD or that the value is sparse; nothing if it is missing."""
+    """The properties of a value that a compiled op depends on: shape, element type, LoD, sparseness; empty for None."""
     if value is None:
         return (None,)
     if type(value) is LoDArray:
@@ -353,9 +353,9 @@ _HAVE_DECLARED_RANK = ("matmul", "squeeze", "squeeze2")
 
 
 def declared_scalars(op: Operator) -> dict[str, Any]:
-    """Declared specs, by slot, of outputs with one element, which decide whether its shape is ``[1]`` or ``[]``.
+    """Declared specs by slot of outputs with one element; they decide whether the shape is ``[1]`` or ``[]``.
 
-    Also those of ops whose number of output dimensions could not be inferred when the program was built.
+    Also includes outputs whose number of dimensions could not be inferred when the program was built.
     """
     by_slot = {}
     for slot, names in op.outputs.items():

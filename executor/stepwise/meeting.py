@@ -1,4 +1,4 @@
-"""Programs in which several workers take part: what each tells the others before a run, and where reductions are waited for."""
+"""Programs of several workers: they compare their programs before a run, and wait for reductions as late as possible."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..runtime.specs import spec_of
 __all__ = ["Meeting", "reductions_in_flight", "stating"]
 
 _OF_PROCESS = frozenset({"forward_callable_id", "backward_callable_id", "callable_id"})
-"""Attributes that stand for something of this process."""
+"""Attributes whose values are valid in this process only."""
 
 
 class Meeting:
-    """Before a run, the workers tell each other which program they run and what shapes they are fed, which has to be the same.
+    """Before a run, the workers compare the program and the shapes of the feeds, which must be the same for all.
 
-    A program's random seed may be a worker's own.
+    The random seeds of programs may differ.
     """
 
     def __init__(self, program: Program) -> None:
@@ -35,13 +35,13 @@ class Meeting:
 
     @staticmethod
     def of(program: Program, ops: Iterable[Operator]) -> Meeting | None:
-        """The meeting before runs of these ops of a program; None if they speak to nobody."""
+        """The meeting before runs of these ops of a program; None if they do not communicate."""
         types = {op.type for block in program.blocks for op in block.ops}
         return Meeting(program) if not COLLECTIVE.isdisjoint(types) and any(map(_speaks, ops)) else None
 
     def statement(self, feeds: Mapping[str, Any], way: str, more: Iterable[tuple[str, str]] = ()) -> Statement:
-        """What this worker says; `feeds` are arrays or specs, `way` is how the program runs, on which it depends what is sent;
-        `more` is what else that depends on, in lines."""
+        """The statement of this worker. `feeds` are arrays or specs; `way` says how the program runs; `more` are further
+        (subject, text) lines. Everything that decides the communication must be included."""
         fed = [(f"what is fed to {name}", f"{name}: {_shape_of(value)}") for name, value in sorted(feeds.items())]
         fed += [("how the program runs", way), *more]
         return Statement(self._digest ^ digest_of(fed), lambda: [*self._lines, *fed])
@@ -50,9 +50,9 @@ class Meeting:
 def stating(
     op_type: str, attrs: Mapping[str, Any], specs: Sequence[Spec], xp: Any, run: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """How an op runs by itself: if all workers take part in it, they first tell each other which op it is, and of what shapes.
+    """Wrap the run of a single op: for a collective op, the workers first compare the op and the shapes of its operands.
 
-    Sparse rows may be as many as a worker has.
+    The number of sparse rows may differ between workers.
     """
     if op_type not in COLLECTIVE:
         return run
@@ -72,7 +72,7 @@ def _speaks(op: Operator) -> bool:
 
 def _shape_of(value: Any) -> str:
     if isinstance(value, LoDArray):
-        return f"{value.dtype}{['sequences', *value.shape[1:]]}"  # each worker has sequences of its own
+        return f"{value.dtype}{['sequences', *value.shape[1:]]}"  # sequences differ between workers
     return str(value if isinstance(value, Spec) else spec_of(value))
 
 
@@ -95,13 +95,13 @@ def _lines_of(block: Block) -> Iterator[tuple[str, str]]:
 
 
 def reductions_in_flight(instructions: Sequence[Any], scope_names: Iterable[str]) -> dict[int, int]:
-    """Number of the instruction of a reduction -> that of the first one that reads the result, before which it is waited for.
+    """Index of a reduction -> index of the first instruction that reads its result; the wait comes before that instruction.
 
-    Those that are not here are waited for at once: those on the stream of computation, those that nothing reads, and those
-    whose result overwrites what outlives the run.
+    Missing reductions are waited for at once: reductions on the computation stream, without a reader, or into a persistable
+    variable.
 
     Args:
-        instructions: those of a plan, in order.
+        instructions: the instructions of a plan, in order.
         kept: names whose values live in the scope.
     """
     in_scope, flights = set(scope_names), {}

@@ -23,7 +23,7 @@ def ops_to_run(block: Block, fetches: Sequence[str]) -> list[Operator]:
 
 
 def versions_to_run(block: Block, fetches: Sequence[str]) -> BlockVersions:
-    """The values of the ops to run: those of the block where all of its ops run."""
+    """The value versions of the ops to run; the versions of the full block if all its ops run."""
     refuse_deep(block.program)
     versions = BlockVersions(block)
 

@@ -29,7 +29,7 @@ __all__ = ["BoundSteps", "StepwiseBackend", "StepwisePlan", "StepwiseProgram", "
 
 
 class StepwiseProgram:
-    """Block 0 of a program, pruned to what its fetches and persistable variables need; one run at a time."""
+    """Block 0 of a program, pruned to the ops for its fetches and persistable variables; one run at a time."""
 
     def __init__(self, program: Program, fetches: Sequence[str], place: Place) -> None:
         self.program, self.fetches, self.place = program, list(fetches), place
@@ -43,7 +43,7 @@ class StepwiseProgram:
     def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Watch | None = None) -> list[Any]:
         """Run once; returns the fetched values.
 
-        `check` is called with each op, output name and value as they are made; `timer` is told the time of each op.
+        `check` is called with each op, output name and value; `timer` gets the time of each op.
         """
         machine, place = self._machine, self.place
         with scope.lock:
@@ -111,7 +111,7 @@ class BoundSteps:
         self._steps = StepwiseProgram(plan.program, fetches, place)
 
     def is_of(self, scope: Scope) -> bool:
-        """Whether it runs in this scope; it looks up each value when it is needed."""
+        """Whether it runs in this scope; values are looked up in each run."""
         return self._scope() is scope
 
     def settings(self) -> AbstractContextManager[Any]:
@@ -124,7 +124,7 @@ class BoundSteps:
 
 
 def _on(place: Place, value: Any) -> Any:
-    """A fed value as a C-contiguous array at a place, as in a plan's memory: the order of additions depends on the layout."""
+    """Convert a fed value to a C-contiguous array at a place, as in plans: the order of additions depends on the layout."""
     if isinstance(value, list):
         return [_on(place, item) for item in value]
     if hasattr(value, "lod"):
@@ -169,7 +169,7 @@ class _ScopeEnvironment(Environment):
             self.values[name] = value
 
     def keep_arrays(self) -> None:
-        """Leave the arrays of tensors that persist in the scope."""
+        """Store the persistable arrays of tensors in the scope."""
         for name, value in self.values.items():
             var = self.block.vars.get(name)
             if isinstance(value, list) and var is not None and var.persistable and var.type is not VarType.STEP_SCOPES:

@@ -25,7 +25,7 @@ class RankTable:
     """The sequences of one level, from the longest to the shortest.
 
     Attributes:
-        lod: the LoD of the tensor that the table was made of, from the level of the table on.
+        lod: the LoD of the source tensor, from the level of the table on.
         outer: the levels above.
         order: the indices of the sequences, the longest first.
         lengths: the lengths of the sequences, by index.

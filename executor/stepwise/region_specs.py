@@ -1,4 +1,4 @@
-"""Specs of what loops and branches make, inferred over the blocks that ops own before they run.
+"""Infers the specs of the outputs of loops and branches from their blocks, before the program runs.
 
 A loop is analyzed until the facts about its carried variables no longer change; a variable whose shape or element type changes
 between trips is unknown. Each rule for an op that runs step by step mirrors a handler in `control`.
@@ -29,11 +29,11 @@ __all__ = ["UNKNOWN", "AbstractValue", "SpecAnalysis"]
 
 @dataclass(frozen=True)
 class AbstractValue:
-    """What is known of a value, whichever branches the program takes.
+    """Facts about a value that hold for all branches of the program.
 
     Attributes:
         spec: shape and element type of a tensor, or of the entries of an array of tensors; None if unknown.
-        is_certain: whether the value certainly exists; one that only a branch makes may not.
+        is_certain: whether the value certainly exists; a value written by only one branch may not.
         frame: for step scopes, the facts of a trip by name.
     """
 
@@ -52,7 +52,7 @@ class AbstractValue:
 
     @property
     def inferable(self) -> Spec | None:
-        """The spec that ops can be inferred from: of a tensor, or of sparse rows of one, whose shape is fully known; or None."""
+        """The spec for inference: of a tensor or sparse rows with fully known shape; otherwise None."""
         return self.spec if self.spec is not None and (self.spec.known or self.spec.is_sparse) else None
 
 
@@ -62,7 +62,7 @@ _NO_ENTRIES = Spec((), VarType.RAW, VarType.LOD_TENSOR_ARRAY)
 
 
 def _either(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue | None:
-    """What is known of a value that is one of two; None stands for a missing value."""
+    """Join the facts about two alternatives of a value; None stands for a missing value."""
     if a is None or b is None:
         present = a if b is None else b
         return None if present is None else replace(present, is_certain=False)
@@ -79,7 +79,7 @@ def _either(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue |
 
 
 class SpecAnalysis(Forward[AbstractValue]):
-    """Infers what is known of the values of a program before it runs."""
+    """Infers facts about the values of a program before it runs."""
 
     most_rounds = 20
 
@@ -169,7 +169,7 @@ def _infer_ordinary(op: Operator, facts: Facts[AbstractValue]) -> None:
 
 
 def _passed_on(op: Operator, read: list[AbstractValue | None]) -> AbstractValue:
-    """What is known of the output of an op that passes on arrays and missing values."""
+    """The facts about the output of an op that passes on arrays and missing values."""
     total = reduce(_either, read)
     if total is None or None in read:
         return UNKNOWN

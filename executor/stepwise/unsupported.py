@@ -54,9 +54,9 @@ class UnsupportedOp:
 
 
 def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
-    """Raises an `ExecutionError` that lists those of these ops of block 0, and of the blocks they own, that cannot run.
+    """Raise an `ExecutionError` listing the given ops of block 0, and ops in their blocks, that cannot run.
 
-    If all can, one whose attributes or slots its definition does not allow is an error.
+    If all can run, check that the definition of each op allows its attributes and slots.
     """
     ops = list(ops)
     unsupported = unsupported_ops(program, (), ops)
@@ -72,7 +72,7 @@ def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
 
 
 def _where_to_cut(program: Program, op: Operator) -> str:
-    """A line that says which variables can be computed in place of what an op computes; "" if there are none."""
+    """A line that names variables to fetch in place of the outputs of an op; "" if there are none."""
     root = program.global_block()
     owners = {id(inner): owner for owner in root.ops for inner in with_owned([owner])}
     op = owners.get(id(op), op)
@@ -105,7 +105,7 @@ def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[O
 
 
 def with_owned(ops: Iterable[Operator]) -> Iterable[Operator]:
-    """The ops, and those of the blocks that they own."""
+    """The ops, followed by the ops of their blocks."""
     stack = list(ops)
     seen: set[int] = set()
     while stack:

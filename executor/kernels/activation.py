@@ -239,7 +239,7 @@ def round_(xp: Any, X: Any) -> Any:
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
-    """The polynomial with these coefficients, that of the highest power first."""
+    """Evaluate the polynomial with these coefficients, highest power first."""
     total = x * coefficients[0] + coefficients[1]
     for coefficient in coefficients[2:]:
         total *= x

@@ -1,8 +1,8 @@
-"""Arithmetic on boxes, which kernels of object detection share.
+"""Arithmetic on boxes, shared by the kernels of object detection.
 
-Boxes [..., 4] are left, top, right and bottom. Their `edge` is 0 where these are places, so that a box is ``right - left``
-wide, and 1 where they are numbers of pixels, of which the right and bottom ones belong to the box. Arguments broadcast: to
-compare each box of one set with each of another, pass ``one[:, None]`` and ``other``.
+Boxes [..., 4] are left, top, right and bottom. With `edge` 0, these are coordinates, so that a box is ``right - left`` wide. With
+`edge` 1, they are pixel indices, and the right and bottom pixels belong to the box. Arguments broadcast: to compare all pairs
+of two sets, pass ``first[:, None]`` and ``second``.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def corners(xp: Any, middle: Any, size: Any, edge: int = 0) -> Any:
 
 
 def encode(xp: Any, boxes: Any, anchors: Any, edge: int = 0) -> Any:
-    """How far the centers of boxes lie from those of anchors, in sizes of these, and the logarithms of the ratios of the
-    sizes."""
+    """Encode boxes relative to anchors: the offsets of the centers in units of the anchor sizes, and the logarithms of the size
+    ratios."""
     size = sizes(anchors, edge)
     shift = (centers(boxes, edge) - centers(anchors, edge)) / size
     return xp.concatenate(xp.broadcast_arrays(shift, xp.log(sizes(boxes, edge) / size)), -1)
@@ -54,7 +54,7 @@ def decode(xp: Any, deltas: Any, anchors: Any, edge: int = 0) -> Any:
 
 
 def _shared(xp: Any, first: Any, second: Any) -> tuple[Any, Any]:
-    """Widths and heights of what boxes share; below 0 where they do not touch."""
+    """Widths and heights of the intersections of boxes; below 0 if they do not touch."""
     across, down = (
         xp.minimum(first[..., axis + 2], second[..., axis + 2]) - xp.maximum(first[..., axis], second[..., axis])
         for axis in (0, 1)
@@ -86,9 +86,10 @@ def jaccard(xp: Any, first: Any, second: Any, edge: int = 0) -> Any:
 
 
 def suppress(boxes: Any, threshold: float, overlap: Callable[[Any, Any], Any], eta: float = 1.0) -> Any:
-    """Non-maximum suppression: which boxes [K, ...], the best first, overlap no better one that is kept by more than `threshold`.
+    """Non-maximum suppression on the host: the indices of boxes [K, ...] (best first) to retain.
 
-    With `eta` below 1, the threshold is multiplied by it, while above 0.5, after each box that is kept. On the host.
+    A box is retained if it overlaps no better retained box by more than `threshold`. If `eta` is below 1, each retained box
+    multiplies the threshold by `eta`, as long as it is above 0.5.
     """
     chosen: list[int] = []
     with np.errstate(all="ignore"):
@@ -106,8 +107,7 @@ def suppress(boxes: Any, threshold: float, overlap: Callable[[Any, Any], Any], e
 
 
 def images_of(label: str, rows: int, lod: Lod, counts: Sequence[int] | None = None) -> list[tuple[int, int]]:
-    """From where to where the rows of each image reach: by `counts` or, without these, its sequences; all are of one image if
-    there are none."""
+    """The range of rows of each image, from `counts` or else from the sequences; without either, all rows belong to one image."""
     if counts is None:
         counts = lengths_of(lod[-1]) if lod and lod[-1] is not None else [rows]
     elif min(counts, default=0) < 0 or sum(counts) != rows:

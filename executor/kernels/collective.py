@@ -17,12 +17,12 @@ __all__ = ["average", "check_workers", "finish_reduction", "group_of", "make_pro
 
 
 def group_of(xp: Any) -> Communicator:
-    """The workers among which arrays of a namespace are reduced and gathered."""
+    """The workers that reduce and gather arrays of a namespace."""
     return engine_of(xp).communicator()
 
 
 def check_workers(group: Communicator, nranks: int) -> None:
-    """`CommunicationError` unless there are as many workers as the program was built for; 0 stands for any number."""
+    """Raise `CommunicationError` if the number of workers is not `nranks`, for which the program was built; 0 allows any."""
     if nranks not in (0, group.size):
         raise CommunicationError(
             f"the program was built for {nranks} worker{'s' if nranks > 1 else ''}, and here {'are' if group.size > 1 else 'is'} "
@@ -46,7 +46,7 @@ def start_reduction(xp: Any, X: Any, kind: str, nranks: int, Out: OutArray) -> N
 
 
 def finish_reduction(xp: Any, Out: OutArray) -> None:
-    """Wait for what `start_reduction` began."""
+    """Wait for the end of a reduction begun by `start_reduction`."""
     group_of(xp).finish(Out)
 
 
@@ -56,7 +56,7 @@ def make_progress(xp: Any) -> None:
 
 
 def _reduction(xp: Any, X: Any, kind: str, nranks: int, Out: Any) -> list[Call]:
-    """Two calls, of which a plan may make the second one later."""
+    """Two calls that start and finish a reduction; a plan may delay the second one."""
     return [partial(start_reduction, xp, X, kind, nranks, Out), partial(finish_reduction, xp, Out)]
 
 
@@ -77,7 +77,7 @@ def allreduce(xp: Any, X: Any, reduce_type: int, Out: Any) -> list[Call]:
 
 @sparse("c_allreduce_sum", "allreduce")
 def add_rows(xp: Any, X: SelectedRows, attrs: Any) -> SelectedRows:
-    """The rows of all workers: a row that several have is there several times, which counts as the sum."""
+    """Gather the rows of all workers; duplicates of a row stay, and count as their sum."""
     if attrs.get("reduce_type", 0) != 0:
         raise CommunicationError("allreduce: of sparse gradients there is only the sum (reduce_type 0)")
     group = group_of(xp)
@@ -88,7 +88,7 @@ def add_rows(xp: Any, X: SelectedRows, attrs: Any) -> SelectedRows:
 
 
 def average(xp: Any, nranks: int, array: OutArray) -> None:
-    """Replace an array by the mean of those of all workers."""
+    """Replace an array by its mean over all workers."""
     group = group_of(xp)
     check_workers(group, nranks)
     group.allreduce(array, "sum")

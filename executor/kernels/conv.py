@@ -128,7 +128,7 @@ class _Layout:
         g = geometry
         self.batch_last = not contiguous or g.batch_last(scatters)
         self.size = min(g.images, max(1, _PATCHES // max(g.taps * g.places, 1)))
-        if not self.batch_last:  # also bounds the filter gradients, of which there is one for each image
+        if not self.batch_last:  # also bounds the memory of the filter gradients, one for each image
             self.size = min(self.size, max(1, _PATCHES // max(g.filters * g.taps // g.groups, 1)))
         self.size = -(-g.images // -(-g.images // self.size)) if g.images else 1  # parts of about the same size
         self.is_direct = g.is_pointwise and not self.batch_last
@@ -216,7 +216,7 @@ class _Layout:
         return steps
 
     def outputs(self, array: Any) -> tuple[Any, Any]:
-        """Outputs [N, M, H', W'] as they enter the products, and the view of that shaped as the outputs are, if a copy."""
+        """Outputs [N, M, H', W'] in the layout of the products; if that is a copy, also its view in the shape of the outputs."""
         g, count = self.geometry, len(array)
         if not self.batch_last:
             return array.reshape(count, g.groups, g.filters // g.groups, g.places), None
@@ -248,7 +248,7 @@ def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: d
 def _backward(
     xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, d_image: Any, d_filter: Any, attrs: dict[str, Any]
 ) -> list[Call]:
-    """Calls for the gradients of image and filter, each if its array is given, from the gradient `out` of the output."""
+    """Calls that compute the gradients of image and filter (None to skip one) from the gradient `out` of the output."""
     g = _geometry(image if d_image is None else d_image, filter_ if d_filter is None else d_filter, attrs)
     if not out.size:
         return [fill(xp, array, 0) for array in (d_image, d_filter) if array is not None]

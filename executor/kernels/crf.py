@@ -1,4 +1,4 @@
-"""Kernels of `fluid.ops.crf`. They go over time once for all sequences, of those that are so long; positions are on the host."""
+"""Kernels of `fluid.ops.crf`. They step through time once for all sequences together; positions are on the host."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Spans(NamedTuple):
 
 
 def spans(lod: Lod, length: Any, array: Any, label: str) -> Spans:
-    """The sequences of a LoD, or, where `length` is given, the first ``length[b]`` entries of each ``array[b]``."""
+    """The sequences of a LoD; with `length`, the first ``length[b]`` entries of each ``array[b]``."""
     if length is None:
         offsets = last_offsets(lod, label, ", or give the lengths")
         return Spans(offsets[:-1], np.diff(offsets))

@@ -93,7 +93,7 @@ _FAR = -1e30
 
 
 def _steps(xp: Any, first: Any, scores: Any, skip: Any) -> Any:
-    """Of each step, the log of the sum over the paths to each state; `first` is that of the first step."""
+    """For each step, the log of the sum over all paths to each state; `first` holds these logs for the first step."""
     logs = xp.full((*scores.shape[:2], scores.shape[2] + 2), _FAR, scores.dtype)  # with two states before the first
     penalty = xp.where(skip, 0, _FAR).astype(scores.dtype)
     if len(logs):

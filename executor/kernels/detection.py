@@ -28,7 +28,7 @@ def _laid_out(Input: Any, first: Any, step: Any, shifts: Any, extents: Any) -> A
 
 
 def _constants(xp: Any, boxes: Any, variances: list[float], outputs: Slots) -> list[Call]:
-    """Calls that write boxes and variances, which no value decides."""
+    """Calls that write constant boxes and variances."""
     values = zip(outputs.values(), (boxes, np.tile(variances, boxes.size // 4)), strict=True)
     return [partial(xp.copyto, out, xp.asarray(value.reshape(out.shape), out.dtype)) for out, value in values if out is not None]
 

@@ -20,7 +20,7 @@ def _without(array: Any, labels: str, dropped: str) -> tuple[Any, str]:
 
 
 def _prepared(xp: Any, array: Any, labels: str, extents: dict[str, int]) -> tuple[Any, str]:
-    """`array` with each label once, and without the dimensions along which it is to be repeated."""
+    """Reduce repeated labels of `array` to one each, and drop the dimensions to repeat it along."""
     if len(set(labels)) < len(labels):
         once = "".join(dict.fromkeys(labels))
         array, labels = xp.einsum(f"{labels}->{once}", array), once
@@ -32,7 +32,7 @@ def _ordered(array: Any, labels: str, order: str) -> Any:
 
 
 def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: str, result_labels: str) -> tuple[Any, str]:
-    """The product of two arrays, summed over what is not in `result_labels`."""
+    """Multiply two arrays, and sum over the labels that are not in `result_labels`."""
     left, left_labels = _without(left, left_labels, "".join(set(left_labels) - set(right_labels) - set(result_labels)))
     right, right_labels = _without(right, right_labels, "".join(set(right_labels) - set(left_labels) - set(result_labels)))
     extents = dict(zip(left_labels + right_labels, left.shape + right.shape, strict=True))
@@ -53,7 +53,7 @@ def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: 
 
 
 def contracted(xp: Any, arrays: Sequence[Any], terms: Sequence[str], result: str) -> tuple[Any, str]:
-    """The sum of products with those labels of `result` along which it is not to be repeated, and these labels."""
+    """Compute the sum of products, without the labels of `result` that it is to be repeated along; returns it and its labels."""
     extents: dict[str, int] = {}
     for array, term in zip(arrays, terms, strict=True):
         for letter, extent in zip(term, array.shape, strict=True):
@@ -79,7 +79,7 @@ def einsum(xp: Any, Operands: list[Any], equation: str, Out: Any, InnerCache: An
 
 
 def _spread(array: Any, labels: str, order: str) -> Any:
-    """`array` with its labels in this order, and an extent of 1 for those that it lacks."""
+    """Reorder the labels of `array`, with an extent of 1 for missing labels."""
     array = _ordered(array, labels, "".join(letter for letter in order if letter in labels))
     return array[tuple(slice(None) if letter in labels else None for letter in order)]
 

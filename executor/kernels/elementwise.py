@@ -18,7 +18,7 @@ from .table import Call, OutArray, fill, kernel, prepared
 
 
 def scalar(xp: Any, number: float, dtype: Any) -> Any:
-    """A number as an array without dimensions, which ufuncs take at once; integers are cut towards zero."""
+    """Convert a number to an array without dimensions, which ufuncs take without conversion; integers are cut towards zero."""
     return xp.asarray(number).astype(dtype)
 
 
@@ -106,7 +106,7 @@ def unbroadcast(xp: Any, X: Any, axis: int, Out: Any, scratch: Callable[..., Any
 def _gradient(
     xp: Any, dOut: Any, axis: int, target: Any, scratch: Callable[..., Any], make: Callable[[Any], list[Call]]
 ) -> list[Call]:
-    """Calls that compute a gradient, by those that `make` gives to compute it, shaped like `dOut`, into an array."""
+    """Calls that compute a gradient in the shape of `dOut`, by the calls from `make`, and reduce it to its array."""
     if target is None:
         return []
     if target.shape == dOut.shape:
@@ -218,7 +218,7 @@ def clip(xp: Any, X: Any, Min: Any, Max: Any, min: float, max: float, Out: Any) 
 
 
 def _power(xp: Any, X: Any, factor: float, Out: Any) -> list[Call]:
-    """Calls that compute ``X ** factor``; the usual powers have ufuncs of their own, which are much faster."""
+    """Calls that compute ``X ** factor``; common powers use special ufuncs, which are much faster."""
     ufunc = {2.0: xp.square, 0.5: xp.sqrt, -1.0: xp.reciprocal}.get(factor)
     if ufunc is not None and X.dtype.kind == "f":
         return [partial(ufunc, X, Out)]

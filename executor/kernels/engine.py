@@ -29,17 +29,17 @@ def _unchanged(calls: list[Call]) -> Sequence[Step]:
 
 @dataclass(frozen=True, eq=False)
 class Engine:
-    """How ops are computed on the arrays of one namespace.
+    """The rules for computing ops on the arrays of one namespace.
 
     Attributes:
-        xp: the namespace, whose functions, types and arrays (`xp.ndarray`) are named and behave as numpy's.
+        xp: the namespace; its functions, types and arrays (`xp.ndarray`) have numpy's names and behaviour.
         kernels: op type -> kernel, preferred to the common table.
-        sparse_kernels: the same where an input or output is a `SelectedRows`.
+        sparse_kernels: op type -> kernel for ops with a `SelectedRows` among inputs or outputs.
         checks_values: whether ops check the values of their inputs (such as indices) and raise an error for wrong ones.
         writes_functions: whether calls become functions (`fluid.executor.binding.codegen`), which needs addresses of arrays.
-        steps: returns what is run in place of an op's calls.
-        widens_halves: whether kernels are given half-precision floats as float32 (`fluid.executor.binding.halves`).
-        communicator: returns the workers among which collective ops reduce and gather arrays of the namespace.
+        steps: returns the steps to run in place of an op's calls.
+        widens_halves: whether kernels get half-precision floats as float32 (`fluid.executor.binding.halves`).
+        communicator: returns the workers for the collective ops of the namespace.
     """
 
     xp: Any

@@ -1,4 +1,4 @@
-"""Kernels of `fluid.ops.fused_sequence`: of what is not made of other ops."""
+"""Kernels of `fluid.ops.fused_sequence`, for the ops that are not compositions."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from .table import kernel
 
 @contextmanager
 def _explained(op_type: str, expected: str) -> Iterator[None]:
-    """Tells what a matrix should have been where numpy says that it is singular and the like."""
+    """Convert numpy's errors, such as for a singular matrix, to errors that state the expected matrix."""
     try:
         yield
     except np.linalg.LinAlgError as error:
@@ -30,7 +30,7 @@ def _adjoint(array: Any) -> Any:
 
 
 def _symmetric(xp: Any, X: Any, upper: bool) -> Any:
-    """Matrices of which one triangle is given, with the other one mirrored (and conjugated)."""
+    """Complete matrices with one given triangle: mirror it (and conjugate)."""
     half = _adjoint(xp.triu(X, 1)) if upper else xp.tril(X, -1)
     diagonal = xp.eye(X.shape[-1], dtype=bool) * X.real
     return half + _adjoint(half) + diagonal

@@ -118,7 +118,7 @@ def _labelled(xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_ind
 
 
 def _find(xp: Any, labelled: _Labelled) -> tuple[Any, Any]:
-    """Flat indices of the labelled elements; and which labels are not to be ignored."""
+    """Flat indices of the labelled elements, and the mask of labels that are not ignored."""
     label, first, stride, ignore_index = labelled
     ids, is_counted = kept_ids(xp, label, ignore_index)
     return first + (ids if stride == 1 else ids * stride), is_counted
@@ -153,7 +153,7 @@ def _soft_losses(xp: Any, probabilities: Any, label: Any, axis: int, out: OutArr
 
 
 def _as_columns(shape: tuple[int, ...], *arrays: Any) -> list[Any]:
-    """Labels or losses of probabilities of this shape, with size 1 along the last axis, which they may lack."""
+    """Reshape labels or losses to size 1 along the last axis of the probabilities; that axis may be missing."""
     return [None if array is None else array.reshape(*shape[:-1], 1) for array in arrays]
 
 
@@ -340,7 +340,7 @@ def softmax_with_cross_entropy_grad(
 
 
 def _stable_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any, out: OutArray) -> None:
-    """``(probabilities - 1 at the label) * d_loss``, with 0 for what is ignored."""
+    """``(probabilities - 1 at the label) * d_loss``, with 0 for ignored labels."""
     at, is_counted = _find(xp, labelled)
     d_loss = xp.where(is_counted, d_loss, d_loss.dtype.type(0))
     xp.multiply(probabilities, d_loss, out)

@@ -17,14 +17,14 @@ from .table import SPARSE_CHECKS, Call, OutArray, Slots, checked, fill, kernel, 
 
 
 def copy(xp: Any, source: Any, target: Any) -> list[Call]:
-    """Calls that copy `source` to `target`, of as many elements; none if they are the same memory."""
+    """Calls that copy `source` to `target`, with equal numbers of elements; none if they are the same memory."""
     if xp.may_share_memory(source, target):
         return []
     return [partial(xp.copyto, target, source.reshape(target.shape))]
 
 
 def write_wanted(*pairs: tuple[Any, Any]) -> None:
-    """Write values into those outputs that are wanted."""
+    """Write values into the wanted outputs."""
     for out, value in pairs:
         if out is not None:
             out[...] = value
@@ -55,8 +55,8 @@ def check_ids(ids: Any, extent: int, label: str) -> None:
 
 
 def ranges(xp: Any, rows: int, width: int, elements: int = 1 << 15) -> list[tuple[int, int]]:
-    """Bounds of parts of `rows` rows that have about `elements` elements each, few enough to stay in a near cache; of numpy's
-    arrays alone, others are one part."""
+    """Bounds of parts of `rows` rows with about `elements` elements each, which fit a near cache. Only numpy's arrays are split;
+    others are one part."""
     step = max(1, elements // max(width, 1) if xp.__name__ == "numpy" else rows)
     return [(start, min(start + step, rows)) for start in range(0, rows, step)]
 
@@ -487,7 +487,7 @@ def check_kept_ids(xp: Any, ids: Any, ignore_index: int, extent: int) -> None:
 
 
 def kept_ids(xp: Any, ids: Any, ignore_index: int) -> tuple[Any, Any]:
-    """Indices with 0 for those that are ignored; and which are kept."""
+    """Indices with ignored ones replaced by 0, and the mask of indices that are not ignored."""
     is_counted = ids != ignore_index
     return xp.where(is_counted, ids, 0), is_counted
 

@@ -26,7 +26,7 @@ def _matrices(xp: Any, a: Any, b: Any, out: Any) -> Call:
 
 
 def _stacks(xp: Any, a: Any, b: Any, out: Any, scratch: Callable[..., Any]) -> list[Call]:
-    """Calls that multiply matrices, or stacks of them, and sum over those leading dimensions that `out` has not."""
+    """Calls that multiply matrices or stacks of them, and sum over the leading dimensions that `out` lacks."""
     if a.ndim == b.ndim == out.ndim == 2:
         return [_matrices(xp, a, b, out)]
     turned = a.swapaxes(-1, -2)
@@ -119,7 +119,7 @@ def matmul_grad(
 
 
 def _flat(array: Any, rows: int) -> Any:
-    """`array` as a matrix of which the first `rows` dimensions are the rows."""
+    """Reshape `array` to a matrix: the first `rows` dimensions become its rows."""
     return array.reshape(prod(array.shape[:rows]), prod(array.shape[rows:]))
 
 

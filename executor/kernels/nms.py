@@ -19,7 +19,7 @@ from .table import Slots, kernel
 
 # -------------------------------------------------------------------------------------------------------------- polygons
 def _edges(polygons: Any) -> tuple[Any, Any]:
-    """The corners [..., V, 2] of polygons [..., 2 V], and those that follow them."""
+    """The corners [..., V, 2] of polygons [..., 2 V], and the next corner of each."""
     corners = polygons.reshape(*polygons.shape[:-1], -1, 2).astype(np.float64)
     return corners, np.roll(corners, -1, -2)
 
@@ -34,8 +34,8 @@ def _crossings(edges: tuple[Any, Any], level: Any) -> Any:
 
 
 def _shared_area(first: tuple[Any, Any], second: tuple[Any, Any]) -> Any:
-    """The areas that polygons [P, V] share: between the heights of all corners and of all points where edges meet, both have
-    straight sides, so that what they share there is as wide as in the middle, times the height."""
+    """The areas of the intersections of polygons [P, V]. All corners and crossings of edges cut the plane into horizontal strips.
+    In a strip both polygons have straight sides, so its shared area is the shared width in the middle times the height."""
     (a, a_next), (b, b_next) = ([ends[:, :, None] for ends in first], [ends[:, None] for ends in second])
     along, beside = a_next - a, b_next - b
     cross = along[..., 0] * beside[..., 1] - along[..., 1] * beside[..., 0]
@@ -65,7 +65,7 @@ def polygon_iou(polygon: Any, peer: Any) -> Any:
 
 
 def _overlap(boxes: Any, normalized: bool) -> Callable[[Any, Any], Any]:
-    """How boxes of this kind are compared."""
+    """The overlap function for boxes of this kind."""
     return partial(jaccard, np, edge=int(not normalized)) if boxes.shape[-1] == 4 else polygon_iou
 
 
@@ -93,7 +93,7 @@ def _images(BBoxes: Any, BBoxes_lod: Lod, Scores: Any, RoisNum: Any = None) -> I
 
 
 def _best(scores: Any, threshold: float, most: int) -> Any:
-    """Where the scores above a threshold are, the largest first: at most so many, or all if that is -1."""
+    """The indices of scores above a threshold, the largest first; at most `most` of them, or all for -1."""
     above = np.flatnonzero(scores > np.float32(threshold))
     values = scores[above]
     if 0 < most < len(above):  # far fewer to sort
@@ -104,7 +104,7 @@ def _best(scores: Any, threshold: float, most: int) -> Any:
 
 
 def _select(image: _Image, attrs: Slots) -> tuple[Any, Any]:
-    """The classes of the detections of an image, and which boxes they are."""
+    """The classes and box indices of the detections of an image."""
     classes, chosen = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     overlap = _overlap(image.boxes, attrs["normalized"])
     for number, scores in enumerate(image.scores):
@@ -119,14 +119,14 @@ def _select(image: _Image, attrs: Slots) -> tuple[Any, Any]:
         first = (-image.scores[label, index]).argsort(kind="stable")[:most]
         first = first[label[first].argsort(kind="stable")]
         label, index = label[first], index[first]
-    if image.boxes.ndim == 3:  # then those of a class come in the order of the boxes
+    if image.boxes.ndim == 3:  # then the detections of a class are in the order of the boxes
         first = np.lexsort((index, label))
         label, index = label[first], index[first]
     return label, index
 
 
 class _Detections(NamedTuple):
-    """Rows of class, score and box; which boxes they are among those of all images; and how many each image has."""
+    """Rows of class, score and box; the index of each box among the boxes of all images; and the number of rows per image."""
 
     rows: Any
     index: Any
@@ -143,7 +143,7 @@ def _row(image: _Image, label: Any, index: Any) -> Any:
 
 
 def _detect(images: Iterator[_Image], attrs: Slots, width: int, dtype: Any) -> _Detections:
-    """What is chosen of each image."""
+    """Detect in each image, and join the results."""
     rows, places, counts = [np.empty((0, 2 + width), dtype)], [np.empty(0, np.int64)], []
     for image in images:
         label, index = _select(image, attrs)
@@ -196,7 +196,7 @@ def _decayed(boxes: Any, scores: Any, attrs: Slots) -> Any:
 
 
 def _rank(image: _Image, attrs: Slots) -> tuple[Any, Any, Any]:
-    """The classes of the detections of an image by their lowered scores, which boxes they are, and these scores."""
+    """The classes, box indices and lowered scores of the detections of an image."""
     dtype = image.scores.dtype
     classes, chosen, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, dtype)]
     for number, scores in enumerate(image.scores):
@@ -226,14 +226,14 @@ def matrix_nms(xp: Any, BBoxes: Any, Scores: Any, attrs: Slots, RoisNum: Any) ->
 
 
 def _merged(image: _Image, attrs: Slots) -> _Image:
-    """The image with neighbouring boxes merged: what is merged into another has no score any more."""
+    """Merge neighbouring boxes of an image; a box merged into another one loses its score."""
     boxes, scores = image.boxes.copy(), image.scores.copy()
     overlap = _overlap(boxes, attrs["normalized"])
     for label, weight in enumerate(scores):
         if label == attrs["background_label"]:
             continue
         last = 0
-        for number in range(1, len(boxes)):  # what is merged decides what the next one is compared with
+        for number in range(1, len(boxes)):  # the merged box is compared with the next one, so the order matters
             if overlap(boxes[number], boxes[last]) > attrs["nms_threshold"]:
                 total = weight[number] + weight[last]
                 boxes[last] = (boxes[number] * weight[number] + boxes[last] * weight[last]) / total

@@ -37,10 +37,10 @@ _DEFAULT_BUFFER, _BUFFER = 8192, 512
 
 
 def by_row(xp: Any, width: int, steps: list[Call]) -> list[Call]:
-    """The calls, which combine rows of `width` elements with one number each.
+    """Wrap calls that combine rows of `width` elements with one number each.
 
-    Where two rows fit numpy's buffer, numpy takes them together, by way of copies, which takes twice as long as row by row if
-    rows are not short. A smaller buffer, for these calls, prevents that.
+    If two rows fit numpy's buffer, numpy copies and combines them together, which takes twice as long as row by row unless rows
+    are short. A smaller buffer for these calls prevents that.
     """
     if xp.__name__ != "numpy" or not 2 * _BUFFER // 3 < width <= _DEFAULT_BUFFER // 2:
         return steps
@@ -79,8 +79,8 @@ class _Channels:
         return [(slice(row, row + 1), slice(*part)) for row in range(rows) for part in channels]
 
     def chain(self, part: tuple[slice, slice], out: Any, *calls: tuple[Any, Any, Any]) -> list[Call]:
-        """Calls of ufuncs of two arrays, one after the other, into a part of `out`. Either array is a view, numbers by channel,
-        or None for what there is in `out`."""
+        """Calls of binary ufuncs in order, into a part of `out`. Each operand is a view, numbers by channel, or None for the
+        current contents of `out`."""
         steps: list[Call] = []
         for ufunc, *operands in calls:
             left, right = (
@@ -95,7 +95,7 @@ class _Channels:
         return by_row(self.xp, self.shape[-1], [step for part in self.parts() for step in self.chain(part, out, *calls)])
 
     def sums(self, left: Any, right: Any, out: Any) -> list[Call]:
-        """Calls for the sums by channel of `left`, times `right` if that is given."""
+        """Calls for the sums by channel of `left`, or of ``left * right``."""
         xp = self.xp
         if right is None:
             return [partial(xp.add.reduce, left, 0 if self.is_last else (0, 2), None, out)]
@@ -392,7 +392,7 @@ class _Groups:
         return self.scratch((self.rows, self.channels_in_group), self.dtype)
 
     def repeated(self, by_channel: Any, number: float) -> tuple[Call, Any]:
-        """The call that gives each row its channels' numbers (`number` where there are none), and the array of them."""
+        """The call that copies the channels' numbers to each row (`number` if there are none), and the array of the rows."""
         rows = self.by_channel()
         if by_channel is None:
             return fill(self.xp, rows, number), rows
@@ -402,7 +402,7 @@ class _Groups:
         ), rows
 
     def as_rows(self, array: Any, back: bool = False) -> tuple[list[Call], Any]:
-        """An array as rows, and the calls that bring it there, or `back`: where channels come last, there is a copy."""
+        """View an array as rows, with the calls that copy it there (or `back`) if the channels come last."""
         if self.channel == 1:
             return [], array.reshape(self.rows, self.channels_in_group, self.places)
         rows = self.scratch((len(array), array.shape[-1], self.places), array.dtype)
@@ -659,7 +659,7 @@ def _dropped(
     Out: Any,
     Mask: Any,
 ) -> list[Call]:
-    """Calls that draw a mask of a shape that broadcasts with X, and keep what it says, times `scale`."""
+    """Calls that draw a mask of a shape that broadcasts with X, and multiply X by the mask and `scale`."""
     if is_test:
         return [*([] if Mask is None else [fill(xp, Mask, 1)]), *([] if Out is None else _scaled(xp, X, scale, Out))]
     mask = Mask if Mask is not None else scratch(shape, xp.dtype("uint8"))

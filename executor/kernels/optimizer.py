@@ -57,7 +57,7 @@ def _spare(scratch: Any, spare: Any, part: Any) -> Any:
 
 
 def _pieces(xp: Any, scratch: Any, count: int, *arrays: Any) -> Iterator[tuple[Any, ...]]:
-    """Matching parts of arrays, and with each `count` spare arrays like the first, which all parts share."""
+    """Split arrays into matching parts; each part comes with `count` spare arrays like its first one, shared by all parts."""
     first = arrays[0]
     is_one = xp.__name__ != "numpy" or first.size < _PART
     spares = [scratch(first.shape if is_one else (_PART,), first.dtype) for _ in range(count)]
@@ -93,7 +93,7 @@ def _ratio(xp: Any, usable: Any, above: Any, below: Any) -> Any:
 
 
 def _unless(skip: Any, before: list[Call], steps: list[Call]) -> list[Call]:
-    """The calls, of which all but those before are left out in a run where `skip` holds True."""
+    """The calls `before` and `steps`; a run skips `steps` if `skip` holds True."""
     if skip is None:
         return before + steps
     return [*before, partial(_make_unless, skip, steps)]

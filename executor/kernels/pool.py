@@ -74,7 +74,7 @@ class _Axis:
         return steps + [partial(combine, windows, elements, out=windows) for windows, elements in pairs]
 
     def spread(self, xp: Any, source: Any, target: Any) -> list[Call]:
-        """Calls that add what each window has in `source` to all its elements in `target`: the transpose of a sum."""
+        """Calls that add each window's number in `source` to all its elements in `target`: the transpose of a sum."""
         steps: list[Call] = []
         pairs = [(source[self.at(windows)], target[self.at(elements)]) for windows, elements in self.taps()]
         apart = self.stride >= self.size
@@ -98,7 +98,7 @@ def _by_window(axes: list[_Axis]) -> bool:
 
 
 def _at(axes: list[_Axis], where: tuple[slice, ...]) -> tuple[slice, ...]:
-    """An index that is `where` along the pooled axes, which follow each other."""
+    """An index with `where` along the consecutive pooled axes."""
     return axes[0].at(where[0]) + where[1:]
 
 
@@ -208,7 +208,7 @@ def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any) -
 
 
 def _find_maximum(xp: Any, first: int, count: int, window: Any, places: Any, out: OutArray) -> None:
-    """Writes which of the places has the first maximum of a window, which goes along `count` axes from `first` on."""
+    """Write the place of the first maximum of each window; windows span `count` axes from `first` on."""
     shape = window.shape
     flat = window.reshape(*shape[:first], prod(shape[first : first + count]), *shape[first + count :])
     xp.copyto(out, places[flat.argmax(first)].reshape(out.shape))
@@ -272,10 +272,10 @@ _PART = 1 << 17
 def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> Call:
     """The call for the gradient of maxima of windows that overlap.
 
-    Images are laid out as grids, one for each place of an element within a stride (with rows and columns and a stride of 2,
-    that makes four), in which what lies at a certain place of all windows follows each other. So all is done on flat arrays,
-    shifted against each other, and one axis after the other: gradients go to the rows of the maxima first, say, and then to
-    their columns. Thus the first of equal elements gets the gradient. What grids have beside the windows gets zeros.
+    Images are split into grids, one for each position within a stride (four for rows and columns with stride 2). In a grid, the
+    elements at one place of all windows are consecutive. So all steps work on flat arrays, shifted against each other, one axis
+    after the other: for example, gradients go to the rows of the maxima first, and then to their columns. Thus the first of equal
+    elements gets the gradient. Grid elements outside of the windows get zeros.
     """
     if not X.size:
         return fill(xp, dX, 0)
@@ -303,7 +303,7 @@ def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: An
 
 
 def _in_grid(axis: _Axis, phases: int, extent: int) -> list[tuple[slice, slice]]:
-    """For each phase along an axis: what of its grid lies in the image, and where that is."""
+    """For each phase along an axis: the slice of its grid that lies in the image, and the matching slice of the image."""
     slices = []
     for phase in range(phases):
         start = max(0, -(-(axis.pad[0] - phase) // axis.stride))
@@ -329,8 +329,11 @@ def _take_back(
     places: list[Any],
     windows: tuple[slice, ...],
 ) -> None:
-    """Does it, some images at a time. `values` and `grads` have the grids: those of the elements, and with one axis more
-    pooled each; for each axis, the last one first, `taps` has the number of phases, and the phase and shift of each place."""
+    """Compute the gradient of overlapping maxima, a few images at a time.
+
+    `values` and `grads` hold the grids of the elements, then the grids with one more axis pooled each. For each axis, last one
+    first, `taps` holds the number of phases, and the phase and shift of each place.
+    """
     grid_size = prod(grid)
     count = len(spare) // grid_size
     is_maximum, free = masks

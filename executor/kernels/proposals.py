@@ -1,6 +1,6 @@
 """Kernels of `fluid.ops.proposals`.
 
-What is chosen decides how many rows there are, so all of them compute on the host, image by image.
+The number of output rows depends on the selection, so all kernels compute on the host, image by image.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGEST_FACTOR = log(1000.0 / 16.0)
 
 # ------------------------------------------------------------------------------------------------------- rows of images
 def _bounds(lod: Lod, name: str) -> list[tuple[int, int]]:
-    """From which row to which each sequence of the last level is."""
+    """The range of rows of each sequence of the last level."""
     return list(pairwise(checked_lod(lod, name)[-1] or ()))
 
 
@@ -62,8 +62,8 @@ def _areas(boxes: Any, offset: int) -> Any:
 
 
 def _shares(first: Any, second: Any, area: Any, areas: Any, offset: int) -> Any:
-    """Intersection over union of boxes given as left, top, right and bottom, with their areas, which non-maximum suppression
-    compares again and again."""
+    """Intersection over union of boxes given as left, top, right and bottom, with precomputed areas, because non-maximum
+    suppression compares a box many times."""
     number = area.dtype.type
     width, height = (
         np.maximum(
@@ -87,9 +87,11 @@ def _limited(boxes: Any, height: Any, width: Any, offset: int) -> Any:
 
 
 def _suppress(boxes: Any, threshold: float, eta: float, most: int, offset: int) -> list[int]:
-    """Non-maximum suppression: of boxes in the order of their scores, the numbers of those that overlap none of these by more
-    than the threshold; at most so many, if that is not negative. Where the threshold is above 0.5, each of them makes it `eta`
-    times as large, if that is below 1."""
+    """Non-maximum suppression: the indices of boxes (in the order of their scores) to retain; at most `most`, unless negative.
+
+    A box is retained if it overlaps no retained box by more than the threshold. If `eta` is below 1, each retained box
+    multiplies the threshold by `eta`, as long as it is above 0.5.
+    """
     survivors: list[int] = []
     places, worst = np.arange(len(boxes)), np.zeros(len(boxes), boxes.dtype)
     sides = np.concatenate([boxes.T, _areas(boxes, offset)[None]])  # along with the areas
@@ -108,7 +110,7 @@ def _suppress(boxes: Any, threshold: float, eta: float, most: int, offset: int) 
 
 # ------------------------------------------------------------------------------------------------------------ proposals
 def _proposed(scores: Any, deltas: Any, anchors: Any, size: Any, scale: Any, attrs: Slots, offset: int) -> tuple[Any, Any]:
-    """The regions of one image, and their scores, of those of all places."""
+    """Select the proposed regions of one image from all places; returns the regions and their scores."""
     order = np.argsort(-scores, kind="stable")
     if attrs["pre_nms_topN"] > 0:
         order = order[: attrs["pre_nms_topN"]]
@@ -253,7 +255,7 @@ def _near_image(anchors: Any, size: Any, straddle: float) -> Any:
 
 
 class _Assigned:
-    """Which anchors of one image are learned, and what: as `rpn_target_assign` gives it."""
+    """The anchors of one image to train on, with their targets: the results of `rpn_target_assign`."""
 
     def __init__(self, anchors: Any, chosen: Any, objects: Any, classes: Any, positive: float, negative: float,
                  draw: Draw, foreground: int, batch: int) -> None:  # fmt: skip
@@ -280,7 +282,7 @@ def _assign(
     draw: Draw,
     most: tuple[int, int],
 ) -> tuple[Any, ...]:
-    """What is learned of all images, and of how many anchors with an object."""
+    """Assign targets for all images; returns the joined results, and the number of anchors with an object per image."""
     anchors, sizes = to_numpy(inputs["Anchor"]), to_numpy(inputs["ImInfo"])
     columns = [_split(inputs[name], lod, name) for name, lod in lods.items()]
     images = []
@@ -325,7 +327,7 @@ def retinanet_target_assign(
 
 
 class _Sampled:
-    """Which regions of one image are learned, and what: as `generate_proposal_labels` gives it."""
+    """The regions of one image to train on, with their targets: the results of `generate_proposal_labels`."""
 
     def __init__(self, rois: Any, classes: Any, crowd: Any, objects: Any, scale: Any, draw: Draw, attrs: Slots) -> None:
         rois = np.concatenate([objects, rois / scale])
@@ -448,7 +450,7 @@ _FINER = 5
 
 
 def _outline(corners: Any) -> tuple[Any, Any]:
-    """The points x and y on a grid through which the outline of a polygon [.., 2] goes, one after the other."""
+    """The grid points x and y along the outline of a polygon [.., 2], in order."""
     first = np.floor(_FINER * corners.astype("float64") + 0.5).astype("int64")
     last = np.roll(first, -1, axis=0)
     spans = np.abs(last - first)

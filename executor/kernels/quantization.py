@@ -20,7 +20,7 @@ def _round(xp: Any, values: Any, round_type: int, most: float) -> None:
         xp.rint(values, out=values)
         xp.clip(values, -most - 1, most, out=values)
         return
-    # The number below one half: with one half, what is a little less would be rounded up.
+    # Add the largest number below one half: with one half itself, numbers slightly below .5 would be rounded up.
     values += xp.copysign(xp.nextafter(values.dtype.type(0.5), values.dtype.type(0)), values)
     xp.trunc(values, out=values)
     xp.clip(values, -most, most, out=values)
@@ -32,7 +32,7 @@ def _channels(scale: Any, ndim: int, axis: int) -> Any:
 
 
 def _quantize(xp: Any, X: Any, scale: Any, attrs: Slots, Out: Any, back: bool = False) -> None:
-    """Quantize by a scale that broadcasts with X, and, if asked to, dequantize. A scale of 0 makes zeros."""
+    """Quantize by a scale that broadcasts with X, and optionally dequantize. A scale of 0 gives zeros."""
     most = greatest(attrs["bit_length"])
     xp.multiply(X, X.dtype.type(most) / xp.maximum(scale, _SMALLEST).astype(X.dtype) * (scale > 0), out=Out)
     _round(xp, Out, attrs["round_type"], most)
@@ -80,9 +80,9 @@ def fake_quantize_range_abs_max(
 
 
 def _greatest_in_window(xp: Any, former: Any, measured: Any, number: Any, window: Any) -> Any:
-    """The greatest scale of the last batches, of which `number` is the last one; puts its scale, `measured`, into the window.
+    """Store the scale `measured` of batch `number` in the window; returns the greatest scale of the window.
 
-    `former` is the greatest one so far.
+    `former` is the greatest scale so far.
     """
     before = xp.where(number == 0, xp.zeros_like(window), window)  # the first batch has none before it
     place = xp.arange(len(window)) == number % len(window)

@@ -16,7 +16,7 @@ from .table import Slots, checked, kernel
 def _draw(method: Callable[..., Any], out: Any) -> None:
     """Fill `out` by a method of a generator that draws float32 or float64.
 
-    The size is given although `out` has it: without a size, cupy's methods draw one number and spread it over `out`.
+    The size is passed although `out` has it: without a size, cupy's methods draw one number and spread it over `out`.
     """
     if out.dtype.kind == "f" and out.dtype.itemsize >= 4 and out.flags.c_contiguous:
         method(out.shape, dtype=out.dtype, out=out)

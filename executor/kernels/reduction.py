@@ -31,7 +31,7 @@ def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
 
 
 def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[..., Any]) -> list[Call]:
-    """Calls that sum X over `axes` into `Out`, which has as many elements as are left, in whatever shape.
+    """Calls that sum X over `axes` into `Out`, which has the resulting number of elements, in any shape.
 
     A product with ones is two to five times as fast as numpy's own reduction.
     """

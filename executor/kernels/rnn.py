@@ -1,7 +1,7 @@
-"""Recurrent networks, one step for both directions at a time.
+"""Recurrent networks; each step computes both directions together.
 
-Of each layer, what comes in is multiplied by its weights for all steps at once, and so are gradients of weights; only the
-hidden state's part is computed step by step. Steps are kept in the order in which they are taken, ``[step, direction,
+For each layer, the product of the inputs and their weights is computed for all steps at once, like the gradients of weights; only
+the part of the hidden state is computed step by step. Steps are stored in the order of their execution, ``[step, direction,
 batch, ...]``, so that the backward direction is one more entry of a batched product.
 """
 
@@ -34,7 +34,7 @@ class _Layer:
 
 
 def _layers(g: Geometry, Reserve: Any, steps: int, batch: int) -> list[_Layer]:
-    """The parts of what is kept for the gradient."""
+    """Split the buffer saved for the gradient by layers."""
     mode = MODES[g.mode]
     gates = (steps, g.directions, batch, mode.saved, g.hidden)
     states = (mode.states, steps + 1, g.directions, batch, g.hidden)
@@ -48,7 +48,7 @@ def _layers(g: Geometry, Reserve: Any, steps: int, batch: int) -> list[_Layer]:
 
 
 class Loops(NamedTuple):
-    """The functions that run the steps of a layer, by mode, and the one that runs those of packed sequences (see `in_turn`)."""
+    """Functions that run the steps of a layer, by mode; and a function that runs packed sequences (see `in_turn`)."""
 
     forward: Mapping[str, Callable[..., None]]
     backward: Mapping[str, Callable[..., tuple[Any, Any]]]
@@ -56,7 +56,7 @@ class Loops(NamedTuple):
 
 
 def loops_of(xp: Any) -> Loops:
-    """Those of a namespace: its own `recurrent_loops`, or those that are written here."""
+    """The loops of a namespace: its `recurrent_loops`, or the loops of this module."""
     return getattr(xp, "recurrent_loops", None) or Loops(FORWARD, BACKWARD, in_turn)
 
 
@@ -75,14 +75,14 @@ class _Network:
         self.Dropped = Dropped if drops(attrs) else None
         self.scale = 1.0 / (1.0 - attrs["dropout_prob"]) if drops(attrs) else 1.0
         self.mask: Any = None
-        """Whether a step belongs to the sequence, ``[step, direction, batch, 1]``."""
+        """Mask of the steps that belong to the sequences, ``[step, direction, batch, 1]``; None if all do."""
         if lengths is not None:
             mask = xp.arange(self.steps).reshape(-1, 1) < lengths.reshape(1, -1)
             self.mask = self.turned(mask.reshape(self.steps, self.batch, 1), 1)
 
     # -- between [time, batch, directions * size] and [step, direction, batch, size]
     def turned(self, x: Any, size: int) -> Any:
-        """In the order of steps; what has one direction only is the same for both."""
+        """Arrange values in the order of steps; with one direction only, both directions share them."""
         g, xp = self.g, self.xp
         parts = [x[..., d * size : (d + 1) * size] if x.shape[-1] > size else x for d in range(g.directions)]
         return xp.stack([part[::-1] if d else part for d, part in enumerate(parts)], axis=1)
@@ -120,14 +120,14 @@ class _Network:
         return x.reshape(self.steps * self.batch, x.shape[-1])
 
     def of_layer(self, layer: int) -> list[tuple[int, int, int, int]]:
-        """For each direction: where the weights and biases of what comes in, and of the hidden state, are in `weights`."""
+        """For each direction: the positions in `weights` of the input and hidden weights, and of their biases."""
         g = self.g
         first = [2 * (layer * g.directions + d) for d in range(g.directions)]
         return [(n, n + 1, 2 * g.passes + n, 2 * g.passes + n + 1) for n in first]
 
     # -- forward
     def forward(self, first: Sequence[Any]) -> None:
-        """Fill what is kept; `first` are the states before the first step."""
+        """Run all layers and fill the saved buffers; `first` are the initial states."""
         xp, g, weights = self.xp, self.g, self.weights
         mode = MODES[g.mode]
         columns = mode.gates * g.hidden
@@ -151,7 +151,7 @@ class _Network:
 
     # -- backward
     def backward(self, d_out: Any, d_last: Sequence[Any], d_input: Any, d_first: Sequence[Any], d_weights: Sequence[Any]) -> None:
-        """Gradients into `d_input`, `d_first` and `d_weights`, of which any may be None."""
+        """Compute the gradients into `d_input`, `d_first` and `d_weights`; any of them may be None."""
         xp, g, weights = self.xp, self.g, self.weights
         rows = MODES[g.mode].gates * g.hidden
         for index in range(g.layers - 1, -1, -1):
@@ -280,15 +280,15 @@ FACTORS = {
     "RNN_TANH": _repeated(1),
     "RNN_RELU": _repeated(1),
 }
-"""By what the arguments of gates are multiplied, so that tanh serves all of them."""
+"""Mode -> factors for the arguments of the gates, so that tanh computes all gates."""
 FORWARD = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _simple("tanh"), "RNN_RELU": _simple("relu")}
 
 
 # ------------------------------------------------------------------------------------------------------------ backward
-# Each gives the gradients of what comes in times its weights, and of the hidden state times its weights, for all steps, and
-# leaves those of the states before the first step in `grads`. All that does not go from step to step is computed at once.
+# Each function returns the gradients of two products for all steps: inputs by their weights, and hidden state by its weights.
+# It leaves the gradients of the initial states in `grads`. Only the recurrence is computed step by step.
 def masked(values: Any, mask: Any) -> Any:
-    """The values, in place, with 0 where a step does not belong to the sequence."""
+    """Set values to 0, in place, at steps outside of the sequences."""
     if mask is not None:
         values *= mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
     return values
@@ -500,7 +500,7 @@ def activate(xp: Any, activation: str, x: Any, out: Any) -> Any:
 
 
 def _slope(xp: Any, activation: str, y: Any) -> Any:
-    """The derivative of an activation, from what it gives."""
+    """The derivative of an activation, from its result `y`."""
     if activation == "sigmoid":
         return y * (1 - y)
     if activation == "tanh":
@@ -563,7 +563,7 @@ def lstm_unit_grad(xp: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forge
 
 
 def _gru_weights(weight: Any) -> tuple[Any, Any]:
-    """The weights of the gates and of the candidate, which lie behind each other."""
+    """Split the weights into those for the gates and for the candidate, which are consecutive."""
     size, flat = weight.shape[0], weight.reshape(-1)
     return flat[: 2 * size * size].reshape(size, 2 * size), flat[2 * size * size :].reshape(size, size)
 
@@ -580,7 +580,7 @@ def _gru_step(
     reset: Any,
     out: Any,
 ) -> None:
-    """One step: `gates` holds what comes in and is left with u, r and the candidate, `reset` with ``r * before``."""
+    """Compute one step: `gates` holds the inputs and gets u, r and the candidate; `reset` gets ``r * before``."""
     size = before.shape[1]
     both, candidate = gates[:, : 2 * size], gates[:, 2 * size :]
     both += before @ w_gates
@@ -595,8 +595,8 @@ def _gru_step(
 
 
 def _gru_factors(xp: Any, gates: Any, before: Any, gate: str, activation: str, origin_mode: bool) -> tuple[Any, Any]:
-    """By what the gradient of a step's state goes to u, of that of ``r * before`` to r, of the state to the candidate; and the
-    candidate's share of the state."""
+    """Factors of the backward step: from the gradient of the state to u and to the candidate, and from the gradient of
+    ``r * before`` to r; and the share of the former state in the new one."""
     size = before.shape[1]
     update, _, candidate = _columns(gates, 3)
     share = 1 - update if origin_mode else update
@@ -612,7 +612,7 @@ def _gru_factors(xp: Any, gates: Any, before: Any, gate: str, activation: str, o
 def _gru_step_back(
     xp: Any, grad: Any, factors: Any, stay: Any, reset: Any, w_gates: Any, w_candidate: Any, d_gates: Any, out: Any
 ) -> None:
-    """From the gradient of a step's state those of its gates, into `d_gates`, and of the state before, into `out` (if wanted)."""
+    """Compute the gradients of a step's gates into `d_gates`, and of its former state into `out` (if wanted), from `grad`."""
     size = grad.shape[1]
     xp.multiply(grad, factors[:, :size], out=d_gates[:, :size])
     xp.multiply(grad, factors[:, 2 * size :], out=d_gates[:, 2 * size :])
@@ -625,7 +625,7 @@ def _gru_step_back(
 
 
 def _gru_deliver(xp: Any, before: Any, reset: Any, d_gates: Any, d_weight: Any, d_bias: Any) -> None:
-    """Gradients of the parameters, from those of the gates of all rows."""
+    """Compute the gradients of the parameters from the gradients of all gates."""
     size = before.shape[1]
     if d_bias is not None:
         xp.sum(d_gates, axis=0, out=d_bias.reshape(-1))
@@ -681,14 +681,14 @@ def gru_unit_grad(
 
 # ------------------------------------------------------------------------------------- over sequences of different lengths
 class _Packed:
-    """Rows in the order in which steps take them: the first of all sequences, longest first, then the second of those that
-    have one, and so on. So each step's rows lie behind each other, and go on from the first ones of the step before.
+    """Rows in the order of the steps: the first rows of all sequences, longest sequence first, then all second rows, and so on.
+    The rows of a step are consecutive, and continue the first rows of the former step.
 
     Attributes:
-        sequences: numbers of the sequences, longest first.
+        sequences: indices of the sequences, longest first.
         rows: for each packed row, the row of the input.
-        before: for each packed row but those of the first step, the packed row of the step before.
-        steps: for each step, its first packed row and how many it has.
+        before: for each packed row after the first step, the packed row of the former step.
+        steps: for each step, its first packed row and its number of rows.
     """
 
     def __init__(self, xp: Any, lod: Lod, reverse: bool, where: str) -> None:
@@ -705,7 +705,7 @@ class _Packed:
         self.before = xp.asarray(np.concatenate([*before, np.empty(0, np.int64)]), dtype="int64")
 
     def first(self, state: Any, size: int, dtype: Any) -> Any:
-        """The states before the first step, of sequences in order; zeros where they are not given."""
+        """The initial states in the order of the packed sequences; zeros for None."""
         return self.xp.zeros((len(self.sequences), size), dtype) if state is None else state[self.sequences]
 
     def previous(self, first: Any, packed: Any) -> Any:
@@ -730,14 +730,14 @@ def in_turn(
     outputs: Sequence[Any],
     backwards: bool = False,
 ) -> None:
-    """Run the steps of packed sequences: ``step(states, inputs, outputs)``, each with the rows of that step.
+    """Run the steps of packed sequences: ``step(states, inputs, outputs)``, with the rows of each step.
 
     Args:
-        steps: those of a `_Packed`.
-        step: updates the states, and fills the outputs; where all inputs are 0, it may be run in vain.
-        states: for each sequence, a row.
+        steps: the steps of a `_Packed`.
+        step: updates the states, and fills the outputs; it may also run on padding rows, where all inputs are 0.
+        states: one row for each sequence.
         inputs, outputs: packed rows, or None. An input may be an output, too.
-        backwards: from the last step to the first; then it leaves states of 0 as they are where all inputs are 0.
+        backwards: from the last step to the first; then `step` must leave states of 0 unchanged if all inputs are 0.
     """
     for start, count in reversed(steps) if backwards else steps:
         here = slice(start, start + count)
@@ -875,7 +875,7 @@ def dynamic_lstmp_grad(
     cells, handed = Cell[packed.rows], Projection[packed.rows]
     before = packed.previous(first_c, cells)
     g, i, f, o = _columns(BatchGate, 4)
-    factors = xp.empty_like(BatchGate)  # of g, i and f, by the gradient of the cell; of o, by that of the hidden state
+    factors = xp.empty_like(BatchGate)  # for g, i and f, of the cell's gradient; for o, of the state's gradient
     xp.multiply(i, _slope(xp, candidate, g), out=factors[:, :size])
     xp.multiply(g, _slope(xp, gate, i), out=factors[:, size : 2 * size])
     xp.multiply(before, _slope(xp, gate, f), out=factors[:, 2 * size : 3 * size])

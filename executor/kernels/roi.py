@@ -1,7 +1,7 @@
 """Kernels of `fluid.ops.roi`.
 
-The mean over a part of a region is a weighted sum over rows of one over columns. So each region has two matrices, of the
-weights that its parts give to the rows and columns of the image, and ``rows @ image @ columns`` is what is asked for.
+The mean over a part of a region is a weighted sum over rows and over columns. So each region has two matrices, with the weights
+of its parts for the rows and columns of the image, and the result is ``rows @ image @ columns``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict
 
 
 def bin_weights(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
-    """`psroi_pool` along one axis: as `sampled`."""
+    """Weights of `psroi_pool` along one axis, like `sampled`."""
     number = first.dtype.type
     scale = number(attrs["spatial_scale"])
     start, end = _rounded(xp, first) * scale, (_rounded(xp, last) + 1) * scale
@@ -94,7 +94,7 @@ def bin_weights(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: 
 
 
 def _integral(xp: Any, at: Any, order: int) -> Any:
-    """What an element at 0 contributes from the left up to places, by linear interpolation; or a derivative of that."""
+    """The integral of the linear interpolation of a single 1 at place 0, from the left up to places; or its derivatives."""
     near = xp.clip(at, -1, 1)
     if order == 0:
         return 0.5 + near - near * xp.abs(near) / 2
@@ -132,8 +132,8 @@ def _spans(weights: Any) -> list[tuple[int, int]]:
 def _regions(
     xp: Any, X: Any, ROIs: Any, images: list[int], Out: Any, axis_weights: Any, attrs: dict[str, Any]
 ) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """For each region: the part of its image that it covers, matrices of the weights to multiply this with from left and
-    right, and what that gives, or gave."""
+    """For each region: the covered part of its image, the weight matrices to multiply it by from the left and the right, and the
+    array of the result."""
     height, width = attrs["pooled_height"], attrs["pooled_width"]
     if not X.size:
         return
@@ -252,7 +252,7 @@ NEAR = 1e-4
 
 
 def _perspective(xp: Any, corners: Any, height: int, width: int) -> Any:
-    """Matrices [R, 3, 3] from places in a rectangle to those in quadrangles [R, 4, 2]."""
+    """Matrices [R, 3, 3] that map places in a rectangle to places in quadrangles [R, 4, 2]."""
     sides = xp.sqrt(((corners - xp.roll(corners, -1, 1)) ** 2).sum(2))
     rows = max(2, height)
     columns = xp.floor((sides[:, 0] + sides[:, 2]) * (rows - 1) / (sides[:, 1] + sides[:, 3]) + 0.5) + 1
@@ -287,7 +287,7 @@ def _in_quadrangle(xp: Any, x: Any, y: Any, corners: Any) -> Any:
 
 
 def _sources(xp: Any, X: Any, ROIs: Any, attrs: dict[str, Any]) -> tuple[Any, Any, list[tuple[Any, Any]]]:
-    """Matrices, which places [R, P] of Out are in a quadrangle, and four pairs of elements and weights for each place."""
+    """Matrices, the mask of places [R, P] of Out in a quadrangle, and four pairs of elements and weights for each place."""
     height, width, (rows, columns) = attrs["transformed_height"], attrs["transformed_width"], X.shape[2:]
     corners = ROIs.astype("float64").reshape(-1, 4, 2) * attrs["spatial_scale"]
     matrices = _perspective(xp, corners, height, width)
@@ -378,7 +378,7 @@ class _Points:
         return self.xp.asarray(rows)[:, None], self.xp.asarray(columns)
 
     def at(self, region: int) -> tuple[Any, list[tuple[Any, Any]]]:
-        """For one region: which points are in the image, and four pairs of indices and weights of elements. All broadcast to
+        """For one region: the mask of points in the image, and four pairs of indices and weights of elements. All broadcast to
         [classes, 1, pooled_height, pooled_width, points, points]."""
         xp, in_image, pairs = self.xp, True, []
         count = self.attrs["sample_per_part"]
@@ -462,7 +462,7 @@ def moved_parts_back(xp: Any, Output: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any,
 
 
 def _factor(xp: Any, ROIs: Any, dtype: Any, attrs: dict[str, Any]) -> tuple[Any, int]:
-    """How far 1 in Trans moves the parts of each region [R, 1, 1, 1], and which of two channels of Trans that is."""
+    """The offset of the parts of each region [R, 1, 1, 1] per unit of Trans, and the channel of Trans (of two) that holds it."""
     (_, height), (_, width) = _spread(xp, ROIs, dtype, attrs)
     size, channel = (width, 0) if attrs["along"] == "along_x" else (height, 1)
     return (size * dtype.type(attrs["trans_std"]))[:, None, None, None], channel

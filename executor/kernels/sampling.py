@@ -127,9 +127,9 @@ def _nce_slope(xp: Any, inputs: Slots, attrs: Slots) -> Any:
     return slope
 
 
-# The gradients of ``x . weight[index] + bias[index]``, of which `slope` is that of the scores; an index of -1 is none.
+# The gradients of the scores ``x . weight[index] + bias[index]`` from their gradient `slope`; an index of -1 is a gap.
 def _deliver(xp: Any, slope: Any, index: Any, weight: Any, dx: Any, dbias: Any) -> None:
-    """Those of x and bias, into `dx` and `dbias`."""
+    """Compute the gradients of x and bias, into `dx` and `dbias`."""
     is_valid = index >= 0
     if dx is not None:
         rows = weight[xp.maximum(index, 0)]
@@ -239,7 +239,7 @@ def _path_slope(xp: Any, inputs: Slots, num_classes: int) -> tuple[Any, Any]:
 
 # ----------------------------------------------------------------------------------------------------- sampled softmax
 def _different(rng: Any, count: int, classes: int) -> tuple[Any, int]:
-    """`count` different classes, drawn one after the other without those drawn before; and the number of tries."""
+    """Draw `count` different classes, one after the other; returns them and the number of tries."""
     seen: dict[int, None] = {}
     tries = 0
     while len(seen) < count:
@@ -279,7 +279,7 @@ def sample_logits(
     if use_customized_samples:
         samples, shares = CustomizedSamples, CustomizedProbabilities
     else:
-        seed = np.random.default_rng(int(to_numpy(rng().integers(0, 2**62, 1))[0]))  # what is drawn depends on what was
+        seed = np.random.default_rng(int(to_numpy(rng().integers(0, 2**62, 1))[0]))  # each draw depends on former draws
         if uniq:
             drawn, tries = _different(seed, num_samples, classes)
         else:

@@ -1,7 +1,7 @@
-"""Kernels for SelectedRows: those of `fluid.ops.selected_rows`, and what other ops do where an input or output is one.
+"""Kernels for SelectedRows: the ops of `fluid.ops.selected_rows`, and sparse variants of other ops.
 
-An optimizer whose update changes nothing where the gradient is zero works on the rows that are there alone. Another goes
-through the table part by part, so that the gradient is never there as a whole; only those that need its norm make it dense.
+If a zero gradient changes nothing, an optimizer updates only the stored rows. Other optimizers go through the table part by part,
+so that the full dense gradient never exists; only optimizers that need its norm make it dense.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def lookup_table_grad(xp: Any, W: Any, Ids: Any, dOut: Any, padding_idx: int) ->
 
 @sparse("lookup_table", "lookup_table_v2")
 def lookup_table(xp: Any, W: Any, Ids: Any, padding_idx: int, Out: Any) -> None:
-    """Rows of a table of which only some are stored: each that is asked for has to be."""
+    """Look up rows of a sparse table; all requested rows must be stored."""
     ids = Ids.reshape(-1)
     rows = Out.reshape(ids.size, *W.shape[1:])
     stored = ids != padding_idx if padding_idx != -1 else slice(None)
@@ -93,13 +93,13 @@ def _computed(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, at
 def _on_rows(
     op_type: str, xp: Any, rng: Any, rows: SelectedRows, inputs: Slots, attrs: Slots, merge: bool = False, dtype: Any = None
 ) -> SelectedRows:
-    """What an op that leaves zeros as they are makes of the rows that are there; with `merge`, of each row once.
+    """Apply an op that maps zero to zero to the stored rows; with `merge`, duplicate rows are summed first.
 
-    What is absent stays zero, also where it is multiplied by a tensor that holds infinity, or divided by one that holds zero.
+    Absent rows stay zero, even if they are multiplied by infinity, or divided by zero.
     """
     if not isinstance(rows, SelectedRows) or any(isinstance(v, SelectedRows) for k, v in inputs.items() if k != "X"):
         raise ExecutionError(f"{op_type} takes a sparse gradient as its input X alone")
-    if merge or not is_floating(as_dtype(rows.dtype)):  # of integers and bools, terms may differ from the sum
+    if merge or not is_floating(as_dtype(rows.dtype)):  # integers, bools: results need not add up
         rows = rows.merged(xp)
     operands = {**inputs, "X": rows.value}
     if "Y" in operands:
@@ -110,7 +110,7 @@ def _on_rows(
 
 
 def _factor(op_type: str, rows: SelectedRows, Y: Any, axis: int) -> Any:
-    """What of the tensor Y meets the rows, with as many dimensions."""
+    """The part of the tensor Y that combines with the rows, with the same number of dimensions."""
     shape = aligned(Y.shape, len(rows.shape), axis)
     if len(shape) != len(rows.shape) or any(extent not in (1, size) for extent, size in zip(shape, rows.shape, strict=True)):
         raise ExecutionError(
@@ -198,7 +198,7 @@ def row_by_row(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, out
 
 
 def _gather(xp: Any, scratch: Any, table: Any, places: Any) -> Any:
-    """Rows of a table. Places outside of it give any rows; an error follows when those are put back."""
+    """Gather rows of a table. Places outside of it give arbitrary rows; writing them back raises an error."""
     if xp is not np:
         return table.take(places, 0)
     rows = scratch((len(places), *table.shape[1:]), table.dtype)
@@ -206,7 +206,7 @@ def _gather(xp: Any, scratch: Any, table: Any, places: Any) -> Any:
 
 
 def _stored(table: Any) -> Any:
-    """The rows of a table: all of them, or those that a `SelectedRows` stores."""
+    """The rows of a table: all rows, or the stored rows of a `SelectedRows`."""
     return table.value if isinstance(table, SelectedRows) else table
 
 
@@ -225,7 +225,7 @@ def _part_by_part(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, 
         part = dense[: end - start]
         part.fill(0)
         part[grad.index[low:high] - start] = grad.value[low:high]
-        for slot, value in firsts.items():  # what is not a table changes once
+        for slot, value in firsts.items():  # scalars are updated once, not once per part
             scalars[slot][...] = value
         ins = {**scalars, **{slot: inputs[slot][start:end] for slot in tables}, "Grad": part}
         outs = {

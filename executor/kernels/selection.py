@@ -176,7 +176,7 @@ def hash_(xp: Any, X: Any, num_hash: int, mod_by: int, Out: Any) -> None:
 
 
 def _in_order_of_coming(xp: Any, X: Any) -> tuple[Any, Any, Any]:
-    """The different elements, which of them each element is, and how often each comes."""
+    """The distinct elements in the order of their first occurrence, the index of each element among them, and their counts."""
     values, first, inverse, counts = xp.unique(X, return_index=True, return_inverse=True, return_counts=True)
     order = first.argsort()
     rank = xp.empty_like(order)

@@ -93,7 +93,7 @@ def _context(offsets: Any, start: int, length: int) -> Any:
 
 
 def _offsets(X: Any, lod: Lod) -> Any:
-    """The offsets of the sequences of X, which in a batch ``[batch, steps, width]`` have one length."""
+    """The offsets of the sequences of X; in a batch ``[batch, steps, width]``, all have one length."""
     if X.ndim == 3 and not lod:
         return np.arange(len(X) + 1) * X.shape[1]
     return last_offsets(lod)
@@ -157,7 +157,7 @@ def sequence_concatenated(xp: Any, X_lod: list[Lod], which: int, Out: Any) -> No
 
 
 def _sliced(lod: Lod, Offset: Any, Length: Any) -> tuple[Any, Lod]:
-    """The rows that are kept, and the LoD of what they make."""
+    """The selected rows, and the LoD of the result."""
     offsets = last_offsets(lod)
     starts, lengths = (to_numpy(value).reshape(-1).astype(np.int64) for value in (Offset, Length))
     for number, (start, length, length_of_sequence) in enumerate(zip(starts, lengths, np.diff(offsets), strict=True)):
@@ -413,7 +413,7 @@ def im2sequence(xp: Any, X: Any, Y: Any, attrs: Slots, Out: Any) -> LoDArray | N
     if Out is not None:
         take_rows(xp, X.reshape(-1), index, Out)
         return None
-    rows = xp.empty(index.shape, X.dtype)  # as many as the values of Y say
+    rows = xp.empty(index.shape, X.dtype)  # the values of Y decide the number of rows
     take_rows(xp, X.reshape(-1), index, rows)
     return LoDArray(rows, (tuple(accumulate((high * wide for high, wide in counts), initial=0)),))
 

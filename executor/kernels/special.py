@@ -18,7 +18,7 @@ _FAR = 10
 
 
 def _elementwise(op_type: str, source: str = "X", target: str = "Out") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function of float64s, which is called for parts that stay in a near cache, as the kernel of an op."""
+    """Register a function of float64 arrays as the kernel of an op; it is called for parts that fit a near cache."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         from inspect import Parameter, Signature
@@ -155,8 +155,8 @@ _NEAR = 30.0
 
 
 def _bessel(xp: Any, x: Any, order: int) -> Any:
-    """``exp(-|x|)`` times the function: near 0 its integral (Abramowitz and Stegun 9.6.19) by the trapezoidal rule, which for
-    such integrands has the precision of float64 at 40 points, and further away the series 9.7.1."""
+    """``exp(-|x|)`` times the Bessel function. Near 0: its integral (Abramowitz and Stegun 9.6.19) by the trapezoidal rule, which
+    reaches the precision of float64 at 40 points for such integrands. Further away: the series 9.7.1."""
     size = xp.abs(x)
     near, far = xp.minimum(size, _NEAR), xp.maximum(size, _NEAR)
     angles = pi * xp.arange(_POINTS + 1) / _POINTS

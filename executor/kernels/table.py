@@ -1,9 +1,9 @@
-"""The table of kernels, and what a kernel is.
+"""The table of kernels, and the definition of a kernel.
 
-A kernel computes one op on an array namespace (`xp`: numpy or cupy) into given arrays. It names what it takes: ``xp``;
-input slots and, for cotangents, ``dOut`` for ``Out@GRAD``; output slots, as the arrays to write to, and ``dX`` for
+A kernel computes one op on an array namespace (`xp`: numpy or cupy) into existing arrays. Its parameters name its arguments:
+``xp``; input slots and, for cotangents, ``dOut`` for ``Out@GRAD``; output slots, as the arrays to write to, and ``dX`` for
 ``X@GRAD``; attributes; ``inputs``, ``outputs`` or ``attrs`` for a dict of all; ``scratch`` (a function of shape and numpy dtype
-that lends an array until the op is done) and ``rng`` (a function that gives the op's random generator). ``X_lod`` is the LoD of
+that lends an array until the op is done) and ``rng`` (a function that returns the op's random generator). ``X_lod`` is the LoD of
 slot ``X`` (see `fluid.values.spec.Lod`). Slots of many are lists; absent inputs and unwanted outputs are None::
 
     @kernel("softmax")
@@ -11,9 +11,9 @@ slot ``X`` (see `fluid.values.spec.Lod`). Slots of many are lists; absent inputs
         xp.subtract(X, X.max(axis, keepdims=True), out=Out)
         ...
 
-Such a function runs whenever the op does. Where the same arrays are used run after run, work can be done once: a
-function under `prepared` has the same parameters, is called when arrays are bound, and returns the call, or list of
-calls, that compute the op, as data: see `fluid.executor.runtime.calls` for what that is::
+Such a function runs whenever the op does. If the same arrays are used in every run, work can be done once: a function under
+`prepared` has the same parameters, but is called when arrays are bound. It returns the call, or list of calls, that compute the
+op, as data (see `fluid.executor.runtime.calls`)::
 
     @prepared("relu", inplace={"Out": "X"})
     def relu(xp, X, Out):
@@ -21,14 +21,14 @@ calls, that compute the op, as data: see `fluid.executor.runtime.calls` for what
 
 It must not look at the values in the arrays. `inplace` names, for an output, the input whose array it may share.
 
-What values have to be is checked apart, by a function under `checked` that raises an error and is called before the kernel, so
-that an engine that cannot look at values leaves it out::
+A separate function under `checked` checks values. It is called before the kernel and raises errors; engines that cannot read
+values skip it::
 
     @checked("gather")
     def check_gather(X, Index, axis):
         check_ids(Index, X.shape[axis], "gather")
 
-A kernel that reads a value to know what to compute, such as a number of rows, checks that itself.
+A kernel that needs a value, such as a number of rows, checks that value itself.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Slots = Mapping[str, Any]
 
 @dataclass
 class Kernel:
-    """A kernel and what its signature says that it takes."""
+    """A kernel, with its parameters."""
 
     fn: Callable[..., Any]
     is_prepared: bool
@@ -154,13 +154,13 @@ _THREADED = 8192
 
 @cache
 def load_kernels() -> None:
-    """Import the modules of kernels, which fill the tables. Programs that are only built, read or printed need none of them."""
+    """Import the modules of kernels, which fill the tables; not needed to build, read or print programs."""
     for family in FAMILIES:
         import_module(f"{__package__}.{family}")
 
 
 def _load_family(op_type: str) -> None:
-    """Import the kernels that stand in the family of an op, as nearly all of its own do."""
+    """Import the kernels of an op's family; nearly all its kernels are there."""
     definition = registry.find(op_type)
     family = (definition.forward or definition).module.rpartition(".")[2] if definition is not None else ""
     if family in FAMILIES:
@@ -177,7 +177,7 @@ def kernel_of(op_type: str) -> Kernel | None:
 
 
 def may_thread(op_type: str, elements: int) -> bool:
-    """Whether BLAS may use threads for an op whose inputs and outputs have so many elements."""
+    """Whether BLAS may use threads for an op with these numbers of elements."""
     entry = kernel_of(op_type)
     family = entry.fn.__module__.rpartition(".")[2] if entry is not None else ""
     if family in ("matmul", "norm", "optimizer", "reduction"):  # where BLAS is given inputs as they are
@@ -186,13 +186,13 @@ def may_thread(op_type: str, elements: int) -> bool:
 
 
 def check_of(op_type: str) -> Kernel | None:
-    """What checks the values that an op reads; None if nothing does. Only kernels of the op's own family are loaded."""
+    """The function that checks the input values of an op, or None. Loads only the kernels of the op's family."""
     _load_family(op_type)
     return CHECKS.get(op_type)
 
 
 def sparse_kernel_of(op_type: str) -> Kernel | None:
-    """The kernel of an op where an input or output is a `SelectedRows`; None if it has none."""
+    """The kernel of an op with a `SelectedRows` among inputs or outputs; None if it has none."""
     load_kernels()
     return SPARSE_KERNELS.get(op_type)
 
@@ -225,13 +225,13 @@ def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str]
 
 
 def _slot_with_lod(definition: registry.OpDef, name: str) -> str:
-    """The slot that the parameter ``name_lod`` means, or nothing."""
+    """The slot of a parameter ``name_lod``; empty for other parameters."""
     candidates = [name, registry.grad_slot(name[1:])] if name[:1] == "d" else [name]
     return next((slot for slot in candidates if slot in definition.inputs or slot in definition.outputs), "")
 
 
 def _full_name(name: str) -> str:
-    """The slot that a kernel names so: ``X@GRAD`` for ``dX``."""
+    """The slot of a kernel's parameter: ``X@GRAD`` for ``dX``."""
     return registry.grad_slot(name[1:]) if name[:1] == "d" else name
 
 
@@ -251,7 +251,7 @@ def _register(
 
 
 def _name(op_type: str, entry: Kernel) -> None:
-    """Let the calls of a kernel go by the name of its op."""
+    """Name the calls of a kernel after its op."""
     writes = frozenset(name for name, source, _ in entry.parameters if source == "out")
     KERNEL_FUNCTIONS.setdefault(entry.fn, (op_type, writes))
 
@@ -259,12 +259,12 @@ def _name(op_type: str, entry: Kernel) -> None:
 def kernel(
     *op_types: str, inplace: Mapping[str, str] | None = None, table: dict[str, Kernel] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that computes these ops each time it is called; see the module's text.
+    """Register a function that computes these ops each time it is called; see the module's docstring.
 
     Args:
         op_types: the types of op.
-        inplace: output slot -> input slot whose array it may be given.
-        table: that of an engine; the common one if None.
+        inplace: output slot -> input slot whose array it may share.
+        table: the table of an engine; the common table if None.
     """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -276,8 +276,8 @@ def kernel(
 
 
 def sparse(*op_types: str, table: dict[str, Kernel] = SPARSE_KERNELS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that computes these ops where an input or output is a `SelectedRows`; it returns those that it
-    makes."""
+    """Register a function that computes these ops with a `SelectedRows` among inputs or outputs; it returns its new
+    `SelectedRows`."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for op_type in op_types:
@@ -289,11 +289,11 @@ def sparse(*op_types: str, table: dict[str, Kernel] = SPARSE_KERNELS) -> Callabl
 
 
 def prepared(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that returns the calls which compute these ops; see the module's text.
+    """Register a function that returns the calls for these ops; see the module's docstring.
 
     Args:
         op_types: the types of op.
-        inplace: output slot -> input slot whose array it may be given.
+        inplace: output slot -> input slot whose array it may share.
     """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -305,8 +305,8 @@ def prepared(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callab
 
 
 def checked(*op_types: str, table: dict[str, Kernel] = CHECKS) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function that raises an error where these ops cannot compute with the values that their inputs have. It takes
-    what a kernel takes; of outputs, whose values are not there yet, only the shapes."""
+    """Register a function that raises an error if these ops cannot compute with the values of their inputs. Its parameters are
+    like a kernel's; of outputs, it may use the shapes only."""
 
     def register(fn: Callable[..., None]) -> Callable[..., None]:
         for op_type in op_types:
@@ -321,7 +321,7 @@ def checked(*op_types: str, table: dict[str, Kernel] = CHECKS) -> Callable[[Call
 def bind(
     entry: Kernel, check: Kernel | None, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots
 ) -> list[Call]:
-    """The calls that check and compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
+    """The calls that check and compute an op on these arrays; `lods` holds the LoDs of slots with sequences."""
     operands = _operands(entry, inputs, outputs, attrs, context, lods)
     result = entry.fn(**operands) if entry.is_prepared else partial(entry.fn, **operands)
     calls = result if isinstance(result, list) else [result]

@@ -45,7 +45,7 @@ def pixel_unshuffle(xp: Any, X: Any, downscale_factor: int, data_format: str, Ou
 
 
 def _shuffle_pixels(xp: Any, deep: Any, wide: Any, by: int, data_format: str, back: bool) -> Call:
-    """A call that copies between images of many channels and those of many places; `back`: to those of many channels."""
+    """A call that moves pixels from channels (`deep`) to places (`wide`), or `back`."""
     n, h, w = (deep.shape[axis] for axis in (0, *image_axes(data_format, 4)[1]))
     if image_axes(data_format, 4)[0] == 3:
         small = deep.reshape(n, h, w, wide.shape[3], by, by).transpose(0, 3, 4, 5, 1, 2)
@@ -420,7 +420,7 @@ def _corners(xp: Any, coordinate: Any, extent: int, attrs: dict[str, Any], deriv
 
 
 def within_extent(xp: Any, pairs: list[tuple[Any, Any]], extent: int) -> list[tuple[Any, Any]]:
-    """Elements along an axis as integers, and their weights, 0 for those that are not there."""
+    """Elements along an axis as integers, and their weights; the weights of elements outside of the axis are 0."""
     clipped = []
     for element, weight in pairs:
         is_there = (element >= 0) & (element < extent)

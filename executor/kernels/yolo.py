@@ -77,8 +77,8 @@ def _matches(xp: Any, GTBox: Any, side: int, anchors: list[int], anchor_mask: li
 
 
 class _Terms(NamedTuple):
-    """The terms of labelled boxes, N * B of them: of which elements ``x[place]`` of X [N, A, 5 + C, H, W] they are, these, the
-    weights of their cross entropies, what x should be times these, and of the absolute differences of width and height."""
+    """The loss terms of N * B labelled boxes: the places of their elements in X [N, A, 5 + C, H, W], these elements, the weights
+    of their cross entropies, the targets times these weights, and the weights of the absolute errors of width and height."""
 
     place: tuple[Any, ...]
     x: Any
@@ -111,7 +111,7 @@ def _terms(xp: Any, X: Any, GTBox: Any, GTLabel: Any, GTScore: Any, matches: Any
 
 
 def _confidence(xp: Any, objectness: Any) -> tuple[Any, Any]:
-    """The weights of the cross entropies of confidences, and what these should be times the weights."""
+    """The weights of the cross entropies of confidences, and the targets times these weights."""
     target = xp.maximum(objectness, 0)
     return xp.where(objectness == 0, 1, target).astype(objectness.dtype), target
 

@@ -16,7 +16,7 @@ from test_conformance import CASES, Case
 from fluid.errors import ExecutionError, FluidError
 from fluid.executor.binding.compiled import Argument, Compiled, compiled, updates_of
 from fluid.executor.kernels import engine as engines
-from fluid.executor.kernels.engine import Engine, add_engine, engine_of
+from fluid.executor.kernels.engine import KernelEngine, add_engine, engine_of
 from fluid.executor.kernels.table import KERNELS, Kernel
 from fluid.executor.runtime.calls import Call, name_of
 from fluid.executor.runtime.specs import spec_of
@@ -29,7 +29,7 @@ XP = Namespace()
 
 @pytest.fixture(autouse=True)
 def the_engine() -> Iterator[None]:
-    add_engine(Engine(XP, checks_values=False, writes_functions=False))
+    add_engine(KernelEngine(XP, checks_values=False, writes_functions=False))
     yield
     engines._engines.pop(XP)
 
@@ -206,7 +206,7 @@ def test_an_engines_kernel_is_asked_first() -> None:
         Out[...] = X + X
 
     own = Kernel(twice, False, {}, (("X", "in", "X"), ("Out", "out", "Out")))
-    add_engine(Engine(XP, kernels={"tanh": own}, writes_functions=False))
+    add_engine(KernelEngine(XP, kernels={"tanh": own}, writes_functions=False))
     x = np.ones(3, "float32")
     assert run("tanh", X=x).tolist() == [2, 2, 2]
     assert run("square", X=3 * x).tolist() == [9, 9, 9]
@@ -219,9 +219,9 @@ def test_an_engine_may_leave_out_what_looks_at_values() -> None:
 
     parameters = (("X", "in", "X"), ("Index", "in", "Index"), ("Out", "out", "Out"))
     kernels = {"gather": Kernel(nothing, False, {}, parameters)}
-    add_engine(Engine(XP, kernels, checks_values=False, writes_functions=False))
+    add_engine(KernelEngine(XP, kernels, checks_values=False, writes_functions=False))
     assert run("gather", X=np.zeros(3), Index=np.array([9])).tolist() == [7]
-    add_engine(Engine(XP, kernels, writes_functions=False))
+    add_engine(KernelEngine(XP, kernels, writes_functions=False))
     with pytest.raises(ExecutionError, match=r"gather: index 9 is outside of \[0, 3\)"):
         run("gather", X=np.zeros(3), Index=np.array([9]))
 
@@ -233,7 +233,7 @@ def test_an_engine_says_what_is_run_for_calls() -> None:
         names.extend(name_of(call.func) for call in calls)
         return calls
 
-    add_engine(Engine(XP, writes_functions=False, steps=steps))
+    add_engine(KernelEngine(XP, writes_functions=False, steps=steps))
     run("sigmoid", X=np.zeros(3, "float32"))
     assert names == ["maximum", "negative", "exp", "add", "divide"]
 

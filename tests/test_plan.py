@@ -16,9 +16,9 @@ import fluid
 from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, Executor, Scope
-from fluid.executor.planned.bound_plan import BoundPlan
+from fluid.executor.planned.bound_plan import BoundArenaPlan
 from fluid.executor.planned.placement import _MOST_WORK, Tenant, live_bytes, padded, place
-from fluid.executor.planned.plan import Plan, compile_plan
+from fluid.executor.planned.plan import ArenaPlan, compile_plan
 from fluid.ir.program import Program, Variable, program_guard
 from fluid.values.cache import OP_LIMIT
 from fluid.values.memory import empty_array
@@ -45,13 +45,13 @@ def array(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype("float32")
 
 
-def planned(feed: Feed, fetch: Sequence[Any], scope: Scope | None = None, reuse: bool = True) -> Plan:
+def planned(feed: Feed, fetch: Sequence[Any], scope: Scope | None = None, reuse: bool = True) -> ArenaPlan:
     specs = {name: Spec(value.shape, as_dtype(value.dtype)) for name, value in feed.items()}
     names = [item if isinstance(item, str) else item.name for item in fetch]
     return compile_plan(main(), specs, names, scope or fluid.global_scope(), reuse)
 
 
-def step_by_step(plan: Plan) -> list[str]:
+def step_by_step(plan: ArenaPlan) -> list[str]:
     """Types of the ops that are not bound to arrays beforehand."""
     return [instruction.op.type for instruction in plan.instructions if instruction.dynamic]
 
@@ -62,14 +62,14 @@ def assert_same_bits(found: Sequence[Any], expected: Sequence[Any], fetch: Seque
         assert one.tobytes() == other.tobytes(), f"{name} differs\n{one}\n{other}"
 
 
-def assert_runs_agree(feeds: Sequence[Feed], fetch: Sequence[Any], scope: Callable[[], Scope] = Scope) -> Plan:
+def assert_runs_agree(feeds: Sequence[Feed], fetch: Sequence[Any], scope: Callable[[], Scope] = Scope) -> ArenaPlan:
     """Run the main program for each of `feeds` with and without bytes that are shared, and without a plan.
 
     Before each run the arena is filled with NaN: nothing may be read that the run has not written.
     """
     scopes = [scope(), scope(), scope()]
     reusing, separate = (
-        BoundPlan(planned(feeds[0], fetch, place, reuse), place, CPUPlace())
+        BoundArenaPlan(planned(feeds[0], fetch, place, reuse), place, CPUPlace())
         for place, reuse in zip(scopes, (True, False), strict=False)
     )
     for feed in feeds:
@@ -101,7 +101,7 @@ def test_a_plan_does_not_run_on_arrays_of_another_shape() -> None:
     y, scope = data() * w, fluid.global_scope()
     feed = {"x": array(2, 3)}
     scope.var("w").get_tensor().set(array(1, 3))
-    bound = BoundPlan(planned(feed, [y]), scope, CPUPlace())
+    bound = BoundArenaPlan(planned(feed, [y]), scope, CPUPlace())
     scope.var("w").get_tensor().set(array(2, 3))
     with pytest.raises(ExecutionError, match="w was given another shape or type"):
         bound.run(feed)

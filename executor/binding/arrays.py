@@ -14,7 +14,7 @@ from fluid.values.operators import ValueOperators
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType, as_dtype
 
-from ..kernels.engine import Engine, engine_of
+from ..kernels.engine import KernelEngine, engine_of
 from ..kernels.table import CHECKS, SPARSE_CHECKS, bind, check_call, kernel_of, sparse_kernel_of
 from ..runtime.calls import Call, fill
 from ..runtime.specs import spec_of
@@ -143,7 +143,7 @@ def bind_op(
 
 
 def _bind(
-    engine: Engine,
+    engine: KernelEngine,
     definition: OpDef,
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],

@@ -95,7 +95,7 @@ def compiled(
         xp: array namespace.
         wants: output slot -> whether to compute it (a list for slots of many); by default, all outputs are computed.
         into: output slot -> input slot whose array it overwrites.
-        on_copies: overwrite copies instead, except for tables of which sparse gradients change some rows.
+        on_copies: overwrite copies instead, except tables that a sparse gradient updates in part.
         specs: the specs of the outputs, if they are already inferred.
         declared: declared specs that decide where inference leaves a choice.
         rng: returns the random generator of each run; by default, the generator of the next draw outside programs.
@@ -115,7 +115,7 @@ class Compiled:
     """An op compiled for arrays of fixed shapes and types, made by `compiled`.
 
     Attributes:
-        specs: the specs of all outputs, also those not wanted.
+        specs: the specs of all outputs, wanted or not.
         places: (slot, index in a slot of many or None) of each output, in the order in which `run` returns them.
         lods: the LoDs by slot of inputs and outputs whose rows form sequences.
         read: positions of the arguments that `run` reads; None if unknown.

@@ -17,7 +17,7 @@ from fluid.values.place import add_namespace
 from ..runtime.calls import Call
 from .table import Kernel
 
-__all__ = ["Engine", "Step", "add_engine", "engine_of"]
+__all__ = ["KernelEngine", "Step", "add_engine", "engine_of"]
 
 Step = Callable[[], Any]
 """What is run: a call or its replacement."""
@@ -28,7 +28,7 @@ def _unchanged(calls: list[Call]) -> Sequence[Step]:
 
 
 @dataclass(frozen=True, eq=False)
-class Engine:
+class KernelEngine:
     """The rules for computing ops on the arrays of one namespace.
 
     Attributes:
@@ -52,16 +52,16 @@ class Engine:
     communicator: Callable[[], Communicator] = communicator
 
 
-_engines: dict[Any, Engine] = {}
+_engines: dict[Any, KernelEngine] = {}
 
 
-def engine_of(xp: Any) -> Engine:
+def engine_of(xp: Any) -> KernelEngine:
     """The engine of a namespace; a default one if none was added."""
     engine = _engines.get(xp)
     if engine is None:
         on_gpu = getattr(xp, "__name__", "") == "cupy"
         workers = partial(_nccl_communicator, xp) if on_gpu else communicator
-        engine = _engines[xp] = Engine(xp, widens_halves=xp is np, communicator=workers)
+        engine = _engines[xp] = KernelEngine(xp, widens_halves=xp is np, communicator=workers)
     return engine
 
 
@@ -69,7 +69,7 @@ def _nccl_communicator(xp: Any) -> Communicator:
     return nccl_communicator(xp, communicator())
 
 
-def add_engine(engine: Engine) -> None:
+def add_engine(engine: KernelEngine) -> None:
     """Use this engine for the arrays of its namespace."""
     _engines[engine.xp] = engine
     add_namespace(engine.xp)

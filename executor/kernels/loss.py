@@ -109,7 +109,7 @@ def _label_places(xp: Any, shape: tuple[int, ...], axis: int) -> Any:
 
 
 _Labelled = tuple[Any, Any, int, int]
-"""Labels, where rows begin, the distance of classes, and the label to ignore: what tells the labelled elements."""
+"""Labels, starts of rows, stride between classes, and the label to ignore: these locate the labelled elements."""
 
 
 def _labelled(xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> _Labelled:

@@ -234,7 +234,7 @@ def batch_norm_grad(
     ]
     calls = ((xp.multiply, None, slope), (xp.subtract, d_y, None), (xp.subtract, None, shift), (xp.multiply, None, scale))
     steps += c.chained(d_x, *calls)
-    # What reaches X through the saved mean and inverse deviation, if somebody reads those.
+    # The gradient of X through the saved mean and inverse deviation, if an op reads these.
     if dSavedMean is not None:
         steps.append(partial(_through_mean, c.spread(dSavedMean), c.count, d_x))
     if dSavedVariance is not None:

@@ -340,7 +340,7 @@ def rmsprop(
 
 
 TINY_DECAY = 1e-10
-"""Added to the decay of `ftrl`, so that what never had a gradient is 0, not 0 / 0."""
+"""Added to the decay of `ftrl`, so that parameters without any gradient so far become 0, not 0 / 0."""
 
 
 @prepared("ftrl", inplace={"ParamOut": "Param", "SquaredAccumOut": "SquaredAccumulator", "LinearAccumOut": "LinearAccumulator"})

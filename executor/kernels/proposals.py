@@ -219,7 +219,7 @@ def collect_fpn_proposals(
 
 # -------------------------------------------------------------------------------------------------------------- targets
 Draw = Callable[[Any, int], Any]
-"""Takes so many of an array of numbers, in their order; all if there are fewer."""
+"""Draws a given count of an array's numbers, in their order; all if there are fewer."""
 
 
 def _drawing(rng: Any, use_random: bool) -> Draw:
@@ -446,7 +446,7 @@ def retinanet_detection_output(
 
 # ---------------------------------------------------------------------------------------------------------------- masks
 _FINER = 5
-"""Outlines of polygons are followed on a grid that is so many times as fine as the mask."""
+"""Outlines of polygons are traced on a grid finer than the mask by this factor."""
 
 
 def _outline(corners: Any) -> tuple[Any, Any]:

@@ -136,7 +136,7 @@ def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: boo
     last = tuple(range(X.ndim - len(axes), X.ndim))
     moved = xp.moveaxis(X, axes, last)
     factors = moved.reshape(*_keepdims_shape(X.shape, axes), -1)
-    # The others of a factor are those before it and those behind it: two running products, and no division by zero.
+    # The product of all other factors is the product of the factors before and behind: two running products, no division by 0.
     ahead, behind = xp.ones_like(factors), xp.ones_like(factors)
     xp.cumprod(factors[..., :-1], -1, out=ahead[..., 1:])
     xp.cumprod(factors[..., :0:-1], -1, out=behind[..., -2::-1])

@@ -197,7 +197,7 @@ def _outside(mask: Any, steps: int) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------- forward
-# Each runs the steps of one layer. `pre` holds what comes in times its weights, `outside` where a step is none.
+# Each function runs the steps of one layer. `pre` holds the inputs times their weights, `outside` the mask of padding steps.
 def _stay(xp: Any, outside: Any, after: Sequence[Any], before: Sequence[Any]) -> None:
     if outside is not None:
         for new, old in zip(after, before, strict=True):
@@ -370,7 +370,7 @@ def _simple_back(slope: Callable[[Any], Any]) -> Any:
 
 
 SLOPES: dict[str, Callable[[Any], Any]] = {"RNN_TANH": lambda h: 1 - h * h, "RNN_RELU": lambda h: (h > 0).astype(h.dtype)}
-"""The derivatives of activations, from what they give."""
+"""Activation -> its derivative, as a function of its result."""
 BACKWARD = {"LSTM": _lstm_back, "GRU": _gru_back, **{mode: _simple_back(slope) for mode, slope in SLOPES.items()}}
 
 

@@ -20,7 +20,7 @@ from .table import checked, kernel
 from .vision import within_extent
 
 _FAR = 1 << 20
-"""No coordinate is beyond this: what is (or is NaN) comes of a mistake, and would be sampled for hours."""
+"""The greatest coordinate: a larger one (or NaN) is a mistake, and would be sampled for hours."""
 
 
 # ------------------------------------------------------------------------------------------------------------- regions

@@ -91,7 +91,7 @@ SPARSE_KERNELS: dict[str, Kernel] = {}
 """Op type -> kernel where an input or output is a `SelectedRows`."""
 
 CHECKS: dict[str, Kernel] = {}
-"""Op type -> what checks the values of its inputs before they are computed with."""
+"""Op type -> function that checks the values of its inputs."""
 
 SPARSE_CHECKS: dict[str, Kernel] = {}
 """The same where an input or output is a `SelectedRows`, if it differs."""
@@ -149,7 +149,7 @@ MULTIPLYING = frozenset(
 )  # fmt: skip
 """Those of them that multiply matrices or vectors, so that BLAS computes."""
 _THREADED = 8192
-"""From so many elements on OpenBLAS may use threads: 64^3 multiplications of matrices, or a matrix of 96^2 by a vector."""
+"""OpenBLAS may use threads from this number of elements on: 64^3 multiplications of matrices, or a 96^2 matrix by a vector."""
 
 
 @cache
@@ -180,7 +180,7 @@ def may_thread(op_type: str, elements: int) -> bool:
     """Whether BLAS may use threads for an op with these numbers of elements."""
     entry = kernel_of(op_type)
     family = entry.fn.__module__.rpartition(".")[2] if entry is not None else ""
-    if family in ("matmul", "norm", "optimizer", "reduction"):  # where BLAS is given inputs as they are
+    if family in ("matmul", "norm", "optimizer", "reduction"):  # BLAS reads their inputs without a copy
         return elements >= _THREADED
     return not family or family in MULTIPLYING
 

@@ -9,14 +9,13 @@ import numpy as np
 
 from fluid.values.place import Place
 
-from ..backend import BoundPlan as AnyBoundPlan
-from ..backend import Request
+from ..backend import BoundPlan, Request
 from ..native.fallback import is_enabled
 from ..runtime.scope import Scope
 from ..stepwise.program import BoundSteps
-from .bound_plan import BoundPlan
+from .bound_plan import BoundArenaPlan
 from .memory import Memory
-from .plan import Plan, compile_plan
+from .plan import ArenaPlan, compile_plan
 from .printing import calls_of
 
 __all__ = ["NativeBackend", "PlannedBackend"]
@@ -35,15 +34,15 @@ class PlannedBackend:
     def key(self, request: Request) -> Hashable | None:
         return None if request.has_sequences else tuple(request.specs.items())
 
-    def compile(self, request: Request) -> Plan:
+    def compile(self, request: Request) -> ArenaPlan:
         plan = compile_plan(request.program, request.specs, request.fetches, request.scope, native=self._is_native)
         plan.calls_of, plan.binder = calls_of, self._bound
         return plan
 
-    def _bound(self, plan: Plan, scope: Scope) -> AnyBoundPlan:
+    def _bound(self, plan: ArenaPlan, scope: Scope) -> BoundPlan:
         if plan.step_by_step:
             return BoundSteps(plan, plan.fetches, scope, self._place)
-        return BoundPlan(plan, scope, self._place, self._memories.setdefault(scope, Memory(self._place.xp)))
+        return BoundArenaPlan(plan, scope, self._place, self._memories.setdefault(scope, Memory(self._place.xp)))
 
 
 class NativeBackend(PlannedBackend):

@@ -41,20 +41,20 @@ from ..stepwise.meeting import Meeting, reductions_in_flight
 from ..stepwise.program import not_made
 from .memory import Memory, Scratch
 from .placement import padded
-from .plan import AnyInstruction, Instruction, Plan
+from .plan import AnyInstruction, ArenaPlan, Instruction
 
-__all__ = ["BoundPlan"]
+__all__ = ["BoundArenaPlan"]
 
 _NOTHING = nullcontext()
 
 
-class BoundPlan:
-    """A plan with its arrays, ready to run in one scope, one run at a time. It does not keep the scope alive.
+class BoundArenaPlan:
+    """A plan with its arrays, bound to one scope; one run at a time. It does not keep the scope alive.
 
-    The values of the plan lie in an arena of `memory`; by default, in one of its own.
+    The values of the plan lie in an arena of `memory`; by default, in a private arena.
     """
 
-    def __init__(self, plan: Plan, scope: Scope, place: Place, memory: Memory | None = None) -> None:
+    def __init__(self, plan: ArenaPlan, scope: Scope, place: Place, memory: Memory | None = None) -> None:
         self.plan = plan
         self.place = place
         self._engine = engine_of(place.xp)

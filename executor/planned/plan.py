@@ -3,7 +3,7 @@
 `compile_plan` prunes ops that neither a fetch nor a persistable variable needs, infers all shapes from the shapes of the feeds,
 and assigns storage to each value: an array of the scope (persistable variables, overwritten in place), bytes of one arena
 (values with disjoint live ranges share bytes), or a cell (arrays of tensors, and tensors whose shape depends on values).
-`BoundPlan` turns a plan into a straight line of calls.
+`BoundArenaPlan` turns a plan into a straight line of calls.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from ..native.cache import Kernels
     from ..native.tables import Tables
 
-__all__ = ["Instruction", "Plan", "compile_plan"]
+__all__ = ["ArenaPlan", "Instruction", "compile_plan"]
 
 
 _FEWEST = 2
-"""Ops of a plan that have to become native code, at least, or none does."""
+"""The least number of ops that native code must compute; otherwise a plan has no native code."""
 
 
 # ------------------------------------------------------------------------------------------------------------ compile
@@ -99,12 +99,12 @@ AnyInstruction: TypeAlias = "Instruction | Check | NativeInstruction"
 """An entry of a plan: an op, native code in place of ops, or the value check of such an op."""
 
 
-def _no_calls(plan: Plan) -> list[list[str]]:
+def _no_calls(plan: ArenaPlan) -> list[list[str]]:
     return [[] for _ in plan.instructions]
 
 
 @dataclass
-class Plan:
+class ArenaPlan:
     """The instructions of a program for one feed signature, and the storage of each value.
 
     Attributes:
@@ -137,13 +137,13 @@ class Plan:
     """The most bytes of temporaries that are alive at one time."""
     tenants: dict[Value, Tenant] = field(default_factory=dict, repr=False)
     """Temporary -> its bytes and live range; values that reuse the same bytes in turn share one tenant."""
-    calls_of: Callable[[Plan], list[list[str]]] = field(default=_no_calls, repr=False)
+    calls_of: Callable[[ArenaPlan], list[list[str]]] = field(default=_no_calls, repr=False)
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
     new_tables: Callable[[], Tables] | None = field(default=None, repr=False)
     """Makes the tables that bind regions of native code; None for a plan without native code."""
     kernels: Kernels | None = field(default=None, repr=False)
     """Keeps kernels loaded: a plan read from disk cannot compile them again."""
-    binder: Callable[[Plan, Scope], BoundPlan] | None = field(default=None, repr=False)
+    binder: Callable[[ArenaPlan, Scope], BoundPlan] | None = field(default=None, repr=False)
     """Binds the plan to a scope; set by the backend that compiled it."""
     step_by_step: bool = False
     """Whether its program runs op by op: it stores arrays of tensors or rank tables in the scope (then there are no
@@ -223,7 +223,7 @@ def _size(count: int) -> str:
 
 def compile_plan(
     program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, reuse: bool = True, native: bool = False
-) -> Plan:
+) -> ArenaPlan:
     """Compile block 0 of `program` for feeds of these shapes and types, and the variables of `scope`.
 
     With `reuse=False`, values do not share bytes; with `native`, ops become native code if possible.
@@ -235,7 +235,7 @@ def compile_plan(
     versions = versions_to_run(block, fetches)
     refuse_unsupported(program, versions.ops)
     if any(_is_kept_beside_tensors(var, scope) for var in block.vars.values()):
-        return Plan(program, dict(feeds), list(fetches), versions.ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
+        return ArenaPlan(program, dict(feeds), list(fetches), versions.ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
     planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
@@ -566,8 +566,8 @@ class _Planner:
         shapes = {value for slot in shape_only for value in instruction.reads.get(slot, ()) if value is not None}
         return shapes - {value for slot, values in instruction.reads.items() if slot not in shape_only for value in values}
 
-    def plan(self) -> Plan:
-        return Plan(
+    def plan(self) -> ArenaPlan:
+        return ArenaPlan(
             self.program,
             self.feeds,
             self.fetches,

@@ -14,8 +14,8 @@ from fluid.values.place import CPUPlace
 
 from ..runtime.calls import Call, Source, destinations, is_named, name_of
 from ..runtime.scope import Scope
-from .bound_plan import BoundPlan
-from .plan import Plan
+from .bound_plan import BoundArenaPlan
+from .plan import ArenaPlan
 
 __all__ = ["calls_of"]
 
@@ -23,12 +23,12 @@ _Named = list[tuple[str, Any]]
 """Arrays with their names. Several may share memory: the first that matches gives the name."""
 
 
-def calls_of(plan: Plan) -> list[list[str]]:
+def calls_of(plan: ArenaPlan) -> list[list[str]]:
     """Print the calls of each op on numpy; none for ops that run step by step."""
     scope = Scope()
     for name, spec in {**plan.externals, **plan.storage}.items():
         scope.put(name, np.empty(spec.shape, spec.dtype.array_dtype))
-    bound = BoundPlan(plan, scope, CPUPlace())
+    bound = BoundArenaPlan(plan, scope, CPUPlace())
     texts = []
     for instruction, calls in bound.calls():
         if instruction.is_native:
@@ -45,7 +45,7 @@ def calls_of(plan: Plan) -> list[list[str]]:
     return texts
 
 
-def _named(bound: BoundPlan, values: Sequence[Value | None]) -> _Named:
+def _named(bound: BoundArenaPlan, values: Sequence[Value | None]) -> _Named:
     arrays = [(value[0], bound.array(value)) for value in values if value is not None]
     return [(name, array) for name, array in arrays if array is not None]
 

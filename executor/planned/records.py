@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["NativeCode", "read_native_code", "record_path", "write_native_code"]
 
 _HEAD = b"fluid plan 2\n"
-"""How files begin; the number counts the changes of what they say."""
+"""The first bytes of a file; the number is the version of the format."""
 _FEWEST_OPS = 32
-"""Programs of fewer ops are planned about as soon as they are looked for."""
+"""Programs of fewer ops are not stored: lowering them takes as long as looking for a file."""
 
 
 # ------------------------------------------------------------------------------------------------------------ the name

@@ -1,1 +1,1 @@
-"""Programs run op by op: loops, branches, recurrences, arrays of tensors, and what reaches outside."""
+"""Runs programs op by op: loops, branches, recurrences, arrays of tensors, and ops with side effects."""

@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 SMALL = 4096
-"""numpy computes known values of up to so many elements; XLA computes larger ones, to keep big constants out of its code."""
+"""The most elements of known values that numpy computes; XLA computes larger ones, to keep big constants out of its code."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """numpy's functions on these arrays, by name; `ufuncs` and `namespace` fill it."""

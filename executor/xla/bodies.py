@@ -164,15 +164,15 @@ def _sum(left: Any, right: Any) -> Any:
     return add_stacks(fit(left, stack), fit(right, stack))
 
 
-def leaves_like(carry: Carry, handed: Carry) -> list[Any]:
+def leaves_like(carry: Carry, incoming: Carry) -> list[Any]:
     """The leaves of a run's outgoing carry, in the form of its incoming carry.
 
     Raises:
         ShapesVary: the forms differ.
     """
-    after = {key: fit(carry[key], value) for key, value in handed.items()}
-    for key, value in handed.items():
-        forms = form_of(value), form_of(after[key])
+    outgoing = {key: fit(carry[key], value) for key, value in incoming.items()}
+    for key, value in incoming.items():
+        forms = form_of(value), form_of(outgoing[key])
         if forms[0] != forms[1]:
             raise ShapesVary(f"{key[1]} is {forms[0]} before a run of the block and {forms[1]} after it")
-    return flatten(after)[0]
+    return flatten(outgoing)[0]

@@ -64,14 +64,14 @@ class TracedRuns:
             start, outline = self._stable_start(unflatten(tree, [source[0] for source in sources]))
             leaves, form = flatten(start)
 
-            def step(leaves: Any, of_run: Any) -> Any:
-                number, *parts = of_run
-                handed = unflatten(form, leaves)
-                after, outputs, met = self._run(handed, unflatten(tree, parts), number, outline)
-                return leaves_like(after, handed), (outputs, met)
+            def step(leaves: Any, run_inputs: Any) -> Any:
+                number, *parts = run_inputs
+                carry = unflatten(form, leaves)
+                next_carry, outputs, met = self._run(carry, unflatten(tree, parts), number, outline)
+                return leaves_like(next_carry, carry), (outputs, met)
 
-            of_runs = (numbers[::-1] if reverse else numbers, *sources)
-            end, (outputs, met) = lax.scan(step, leaves, of_runs, length=count, reverse=reverse)
+            all_inputs = (numbers[::-1] if reverse else numbers, *sources)
+            end, (outputs, met) = lax.scan(step, leaves, all_inputs, length=count, reverse=reverse)
         self._finish(unflatten(form, end), outputs, met, outline, count, None)
 
     def loop(self, is_on: Callable[[Carry], Any]) -> None:
@@ -83,7 +83,7 @@ class TracedRuns:
         def part(number: Any) -> Any:
             return {}, {}
 
-        count = self._repeated(lambda number, handed: is_on(handed), part, room)
+        count = self._repeated(lambda number, carry: is_on(carry), part, room)
         if keeps:
             tracer.sizes.met(key, count)
 
@@ -98,7 +98,7 @@ class TracedRuns:
         def part(number: Any) -> Any:
             return unflatten(tree, [lax.dynamic_index_in_dim(leaf, count - 1 - number, keepdims=False) for leaf in leaves])
 
-        self._repeated(lambda number, handed: number < count, part, frames.room)
+        self._repeated(lambda number, carry: number < count, part, frames.room)
 
     def _repeated(self, is_on: Callable[[Any, Carry], Any], part: Callable[[Any], Any], room: int) -> Any:
         """Run as long as `is_on` holds; `part` returns the slices and the frame of a run. `room` is the room for run outputs."""
@@ -108,10 +108,10 @@ class TracedRuns:
 
             def step(state: Any) -> Any:
                 number, leaves, outputs, met = state
-                handed = unflatten(form, leaves)
-                after, new, more = self._run(handed, part(number), number, outline)
+                carry = unflatten(form, leaves)
+                next_carry, new, more = self._run(carry, part(number), number, outline)
                 outputs = [_put(into, values, number) for into, values in zip(outputs, new, strict=True)]
-                return number + 1, leaves_like(after, handed), outputs, list(map(jnp.maximum, met, more))
+                return number + 1, leaves_like(next_carry, carry), outputs, list(map(jnp.maximum, met, more))
 
             first = (
                 jnp.int32(0),
@@ -127,14 +127,14 @@ class TracedRuns:
     def run_if(self, holds: Any) -> None:
         """Run once if a condition holds."""
         sources, tree = flatten(self._sources())
-        of_run = unflatten(tree, [source[0] for source in sources])
-        start, outline = self._stable_start(of_run)
+        run_inputs = unflatten(tree, [source[0] for source in sources])
+        start, outline = self._stable_start(run_inputs)
         leaves, form = flatten(start)
 
         def run_once(leaves: Any) -> Any:
-            handed = unflatten(form, leaves)
-            after, outputs, met = self._run(handed, of_run, 0, outline)
-            return leaves_like(after, handed), [[leaf[None] for leaf in part] for part in outputs], met
+            carry = unflatten(form, leaves)
+            next_carry, outputs, met = self._run(carry, run_inputs, 0, outline)
+            return leaves_like(next_carry, carry), [[leaf[None] for leaf in part] for part in outputs], met
 
         def skip(leaves: Any) -> Any:
             return leaves, _blank(outline.outputs, 1), [jnp.int32(HELD)] * len(outline.met)
@@ -147,41 +147,41 @@ class TracedRuns:
         """The sliced inputs and the saved frames, each with one entry per run along the first axis."""
         return self._body.slices, self._frames.values if self._frames is not None else {}
 
-    def _run(self, handed: Carry, of_run: Any, number: Any, outline: _Outline) -> tuple[Carry, list[list[Any]], list[Any]]:
+    def _run(self, carry: Carry, run_inputs: Any, number: Any, outline: _Outline) -> tuple[Carry, list[list[Any]], list[Any]]:
         """Run the body once, in a function traced for XLA; `number` is the index of the run."""
         tracer, streams = self._tracer, self._tracer.streams
         before = dict(streams.draws)
         streams.draws.update({name: before.get(name, 0) + number * count for name, count in outline.draws.items()})
         try:
             with tracer.sizes.nested() as met:
-                after, outputs = self._body.run(handed, *of_run)
+                next_carry, outputs = self._body.run(carry, *run_inputs)
         finally:
             streams.draws.clear()
             streams.draws.update(before)
-        return after, [flatten(part)[0] for part in outputs], list(met.values())
+        return next_carry, [flatten(part)[0] for part in outputs], list(met.values())
 
-    def _stable_start(self, of_run: Any) -> tuple[Carry, _Outline]:
+    def _stable_start(self, run_inputs: Any) -> tuple[Carry, _Outline]:
         """The carry of the first run, in a form that runs preserve (if one is found), and the outline of a run."""
-        handed = self._body.start()
+        carry = self._body.start()
         for _ in range(_MOST_ROUNDS):
-            forms, outline = self._trace_outline(handed, of_run)
-            after = {key: fit(value, zeros_of(forms[key])) for key, value in handed.items()}
-            if all(form_of(after[key]) == form_of(value) for key, value in handed.items()):
+            forms, outline = self._trace_outline(carry, run_inputs)
+            next_carry = {key: fit(value, zeros_of(forms[key])) for key, value in carry.items()}
+            if all(form_of(next_carry[key]) == form_of(value) for key, value in carry.items()):
                 break
-            handed = after
-        return handed, outline
+            carry = next_carry
+        return carry, outline
 
-    def _trace_outline(self, handed: Carry, of_run: Any) -> tuple[dict[Any, Form], _Outline]:
+    def _trace_outline(self, carry: Carry, run_inputs: Any) -> tuple[dict[Any, Form], _Outline]:
         """Trace a run without keeping its code; returns the forms of its carry, and its outline."""
         tracer, draws = self._tracer, self._tracer.streams.draws
-        leaves, tree = flatten((handed, of_run))
+        leaves, tree = flatten((carry, run_inputs))
         before, forms, outlines = dict(draws), {}, []
 
         def outlined(*leaves: Any) -> Any:
-            handed, of_run = unflatten(tree, leaves)
+            carry, run_inputs = unflatten(tree, leaves)
             with tracer.sizes.nested() as met:
-                after, outputs = self._body.run(handed, *of_run)
-            forms.update({key: form_of(value) for key, value in after.items()})
+                next_carry, outputs = self._body.run(carry, *run_inputs)
+            forms.update({key: form_of(value) for key, value in next_carry.items()})
             new_draws = {name: count - before.get(name, 0) for name, count in draws.items() if count is not before.get(name, 0)}
             outlines.append(_Outline([form_of(part) for part in outputs], list(met), new_draws))
             return ()
@@ -241,7 +241,7 @@ def run_while(tracer: XlaTracer, op: Operator, env: Environment) -> None:
     if trips is None:
         if name not in outer_names(op.attr("sub_block"))[1]:
             raise ExecutionError(f"the block of the loop never writes its condition {name}, so the loop would not end")
-        TracedRuns(tracer, op, env).loop(lambda handed: value_of(handed["outer", name]).reshape(()))
+        TracedRuns(tracer, op, env).loop(lambda carry: value_of(carry["outer", name]).reshape(()))
         return
     try:
         if trips.count:

@@ -1,4 +1,4 @@
-"""Kernels for XLA's own operations, where they are faster than what the common kernels say: a second table, asked first."""
+"""Kernels by XLA's operations, faster than the common kernels; this table has precedence."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def batch_norm_grad(
     _on_channels_last(norm.batch_norm_grad, ["X", "dY"], "dX", {"scratch": xp.empty, **locals()})
 
 
-# ------------------------------------------------------------------------------- what numpy's kernels do by asking values
+# ------------------------------------------------------------------------- kernels that need known values on numpy
 @kernel("truncated_gaussian_random")
 def truncated_gaussian_random(rng: Any, mean: float, std: float, Out: Any) -> None:
     drawn = rng().truncated_normal(-2.0, 2.0, Out.shape, Out.dtype)

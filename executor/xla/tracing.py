@@ -40,7 +40,7 @@ from fluid.opdef.registry import registers
 from fluid.values.lod_array import LoDArray, array_of, with_lod
 from fluid.values.selected_rows import SelectedRows
 
-from ..kernels.engine import Engine, add_engine
+from ..kernels.engine import KernelEngine, add_engine
 from ..stepwise.interpreter import Check, Environment, Machine, step_captures
 from ..stepwise.program import last_uses, not_made
 from . import kernels
@@ -65,7 +65,7 @@ Pattern = Callable[[Iterator[Any]], Any]
 """Builds a value of a program from its arrays."""
 
 add_engine(
-    Engine(
+    KernelEngine(
         XP,
         kernels.KERNELS,
         kernels.SPARSE_KERNELS,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import FluidTypeError, ProgramError
 from ..executor.planned.placement import Tenant
-from ..executor.planned.plan import Plan
+from ..executor.planned.plan import ArenaPlan
 from .axes import axes_or_new
 
 __all__ = ["arena", "memory"]
@@ -17,7 +17,7 @@ __all__ = ["arena", "memory"]
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
-def memory(plan: Plan, axes: Any = None) -> Any:
+def memory(plan: ArenaPlan, axes: Any = None) -> Any:
     """Draw how many bytes of results are alive at each call of a plan, and the size of their arena.
 
     The call at the peak is named. Parameters and other variables of the scope are not part of it.
@@ -63,7 +63,7 @@ def memory(plan: Plan, axes: Any = None) -> Any:
     return axes
 
 
-def arena(plan: Plan, axes: Any = None) -> Any:
+def arena(plan: ArenaPlan, axes: Any = None) -> Any:
     """Draw the place of each value in the arena of a plan, and the calls during which it lives. Values that share bytes stand
     side by side.
 
@@ -112,7 +112,7 @@ def arena(plan: Plan, axes: Any = None) -> Any:
 
 def _tenants(plan: Any, plot: str) -> list[Tenant]:
     """The values of a plan that have bytes in its arena; values that take turns count as one."""
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, ArenaPlan):
         raise FluidTypeError(f"plots.{plot} draws what executor.plan(...) returns at a CPUPlace, not {type(plan).__name__}")
     tenants = list({id(tenant): tenant for tenant in plan.tenants.values()}.values())
     if not tenants:
@@ -133,7 +133,7 @@ def _unit(size: int) -> tuple[int, str]:
     return next(unit for unit in _UNITS if size >= unit[0] or unit[0] == 1)
 
 
-def _name(plan: Plan, number: int) -> str:
+def _name(plan: ArenaPlan, number: int) -> str:
     """The name of the ops that a call of the plan computes."""
     instruction = plan.instructions[number] if number < len(plan.instructions) else None
     return instruction.label if instruction is not None else "the end"

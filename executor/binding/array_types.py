@@ -1,4 +1,4 @@
-"""Kinds of arrays (shape, element type, device, LoD), and the device on which new arrays are made."""
+"""Kinds of arrays (shape, element type, device, LoD), and the device of new arrays."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=
 
 @contextlib.contextmanager
 def making_on(place: Place) -> Iterator[None]:
-    """Inside the ``with``, ops without inputs make their arrays at this place, and traced functions run there."""
+    """In the ``with`` block, ops without inputs create their arrays at this place, and traced functions run there."""
     of_programs = _place.set(place)
     token = _device.set(CPU if place.xp is np else f"cuda:{getattr(place, 'device_id', 0)}")
     try:

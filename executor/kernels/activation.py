@@ -14,7 +14,7 @@ from .manipulation import ranges
 from .table import Call, fill, kernel, prepared
 
 _LARGE = 8192
-"""From this many elements on, numpy's clip, slow to start, is faster than its maximum with a number."""
+"""The least number of elements for numpy's clip: it is slow to start, but then faster than its maximum with a number."""
 
 
 def at_least(xp: Any, X: Any, low: float, out: Any) -> Call:
@@ -175,7 +175,7 @@ def log1p_exp(xp: Any, x: Any) -> Any:
 
 
 def _elu(xp: Any, X: Any, alpha: float, width: float) -> Any:
-    """X where it is positive, ``alpha * (exp(X / width) - 1)`` elsewhere."""
+    """X if positive, ``alpha * (exp(X / width) - 1)`` elsewhere."""
     result = xp.minimum(X, 0)
     if width != 1.0:
         result /= width

@@ -9,7 +9,7 @@ from .table import Call, kernel, prepared
 
 
 def _parts(xp: Any, array: Any) -> Any:
-    """Complex numbers as pairs of floats in a new last dimension, in the same memory where it is contiguous."""
+    """View complex numbers as pairs of floats in a new last dimension; copies arrays that are not contiguous."""
     contiguous = xp.ascontiguousarray(array).reshape(array.shape)
     return contiguous.reshape(-1).view(contiguous.real.dtype).reshape(*contiguous.shape, 2)
 

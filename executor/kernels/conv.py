@@ -44,7 +44,7 @@ class _Geometry:
 
     @property
     def inner(self) -> tuple[slice, ...]:
-        """Where the image lies in the padded one."""
+        """The slices of the image in the padded image."""
         return tuple(slice(pad[0], pad[0] + extent) for extent, pad in zip(self.extents, self.pads, strict=True))
 
     def under(self, tap: tuple[int, ...]) -> tuple[slice, ...]:
@@ -159,7 +159,7 @@ class _Layout:
         return self.xp.moveaxis(patches.reshape(count, g.channels, *g.kernel, *g.out), 0, 1 + len(g.kernel))
 
     def _frame(self, images: Any) -> Any:
-        """Where images are laid out for patches to be taken: themselves, or an array with room for the padding."""
+        """The array to take patches from: the images, or an array with room for the padding."""
         g, count = self.geometry, len(images)
         if not self.batch_last and not g.is_padded:
             return _swapped(images)

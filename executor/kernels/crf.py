@@ -18,7 +18,7 @@ __all__ = ["Spans", "spans"]
 
 
 class Spans(NamedTuple):
-    """Where sequences lie among the rows of all, on the host: first row and length of each."""
+    """The positions of sequences among all rows, on the host: first row and length of each."""
 
     starts: Any
     lengths: Any
@@ -29,7 +29,7 @@ class Spans(NamedTuple):
 
     @property
     def offsets(self) -> Any:
-        """Where sequences lie among the rows that are in one."""
+        """The offsets of the sequences among the rows that belong to one."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     @property
@@ -95,7 +95,7 @@ def crf_counts(xp: Any, Label: Any, Rows: Any, Out: Any) -> None:
 
 
 class _Chain:
-    """What both directions of a chain of tags need, on the device: where its sequences lie, and their labels."""
+    """The data for both directions of a chain of tags, on the device: the positions of its sequences, and their labels."""
 
     def __init__(self, xp: Any, lod: Lod, emission: Any, label: Any, length: Any) -> None:
         sequences = self.spans = spans(lod, length, emission, "Emission")
@@ -273,9 +273,9 @@ _TAGS = {
 
 
 def _chunks(tags: Any, first: Any, scheme: str, types: int, excluded: list[int]) -> tuple[Any, Any]:
-    """For each row, the type of the chunk that starts there, or -1; and the row where the chunk that a row is in ends.
+    """For each row: the type of the chunk that starts there (or -1), and the last row of the chunk that contains it.
 
-    `first` says of each row whether a sequence begins there.
+    `first` marks the rows where a sequence begins.
     """
     kinds = _TAGS[scheme]
     kind, chunk = tags % len(kinds), tags // len(kinds)

@@ -19,7 +19,7 @@ from .table import checked, kernel
 
 # ----------------------------------------------------------------------------------------------------------------- CTC
 class _Paths(NamedTuple):
-    """What the paths of each sequence go through, on the host; see `ctc_states`. Where they may not go, False."""
+    """The states that the paths of each sequence go through, on the host; see `ctc_states`. `possible` is False elsewhere."""
 
     rows: Any
     lengths: Any

@@ -14,8 +14,7 @@ def _first(xp: Any, array: Any, axis: int) -> Any:
 
 
 def running(xp: Any, combine: Any, array: Any) -> Any:
-    """What `combine`, of two arrays, makes of all elements up to each one of the first axis; in a number of steps that grows as
-    the logarithm of their number."""
+    """The running reduction by `combine` (a function of two arrays) along the first axis, in a logarithmic number of steps."""
     total, step = array.copy(), 1
     while step < len(total):
         total[step:] = combine(total[:-step], total[step:])

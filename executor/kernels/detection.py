@@ -42,7 +42,7 @@ def _over_image(xp: Any, inputs: Slots, attrs: Slots, shifts: Any, extents: Any,
 
 
 def _steps(inputs: Slots, attrs: Slots) -> Any:
-    """How many pixels places are apart (x, y)."""
+    """The distances of places in pixels (x, y)."""
     if attrs["step_w"] == 0 or attrs["step_h"] == 0:
         return np.array(inputs["Image"].shape[:1:-1], np.float64) / np.maximum(inputs["Input"].shape[:1:-1], 1)
     return np.array([attrs["step_w"], attrs["step_h"]], np.float64)
@@ -160,7 +160,7 @@ def polygon_box_transform(xp: Any, Input: Any, Output: Any) -> None:
 
 # -------------------------------------------------------------------------------------------------------------- matching
 SIMILAR = 1e-6
-"""What is not above this matches nothing."""
+"""Overlaps up to this number match nothing."""
 
 
 def _match(similar: Any, threshold: float | None) -> tuple[Any, Any]:
@@ -296,7 +296,7 @@ def sigmoid_focal_loss(xp: Any, X: Any, Label: Any, FgNum: Any, gamma: float, al
 
 # -------------------------------------------------------------------------------------------------------------- measures
 def _judged(detected: Any, truth: Any, difficult: Any, threshold: float, counts_difficult: bool) -> Any:
-    """Of detections (score, box) of a class in an image: rows of score and whether they are right; see `detection_map`."""
+    """Judge the detections (score, box) of a class in an image; returns rows of score and correctness; see `detection_map`."""
     right, counted = np.zeros(len(detected), bool), np.ones(len(detected), bool)
     if len(truth):
         detected = detected[(-detected[:, 0]).argsort(kind="stable")]
@@ -319,7 +319,7 @@ def _average_precision(judged: Any, positives: int, by_points: bool) -> float:
 
 
 def _earlier(TruePos: Any, TruePos_lod: Lod, classes: int) -> list[Any]:
-    """Of each class, the detections of earlier batches."""
+    """The detections of earlier batches, by class."""
     spans = images_of("TruePos", len(TruePos), TruePos_lod)
     if len(spans) > classes:
         raise ExecutionError(f"detection_map: TruePos has sequences of {len(spans)} classes, but class_num is {classes}")

@@ -20,7 +20,7 @@ from .table import Kernel
 __all__ = ["KernelEngine", "Step", "add_engine", "engine_of"]
 
 Step = Callable[[], Any]
-"""What is run: a call or its replacement."""
+"""A step of a run: a call, or its replacement."""
 
 
 def _unchanged(calls: list[Call]) -> Sequence[Step]:

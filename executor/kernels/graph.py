@@ -15,7 +15,7 @@ from .table import checked, kernel
 
 
 def _reduced(xp: Any, messages: Any, ids: Any, rows: int, how: str) -> tuple[Any, Any]:
-    """Messages reduced to the rows `ids`, 0 where there are none, and how many arrive at each row."""
+    """Reduce messages to the rows `ids`, 0 for rows without messages; also returns the number of messages per row."""
     counts = xp.zeros(rows, "int64")
     xp.add.at(counts, ids, 1)
     shape = (rows, *messages.shape[1:])

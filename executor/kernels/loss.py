@@ -13,7 +13,7 @@ from .reduction import sum_over
 from .table import Call, OutArray, checked, fill, kernel, prepared
 
 ZERO_PROBABILITY_LOSS = 1e20
-"""What the negative logarithm of 0 counts as."""
+"""The value used for the negative logarithm of 0."""
 
 
 def _rows(xp: Any, axis: int, *arrays: Any) -> tuple[int, list[tuple[Any, ...]]]:
@@ -100,7 +100,7 @@ def log_softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: 
 
 # -------------------------------------------------------------------------------------------------------- cross entropy
 def _label_places(xp: Any, shape: tuple[int, ...], axis: int) -> Any:
-    """Where the rows' first elements lie in a flat array, shaped as labels are; and the distance of classes."""
+    """The flat index of each row's first element, in the shape of the labels; and the stride between classes."""
     axis %= len(shape)
     row_shape = _row_shape(shape, axis)
     stride = prod(shape[axis + 1 :])
@@ -113,7 +113,7 @@ _Labelled = tuple[Any, Any, int, int]
 
 
 def _labelled(xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> _Labelled:
-    """What tells the labelled elements, one for each row along `axis`, in arrays of one shape."""
+    """Locate the labelled elements, one for each row along `axis`, in arrays of one shape."""
     return (Label, *_label_places(xp, shape, axis), ignore_index)
 
 

@@ -237,8 +237,7 @@ def stack_grad(xp: Any, dY: Any, axis: int, dX: list[Any]) -> list[Call]:
 
 
 def _bounds(inputs: Slots, attrs: Slots) -> tuple[Slots, bool]:
-    """What a slice takes, and whether that is known only when it is taken: attributes, and under the names of slots the tensors
-    that are read in their place."""
+    """The bounds of a slice, and whether they are known only at run time: attributes, or tensors in slots that replace them."""
     tensors = {slot: value for slot, value in inputs.items() if "Tensor" in slot and value is not None and len(value)}
     return {**attrs, **tensors}, bool(tensors)
 

@@ -14,7 +14,7 @@ _FULL_SORT = 256
 
 
 def _order(xp: Any, keys: Any, k: int) -> Any:
-    """Where the k smallest keys along the last axis are, in order."""
+    """The indices of the k smallest keys along the last axis, in order."""
     count = keys.shape[-1]
     if k == 1:
         return keys.argmin(-1)[..., None]
@@ -160,7 +160,7 @@ def mean_iou(
 
 
 def _share(xp: Any, part: Any, total: Any, otherwise: float) -> Any:
-    """``part / whole``, or `otherwise` where the whole is nothing."""
+    """``part / total``, or `otherwise` if the total is 0."""
     return xp.where(total > 0, part / xp.where(total > 0, total, 1), otherwise)
 
 

@@ -25,7 +25,7 @@ def _edges(polygons: Any) -> tuple[Any, Any]:
 
 
 def _crossings(edges: tuple[Any, Any], level: Any) -> Any:
-    """Where the edges of polygons [P, V] cross these heights [P, S], in order [P, S, V]; infinite where they do not."""
+    """The places [P, S, V] where the edges of polygons [P, V] cross heights [P, S], in order; infinite without a crossing."""
     (x, y), (next_x, next_y) = (np.moveaxis(ends, -1, 0)[:, :, None] for ends in edges)
     level = level[..., None]
     across = (y <= level) != (next_y <= level)

@@ -33,7 +33,7 @@ def sums_of_products(xp: Any, left: Any, right: Any, out: Any) -> Call:
 
 
 _DEFAULT_BUFFER, _BUFFER = 8192, 512
-"""Elements that numpy's ufuncs take at a time where they have to copy."""
+"""The buffer size of numpy's ufuncs, in elements, for operands that they have to copy."""
 
 
 def by_row(xp: Any, width: int, steps: list[Call]) -> list[Call]:
@@ -53,7 +53,7 @@ _PART = 1 << 17
 
 
 class _Channels:
-    """Arrays of X's shape as [rows, channels, places], or [rows, channels] where the channels come last."""
+    """Views arrays of X's shape as [rows, channels, places], or as [rows, channels] if the channels come last."""
 
     def __init__(self, xp: Any, scratch: Any, shape: tuple[int, ...], data_layout: str, dtype: Any) -> None:
         axis = channel_axis(data_layout, len(shape))
@@ -91,7 +91,7 @@ class _Channels:
         return steps
 
     def chained(self, out: Any, *calls: tuple[Any, Any, Any]) -> list[Call]:
-        """The same for all parts."""
+        """The calls of `chain` for all parts."""
         return by_row(self.xp, self.shape[-1], [step for part in self.parts() for step in self.chain(part, out, *calls)])
 
     def sums(self, left: Any, right: Any, out: Any) -> list[Call]:

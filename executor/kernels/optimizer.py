@@ -50,7 +50,7 @@ def _begun(xp: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> tuple[Any, l
 
 
 def _spare(scratch: Any, spare: Any, part: Any) -> Any:
-    """As much of `spare` as `part` needs."""
+    """A spare array in the shape of `part`: the start of `spare`, or new scratch for several dimensions."""
     if part.ndim > 1:
         return scratch(part.shape, spare.dtype)
     return spare.reshape(-1)[: part.size].reshape(part.shape)
@@ -88,7 +88,7 @@ def _norm(xp: Any, array: Any, dtype: Any) -> Any:
 
 
 def _ratio(xp: Any, usable: Any, above: Any, below: Any) -> Any:
-    """``above / below``, or 1 where it is not `usable`."""
+    """``above / below``, or 1 where not `usable`."""
     return xp.where(usable, above / xp.where(usable, below, 1), 1)
 
 

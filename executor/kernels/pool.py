@@ -40,7 +40,7 @@ class _Axis:
         return [(min(max(start, 0), self.extent), max(min(start + self.size, self.extent), 0)) for start in starts]
 
     def counts(self, exclusive: bool) -> list[int]:
-        """How many elements each window counts."""
+        """The number of counted elements of each window."""
         if exclusive or not self.size:
             return [max(end - start, 1) for start, end in self.spans()]
         room = self.extent + sum(self.pad)
@@ -111,7 +111,7 @@ def _taps(axes: list[_Axis]) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]
 
 
 def _windows(axes: list[_Axis], image: Any, pooled: Any) -> list[tuple[Any, Any]]:
-    """For each window: its elements, and its element of the pooled image with the axes kept."""
+    """For each window: its elements, and its element of the pooled image, whose pooled axes have size 1."""
     pairs = []
     for window in product(*(enumerate(axis.spans()) for axis in axes)):
         elements = image[_at(axes, tuple(slice(*span) for _, span in window))]

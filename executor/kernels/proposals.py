@@ -236,12 +236,12 @@ def _drawing(rng: Any, use_random: bool) -> Draw:
 
 
 def _is_best(overlaps: Any) -> Any:
-    """Which rows overlap a column as much as no other row, of overlaps [.., objects]."""
+    """The mask of rows with the greatest overlap of some column, in overlaps [.., objects]."""
     return (np.abs(overlaps - overlaps.max(0)) < 1e-5).any(1) if overlaps.size else np.zeros(len(overlaps), bool)
 
 
 def _greatest(overlaps: Any) -> tuple[Any, Any]:
-    """The greatest overlap of each row, and the column where it is; 0 and 0 where there are none."""
+    """The greatest overlap of each row, and its column; 0 and 0 without columns."""
     if not overlaps.shape[1]:
         return np.zeros(len(overlaps), overlaps.dtype), np.zeros(len(overlaps), int)
     return overlaps.max(1), overlaps.argmax(1)
@@ -401,7 +401,7 @@ def generate_proposal_labels(
 
 # ----------------------------------------------------------------------------------------------------------- detections
 def _candidates(boxes: Any, scores: Any, anchors: Any, threshold: float, most: int) -> tuple[Any, Any, Any]:
-    """Of one level of an image: boxes, classes and scores of the greatest scores."""
+    """The boxes, classes and scores with the greatest scores, for one level of an image."""
     flat = scores.reshape(-1)
     chosen = np.flatnonzero(flat > threshold)
     chosen = chosen[np.argsort(-flat[chosen], kind="stable")]

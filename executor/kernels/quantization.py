@@ -11,7 +11,7 @@ from .manipulation import write_wanted
 from .table import Slots, kernel
 
 _SMALLEST = 1e-30
-"""What is divided by in place of 0."""
+"""The divisor used in place of 0."""
 
 
 def _round(xp: Any, values: Any, round_type: int, most: float) -> None:
@@ -42,7 +42,7 @@ def _quantize(xp: Any, X: Any, scale: Any, attrs: Slots, Out: Any, back: bool = 
 
 
 def _greatest_magnitude(xp: Any, X: Any, axis: int | None = None) -> Any:
-    """Of all of X as [1], or of each element of an axis."""
+    """The greatest magnitude of X, as [1], or along an axis."""
     if not X.size:
         return xp.zeros(1 if axis is None else X.shape[axis], X.dtype)
     axes = None if axis is None else tuple(number for number in range(X.ndim) if number != axis % X.ndim)

@@ -32,7 +32,7 @@ def row_of_each(xp: Any, X: Any, Like_lod: Lod, Out: Any) -> None:
 
 
 def _offsets(lod: Lod, rows: int) -> Any:
-    """Where instances begin and end: sequences, or rows if these form none."""
+    """The offsets of the instances: sequences, or single rows if there are none."""
     return last_offsets(lod) if lod else np.arange(rows + 1)
 
 
@@ -118,7 +118,7 @@ def tdm_sampler(xp: Any, rng: Any, X: Any, Travel: Any, Layer: Any, attrs: Slots
 
 # ------------------------------------------------------------------------------------------------- pairs of two sequences
 def _grids(X_lod: Lod, Y_lod: Lod) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """From where to where the sequences of both go."""
+    """The row ranges of the sequences of both inputs."""
     return list(zip(pairwise(last_offsets(X_lod).tolist()), pairwise(last_offsets(Y_lod).tolist()), strict=True))
 
 

@@ -13,11 +13,11 @@ from .manipulation import copy, numbers
 from .table import Call, OutArray, fill, kernel, prepared
 
 _LONG = 4096
-"""Up to this many, elements are summed by BLAS, which is fastest; beyond, pairwise, which rounds less."""
+"""The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
 
 
 def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
-    """`shape` with neighbouring dimensions merged where all are summed, or all kept: (summed, extent)."""
+    """Merge neighbouring dimensions of `shape` that are all summed, or all not: list of (is summed, extent)."""
     runs: list[tuple[bool, int]] = []
     for axis, extent in enumerate(shape):
         if extent == 1:

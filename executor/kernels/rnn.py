@@ -94,7 +94,7 @@ class _Network:
             out[..., d * size : (d + 1) * size] = x[::-1, d] if d else x[:, d]
 
     def out_of(self, layer: int, out: Any) -> Any:
-        """What a layer puts out, into `out`."""
+        """Copy the outputs of a layer into `out`."""
         self.put(self.layers[layer].states[0, 1:], out)
         if self.mask is not None:
             hidden = self.g.hidden
@@ -104,13 +104,13 @@ class _Network:
         return out
 
     def dropped(self, layer: int) -> Any:
-        """What the outputs of a layer are multiplied by, or None."""
+        """The dropout factors for the outputs of a layer, or None."""
         if self.Dropped is None:
             return None
         return self.Dropped[..., layer * self.g.width : (layer + 1) * self.g.width] * self.Input.dtype.type(self.scale)
 
     def input_of(self, layer: int) -> Any:
-        """What goes into a layer, ``[time * batch, features]``."""
+        """The input of a layer, ``[time * batch, features]``."""
         if layer == 0:
             x = self.Input
         else:
@@ -192,7 +192,7 @@ class _Network:
 
 
 def _outside(mask: Any, steps: int) -> Any:
-    """For each step, where it does not belong to the sequence, or None."""
+    """For each step, the mask of rows outside of their sequence, or None."""
     return [None] * steps if mask is None else ~mask
 
 
@@ -321,7 +321,7 @@ def _lstm_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _
 
 
 def _through(xp: Any, d_gates: Any, weight: Any, dh: Any, part: Any, outside: Any) -> None:
-    """The gradient of the hidden state before a step, into `dh`: through the weights, or as it was where the state stays."""
+    """Update `dh` to the gradient of the former hidden state: through the weights, or unchanged where the state stays."""
     if outside is None:
         xp.matmul(d_gates, weight, out=dh)
     else:
@@ -717,7 +717,7 @@ class _Packed:
             out[self.rows] = packed
 
     def give(self, grad: Any, out: Any) -> None:
-        """The gradient of the states before the first step, of sequences in order, to where it is wanted."""
+        """Store the gradient of the initial states, in the order of the sequences, if it is wanted."""
         if out is not None:
             out[self.sequences] = grad
 
@@ -865,7 +865,7 @@ def dynamic_lstmp_grad(
     dProjWeight: Any,
     dBias: Any,
 ) -> None:
-    """What goes from step to step is a few products, by factors computed for all steps at once."""
+    """Only a few products are computed step by step; their factors are computed for all steps at once."""
     packed = _Packed(xp, Input_lod, attrs["is_reverse"], "lstm")
     size = Weight.shape[1] // 4
     peepholes = _peepholes(Bias, size, attrs)

@@ -25,7 +25,7 @@ _FAR = 1 << 20
 
 # ------------------------------------------------------------------------------------------------------------- regions
 def images_of(ROIs: Any, RoisNum: Any, ROIs_lod: Lod, images: int) -> list[int]:
-    """Of each region, the number of its image."""
+    """The index of each region's image."""
     counts = numbers(RoisNum, None, lengths_of(ROIs_lod[-1] or ()) if ROIs_lod and RoisNum is None else [])
     if len(counts) != images or min(counts, default=0) < 0 or sum(counts) != len(ROIs):
         source = "RoisNum" if RoisNum is not None else "the sequences of ROIs"
@@ -124,7 +124,7 @@ def integrated(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: d
 
 
 def _spans(weights: Any) -> list[tuple[int, int]]:
-    """Of each region, from where to where weights [R, parts, extent] are other than 0."""
+    """The range of nonzero weights [R, parts, extent] for each region."""
     used = (weights != 0).any(axis=1)
     return list(zip(used.argmax(1).tolist(), (used.shape[1] - used[:, ::-1].argmax(1)).tolist(), strict=True))
 
@@ -220,7 +220,7 @@ def roi_pool(xp: Any, X: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dic
 
 
 def _maxima(xp: Any, X: Any, Argmax: Any, images: list[int]) -> tuple[Any, Any, Any]:
-    """Images [N, C, H W], the index of each maximum in them, and where there is one."""
+    """Images [N, C, H W], the index of each maximum in them, and the mask of maxima that exist."""
     is_found = Argmax >= 0
     index = (
         xp.asarray(images, "int64")[:, None, None, None],
@@ -272,7 +272,7 @@ def _perspective(xp: Any, corners: Any, height: int, width: int) -> Any:
 
 
 def _in_quadrangle(xp: Any, x: Any, y: Any, corners: Any) -> Any:
-    """Which places [R, P] are in quadrangles [R, 4, 2], or on their outlines."""
+    """The mask of places [R, P] in quadrangles [R, 4, 2] or on their outlines."""
     crossings, outline = xp.zeros(x.shape, "int64"), xp.zeros(x.shape, bool)
     for corner in range(4):
         (x1, y1), (x2, y2) = (corners[:, number % 4].T[..., None] for number in (corner, corner + 1))
@@ -356,12 +356,12 @@ def _spread(xp: Any, ROIs: Any, dtype: Any, attrs: dict[str, Any]) -> list[tuple
 
 
 def shared_parts(count: int, parts: int) -> list[int]:
-    """Of `count` parts in a row, the group that each of `parts` of the same row belongs to."""
+    """The group, of `count` groups in a row, for each of `parts` parts of the same row."""
     return [min(part * count // parts, count - 1) for part in range(parts)]
 
 
 class _Points:
-    """Where `deformable_psroi_pooling` reads: for each region, classes, parts, and points of a part."""
+    """The sampling points of `deformable_psroi_pooling`: by region, class, part, and point of a part."""
 
     def __init__(self, xp: Any, extents: tuple[int, int], ROIs: Any, Trans: Any, dtype: Any, attrs: dict[str, Any]) -> None:
         self.xp, self.extents, self.attrs, self.trans = xp, extents, attrs, None if attrs["no_trans"] else Trans
@@ -528,7 +528,7 @@ def _factors(Mask: Any, groups: int) -> Any:
 
 
 def _read(xp: Any, Input: Any, Offset: Any, Mask: Any, sizes: tuple[int, int], attrs: dict[str, Any]) -> Any:
-    """What the elements of a filter of this size read [N, G, C / G, K P], times Mask."""
+    """The image values [N, G, C / G, K P] read by the elements of a filter of this size, times Mask."""
     groups = attrs["deformable_groups"]
     image = _by_group(Input, groups)
     total: Any = None

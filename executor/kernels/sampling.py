@@ -22,7 +22,7 @@ def _log_uniform(xp: Any, rng: Any, shape: Any, classes: int) -> Any:
 
 
 def _log_uniform_noise(xp: Any, labels: Any, dtype: Any, classes: int) -> Any:
-    """How probable each is to be drawn so."""
+    """The probability of each label in log-uniform draws."""
     return (xp.log((labels + 2.0) / (labels + 1.0)) / log(classes + 1)).astype(dtype)
 
 
@@ -86,7 +86,7 @@ def nce(
 
 
 def _noise(xp: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, classes: int) -> Any:
-    """How probable each class is to be drawn."""
+    """The probability of drawing each label."""
     if sampler == CUSTOM:
         return probabilities.reshape(-1)[labels].astype(dtype)
     if sampler == LOG_UNIFORM:

@@ -211,7 +211,7 @@ def _stored(table: Any) -> Any:
 
 
 def _part_by_part(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
-    """Update everything, with the gradient made dense for a part of the table at a time."""
+    """Update the full table; the gradient is made dense for one part of the table at a time."""
     grad, tables, definition = inputs["Grad"].merged(xp), _tables(inputs), registry.get(op_type)
     height = grad.shape[0]
     count = max(1, _PART // max(1, grad.value[:1].size or 1))

@@ -12,9 +12,9 @@ from .manipulation import ranges
 from .table import kernel
 
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
-"""The Bernoulli numbers B2, B4, ..., of which asymptotic series are made."""
+"""The Bernoulli numbers B2, B4, ..., the coefficients of asymptotic series."""
 _FAR = 10
-"""From here on, ten terms of these series have the precision of float64."""
+"""From this argument on, ten terms of the asymptotic series have the precision of float64."""
 
 
 def _elementwise(op_type: str, source: str = "X", target: str = "Out") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -77,7 +77,7 @@ def digamma(xp: Any, x: Any) -> Any:
 
 
 _BELOW = 64
-"""How far below 0 the polygamma functions are computed."""
+"""The lowest argument of the polygamma functions, negated."""
 
 
 def _zeta(xp: Any, x: Any, n: int) -> Any:
@@ -94,7 +94,7 @@ def _zeta(xp: Any, x: Any, n: int) -> Any:
 
 @_elementwise("polygamma", "x", "out")
 def polygamma(xp: Any, x: Any, n: int) -> Any:
-    """By Hurwitz's zeta function (Abramowitz and Stegun 6.4.10), whose terms below 0 are summed first."""
+    """Computed by Hurwitz's zeta function (Abramowitz and Stegun 6.4.10); its terms below 0 are summed first."""
     if n == 0:
         return _digamma(xp, x)
     below = x < 0

@@ -47,9 +47,9 @@ def mode(xp: Any, X: Any, axis: int, Out: Any, Indices: Any) -> None:
 
 
 def _sorted_rows(xp: Any, X: Any, axis: list[int]) -> tuple[Any, Any]:
-    """What medians are taken of, as rows, and the order of their elements."""
+    """The elements as rows, one row for each median, and the sorting order of each row."""
     axes = median_axes(X.ndim, axis)
-    remaining = [axis_left for axis_left in range(X.ndim) if axis_left not in axes]
+    remaining = [dim for dim in range(X.ndim) if dim not in axes]
     turned = X.transpose([*remaining, *axes])
     rows = turned.reshape(prod(turned.shape[: len(remaining)]), prod(turned.shape[len(remaining) :]))
     return rows, rows.argsort(1, kind="stable")  # NaN comes last

@@ -81,7 +81,7 @@ class Kernel:
     is_prepared: bool
     inplace: Mapping[str, str]
     parameters: tuple[tuple[str, str, str], ...] = field(default=())
-    """(parameter, where it comes from: ``in``, ``out``, ``attr``, ``lod`` or ``context``, slot or attribute)."""
+    """(parameter, source: ``in``, ``out``, ``attr``, ``lod`` or ``context``, slot or attribute)."""
 
 
 KERNELS: dict[str, Kernel] = {}
@@ -94,7 +94,7 @@ CHECKS: dict[str, Kernel] = {}
 """Op type -> function that checks the values of its inputs."""
 
 SPARSE_CHECKS: dict[str, Kernel] = {}
-"""The same where an input or output is a `SelectedRows`, if it differs."""
+"""Checks for ops with a `SelectedRows` among inputs or outputs, if they differ."""
 
 FAMILIES = (
     "activation",
@@ -147,7 +147,7 @@ MULTIPLYING = frozenset(
     ("conv", "crf", "ctc", "einsum", "fused_sequence", "linalg", "matmul", "norm", "optimizer", "recommendation", "reduction",
      "rnn", "roi", "sampling", "selected_rows", "sequence", "vision")
 )  # fmt: skip
-"""Those of them that multiply matrices or vectors, so that BLAS computes."""
+"""The families with ops that multiply matrices or vectors, by BLAS."""
 _THREADED = 8192
 """OpenBLAS may use threads from this number of elements on: 64^3 multiplications of matrices, or a 96^2 matrix by a vector."""
 

@@ -56,7 +56,7 @@ def _shuffle_pixels(xp: Any, deep: Any, wide: Any, by: int, data_format: str, ba
 
 
 def _reorder(xp: Any, deep: Any, wide: Any, by: int, back: bool) -> Call:
-    """As `_shuffle_pixels` in the order of `space_to_depth`: `wide` [N, C, H by, W by] is the op's input."""
+    """Like `_shuffle_pixels`, in the order of `space_to_depth`: `wide` [N, C, H by, W by] is the op's input."""
     n, c, h, w = wide.shape
     small = wide.reshape(n, by, by, c // (by * by), h, w)
     large = deep.reshape(n, c // (by * by), h, by, w, by).transpose(0, 3, 5, 1, 2, 4)
@@ -174,7 +174,7 @@ def _windows(xp: Any, frame: Any, attrs: dict[str, Any], counts: Sequence[int]) 
 
 
 def _frame(scratch: Any, image: Any, attrs: dict[str, Any]) -> tuple[Any, Any]:
-    """An array for padded images, and the part of it where the images lie; the images themselves if nothing is padded."""
+    """An array for padded images, and its part that holds the images; without padding, the images themselves."""
     (top, bottom), (left, right) = four_paddings(attrs["paddings"])
     if not any((top, bottom, left, right)):
         return image, None
@@ -388,7 +388,7 @@ def uninterp(xp: Any, X: Any, Scale: Any, scale: list[float], interp_method: str
 
 # ------------------------------------------------------------------------------------------------------ sampling by grid
 def _places(xp: Any, coordinate: Any, extent: int, attrs: dict[str, Any]) -> tuple[Any, Any]:
-    """Where coordinates from -1 to 1 lie among `extent` elements, and how much that changes with the coordinate."""
+    """The places of coordinates from -1 to 1 among `extent` elements, and the derivative by the coordinate."""
     aligned, last = attrs["align_corners"], extent - 1
     slope = last / 2 if aligned else extent / 2
     at = (coordinate + 1) * slope - (0 if aligned else 0.5)

@@ -50,7 +50,7 @@ _FEWEST_OPS = 32
 
 # ------------------------------------------------------------------------------------------------------------ the name
 def record_path(program: Program, specs: Mapping[Value, Spec], storage: Iterable[str], fetches: Sequence[str]) -> str | None:
-    """The file of a program's native code; None if it is not kept.
+    """The file of a program's native code; None if it is not stored.
 
     Args:
         specs: the specs of all values of the program's plan, before native code is made.

@@ -1,1 +1,1 @@
-"""What every run needs: scopes, random streams, threads, calls of kernels, timing."""
+"""Services shared by all runs: scopes, random streams, threads, calls of kernels, timing."""

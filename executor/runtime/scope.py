@@ -144,11 +144,11 @@ class Scope:
 
     @property
     def generation(self) -> int:
-        """A number that changes whenever a tensor of this scope or of a parent is given another array."""
+        """A counter that changes whenever a tensor of this scope or of a parent gets another array."""
         return self._generation + (self._parent.generation if self._parent is not None else 0)
 
     def tensor_changed(self) -> None:
-        """Note that a tensor of this scope was given another array: `generation` changes."""
+        """Note that a tensor of this scope got another array: `generation` changes."""
         self._generation += 1
 
     def var(self, name: str) -> ScopeVariable:
@@ -248,7 +248,7 @@ _current = _Current()
 
 
 def global_scope() -> Scope:
-    """The scope that programs run in when none is given.
+    """The default scope of programs.
 
     >>> w = layers.create_parameter([2], "float32", "w", default_initializer=fluid.initializer.Constant(0.5))
     >>> _ = fluid.Executor().run(fluid.default_startup_program())
@@ -260,7 +260,7 @@ def global_scope() -> Scope:
 
 @contextlib.contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
-    """Inside the ``with``, programs of this thread run in `scope`.
+    """In the ``with`` block, programs of this thread run in `scope`.
 
     >>> w = layers.create_parameter([2], "float32", "w")
     >>> exe, scope = fluid.Executor(), fluid.Scope()

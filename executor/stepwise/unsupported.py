@@ -54,7 +54,7 @@ class UnsupportedOp:
 
 
 def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
-    """Raise an `ExecutionError` listing the given ops of block 0, and ops in their blocks, that cannot run.
+    """Raise an `ExecutionError` that lists which of the `ops` of block 0, and ops in their blocks, cannot run.
 
     If all can run, check that the definition of each op allows its attributes and slots.
     """

@@ -36,7 +36,7 @@ __all__ = ["TracedRuns"]
 _FIRST_ROOM = 16
 """The initial room, in trips, of a loop whose number of trips is unknown."""
 _MOST_ROUNDS = 8
-"""How often a block is traced, at most, until the forms of its incoming and outgoing carry agree."""
+"""The most times that a block is traced until the forms of its incoming and outgoing carry agree."""
 
 
 class _Outline(NamedTuple):

@@ -61,7 +61,7 @@ class _Convolution:
         )
 
     def _spans(self, received: Any) -> list[int]:
-        """How far the results of each axis reach, if between them there is room for the strides."""
+        """The extent of the results along each axis, spread out by the strides."""
         counts = received.shape[1:-1]
         return [max((count - 1) * stride + 1, 0) for count, stride in zip(counts, self.strides, strict=True)]
 
@@ -110,14 +110,14 @@ class _Convolution:
 
 
 def _to_image(attrs: Any, filters: Any, received: Any, image: Any) -> None:
-    """What the transpose of the convolution with these filters makes of `received`, into `image`."""
+    """Apply the transposed convolution with these filters to `received`, into `image`."""
     convolution, data_format = _Convolution(attrs, image.shape, filters.shape), attrs["data_format"]
     value = convolution.to_image(*operands(filters, channels_last(received, data_format)))
     channels_last(image, data_format).write(value)
 
 
 def _to_filters(attrs: Any, image: Any, received: Any, filters: Any) -> None:
-    """The same as a function of the filters, for this image, into `filters`."""
+    """Apply the transposed convolution, as a function of the filters for this image, to `received`, into `filters`."""
     convolution, data_format = _Convolution(attrs, image.shape, filters.shape), attrs["data_format"]
     filters.write(convolution.to_filters(*operands(channels_last(image, data_format), channels_last(received, data_format))))
 

@@ -1,4 +1,4 @@
-"""Where the arrays of a compiled program lie: on one device, or over the devices of a mesh.
+"""The placement of a compiled program's arrays: on one device, or over the devices of a mesh.
 
 A program means the same on a mesh as on one device: each value is the full array. XLA divides the work by the placement of the
 arrays, and adds the communication between devices.

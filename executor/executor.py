@@ -297,7 +297,7 @@ class Executor:
                 return
             var = program.global_block().vars[name]
             if var.dtype is VarType.BF16 and value.dtype != BFLOAT16:
-                return  # is rounded in each run
+                return  # each run rounds it
             feeds[name] = _Feed(var, var.need_check_feed, value.dtype, value.shape)
         key = id(program), id(request.scope), request.watches_ops, request.mesh, *request.fetches
         self._runs.keep(key, _Run(weakref.ref(bound), program.version, feeds))

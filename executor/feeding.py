@@ -48,7 +48,7 @@ def checked_feeds(program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
             feeds[name] = _fed(var, value)
         except FluidError:
             raise
-        except Exception as error:  # of a value that raises where it is looked at
+        except Exception as error:  # the value raises when it is inspected
             raise FeedError(f"what is fed to {var.name} ({var.describe()}) raises an error: {said_by(error)}") from error
     return feeds
 
@@ -85,7 +85,7 @@ def fetched_names(fetch_list: Any) -> list[str]:
         return [item.name if isinstance(item, Variable) else _name(item) for item in items]
     except FluidError:
         raise
-    except Exception as error:  # of a list that raises where it is gone through
+    except Exception as error:  # the list raises when it is iterated
         raise FeedError(f"fetch_list should be a list of Variables or names; it raises an error: {said_by(error)}") from error
 
 
@@ -151,12 +151,12 @@ def _is_pair(value: Any) -> bool:
 
 def _fed_array(var: Variable, value: Any) -> Any:
     expected = var.dtype.array_dtype
-    if expected == BFLOAT16 and getattr(value, "dtype", None) != BFLOAT16:  # which numpy has not: floats are rounded to it
+    if expected == BFLOAT16 and getattr(value, "dtype", None) != BFLOAT16:  # numpy lacks it: round floats
         value = to_bfloat16(_converted(var, value, np.dtype("float32")))
     is_array = type(value) is np.ndarray or hasattr(value, "__cuda_array_interface__")
     if not is_array or value.dtype.kind in NO_NUMBERS:
         value = _converted(var, value, expected)
-    if expected == np.int64 and value.dtype == DEFAULT_INT:  # other than int64 in a browser, where pointers have 32 bits
+    if expected == np.int64 and value.dtype == DEFAULT_INT:  # differs from int64 in a browser, where pointers have 32 bits
         value = value.astype(np.int64, copy=False)
     if value.dtype != expected and not _takes_other_types(var, value):
         raise FeedError(_of_other_sizes(var, value) + _converting(var))

@@ -137,15 +137,15 @@ def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
     source = value
     if value.dtype.kind in NO_NUMBERS if type(value) is np.ndarray else type(value) not in (float, int, bool):
         source = numeric_array(value, _MADE_OF)
-        copy = None if isinstance(value, (list, tuple)) else copy  # numpy has made a new one already
+        copy = None if isinstance(value, (list, tuple)) else copy  # numpy has already created a new array
     if numpy_dtype is not None and numpy_dtype.kind != "c" == getattr(source, "dtype", numpy_dtype).kind:
         raise FluidTypeError(f"{source.dtype}{list(source.shape)} would lose its imaginary parts as {numpy_dtype}")
     try:
         array = (np.array if copy else np.asarray)(source, dtype=numpy_dtype, order="C")
-    except MemoryError as error:  # such as of one number that says that it is 2**60 of them
+    except MemoryError as error:  # such as for an object that claims 2**60 elements
         raise ExecutionError(f"there is no room in memory for what a tensor is made of: {error}") from None
     if array.dtype.kind in NO_NUMBERS:
-        numeric_array(value, _MADE_OF)  # raises an error that says why
+        numeric_array(value, _MADE_OF)  # raises an error with the reason
     if type(array) is not np.ndarray:
         array = array.view(np.ndarray)
     if numpy_dtype is None and array.dtype == np.float64 and not hasattr(value, "dtype"):

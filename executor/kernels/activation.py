@@ -167,7 +167,7 @@ def _formula(op_type: str, into: str = "Out") -> Callable[[Callable[..., Any]], 
 
 def log1p_exp(xp: Any, x: Any) -> Any:
     """``log(1 + exp(x))`` without overflow."""
-    result = xp.asarray(xp.abs(x))  # of no dimensions, it is a number
+    result = xp.asarray(xp.abs(x))  # without dimensions, numpy returns a number
     xp.negative(result, out=result)
     xp.exp(result, out=result)
     xp.log1p(result, out=result)

@@ -181,7 +181,7 @@ def linear_chain_crf_grad(
         back = (exps[here] * beta[here]) @ moves.T
         beta[here - 1] = back / back.sum(1, keepdims=True)
     shares = alpha[rows] * beta[rows]
-    shares /= shares.sum(1, keepdims=True)  # how probable each tag is at each row
+    shares /= shares.sum(1, keepdims=True)  # the probability of each tag at each row
     shares[xp.arange(len(rows)), labels[rows]] -= 1
     shares *= d_likelihood[chain.ids][:, None]
     if dEmission is not None:

@@ -157,9 +157,9 @@ def warpctc(
     mirror = _over_times(xp, paths.lengths, steps)
     turned = scores[mirror, sequences][:, :, ::-1]
     skip = np.zeros(paths.skip.shape, bool)
-    skip[:, 2:] = paths.skip[:, :1:-1]  # a step over j - 1, from j - 2 to j, is one from j to j - 2
+    skip[:, 2:] = paths.skip[:, :1:-1]  # the skip from j - 2 to j becomes the skip from j to j - 2
     backward = _steps(xp, (scores[last, sequences] + ends)[:, ::-1], turned, xp.asarray(skip))[:, :, ::-1][mirror, sequences]
-    through = xp.exp(forward + backward - scores - logs[:, None])  # how probable it is to be in a state at a time
+    through = xp.exp(forward + backward - scores - logs[:, None])  # probability of each state at each time
     where = states[:, :, None] == xp.arange(classes)
     shares /= total
     shares -= xp.matmul(through.transpose(1, 0, 2), where.astype(through.dtype)).transpose(1, 0, 2)
@@ -320,7 +320,7 @@ def edit_distance(
     words, expected = to_numpy(Hyps).reshape(-1), np.zeros((count, refs.longest), np.int64)
     expected[refs.ids, refs.steps] = to_numpy(Refs).reshape(-1)[refs.rows]
     columns = np.arange(refs.longest + 1)
-    costs = np.tile(columns, (count, 1))  # from the words so far of each sequence to the first so many of the other
+    costs = np.tile(columns, (count, 1))  # edit distances from the words so far to each prefix of the reference
     for step in range(hyps.longest):
         active = hyps.at(step)
         before, word = costs[active], words[hyps.starts[active] + step]

@@ -31,7 +31,7 @@ def cumprod(xp: Any, X: Any, dim: int, Out: Any) -> None:
 def cumprod_grad(xp: Any, X: Any, dOut: Any, dim: int, dX: Any) -> None:
     x, grad = _first(xp, X, dim), _first(xp, dOut, dim)
     zero = x == 0
-    first = zero & (xp.cumsum(zero, 0) == 1)  # what comes behind it has no gradient, and its own is of the products without it
+    first = zero & (xp.cumsum(zero, 0) == 1)  # gradients behind the first zero are 0; its own omits it
     without = xp.cumprod(xp.where(first, 1, x), 0)
 
     def behind(array: Any) -> Any:

@@ -170,7 +170,7 @@ def _neighbors(op_type: str, row: Any, ends: Any, nodes: Any, size: int, generat
         places = np.arange(ends[node], ends[node + 1])
         if 0 <= size < len(places):
             drawn = to_numpy(generator.random(len(places), dtype="float64"))
-            if weights is not None:  # the races that exponential clocks of these rates win are draws without replacement
+            if weights is not None:  # exponential race: the order of arrivals at these rates draws without replacement
                 rates = np.maximum(weights[places].astype("float64"), 0)
                 drawn = np.where(rates > 0, -np.log1p(-drawn) / np.where(rates > 0, rates, 1), np.inf)
             places = np.sort(places[drawn.argsort(kind="stable")[:size]])

@@ -48,7 +48,7 @@ def check_ids(ids: Any, extent: int, label: str) -> None:
         return
     bits = 8 * ids.itemsize - 1
     is_plain = ids.dtype.kind == "i" and extent < 1 << bits
-    if not is_plain or int(ids.view(f"u{ids.itemsize}").max()) >= extent:  # without its sign, a negative one is too great
+    if not is_plain or int(ids.view(f"u{ids.itemsize}").max()) >= extent:  # as unsigned, a negative id is too great
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= extent:
             raise IndexRangeError(f"{label}: index {low if low < 0 else high} is outside of [0, {extent})")
@@ -405,7 +405,7 @@ def _nd_index(xp: Any, Index: Any) -> tuple[Any, ...]:
 
 @kernel("gather_nd")
 def gather_nd(xp: Any, X: Any, Index: Any, Out: Any) -> None:
-    xp.copyto(Out, X[_nd_index(xp, Index)] if Index.shape[-1] else X)  # by no indices, all of X at each position
+    xp.copyto(Out, X[_nd_index(xp, Index)] if Index.shape[-1] else X)  # without indices, copy all of X to each position
 
 
 @kernel("scatter_nd_add")
@@ -413,7 +413,7 @@ def scatter_nd_add(xp: Any, X: Any, Index: Any, Updates: Any, Out: Any) -> None:
     xp.copyto(Out, X)
     if Index.shape[-1]:
         xp.add.at(Out, _nd_index(xp, Index), Updates)
-    else:  # each of the updates is for the whole of X
+    else:  # each update has the shape of X
         Out += Updates.sum(tuple(range(Index.ndim - 1)))
 
 

@@ -561,7 +561,7 @@ def lrn(
     squares = scratch(X.shape, X.dtype)
     sums = MidOut if MidOut is not None else scratch(X.shape, X.dtype)
     steps: list[Call] = [partial(xp.multiply, X, X, squares), fill(xp, sums, 0)]
-    for tap in range(max(0, before - channels + 1), min(n, before + channels)):  # others read no channel
+    for tap in range(max(0, before - channels + 1), min(n, before + channels)):  # other taps lie outside of all channels
         start, end = max(0, before - tap), min(channels, channels + before - tap)
         here = (slice(None),) * channel + (slice(start, end),)
         window = (slice(None),) * channel + (slice(start + tap - before, end + tap - before),)

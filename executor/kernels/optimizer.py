@@ -321,7 +321,7 @@ def rmsprop(
     decay, epsilon, centered = attrs["decay"], attrs["epsilon"], attrs["centered"]
     target, steps, after = _begun(xp, inputs, outputs, attrs)
     means = outputs.get("MeanGradOut") if centered else MeanSquareOut
-    if means is None:  # nobody keeps them
+    if means is None:  # not an output
         means = scratch(inputs["MeanGrad"].shape, inputs["MeanGrad"].dtype)
         steps += copy(xp, inputs["MeanGrad"], means)
     pieces = _pieces(xp, scratch, 1, target, Grad, MomentOut, MeanSquareOut, means)

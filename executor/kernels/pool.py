@@ -448,7 +448,7 @@ def unpool(xp: Any, X: Any, Indices: Any, Out: Any) -> None:
 @kernel("unpool_back", "unpool3d_back")
 def unpool_back(xp: Any, Output: Any, Indices: Any, X: Any) -> None:
     values, ids, image = _unpool(X, Indices, Output)
-    last = xp.empty(image.shape, "int64")  # which of the elements with one index stays
+    last = xp.empty(image.shape, "int64")  # the last of several elements with one index stays
     places = xp.broadcast_to(xp.arange(ids.shape[1]), ids.shape)
     xp.put_along_axis(last, ids, places, 1)
     stays = xp.take_along_axis(last, ids, 1) == places

@@ -84,7 +84,7 @@ def _greatest_in_window(xp: Any, former: Any, measured: Any, number: Any, window
 
     `former` is the greatest scale so far.
     """
-    before = xp.where(number == 0, xp.zeros_like(window), window)  # the first batch has none before it
+    before = xp.where(number == 0, xp.zeros_like(window), window)  # the first batch has no former scales
     place = xp.arange(len(window)) == number % len(window)
     removed = xp.where(place, before, 0).sum()
     xp.copyto(window, xp.where(place, measured, before))

@@ -110,7 +110,7 @@ def multinomial(xp: Any, rng: Any, X: Any, num_samples: int, replacement: bool, 
         sums = xp.cumsum(weights, 1)
         drawn = generator.random((len(weights), num_samples), dtype="float64") * sums[:, -1:]
         ids = (drawn[:, :, None] >= sums[:, None, :]).sum(2)
-    else:  # the races that exponential clocks of these rates win are draws without replacement
+    else:  # exponential race: the order of arrivals at these rates draws without replacement
         clocks = -xp.log1p(-generator.random(weights.shape, dtype="float64"))
         times = xp.where(weights > 0, clocks / xp.where(weights > 0, weights, 1), xp.inf)
         ids = times.argsort(1)[:, :num_samples]

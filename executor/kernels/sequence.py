@@ -363,7 +363,7 @@ def lod_reset(xp: Any, X: Any, X_lod: Lod, Y: Any, append: bool, Out: Any) -> Lo
     if Out is not None:
         xp.copyto(Out, X)
         return None
-    lod = to_lod([to_numpy(Y).reshape(-1).tolist()], len(X))  # that the values of Y say
+    lod = to_lod([to_numpy(Y).reshape(-1).tolist()], len(X))  # Y holds the offsets
     return LoDArray(X.copy(), (*X_lod, *lod) if append else lod)
 
 

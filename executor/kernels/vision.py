@@ -351,7 +351,7 @@ def _define_interp(method: str) -> None:
         numbers_of = X if X.dtype.kind == "f" else X.astype("float64")
         image = _resize(xp, method, numbers_of, X.shape, target, scale if ratio_by_scale else [], attrs)
         if X.dtype.kind != "f":
-            image = xp.trunc(xp.round(image, 6)).astype(X.dtype)  # so that 6.999... counts as the 7 that it would be
+            image = xp.trunc(xp.round(image, 6)).astype(X.dtype)  # so that 6.999... becomes 7
         return image if Out is None else xp.copyto(Out, image)
 
     def scale_of(Scale: Any, scale: Any) -> Any:

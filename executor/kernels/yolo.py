@@ -123,7 +123,7 @@ def _objectness(xp: Any, X: Any, GTBox: Any, GTScore: Any, matches: Any, place: 
     layer_anchors = [number for anchor in attrs["anchor_mask"] for number in attrs["anchors"][2 * anchor : 2 * anchor + 2]]
     predicted = _boxes(xp, X, layer_anchors, attrs).reshape(images, anchors * height * width, 1, 4)
     labelled, is_box = corners(xp, GTBox[..., :2], GTBox[..., 2:]), _is_box(GTBox)
-    mask = xp.zeros((images, anchors * height * width + 1), X.dtype)  # the last one stands for no place
+    mask = xp.zeros((images, anchors * height * width + 1), X.dtype)  # the last element takes boxes without a place
     for image in range(images if GTBox.shape[1] else 0):
         overlap = xp.where(is_box[image], iou(xp, predicted[image], labelled[image]), 0).max(-1)
         mask[image, :-1] = xp.where(overlap > X.dtype.type(attrs["ignore_thresh"]), -1, 0)

@@ -369,7 +369,7 @@ class BoundArenaPlan:
             for value, array in targets:
                 result: Any = env.values.get(value[0])
                 if id(result) in planned and result is not array:
-                    result = result.copy()  # that memory may be overwritten before this value is read
+                    result = result.copy()  # its memory may be overwritten before this value is read
                 results.append((value, array, result))
             for value, array, result in results:
                 if array is None:
@@ -445,7 +445,7 @@ class BoundArenaPlan:
         ends = [*self._starts[1:], len(self.steps)]
         for number, (instruction, start, end) in enumerate(zip(self.plan.instructions, self._starts, ends, strict=True)):
             if start == end and instruction.is_native:
-                continue  # computed with the one before
+                continue  # computed by the former step
             try:
                 with self._timed(timer, number):
                     for step in self.steps[start:end]:

@@ -344,7 +344,7 @@ class _Planner:
         self.absent.add(name)
         written_first = bool(op.sub_blocks) and not (var is not None and var.is_data)
         if not required or written_first or var is None or var.type is not VarType.LOD_TENSOR:
-            return  # a loop or branch writes it first, or it is an array that begins empty
+            return  # a loop or branch writes it first, or it is an array without entries
         advice = "feed it" if not var.persistable else "run the startup program, or load it, first"
         raise FeedError(f"{name} ({var.describe()}) is read but has no value; {advice}\n{locate(op)}")
 
@@ -391,7 +391,7 @@ class _Planner:
             self._analysis.visit(instruction.op, 0, facts)
         except FluidError:
             raise
-        except Exception as error:  # files may hold loops that no layer builds
+        except Exception as error:  # programs from files may hold unusual loops
             op = instruction.op
             raise ExecutionError(f"{op.type}: {reason_of(op, error)}\n{locate(op)}") from error
         for value in instruction.written:

@@ -72,7 +72,7 @@ def record_path(program: Program, specs: Mapping[Value, Spec], storage: Iterable
         parts = [made_by(), sources, spec_rows, sorted(storage), list(fetches), *_program_facts(program)]
     except NativeUnavailable:
         return None
-    digest = sha256(marshal.dumps(parts, 2))  # in this version equal parts give equal bytes; several times as quick as JSON
+    digest = sha256(marshal.dumps(parts, 2))  # version 2 maps equal parts to equal bytes; several times as fast as JSON
     return os.path.join(place, digest.hexdigest() + PLAN)
 
 
@@ -255,7 +255,7 @@ def read_native_code(
             return None
         code = _Reader(record, originals, specs).native_code(kernels)
         _verify(code, originals, {**specs, **code.specs}, storage, fetched)
-    except Exception:  # a file may say anything
+    except Exception:  # the contents are untrusted
         return None
     return code
 
@@ -295,7 +295,7 @@ class _Reader:
 
     def __init__(self, record: Mapping[str, Any], originals: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
         self._record = record
-        self._originals: dict[int, Instruction] = dict(enumerate(originals))  # which has no item -1
+        self._originals: dict[int, Instruction] = dict(enumerate(originals))  # a dict: a list would accept index -1
         self._left = dict(self._originals)
         """The ops that have not run yet."""
         self._program_specs = specs

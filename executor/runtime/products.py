@@ -97,7 +97,7 @@ class _Job:
                 except IndexError:
                     return
                 call()
-        except BaseException as error:  # raised again by the thread that waits for the job
+        except BaseException as error:  # the waiting thread raises it again
             self.error = error
             self._left.clear()
 
@@ -121,7 +121,7 @@ class _Helper:
         self._end.acquire()
 
     def _serve(self) -> None:
-        np.seterr(all="ignore")  # as where programs run
+        np.seterr(all="ignore")  # as in runs of programs
         while True:
             self._begin.acquire()
             if self._job is not None:

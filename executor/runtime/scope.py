@@ -49,7 +49,7 @@ class ScopeVariable:
             raise ExecutionError(f"{self.name} holds no sparse gradient but a whole tensor, which get_tensor() gives")
         if self._rows is None:
             self._rows = SelectedRows([], 0)
-            variable = weakref.ref(self)  # a scope goes as soon as nothing uses it
+            variable = weakref.ref(self)  # weak, so that an unused scope is freed at once
             self._rows.watch(lambda: _take_rows(variable()))
             if held is not None:
                 self._rows.become(held.index, held.value, held.height())

@@ -88,7 +88,7 @@ class Timeline(Watch):
         self._add(Event(name, "run", start, end, self._thread()))
 
     def _add(self, event: Event) -> None:
-        self.events.append(event)  # which is one step, so that threads need no lock
+        self.events.append(event)  # atomic, so threads need no lock
 
     def _thread(self) -> int:
         thread = threading.get_ident()

@@ -196,7 +196,7 @@ class BlockOp:
             rng=self._rng,
         )
         names = [self.op.outputs[slot][number or 0] for slot, number in compiled_op.places]
-        return self.compiled.keep(key, (compiled_op, names))  # an op may meet other shapes on every trip of a loop
+        return self.compiled.keep(key, (compiled_op, names))  # shapes may change on every trip of a loop
 
 
 class Machine:

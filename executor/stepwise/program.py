@@ -75,7 +75,7 @@ class StepwiseBackend:
         self._place = place
 
     def key(self, request: Request) -> Hashable | None:
-        return ()  # whatever is fed
+        return ()  # one plan for all feeds
 
     def compile(self, request: Request) -> StepwisePlan:
         return StepwisePlan(request.program, request.fetches, self._place)

@@ -240,7 +240,7 @@ def place_at_most(X: Any, Index: Any, Out: Any) -> None:
     if X.size:
         index = Index.reshape(Index.shape[0], -1).read()
         columns = np.arange(index.shape[1])
-        rows = jnp.where(index < 0, len(Out), index)  # which are none
+        rows = jnp.where(index < 0, len(Out), index)  # gaps get an index past the end
         flat = Out.reshape(len(Out), -1)
         flat.write(jnp.asarray(flat.read()).at[rows, columns].set(X.reshape(X.shape[0], -1).read(), mode="drop"))
 

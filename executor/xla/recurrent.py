@@ -207,7 +207,7 @@ def _in_turn(
     total = sum(count for _, count in steps)
     starts, counts = (np.array(column, np.int64).reshape(-1, 1) for column in zip(*steps, strict=True))
     rows = np.arange(most)
-    padded = np.where(rows < counts, starts + rows, total)  # behind the last row is one of zeros
+    padded = np.where(rows < counts, starts + rows, total)  # index of a row of zeros behind the last row
     packed = np.flatnonzero(rows < counts)  # in the order of steps, as packed rows are
 
     def spread_out(array: Any) -> Any:

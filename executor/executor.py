@@ -23,7 +23,16 @@ from fluid.values.types import VarType
 
 from . import backends  # noqa: F401  (registers the built-in backends)
 from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, is_fitting
-from .feeding import checked_feeds, checked_fetches, fetched_names, mesh_of, one_feed, program_of, tell_other_feeds, with_loaders
+from .feeding import (
+    add_feed_differences,
+    checked_feeds,
+    checked_fetches,
+    fetched_names,
+    mesh_of,
+    one_feed,
+    program_of,
+    with_loaders,
+)
 from .fetching import fetched, raise_if_not_finite
 from .runtime import timing
 from .runtime.scope import Scope, checked_scope, global_scope
@@ -139,10 +148,10 @@ class Executor:
         check = raise_if_not_finite if check_nan else None
         timer = timing.current
         watches_ops = check is not None or (timer is not None and not timer.sees_native)
-        bound = self._bound_before(program, feed, fetches, scope, mesh, watches_ops)
+        bound = self._previous_bound_plan(program, feed, fetches, scope, mesh, watches_ops)
         request = Request(program, feed, fetches, scope, mesh, watches_ops)
         if bound is None:
-            request = self._checked(request)
+            request = self._check_request(request)
         is_whole_run = (
             nullcontext() if timer is None else timing.whole_run(timer, f"run of {len(request.program.global_block().ops)} ops")
         )
@@ -150,13 +159,13 @@ class Executor:
             try:
                 if bound is None:
                     bound = self._bound(request)
-                    self._note(bound, request, feed)
+                    self._record_run(bound, request, feed)
                 try:
                     results = bound.run(request.feeds, check, timer)
                 except Unavailable as error:
-                    results = self._results_elsewhere(error, bound, request, check, timer)
+                    results = self._run_on_next_backend(error, bound, request, check, timer)
             except ExecutionError as error:
-                tell_other_feeds(error, request.program, request.feeds)
+                add_feed_differences(error, request.program, request.feeds)
                 raise
             return [fetched(value, return_numpy) for value in results]
 
@@ -176,7 +185,7 @@ class Executor:
         mesh, scope = mesh_of(program, self.place), _scope(scope)
         request = Request(program_of(program), one_feed(feed), fetched_names(fetch_list), scope, mesh)
         with self.place.active():
-            return self._bound(self._checked(request)).plan
+            return self._bound(self._check_request(request)).plan
 
     def interpret(
         self,
@@ -196,13 +205,13 @@ class Executor:
             timer: gets the time of each op of block 0.
         """
         program = program_of(program)
-        request = self._checked(Request(program, with_loaders(program, feed), fetched_names(fetch_list), _scope(scope)))
+        request = self._check_request(Request(program, with_loaders(program, feed), fetched_names(fetch_list), _scope(scope)))
         with self.place.active(), OnNumpy():
             try:
                 steps = StepwiseProgram(request.program, request.fetches, self.place)
                 results = steps.run(request.feeds, request.scope, check, timer)
             except ExecutionError as error:
-                tell_other_feeds(error, request.program, request.feeds)
+                add_feed_differences(error, request.program, request.feeds)
                 raise
             return [fetched(value, return_numpy) for value in results]
 
@@ -251,7 +260,7 @@ class Executor:
         raise _no_datasets("infer_from_dataset")
 
     # -- requests
-    def _checked(self, request: Request) -> Request:
+    def _check_request(self, request: Request) -> Request:
         """Check the feeds and fetches of a request, convert feeds to arrays, and widen bfloat16 if a backend lacks it."""
         program = self._without_bfloat16(request.program, request.scope)
         feeds = checked_feeds(program, request.feeds)
@@ -268,7 +277,7 @@ class Executor:
         return program if copy is None else copy
 
     # -- plans
-    def _bound_before(
+    def _previous_bound_plan(
         self, program: Program, feed: Any, fetches: list[str], scope: Scope, mesh: Mesh | None, watches_ops: bool
     ) -> BoundPlan | None:
         """The bound plan of the last run of a program in a scope with these fetches, if the feeds have the same types and shapes
@@ -289,8 +298,8 @@ class Executor:
                 return None
         return bound
 
-    def _note(self, bound: BoundPlan, request: Request, feed: Any) -> None:
-        """Record a run for `_bound_before`, if its feeds are plain arrays by name."""
+    def _record_run(self, bound: BoundPlan, request: Request, feed: Any) -> None:
+        """Record a run for `_previous_bound_plan`, if its feeds are plain arrays by name."""
         program, feeds = bound.plan.program, {}
         for name, value in feed.items():
             if type(name) is not str or type(value) is not np.ndarray:
@@ -321,12 +330,12 @@ class Executor:
                     if plan is None or not is_fitting(plan, scope):
                         plan = backend.compile(request)
                     bound = plan.bind(scope)
-                _keep(self._plans, key, plan)
-                _keep(bound_plans, key, bound)
+                _cache_plan(self._plans, key, plan)
+                _cache_plan(bound_plans, key, bound)
                 return bound
         raise ExecutionError(f"no backend of {self.place} runs such a program")
 
-    def _results_elsewhere(
+    def _run_on_next_backend(
         self, error: Unavailable, bound: BoundPlan, request: Request, check: Check | None, timer: Watch | None
     ) -> list[Any]:
         """Run a request on the next backend, because the present one cannot run its bound plan."""
@@ -344,7 +353,7 @@ def _no_datasets(method: str) -> ExecutionError:
     )
 
 
-def _keep(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
+def _cache_plan(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
     """Cache a plan; drop plans of older versions of its program, and the least recently used plans beyond the limit."""
     for old in [cached_key for cached_key in plans if cached_key[0] == key[0] and cached_key[1] != key[1]]:
         del plans[old]

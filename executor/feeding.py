@@ -20,13 +20,13 @@ from fluid.values.types import VarType
 from .runtime.scope import LoDTensor
 
 __all__ = [
+    "add_feed_differences",
     "checked_feeds",
     "checked_fetches",
     "fetched_names",
     "mesh_of",
     "one_feed",
     "program_of",
-    "tell_other_feeds",
     "with_loaders",
 ]
 
@@ -204,7 +204,7 @@ def _reshaping(var: Variable, value: Any) -> str:
     return f"; give it that shape, by .reshape({', '.join(map(str, var.shape))})"
 
 
-def tell_other_feeds(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
+def add_feed_differences(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
     """Add to an error the feeds whose sizes or types differ from the declared ones, with which the program was built.
 
     Only `fluid.data` requires equal sizes; variables of `layers.data` accept any that the ops take, as in Fluid 1.6.

@@ -138,7 +138,7 @@ def bind_op(
         wide = widened(context["xp"], definition, inputs, outputs, attrs, allocate)
         if wide is not None:
             calls = _bind(engine, definition, wide.inputs, wide.outputs, wide.attrs, context, allocate, use_kernel, lods)
-            return wide.around(calls, returns=any(array is None for array in outputs.values()))
+            return wide.wrap_calls(calls, returns=any(array is None for array in outputs.values()))
     return _bind(engine, definition, inputs, outputs, attrs, context, allocate, use_kernel, lods, is_sparse)
 
 
@@ -165,11 +165,11 @@ def _bind(
             )
         check = SPARSE_CHECKS.get(definition.type, check) if engine.checks_values else None
         return bind(sparse, check, inputs, outputs, attrs, context, lods)
-    if kernel is not None and (definition.forward is None or (use_kernel and not _is_by_rule(definition.forward, inputs))):
+    if kernel is not None and (definition.forward is None or (use_kernel and not _needs_rule(definition.forward, inputs))):
         return bind(kernel, check, inputs, outputs, attrs, context, lods)
     recorder = Recorder(context, allocate)
     cells = {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in inputs.items()}
-    computed, calls = _computed(definition, recorder, cells, outputs, attrs), recorder.calls
+    computed, calls = _compute_by_rule(definition, recorder, cells, outputs, attrs), recorder.calls
     for slot, value in computed.items():
         target = outputs[slot]
         for out, cell in zip(target, value or (), strict=False) if isinstance(target, list) else [(target, value)]:
@@ -178,7 +178,7 @@ def _bind(
     return calls if check is None else [check_call(check, inputs, outputs, attrs, context, lods), *calls]
 
 
-def _computed(
+def _compute_by_rule(
     definition: OpDef, recorder: Recorder, cells: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Compute the outputs of an op without a kernel, by slot, on cells: by its composition, or by a gradient rule."""
@@ -193,7 +193,7 @@ def _computed(
     return {grad_slot(slot): gradients.get(slot) for slot in wanted}
 
 
-def _is_by_rule(forward: OpDef, inputs: Mapping[str, Any]) -> bool:
+def _needs_rule(forward: OpDef, inputs: Mapping[str, Any]) -> bool:
     """Whether a gradient needs its rule: the inputs are complex, and the kernel does not support that."""
     if forward.complex_rule in ("", LINEAR):
         return False

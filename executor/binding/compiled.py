@@ -171,14 +171,14 @@ class Compiled:
         self._is_writable = self._engine.writes_functions and not (self._is_sparse or self._unknown)
         self._fixed = None if all(argument.passed for argument in arguments) else self._placeholders(passed=False)
         if self._is_writable and not write_after:
-            self._write()
+            self._write_function()
 
     # -- running
     def run(self, *arrays: Any) -> Any:
         """Compute the outputs from C-contiguous arrays; returns one array, or a tuple in the order of `places`."""
         if self._is_writable:
             self._runs_left -= 1
-            if self._runs_left < 0 and self._write():
+            if self._runs_left < 0 and self._write_function():
                 return self.run(*arrays)
         return self.bound_run(*arrays)
 
@@ -188,7 +188,7 @@ class Compiled:
         for source in self._copied:
             inputs[source] = inputs[source].copy()
         outputs = self._outputs(inputs)
-        result = self._called(inputs, outputs)
+        result = self._run_kernel(inputs, outputs)
         if self._unknown:
             results = result if isinstance(result, tuple) else (result,)
             if len(results) != len(self._unknown) or results[0] is None:
@@ -196,11 +196,11 @@ class Compiled:
                 raise ExecutionError(f"{self._definition.type}: the shape of {slots} is not known before it runs")
             for slot, value in zip(self._unknown, results, strict=True):
                 if slot in outputs:
-                    outputs[slot] = value if self._is_sparse else _of_declared_type(value, self.specs[slot])
+                    outputs[slot] = value if self._is_sparse else _rounded_to_spec(value, self.specs[slot])
         values = self._results(inputs, outputs)
         return values[0] if len(values) == 1 else tuple(values)
 
-    def _called(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:
+    def _run_kernel(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:
         """Make all calls of the kernel; returns the result of the last one."""
         result = None
         if not self._is_sparse or self._xp is not np:
@@ -303,7 +303,7 @@ class Compiled:
             results.append(value if number is None else value[number])
         return results
 
-    def _write(self) -> bool:
+    def _write_function(self) -> bool:
         """Make `run` native code, or a function of the kernel's calls; False if they cannot become one."""
         placeholders, lender = self._placeholders(), Lender(self._xp)
         inputs = inputs_of(self._definition, self._arguments, placeholders)
@@ -409,12 +409,12 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _of_declared_type(value: Any, spec: Any) -> Any:
+def _rounded_to_spec(value: Any, spec: Any) -> Any:
     """Round a kernel's result of unknown shape to half precision, if the kernel computed it in float32 in place of halves."""
     if isinstance(value, list):
-        return [_of_declared_type(*pair) for pair in zip(value, spec, strict=True)]
+        return [_rounded_to_spec(*pair) for pair in zip(value, spec, strict=True)]
     if type(value) is LoDArray:
-        return LoDArray(_of_declared_type(value.array, spec), value.lod)
+        return LoDArray(_rounded_to_spec(value.array, spec), value.lod)
     return in_dtype_of(value, spec.dtype) if isinstance(value, np.ndarray) else value
 
 

@@ -72,7 +72,7 @@ class Widened:
             if self.attrs.get(name) in (VarType.FP16, VarType.BF16):
                 self.attrs[name] = int(VarType.FP32)
 
-    def around(self, calls: list[Call], returns: bool) -> list[Call]:
+    def wrap_calls(self, calls: list[Call], returns: bool) -> list[Call]:
         """The calls of the op between loads and stores; if its last call `returns` a result, the last of all calls returns it."""
         if not self.stores or not returns:
             return [*self.loads, *calls, *self.stores]
@@ -84,7 +84,7 @@ class Widened:
             return [fn(item) if is_half(item) else item for item in value]
         return fn(value) if is_half(value) else value
 
-    def _twin(self, half: Any) -> Any:
+    def _float32_copy(self, half: Any) -> Any:
         pair = self._wide.get(id(half))
         if pair is None:
             pair = self._wide[id(half)] = half, self._allocate(half.shape, np.dtype("float32"))
@@ -92,7 +92,7 @@ class Widened:
 
     def _read(self, half: Any) -> Any:
         is_new = id(half) not in self._wide
-        wide = self._twin(half)
+        wide = self._float32_copy(half)
         if is_new:
             self.loads.append(self._convert(half, wide))
         return wide
@@ -102,7 +102,7 @@ class Widened:
         return self._output(half)
 
     def _output(self, half: Any) -> Any:
-        wide = self._twin(half)
+        wide = self._float32_copy(half)
         self.stores.append(self._convert(wide, half))
         return wide
 

@@ -86,7 +86,7 @@ class BoundArenaPlan:
         images = [value for value in plan.specs if value[0].startswith(CLEARED) and value not in self._shared]
         ends = list(accumulate((padded(plan.specs[value].nbytes) for value in images), initial=0))
         zeros = aligned_bytes(place.xp.zeros, ends[-1])  # one large array: it gets large pages
-        self._cleared = {value: self._within(zeros, start, value) for value, start in zip(images, ends, strict=False)}
+        self._cleared = {value: self._array_at(zeros, start, value) for value, start in zip(images, ends, strict=False)}
         self._lasting: dict[Value, Any] = {}
         """The arrays of values computed once, at binding."""
         self._tables: Any = None
@@ -105,19 +105,19 @@ class BoundArenaPlan:
 
     def _view(self, value: Value) -> Any:
         """The array of a temporary: one object for all values that share its bytes."""
-        value = self._first(value)
+        value = self._first_sharer(value)
         view = self._views.get(value)
         if view is None:
-            self._views[value] = view = self._within(self.arena, self.plan.offset_of[value], value)
+            self._views[value] = view = self._array_at(self.arena, self.plan.offset_of[value], value)
         return view
 
-    def _first(self, value: Value) -> Value:
+    def _first_sharer(self, value: Value) -> Value:
         """The first of the values that share the bytes of `value`."""
         while value in self._shared:
             value = self._shared[value]
         return value
 
-    def _within(self, memory: Any, offset: int, value: Value) -> Any:
+    def _array_at(self, memory: Any, offset: int, value: Value) -> Any:
         """The array of a value, at an offset in bytes of `memory`."""
         spec = self.plan.specs[value]
         return memory[offset : offset + spec.nbytes].view(spec.dtype.array_dtype).reshape(spec.shape)
@@ -164,7 +164,7 @@ class BoundArenaPlan:
             self._stored[name] = stored
         self.steps, self._starts = [], []
         tables = plan.new_tables() if plan.new_tables is not None else None
-        once = self._computed_once(overwritten) if tables is not None else {}
+        once = self._find_constant_code(overwritten) if tables is not None else {}
         flights = reductions_in_flight(plan.instructions, plan.storage) if self._meeting is not None else {}
         waits: dict[int, list[Call]] = {}
         for number, instruction in enumerate(plan.instructions):
@@ -205,7 +205,7 @@ class BoundArenaPlan:
             return [self._dynamic_step(instruction, frees)] if instruction.dynamic else self._bind_op(instruction)
         return [instruction.call(self.array)] if isinstance(instruction, Check) else []
 
-    def _computed_once(self, overwritten: Container[str]) -> dict[Any, None]:
+    def _find_constant_code(self, overwritten: Container[str]) -> dict[Any, None]:
         """Find native code that can run once, at binding: it reads only weights that nothing can change.
 
         Its results, such as packed filters, get separate memory, because runs overwrite the arena. Values with several writers,
@@ -282,7 +282,7 @@ class BoundArenaPlan:
             return self._lasting[value]
         if value in self.plan.offset_of:
             return self._view(value)
-        array = self._cleared.get(self._first(value))
+        array = self._cleared.get(self._first_sharer(value))
         if array is None and value in self.plan.specs and not self.plan.specs[value].size:
             return empty_array(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.array_dtype)
         return array
@@ -325,7 +325,7 @@ class BoundArenaPlan:
         for slot, values in instruction.writes.items():
             declared = definition.outputs.get(slot)
             if declared is not None and values:
-                arrays = [self._target(instruction, slot, value, copies) for value in values]
+                arrays = [self._output_array(instruction, slot, value, copies) for value in values]
                 outputs[slot] = arrays if declared.many else arrays[0]
                 if declared.updated and values[0] is not None:
                     array = self.array(instruction.outer.get(values[0][0]))
@@ -334,7 +334,7 @@ class BoundArenaPlan:
         context = {"xp": xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
         return former + bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
 
-    def _target(self, instruction: Instruction, slot: str, value: Value | None, copies: list[Call]) -> Any:
+    def _output_array(self, instruction: Instruction, slot: str, value: Value | None, copies: list[Call]) -> Any:
         """The array for an output: the value's array, or a temporary (copied later) if the kernel still reads that array."""
         array = self.array(value)
         if value is None or value[0] not in self.plan.storage:

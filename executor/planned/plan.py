@@ -176,17 +176,17 @@ class ArenaPlan:
             + ("; the program runs step by step" if self.step_by_step else "")
         ]
         if self.new_tables is not None:
-            lines.append(self._about_native_code())
-        lines += [f"  feed {name}: {spec} -> {self._place((name, 0))}" for name, spec in self.feeds.items()]
+            lines.append(self._native_summary())
+        lines += [f"  feed {name}: {spec} -> {self._storage_of((name, 0))}" for name, spec in self.feeds.items()]
         for number, instruction in enumerate(self.instructions):
-            outs, ins = (", ".join(map(self._value, values)) for values in (instruction.written, instruction.read))
+            outs, ins = (", ".join(map(self._value_text, values)) for values in (instruction.written, instruction.read))
             lines.append(f"  {number:4d}  {instruction.line(outs, ins)}")
             if isinstance(instruction, NativeInstruction):
                 lines += [f"          {name}" for name in self._native_values(instruction)]
             lines += [f"          {call}" for call in below[number]]
-        return "\n".join([*lines, f"  fetch {', '.join(map(self._value, self.fetch_values))}"])
+        return "\n".join([*lines, f"  fetch {', '.join(map(self._value_text, self.fetch_values))}"])
 
-    def _about_native_code(self) -> str:
+    def _native_summary(self) -> str:
         regions = sum(instruction.is_native for instruction in self.instructions)
         on_numpy = Counter(instruction.op.type for instruction in self.instructions if instruction.is_op)
         left = ", ".join(f"{op_type} x {count}" if count > 1 else op_type for op_type, count in on_numpy.items())
@@ -201,7 +201,7 @@ class ArenaPlan:
                 texts.append(f"{value[0]}: {self.specs[value]}" + (f", {layout}" if layout is not None else ""))
         return texts
 
-    def _place(self, value: Value) -> str:
+    def _storage_of(self, value: Value) -> str:
         if value[0] in self.storage or (value[1] == 0 and value[0] in self.externals):
             return "scope"
         if value[0].startswith(CLEARED):
@@ -209,8 +209,8 @@ class ArenaPlan:
         offset = self.offset_of.get(value)
         return "cell" if offset is None else str(offset)
 
-    def _value(self, value: Value) -> str:
-        return f"{value[0]}@{self._place(value)}"
+    def _value_text(self, value: Value) -> str:
+        return f"{value[0]}@{self._storage_of(value)}"
 
 
 def _size(count: int) -> str:
@@ -234,7 +234,7 @@ def compile_plan(
     block = program.global_block()
     versions = versions_to_run(block, fetches)
     refuse_unsupported(program, versions.ops)
-    if any(_is_kept_beside_tensors(var, scope) for var in block.vars.values()):
+    if any(_is_persistent_list(var, scope) for var in block.vars.values()):
         return ArenaPlan(program, dict(feeds), list(fetches), versions.ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
@@ -248,7 +248,7 @@ def compile_plan(
 _NO_TENSORS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
 
 
-def _is_kept_beside_tensors(var: Variable, scope: Scope) -> bool:
+def _is_persistent_list(var: Variable, scope: Scope) -> bool:
     """Whether a variable is an array of tensors or a rank table, and persistent."""
     return var.persistable and (var.type in _NO_TENSORS or isinstance(scope.value(var.name), list))
 
@@ -309,16 +309,16 @@ class _Planner:
         instruction = Instruction(op, op.definition, versions.reads[index], versions.writes[index], outer)
         for name, value in outer.items():
             if value[1] == 0:
-                self._external(value, op, required=name in needed)
+                self._look_up_external(value, op, required=name in needed)
         self._infer_op(instruction)
         for _, _, value in versions.written_at(index):
             self.current[value[0]] = value[1]
             var = self.block.vars.get(value[0])
             if var is not None and var.persistable:
-                self._keep(value, instruction)
+                self._store_in_scope(value, instruction)
         self.instructions.append(instruction)
 
-    def _keep(self, value: Value, instruction: Instruction) -> None:
+    def _store_in_scope(self, value: Value, instruction: Instruction) -> None:
         """Store a value of a persistable variable in the scope."""
         name, spec = value[0], self.specs.get(value)
         former = self.storage.get(name) or self.externals.get(name)
@@ -330,7 +330,7 @@ class _Planner:
         else:
             self.storage[name] = spec
 
-    def _external(self, value: Value, op: Operator, required: bool) -> None:
+    def _look_up_external(self, value: Value, op: Operator, required: bool) -> None:
         """Look up the spec of an initial value in the feeds or the scope."""
         if value in self.specs:
             return
@@ -461,7 +461,7 @@ class _Planner:
             if value not in self.specs:
                 self.frees[number].append(value)
         if reuse:
-            self._share_images(last_use)
+            self._reuse_images(last_use)
         tenants: list[Tenant] = []
         tenant_of: dict[Value, Tenant] = {}
 
@@ -475,7 +475,7 @@ class _Planner:
                 settle((name, 0), -1)
         for number, instruction in enumerate(self.instructions):
             if reuse and isinstance(instruction, Instruction) and not instruction.dynamic:
-                self._share(instruction, number, last_use, tenant_of)
+                self._reuse_inputs(instruction, number, last_use, tenant_of)
             for value in instruction.written:
                 settle(value, number)
         self.arena_bytes = place(tenants) if reuse else place_apart(tenants)
@@ -513,7 +513,9 @@ class _Planner:
         is_external = value[1] == 0 and value[0] in self.externals
         return value in self.specs and value[0] not in self.storage and not value[0].startswith(CLEARED) and not is_external
 
-    def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
+    def _reuse_inputs(
+        self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]
+    ) -> None:
         """Let outputs reuse the bytes of inputs that die here, if the kernel works in place."""
         kernel = kernel_of(instruction.op.type)
         shared: set[Value] = set()
@@ -538,7 +540,7 @@ class _Planner:
                 instruction.shares[out] = value
                 shared.add(value)
 
-    def _share_images(self, last_use: dict[Value, int]) -> None:
+    def _reuse_images(self, last_use: dict[Value, int]) -> None:
         """Let images with a halo reuse the memory of dead images with the same spec and layout: its halo is already zero."""
         alike: dict[tuple[Spec, str], list[Value]] = {}
         placed: set[Value] = set()

@@ -60,7 +60,7 @@ def record_path(program: Program, specs: Mapping[Value, Spec], storage: Iterable
     if len(program.blocks) > 1 or len(ops) < _FEWEST_OPS:
         return None
     sources = _sources()
-    if not sources or not all(map(_is_ours, {op.type for op in ops})):
+    if not sources or not all(map(_is_built_in, {op.type for op in ops})):
         return None
     if not all(_is_plain(value) for op in ops for value in op.attrs.values()):
         return None
@@ -94,7 +94,7 @@ def _is_plain(value: Any) -> bool:
     return value.__class__ in _PLAIN or (value.__class__ is list and all(map(_is_plain, value)))
 
 
-def _is_ours(op_type: str) -> bool:
+def _is_built_in(op_type: str) -> bool:
     """Whether this package defines an op and its kernels."""
     definition = registry.find(op_type)
     if definition is None:
@@ -300,7 +300,7 @@ class _Reader:
         """The ops that have not run yet."""
         self._program_specs = specs
         self._kernels: dict[int, str] = dict(enumerate(record["kernels"]))
-        self._writers: dict[str, Writer] = dict.fromkeys(record["kernels"], _is_gone)
+        self._writers: dict[str, Writer] = dict.fromkeys(record["kernels"], _raise_unloaded)
         self._values: dict[Any, Value] = {}
         self._specs: dict[Value, Spec] = {}
         for number, (name, version, *spec) in enumerate(record["values"]):
@@ -367,5 +367,5 @@ def _text(value: Any) -> str:
     return value
 
 
-def _is_gone(name: str) -> WrittenKernel:
+def _raise_unloaded(name: str) -> WrittenKernel:
     raise NativeUnavailable("a kernel that the plan keeps is not loaded any more")

@@ -134,11 +134,11 @@ class _Helpers:
     """The threads that share products; one product at a time."""
 
     def __init__(self) -> None:
-        self._forget()
+        self._reset()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+            os.register_at_fork(after_in_child=self._reset)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Start without threads: after a fork, the threads of the parent do not run in the child."""
         self._lock = threading.Lock()
         self._helpers: list[_Helper] = []
@@ -159,7 +159,7 @@ class _Helpers:
             raise job.error
 
     def _work(self, job: _Job, count: int) -> None:
-        helpers = self._started(count)
+        helpers = self._start_helpers(count)
         for helper in helpers:
             helper.begin(job)
         job.work()
@@ -170,7 +170,7 @@ class _Helpers:
             self._helpers = []
             raise
 
-    def _started(self, count: int) -> list[_Helper]:
+    def _start_helpers(self, count: int) -> list[_Helper]:
         """Start helpers until there are `count`; fewer if the system has no more threads."""
         while len(self._helpers) < count:
             try:

@@ -149,12 +149,12 @@ class RandomStreams:
         stands for one draw of eager mode.
         """
         if draw := draw_of_stream(name):
-            return _Again(self._xp, draw)
-        return _same(self._xp, op_seed) if op_seed else _ByCounter(self, name, drawer, op_type)
+            return _RepeatedDraw(self._xp, draw)
+        return _fixed_source(self._xp, op_seed) if op_seed else _ByCounter(self, name, drawer, op_type)
 
     def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Source:
         """The source of generators for the initial values of a parameter; for `name_from_zero` see `names_from_zero`."""
-        return _same(self._xp, op_seed) if op_seed else _FirstValues(self, name, name_from_zero)
+        return _fixed_source(self._xp, op_seed) if op_seed else _FirstValues(self, name, name_from_zero)
 
 
 _DRAW = re.compile(r"@DRAW@(-?\d{1,20})@(\d{1,20})(?:@(\d{1,20})@(\d{1,20}))?")
@@ -182,7 +182,7 @@ def draw_of_stream(name: str) -> Draw | None:
     return Draw(seed, 0, second, 0)  # from an older file, whose draws have a position and no name
 
 
-class _Again(Source):
+class _RepeatedDraw(Source):
     """Repeats one draw."""
 
     __slots__ = ("_draw", "_xp")
@@ -194,9 +194,9 @@ class _Again(Source):
         return _generator(self._xp, self._draw)
 
 
-def _same(xp: Any, op_seed: int) -> Source:
+def _fixed_source(xp: Any, op_seed: int) -> Source:
     """A source that draws the same numbers each time, from the seed attribute of an op."""
-    return _Again(xp, Draw(op_seed, 0, 0, 0))
+    return _RepeatedDraw(xp, Draw(op_seed, 0, 0, 0))
 
 
 class _ByCounter(Source):
@@ -435,7 +435,7 @@ class RandomStream:
 
     def source(self, xp: Any, op_seed: int, op_type: str) -> Source:
         """The source of generators for an op; an op with a `seed` attribute draws the same each time."""
-        return _Next(self, xp, op_type) if not op_seed else _same(xp, op_seed)
+        return _Next(self, xp, op_type) if not op_seed else _fixed_source(xp, op_seed)
 
     def _current_seed(self) -> int:
         return seed_of(self._seed or default_main_program().random_seed)

@@ -54,7 +54,7 @@ class Environment:
         env = self
         while name not in env.values:
             if env.parent is None:
-                return env._outside(name)
+                return env._look_up_outside(name)
             env = env.parent
         return env.values[name]
 
@@ -65,7 +65,7 @@ class Environment:
             raise ExecutionError(f"{name} has no value; feed it, or run the startup program that initializes it")
         return value
 
-    def _outside(self, name: str) -> Any:
+    def _look_up_outside(self, name: str) -> Any:
         """The value of a name that no environment holds; called on the outermost environment."""
         return None
 
@@ -78,11 +78,11 @@ class Environment:
                 break
             env = env.parent
         if env.parent is None:
-            env._keep(name, value)
+            env._bind_outermost(name, value)
         else:
             env.values[name] = value
 
-    def _keep(self, name: str, value: Any) -> None:
+    def _bind_outermost(self, name: str, value: Any) -> None:
         """Give a name a value; called on the outermost environment."""
         self.values[name] = value
 

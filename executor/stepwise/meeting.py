@@ -37,7 +37,7 @@ class Meeting:
     def of(program: Program, ops: Iterable[Operator]) -> Meeting | None:
         """The meeting before runs of these ops of a program; None if they do not communicate."""
         types = {op.type for block in program.blocks for op in block.ops}
-        return Meeting(program) if not COLLECTIVE.isdisjoint(types) and any(map(_speaks, ops)) else None
+        return Meeting(program) if not COLLECTIVE.isdisjoint(types) and any(map(_communicates, ops)) else None
 
     def statement(self, feeds: Mapping[str, Any], way: str, more: Iterable[tuple[str, str]] = ()) -> Statement:
         """The statement of this worker. `feeds` are arrays or specs; `way` says how the program runs; `more` are further
@@ -66,8 +66,8 @@ def stating(
     return stated
 
 
-def _speaks(op: Operator) -> bool:
-    return op.type in COLLECTIVE or any(_speaks(inner) for block in op.sub_blocks for inner in block.ops)
+def _communicates(op: Operator) -> bool:
+    return op.type in COLLECTIVE or any(_communicates(inner) for block in op.sub_blocks for inner in block.ops)
 
 
 def _shape_of(value: Any) -> str:

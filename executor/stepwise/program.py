@@ -154,13 +154,13 @@ class _ScopeEnvironment(Environment):
         super().__init__(program.global_block(), None, values)
         self.scope = scope
 
-    def _outside(self, name: str) -> Any:
+    def _look_up_outside(self, name: str) -> Any:
         value = self.scope.value(name)
         if isinstance(value, list):
             self.values[name] = value  # the entries of an array of tensors are looked up once
         return value
 
-    def _keep(self, name: str, value: Any) -> None:
+    def _bind_outermost(self, name: str, value: Any) -> None:
         var = self.block.vars.get(name)
         if var is not None and var.persistable and not isinstance(value, list):
             self.values.pop(name, None)  # a fed value

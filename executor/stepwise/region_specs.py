@@ -61,7 +61,7 @@ _NO_ENTRIES = Spec((), VarType.RAW, VarType.LOD_TENSOR_ARRAY)
 """The spec of an array without entries."""
 
 
-def _either(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue | None:
+def _join_facts(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue | None:
     """Join the facts about two alternatives of a value; None stands for a missing value."""
     if a is None or b is None:
         present = a if b is None else b
@@ -74,7 +74,7 @@ def _either(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue |
     frame = None
     if a.frame is not None and b.frame is not None:
         names = a.frame.keys() | b.frame.keys()
-        frame = {name: fact for name in names if (fact := _either(a.frame.get(name), b.frame.get(name))) is not None}
+        frame = {name: fact for name in names if (fact := _join_facts(a.frame.get(name), b.frame.get(name))) is not None}
     return AbstractValue(spec, a.is_certain and b.is_certain, frame)
 
 
@@ -84,7 +84,7 @@ class SpecAnalysis(Forward[AbstractValue]):
     most_rounds = 20
 
     def join(self, left: AbstractValue | None, right: AbstractValue | None) -> AbstractValue | None:
-        return _either(left, right)
+        return _join_facts(left, right)
 
     def make(self, op: Operator, index: int, facts: Facts[AbstractValue]) -> None:
         rule = _RULES.get(op.type)
@@ -111,7 +111,7 @@ class SpecAnalysis(Forward[AbstractValue]):
 
     def summed(self, fact: AbstractValue | None, like: AbstractValue | None) -> AbstractValue | None:
         zeros = AbstractValue(_NO_ENTRIES, like.is_certain) if like is not None and like.is_array else like
-        total = zeros if fact is None else _either(fact, zeros)
+        total = zeros if fact is None else _join_facts(fact, zeros)
         return UNKNOWN if total is None else replace(total, is_certain=like is not None and like.is_certain)
 
     def frames(self, region: Region, facts: Facts[AbstractValue]) -> Mapping[str, AbstractValue] | None:
@@ -141,7 +141,7 @@ def _infer_ordinary(op: Operator, facts: Facts[AbstractValue]) -> None:
         and op.type not in _RULES
         and any(fact is None or not fact.is_certain or fact.is_array for fact in read.values())
     ):
-        facts.set(op.output_arg_names, _passed_on(op, list(read.values())))
+        facts.set(op.output_arg_names, _pass_on(op, list(read.values())))
         return
     facts.set(op.output_arg_names, AbstractValue(None))  # certainly made: the op fails if an input is missing
     for slot, names in op.outputs.items():  # updates keep the spec
@@ -168,9 +168,9 @@ def _infer_ordinary(op: Operator, facts: Facts[AbstractValue]) -> None:
             facts.set(name, AbstractValue(spec if spec is not None and (spec.known or spec.is_sparse) else None))
 
 
-def _passed_on(op: Operator, read: list[AbstractValue | None]) -> AbstractValue:
+def _pass_on(op: Operator, read: list[AbstractValue | None]) -> AbstractValue:
     """The facts about the output of an op that passes on arrays and missing values."""
-    total = reduce(_either, read)
+    total = reduce(_join_facts, read)
     if total is None or None in read:
         return UNKNOWN
     return AbstractValue(_NO_ENTRIES, total.is_certain) if op.type == "fill_zeros_like" and total.is_array else total
@@ -198,7 +198,7 @@ def _infer_write(op: Operator, facts: Facts[AbstractValue]) -> None:
         return
     spec = value.tensor if value is not None else None
     entry = AbstractValue(None) if spec is None else AbstractValue(replace(spec, type=VarType.LOD_TENSOR_ARRAY))
-    entries = entry if array is None else _either(array, entry)
+    entries = entry if array is None else _join_facts(array, entry)
     facts.set(op.output("Out"), AbstractValue(entries.spec if entries is not None else None))
 
 
@@ -285,7 +285,7 @@ def _infer_length(op: Operator, facts: Facts[AbstractValue]) -> None:
 @_rule("select_input")
 def _infer_select_input(op: Operator, facts: Facts[AbstractValue]) -> None:
     branches: list[AbstractValue | None] = [fact for name in op.input("X") if (fact := facts.get(name)) is not None]
-    total = reduce(_either, branches) if branches else None
+    total = reduce(_join_facts, branches) if branches else None
     facts.set(op.output("Out"), UNKNOWN if total is None else replace(total, is_certain=True))  # the chosen branch has run
 
 

@@ -61,7 +61,7 @@ def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
     ops = list(ops)
     unsupported = unsupported_ops(program, (), ops)
     if unsupported:
-        advice = _where_to_cut(program, unsupported[0].first)
+        advice = _cut_advice(program, unsupported[0].first)
         if len(unsupported) == 1:
             raise ExecutionError(f"{unsupported[0]}\n{locate(unsupported[0].first)}{advice}")
         lines = [f"{len(unsupported)} kinds of ops of the program cannot run:", *(f"  - {item}" for item in unsupported)]
@@ -71,7 +71,7 @@ def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
             raise ExecutionError(f"{op.type}: {fault}\n{locate(op)}")
 
 
-def _where_to_cut(program: Program, op: Operator) -> str:
+def _cut_advice(program: Program, op: Operator) -> str:
     """A line that names variables to fetch in place of the outputs of an op; "" if there are none."""
     root = program.global_block()
     owners = {id(inner): owner for owner in root.ops for inner in with_owned([owner])}

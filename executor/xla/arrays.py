@@ -237,7 +237,7 @@ class Array(NDArrayOperatorsMixin):
             self.write(lax.full(self.shape, constant[()], self.dtype))
 
     # -- views
-    def _seen_by(self, shadow: Any, view: ArrayView) -> Array:
+    def _view_as(self, shadow: Any, view: ArrayView) -> Array:
         return Array(self.buffer, shadow, followed_by(self.views, view))
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
@@ -250,7 +250,7 @@ class Array(NDArrayOperatorsMixin):
         except ValueError:
             sizes = np.reshape(np.broadcast_to(np.int8(0), self.shape), sizes).shape
             return wrap(self.shadow.reshape(sizes) if self.is_known else lax.reshape(self.read(), sizes))
-        return self._seen_by(shadow, ReshapedView(self.shape, shadow.shape))
+        return self._view_as(shadow, ReshapedView(self.shape, shadow.shape))
 
     def ravel(self, order: str = "C") -> Any:
         return self.reshape(-1)
@@ -264,7 +264,7 @@ class Array(NDArrayOperatorsMixin):
         order = tuple(axis % self.ndim for axis in axes) if axes else tuple(range(self.ndim))[::-1]
         if order == tuple(range(self.ndim)):
             return Array(self.buffer, self.shadow, self.views)
-        return self._seen_by(self.shadow.transpose(order), Transposed(order))
+        return self._view_as(self.shadow.transpose(order), Transposed(order))
 
     T = property(transpose)
 
@@ -281,12 +281,12 @@ class Array(NDArrayOperatorsMixin):
         kind = self.dtype if dtype is None else np.dtype(dtype)
         if kind == self.dtype:
             return Array(self.buffer, self.shadow, self.views)
-        return self._seen_by(self.shadow.view(kind), Bits(self.dtype, kind))
+        return self._view_as(self.shadow.view(kind), Bits(self.dtype, kind))
 
     def spread(self, shape: tuple[int, ...]) -> Array:
         """A view broadcast to a shape, for reading only."""
         axes = tuple(range(len(shape) - self.ndim, len(shape)))
-        return self._seen_by(np.broadcast_to(self.shadow, shape), Spread(shape, axes))
+        return self._view_as(np.broadcast_to(self.shadow, shape), Spread(shape, axes))
 
     def picked(self, shadow: Any) -> Array:
         """The view of a shadow with arbitrary strides in this array's memory."""
@@ -309,10 +309,10 @@ class Array(NDArrayOperatorsMixin):
         if region.extents != self.shape or any(step != 1 for step in region.steps):
             if any(isinstance(view, Picked) for view in self.views):
                 return self.picked(shadow)  # its elements may overlap, so write parts back directly
-            return self._seen_by(shadow, Sliced(self.shape, region))
+            return self._view_as(shadow, Sliced(self.shape, region))
         if shadow.shape == self.shape:
             return Array(self.buffer, shadow, self.views)
-        return self._seen_by(shadow, ReshapedView(self.shape, shadow.shape))
+        return self._view_as(shadow, ReshapedView(self.shape, shadow.shape))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         index = _plain(index)
@@ -382,11 +382,11 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def real(self) -> Any:
-        return self._seen_by(self.shadow.real, RealPart()) if self.dtype.kind == "c" else self
+        return self._view_as(self.shadow.real, RealPart()) if self.dtype.kind == "c" else self
 
     @property
     def imag(self) -> Any:
-        return self._seen_by(self.shadow.imag, ImaginaryPart()) if self.dtype.kind == "c" else wrap(np.zeros_like(self.shadow))
+        return self._view_as(self.shadow.imag, ImaginaryPart()) if self.dtype.kind == "c" else wrap(np.zeros_like(self.shadow))
 
 
 def _address(array: Any) -> int:

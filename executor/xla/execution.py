@@ -88,14 +88,14 @@ class XlaPlan:
             self.layout: OneDevice = MeshLayout(mesh, place, program)
         elif meeting is not None and is_one_of_many:
             self.layout = WorkersLayout(place)
-            self._refuse_what_differs()
+            self._refuse_sequences()
         else:
             if meeting is not None:
                 group_of_trace()  # an error where the workers speak by MPI
             self.layout = OneDevice(place)
         self._statement: Statement | None = None
         if meeting is not None and is_one_of_many:
-            self._statement = meeting.statement(feeds, "compiled by XLA", self._described())
+            self._statement = meeting.statement(feeds, "compiled by XLA", self._agreement())
         reads, writes = _names_of(self.ops)
         unfed = {name for name in reads | writes | set(fetches) if name not in feeds}
         self.externals = {name: spec_of(value) for name in sorted(unfed) if (value := scope.held(name)) is not None}
@@ -126,7 +126,7 @@ class XlaPlan:
                 self._compiled = self.lowered().compile()
             return self._compiled
 
-    def _refuse_what_differs(self) -> None:
+    def _refuse_sequences(self) -> None:
         """Raise an error if the feeds could make workers compile different programs."""
         if uneven := [name for name, spec in self.feeds.items() if spec.lod]:
             raise ExecutionError(
@@ -134,7 +134,7 @@ class XlaPlan:
                 "program of its own, while workers have to run the same one; pad them, or train by MPI at a CPUPlace()"
             )
 
-    def _described(self) -> Iterator[tuple[str, str]]:
+    def _agreement(self) -> Iterator[tuple[str, str]]:
         """(subject, text) pairs that processes must agree on, besides the program and the shapes, to communicate in a run."""
         yield from self.layout.described()
         if self._mesh is not None:  # workers fetch local values; on a mesh, a device may hold only a part
@@ -283,20 +283,22 @@ class XlaStep:
             if self.generation != scope.generation:
                 self._bind(scope)
             layout, block = plan.layout, plan.block
-            fetched, state = self._computed(scope, plan, feeds)
+            fetched, state = self._run_compiled(scope, plan, feeds)
             if block.failure is not None:
                 raise block.failure
             if block.host.count:
-                layout.waiting(jax.block_until_ready, (fetched, state))
+                layout.call_blocking(jax.block_until_ready, (fetched, state))
                 block.host.raise_error()
             self._store_state(scope, plan, state)  # while the device still computes
             # Feeds may share the caller's memory, so the run must be over before this returns.
-            arrays = iter(layout.waiting(layout.fetch, fetched) if fetched else layout.waiting(jax.block_until_ready, state))
+            arrays = iter(
+                layout.call_blocking(layout.fetch, fetched) if fetched else layout.call_blocking(jax.block_until_ready, state)
+            )
             if timer is not None:
                 timer.add("a program compiled by XLA", began, time.perf_counter(), "xla")
             return [pattern(arrays) for pattern in block.fetched]
 
-    def _computed(self, scope: Scope, plan: XlaPlan, feeds: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    def _run_compiled(self, scope: Scope, plan: XlaPlan, feeds: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         """Run the compiled program on the state and the feeds; returns the arrays of the fetches and of the new state."""
         layout, compiled, block = plan.layout, plan.compiled, plan.block
         words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
@@ -306,7 +308,7 @@ class XlaStep:
         donated, lent = ({name: held.value for name, held in part.items()} for part in (self._donated, self._lent))
         arguments = donated, lent, layout.fed(feeds), layout.words(words)
         for _ in range(_MOST_CORRECTIONS):
-            fetched, state, met = layout.waiting(compiled, *arguments)
+            fetched, state, met = layout.call_blocking(compiled, *arguments)
             if not (block.assumption_keys and plan.corrected(met)):
                 return fetched, state
             block.host.forget_errors()

@@ -144,7 +144,7 @@ def put_along_axis(array: Array, indices: Any, values: Any, axis: Any) -> None:
 @_function
 def where(condition: Any, *pair: Any) -> Any:
     if not pair:
-        return _known_only("where", condition)
+        return _call_known("where", condition)
     if is_known([condition, *pair]):
         return wrap(np.where(elements_of(condition), *map(elements_of, pair)))
     kind = np.result_type(*(np.dtype(operand.dtype) if hasattr(operand, "dtype") else operand for operand in pair))
@@ -153,7 +153,7 @@ def where(condition: Any, *pair: Any) -> Any:
     return wrap(lax.select(*(spread(value, shape) for value in values)))
 
 
-def _known_only(name: str, *args: Any, **kwargs: Any) -> Any:
+def _call_known(name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a function of numpy whose result shape depends on values; they must be known."""
     if not is_known(args):
         raise ValueAsked(f"numpy.{name} gives as many elements as it finds, which is known only when the compiled program runs")
@@ -161,7 +161,7 @@ def _known_only(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 for _name in ("argwhere", "nonzero", "flatnonzero", "unique"):
-    FUNCTIONS[_name] = partial(_known_only, _name)
+    FUNCTIONS[_name] = partial(_call_known, _name)
 
 
 # -------------------------------------------------------------------------------------------------------------- making
@@ -411,7 +411,7 @@ def abs_(array: Any, out: Any = None) -> Any:
 
 def round_(array: Any, decimals: int = 0, out: Any = None) -> Any:
     if decimals or array.dtype.kind not in "f":
-        return _by_jax("round", array, decimals, out=out)
+        return _call_jax("round", array, decimals, out=out)
     return ufunc("rint")(array, out=out)
 
 
@@ -463,7 +463,7 @@ def einsum(subscripts: str, *operands: Any, out: Any = None) -> Any:
         product = operands[0] * operands[1]
         axes = range(-summed, 0) if labels[0].startswith(result_labels) else range(summed)
         return sum_(product, tuple(axes), product.dtype, out)
-    return _by_jax("einsum", subscripts, *operands, out=out)
+    return _call_jax("einsum", subscripts, *operands, out=out)
 
 
 # -------------------------------------------------------------------------------------------------------------- by jax
@@ -471,7 +471,7 @@ _OUT_AT = {"argmax": 2, "argmin": 2}
 _INT64 = ("argmax", "argmin", "argsort", "searchsorted", "argpartition")
 
 
-def _by_jax(name: str, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+def _call_jax(name: str, *args: Any, out: Any = None, **kwargs: Any) -> Any:
     """Call a function of numpy if all arguments are known, otherwise its namesake in jax."""
     at = _OUT_AT.get(name)
     if at is not None and len(args) > at:
@@ -500,7 +500,7 @@ class _Ogrid:
 
 
 for _name in ("argmax", "argmin", "argsort", "choose", "repeat", "sort", "trace"):
-    FUNCTIONS[_name] = partial(_by_jax, _name)
+    FUNCTIONS[_name] = partial(_call_jax, _name)
 
 
 # --------------------------------------------------------------------------------------------------------- sparse rows
@@ -569,7 +569,7 @@ class TracedNamespace:
         if member is None:
             original = getattr(np, name)
             is_function = callable(original) and not isinstance(original, type)
-            member = FUNCTIONS.setdefault(name, partial(_by_jax, name)) if is_function else original
+            member = FUNCTIONS.setdefault(name, partial(_call_jax, name)) if is_function else original
         setattr(self, name, member)
         return member
 

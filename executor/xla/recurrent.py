@@ -24,7 +24,7 @@ Step = Callable[[States, Any], tuple[Any, States]]
 """(states before a step, inputs of the step) -> (values to save for the gradient, states after the step)."""
 
 
-def _times(rows: Any, matrices: Any) -> Any:
+def _multiply(rows: Any, matrices: Any) -> Any:
     """Multiply by one matrix for each direction."""
     return lax.dot_general(rows, matrices, (((2,), (1,)), ((0,), (0,))))
 
@@ -61,7 +61,7 @@ def _lstm(xp: Any, pre: Array, weight: Array, bias: Array, layer: Any, outside: 
 
     def step(before: States, sums: Any) -> tuple[Any, States]:
         h, c = before
-        gates = lax.add(lax.mul(lax.tanh(lax.add(_times(h, by), sums)), factor), shift)
+        gates = lax.add(lax.mul(lax.tanh(lax.add(_multiply(h, by), sums)), factor), shift)
         i, f, g, o = _blocks(gates, 4)
         c = lax.add(lax.mul(f, c), lax.mul(i, g))
         return gates, (lax.mul(o, lax.tanh(c)), c)
@@ -78,7 +78,7 @@ def _gru(xp: Any, pre: Array, weight: Array, bias: Array, layer: Any, outside: A
     def step(before: States, sums: Any) -> tuple[Any, States]:
         (h,) = before
         both, n = lax.split(sums, (2 * size, size), 2)
-        hidden_both, hidden_n = lax.split(_times(h, by), (2 * size, size), 2)
+        hidden_both, hidden_n = lax.split(_multiply(h, by), (2 * size, size), 2)
         both = lax.add(lax.mul(lax.tanh(lax.add(hidden_both, both)), half), half)
         r, z = _blocks(both, 2)
         of_h = lax.add(hidden_n, of_hidden)
@@ -93,7 +93,7 @@ def _simple(activate: Callable[[Any], Any]) -> Callable[..., None]:
         by = weight.read()
 
         def step(before: States, sums: Any) -> tuple[Any, States]:
-            return None, (activate(lax.add(_times(before[0], by), sums)),)
+            return None, (activate(lax.add(_multiply(before[0], by), sums)),)
 
         _go_forward(layer, step, pre + bias, outside)
 
@@ -122,9 +122,9 @@ def _stays(xp: Any, mask: Any, like: Array) -> Any:
     return None if mask is None else xp.broadcast_to((~mask).astype(like.dtype), like.shape)
 
 
-def _through(d_sums: Any, by: Any, dh: Any, stay: Any) -> Any:
+def _step_gradient(d_sums: Any, by: Any, dh: Any, stay: Any) -> Any:
     """The gradient of the hidden state before a step: through the weights, or unchanged where the state does not change."""
-    through = _times(d_sums, by)
+    through = _multiply(d_sums, by)
     return through if stay is None else lax.add(lax.mul(dh, stay), through)
 
 
@@ -147,7 +147,7 @@ def _lstm_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, la
             lax.broadcast_in_dim(dh, (*outer, 1, size), (0, 1, 3)),
         ]
         wide = lax.reshape(lax.mul(factor, lax.concatenate(by_state, 2)), (*outer, 4 * size))
-        return wide, (_through(wide, by, dh, stay), lax.mul(dc, f))
+        return wide, (_step_gradient(wide, by, dh, stay), lax.mul(dc, f))
 
     wide = _go_back(step, grads, (coming, to_cell, masked(factors, mask), forget, _stays(xp, mask, coming)))
     return wide, wide
@@ -168,7 +168,7 @@ def _gru_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, lay
         dh = lax.add(after[0], d_out)
         d_gates = lax.reshape(lax.mul(factor, lax.broadcast_in_dim(dh, factor.shape, (0, 1, 3))), (*outer, 4 * size))
         hidden = lax.slice_in_dim(d_gates, 0, 3 * size, axis=2)
-        return d_gates, (_through(hidden, by, dh, stay),)
+        return d_gates, (_step_gradient(hidden, by, dh, stay),)
 
     d_gates = _go_back(step, grads, (coming, masked(factors, mask), stay))
     of_x = xp.concatenate([d_gates[..., : 2 * size], d_gates[..., 3 * size :]], -1)
@@ -183,7 +183,7 @@ def _simple_back(slope: Callable[[Any], Any]) -> Callable[..., tuple[Any, Any]]:
             d_out, factor, stay = now
             dh = lax.add(after[0], d_out)
             d_sums = lax.mul(factor, dh)
-            return d_sums, (_through(d_sums, by, dh, stay),)
+            return d_sums, (_step_gradient(d_sums, by, dh, stay),)
 
         d_sums = _go_back(step, grads, (coming, masked(slope(layer.states[0, 1:]), mask), _stays(xp, mask, coming)))
         return d_sums, d_sums

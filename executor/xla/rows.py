@@ -13,7 +13,7 @@ from jax import lax
 __all__ = ["add_to_rows", "rows_at"]
 
 
-def _from_the_first(numbers: Any, count: int) -> Any:
+def _nonnegative(numbers: Any, count: int) -> Any:
     """Make negative row indices count from the end, and add an axis of size 1."""
     if numbers.dtype.itemsize < 4:
         numbers = lax.convert_element_type(numbers, np.int64)
@@ -32,7 +32,7 @@ def rows_at(array: Any, numbers: Any, axis: int = 0) -> Any:
         start_index_map=(axis,),
     )
     sizes = (*shape[:axis], 1, *shape[axis + 1 :])
-    places = _from_the_first(numbers, shape[axis])
+    places = _nonnegative(numbers, shape[axis])
     return lax.gather(array, places, dimensions, sizes, mode=lax.GatherScatterMode.CLIP)
 
 
@@ -41,5 +41,5 @@ def add_to_rows(array: Any, numbers: Any, rows: Any) -> Any:
     dimensions = lax.ScatterDimensionNumbers(
         update_window_dims=tuple(range(numbers.ndim, rows.ndim)), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
     )
-    places = _from_the_first(numbers, array.shape[0])
+    places = _nonnegative(numbers, array.shape[0])
     return lax.scatter_add(array, places, rows, dimensions, mode=lax.GatherScatterMode.FILL_OR_DROP)

@@ -96,7 +96,7 @@ class OneDevice:
         """Copy arrays from the device to numpy."""
         return [for_numpy(np.array(value)) for value in values]
 
-    def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call_blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function that may block on other processes."""
         return function(*arguments)
 
@@ -176,7 +176,7 @@ class MeshLayout(OneDevice):
     def put(self, value: Any, sharding: Any) -> Any:
         if self._is_alone:
             return jax.device_put(value, sharding)
-        return _divided(self.waiting(multihost_utils.broadcast_one_to_all, value), sharding)
+        return _divided(self.call_blocking(multihost_utils.broadcast_one_to_all, value), sharding)
 
     def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: self._feed(name, value) for name, value in values.items()}
@@ -196,8 +196,8 @@ class MeshLayout(OneDevice):
     def fetch(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         return [gather_array(value) for value in values]
 
-    def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(*arguments) if self._is_alone else shared_runs().waiting(function, *arguments)
+    def call_blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments) if self._is_alone else shared_runs().call_blocking(function, *arguments)
 
     def described(self) -> Iterator[tuple[str, str]]:
         yield "the mesh", str(self._mesh)
@@ -216,5 +216,5 @@ def gather_array(value: Any) -> np.ndarray[Any, Any]:
     """Copy a full array to numpy; if processes hold parts of it, all of them must call this."""
     if value.is_fully_addressable or value.is_fully_replicated:
         return for_numpy(np.array(value))  # type: ignore[no-any-return]
-    gathered = shared_runs().waiting(lambda: np.array(multihost_utils.process_allgather(value, tiled=True)))
+    gathered = shared_runs().call_blocking(lambda: np.array(multihost_utils.process_allgather(value, tiled=True)))
     return for_numpy(gathered)  # type: ignore[no-any-return]

@@ -47,7 +47,7 @@ class SharedRuns:
         if former is None or former.digest != statement.digest:
             self._group.meet(self._runs, statement)
 
-    def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call_blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function that may block on other processes.
 
         Raises:

@@ -148,7 +148,7 @@ def _position(op: Operator, env: Environment) -> Any:
     return int(value.item()) if value.is_known else value.read().reshape(()).astype(jnp.int32)
 
 
-def _model(*values: Any) -> Any:
+def _first_present(*values: Any) -> Any:
     """The first value that is not None, in values and lists of values."""
     return next((item for value in values for item in (value if isinstance(value, list) else [value]) if item is not None), None)
 
@@ -163,7 +163,7 @@ def write_to_array(tracer: XlaTracer, op: Operator, env: Environment) -> None:
         return
     value = None if op.attr("clears") else source
     if not isinstance(array, Stack):
-        like = value if value is not None else _model(array or [], [source])
+        like = value if value is not None else _first_present(array or [], [source])
         if like is None:
             return  # zeros of an unknown shape, in an array without entries
         array = Stack.of(array or (), like, 0)
@@ -184,7 +184,7 @@ def read_from_array(tracer: XlaTracer, op: Operator, env: Environment) -> None:
         HANDLERS[op.type](tracer, op, env)
         return
     if not isinstance(array, Stack):
-        like = _model(array or [], [env.get(source) for source in op.input("X_W")])
+        like = _first_present(array or [], [env.get(source) for source in op.input("X_W")])
         if like is None:
             raise ExecutionError(f"an entry is read from {name}, which has none")
         array = Stack.of(array or (), like, 1)
@@ -256,7 +256,7 @@ class OverlayEnvironment(Environment):
         super().__init__(env.block, None, values)
         self._env = env
 
-    def _outside(self, name: str) -> Any:
+    def _look_up_outside(self, name: str) -> Any:
         return self._env.get(name)
 
 

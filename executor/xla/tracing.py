@@ -136,10 +136,10 @@ class StateEnvironment(Environment):
         super().__init__(block, None, values)
         self.state = state
 
-    def _outside(self, name: str) -> Any:
+    def _look_up_outside(self, name: str) -> Any:
         return self.state.get(name)
 
-    def _keep(self, name: str, value: Any) -> None:
+    def _bind_outermost(self, name: str, value: Any) -> None:
         var = self.block.vars.get(name)
         if var is not None and var.persistable:
             self.values.pop(name, None)  # a fed value

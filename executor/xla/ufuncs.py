@@ -146,7 +146,7 @@ def _shared_axes(args: Sequence[Any], shape: tuple[int, ...], out: Any) -> tuple
     return next((arg.axes for arg in args if type(arg) is Array and arg.axes is not None and arg.shape == shape), None)
 
 
-def _turned(arg: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+def _permuted(arg: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     """Broadcast an operand to the shape of the result and reorder its axes; single numbers become scalars."""
     if np.size(arg) == 1:
         return arg.reshape(()) if isinstance(arg, Array) else arg
@@ -175,7 +175,7 @@ class Ufunc:
         resolved = _resolved(self._numpy, dtype, *map(_form, args))
         axes = _shared_axes(args, resolved.shape, out) if where is True and self.nout == 1 else None
         if axes is not None:  # compute in the operands' memory order; the result has it too
-            turned = [_turned(arg, resolved.shape, axes) for arg in args]
+            turned = [_permuted(arg, resolved.shape, axes) for arg in args]
             result = empty(resolved.shape, resolved.types[-1]) if out is None else out
             self(*turned, out=result.transpose(axes), dtype=dtype)
             return result

@@ -89,8 +89,8 @@ class WorkersLayout(OneDevice):
     def fetch(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         return [_here(value) for value in values]
 
-    def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return shared_runs().waiting(function, *arguments)
+    def call_blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return shared_runs().call_blocking(function, *arguments)
 
     def over_devices(self, function: Callable[..., Any]) -> Callable[..., Any]:
         group = _TracedWorkers(self._size)

@@ -1,13 +1,8 @@
 """The communicator of this process.
 
 Each process has one, as a process of MPI has one world, and this module is the one place that knows it: `communicator` gives it,
-<<<<<<< HEAD
-`use_communicator` sets it. Kernels of collective ops ask the engine of their arrays for one (`Engine.communicator`); numpy's
+`use_communicator` sets it. Kernels of collective ops ask the engine of their arrays for one (`KernelEngine.communicator`); numpy's
 engine answers with the process's.
-=======
-`use_communicator` sets it. Kernels of collective ops ask the engine of their arrays for a communicator
-(`KernelEngine.communicator`); for numpy, it is the one of the process.
->>>>>>> 9302144 (Wrap a line)
 """
 
 from __future__ import annotations

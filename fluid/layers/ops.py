@@ -145,7 +145,7 @@ def _without_none(attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 def abs(x: Variable, name: str | None = None) -> Variable:
-    """Absolute value; that of a complex number is real.
+    """Absolute value; it is real for complex numbers.
 
     Args:
         x: a tensor of any shape; int or float.
@@ -188,7 +188,7 @@ def add_position_encoding(input: Variable, alpha: float, beta: float, name: str 
     20000 pi.
 
     With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``. `input`
-    may also be the rows [rows, width] of sequences (of the last level), each of which begins at position 0.
+    may also be the rows [rows, width] of sequences (of the last level). Each sequence begins at position 0.
 
     Formula: Vaswani et al., Attention Is All You Need, 2017.
 
@@ -607,7 +607,7 @@ def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> 
 
     Args:
         x: a tensor.
-        target_tensor: a tensor with as many dimensions, of which each is a multiple of that of `x`; only its shape is read.
+        target_tensor: a tensor of `x`'s rank whose sizes are multiples of `x`'s; only its shape is read.
 
     >>> x = fluid.dygraph.to_variable([[1, 2]])
     >>> y = fluid.dygraph.to_variable([[0, 0], [0, 0]])
@@ -688,8 +688,8 @@ def gaussian_random_batch_size_like(
     """As `gaussian_random`, with dimension `input_dim_idx` of `input` as dimension `output_dim_idx`.
 
     Args:
-        input: a tensor, of which only the size is read.
-        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        input: a tensor; only its size is read.
+        shape: the sizes; the one at `output_dim_idx` is replaced.
         input_dim_idx: the dimension of `input` that the size is taken from.
         output_dim_idx: the dimension of the result that gets it.
         mean: the mean.
@@ -796,8 +796,8 @@ def hard_swish(x: Variable, threshold: float = 6.0, scale: float = 6.0, offset: 
     Args:
         x: a tensor of any shape; float.
         threshold: the upper bound of ``x + offset``.
-        scale: what the product is divided by.
-        offset: what is added to `x`.
+        scale: the divisor of the product.
+        offset: the number added to `x`.
 
     >>> x = fluid.dygraph.to_variable([0.0, 1.0, 4.0])
     >>> layers.hard_swish(x)
@@ -1092,7 +1092,7 @@ def margin_rank_loss(label: Variable, left: Variable, right: Variable, margin: f
     Args:
         label: 1 or -1, in the shape of the scores.
         left, right: scores of two items, of one shape.
-        margin: the difference of the scores from which on there is no loss.
+        margin: the difference of the scores above which the loss is 0.
 
     >>> x = fluid.dygraph.to_variable([[1.0]])
     >>> y = fluid.dygraph.to_variable([[0.5]])
@@ -1450,7 +1450,8 @@ def sampling_id(x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, 
 
 
 def scatter(input: Variable, index: Variable, updates: Variable, name: str | None = None, overwrite: bool = True) -> Variable:
-    """`input` with the rows `index` replaced by those of `updates`; without `overwrite`, by the sums of those with the same id.
+    """`input` with the rows `index` replaced by the rows of `updates`; without `overwrite`, by the sums of the rows with the same
+    id.
 
     With `overwrite`, ids should not repeat: the last row would count, but each would get the gradient.
 
@@ -1458,7 +1459,7 @@ def scatter(input: Variable, index: Variable, updates: Variable, name: str | Non
         input: ``[N, ...]``.
         index: ``[M]`` or ``[M, 1]``, each below N.
         updates: ``[M, ...]``, with the other dimensions of `input`.
-        overwrite: whether rows replace those of `input`, rather than their sums.
+        overwrite: whether rows of `updates` replace the rows of `input`, rather than their sums.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 3.0])
     >>> y = fluid.dygraph.to_variable([2, 0])
@@ -1783,8 +1784,8 @@ def tanh_shrink(x: Variable, name: str | None = None) -> Variable:
 def teacher_student_sigmoid_loss(
     input: Variable, label: Variable, soft_max_up_bound: float = 15.0, soft_max_lower_bound: float = -15.0
 ) -> Variable:
-    """The cross entropy of sigmoid(`input`) and a click, 0 or 1, plus, where there is one, that of a teacher's score z from 0 to
-    1.
+    """The cross entropy of sigmoid(`input`) and a click, 0 or 1, plus the cross entropy of a teacher's score z from 0 to 1, if
+    any.
 
     `label` is -2 for no click and no score, -1 for a click without a score, z for no click with a score, 1 + z for a click
     with one. The gradient of `input` is 0 where `input` is outside of the bounds.
@@ -1792,7 +1793,7 @@ def teacher_student_sigmoid_loss(
     Args:
         input: logits of clicks, of any shape.
         label: click and score in one number, of the same shape.
-        soft_max_up_bound, soft_max_lower_bound: bounds of `input`, outside of which it has no gradient.
+        soft_max_up_bound, soft_max_lower_bound: bounds of `input`; outside them it has no gradient.
 
     >>> x = fluid.dygraph.to_variable([[0.5]])
     >>> y = fluid.dygraph.to_variable([[1.3]])
@@ -1830,8 +1831,8 @@ def uniform_random_batch_size_like(
     """As `uniform_random`, with dimension `input_dim_idx` of `input` as dimension `output_dim_idx`.
 
     Args:
-        input: a tensor, of which only the size is read.
-        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        input: a tensor; only its size is read.
+        shape: the sizes; the one at `output_dim_idx` is replaced.
         dtype: a float type.
         input_dim_idx: the dimension of `input` that the size is taken from.
         output_dim_idx: the dimension of the result that gets it.

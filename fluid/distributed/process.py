@@ -1,8 +1,8 @@
 """The communicator of this process.
 
 Each process has one, as a process of MPI has one world, and this module is the one place that knows it: `communicator` gives it,
-`use_communicator` sets it. Kernels of collective ops ask the engine of their arrays for one (`KernelEngine.communicator`); numpy's
-engine answers with the process's.
+`use_communicator` sets it. Kernels of collective ops ask the engine of their arrays for one (`KernelEngine.communicator`); the
+engine of numpy answers with the communicator of the process.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 import warnings
@@ -263,7 +264,7 @@ def in_types(program: Program, types: Mapping[VarType, VarType], change: Callabl
                 if attrs.get(attr) in types:
                     op.attrs[attr] = int(types[attrs[attr]])
             for attr, number in op.attrs.items() if change is not None else ():
-                if type(number) is float and number != round(number):
+                if type(number) is float and math.isfinite(number) and not number.is_integer():
                     op.attrs[attr] = change(number)
     copy._changed()
     return copy

@@ -182,11 +182,15 @@ def _share(xp: Any, scratch: Any, axes: list[_Axis], pooled: Any, image: Any, ex
     return steps
 
 
-def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any) -> list[Call]:
-    """Calls that find where in its image the first maximum of each window lies."""
+_NO_PLACE = -100
+"""The place of the maximum of a window that lies in the padding."""
+
+
+def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any, empty: int = 0) -> list[Call]:
+    """Calls that find where in its image the first maximum of each window lies; `empty` for windows in the padding."""
     extents = tuple(axis.extent for axis in axes)
     places = xp.arange(prod(extents), dtype=Index.dtype).reshape(extents)
-    steps: list[Call] = [fill(xp, Index, 0)]
+    steps: list[Call] = [fill(xp, Index, empty)]
     if _by_window(axes):
         first, count = axes[0].axis, len(axes)
         for window in product(*(enumerate(axis.spans()) for axis in axes)):
@@ -260,8 +264,8 @@ def _maxima_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
         return _halved_back(xp, scratch, axes, X, dOut, dX)
     if _by_window(axes):
         index = scratch(dOut.shape, xp.dtype("int64"))
-        put: Call = partial(place_into, xp, _flat(axes, dOut), _flat(axes, index), axes[0].axis, -100, _flat(axes, dX))
-        return [*_find_maxima(xp, scratch, axes, X, index), put]
+        put: Call = partial(place_into, xp, _flat(axes, dOut), _flat(axes, index), axes[0].axis, _NO_PLACE, _flat(axes, dX))
+        return [*_find_maxima(xp, scratch, axes, X, index, _NO_PLACE), put]
     return [_overlapping_back(xp, scratch, axes, X, dOut, dX)]
 
 

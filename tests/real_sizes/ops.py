@@ -805,8 +805,8 @@ _OF_OWN_INPUTS = {
 """Ops whose samples state something of their own inputs alone."""
 
 
-_NOT_STRETCHED = {"conv3d_backprop_filter", "qr"}
-"""Ops whose inputs have to fit each other in size, or to have full rank."""
+_NOT_STRETCHED = {"conv3d_backprop_filter", "is_label", "qr", "view_dtype"}
+"""Ops whose inputs have to fit each other, to have full rank, or to keep the size of their elements."""
 
 
 def _stated(op: _OneOp, sample: Sample, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,54 @@
+"""Gradients of max pools whose last windows lie in the padding: such a window passes its gradient to nobody."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each
+
+import fluid
+from fluid import layers
+from fluid.executor.planned import plan
+
+GEOMETRIES = [  # extents, sizes of windows, strides, padding
+    ((1, 5), (1, 2), (1, 3), (0, 1)),
+    ((5, 5), (2, 2), (3, 3), (1, 1)),
+    ((4, 8), (2, 3), (3, 5), (1, 1)),
+    ((3, 14), (1, 3), (1, 4), (0, 1)),
+]
+
+
+def expected_gradient(x: Any, d_out: Any, size: Any, stride: Any, pad: Any) -> Any:
+    """The gradient of each window, added at its first maximum."""
+    gradient = np.zeros_like(x)
+    for window in product(*(range(count) for count in d_out.shape)):
+        starts = [at * step - before for at, step, before in zip(window, (1, 1, *stride), (0, 0, *pad), strict=True)]
+        spans = [
+            slice(max(start, 0), min(start + length, extent))
+            for start, length, extent in zip(starts, (1, 1, *size), x.shape, strict=True)
+        ]
+        values = x[tuple(spans)]
+        if values.size:
+            place = np.unravel_index(values.argmax(), values.shape)
+            gradient[tuple(span.start + at for span, at in zip(spans, place, strict=True))] += d_out[window]
+    return gradient
+
+
+@each("native", ["0", "1"])
+def test_a_window_in_the_padding_passes_its_gradient_to_nobody(native: str, monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    monkeypatch.setattr(plan, "_FEWEST", 1)
+    draws = np.random.default_rng(0)
+    for number, (extents, size, stride, pad) in enumerate(GEOMETRIES):
+        x = fluid.data(f"x{number}", [2, 3, *extents])
+        x.stop_gradient = False
+        out = layers.pool2d(x, list(size), "max", list(stride), list(pad), ceil_mode=True)
+        d_out = fluid.data(f"d{number}", out.shape)
+        (d_x,) = fluid.gradients([out], [x], [d_out])
+        arrays = [draws.standard_normal(shape, np.float32) for shape in (x.shape, out.shape)]
+        feed = dict(zip((x.name, d_out.name), arrays, strict=True))
+        (result,) = fluid.Executor().run(feed=feed, fetch_list=[d_x])
+        np.testing.assert_allclose(result, expected_gradient(*arrays, size, stride, pad), 1e-6, 1e-6, err_msg=str(extents))

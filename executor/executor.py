@@ -21,21 +21,11 @@ from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.place import CPUPlace, Place
 from fluid.values.types import VarType
 
-from . import backends  # noqa: F401  (registers the built-in backends)
+from . import backends, feeding  # noqa: F401  (backends registers those that are here)
 from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, is_fitting
-from .feeding import (
-    add_feed_differences,
-    checked_feeds,
-    checked_fetches,
-    fetched_names,
-    mesh_of,
-    one_feed,
-    program_of,
-    with_loaders,
-)
 from .fetching import fetched, raise_if_not_finite
 from .runtime import timing
-from .runtime.scope import Scope, checked_scope, global_scope
+from .runtime.scope import Scope
 from .runtime.threads import OnNumpy
 from .runtime.timing import Watch
 from .stepwise.program import StepwiseProgram
@@ -142,9 +132,9 @@ class Executor:
             FeedError: a feed is missing, unknown, or of another dtype or shape than declared, or a fetch is unknown.
             ExecutionError: an op failed.
         """
-        mesh = mesh_of(program, self.place)
-        program, scope = program_of(program), _scope(scope)
-        feed, fetches = with_loaders(program, feed), fetched_names(fetch_list)
+        mesh = feeding.mesh_of(program, self.place)
+        program, scope = feeding.program_of(program), feeding.scope_of(scope)
+        feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(fetch_list)
         check = raise_if_not_finite if check_nan else None
         timer = timing.current
         watches_ops = check is not None or (timer is not None and not timer.sees_native)
@@ -165,7 +155,7 @@ class Executor:
                 except Unavailable as error:
                     results = self._run_on_next_backend(error, bound, request, check, timer)
             except ExecutionError as error:
-                add_feed_differences(error, request.program, request.feeds)
+                feeding.add_feed_differences(error, request.program, request.feeds)
                 raise
             return [fetched(value, return_numpy) for value in results]
 
@@ -182,8 +172,8 @@ class Executor:
         Args:
             program, feed, fetch_list, scope: see `run`.
         """
-        mesh, scope = mesh_of(program, self.place), _scope(scope)
-        request = Request(program_of(program), one_feed(feed), fetched_names(fetch_list), scope, mesh)
+        mesh, scope = feeding.mesh_of(program, self.place), feeding.scope_of(scope)
+        request = Request(feeding.program_of(program), feeding.one_feed(feed), feeding.fetched_names(fetch_list), scope, mesh)
         with self.place.active():
             return self._bound(self._check_request(request)).plan
 
@@ -204,14 +194,16 @@ class Executor:
             check: called after each op, with the op, and the name and value of each output.
             timer: gets the time of each op of block 0.
         """
-        program = program_of(program)
-        request = self._check_request(Request(program, with_loaders(program, feed), fetched_names(fetch_list), _scope(scope)))
+        program = feeding.program_of(program)
+        request = self._check_request(
+            Request(program, feeding.with_loaders(program, feed), feeding.fetched_names(fetch_list), feeding.scope_of(scope))
+        )
         with self.place.active(), OnNumpy():
             try:
                 steps = StepwiseProgram(request.program, request.fetches, self.place)
                 results = steps.run(request.feeds, request.scope, check, timer)
             except ExecutionError as error:
-                add_feed_differences(error, request.program, request.feeds)
+                feeding.add_feed_differences(error, request.program, request.feeds)
                 raise
             return [fetched(value, return_numpy) for value in results]
 
@@ -235,7 +227,7 @@ class Executor:
         Raises:
             ExecutionError: always; it says what to use instead.
         """
-        raise _no_datasets("train_from_dataset")
+        raise feeding.no_datasets("train_from_dataset")
 
     def infer_from_dataset(
         self,
@@ -257,14 +249,14 @@ class Executor:
         Raises:
             ExecutionError: always; it says what to use instead.
         """
-        raise _no_datasets("infer_from_dataset")
+        raise feeding.no_datasets("infer_from_dataset")
 
     # -- requests
     def _check_request(self, request: Request) -> Request:
         """Check the feeds and fetches of a request, convert feeds to arrays, and widen bfloat16 if a backend lacks it."""
         program = self._without_bfloat16(request.program, request.scope)
-        feeds = checked_feeds(program, request.feeds)
-        return replace(request, program=program, feeds=feeds, fetches=checked_fetches(program, request.fetches))
+        feeds = feeding.checked_feeds(program, request.feeds)
+        return replace(request, program=program, feeds=feeds, fetches=feeding.checked_fetches(program, request.fetches))
 
     def _without_bfloat16(self, program: Program, scope: Scope) -> Program:
         """The program, or a cached copy in float32 if the program has bfloat16 and a backend of this place lacks it."""
@@ -346,13 +338,6 @@ class Executor:
         return self._bound(request).run(request.feeds, check, timer)
 
 
-def _no_datasets(method: str) -> ExecutionError:
-    return ExecutionError(
-        f"{method}: Paddle's dataset engines are not here; read the files in a generator, and run the program on the batches of "
-        "fluid.io.DataLoader.from_generator(...)"
-    )
-
-
 def _cache_plan(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
     """Cache a plan; drop plans of older versions of its program, and the least recently used plans beyond the limit."""
     for old in [cached_key for cached_key in plans if cached_key[0] == key[0] and cached_key[1] != key[1]]:
@@ -361,7 +346,3 @@ def _cache_plan(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
     plans.move_to_end(key)
     while len(plans) > OP_LIMIT:
         plans.popitem(last=False)
-
-
-def _scope(scope: Any) -> Scope:
-    return global_scope() if scope is None else checked_scope(scope)

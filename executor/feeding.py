@@ -17,7 +17,7 @@ from fluid.values.numeric import DEFAULT_INT, NO_NUMBERS, numeric_array, said_by
 from fluid.values.place import Place, XLAPlace
 from fluid.values.types import VarType
 
-from .runtime.scope import LoDTensor
+from .runtime.scope import LoDTensor, Scope, checked_scope, global_scope
 
 __all__ = [
     "add_feed_differences",
@@ -25,8 +25,10 @@ __all__ = [
     "checked_fetches",
     "fetched_names",
     "mesh_of",
+    "no_datasets",
     "one_feed",
     "program_of",
+    "scope_of",
     "with_loaders",
 ]
 
@@ -258,3 +260,16 @@ def mesh_of(program: Any, place: Place) -> Mesh | None:
     if mesh is not None or not getattr(program, "takes_all_devices", False):
         return mesh if isinstance(mesh, Mesh) else None
     return Mesh(data=place.device_count) if place.device_count > 1 else None
+
+
+def scope_of(scope: Any) -> Scope:
+    """The scope that the user means: the global one for None."""
+    return global_scope() if scope is None else checked_scope(scope)
+
+
+def no_datasets(method: str) -> ExecutionError:
+    """The error of methods that read Paddle's datasets."""
+    return ExecutionError(
+        f"{method}: Paddle's dataset engines are not here; read the files in a generator, and run the program on the batches of "
+        "fluid.io.DataLoader.from_generator(...)"
+    )

@@ -18,7 +18,7 @@ from checks import Checks, each
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FeedError
-from fluid.executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Executor, LoDTensor, Scope, executor
+from fluid.executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Executor, LoDTensor, Scope, feeding
 from fluid.executor.backend import Request
 from fluid.executor.kernels.table import KERNELS
 from fluid.ir.program import Program, Variable, program_guard
@@ -622,7 +622,7 @@ def test_a_run_like_the_last_one_is_not_checked_again(monkeypatch: pytest.Monkey
     exe.run(main(), {"x": X}, [y], scope=scope)
     exe.run(main(), {"x": X}, [total, y.name], scope=scope)
     exe.run(main(), {"x": X}, [y], scope=scope)
-    monkeypatch.setattr(executor, "checked_feeds", lambda *_: pytest.fail("checked"))
+    monkeypatch.setattr(feeding, "checked_feeds", lambda *_: pytest.fail("checked"))
     for number in range(3):
         assert np.array_equal(exe.run(main(), {"x": X + number}, [y], scope=scope)[0], X + number)
         assert np.array_equal(exe.run(main(), {"x": X + number}, (total, y), scope=scope)[1], X + number)

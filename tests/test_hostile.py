@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import Checks, each
+from checks import Checks, each, fresh_programs
 from fuzzing import differentiate, op_corpus
 
 import fluid
@@ -29,6 +29,7 @@ from fluid.formats import room
 from fluid.formats import tensors as tensor_io
 from fluid.formats.bfloat16 import BFLOAT16, as_bits, to_bfloat16, to_float32
 from fluid.formats.pir.files import pir_bytes
+from fluid.formats.pir.from_blocks import pir_of
 from fluid.formats.program import parse_program, serialize_program
 from fluid.formats.text import parse_program_text
 from fluid.ir.program import Block, Operator, Program
@@ -913,3 +914,14 @@ def test_names_from_files_reach_no_message_as_they_are(tmp_path: Path) -> None:
             fluid.Executor().run(model.program, {"x": np.ones((2, 13), "float32")}, model.fetches)
         text = str(caught.value)
         assert text.replace("\n", "").isprintable() and len(text) < 17_000, number
+
+
+def test_integers_of_too_many_bits_are_not_written_for_paddle_3() -> None:
+    with fresh_programs() as (main, _):
+        x, scale, zero = fluid.data("x", [2, 3]), fluid.data("scale", [2]), fluid.data("zero", [2])
+        fluid.extend.ops().quantize_linear(x, scale, zero)
+        op = main.global_block().ops[-1]
+        for bits in (2**31, 0, -1):
+            op.attrs["bit_length"] = bits
+            with pytest.raises(ProgramError, match="bit_length"):
+                pir_of(main)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ...errors import ProgramError
+from ...errors import ProgramError, shown
 from ...ir.program import Block, Operator, Parameter, Program, Variable
 from ...ir.verify import refuse_deep
 from ...ir.versions import outer_names
@@ -434,7 +434,10 @@ class BlockWriter:
         if attr.type == "dtype" and not attr.attr:  # 2.x goes by the type of the result
             value = self.var(next(iter(op.outputs.values()))[0]).dtype
         elif op.type == "quantize_linear" and attr.name in _BOUNDS:  # 2.x goes by the number of bits
-            value = _BOUNDS[attr.name](attrs["bit_length"])
+            bits = attrs["bit_length"]
+            if type(bits) is not int or not 1 <= bits <= 64:
+                raise Unwritable(f"its bit_length is {shown(bits)}, not a number from 1 to 64")
+            value = _BOUNDS[attr.name](bits)
         elif attr.attr:
             value = attrs.get(attr.attr, _DEFAULTS.get((op.type, attr.attr)))
             if attr.attr == "dim" and attrs.get("reduce_all"):

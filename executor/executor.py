@@ -21,7 +21,7 @@ from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.place import CPUPlace, Place
 from fluid.values.types import VarType
 
-from . import backends, feeding  # noqa: F401  (backends registers those that are here)
+from . import backends, feeding  # noqa: F401  (importing backends registers them)
 from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, is_fitting
 from .fetching import fetched, raise_if_not_finite
 from .runtime import timing

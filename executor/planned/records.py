@@ -296,8 +296,8 @@ class _Reader:
     def __init__(self, record: Mapping[str, Any], originals: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
         self._record = record
         self._originals: dict[int, Instruction] = dict(enumerate(originals))  # a dict: a list would accept index -1
-        self._left = dict(self._originals)
-        """The ops that have not run yet."""
+        self._remaining = dict(self._originals)
+        """The ops that no instruction of the record runs yet."""
         self._program_specs = specs
         self._kernels: dict[int, str] = dict(enumerate(record["kernels"]))
         self._writers: dict[str, Writer] = dict.fromkeys(record["kernels"], _raise_unloaded)
@@ -313,7 +313,7 @@ class _Reader:
 
     def native_code(self, kernels: Kernels) -> NativeCode:
         makers: dict[str, Callable[..., AnyInstruction]] = {
-            "op": self._originals.__getitem__,
+            "op": self._op,
             "check": self._check,
             "draw": self._draw,
             "native": self._native,
@@ -322,7 +322,7 @@ class _Reader:
         return NativeCode(instructions, self._specs, kernels)
 
     def _op(self, number: int) -> Instruction:
-        return self._left.pop(number)
+        return self._remaining.pop(number)  # each runs once
 
     def _check(self, number: int) -> Check:
         instruction = self._originals[number]

@@ -402,3 +402,14 @@ def test_edited_plans_raise_nothing(build: Callable[[], Any], place: Path) -> No
         cache.write_sealed(str(path), records._HEAD, json.dumps(edited).encode())
         others += Process(build).losses() != expected
     assert others <= 2 * MORE  # nobody can see that a kernel should read at another place of the same array
+
+
+def test_a_plan_that_runs_an_op_twice_is_passed_over(place: Path, planned: list[int]) -> None:
+    expected = Process(convolutions).losses()
+    path = plan_files(place)[-1]
+    record = json.loads(cache.read_sealed(str(path), records._HEAD) or b"")
+    ops = [number for number, (kind, *_) in enumerate(record["instructions"]) if kind == "op"]
+    record["instructions"].insert(ops[0], record["instructions"][ops[0]])
+    cache.write_sealed(str(path), records._HEAD, json.dumps(record).encode())
+    planned.clear()
+    assert Process(convolutions).losses() == expected and planned

@@ -729,6 +729,19 @@ def test_plans_of_one_scope_share_their_memory(order: Any) -> None:
     assert bound[0].arena.nbytes == max(plan.plan.arena_bytes for plan in bound)
 
 
+def test_a_closed_executor_keeps_no_memory() -> None:
+    y = layers.tanh(layers.fc(data(), 64))
+    exe, scope = Executor(), fluid.global_scope()
+    exe.run(startup())
+    exe.run(main(), {"x": X}, [y])
+    bound: Any = exe._bound(Request(main(), {"x": X}, [y.name], scope))
+    memory = weakref.ref(bound._memory)
+    del bound
+    exe.close()
+    gc.collect()
+    assert memory() is None
+
+
 def test_a_plan_is_not_shared_with_a_scope_that_holds_other_shapes() -> None:
     y = data() + main().global_block().create_var(name="w", shape=[-1, 3], dtype="float32", persistable=True)
     exe = Executor()

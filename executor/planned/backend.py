@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -28,7 +28,8 @@ class PlannedBackend:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._memories: WeakKeyDictionary[Scope, Memory] = WeakKeyDictionary()
+        self._memories: WeakKeyDictionary[Scope, ref[Memory]] = WeakKeyDictionary()
+        """Bound plans keep the memory of their scope; it goes with the last of them."""
         self.takes_bfloat16 = place.xp is np
 
     def key(self, request: Request) -> Hashable | None:
@@ -42,7 +43,12 @@ class PlannedBackend:
     def _bound(self, plan: ArenaPlan, scope: Scope) -> BoundPlan:
         if plan.step_by_step:
             return BoundSteps(plan, plan.fetches, scope, self._place)
-        return BoundArenaPlan(plan, scope, self._place, self._memories.setdefault(scope, Memory(self._place.xp)))
+        reference = self._memories.get(scope)
+        memory = reference() if reference is not None else None
+        if memory is None:
+            memory = Memory(self._place.xp)
+            self._memories[scope] = ref(memory)
+        return BoundArenaPlan(plan, scope, self._place, memory)
 
 
 class NativeBackend(PlannedBackend):

@@ -142,10 +142,10 @@ class Executor:
         request = Request(program, feed, fetches, scope, mesh, watches_ops)
         if bound is None:
             request = self._check_request(request)
-        is_whole_run = (
+        timed = (
             nullcontext() if timer is None else timing.whole_run(timer, f"run of {len(request.program.global_block().ops)} ops")
         )
-        with is_whole_run, self.place.active(), OnNumpy() if bound is None else bound.settings():
+        with timed, self.place.active(), OnNumpy() if bound is None else bound.settings():
             try:
                 if bound is None:
                     bound = self._bound(request)

@@ -236,9 +236,9 @@ def _singles() -> dict[str, Make]:
 
 
 def _object_array(value: Any) -> Any:
-    made = np.empty(1, object)
-    made[0] = value
-    return made
+    array = np.empty(1, object)
+    array[0] = value
+    return array
 
 
 CONTAINERS: dict[str, Callable[[Make], Any]] = {

@@ -90,15 +90,15 @@ class ToyPlace(fluid.CPUPlace):
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> list[Toy]:
     """The toys that executors at a `ToyPlace` make."""
-    made: list[Toy] = []
+    toys_made: list[Toy] = []
     monkeypatch.setitem(interface._MAKERS, ToyPlace, [])
 
     def make(place: fluid.core.Place) -> Toy:
-        made.append(Toy(place))
-        return made[-1]
+        toys_made.append(Toy(place))
+        return toys_made[-1]
 
     fluid.extend.add_backend(ToyPlace, make)
-    return made
+    return toys_made
 
 
 X = np.linspace(-1, 1, 12).reshape(4, 3).astype("float32")

@@ -12,7 +12,8 @@ from ..values.types import VarType
 
 __all__ = [
     "BOTH", "Condition", "Names", "Refused", "Rewrite", "Row", "align", "cast_input", "constant", "filled_like", "input_of",
-    "is_written", "only", "put", "put_view", "refuse_if", "set_type", "shape_of", "temporary", "times_in", "unsqueeze_input",
+    "is_written", "only", "put", "put_view", "refuse_if", "set_type", "shape_of", "squeeze_ids", "temporary", "times_in",
+    "unsqueeze_input",
 ]  # fmt: skip
 
 
@@ -115,6 +116,17 @@ def is_written(op: Operator, slot: str) -> bool:
 def put_view(op: Operator, type_: str, x: Variable, out: Any, attrs: Mapping[str, Any], after: bool) -> None:
     """Insert an op that changes only the shape of X: ``reshape2``, ``squeeze2``, ``unsqueeze2`` or ``transpose2``."""
     put(op, type_, {"X": x}, {"Out": out, "XShape": temporary(op, x, (0, *shape_of(x)))}, attrs, after)
+
+
+def squeeze_ids(op: Operator, slot: str, subject: str) -> None:
+    """Take the last dimension, which should be 1, from the ids in a slot; `subject` names them in the refusal."""
+    ids = input_of(op, slot)
+    shape = shape_of(ids)
+    if not shape or shape[-1] != 1:
+        raise Refused(f"{subject} {list(shape)}, the last dimension of which should be 1")
+    squeezed = temporary(op, ids, shape[:-1])
+    put_view(op, "squeeze2", ids, squeezed, {"axes": [-1]}, after=False)
+    op.inputs[slot] = [squeezed.name]
 
 
 def unsqueeze_input(op: Operator, slot: str, axes: Iterable[int]) -> None:

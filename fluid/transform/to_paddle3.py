@@ -29,6 +29,7 @@ from .op_rows import (
     refuse_if,
     set_type,
     shape_of,
+    squeeze_ids,
     temporary,
     unsqueeze_input,
 )
@@ -189,13 +190,7 @@ def _top_k_grad(op: Operator) -> None:
 
 
 def _lookup_table(op: Operator) -> None:
-    ids = input_of(op, "Ids")
-    shape = shape_of(ids)
-    if not shape or shape[-1] != 1:
-        raise Refused(f"its Ids are {list(shape)}, the last dimension of which should be 1")
-    flat = temporary(op, ids, shape[:-1])
-    put_view(op, "squeeze2", ids, flat, {"axes": [-1]}, after=False)
-    op.inputs["Ids"] = [flat.name]
+    squeeze_ids(op, "Ids", "its Ids are")
     attrs = {name: op.attr(name) for name in ("padding_idx", "is_sparse")}
     set_type(op, op.type.replace("lookup_table", "lookup_table_v2"), **attrs)
 

@@ -34,10 +34,10 @@ class CheckedTables(tables.Tables):
 
     def compile(self, address: Any, size: Any) -> None:
         self._array = address.__self__.array  # of the plan that is bound
-        written = {kernel: write("kernel") for kernel, write in self._writers.items()}
+        kernel_texts = {kernel: write("kernel") for kernel, write in self._writers.items()}
         libraries = {
             kernel: Library([compile_object(text, self.target)], {"kernel": footprints})
-            for kernel, (text, footprints) in written.items()
+            for kernel, (text, footprints) in kernel_texts.items()
         }
         self._workspace = aligned_bytes(np.empty, self._workspace_bytes)
         kernels = {kernel: _KERNEL(library.addresses["kernel"]) for kernel, library in libraries.items()}
@@ -49,7 +49,7 @@ class CheckedTables(tables.Tables):
             for call, start in zip(calls, starts, strict=False):
                 bounds = [
                     _narrowed(self.bounds(operand), footprint)
-                    for operand, footprint in zip(call.operands, written[call.kernel].footprints, strict=True)
+                    for operand, footprint in zip(call.operands, kernel_texts[call.kernel].footprints, strict=True)
                 ]
                 runs.append(_run(call, kernels[call.kernel], words[start:], bounds))
             self._steps.append(partial(_run_all, runs))

@@ -8,7 +8,19 @@ from ...ir.program import Operator
 from ...ir.regions import region_of
 from ...values.types import VarType
 from ..edit import agree
-from ..op_rows import Refused, Row, align, filled_like, input_of, put, put_view, set_type, shape_of, temporary, times_in
+from ..op_rows import (
+    Refused,
+    Row,
+    align,
+    filled_like,
+    input_of,
+    put,
+    set_type,
+    shape_of,
+    squeeze_ids,
+    temporary,
+    times_in,
+)
 from .attributes import strided_slice
 from .inputs import gather_grad
 
@@ -16,13 +28,7 @@ __all__ = ["ROWS", "to_second_version"]
 
 
 def _one_hot(op: Operator) -> None:
-    x = input_of(op)
-    shape = shape_of(x)
-    if not shape or shape[-1] != 1:
-        raise Refused(f"its input is {list(shape)}, the last dimension of which should be 1")
-    ids = temporary(op, x, shape[:-1])
-    put_view(op, "squeeze2", x, ids, {"axes": [-1]}, after=False)
-    op.inputs["X"] = [ids.name]
+    squeeze_ids(op, "X", "its input is")
     op.type = "one_hot_v2"
 
 

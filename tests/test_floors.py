@@ -40,7 +40,7 @@ LATE = {
     ("fluid.cli", "fluid.cli.commands"): "click is an extra, and its absence is told kindly",
     ("fluid.cli.show", "fluid.proto"): "one command of many needs protobuf",
     ("fluid.dygraph.layer_of", "fluid.contrib"): "loaded for those who name a layer of it",
-    ("fluid.dygraph.tracing", "fluid.io"): "loads protobuf, for who saves",
+    ("fluid.dygraph.tracing", "fluid.saving.inference_models"): "loads protobuf, for who saves",
     ("fluid.executor.planned.plan", "fluid.executor.native.plans"): "some twenty modules, for who has installed llvmlite",
     ("fluid.executor.planned.plan", "fluid.executor.planned.records"): "plans on disk, for who has installed llvmlite",
     ("fluid.executor.planned.plan", "fluid.executor.native.tables"): "the compiler, for who has installed llvmlite",

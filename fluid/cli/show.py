@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..executor.stepwise.unsupported import unsupported_ops
-from ..io import is_persistable
+from ..saving.variables import is_persistable
 from ..ir.program import Block, Parameter, Program
 from ..saving.models import Model
 from ..transform.compare import diff

@@ -806,7 +806,7 @@ class TracedFunction:
         Returns:
             Names of the outputs.
         """
-        from ..io import save_inference_model
+        from ..saving.inference_models import save_inference_model
 
         feeds = [self.feed_names[number] for number in (range(len(self.feed_names)) if feed is None else feed)]
         fetches = [self.fetches[number] for number in (range(len(self.fetch_names)) if fetch is None else fetch)]

@@ -1,7 +1,6 @@
-"""The formats of files that hold a program, or arrays by name: one row each, with how to recognise, read and write it.
+"""The formats of files that hold a program, a model or arrays: one row each, with how to recognise it, and to read and write it.
 
-The first bytes of a file tell its format. Parameters without names (``.pdiparams``, or one file per variable) have no row, since
-only their program tells how to read them (`fluid.formats.tensors`).
+The first bytes of a file tell its format.
 """
 
 from __future__ import annotations
@@ -26,7 +25,21 @@ from .tensors import read_file
 from .text import parse_program_text
 from .writing import reason, write_file
 
-__all__ = ["ARRAYS", "HEAD", "MESSAGE", "PIR", "PROGRAMS", "TEXT", "Format", "format_of", "head_of", "is_onnx"]
+__all__ = [
+    "ARRAYS",
+    "FORMATS",
+    "HEAD",
+    "MESSAGE",
+    "ONNX",
+    "PIR",
+    "PROGRAMS",
+    "TEXT",
+    "UNNAMED",
+    "FileType",
+    "Format",
+    "format_of",
+    "head_of",
+]
 
 Content = TypeVar("Content")
 
@@ -35,18 +48,27 @@ HEAD = 64
 
 
 @dataclass(frozen=True)
-class Format(Generic[Content]):
-    """A file format for a program or for arrays by name.
+class FileType:
+    """A type of file that its first bytes tell.
 
     Attributes:
-        name: the format's name; for arrays by name, the extension of their files.
-        matches: whether a file with these first bytes and this size has this format.
-        read: returns what the file at a path holds.
-        write: writes it to a path.
+        name: the type's name; for arrays by name, the extension of their files.
+        matches: whether a file with these first bytes and this size has this type.
     """
 
     name: str
     matches: Callable[[bytes, int], bool]
+
+
+@dataclass(frozen=True)
+class Format(FileType, Generic[Content]):
+    """The format of a program, or of arrays by name, that can be read and written without anything else.
+
+    Attributes:
+        read: returns the content of the file at a path.
+        write: writes it to a path.
+    """
+
     read: Callable[[str], Content]
     write: Callable[[str, Content], None]
 
@@ -84,12 +106,16 @@ PIR = Format("pir", is_pir, read_pir, write_pir)
 PROGRAMS = (TEXT, MESSAGE, PIR)
 
 
-def is_onnx(head: bytes, size: int) -> bool:
-    """Whether a file with these first bytes is an ONNX model, whose first field is a small number, the version of the format.
-
-    It has no row: it holds a graph of other ops with their weights, and `fluid.onnx` makes a program from it.
-    """
+def _is_onnx(head: bytes, size: int) -> bool:
+    """Whether a file starts as an ONNX model does: its first field is a small number, the version of the format."""
     return len(head) > 2 and head[0] == 0x08 and 0 < head[1] < 0x40 and head[2] in b"\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca"
+
+
+ONNX = FileType("onnx", _is_onnx)
+"""A graph of ONNX's ops with their weights: `fluid.onnx` makes a program from it."""
+UNNAMED = FileType("unnamed", lambda head, size: head.startswith(b"\0\0\0\0"))
+"""Parameters without their names, ``.pdiparams`` or one file per variable: only their program tells how to read them."""
+FORMATS: tuple[FileType, ...] = (*ARRAYS, ONNX, UNNAMED, *PROGRAMS)
 
 
 def head_of(path: str, content: str) -> tuple[bytes, int]:
@@ -101,6 +127,9 @@ def head_of(path: str, content: str) -> tuple[bytes, int]:
         raise FormatError(f"{path or repr(path)}: there is no such {content}: {reason(error)}") from None
 
 
-def format_of(formats: Iterable[Format[Content]], head: bytes, size: int) -> Format[Content] | None:
-    """The one of these formats that a file with this head and size has, or None."""
+Row = TypeVar("Row", bound=FileType)
+
+
+def format_of(formats: Iterable[Row], head: bytes, size: int) -> Row | None:
+    """Find the format of a file by its first bytes and its size; None if it has another."""
     return next((form for form in formats if form.matches(head, size)), None)

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import io
 from ..errors import FluidTypeError, FormatError, LengthsError, ProgramError
 from ..executor.runtime.random import seed_of
 from ..executor.runtime.scope import Scope, global_scope, scope_guard
@@ -35,6 +34,7 @@ from ..ir.program import Program
 from ..values.lod_array import check_offsets
 from ..values.selected_rows import SelectedRows
 from .models import few
+from .variables import chosen_variables, fit_to_variable, is_persistable, put_value, value_of
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
@@ -102,8 +102,8 @@ def state_of(program: Program, step: int, scope: Scope | None = None, more: Mapp
     state["lod"], state["height"] = {}, {}
     arrays: dict[str, Any] = {}
     with scope.lock, scope_guard(scope):
-        for var in io._chosen(program, None, io.is_persistable):
-            array, lod = io._value(scope, var)
+        for var in chosen_variables(program, None, is_persistable):
+            array, lod = value_of(scope, var)
             if lod:
                 state["lod"][var.name] = lod
             if isinstance(array, SelectedRows):
@@ -163,7 +163,7 @@ def load_checkpoint(
     else:
         raise FormatError(f"{where}: the file is not a checkpoint, which begins as archives do")
     state = _state(where, arrays.pop(STATE, None))
-    wanted = {var.name: var for var in io._chosen(program, None, io.is_persistable)}
+    wanted = {var.name: var for var in chosen_variables(program, None, is_persistable)}
     expected = {*wanted, *(name + _ROWS for name in state["height"])}
     if arrays.keys() != expected:
         lacking, unknown = sorted(expected - arrays.keys()), sorted(arrays.keys() - expected)
@@ -174,10 +174,10 @@ def load_checkpoint(
         array = arrays[name]
         if name in state["height"]:
             array = _sparse(f"{where}, variable {name!r}", arrays[name + _ROWS], array, state["height"][name])
-        values[name] = io._fitting(var, array, where)
+        values[name] = fit_to_variable(var, array, where)
     with scope.lock:
         for name, value in values.items():
-            io._put(scope, name, value, state["lod"].get(name, []), getattr(executor, "place", None))
+            put_value(scope, name, value, state["lod"].get(name, []), getattr(executor, "place", None))
         scope.runs = state["runs"]
         if program.random_seed != state["seed"]:
             program.random_seed = state["seed"]

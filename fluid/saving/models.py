@@ -19,31 +19,32 @@ The first bytes of a file tell its format; its name matters only for writing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .. import io
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.runtime.scope import Scope, global_scope, scope_guard
 from ..formats.commits import current, is_saved, names_in
 from ..formats.pir.files import pir_bytes
 from ..formats.program import serialize_program
-from ..formats.table import ARRAYS, MESSAGE, PROGRAMS, TEXT, Format, format_of, head_of, is_onnx
+from ..formats.table import ARRAYS, FORMATS, MESSAGE, ONNX, PROGRAMS, TEXT, UNNAMED, Format, format_of, head_of
 from ..formats.writing import together, write_file
 from ..ir.checked import checked
 from ..ir.program import Program, Variable, default_main_program
 from ..transform.op_versions import convert
+from .inference_models import columns_of, inference_program
 from .parameter_info import note_what_is_trained
+from .program_state import load_program_state, set_state
+from .variables import as_array, check_dense, file_of, is_persistable, load_persistables, save_persistables
 
 __all__ = ["Model", "load_model", "read_arrays", "save_arrays", "save_model"]
 
 _PROGRAM_FILES = ("__model__",)
 _PARAMETER_FILES = ("__params__", "params", "__variables__")
-_NAMELESS = b"\0\0\0\0"
-"""The first bytes of files of parameters without names."""
 _NO_ARRAYS = "is not a file of arrays by name: no .npz, .safetensors or .pdparams"
 
 
@@ -130,38 +131,69 @@ def load_model(
     scope = scope if scope is not None else global_scope()
     file = _file_meant(where)
     head, size = head_of(file, "model")
-    of_arrays = format_of(ARRAYS, head, size)
-    if of_arrays is not None:
-        if params is not None:
-            raise ProgramError(f"{where} holds parameters alone; params= goes with a program")
-        arrays = _read_arrays(file, of_arrays)
-        for name, array in arrays.items():
-            scope.put(name, array)
-        return Model(where, of_arrays.name, None, [], [], list(arrays), scope)
-    if is_onnx(head, size) or file.endswith(".onnx"):
-        if params is not None:
-            raise ProgramError(f"{where} is an ONNX model, which holds its weights; params= goes with other programs")
-        return _load_onnx(where, file, scope, constants or {})
-    if head.startswith(_NAMELESS):
-        raise FormatError(_why_nameless(file))
-    form = format_of(PROGRAMS, head, size) or MESSAGE  # its reader reports the fault of an unknown format
-    program = _read_program(file, form)
-    program.allowed_ops = frozenset(allow)
-    feeds, fetches = _traffic(file, program)
-    loaded, missing = _load_parameters(program, file, os.fspath(params) if params is not None else None, scope)
-    name = "folder" if os.path.isdir(where) else "pdmodel" if file.endswith(".pdmodel") else form.name
-    return Model(where, name, program, feeds, fetches, loaded, scope, missing)
+    form = format_of(FORMATS, head, size)
+    if form is None:  # the reader of programs reports the fault of an unknown format
+        form = ONNX if file.endswith(".onnx") else MESSAGE
+    source = _Source(where, file, os.fspath(params) if params is not None else None, scope, frozenset(allow), constants or {})
+    return _LOADERS[form.name](source)
 
 
-def _load_onnx(where: str, file: str, scope: Scope, constants: Mapping[str, Any]) -> Model:
+@dataclass(frozen=True)
+class _Source:
+    """The arguments of `load_model`, and the `file` that `path` names."""
+
+    path: str
+    file: str
+    params: str | None
+    scope: Scope
+    allow: frozenset[str]
+    constants: Mapping[str, Any]
+
+
+def _load_arrays(source: _Source, form: Format[dict[str, Any]]) -> Model:
+    if source.params is not None:
+        raise ProgramError(f"{source.path} holds parameters alone; params= goes with a program")
+    arrays = _read_arrays(source.file, form)
+    for name, array in arrays.items():
+        source.scope.put(name, array)
+    return Model(source.path, form.name, None, [], [], list(arrays), source.scope)
+
+
+def _load_onnx(source: _Source) -> Model:
+    if source.params is not None:
+        raise ProgramError(f"{source.path} is an ONNX model, which holds its weights; params= goes with other programs")
     from ..onnx.importing import import_model
 
-    loaded = import_model(file, {name: None if value is None else np.asarray(value) for name, value in constants.items()})
+    constants = {name: None if value is None else np.asarray(value) for name, value in source.constants.items()}
+    loaded = import_model(source.file, constants)
     for name, value in loaded.values.items():
-        scope.put(name, value)
+        source.scope.put(name, value)
     root = loaded.program.global_block()
     fetches = [root.var(name) for name in loaded.fetches]
-    return Model(where, "onnx", loaded.program, loaded.feeds, fetches, list(loaded.values), scope, [], loaded.dimensions)
+    names = list(loaded.values)
+    return Model(source.path, ONNX.name, loaded.program, loaded.feeds, fetches, names, source.scope, [], loaded.dimensions)
+
+
+def _refuse_unnamed(source: _Source) -> Model:
+    raise FormatError(_why_unnamed(source.file))
+
+
+def _load_program(source: _Source, form: Format[Program]) -> Model:
+    program = _read_program(source.file, form)
+    program.allowed_ops = source.allow
+    feeds, fetches = _feeds_and_fetches(source.file, program)
+    loaded, missing = _load_parameters(program, source.file, source.params, source.scope)
+    name = "folder" if os.path.isdir(source.path) else "pdmodel" if source.file.endswith(".pdmodel") else form.name
+    return Model(source.path, name, program, feeds, fetches, loaded, source.scope, missing)
+
+
+_LOADERS: dict[str, Callable[[_Source], Model]] = {
+    ONNX.name: _load_onnx,
+    UNNAMED.name: _refuse_unnamed,
+    **{form.name: partial(_load_arrays, form=form) for form in ARRAYS},
+    **{form.name: partial(_load_program, form=form) for form in PROGRAMS},
+}
+"""Name of a row of `fluid.formats.table` -> function that loads a model from such a file."""
 
 
 def _file_meant(path: str) -> str:
@@ -187,7 +219,7 @@ def _file_meant(path: str) -> str:
     return path
 
 
-def _why_nameless(path: str) -> str:
+def _why_unnamed(path: str) -> str:
     """The message for a file of parameters without names where a model is expected, with advice."""
     stem = os.path.splitext(path)[0]
     for program_path in (stem + ".pdmodel", os.path.join(os.path.dirname(path), "__model__")):
@@ -203,23 +235,17 @@ def _read_program(file: str, form: Format[Program]) -> Program:
         raise error if str(error).startswith(file) else FormatError(f"{file}: {error}") from None
 
 
-def _traffic(file: str, program: Program) -> tuple[list[str], list[Variable]]:
+def _feeds_and_fetches(file: str, program: Program) -> tuple[list[str], list[Variable]]:
     """The feeds and fetches of a program: from its feed and fetch ops; without feed ops, its data."""
     root = program.global_block()
-    feeds = io._columns(file, program, "feed", "outputs", "Out")
-    fetches = io._columns(file, program, "fetch", "inputs", "X")
+    feeds = columns_of(file, program, "feed", "outputs", "Out")
+    fetches = columns_of(file, program, "fetch", "inputs", "X")
     return feeds or [name for name, var in root.vars.items() if var.is_data], [root.var(name) for name in fetches]
-
-
-class _OnCPU:
-    """An executor, as far as `fluid.io` uses it."""
-
-    place = None
 
 
 def _load_parameters(program: Program, file: str, params: str | None, scope: Scope) -> tuple[list[str], list[str]]:
     """Put the parameters of a program into the scope; returns their names, and the names that no file has."""
-    wanted = [var for var in program.list_vars() if io.is_persistable(var)]
+    wanted = [var for var in program.list_vars() if is_persistable(var)]
     names = sorted({var.name for var in wanted})
     if not names:
         return [], []
@@ -233,19 +259,19 @@ def _load_parameters(program: Program, file: str, params: str | None, scope: Sco
                 beside += [os.path.join(folder, name) for name in _PARAMETER_FILES]
             params = next((name for name in beside if is_saved(name)), None)
             if params is None:
-                if not any(is_saved(io._file_of(folder, var)) for var in wanted if _has_file_name(folder, var)):
+                if not any(is_saved(file_of(folder, var)) for var in wanted if _has_file_name(folder, var)):
                     return [], names
                 params = folder
         if os.path.isdir(params):
-            io.load_persistables(_OnCPU, params, program)
-        elif params.endswith(".pdiparams") or head_of(params, "file")[0][:4] in (_NAMELESS, b""):
-            io.load_persistables(_OnCPU, os.path.dirname(params), program, os.path.basename(params))
+            load_persistables(None, params, program)
+        elif params.endswith(".pdiparams") or not (head := head_of(params, "file"))[0] or UNNAMED.matches(*head):
+            load_persistables(None, os.path.dirname(params), program, os.path.basename(params))
             note_what_is_trained(program, params)
         else:
             state = read_arrays(params)
             if not state.keys() & set(names):
                 raise FormatError(f"{params} holds nothing of the program {file}: it has {few(state)}, not {few(names)}")
-            io._set_state(program, state, params, None, complete=False)
+            set_state(program, state, params, None, complete=False)
     present = [name for name in names if loaded.array(name) is not None]
     for name in present:
         source = loaded.find_var(name)
@@ -258,7 +284,7 @@ def _load_parameters(program: Program, file: str, params: str | None, scope: Sco
 
 def _has_file_name(folder: str, var: Variable) -> bool:
     try:
-        io._file_of(folder, var)
+        file_of(folder, var)
     except ProgramError:
         return False
     return True
@@ -286,15 +312,15 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
     head, size = head_of(file, "file")
     form = format_of(ARRAYS, head, size)
     if form is None:
-        if head.startswith(_NAMELESS):
-            raise FormatError(_why_nameless(file))
+        if UNNAMED.matches(head, size):
+            raise FormatError(_why_unnamed(file))
         is_program = format_of(PROGRAMS, head, size) is not None or file.endswith(".pdmodel")
         raise FormatError(f"{where} {'holds a program, not arrays by name' if is_program else _NO_ARRAYS}")
     return _read_arrays(file, form)
 
 
 def _read_arrays(file: str, form: Format[dict[str, Any]]) -> dict[str, Any]:
-    return io.load_program_state(file) if file.endswith((".pdparams", ".pdopt")) else form.read(file)
+    return load_program_state(file) if file.endswith((".pdparams", ".pdopt")) else form.read(file)
 
 
 @checked
@@ -304,7 +330,7 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None
     >>> fluid.model_io.save_arrays("weights.npz", {"w": np.ones([2], "float32")})
     """
     where = os.fspath(path)
-    arrays = {name: io._array_of(array, f"{where}: {name!r}") for name, array in arrays.items()}
+    arrays = {name: as_array(array, f"{where}: {name!r}") for name, array in arrays.items()}
     form = next((form for form in ARRAYS if where.endswith("." + form.name)), None)
     if form is None:
         raise FluidError(f"{where}: arrays are written to names that end in .npz, .safetensors or .pdparams")
@@ -364,7 +390,7 @@ def save_model(
     program = program if program is not None else default_main_program()
     scope = scope if scope is not None else global_scope()
     if fetches is not None:
-        program = io._inference_program(program, _names(feeds), _names(fetches))
+        program = inference_program(program, _names(feeds), _names(fetches))
     elif feeds is not None:
         raise ProgramError("save_model: feeds without fetches; say what the model computes from them")
     ending = os.path.splitext(where)[1][1:]
@@ -381,27 +407,47 @@ def save_model(
             from ..onnx.writing import write_model
 
             return write_model(where, program, lambda name: _value(scope, name, where), opset, external_data)
-        if any(ending == form.name for form in ARRAYS):
-            names = sorted({var.name for var in program.list_vars() if io.is_persistable(var)})
-            save_arrays(where, {name: _value(scope, name, where) for name in names})
-            return [where]
-        if ending == "txt":
-            TEXT.write(where, program)
-            return [where]
-        if ending not in ("pdmodel", "json"):
-            _check_is_folder(where, ending)
-        data = pir_bytes(program) if ending == "json" else serialize_program(program)  # before anything is written: it may fail
-        if ending in ("pdmodel", "json"):
-            params = where.removesuffix(ending) + "pdiparams"
-            folder, name = os.path.split(params)
-            with together():
-                io.save_persistables(None, folder, program, name)
-                write_file(where, [data])
-            return [where, params]
-        with together():
-            io.save_persistables(None, where, program)
-            write_file(os.path.join(where, "__model__"), [data])
-        return [where]
+        return _SAVERS.get(ending, _save_folder)(where, program, scope)
+
+
+def _save_arrays(path: str, program: Program, scope: Scope) -> list[str]:
+    names = sorted({var.name for var in program.list_vars() if is_persistable(var)})
+    save_arrays(path, {name: _value(scope, name, path) for name in names})
+    return [path]
+
+
+def _save_text(path: str, program: Program, scope: Scope) -> list[str]:
+    TEXT.write(path, program)
+    return [path]
+
+
+def _save_program(path: str, program: Program, scope: Scope, serialize: Callable[[Program], bytes]) -> list[str]:
+    """Write a program, and its parameters to a file beside it."""
+    data = serialize(program)  # before anything is written: it may fail
+    params = os.path.splitext(path)[0] + ".pdiparams"
+    folder, name = os.path.split(params)
+    with together():
+        save_persistables(None, folder, program, name)
+        write_file(path, [data])
+    return [path, params]
+
+
+def _save_folder(path: str, program: Program, scope: Scope) -> list[str]:
+    _check_is_folder(path, os.path.splitext(path)[1][1:])
+    data = serialize_program(program)
+    with together():
+        save_persistables(None, path, program)
+        write_file(os.path.join(path, "__model__"), [data])
+    return [path]
+
+
+_SAVERS: dict[str, Callable[[str, Program, Scope], list[str]]] = {
+    **{form.name: _save_arrays for form in ARRAYS},
+    "txt": _save_text,
+    "pdmodel": partial(_save_program, serialize=serialize_program),
+    "json": partial(_save_program, serialize=pir_bytes),
+}
+"""Extension of a path -> function that saves a model there, in the current scope; other paths are folders."""
 
 
 def _check_is_folder(path: str, ending: str) -> None:
@@ -425,5 +471,5 @@ def _value(scope: Scope, name: str, where: str) -> Any:
     value = scope.array(name)
     if value is None:
         raise ExecutionError(f"{name!r} has no value in the scope; run the startup program, or load it, before it is saved")
-    io._check_dense(where, name, value)
+    check_dense(where, name, value)
     return np.asarray(value)

@@ -35,7 +35,6 @@ INSIDE = {
     "parse_tensor_desc",
     "serialize_tensor_desc",
     "telling_attrs",
-    "versions_of",
     "with_versions",
 }
 """Functions that others of the package call, for each attribute or tensor, say; users do not."""

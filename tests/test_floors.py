@@ -25,7 +25,6 @@ UPWARD = {
     ("fluid.ir.program", "fluid.building.indexing"),
     ("fluid.ir.program", "fluid.executor.stepwise.unsupported"),
     ("fluid.ir.program", "fluid.formats.program"),
-    ("fluid.ir.program", "fluid.formats.text"),
     ("fluid.ir.program", "fluid.parallel.annotations"),
     ("fluid.ir.program", "fluid.transform.edit"),
     ("fluid.ir.program", "fluid.transform.folding"),

@@ -16,7 +16,8 @@ from programs import content, programs
 from test_text import small_program
 
 from fluid.errors import FluidError, FluidTypeError, FormatError, ProgramError
-from fluid.formats.program import attr_kind, find_damage, parse_program, serialize_program
+from fluid.formats.program import find_damage, parse_program, serialize_program
+from fluid.ir.attr_kinds import attr_kind
 from fluid.ir.program import Operator, OpRole, Parameter, Program, Variable
 from fluid.proto import ProgramDesc
 from fluid.values.types import VarType

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from ..executor.stepwise.unsupported import unsupported_ops
-from ..saving.variables import is_persistable
 from ..ir.program import Block, Parameter, Program
 from ..saving.models import Model
+from ..saving.variables import is_persistable
 from ..transform.compare import diff
 from ..transform.flops import count_flops, human
 from .common import as_json, echo, echo_lines, echo_wrapped, human_bytes, model_argument, program_of, read_model, table

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,139 +23,35 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ..errors import FormatError, ProgramError
+from ..ir.attr_kinds import BY_NUMBER, KINDS, attr_kind, fits
 from ..ir.checked import checked
 from ..ir.collector import collector_paused
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning, too_deep
 from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION
 from ..proto import BlockDesc, OpDesc, ProgramDesc, ProgramFrame, TensorDesc, VarDesc
-from ..values.types import AttrType, VarType, is_floating
+from ..values.types import VarType, is_floating
 from .room import Room
 
 __all__ = [
-    "KINDS", "OpWire", "attr_kind", "fits", "parse_program", "parse_tensor_desc", "serialize_program", "serialize_tensor_desc",
-    "versions_of", "with_versions",
+    "OpWire", "ProgramWire", "parse_program", "parse_tensor_desc", "serialize_program", "serialize_tensor_desc",
+    "with_versions",
 ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------ kinds of attributes
-_INT32 = range(-(1 << 31), 1 << 31)
-_INT64 = range(-(1 << 63), 1 << 63)
-_BEYOND_FLOAT32 = float.fromhex("0x1.ffffffp+127")
-"""The least number that rounds to infinity."""
-
-
-def _is_int32(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value in _INT32
-
-
-def _is_int64(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value in _INT64
-
-
-def _is_float64(value: Any) -> bool:
-    return isinstance(value, float) or _is_int64(value)
-
-
-def _is_float32(value: Any) -> bool:
-    return _is_float64(value) and (abs(value) < _BEYOND_FLOAT32 or value - value != 0)
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, (bool, complex)) or _is_float64(value)
-
-
-def _is(type_: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, type_)
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """A kind of attribute: its number in files, the field that holds it, and the values that the field can hold."""
-
-    number: AttrType
-    field: str
-    holds: Callable[[Any], bool]
-    many: bool = False
-
-
-KINDS = {
-    "int": _Kind(AttrType.INT, "i", _is_int32),
-    "float": _Kind(AttrType.FLOAT, "f", _is_float32),
-    "string": _Kind(AttrType.STRING, "s", _is(str)),
-    "ints": _Kind(AttrType.INTS, "ints", _is_int32, many=True),
-    "floats": _Kind(AttrType.FLOATS, "floats", _is_float32, many=True),
-    "strings": _Kind(AttrType.STRINGS, "strings", _is(str), many=True),
-    "bool": _Kind(AttrType.BOOL, "b", _is(bool)),
-    "bools": _Kind(AttrType.BOOLS, "bools", _is(bool), many=True),
-    "block": _Kind(AttrType.BLOCK, "block_idx", _is(Block)),
-    "long": _Kind(AttrType.LONG, "l", _is_int64),
-    "blocks": _Kind(AttrType.BLOCKS, "blocks_idx", _is(Block), many=True),
-    "longs": _Kind(AttrType.LONGS, "longs", _is_int64, many=True),
-    "float64s": _Kind(AttrType.FLOAT64S, "float64s", _is_float64, many=True),
-    "var": _Kind(AttrType.VAR, "var_name", _is(str)),
-    "vars": _Kind(AttrType.VARS, "vars_name", _is(str), many=True),
-    "float64": _Kind(AttrType.FLOAT64, "float64", _is_float64),
-    "scalar": _Kind(AttrType.SCALAR, "scalar", _is_scalar),
-    "scalars": _Kind(AttrType.SCALARS, "scalars", _is_scalar, many=True),
-}
-"""Kinds of attributes, by the names that definitions use."""
-
-_BY_NUMBER = {kind.number: name for name, kind in KINDS.items()}
-_BY_VALUE = ("bool", "int", "long", "float", "float64", "string", "block", "scalar")
-_EVERY_OP = {
-    OpRole.NAME: "int",
-    OpRole.VARS: "strings",
-    "op_namescope": "string",
-    "op_callstack": "strings",
-    "op_device": "string",
-    "with_quant_attr": "bool",
-}
-"""Attributes that any op may carry."""
-
-
-def _fits(kind: str, value: Any) -> bool:
-    """Whether an attribute of this kind can hold `value`."""
-    definition = KINDS.get(kind)
-    if definition is None:
-        return False
-    if definition.many:
-        return isinstance(value, (list, tuple)) and all(map(definition.holds, value))
-    return definition.holds(value)
-
-
-fits = checked(_fits)
-
-
-def attr_kind(op: Operator, name: str, value: Any) -> str:
-    """The kind as which an attribute is written unless a file says otherwise: its definition's, else one that can hold its value.
-
-    `ProgramError` if no kind can.
-    """
-    definition = op.definition
-    attr = definition.attrs.get(name) if definition is not None else None
-    kind = attr.kind if attr is not None else _EVERY_OP.get(name, "")
-    if _fits(kind, value):
-        return kind
-    many = "s" if isinstance(value, (list, tuple)) else ""
-    for kind in _BY_VALUE:
-        if kind + many in KINDS and (value or not many or kind == "int") and _fits(kind + many, value):
-            return kind + many
-    raise ProgramError(f"{op.type}: attribute {name!r} is {value!r}, which no kind of attribute on the wire can hold")
-
-
-def _written_kind(op: Operator, name: str, value: Any) -> str:
-    """The kind for writing an attribute: the kind in the op's file if the value fits it, else `attr_kind`."""
-    kind = op.wire.kinds.get(name) if op.wire is not None else None
-    return kind if kind is not None and fits(kind, value) else attr_kind(op, name, value)
-
-
-def attr_type(op: Operator, name: str) -> AttrType:
-    """The kind of an attribute in files; `ProgramError` if the op has none of this name."""
-    return KINDS[_written_kind(op, name, op.attr(name))].number
-
-
 # ---------------------------------------------------------------------------------------------- what only files know
+@dataclass(frozen=True)
+class ProgramWire:
+    """Data of a file about a program beyond its `Program`."""
+
+    data: bytes
+    """All fields but the blocks, as a ``ProgramDesc``."""
+    version: int
+    """The version of Paddle that wrote the program, as a number; 0 if the file does not tell."""
+    op_versions: list[tuple[str, int]]
+    """Type and version of ops."""
+
+
 @dataclass(slots=True)
 class OpWire:
     """Data of a file about an op beyond its `Operator`."""
@@ -267,28 +163,26 @@ def serialize_program(program: Program) -> bytes:
         if block.idx != index:
             raise ProgramError(f"the block at position {index} of the program calls itself block {block.idx}")
         parts.append(_framed(1, writer.block(block)))
-    data = b"".join([*parts, _NEW_PROGRAM.SerializeToString() if program.wire is None else program.wire])
+    data = b"".join([*parts, _NEW_PROGRAM.SerializeToString() if program.wire is None else program.wire.data])
     if len(data) > _MOST_BYTES:
         raise ProgramError(f"the program cannot be written, its {len(data)} bytes are too many: {_TOO_LARGE}")
     return data
 
 
-def versions_of(wire: bytes) -> tuple[int, list[tuple[str, int]]]:
-    """The version of Paddle that wrote a program, and the versions of its ops, from the ``wire`` of the program."""
-    message = ProgramDesc()
-    message.ParseFromString(wire)
-    return message.version.version, [(_text(pair.op_name), pair.op_version.version) for pair in message.op_version_map.pair]
+def _versions_of(message: ProgramDesc) -> ProgramWire:
+    """Keep the fields of a program's message that `Program` has no place for: all but the blocks."""
+    versions = [(_text(pair.op_name), pair.op_version.version) for pair in message.op_version_map.pair]
+    return ProgramWire(message.SerializeToString(), message.version.version, versions)
 
 
-def with_versions(version: int, of_ops: Iterable[tuple[str, int]]) -> bytes:
-    """Make the ``wire`` of a program; `versions_of` reads these versions from it."""
+def with_versions(version: int, of_ops: Iterable[tuple[str, int]]) -> ProgramWire:
+    """Make the ``wire`` of a program that this version of Paddle wrote, with these versions of its ops."""
     message = ProgramDesc()
     message.version.version = version
     for name, number in of_ops:
         pair = message.op_version_map.pair.add()
         pair.op_name, pair.op_version.version = _raw(name), number
-    data: bytes = message.SerializeToString()
-    return data
+    return _versions_of(message)
 
 
 def _framed(field: int, data: bytes) -> bytes:
@@ -436,7 +330,7 @@ def _attr_entry(op: Operator, name: str, value: Any, kind: str | None = None, le
             f"{_MOST_VALUES} do not belong into a program: let it read a persistable variable (layers.create_parameter, or a "
             "value put into the scope), which save_params saves beside it"
         )
-    if kind is None or not _fits(kind, value):
+    if kind is None or not fits(kind, value):
         kind = attr_kind(op, name, value)
     entry = OpDesc().attrs.add()
     entry.MergeFromString(leftover)
@@ -552,7 +446,7 @@ class _Reader:
         self.check_owners()
         self.guess_roles()
         message.ClearField("blocks")
-        self.program.wire = message.SerializeToString()
+        self.program.wire = _versions_of(message)
 
     def message(self, kind: Any, data: bytes) -> Any:
         """The bytes as a message of this kind."""
@@ -687,7 +581,7 @@ class _Reader:
             name = self.texts[entry.name]
             if not entry.HasField("name") or not entry.HasField("type"):
                 raise FormatError(f"an attribute {name!r} lacks its {'type' if entry.HasField('name') else 'name'}")
-            kind = _BY_NUMBER.get(entry.type)
+            kind = BY_NUMBER.get(entry.type)
             if kind is None:
                 strange += 1
                 continue
@@ -790,10 +684,10 @@ class _Reader:
 
 def _asides(entries: Any, op: Operator) -> list[tuple[int, str, bytes]]:
     """An op's attributes that are repeated later or have unknown types; sorts the others by their position in the file."""
-    last = {entry.name: position for position, entry in enumerate(entries) if entry.type in _BY_NUMBER}
+    last = {entry.name: position for position, entry in enumerate(entries) if entry.type in BY_NUMBER}
     op.attrs = {name: op.attrs[name] for name in map(_text, sorted(last, key=last.__getitem__))}
     return [
-        (position, _text(entry.name) if entry.type in _BY_NUMBER else "", entry.SerializeToString())
+        (position, _text(entry.name) if entry.type in BY_NUMBER else "", entry.SerializeToString())
         for position, entry in enumerate(entries)
         if last.get(entry.name) != position
     ]

@@ -24,8 +24,11 @@ from ..values.operators import ValueOperators
 from ..values.spec import Spec
 from ..values.types import AttrType, DTypeLike, VarType, as_dtype
 from .advice import missing_attribute, without_value
+from .attr_kinds import BlockValue, attr_type
 from .frames import Frames, portable, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
+from .printing import block_to_string, op_to_string, program_to_screen, program_to_string
+from .roles import COMMON_ATTRS, OpRole
 
 if TYPE_CHECKING:
     from ..executor import Scope
@@ -40,38 +43,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class OpRole:
-    """The role of an op in its program: the value of its attribute ``op_role``, a bit set.
-
-    >>> loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
-    >>> updates, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
-    >>> updates[0].role == fluid.framework.OpRole.OPTIMIZE
-    True
-    """
-
-    FORWARD = 0
-    BACKWARD = 1
-    OPTIMIZE = 2
-    RPC = 4
-    DIST = 8
-    LR_SCHED = 16
-    LOSS = 256
-    NAME = "op_role"
-    VARS = "op_role_var"
-
-
 MOST_DEPTH = 64
 """The deepest nesting of blocks: analyses recurse into them, and look names up through all of them."""
-
-COMMON_ATTRS: Mapping[str, Any] = {
-    OpRole.NAME: OpRole.FORWARD,
-    OpRole.VARS: [],
-    "op_namescope": "/",
-    "op_callstack": [""],
-    "op_device": "",
-    "with_quant_attr": False,
-}
-"""Attributes that any op may carry, with the values that count where it does not say them."""
 
 
 class Variable(ValueOperators, metaclass=ABCMeta):
@@ -531,8 +504,6 @@ class Operator:
 
     def attr_type(self, name: str) -> AttrType:
         """The kind of an attribute; `ProgramError` if there is none of this name."""
-        from ..formats.program import attr_type
-
         return attr_type(self, name)
 
     # -- the block, or blocks, in an attribute
@@ -605,15 +576,13 @@ class Operator:
         return str(self)
 
     def __str__(self) -> str:
-        from ..formats.text import op_to_string
-
         return op_to_string(self)
 
     def __repr__(self) -> str:
         return f"<Operator {self}>"
 
 
-class Block:
+class Block(BlockValue):
     """Variables by name and operators in order. The names of the parent block are visible.
 
     A block of gradient ops has the block that it differentiates as `forward`; it sees that block's names too.
@@ -983,8 +952,6 @@ class Block:
         return str(self)
 
     def __str__(self) -> str:
-        from ..formats.text import block_to_string
-
         return block_to_string(self)
 
 
@@ -1382,8 +1349,6 @@ class Program:
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """The whole program as text; `throw_on_error` and `with_details` have no effect."""
-        from ..formats.text import program_to_string
-
         return program_to_string(self)
 
     def verify(self) -> None:
@@ -1601,8 +1566,6 @@ class Program:
         return unsupported_ops(self, allow)
 
     def __str__(self) -> str:
-        from ..formats.text import program_to_screen
-
         return program_to_screen(self)
 
     def __repr__(self) -> str:

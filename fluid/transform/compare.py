@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import printable
-from ..formats.text import NOISE, op_to_string
 from ..ir.checked import checked
+from ..ir.printing import NOISE, op_to_string
 from ..ir.program import Block, Operator, Program
 from ..not_here import names_here
 from .edit import show_var

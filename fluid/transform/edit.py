@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import unique_name
 from ..errors import InferenceError, NameNotFoundError, ProgramError, locate, printable
-from ..formats.text import op_to_string
 from ..ir.checked import checked
 from ..ir.inference import add_output, declared_specs, gather_specs
+from ..ir.printing import op_to_string
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable, program_guard
 from ..ir.regions import is_gradient_op, region_of
 from ..ir.renaming import redirect, redirect_reads, rename_variables

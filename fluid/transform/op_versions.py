@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from ..errors import FluidError, ProgramError
 from ..formats.pir.files import is_of_pir
-from ..formats.program import KINDS, attr_kind, fits
+from ..ir.attr_kinds import KINDS, attr_kind, fits
 from ..ir.program import COMMON_ATTRS, Operator, Program, Variable
 from ..opdef.registry import EMPTY
 from ..values.types import VarType

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from ..formats.text import NOISE
+from ..ir.printing import NOISE
 from ..ir.program import Block, Operator, OpRole, Parameter
 from ..values.types import VarType
 from .graph import ViewGraph, ViewNode, ViewValue

@@ -6,7 +6,7 @@ import html
 import re
 from dataclasses import dataclass
 
-from ..formats.text import program_to_screen
+from ..ir.printing import program_to_screen
 from ..ir.program import Program
 from .page import to_html
 

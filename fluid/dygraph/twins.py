@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..eager.mode import state
-from ..eager.parts import parts
+from ..eager.parts import Twins, parts
 from ..eager.program import Parameter
 from ..eager.tensor import Tensor
 from ..executor.runtime.random import RANDOM, stream_of_draw
@@ -115,4 +115,4 @@ def _twin_or_value(value: Any) -> Any:
     return twin_of(value) if isinstance(value, Parameter) else value
 
 
-parts.twin_of, parts.stand_ins = _twin_or_value, _stand_ins
+parts.twins = Twins(_twin_or_value, _stand_ins)

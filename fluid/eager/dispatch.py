@@ -606,7 +606,9 @@ def _through_decomposition(
         weights = values.get(grad_slot(slot))
         listed = zip(output, weights or [None] * len(output), strict=True) if isinstance(output, list) else [(output, weights)]
         pairs += [(item, _shaped(weight, item._kind)) for item, weight in listed if weight is not None and not item._stop]
-    gradients = parts.grad([pair[0] for pair in pairs], points, [pair[1] for pair in pairs], create_graph=True, allow_unused=True)
+    gradients = parts.passes.grad(
+        [pair[0] for pair in pairs], points, [pair[1] for pair in pairs], create_graph=True, allow_unused=True
+    )
     by_point = {id(tensor): part for tensor, part in zip(points, gradients, strict=True)}
     return {
         slot: [by_point.get(id(item)) for item in value] if isinstance(value, list) else by_point.get(id(value))
@@ -804,9 +806,3 @@ def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], int
 
 
 _updates: Cache[Any, UpdateOp] = Cache()
-
-
-# ------------------------------------------------------------------------------------------------------ called by tensors
-parts.namespace, parts.run_rule, parts.scaled = namespace, run_rule, scaled
-parts.add, parts.sub, parts.mul, parts.div = (simple(f"elementwise_{name}", "X", "Y") for name in ("add", "sub", "mul", "div"))
-parts.matmul, parts.assign = simple("matmul_v2", "X", "Y"), simple("assign", "X")

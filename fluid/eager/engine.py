@@ -33,7 +33,6 @@ from ..values.types import is_complex
 from . import anomaly
 from .graph import Hooks, Node, accumulate, leaf_edge
 from .mode import state
-from .parts import parts
 from .profiling import timed_node
 from .tensor import Tensor, make
 
@@ -816,6 +815,3 @@ def _gradients(
     kept_seeds = [seed for seed, is_open in zip(seeds, open_roots, strict=True) if is_open]
     targets = [edge_of(tensor) for tensor in inputs]
     return engine.execute(lambda: GraphTask(kept_roots, kept_seeds, keep, create_graph, targets, blocked, into_leaves))
-
-
-parts.backward, parts.grad = backward, grad

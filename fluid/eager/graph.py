@@ -342,7 +342,7 @@ class OpNode(Node):
                 raise modified(self, version, number)
         if wanted is None:
             wanted = [edge is not None for edge in self._edges]
-        gradients = parts.run_rule(self, grads, wanted)
+        gradients = parts.passes.run_rule(self, grads, wanted)
         if not keep and saved:
             self._saved = None
         return gradients

@@ -11,8 +11,7 @@ from ..executor.binding.array_types import CPU
 from ..values.cache import Cache
 from .dispatch import as_tensor, namespace
 from .mode import state
-from .one_op import ConstantTensor, one_op, shortened
-from .parts import parts
+from .one_op import ConstantTensor, one_op
 from .tensor import Tensor
 
 __all__ = ["getitem", "setitem"]
@@ -192,6 +191,3 @@ def _on_device(x: Tensor, array: Any) -> Any:
 
 def _text(items: tuple[Any, ...]) -> str:
     return ", ".join("..." if entry is Ellipsis else repr(entry) for entry in items)
-
-
-parts.getitem, parts.setitem = shortened(getitem), setitem

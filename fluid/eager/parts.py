@@ -1,13 +1,14 @@
-"""Late-bound parts of eager mode, which avoid circular imports.
+"""Parts of eager mode that lower modules take from higher ones.
 
-Operators of tensors are ops, and ops make tensors; a backward pass runs nodes, and a node may run a backward pass. To let files
-import in one direction only, parts of a higher file that a lower one needs are attributes here; the higher file sets them when it
-is loaded. The package `fluid.eager` loads all of them.
+Operators of tensors are ops, and ops make tensors; a backward pass runs nodes, and a node may run a backward pass. To let modules
+import in one direction only, a lower module finds the higher part here when it runs. The package `fluid.eager` loads all modules
+and sets the parts; `fluid.dygraph.twins` sets the last one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,28 +17,22 @@ if TYPE_CHECKING:
     from .dispatch import TensorOp
     from .tensor import Tensor
 
-__all__ = ["parts"]
+__all__ = ["BackwardPasses", "TensorOps", "Twins", "parts"]
 
 
-class Parts:
-    """Functions and classes of higher modules that lower modules use.
+@dataclass(frozen=True)
+class TensorOps:
+    """Ops as functions of tensors.
 
     Attributes:
-        tensor: the class of tensors.
-        namespace: ops as functions of tensors.
+        namespace: all ops.
         add, sub, mul, div, matmul, assign: the ops that tensors call most, without attributes.
         scaled: ``scaled(tensor, factor)``, the product of a tensor and a number.
-        run_rule: computes gradients by an op's rule, recorded.
-        backward, grad: run a backward pass.
         getitem: ``x[i]``, given ``(x, i)`` and no arguments with names.
         setitem: ``x[i] = v``.
-        program_of: makes a program of a recorded graph.
         block: the block whose ops run on tensors when they are appended.
-        twin_of: the variable that stands for a parameter in the program that a layer appends to; the tensor itself elsewhere.
-        stand_ins: arguments of a layer with such variables; None elsewhere.
     """
 
-    tensor: type[Tensor]
     namespace: OpNamespace
     add: TensorOp
     sub: TensorOp
@@ -46,15 +41,47 @@ class Parts:
     matmul: TensorOp
     assign: TensorOp
     scaled: Callable[[Tensor, float], Tensor]
-    run_rule: Callable[..., list[Any]]
-    backward: Callable[..., None]
-    grad: Callable[..., Any]
     getitem: Callable[[tuple[Tensor, Any], dict[str, Any]], Tensor]
     setitem: Callable[[Tensor, Any, Any], None]
-    program_of: Callable[[Tensor], Any]
     block: Block
-    stand_ins: Callable[[Any, Any], tuple[Any, Any] | None] = staticmethod(lambda args, kwargs: None)
-    twin_of: Callable[[Tensor], Any] = staticmethod(lambda tensor: tensor)
+
+
+@dataclass(frozen=True)
+class BackwardPasses:
+    """Functions that differentiate recorded graphs.
+
+    Attributes:
+        backward, grad: run a backward pass.
+        run_rule: computes gradients by an op's rule, recorded.
+        program_of: makes a program of a recorded graph.
+    """
+
+    backward: Callable[..., None]
+    grad: Callable[..., Any]
+    run_rule: Callable[..., list[Any]]
+    program_of: Callable[[Tensor], Any]
+
+
+@dataclass(frozen=True)
+class Twins:
+    """The variables that stand for parameters in a program that a layer appends to.
+
+    Attributes:
+        twin_of: the variable that stands for a parameter; the tensor itself elsewhere.
+        stand_ins: arguments of a layer with such variables; None elsewhere.
+    """
+
+    twin_of: Callable[[Tensor], Any]
+    stand_ins: Callable[[Any, Any], tuple[Any, Any] | None]
+
+
+class Parts:
+    """The parts, each set once."""
+
+    tensor: type[Tensor]
+    ops: TensorOps
+    passes: BackwardPasses
+    twins: Twins = Twins(twin_of=lambda tensor: tensor, stand_ins=lambda args, kwargs: None)
 
 
 parts = Parts()

@@ -338,7 +338,7 @@ class EagerProgram(Program):
         return pairs
 
     def standing_in(self, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        return parts.stand_ins(args, kwargs)
+        return parts.twins.stand_ins(args, kwargs)
 
     def loaded(self, array: Any) -> Tensor:
         return to_variable(array)
@@ -370,7 +370,6 @@ class EagerProgram(Program):
 
 EAGER = EagerProgram()
 """The eager program of this process."""
-parts.block = EAGER.global_block()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from ..executor.binding.array_types import ArrayType
 from ..ir.program import Operator, Program, Variable
 from ..opdef.registry import OpDef
 from .graph import AccumulateGrad, Node, OpNode
-from .parts import parts
 from .program import Parameter
 from .tensor import Tensor
 
@@ -118,6 +117,3 @@ def _in_order(root: Node) -> list[Node]:
                 seen.add(edge[0])
                 stack.append(edge[0])
     return sorted(seen, key=lambda node: (not node.is_leaf, node.sequence_nr))
-
-
-parts.program_of = program_of

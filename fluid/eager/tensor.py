@@ -123,7 +123,7 @@ class Tensor(_Values):
         return make(array, array_type_of(array))
 
     def _ops(self) -> OpNamespace:
-        return parts.namespace
+        return parts.ops.namespace
 
     # -- properties
     @property  # type: ignore[misc]  # a variable's may be set
@@ -203,7 +203,7 @@ class Tensor(_Values):
     @property
     def block(self) -> Block:  # type: ignore[override]
         """The block that ops on it are appended to; they run at once."""
-        return parts.block
+        return parts.ops.block
 
     @property
     def trainable(self) -> bool:
@@ -360,7 +360,7 @@ class Tensor(_Values):
         if hasattr(grad_tensor, "sort_sum_gradient"):
             grad_tensor = None
         grads = None if grad_tensor is None else [grad_tensor]
-        parts.backward([self], grads, retain_graph, create_graph, inputs)
+        parts.passes.backward([self], grads, retain_graph, create_graph, inputs)
 
     def retain_grads(self) -> None:
         """Keep the gradient of this tensor in `grad` although it is not a leaf.
@@ -421,7 +421,7 @@ class Tensor(_Values):
 
     def clone(self) -> Tensor:
         """A copy, through which gradients flow."""
-        return parts.assign(self)  # type: ignore[no-any-return]
+        return parts.ops.assign(self)  # type: ignore[no-any-return]
 
     # -- values
     def _read(self, by: str) -> None:
@@ -569,34 +569,36 @@ class Tensor(_Values):
         return None
 
     def _binary(self, op_type: str, operand: Any, swap: bool = False) -> Any:
-        if not isinstance(operand, Tensor) and isinstance(operand, Variable) and (twin := parts.twin_of(self)) is not self:
+        if not isinstance(operand, Tensor) and isinstance(operand, Variable) and (twin := parts.twins.twin_of(self)) is not self:
             return twin._binary(op_type, operand, swap)
         operand = self._operand(operand)
         if operand is None:
             return NotImplemented
-        op = getattr(parts.namespace, op_type)
+        op = getattr(parts.ops.namespace, op_type)
         return op(operand, self) if swap else op(self, operand)
 
     def __add__(self, operand: Any) -> Any:
-        return parts.add(self, operand) if isinstance(operand, Tensor) else super().__add__(operand)
+        return parts.ops.add(self, operand) if isinstance(operand, Tensor) else super().__add__(operand)
 
     __radd__ = __add__
 
     def __sub__(self, operand: Any) -> Any:
-        return parts.sub(self, operand) if isinstance(operand, Tensor) else super().__sub__(operand)
+        return parts.ops.sub(self, operand) if isinstance(operand, Tensor) else super().__sub__(operand)
 
     def __mul__(self, operand: Any) -> Any:
         if isinstance(operand, Tensor):
-            return parts.mul(self, operand)
-        return parts.scaled(self, operand) if type(operand) is float and self._kind.differentiable else super().__mul__(operand)
+            return parts.ops.mul(self, operand)
+        return (
+            parts.ops.scaled(self, operand) if type(operand) is float and self._kind.differentiable else super().__mul__(operand)
+        )
 
     __rmul__ = __mul__
 
     def __truediv__(self, operand: Any) -> Any:
-        return parts.div(self, operand) if isinstance(operand, Tensor) else super().__truediv__(operand)
+        return parts.ops.div(self, operand) if isinstance(operand, Tensor) else super().__truediv__(operand)
 
     def __matmul__(self, operand: Any) -> Any:
-        return parts.matmul(self, operand) if isinstance(operand, Tensor) else self._binary("matmul_v2", operand)
+        return parts.ops.matmul(self, operand) if isinstance(operand, Tensor) else self._binary("matmul_v2", operand)
 
     def __rmatmul__(self, operand: Any) -> Any:
         return self._binary("matmul_v2", operand, swap=True)
@@ -610,10 +612,10 @@ class Tensor(_Values):
     __hash__ = object.__hash__
 
     def __abs__(self) -> Any:
-        return parts.namespace.abs(self)
+        return parts.ops.namespace.abs(self)
 
     def __invert__(self) -> Any:
-        return parts.namespace.logical_not(self)
+        return parts.ops.namespace.logical_not(self)
 
     def __and__(self, operand: Any) -> Any:
         return self._binary("logical_and", operand)
@@ -629,11 +631,11 @@ class Tensor(_Values):
 
         So ``x[0].add_(1)`` and ``x[0][1] = 2`` change only a copy; ``x[0] += 1`` and ``x[0, 1] = 2`` change `x`.
         """
-        return parts.getitem((self, item), {})
+        return parts.ops.getitem((self, item), {})
 
     def __setitem__(self, item: Any, value: Any) -> None:
         self._refuse_sparse("setitem")
-        parts.setitem(self, item, value)
+        parts.ops.setitem(self, item, value)
 
     # -- ops as methods; `fluid.eager.methods` adds ops of one tensor
     @property
@@ -644,15 +646,15 @@ class Tensor(_Values):
     def transpose(self, *axes: Any) -> Tensor:
         """The tensor with its dimensions in another order; in reverse by default."""
         order = _numbers(axes) or range(self.ndim - 1, -1, -1)
-        return parts.namespace.transpose2(self, axis=list(order))  # type: ignore[no-any-return]
+        return parts.ops.namespace.transpose2(self, axis=list(order))  # type: ignore[no-any-return]
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape; one dimension may be -1."""
         sizes = self._new_shape(_numbers(shape))
         if sizes and all(sizes):
-            return parts.namespace.reshape2(self, shape=sizes)  # type: ignore[no-any-return]
+            return parts.ops.namespace.reshape2(self, shape=sizes)  # type: ignore[no-any-return]
         like = Tensor._of(self._kind.xp.empty(sizes, self._kind.numpy_dtype))  # [] and 0 have other meanings in reshape2
-        return parts.namespace.reshape_like(self, like)  # type: ignore[no-any-return]
+        return parts.ops.namespace.reshape_like(self, like)  # type: ignore[no-any-return]
 
     def _new_shape(self, sizes: list[int]) -> tuple[int, ...]:
         known_size = prod(size for size in sizes if size != -1)
@@ -688,15 +690,15 @@ class Tensor(_Values):
 
     def squeeze(self, *axes: Any) -> Tensor:
         """The tensor without these dimensions of size 1, by default without any of size 1."""
-        return parts.namespace.squeeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
+        return parts.ops.namespace.squeeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
 
     def unsqueeze(self, *axes: Any) -> Tensor:
         """The tensor with dimensions of size 1 inserted at these positions."""
-        return parts.namespace.unsqueeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
+        return parts.ops.namespace.unsqueeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
 
     def program(self) -> Any:
         """The recorded graph that it was computed by as a `Program`, for inspection."""
-        return parts.program_of(self)
+        return parts.passes.program_of(self)
 
     # -- in place
     def _modified(self, by: str) -> None:
@@ -758,7 +760,7 @@ class Tensor(_Values):
                 if isinstance(operand, numbers.Number):
                     self._number(operand)
         tensors = [before if operand is self else self._in_place_operand(operand, by) for operand in operands]
-        return self._take_over(getattr(parts.namespace, op_type)(before, *tensors, **attrs), by)
+        return self._take_over(getattr(parts.ops.namespace, op_type)(before, *tensors, **attrs), by)
 
     def _in_place_operand(self, value: Any, by: str) -> Tensor:
         """An argument of an in-place op as a tensor; numbers, also in lists, are converted to this element type."""
@@ -865,7 +867,7 @@ class Tensor(_Values):
         if not self._is_large(value):
             return self._in_place("fill_any_like", value=float(value), dtype=-1)
         self._check_modifiable("fill_")
-        return self._take_over(parts.namespace.fill_any_like(self, value=0.0, dtype=-1) + value, "fill_")
+        return self._take_over(parts.ops.namespace.fill_any_like(self, value=0.0, dtype=-1) + value, "fill_")
 
     def zero_(self) -> Tensor:
         """Set every element to zero."""
@@ -889,7 +891,7 @@ class Tensor(_Values):
         """Set the elements where `mask`, of bools and of this shape, holds to `value`."""
         self._check_modifiable("masked_fill_")
         filled = self.detach().clone().fill_(value)
-        return self._take_over(parts.namespace.where(mask, filled, self), "masked_fill_")
+        return self._take_over(parts.ops.namespace.where(mask, filled, self), "masked_fill_")
 
     def scatter_(self, index: Tensor, updates: Tensor, overwrite: bool = True) -> Tensor:
         """Replace rows in place.
@@ -900,7 +902,7 @@ class Tensor(_Values):
             overwrite: False to sum updates with the same index.
         """
         self._check_modifiable("scatter_")
-        return self._take_over(parts.namespace.scatter(self, index, updates, overwrite=overwrite), "scatter_")
+        return self._take_over(parts.ops.namespace.scatter(self, index, updates, overwrite=overwrite), "scatter_")
 
     def set_value(self, value: Any) -> None:
         """Replace the elements by new ones of the same shape; not recorded, and allowed for leaves that require a gradient."""
@@ -1029,7 +1031,7 @@ def _is_list(value: Any) -> bool:
 
 def _reduced(op_type: str, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     axes = [] if axis is None else _numbers(axis if _is_list(axis) else (axis,))
-    op = getattr(parts.namespace, op_type)
+    op = getattr(parts.ops.namespace, op_type)
     return op(x, dim=axes, keep_dim=keepdim) if axes else op(x, keep_dim=keepdim, reduce_all=True)  # type: ignore[no-any-return]
 
 
@@ -1047,6 +1049,3 @@ class _Held(LoDTensor):
         """Give the tensor a copy of `array` as its value, where the tensor is."""
         self._tensor.set_value(array)
         self._array = np.asarray(self._tensor)
-
-
-parts.tensor = Tensor

@@ -6,6 +6,7 @@ shape is known, and the object keeps them.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import re
@@ -159,6 +160,61 @@ class _Functional(Layer):
         super().__delattr__(self._old_names.get(name, name))
 
 
+def _parameter(name: str, annotation: str, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+
+
+class _OfFunction(_Functional):
+    """A layer whose constructor takes the arguments of its function."""
+
+    __signature__: inspect.Signature
+
+    def __init_subclass__(
+        cls,
+        of: Callable[..., Any] | None = None,
+        arguments: str = "",
+        inputs: str = "input",
+        dtype: DTypeLike = "float32",
+        **kwargs: Any,
+    ) -> None:
+        """Give a class its constructor and `forward`.
+
+        Args:
+            of: the layer's function, whose annotations and defaults the arguments have; None for a user's class that inherits.
+            arguments: names of the constructor's arguments after `name_scope`, in the order of Fluid 1.6.
+            inputs: names of the arguments of `forward`.
+            dtype: the default of an argument `dtype`.
+        """
+        super().__init_subclass__(**kwargs)
+        if of is not None:
+            known = {**inspect.signature(of).parameters, "dtype": _parameter("dtype", "DTypeLike", dtype)}
+            name_scope = _parameter("name_scope", "str | None")
+            cls.__signature__ = inspect.Signature([name_scope, *(known[name] for name in arguments.split())])
+            cls.forward = _forward_of(of, inputs.split())  # type: ignore[method-assign]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            bound = self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}{self.__signature__}: {error}") from None
+        bound.apply_defaults()
+        super().__init__(bound.arguments["name_scope"], bound.arguments.get("dtype", VarType.FP32))
+        self._make_later(_layer_arguments(bound.arguments))
+
+
+def _forward_of(function: Callable[..., Any], inputs: Sequence[str]) -> Callable[..., Any]:
+    """Make the method that calls a layer's function with tensors."""
+    signature = inspect.Signature([_parameter("self", ""), *(_parameter(name, "Tensor") for name in inputs)])
+
+    def forward(self: _Functional, *args: Tensor, **kwargs: Tensor) -> Any:
+        if kwargs or len(args) != len(inputs):
+            args = signature.bind(self, *args, **kwargs).args[1:]
+        return self._call(function, *args, **self._arguments)
+
+    forward.__signature__ = signature  # type: ignore[attr-defined]
+    return forward
+
+
 # ---------------------------------------------------------------------------------------------------- products and tables
 class FC(_Functional):
     """`fluid.layers.fc` as an object: ``act(sum_i input_i @ W_i + b)``; the first call makes the parameters.
@@ -302,7 +358,9 @@ class Embedding(_Functional):
         return self._call(lambda ids: functional.lookup(op_type, ids, *self._arguments), input)
 
 
-class BilinearTensorProduct(_Functional):
+class BilinearTensorProduct(
+    _OfFunction, of=layers.bilinear_tensor_product, arguments="size name act param_attr bias_attr", inputs="x y"
+):
     """`fluid.layers.bilinear_tensor_product` as an object: ``act(x @ W[i] @ y + b[i])``.
 
     Args:
@@ -316,21 +374,6 @@ class BilinearTensorProduct(_Functional):
     """
 
     _old_names = {"_w": "weight", "_bias_param": "bias"}
-
-    def __init__(
-        self,
-        name_scope: str | None,
-        size: int,
-        name: str | None = None,
-        act: str | None = None,
-        param_attr: AttrLike = None,
-        bias_attr: AttrLike = None,
-    ) -> None:
-        super().__init__(name_scope)
-        self._make_later(_layer_arguments(locals()))
-
-    def forward(self, x: Tensor, y: Tensor) -> Any:
-        return self._call(layers.bilinear_tensor_product, x, y, **self._arguments)
 
 
 class NCE(_Functional):
@@ -370,7 +413,7 @@ class NCE(_Functional):
         return self._call(layers.nce, input, label, sample_weight=weight, **self._arguments)
 
 
-class RowConv(_Functional):
+class RowConv(_OfFunction, of=layers.row_conv, arguments="future_context_size param_attr act"):
     """`fluid.layers.row_conv` as an object, on tensors whose rows form sequences.
 
     Args:
@@ -384,18 +427,13 @@ class RowConv(_Functional):
 
     _old_names = {"_filter_param": "weight"}
 
-    def __init__(
-        self, name_scope: str | None, future_context_size: int, param_attr: AttrLike = None, act: str | None = None
-    ) -> None:
-        super().__init__(name_scope)
-        self._make_later(_layer_arguments(locals()))
-
-    def forward(self, input: Tensor) -> Any:
-        return self._call(layers.row_conv, input, **self._arguments)
-
 
 # ------------------------------------------------------------------------------------------------------ images and volumes
-class Conv2D(_Functional):
+class Conv2D(
+    _OfFunction,
+    of=layers.conv2d,
+    arguments="num_filters filter_size stride padding dilation groups param_attr bias_attr use_cudnn act dtype",
+):
     """`fluid.layers.conv2d` as an object: images ``[N, C, H, W]`` to ``[N, num_filters, H', W']``.
 
     Args:
@@ -416,29 +454,12 @@ class Conv2D(_Functional):
 
     _old_names = {"_filter_param": "weight", "_bias_param": "bias"}
 
-    def __init__(
-        self,
-        name_scope: str | None,
-        num_filters: int,
-        filter_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int | None = None,
-        param_attr: AttrLike = None,
-        bias_attr: AttrLike = None,
-        use_cudnn: bool = True,
-        act: str | None = None,
-        dtype: DTypeLike = "float32",
-    ) -> None:
-        super().__init__(name_scope, dtype)
-        self._make_later(_layer_arguments(locals()))
 
-    def forward(self, input: Tensor) -> Any:
-        return self._call(layers.conv2d, input, **self._arguments)
-
-
-class Conv3D(_Functional):
+class Conv3D(
+    _OfFunction,
+    of=layers.conv3d,
+    arguments="num_filters filter_size stride padding dilation groups param_attr bias_attr use_cudnn act",
+):
     """`fluid.layers.conv3d` as an object: volumes ``[N, C, D, H, W]`` to ``[N, num_filters, D', H', W']``.
 
     Args:
@@ -453,28 +474,12 @@ class Conv3D(_Functional):
 
     _old_names = {"_filter_param": "weight", "_bias_param": "bias"}
 
-    def __init__(
-        self,
-        name_scope: str | None,
-        num_filters: int,
-        filter_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int | None = None,
-        param_attr: AttrLike = None,
-        bias_attr: AttrLike = None,
-        use_cudnn: bool = True,
-        act: str | None = None,
-    ) -> None:
-        super().__init__(name_scope)
-        self._make_later(_layer_arguments(locals()))
 
-    def forward(self, input: Tensor) -> Any:
-        return self._call(layers.conv3d, input, **self._arguments)
-
-
-class Conv2DTranspose(_Functional):
+class Conv2DTranspose(
+    _OfFunction,
+    of=layers.conv2d_transpose,
+    arguments="num_filters output_size filter_size padding stride dilation groups param_attr bias_attr use_cudnn act",
+):
     """`fluid.layers.conv2d_transpose` as an object.
 
     Args:
@@ -489,29 +494,12 @@ class Conv2DTranspose(_Functional):
 
     _old_names = {"_img_filter": "weight", "_bias_param": "bias"}
 
-    def __init__(
-        self,
-        name_scope: str | None,
-        num_filters: int,
-        output_size: Any = None,
-        filter_size: Any = None,
-        padding: Any = 0,
-        stride: Any = 1,
-        dilation: Any = 1,
-        groups: int | None = None,
-        param_attr: AttrLike = None,
-        bias_attr: AttrLike = None,
-        use_cudnn: bool = True,
-        act: str | None = None,
-    ) -> None:
-        super().__init__(name_scope)
-        self._make_later(_layer_arguments(locals()))
 
-    def forward(self, input: Tensor) -> Any:
-        return self._call(layers.conv2d_transpose, input, **self._arguments)
-
-
-class Conv3DTranspose(_Functional):
+class Conv3DTranspose(
+    _OfFunction,
+    of=layers.conv3d_transpose,
+    arguments="num_filters output_size filter_size padding stride dilation groups param_attr bias_attr use_cudnn act name",
+):
     """`fluid.layers.conv3d_transpose` as an object.
 
     Args:
@@ -527,30 +515,13 @@ class Conv3DTranspose(_Functional):
 
     _old_names = {"_img_filter": "weight", "_bias_param": "bias"}
 
-    def __init__(
-        self,
-        name_scope: str | None,
-        num_filters: int,
-        output_size: Any = None,
-        filter_size: Any = None,
-        padding: Any = 0,
-        stride: Any = 1,
-        dilation: Any = 1,
-        groups: int | None = None,
-        param_attr: AttrLike = None,
-        bias_attr: AttrLike = None,
-        use_cudnn: bool = True,
-        act: str | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name_scope)
-        self._make_later(_layer_arguments(locals()))
 
-    def forward(self, input: Tensor) -> Any:
-        return self._call(layers.conv3d_transpose, input, **self._arguments)
-
-
-class Pool2D(_Functional):
+class Pool2D(
+    _OfFunction,
+    of=layers.pool2d,
+    arguments="pool_size pool_type pool_stride pool_padding global_pooling use_cudnn ceil_mode exclusive dtype",
+    dtype=VarType.FP32,
+):
     """`fluid.layers.pool2d` as an object.
 
     Args:
@@ -562,26 +533,6 @@ class Pool2D(_Functional):
     >>> pool(dygraph.Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).numpy()
     array([[[[4.]]]], dtype=float32)
     """
-
-    def __init__(
-        self,
-        name_scope: str | None,
-        pool_size: Any = -1,
-        pool_type: str = "max",
-        pool_stride: Any = 1,
-        pool_padding: Any = 0,
-        global_pooling: bool = False,
-        use_cudnn: bool = True,
-        ceil_mode: bool = False,
-        exclusive: bool = True,
-        dtype: DTypeLike = VarType.FP32,
-    ) -> None:
-        super().__init__(name_scope, dtype)
-        self.__dict__["_made"] = True
-        self._arguments = _layer_arguments(locals())
-
-    def forward(self, input: Tensor) -> Any:
-        return self._call(layers.pool2d, input, **self._arguments)
 
 
 # ---------------------------------------------------------------------------------------------------------- normalization
@@ -658,7 +609,7 @@ class BatchNorm(_Functional):
         return self._call(layers.batch_norm, input, is_test=is_test, **self._arguments)
 
 
-class LayerNorm(_Functional):
+class LayerNorm(_OfFunction, of=layers.layer_norm, arguments="scale shift begin_norm_axis epsilon param_attr bias_attr act"):
     """`fluid.layers.layer_norm` as an object.
 
     Args:
@@ -672,25 +623,8 @@ class LayerNorm(_Functional):
 
     _old_names = {"_scale_w": "weight", "_bias_w": "bias"}
 
-    def __init__(
-        self,
-        name_scope: str | None,
-        scale: bool = True,
-        shift: bool = True,
-        begin_norm_axis: int = 1,
-        epsilon: float = 1e-05,
-        param_attr: AttrLike = None,
-        bias_attr: AttrLike = None,
-        act: str | None = None,
-    ) -> None:
-        super().__init__(name_scope)
-        self._make_later(_layer_arguments(locals()))
 
-    def forward(self, input: Tensor) -> Any:
-        return self._call(layers.layer_norm, input, **self._arguments)
-
-
-class GroupNorm(_Functional):
+class GroupNorm(_OfFunction, of=layers.group_norm, arguments="groups epsilon param_attr bias_attr act data_layout"):
     """`fluid.layers.group_norm` as an object.
 
     Args:
@@ -704,24 +638,8 @@ class GroupNorm(_Functional):
 
     _old_names = {"_scale": "weight", "_bias": "bias"}
 
-    def __init__(
-        self,
-        name_scope: str | None,
-        groups: int,
-        epsilon: float = 1e-05,
-        param_attr: AttrLike = None,
-        bias_attr: AttrLike = None,
-        act: str | None = None,
-        data_layout: str = "NCHW",
-    ) -> None:
-        super().__init__(name_scope)
-        self._make_later(_layer_arguments(locals()))
 
-    def forward(self, input: Tensor) -> Any:
-        return self._call(layers.group_norm, input, **self._arguments)
-
-
-class SpectralNorm(_Functional):
+class SpectralNorm(_OfFunction, of=layers.spectral_norm, arguments="dim power_iters eps name", inputs="weight"):
     """`fluid.layers.spectral_norm` as an object: a weight divided by its largest singular value.
 
     Args:
@@ -737,17 +655,8 @@ class SpectralNorm(_Functional):
     _names = ("weight_u", "weight_v")
     _old_names = {"u": "weight_u", "v": "weight_v"}
 
-    def __init__(
-        self, name_scope: str | None, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None
-    ) -> None:
-        super().__init__(name_scope)
-        self._make_later(_layer_arguments(locals()))
 
-    def forward(self, weight: Tensor) -> Any:
-        return self._call(layers.spectral_norm, weight, **self._arguments)
-
-
-class PRelu(_Functional):
+class PRelu(_OfFunction, of=layers.prelu, arguments="mode param_attr"):
     """`fluid.layers.prelu` as an object: x where it is above 0, else ``weight * x``.
 
     Args:
@@ -760,13 +669,6 @@ class PRelu(_Functional):
     """
 
     _old_names = {"_alpha": "weight"}
-
-    def __init__(self, name_scope: str | None, mode: str, param_attr: AttrLike = None) -> None:
-        super().__init__(name_scope)
-        self._make_later(_layer_arguments(locals()))
-
-    def forward(self, input: Tensor) -> Any:
-        return self._call(layers.prelu, input, **self._arguments)
 
 
 class Dropout(Layer):

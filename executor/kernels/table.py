@@ -39,8 +39,8 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from fluid.errors import ProgramError
 from fluid.opdef import registry
+from fluid.opdef.tables import OpFunction, OpTable
 
 from ..runtime.calls import KERNEL_FUNCTIONS, Call, OutArray, fill
 
@@ -74,26 +74,23 @@ Slots = Mapping[str, Any]
 
 
 @dataclass
-class Kernel:
+class Kernel(OpFunction):
     """A kernel, with its parameters."""
 
-    fn: Callable[..., Any]
-    is_prepared: bool
-    inplace: Mapping[str, str]
-    parameters: tuple[tuple[str, str, str], ...] = field(default=())
-    """(parameter, source: ``in``, ``out``, ``attr``, ``lod`` or ``context``, slot or attribute)."""
+    is_prepared: bool = False
+    inplace: Mapping[str, str] = field(default_factory=dict)
 
 
-KERNELS: dict[str, Kernel] = {}
+KERNELS: OpTable[Kernel] = OpTable("kernel")
 """Op type -> kernel, once `load_kernels` ran. One table serves numpy and cupy, since kernels take the array namespace."""
 
-SPARSE_KERNELS: dict[str, Kernel] = {}
+SPARSE_KERNELS: OpTable[Kernel] = OpTable("kernel for sparse rows")
 """Op type -> kernel where an input or output is a `SelectedRows`."""
 
-CHECKS: dict[str, Kernel] = {}
+CHECKS: OpTable[Kernel] = OpTable("check")
 """Op type -> function that checks the values of its inputs."""
 
-SPARSE_CHECKS: dict[str, Kernel] = {}
+SPARSE_CHECKS: OpTable[Kernel] = OpTable("check for sparse rows")
 """Checks for ops with a `SelectedRows` among inputs or outputs, if they differ."""
 
 FAMILIES = (
@@ -200,65 +197,42 @@ def sparse_kernel_of(op_type: str) -> Kernel | None:
 _CONTEXT = ("xp", "scratch", "rng", "attrs", "inputs", "outputs")
 
 
-def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str], ...]:
-    definition = registry.get(op_type)
-    parameters = []
-    for name in registry.parameters_of(fn):
-        grad = registry.grad_slot(name[1:]) if name[:1] == "d" else ""
-        if name in _CONTEXT:
-            parameters.append((name, "context", name))
-        elif name in definition.inputs:
-            parameters.append((name, "in", name))
-        elif name in definition.outputs:
-            parameters.append((name, "out", name))
-        elif grad in definition.inputs:
-            parameters.append((name, "in", grad))
-        elif grad in definition.outputs:
-            parameters.append((name, "out", grad))
-        elif name.endswith("_lod") and (slot := _slot_with_lod(definition, name[:-4])):
-            parameters.append((name, "lod", slot))
-        elif name.rstrip("_") in definition.attrs:  # lambda_ takes the attribute lambda
-            parameters.append((name, "attr", name.rstrip("_")))
-        else:
-            raise ProgramError(f"the kernel of {op_type} names {name!r}, which is no slot or attribute of it")
-    return tuple(parameters)
-
-
-def _slot_with_lod(definition: registry.OpDef, name: str) -> str:
-    """The slot of a parameter ``name_lod``; empty for other parameters."""
-    candidates = [name, registry.grad_slot(name[1:])] if name[:1] == "d" else [name]
-    return next((slot for slot in candidates if slot in definition.inputs or slot in definition.outputs), "")
-
-
 def _full_name(name: str) -> str:
     """The slot of a kernel's parameter: ``X@GRAD`` for ``dX``."""
     return registry.grad_slot(name[1:]) if name[:1] == "d" else name
 
 
-def _register(
-    op_type: str, fn: Callable[..., Any], is_prepared: bool, inplace: Mapping[str, str] | None, table: dict[str, Kernel] = KERNELS
-) -> None:
-    if op_type in table:
-        raise ProgramError(f"the op {op_type!r} already has a kernel")
+def _in_place(op_type: str, inplace: Mapping[str, str]) -> dict[str, str]:
+    """The slots of outputs that may share the arrays of inputs; a name such as ``dX`` stands for ``X@GRAD``."""
     definition = registry.get(op_type)
-    slots = {
+    return {
         out if out in definition.outputs else _full_name(out): source if source in definition.inputs else _full_name(source)
-        for out, source in (inplace or {}).items()
+        for out, source in inplace.items()
     }
-    entry = table[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
-    if not is_prepared:
-        _name(op_type, entry)
 
 
-def _name(op_type: str, entry: Kernel) -> None:
-    """Name the calls of a kernel after its op."""
-    writes = frozenset(name for name, source, _ in entry.parameters if source == "out")
-    KERNEL_FUNCTIONS.setdefault(entry.fn, (op_type, writes))
+_Registrar = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def kernel(
-    *op_types: str, inplace: Mapping[str, str] | None = None, table: dict[str, Kernel] | None = None
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _registers(
+    op_types: tuple[str, ...], table: OpTable[Kernel], is_prepared: bool = False, inplace: Mapping[str, str] | None = None
+) -> _Registrar:
+    """Make a decorator that adds a function to a table."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        entries: dict[str, Kernel] = Kernel.of(op_types, fn, _CONTEXT, table.noun, is_prepared=is_prepared)
+        for op_type, entry in entries.items():
+            entry.inplace = _in_place(op_type, inplace or {})
+            if not is_prepared:  # its calls are named after the op
+                written = frozenset(name for name, source, _ in entry.parameters if source == "out")
+                KERNEL_FUNCTIONS.setdefault(fn, (op_type, written))
+        table.add(entries)
+        return fn
+
+    return register
+
+
+def kernel(*op_types: str, inplace: Mapping[str, str] | None = None, table: OpTable[Kernel] | None = None) -> _Registrar:
     """Register a function that computes these ops each time it is called; see the module's docstring.
 
     Args:
@@ -266,56 +240,29 @@ def kernel(
         inplace: output slot -> input slot whose array it may share.
         table: the table of an engine; the common table if None.
     """
-
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        for op_type in op_types:
-            _register(op_type, fn, False, inplace, KERNELS if table is None else table)
-        return fn
-
-    return register
+    return _registers(op_types, KERNELS if table is None else table, inplace=inplace)
 
 
-def sparse(*op_types: str, table: dict[str, Kernel] = SPARSE_KERNELS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def sparse(*op_types: str, table: OpTable[Kernel] = SPARSE_KERNELS) -> _Registrar:
     """Register a function that computes these ops with a `SelectedRows` among inputs or outputs; it returns its new
     `SelectedRows`."""
-
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        for op_type in op_types:
-            table[op_type] = Kernel(fn, False, {}, _resolve(op_type, fn))
-            _name(op_type, table[op_type])
-        return fn
-
-    return register
+    return _registers(op_types, table)
 
 
-def prepared(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def prepared(*op_types: str, inplace: Mapping[str, str] | None = None) -> _Registrar:
     """Register a function that returns the calls for these ops; see the module's docstring.
 
     Args:
         op_types: the types of op.
         inplace: output slot -> input slot whose array it may share.
     """
-
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        for op_type in op_types:
-            _register(op_type, fn, True, inplace)
-        return fn
-
-    return register
+    return _registers(op_types, KERNELS, True, inplace)
 
 
-def checked(*op_types: str, table: dict[str, Kernel] = CHECKS) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def checked(*op_types: str, table: OpTable[Kernel] = CHECKS) -> _Registrar:
     """Register a function that raises an error if these ops cannot compute with the values of their inputs. Its parameters are
     like a kernel's; of outputs, it may use the shapes only."""
-
-    def register(fn: Callable[..., None]) -> Callable[..., None]:
-        for op_type in op_types:
-            if op_type in table:
-                raise ProgramError(f"the op {op_type!r} already has a check")
-            table[op_type] = Kernel(fn, False, {}, _resolve(op_type, fn))
-        return fn
-
-    return register
+    return _registers(op_types, table)
 
 
 def bind(
@@ -334,16 +281,5 @@ def check_call(check: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, conte
 
 
 def _operands(entry: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots) -> dict[str, Any]:
-    kwargs = {}
-    for name, source, key in entry.parameters:
-        if source == "in":
-            kwargs[name] = inputs.get(key)
-        elif source == "out":
-            kwargs[name] = outputs.get(key)
-        elif source == "attr":
-            kwargs[name] = attrs.get(key)
-        elif source == "lod":
-            kwargs[name] = lods.get(key, ())
-        else:
-            kwargs[name] = context[key] if key in context else {"attrs": attrs, "inputs": inputs, "outputs": outputs}[key]
-    return kwargs
+    everything = {**context, "attrs": attrs, "inputs": inputs, "outputs": outputs}
+    return entry.arguments(inputs, attrs, everything, outputs, lods)

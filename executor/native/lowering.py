@@ -9,13 +9,13 @@ with these shapes and attributes, stays on its numpy kernel. A gradient op witho
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import OpDef, Rule, grad_slot
+from fluid.opdef.tables import OpFunction, OpTable
 from fluid.values.operators import ValueOperators
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
@@ -165,15 +165,15 @@ def only_truths(*tensors: GraphTensor) -> None:
 
 _Lowering = Callable[..., Any]
 _L = TypeVar("_L", bound=_Lowering)
-_LOWERINGS: dict[str, tuple[_Lowering, tuple[str, ...]]] = {}
+_CONTEXT = ("wanted", "inputs", "attrs", "specs")
+_LOWERINGS: OpTable[OpFunction] = OpTable("lowering")
 
 
 def lowers(*op_types: str) -> Callable[[_L], _L]:
     """Register the function that lowers these ops."""
 
     def register(fn: _L) -> _L:
-        for op_type in op_types:
-            _LOWERINGS[op_type] = fn, tuple(inspect.signature(fn).parameters)
+        _LOWERINGS.add(OpFunction.of(op_types, fn, _CONTEXT, _LOWERINGS.noun))
         return fn
 
     return register
@@ -191,7 +191,7 @@ class GraphNamespace(OpNamespace):
         attrs = definition.defaults(definition.check_attrs(attrs))
         entry = _LOWERINGS.get(definition.type)
         specs: Mapping[str, Any] = {}
-        if entry is None or "specs" in entry[1] or "wanted" in entry[1]:
+        if entry is None or any(name in ("specs", "wanted") for name, _, _ in entry.parameters):
             specs = infer_specs(definition, {slot: _specs(value) for slot, value in values.items()}, attrs)
         return lower(definition, values, attrs, specs)
 
@@ -214,28 +214,12 @@ def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]
     entry = _LOWERINGS.get(definition.type)
     if entry is None:
         return _by_rule(definition, inputs, attrs, specs)
-    fn, parameters = entry
-    operands: dict[str, Any] = {}
-    for name in parameters:
-        if name == "wanted":
-            operands[name] = {slot for slot, spec in specs.items() if spec is not None}
-        elif name == "inputs":
-            operands[name] = inputs
-        elif name == "attrs":
-            operands[name] = attrs
-        elif name == "specs":
-            operands[name] = specs
-        elif name[:1] == "d" and grad_slot(name[1:]) in definition.inputs:
-            operands[name] = inputs.get(grad_slot(name[1:]))
-        elif name in definition.attrs:
-            operands[name] = attrs.get(name)
-        else:
-            operands[name] = inputs.get(name)
+    wanted = {slot for slot, spec in specs.items() if spec is not None}
+    context = {"wanted": wanted, "inputs": inputs, "attrs": attrs, "specs": specs}
     try:
-        result = fn(**operands)
+        return entry.results(definition, entry.arguments(inputs, attrs, context))
     except ByRule:
         return _by_rule(definition, inputs, attrs, specs)
-    return result if isinstance(result, dict) else {next(iter(definition.outputs)): result}
 
 
 def _by_rule(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any
 
 from fluid.opdef.registry import OpDef, updated_input
+from fluid.opdef.tables import OpTable
 
 from .emitter import BOOL, INT64
 from .graph import Firsts, Merged, Node, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
@@ -83,17 +84,10 @@ def masked_ids(ids: Node, padding_idx: int) -> tuple[Node, Node, Node | None]:
 
 # ---------------------------------------------------------------------------------------------------------------- ops
 _Lowering = Callable[[OpDef, Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
-_LOWERINGS: dict[str, _Lowering] = {}
+_LOWERINGS: OpTable[_Lowering] = OpTable("lowering for sparse rows")
+_lowers = _LOWERINGS.register
 _TAKE_STORED = ("square", "reduce_sum")
 """Ops that accept an `is_stored` tensor: additional rows of zeros do not change their results."""
-
-
-def _lowers(*op_types: str) -> Callable[[_Lowering], _Lowering]:
-    def register(fn: _Lowering) -> _Lowering:
-        _LOWERINGS.update(dict.fromkeys(op_types, fn))
-        return fn
-
-    return register
 
 
 def makes_sparse_gradient(definition: OpDef, attrs: Mapping[str, Any]) -> bool:

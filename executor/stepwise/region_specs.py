@@ -17,7 +17,8 @@ from fluid.ir.program import Operator
 from fluid.ir.regions import Region
 from fluid.ir.versions import outer_names
 from fluid.opdef.inference import infer_specs
-from fluid.opdef.registry import EMPTY, grad_slot, registers, updated_slot
+from fluid.opdef.registry import EMPTY, grad_slot, updated_slot
+from fluid.opdef.tables import OpTable
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -177,11 +178,11 @@ def _pass_on(op: Operator, read: list[AbstractValue | None]) -> AbstractValue:
 
 
 _Rule = Callable[[Operator, Facts[AbstractValue]], None]
-_RULES: dict[str, _Rule] = {}
+_RULES: OpTable[_Rule] = OpTable("rule of specs")
 
 
 def _rule(*op_types: str) -> Callable[[_Rule], _Rule]:
-    return registers(_RULES, op_types)
+    return _RULES.register(*op_types)
 
 
 # ------------------------------------------------------------------------------------------------------------- arrays

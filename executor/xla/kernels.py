@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
+from fluid.opdef.tables import OpTable
 from fluid.ops.conv import conv_geometry, image_axes
 
 from ..kernels import norm
@@ -23,8 +24,8 @@ from .rows import add_to_rows
 
 __all__ = ["KERNELS", "SPARSE_KERNELS"]
 
-KERNELS: dict[str, Kernel] = {}
-SPARSE_KERNELS: dict[str, Kernel] = {}
+KERNELS: OpTable[Kernel] = OpTable("kernel of XLA")
+SPARSE_KERNELS: OpTable[Kernel] = OpTable("kernel of XLA for sparse rows")
 kernel = partial(register, table=KERNELS)
 
 

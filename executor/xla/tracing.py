@@ -36,7 +36,7 @@ from jax import numpy as jnp
 
 from fluid.errors import ExecutionError
 from fluid.ir.program import Block, Operator, Program
-from fluid.opdef.registry import registers
+from fluid.opdef.tables import OpTable
 from fluid.values.lod_array import LoDArray, array_of, with_lod
 from fluid.values.selected_rows import SelectedRows
 
@@ -58,7 +58,7 @@ Handler = Callable[["XlaTracer", Operator, Environment], None]
 Before = Callable[["XlaTracer", Operator, Environment], None]
 """Called before an ordinary op is traced."""
 
-HANDLERS: dict[str, Handler] = {}
+HANDLERS: OpTable[Handler] = OpTable("handler of XLA")
 """Op type -> function that traces such an op."""
 
 Pattern = Callable[[Iterator[Any]], Any]
@@ -79,7 +79,7 @@ add_engine(
 
 def traces(*op_types: str) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of these op types; it takes the tracer, the op and its environment."""
-    return registers(HANDLERS, op_types)
+    return HANDLERS.register(*op_types)
 
 
 class XlaTracer(Machine):

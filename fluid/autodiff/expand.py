@@ -23,7 +23,8 @@ from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.renaming import rename_variables
 from ..ir.verify import misuses_of
 from ..ir.versions import Value, outer_names
-from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot, registers
+from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot
+from ..opdef.tables import OpTable
 from ..values.types import VarType
 from .reverse import Differentiator, nameable, unfit
 
@@ -115,13 +116,13 @@ def _active(walker: Differentiator, targets: Iterable[str], wanted: Iterable[str
 
 
 Expansion = Callable[[Block, Operator], None]
-_EXPANSIONS: dict[str, Expansion] = {}
+_EXPANSIONS: OpTable[Expansion] = OpTable("expansion")
 """For gradient ops that own blocks: the function that replaces the op by ordinary ones."""
 
 
 def expands(*op_types: str) -> Callable[[Expansion], Expansion]:
     """Registers a function that expands gradient ops of these types, which own blocks."""
-    return registers(_EXPANSIONS, op_types)
+    return _EXPANSIONS.register(*op_types)
 
 
 def _replace(block: Block, op: Operator) -> None:

@@ -21,7 +21,8 @@ from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Operator, OpRole, Variable, crowded_slots
 from ..ir.verify import reason_of
 from ..ir.versions import BlockVersions, Value
-from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot, registers
+from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from ..opdef.tables import OpTable
 from ..values.types import VarType, is_complex, is_floating
 
 __all__ = ["Callback", "Differentiator", "differentiates", "nameable", "unfit"]
@@ -66,12 +67,12 @@ def unfit(op: Operator, error: Exception) -> BackwardError:
 RegionGradient = Callable[["Differentiator", int, Operator, Mapping[str, "list[str | None]"]], None]
 """Appends the gradient op of an op that owns a block: walker, position, op, gradients of the op's outputs by slot."""
 
-_REGION_GRADIENTS: dict[str, RegionGradient] = {}
+_REGION_GRADIENTS: OpTable[RegionGradient] = OpTable("function that differentiates it")
 
 
 def differentiates(*op_types: str) -> Callable[[RegionGradient], RegionGradient]:
     """Registers a function that differentiates ops of these types, which own blocks."""
-    return registers(_REGION_GRADIENTS, op_types)
+    return _REGION_GRADIENTS.register(*op_types)
 
 
 class Contribution:

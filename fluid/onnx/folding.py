@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
+from ..opdef.tables import OpTable
 from ..values.types import is_floating
 from .node import OnnxNode
 from .types import element_type
@@ -24,16 +25,8 @@ _MOST, _MOST_PARTLY = 4096, 256
 """The most numbers to fold, and the most to follow where they are partly known."""
 _OBJECT = 48
 """Bytes of memory of a number in a partly known array."""
-_FOLDS: dict[str, Callable[[OnnxNode, list[Any]], Any]] = {}
-
-
-def _folds(*op_types: str) -> Callable[[Any], Any]:
-    def register(fold: Any) -> Any:
-        for op_type in op_types:
-            _FOLDS[op_type] = fold
-        return fold
-
-    return register
+_FOLDS: OpTable[Callable[[OnnxNode, list[Any]], Any]] = OpTable("function that folds it")
+_folds = _FOLDS.register
 
 
 def folded(node: OnnxNode) -> Any:

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AttributeRuleError, ElementTypeError, InferenceError, ProgramError, did_you_mean
 from ..values.cache import Cache
@@ -80,15 +80,11 @@ __all__ = [
     "long",
     "longs",
     "parameters_of",
-    "registers",
     "required",
     "strings",
     "updated_input",
     "updated_slot",
 ]
-
-
-_Entry = TypeVar("_Entry")
 
 
 class ShapeOnly:
@@ -867,16 +863,6 @@ def get(op_type: str) -> OpDef:
 def all_ops() -> dict[str, OpDef]:
     """Every definition, by type, gradient ops included."""
     return dict(_ops)
-
-
-def registers(table: dict[str, _Entry], op_types: Iterable[str]) -> Callable[[_Entry], _Entry]:
-    """A decorator that puts a function into a table, under each of these op types."""
-
-    def register(fn: _Entry) -> _Entry:
-        table.update(dict.fromkeys(op_types, fn))
-        return fn
-
-    return register
 
 
 # -------------------------------------------------------------------------------------------------- common inference

@@ -19,6 +19,7 @@ from fluid.executor.native import cache, compiler, fallback, kernel_calls, lower
 from fluid.executor.native.fallback import NativeUnavailable
 from fluid.executor.native.fusion import FusionSchedule
 from fluid.executor.native.regions import NativeRegion
+from fluid.opdef.tables import OpFunction
 
 load_kernels()
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -130,8 +131,8 @@ def test_a_program_runs_on_numpy(fault: str, step: Callable[..., Any], monkeypat
 
 def test_an_op_whose_lowering_fails_is_left_to_its_kernel(step: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = losses(monkeypatch, step)
-    _, parameters = lowering._LOWERINGS["tanh"]
-    monkeypatch.setitem(lowering._LOWERINGS, "tanh", (raising(ZeroDivisionError("oh")), parameters))
+    parameters = lowering._LOWERINGS["tanh"].parameters
+    monkeypatch.setitem(lowering._LOWERINGS, "tanh", OpFunction(raising(ZeroDivisionError("oh")), parameters))
     with pytest.warns(RuntimeWarning, match="native code does not compute tanh, numpy does: ZeroDivisionError: oh") as told:
         values = [step() for _ in range(3)]
     np.testing.assert_allclose(values, expected, 1e-5)

@@ -13,7 +13,8 @@ from ...errors import ProgramError, shown
 from ...ir.program import Block, Operator, Parameter, Program, Variable
 from ...ir.verify import refuse_deep
 from ...ir.versions import outer_names
-from ...opdef.registry import EMPTY, OpDef, registers
+from ...opdef.registry import EMPTY, OpDef
+from ...opdef.tables import OpTable
 from ...values.types import VarType
 from .data import ARRAY, DENSE, ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, PirType, PirValue
 from .table import Operand, PirAttr, PirRow, rows_to, updated_operands
@@ -65,20 +66,20 @@ class Unwritable(Exception):
 
 
 WriterOf = Callable[["BlockWriter", Operator], None]
-WRITERS: dict[str, WriterOf] = {}
+WRITERS: OpTable[WriterOf] = OpTable("writer")
 """Ops that are written by functions of their own."""
-ARRAY_WRITERS: dict[str, WriterOf] = {}
+ARRAY_WRITERS: OpTable[WriterOf] = OpTable("writer for arrays")
 """Ordinary ops that are written by functions of their own where an input is an array of tensors."""
 
 
 def writes(*types: str) -> Callable[[WriterOf], WriterOf]:
     """A decorator for the function that writes these ops."""
-    return registers(WRITERS, types)
+    return WRITERS.register(*types)
 
 
 def writes_arrays(*types: str) -> Callable[[WriterOf], WriterOf]:
     """A decorator for the function that writes these ops where an input is an array of tensors."""
-    return registers(ARRAY_WRITERS, types)
+    return ARRAY_WRITERS.register(*types)
 
 
 def pir_of(program: Program) -> PirProgram:

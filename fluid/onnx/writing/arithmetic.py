@@ -303,7 +303,7 @@ def is_empty(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
 
 # ------------------------------------------------------------------------------------------------------ ops of Paddle 2.x
 def _bitwise(op: str) -> Callable[..., OnnxTensor]:
-    def of_bits(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor | None) -> OnnxTensor:
+    def of_bits(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor | None = None) -> OnnxTensor:
         if X.dtype is not VarType.BOOL and g.opset < 18:
             raise NotExported("bits of integers, before opset 18")
         name = op if X.dtype is VarType.BOOL else f"Bitwise{op}"

@@ -42,7 +42,7 @@ def _conditions(definition: OpDef) -> str:
     entry = EXPORTS.get(definition.type)
     if entry is None:
         return ""
-    reasons = re.findall(r'NotExported\(\s*"([^"]+)"', inspect.getsource(entry[0]))
+    reasons = re.findall(r'NotExported\(\s*"([^"]+)"', inspect.getsource(entry.fn))
     return "not with " + "; ".join(dict.fromkeys(reasons)) if reasons else ""
 
 

@@ -11,7 +11,6 @@ A gradient op without such a function is written by its rule, which runs over te
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from fluid.errors import FluidError
 from fluid.executor.binding.compiled import apply_op
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import OpDef, Rule, grad_slot
+from fluid.opdef.tables import OpFunction, OpTable
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -33,16 +33,16 @@ __all__ = ["EXPORTS", "OnnxNamespace", "export", "exports", "is_exported"]
 
 _Export = Callable[..., Any]
 _E = TypeVar("_E", bound=_Export)
-EXPORTS: dict[str, tuple[_Export, tuple[str, ...]]] = {}
-"""Op type -> the function that writes it, and its parameters."""
+_CONTEXT = ("g", "f", "inputs", "attrs", "specs", "wanted")
+EXPORTS: OpTable[OpFunction] = OpTable("function that writes it as ONNX")
+"""Op type -> the function that writes it."""
 
 
 def exports(*op_types: str) -> Callable[[_E], _E]:
     """Register the function that writes these ops."""
 
     def register(fn: _E) -> _E:
-        for op_type in op_types:
-            EXPORTS[op_type] = fn, tuple(inspect.signature(fn).parameters)
+        EXPORTS.add(OpFunction.of(op_types, fn, _CONTEXT, EXPORTS.noun))
         return fn
 
     return register
@@ -166,11 +166,11 @@ def export(
     entry = EXPORTS.get(definition.type)
     if entry is None and _reads_shapes_alone(definition):
         return _computed(graph, definition, inputs, attrs)
-    results = (
-        _by_rule(graph, definition, inputs, attrs, wanted)
-        if entry is None
-        else _called(graph, definition, entry, inputs, attrs, specs, wanted)
-    )
+    if entry is None:
+        results = _by_rule(graph, definition, inputs, attrs, wanted)
+    else:
+        context = {"g": graph, "f": graph.ops, "inputs": inputs, "attrs": attrs, "specs": specs, "wanted": wanted}
+        results = entry.results(definition, entry.arguments(inputs, attrs, context))
     done: dict[str, Any] = {}
     for slot, value in results.items():
         spec = specs.get(slot)
@@ -225,31 +225,6 @@ def _computed(graph: OnnxGraph, definition: OpDef, inputs: Mapping[str, Any], at
         if any(isinstance(one, list) or not np.array_equal(one, two) for one, two in pairs):
             raise NotExported("shapes that are known only at run time")
     return {slot: _map_values(value, graph.constant) for slot, value in results.items()}
-
-
-def _called(
-    graph: OnnxGraph,
-    definition: OpDef,
-    entry: tuple[_Export, tuple[str, ...]],
-    inputs: Mapping[str, Any],
-    attrs: Mapping[str, Any],
-    specs: Mapping[str, Any],
-    wanted: set[str],
-) -> dict[str, Any]:
-    fn, parameters = entry
-    everything = {"g": graph, "f": graph.ops, "inputs": inputs, "attrs": attrs, "specs": specs, "wanted": wanted}
-    operands: dict[str, Any] = {}
-    for name in parameters:
-        if name in everything:
-            operands[name] = everything[name]
-        elif name[:1] == "d" and grad_slot(name[1:]) in definition.inputs:
-            operands[name] = inputs.get(grad_slot(name[1:]))
-        elif name.rstrip("_") in definition.attrs:
-            operands[name] = attrs.get(name.rstrip("_"))
-        else:
-            operands[name] = inputs.get(name)
-    result = fn(**operands)
-    return result if isinstance(result, dict) else {next(iter(definition.outputs)): result}
 
 
 def _by_rule(

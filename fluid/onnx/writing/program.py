@@ -15,6 +15,7 @@ from fluid.ir.inference import declared_specs
 from fluid.ir.program import Block, Operator, Program, Variable
 from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY, OpDef
+from fluid.opdef.tables import OpTable
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -28,32 +29,15 @@ __all__ = ["HANDLERS", "ProgramWriter", "Signature", "contents_of", "handles", "
 _EDGES = ("feed", "fetch")
 
 Handler = Callable[["ProgramWriter", Operator, "Names"], None]
-HANDLERS: dict[str, Handler] = {}
+HANDLERS: OpTable[Handler] = OpTable("handler of ONNX")
 """Type of an op that owns a block or handles non-tensor values -> the function that writes it."""
+handles = HANDLERS.register
+"""Register the function that writes these ops by the names of their variables."""
 
-
-def handles(*op_types: str) -> Callable[[Handler], Handler]:
-    """Register the function that writes these ops by the names of their variables."""
-
-    def register(fn: Handler) -> Handler:
-        HANDLERS.update(dict.fromkeys(op_types, fn))
-        return fn
-
-    return register
-
-
-ARRAY_HANDLERS: dict[str, Handler] = {}
+ARRAY_HANDLERS: OpTable[Handler] = OpTable("handler of ONNX for arrays")
 """Type of an op on tensors or arrays of tensors -> the function that writes it for arrays."""
-
-
-def handles_arrays(*op_types: str) -> Callable[[Handler], Handler]:
-    """Register the function that writes these ops if an input is an array of tensors."""
-
-    def register(fn: Handler) -> Handler:
-        ARRAY_HANDLERS.update(dict.fromkeys(op_types, fn))
-        return fn
-
-    return register
+handles_arrays = ARRAY_HANDLERS.register
+"""Register the function that writes these ops if an input is an array of tensors."""
 
 
 Decomposer = Callable[["ProgramWriter", OpDef, Mapping[str, Any], Mapping[str, Any], set[str]], dict[str, Any]]

@@ -498,6 +498,18 @@ def gradient_kernel(case: Case) -> None:
                 np.testing.assert_allclose(one, other, rtol, atol, err_msg=slot)
 
 
+@facet(every_dtype, lambda case: case.definition.meaning is not None)
+def meaning(case: Case) -> None:
+    """The formula of an op that has a kernel, against the kernel."""
+    rtol, atol = (10 * limit * case.sample.tolerance for limit in TOLERANCES[case.dtype])
+    found = apply_op(case.definition.type, case.with_lods(case.inputs), case.sample.attrs, use_kernel=False)
+    for slot, value in map_values(array_of, found).items():
+        for one, other in zip(flat(value), flat(case.outputs[slot]), strict=True):
+            if one is not None and other is not None:
+                assert one.dtype == other.dtype and one.shape == other.shape, slot
+                np.testing.assert_allclose(one, other, rtol, atol, err_msg=slot)
+
+
 def spoiled(array: Any) -> Any:
     """An array of this shape and type, of values that no kernel can take for the right ones."""
     return np.full_like(array, np.nan) if is_float(array) else ~array

@@ -205,7 +205,7 @@ def test_an_engines_kernel_is_asked_first() -> None:
     def twice(X: Any, Out: Any) -> None:
         Out[...] = X + X
 
-    own = Kernel(twice, False, {}, (("X", "in", "X"), ("Out", "out", "Out")))
+    own = Kernel(twice, (("X", "in", "X"), ("Out", "out", "Out")))
     add_engine(KernelEngine(XP, kernels={"tanh": own}, writes_functions=False))
     x = np.ones(3, "float32")
     assert run("tanh", X=x).tolist() == [2, 2, 2]
@@ -218,7 +218,7 @@ def test_an_engine_may_leave_out_what_looks_at_values() -> None:
         Out.fill(7)
 
     parameters = (("X", "in", "X"), ("Index", "in", "Index"), ("Out", "out", "Out"))
-    kernels = {"gather": Kernel(nothing, False, {}, parameters)}
+    kernels = {"gather": Kernel(nothing, parameters)}
     add_engine(KernelEngine(XP, kernels, checks_values=False, writes_functions=False))
     assert run("gather", X=np.zeros(3), Index=np.array([9])).tolist() == [7]
     add_engine(KernelEngine(XP, kernels, writes_functions=False))

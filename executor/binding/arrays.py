@@ -123,7 +123,8 @@ def bind_op(
 ) -> list[Call]:
     """The calls that compute an op from `inputs` into `outputs`; numpy computes half-precision floats in float32.
 
-    The rule of a gradient op is used if the op has no kernel, if the numbers are complex, or if `use_kernel` is off.
+    The rule of a gradient op, or the formula of another op, is used if the op has no kernel, if the numbers are complex, or if
+    `use_kernel` is off.
 
     Args:
         inputs, outputs: arrays by slot, lists of arrays in slots of many; None where absent or not wanted.
@@ -165,7 +166,7 @@ def _bind(
             )
         check = SPARSE_CHECKS.get(definition.type, check) if engine.checks_values else None
         return bind(sparse, check, inputs, outputs, attrs, context, lods)
-    if kernel is not None and (definition.forward is None or (use_kernel and not _needs_rule(definition.forward, inputs))):
+    if kernel is not None and (use_kernel or not _has_formula(definition)) and not _needs_rule(definition.forward, inputs):
         return bind(kernel, check, inputs, outputs, attrs, context, lods)
     recorder = Recorder(context, allocate)
     cells = {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in inputs.items()}
@@ -183,8 +184,8 @@ def _compute_by_rule(
 ) -> dict[str, Any]:
     """Compute the outputs of an op without a kernel, by slot, on cells: by its composition, or by a gradient rule."""
     slots = {slot for slot, array in outputs.items() if array is not None}
-    if definition.composition is not None:
-        return definition.composition(recorder, cells, attrs, slots)
+    if definition.formula is not None:
+        return definition.formula(recorder, cells, attrs, slots)
     if definition.forward is None or not isinstance(definition.forward.rule, Rule):
         raise ExecutionError(f"the op {definition.type} has no kernel")
     rule = definition.forward.rule
@@ -193,9 +194,14 @@ def _compute_by_rule(
     return {grad_slot(slot): gradients.get(slot) for slot in wanted}
 
 
-def _needs_rule(forward: OpDef, inputs: Mapping[str, Any]) -> bool:
+def _has_formula(definition: OpDef) -> bool:
+    """Whether an op can be computed by other ops."""
+    return definition.formula is not None or definition.forward is not None
+
+
+def _needs_rule(forward: OpDef | None, inputs: Mapping[str, Any]) -> bool:
     """Whether a gradient needs its rule: the inputs are complex, and the kernel does not support that."""
-    if forward.complex_rule in ("", LINEAR):
+    if forward is None or forward.complex_rule in ("", LINEAR):
         return False
     arrays = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]
     return any(array is not None and array.dtype.kind == "c" for array in arrays)

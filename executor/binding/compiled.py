@@ -99,7 +99,7 @@ def compiled(
         specs: the specs of the outputs, if they are already inferred.
         declared: declared specs that decide where inference leaves a choice.
         rng: returns the random generator of each run; by default, the generator of the next draw outside programs.
-        use_kernel: if False, a gradient op is computed by its rule even if it has a kernel.
+        use_kernel: if False, an op is computed by its formula or gradient rule even if it has a kernel.
         write_after: number of runs after which the calls become a function; 0 for at once.
     """
     inputs = inputs_of(definition, arguments)
@@ -439,7 +439,7 @@ def apply_op(
         inputs: arrays or `LoDArray`s by slot, lists of them in slots of many.
         attrs: attributes; defaults are filled in.
         wanted: output slots to compute; by default, all.
-        use_kernel: if False, a gradient op is computed by its rule even if it has a kernel.
+        use_kernel: if False, an op is computed by its formula or gradient rule even if it has a kernel.
 
     Returns:
         Arrays by output slot.

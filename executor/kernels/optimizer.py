@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from fluid.ops.updates import TINY_DECAY
+
 from .manipulation import copy, ranges
 from .table import Call, OutArray, Slots, kernel, prepared
 
@@ -337,10 +339,6 @@ def rmsprop(
         steps += [partial(xp.multiply, step, LearningRate, step), partial(xp.multiply, moment, attrs["momentum"], moment)]
         steps += [partial(xp.add, moment, step, moment), partial(xp.subtract, param, moment, param)]
     return steps + after
-
-
-TINY_DECAY = 1e-10
-"""Added to the decay of `ftrl`, so that parameters without any gradient so far become 0, not 0 / 0."""
 
 
 @prepared("ftrl", inplace={"ParamOut": "Param", "SquaredAccumOut": "SquaredAccumulator", "LinearAccumOut": "LinearAccumulator"})

@@ -42,8 +42,6 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "relu": lambda f, x: m.maximum(f, x, 0.0),
     "sqrt": m.sqrt,
     "rsqrt": lambda f, x: f.div(1.0, m.sqrt(f, x)),
-    "softsign": lambda f, x: f.div(x, f.add(m.absolute(f, x), 1.0)),
-    "silu": lambda f, x: f.mul(x, m.sigmoid(f, x)),
     "and": lambda f, a, b: f.bit_and(a, b),
     "or": lambda f, a, b: f.bit_or(a, b),
     "xor": lambda f, a, b: f.bit_xor(a, b),

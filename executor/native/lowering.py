@@ -21,7 +21,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Type
-from .graph import Constant, Node, constant, mapped
+from .graph import Constant, Node, constant, mapped, reshaped
 
 __all__ = [
     "ELEMENTS",
@@ -222,10 +222,20 @@ def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]
         return _by_rule(definition, inputs, attrs, specs)
 
 
+def _in_shape(value: Any, spec: Any) -> Any:
+    """Reshape the result of a formula as inference says: a loss of shape [1], say, that is declared as []."""
+    if isinstance(value, list):
+        return [_in_shape(item, item_spec) for item, item_spec in zip(value, spec, strict=True)]
+    if spec is None or not isinstance(value, GraphTensor) or value.shape == spec.shape or value.node.size != prod(spec.shape):
+        return value  # sizes differ for the rows of a table that an update changes
+    return GraphTensor(reshaped(value.node, spec.shape))
+
+
 def _by_rule(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]) -> dict[str, Any]:
-    if definition.composition is not None:
+    if definition.formula is not None:
         wanted = {slot for slot, spec in specs.items() if spec is not None}
-        return definition.composition(NAMESPACE, dict(inputs), attrs, wanted)
+        results = definition.formula(NAMESPACE, dict(inputs), attrs, wanted)
+        return {slot: _in_shape(value, specs.get(slot)) for slot, value in results.items()}
     forward = definition.forward
     if forward is None or not isinstance(forward.rule, Rule):
         raise NotLowered(f"no lowering of {definition.type}")

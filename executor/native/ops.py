@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import pi, prod
+from math import prod
 from typing import Any
 
 from fluid.ops.conv import conv_geometry
@@ -64,8 +64,8 @@ def _unary(formula: str) -> Callable[[GraphTensor], GraphTensor]:
 for _type, _formula in {
     "tanh": "tanh", "exp": "exp", "sqrt": "sqrt", "log": "log", "sigmoid": "sigmoid", "relu": "relu", "square": "square",
     "abs": "abs", "floor": "floor", "ceil": "ceil", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "erf": "erf",
-    "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "silu": "silu", "softsign": "softsign",
-    "round": "round", "sinh": "sinh", "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan",
+    "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "round": "round", "sinh": "sinh",
+    "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan",
 }.items():  # fmt: skip
     lowers(_type)(_unary(_formula))
 
@@ -232,37 +232,6 @@ def where(Condition: GraphTensor, X: GraphTensor | None, Y: GraphTensor | None) 
     if X is None or Y is None:
         raise NotLowered("positions")
     return GraphTensor(mapped("select", Condition.node, X.node, Y.node, element=X.node.element))
-
-
-@lowers("leaky_relu")
-def leaky_relu(X: GraphTensor, alpha: float) -> GraphTensor:
-    only_floats(X)
-    return GraphTensor(
-        mapped(
-            "select",
-            mapped("ogt", X.node, number_like(0, X.node), element=BOOL),
-            X.node,
-            mapped("mul", X.node, number_like(alpha, X.node)),
-            element=X.node.element,
-        )
-    )
-
-
-@lowers("gelu")
-def gelu(X: GraphTensor, approximate: bool) -> GraphTensor:
-    only_floats(X)
-    x = X.node
-    if approximate:
-        a, b = (2.0 / pi) ** 0.5, 0.044715
-        inner = mapped(
-            "mul",
-            mapped("mul", mapped("add", mapped("mul", mapped("square", x), number_like(b, x)), number_like(1.0, x)), x),
-            number_like(a, x),
-        )
-        share = mapped("tanh", inner)
-    else:
-        share = mapped("erf", mapped("mul", x, number_like(0.5**0.5, x)))
-    return GraphTensor(mapped("mul", mapped("mul", mapped("add", share, number_like(1.0, x)), number_like(0.5, x)), x))
 
 
 # ------------------------------------------------------------------------------------------------- shapes and positions

@@ -13,7 +13,6 @@ from . import (  # noqa: F401  (they register lowerings)
     compiler,
     loss_lowering,
     ops,
-    optimizer_lowering,
     recurrent,
     reduction_lowering,
     shape_lowering,

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
+from fluid.ops.formulas import at_least
 from fluid.ops.norm import channel_axis
 from fluid.ops.reduction import reduced_axes
 
-from .activation_lowering import at_least, chosen
+from .activation_lowering import chosen
 from .emitter import BOOL
 from .graph import Node, broadcast_to, mapped, plain, reduced, reshaped
 from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like, only_floats
@@ -115,7 +116,9 @@ def norm(X: GraphTensor, axis: int, epsilon: float) -> dict[str, GraphTensor]:
 @lowers("clip_by_norm")
 def clip_by_norm(X: GraphTensor, max_norm: float) -> GraphTensor:
     only_floats(X)
-    return X * (f.fill_any_like(size := _norm(X, range(X.ndim), 2.0), value=max_norm) / at_least(size, max_norm))
+    size = _norm(X, range(X.ndim), 2.0)
+    limit: GraphTensor = at_least(f, size, max_norm)
+    return X * (f.fill_any_like(size, value=max_norm) / limit)
 
 
 def _normalized(x: Node, epsilon: float) -> tuple[Node, Node, Node, Node]:

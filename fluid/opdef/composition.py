@@ -16,7 +16,7 @@ from ..values.operators import ValueOperators
 from .inference import OpNamespace
 from .registry import ZERO_GRADIENT, OpDef, Rule, ShapeOnly, define, get, grad_slot, parameters_of
 
-__all__ = ["Composition", "composed", "higher_gradient", "pullback"]
+__all__ = ["Composition", "composed", "higher_gradient", "means", "pullback"]
 
 Values = Mapping[str, Any]
 Function = Callable[[OpNamespace, Values, Values, set[str]], dict[str, Any]]
@@ -258,6 +258,26 @@ def composed(
         return definition
 
     return register
+
+
+def means(fn: Callable[..., Any]) -> Composition:
+    """Make the meaning of an op that also has a kernel, for `define(..., meaning=...)`.
+
+    Args:
+        fn: a function of a namespace and of the op's inputs and attributes by name, as of `composed`. It returns the output
+            ``Out``, or a dict by slot. It may look at the sizes of dimensions only where engines know them.
+    """
+    names = [name for name in parameters_of(fn) if name != "f"]
+
+    def function(f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
+        everything = {"wanted": wanted, "values": values, "attrs": attrs}
+        result = fn(
+            f,
+            **{name: everything[name] if name in everything else attrs.get(name.rstrip("_"), values.get(name)) for name in names},
+        )
+        return result if isinstance(result, dict) else {"Out": result}
+
+    return Composition(function, fn)
 
 
 def _documented(doc: str | None, like: Callable[..., Any] | None = None) -> Callable[[], None]:

@@ -469,6 +469,8 @@ class OpDef:
     """Builds the op from ordinary ones, if the gradient is not a short formula; see the module's docstring."""
     composition: Composition | None = None
     """The ops that the op is made of, if it has no kernel; see `fluid.opdef.composition`."""
+    meaning: Composition | None = None
+    """The op as a formula of other ops, if it also has a kernel; engines without code of their own for the op compute this."""
     sparse_grad: str = ""
     """The input slot whose gradient is a `SelectedRows` if the attribute ``is_sparse`` is set."""
     constants: tuple[str, ...] = ()
@@ -517,6 +519,11 @@ class OpDef:
     def is_inferred(self) -> bool:
         """Whether the specs of the outputs can be inferred."""
         return self.infer is not None or self.forward is not None or self.composition is not None
+
+    @property
+    def formula(self) -> Composition | None:
+        """The ops that compute the op: of a composed op, or of one with a meaning; None for other ops."""
+        return self.composition or self.meaning
 
     @cached_property
     def is_random(self) -> bool:
@@ -735,6 +742,7 @@ def define(
     grad_type: str = "",
     decomposition: Callable[..., Mapping[str, Any]] | None = None,
     composition: Composition | None = None,
+    meaning: Composition | None = None,
     shape_only: Iterable[str] = (),
     constants: Iterable[str] = (),
     region: Callable[[Any], Any] | None = None,
@@ -755,6 +763,7 @@ def define(
         grad_type: the type of the gradient op, if it is not ``type_grad``.
         decomposition: builds the op from ordinary ones, in place of a rule; see the module's docstring.
         composition: the ops that the op consists of, instead of a kernel; also of inference and a rule if there are none.
+        meaning: the op as a formula of other ops, beside its kernel; see `fluid.opdef.composition.means`.
         shape_only: input slots read only for their shape, dtype and LoD.
         constants: input slots that are treated as constants (see `OpDef`).
         region, gradient_of: for an op that owns a block (see `OpDef`).
@@ -780,6 +789,7 @@ def define(
         inline_grad=inline_grad,
         decomposition=decomposition,
         composition=composition,
+        meaning=meaning,
         constants=tuple(constants),
         region=region,
         gradient_of=gradient_of,

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import EXPLICIT, ZERO_GRADIENT, define, least, like
 from ..values.spec import Spec
 from ..values.types import is_complex, real_of
+from .formulas import at_least, at_most, choose, log1p_exp
 from .shapes import in_order
 
 
@@ -44,7 +46,9 @@ def relu(f: Any, Out: Any, dOut: Any) -> Any:
     return {"X": dOut * _where(Out > 0.0, dOut)}
 
 
-@_unary("relu6", of="int|float", threshold=least(0, 6.0))
+@_unary(
+    "relu6", of="int|float", threshold=least(0, 6.0), meaning=means(lambda f, X, threshold: f.clip(X, min=0.0, max=threshold))
+)
 def relu6(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
     """``min(max(X, 0), threshold)``.
 
@@ -84,7 +88,9 @@ def reciprocal(f: Any, Out: Any, dOut: Any) -> Any:
     return {"X": -dOut * Out * Out}
 
 
-@_unary("hard_sigmoid", slope=0.2, offset=0.5)
+@_unary(
+    "hard_sigmoid", slope=0.2, offset=0.5, meaning=means(lambda f, X, slope, offset: f.clip(X * slope + offset, min=0.0, max=1.0))
+)
 def hard_sigmoid(f: Any, Out: Any, dOut: Any, slope: float) -> Any:
     """``slope * X + offset``, clipped to ``[0, 1]``.
 
@@ -95,7 +101,18 @@ def hard_sigmoid(f: Any, Out: Any, dOut: Any, slope: float) -> Any:
     return {"X": dOut * slope * _where(Out > 0.0, dOut) * _where(Out < 1.0, dOut)}
 
 
-@_unary("selu", scale=1.0507010221481323, alpha=1.6732631921768188)
+def _elu_of_width(f: Any, x: Any, alpha: float, width: float) -> Any:
+    """x where it is positive, ``alpha * (exp(x / width) - 1)`` elsewhere."""
+    low = at_most(f, x, 0.0)
+    return f.expm1(low if width == 1.0 else low / width) * alpha + at_least(f, x, 0.0)  # one of the two is 0
+
+
+@_unary(
+    "selu",
+    scale=1.0507010221481323,
+    alpha=1.6732631921768188,
+    meaning=means(lambda f, X, scale, alpha: _elu_of_width(f, X, alpha, 1.0) * scale),
+)
 def selu(f: Any, Out: Any, dOut: Any, scale: float, alpha: float) -> Any:
     """``scale * X`` where X is positive, ``scale * alpha * (exp(X) - 1)`` elsewhere.
 
@@ -108,7 +125,11 @@ def selu(f: Any, Out: Any, dOut: Any, scale: float, alpha: float) -> Any:
     return {"X": dOut * (positive * scale + (1.0 - positive) * (Out + scale * alpha))}
 
 
-@_unary("soft_relu", threshold=least(0, 40.0))
+@_unary(
+    "soft_relu",
+    threshold=least(0, 40.0),
+    meaning=means(lambda f, X, threshold: f.log1p(f.exp(f.clip(X, min=-threshold, max=threshold)))),
+)
 def soft_relu(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
     """``log(1 + exp(X))``, with X first clipped to ``[-threshold, threshold]``.
 
@@ -143,13 +164,13 @@ def log(f: Any, X: Any, dOut: Any) -> Any:
     return {"X": dOut / X}
 
 
-@_unary("log2")
+@_unary("log2", meaning=means(lambda f, X: f.log(X) * (1.0 / math.log(2.0))))
 def log2(f: Any, X: Any, dOut: Any) -> Any:
     """Logarithm to base 2."""
     return {"X": dOut / X * (1.0 / math.log(2.0))}
 
 
-@_unary("log10")
+@_unary("log10", meaning=means(lambda f, X: f.log(X) * (1.0 / math.log(10.0))))
 def log10(f: Any, X: Any, dOut: Any) -> Any:
     """Logarithm to base 10."""
     return {"X": dOut / X * (1.0 / math.log(10.0))}
@@ -173,7 +194,7 @@ def cos(f: Any, X: Any, dOut: Any) -> Any:
     return {"X": -dOut * f.sin(X)}
 
 
-@_unary("tan")
+@_unary("tan", meaning=means(lambda f, X: f.sin(X) / f.cos(X)))
 def tan(f: Any, X: Any, dOut: Any) -> Any:
     """Tangent."""
     return {"X": dOut / f.square(f.cos(X))}
@@ -233,7 +254,7 @@ def erf(f: Any, X: Any, dOut: Any) -> Any:
     return {"X": dOut * f.exp(-(X * X)) * (2.0 / math.sqrt(math.pi))}
 
 
-@_unary("leaky_relu", alpha=0.02)
+@_unary("leaky_relu", alpha=0.02, meaning=means(lambda f, X, alpha: choose(f, X > 0.0, X, X * alpha)))
 def leaky_relu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
     """X where it is positive, ``alpha * X`` elsewhere.
 
@@ -243,7 +264,7 @@ def leaky_relu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
     return {"X": dOut * (_where(X > 0.0, dOut) * (1.0 - alpha) + alpha)}
 
 
-@_unary("elu", alpha=1.0)
+@_unary("elu", alpha=1.0, meaning=means(lambda f, X, alpha: _elu_of_width(f, X, alpha, 1.0)))
 def elu(f: Any, X: Any, Out: Any, dOut: Any, alpha: float) -> Any:
     """X where it is positive, ``alpha * (exp(X) - 1)`` elsewhere.
 
@@ -268,7 +289,7 @@ def _softplus(X: Spec, beta: float) -> Spec:
     return X
 
 
-@define("celu(X: float) -> Out", infer=_celu, alpha=1.0)
+@define("celu(X: float) -> Out", infer=_celu, alpha=1.0, meaning=means(lambda f, X, alpha: _elu_of_width(f, X, alpha, alpha)))
 def celu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
     """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere.
 
@@ -284,7 +305,13 @@ GELU_TANH = math.sqrt(2.0 / math.pi), 0.044715
 """a and b of gelu's approximation ``X / 2 * (1 + tanh(a * (X + b * X ** 3)))``."""
 
 
-@_unary("gelu", approximate=False)
+def _gelu_formula(f: Any, X: Any, approximate: bool) -> Any:
+    a, b = GELU_TANH
+    share = f.tanh(X * (X * X * b + 1.0) * a) if approximate else f.erf(X * math.sqrt(0.5))
+    return (share + 1.0) * 0.5 * X
+
+
+@_unary("gelu", approximate=False, meaning=means(_gelu_formula))
 def gelu(f: Any, X: Any, dOut: Any, approximate: bool) -> Any:
     """X times the probability that a standard normal variable is below X; if `approximate`, by a formula with tanh.
 
@@ -302,7 +329,12 @@ def gelu(f: Any, X: Any, dOut: Any, approximate: bool) -> Any:
     return {"X": dOut * ((bent + 1.0) * 0.5 + X * (1.0 - bent * bent) * (square * (3.0 * b) + 1.0) * (0.5 * a))}
 
 
-@define("softplus(X: float) -> Out", infer=_softplus, beta=1.0, threshold=20.0)
+def _softplus_formula(f: Any, X: Any, beta: float, threshold: float) -> Any:
+    scaled = X * beta
+    return choose(f, scaled > threshold, X, log1p_exp(f, scaled) / beta)
+
+
+@define("softplus(X: float) -> Out", infer=_softplus, beta=1.0, threshold=20.0, meaning=means(_softplus_formula))
 def softplus(f: Any, X: Any, dOut: Any, beta: float, threshold: float) -> Any:
     """``log(1 + exp(beta * X)) / beta``, and X itself where ``beta * X`` is above `threshold`.
 
@@ -314,19 +346,19 @@ def softplus(f: Any, X: Any, dOut: Any, beta: float, threshold: float) -> Any:
     return {"X": dOut * (linear + (1.0 - linear) * f.sigmoid(X * beta))}
 
 
-@_unary("softsign")
+@_unary("softsign", meaning=means(lambda f, X: X / (f.abs(X) + 1.0)))
 def softsign(f: Any, X: Any, dOut: Any) -> Any:
     """``X / (1 + abs(X))``."""
     return {"X": dOut / f.square(f.abs(X) + 1.0)}
 
 
-@_unary("logsigmoid")
+@_unary("logsigmoid", meaning=means(lambda f, X: -log1p_exp(f, -X)))
 def logsigmoid(f: Any, X: Any, dOut: Any) -> Any:
     """The logarithm of `sigmoid`."""
     return {"X": dOut * f.sigmoid(-X)}
 
 
-@_unary("swish", beta=1.0)
+@_unary("swish", beta=1.0, meaning=means(lambda f, X, beta: X * f.sigmoid(X * beta)))
 def swish(f: Any, X: Any, dOut: Any, beta: float) -> Any:
     """``X * sigmoid(beta * X)``.
 
@@ -339,13 +371,13 @@ def swish(f: Any, X: Any, dOut: Any, beta: float) -> Any:
     return {"X": dOut * gate * (1.0 + X * beta * (1.0 - gate))}
 
 
-@_unary("silu")
+@_unary("silu", meaning=means(lambda f, X: X * f.sigmoid(X)))
 def silu(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
     """``X * sigmoid(X)``."""
     return {"X": dOut * f.sigmoid(X) * (X - Out + 1.0)}
 
 
-@_unary("mish", threshold=20.0)
+@_unary("mish", threshold=20.0, meaning=means(lambda f, X, threshold: X * f.tanh(f.softplus(X, threshold=threshold))))
 def mish(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     """``X * tanh(softplus(X))``, with the threshold of `softplus`.
 
@@ -360,7 +392,13 @@ def mish(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     return {"X": dOut * (bent + X * (1.0 - bent * bent) * slope)}
 
 
-@_unary("hard_swish", threshold=6.0, scale=least(1e-12, 6.0), offset=3.0)
+@_unary(
+    "hard_swish",
+    threshold=6.0,
+    scale=least(1e-12, 6.0),
+    offset=3.0,
+    meaning=means(lambda f, X, threshold, scale, offset: f.clip(X + offset, min=0.0, max=threshold) * X * (1.0 / scale)),
+)
 def hard_swish(f: Any, X: Any, dOut: Any, threshold: float, scale: float, offset: float) -> Any:
     """``X / scale`` times ``X + offset`` clipped to ``[0, threshold]``.
 
@@ -375,13 +413,18 @@ def hard_swish(f: Any, X: Any, dOut: Any, threshold: float, scale: float, offset
     return {"X": dOut * (above * threshold + middle * (X * 2.0 + offset)) * (1.0 / scale)}
 
 
-@_unary("tanh_shrink")
+@_unary("tanh_shrink", meaning=means(lambda f, X: X - f.tanh(X)))
 def tanh_shrink(f: Any, X: Any, dOut: Any) -> Any:
     """``X - tanh(X)``."""
     return {"X": dOut * f.square(f.tanh(X))}
 
 
-@_unary("softshrink", "float", **{"lambda": least(0, 0.5)})
+@_unary(
+    "softshrink",
+    "float",
+    **{"lambda": least(0, 0.5)},
+    meaning=means(lambda f, X, lambda_: X - f.clip(X, min=-lambda_, max=lambda_)),
+)
 def softshrink(f: Any, X: Any, dOut: Any, lambda_: float) -> Any:
     """X moved towards 0 by `lambda`; 0 where its absolute value is below that.
 
@@ -391,7 +434,7 @@ def softshrink(f: Any, X: Any, dOut: Any, lambda_: float) -> Any:
     return {"X": dOut * _where(f.abs(X) > lambda_, dOut)}
 
 
-@_unary("hard_shrink", threshold=0.5)
+@_unary("hard_shrink", threshold=0.5, meaning=means(lambda f, X, threshold: choose(f, f.abs(X) > threshold, X, 0.0)))
 def hard_shrink(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     """X where its absolute value is above `threshold`, 0 elsewhere.
 
@@ -401,7 +444,7 @@ def hard_shrink(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     return {"X": dOut * _where(f.abs(X) > threshold, dOut)}
 
 
-@_unary("thresholded_relu", threshold=1.0)
+@_unary("thresholded_relu", threshold=1.0, meaning=means(lambda f, X, threshold: choose(f, X > threshold, X, 0.0)))
 def thresholded_relu(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     """X where it is above `threshold`, 0 elsewhere.
 
@@ -416,7 +459,13 @@ def _brelu(X: Spec, t_min: float, t_max: float) -> Spec:
     return X
 
 
-@define("brelu(X: int|float) -> Out", infer=_brelu, t_min=0.0, t_max=24.0)
+@define(
+    "brelu(X: int|float) -> Out",
+    infer=_brelu,
+    t_min=0.0,
+    t_max=24.0,
+    meaning=means(lambda f, X, t_min, t_max: f.clip(X, min=t_min, max=t_max)),
+)
 def brelu(f: Any, X: Any, dOut: Any, t_min: float, t_max: float) -> Any:
     """X clipped to ``[t_min, t_max]``.
 
@@ -426,7 +475,7 @@ def brelu(f: Any, X: Any, dOut: Any, t_min: float, t_max: float) -> Any:
     return {"X": dOut * _where(X > t_min, dOut) * _where(X < t_max, dOut)}
 
 
-@_unary("stanh", scale_a=0.67, scale_b=1.7159)
+@_unary("stanh", scale_a=0.67, scale_b=1.7159, meaning=means(lambda f, X, scale_a, scale_b: f.tanh(X * scale_a) * scale_b))
 def stanh(f: Any, X: Any, dOut: Any, scale_a: float, scale_b: float) -> Any:
     """``scale_b * tanh(scale_a * X)``.
 

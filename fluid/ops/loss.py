@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import ShapeOnly, define, least, long, required
 from ..values.spec import Spec
 from ..values.types import is_floating
 from .elementwise import merged, shaped_as
+from .formulas import as_type_of, at_least, choose, log1p_exp, number_like
 from .manipulation import product
 from .shapes import broadcast, in_order, may_equal, normalize_axis, one_each, scalar_shape, within
 
@@ -160,6 +162,15 @@ def _binary_with_logits(X: Spec, Label: Spec, pos_weight: Spec | None) -> Spec:
     return _binary(X, Label)
 
 
+def _losses_of_logits(f: Any, X: Any, Label: Any, pos_weight: Any, normalize: bool, ignore_index: int) -> Any:
+    counted = f.not_equal(Label, number_like(f, Label, float(ignore_index))).astype(X.dtype)
+    missed = log1p_exp(f, -X)
+    if pos_weight is not None:
+        missed = missed * pos_weight
+    losses = ((1.0 - as_type_of(X, Label)) * X + missed) * counted
+    return shaped_as(f, X, losses / at_least(f, f.reduce_sum(counted, reduce_all=True), 1.0)) if normalize else losses
+
+
 @define(
     "sigmoid_cross_entropy_with_logits(X: float, Label, pos_weight?) -> Out",
     infer=_binary_with_logits,
@@ -167,6 +178,7 @@ def _binary_with_logits(X: Spec, Label: Spec, pos_weight: Spec | None) -> Spec:
     constants=("Label",),
     normalize=False,
     ignore_index=-100,
+    meaning=means(_losses_of_logits),
 )
 def sigmoid_cross_entropy_with_logits(
     f: Any, X: Any, Label: Any, pos_weight: Any, dOut: Any, normalize: Any, ignore_index: Any
@@ -178,8 +190,8 @@ def sigmoid_cross_entropy_with_logits(
     computes a different number where X is negative: it adds -X once, not pos_weight times.) No layer of Fluid 1.6 uses the slot.
     Elements labelled `ignore_index` give 0; `normalize` divides by the number of the others.
     """
-    counted = f.not_equal(Label, _number_like(f, Label, float(ignore_index))).astype(X.dtype)
-    Label = _typed_as(X, Label)
+    counted = f.not_equal(Label, number_like(f, Label, float(ignore_index))).astype(X.dtype)
+    Label = as_type_of(X, Label)
     gradient = dOut * counted
     if normalize:
         count = f.reduce_sum(counted, reduce_all=True)
@@ -195,10 +207,16 @@ def _huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return _same_shapes("X", X, "Y", Y), X
 
 
-@define("huber_loss(X: float, Y) -> Out, Residual~", infer=_huber_loss, delta=least(0, required("float")))
+def _huber(f: Any, X: Any, Y: Any, delta: float) -> Any:
+    residual = Y - X
+    bounded = f.clip(residual, min=-delta, max=delta)
+    return {"Residual": residual, "Out": (bounded * -0.5 + residual) * bounded}
+
+
+@define("huber_loss(X: float, Y) -> Out, Residual~", infer=_huber_loss, delta=least(0, required("float")), meaning=means(_huber))
 def huber_loss(f: Any, Residual: Any, dOut: Any, delta: Any, dResidual: Any = None) -> Any:
     """``r * r / 2`` where ``|r| <= delta``, else ``delta * (|r| - delta / 2)``, of the residual ``r = Y - X``."""
-    upper, lower = (_number_like(f, Residual, bound) for bound in (delta, -delta))
+    upper, lower = (number_like(f, Residual, bound) for bound in (delta, -delta))
     bounded = f.elementwise_max(f.elementwise_min(Residual, upper), lower)
     gradient = dOut * bounded if dResidual is None else dOut * bounded + dResidual
     return {"X": lambda: -gradient, "Y": gradient}
@@ -208,7 +226,17 @@ def _log_loss(Predicted: Spec, Labels: Spec) -> Spec:
     return _same_shapes("Predicted", Predicted, "Labels", Labels)
 
 
-@define("log_loss(Predicted: float, Labels: int|float) -> Loss", infer=_log_loss, epsilon=least(0, required("float")))
+def _logs_missed(f: Any, Predicted: Any, Labels: Any, epsilon: float) -> Any:
+    labels = as_type_of(Predicted, Labels)
+    return {"Loss": -(labels * f.log(Predicted + epsilon)) - (1.0 - labels) * f.log((1.0 + epsilon) - Predicted)}
+
+
+@define(
+    "log_loss(Predicted: float, Labels: int|float) -> Loss",
+    infer=_log_loss,
+    epsilon=least(0, required("float")),
+    meaning=means(_logs_missed),
+)
 def log_loss(f: Any, Predicted: Any, Labels: Any, dLoss: Any, epsilon: Any) -> Any:
     """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities.
 
@@ -222,16 +250,6 @@ def log_loss(f: Any, Predicted: Any, Labels: Any, dLoss: Any, epsilon: Any) -> A
         "Predicted": lambda: dLoss * ((1.0 - Labels) / miss - Labels / hit),
         "Labels": lambda: dLoss * (f.log(miss) - f.log(hit)),
     }
-
-
-def _typed_as(X: Any, label: Any) -> Any:
-    """`label`, which may be integers, with the element type of X."""
-    return label if label.dtype == X.dtype else label.astype(X.dtype)
-
-
-def _number_like(f: Any, value: Any, number: float) -> Any:
-    """`number` as a tensor of one element with the element type of `value`: of shape [1], or [] if that has it too."""
-    return f.fill_constant(shape=[1] if value.shape else [], dtype=int(value.dtype), value=number)
 
 
 def _above_zero(X: Any) -> Any:
@@ -264,27 +282,36 @@ def label_smooth(f: Any, PriorDist: ShapeOnly, dOut: Any, epsilon: float) -> Any
     return {"X": dOut * (1.0 - epsilon), "PriorDist": lambda: f.sum_to(dOut * epsilon, PriorDist)}
 
 
+def _hinge(f: Any, Logits: Any, Labels: Any) -> Any:
+    return {"Loss": at_least(f, 1.0 - (as_type_of(Logits, Labels) * 2.0 - 1.0) * Logits, 0.0)}
+
+
 @define(
     "hinge_loss(Logits: float, Labels) -> Loss",
     infer=lambda Logits, Labels: _same_shapes("Logits", Logits, "Labels", Labels),
     wrt=("Logits",),
     constants=("Labels",),
+    meaning=means(_hinge),
 )
 def hinge_loss(f: Any, Logits: Any, Labels: Any, dLoss: Any) -> Any:
     """``max(0, 1 - (2 * Labels - 1) * Logits)``; Labels are 0 or 1."""
-    side = _typed_as(Logits, Labels) * 2.0 - 1.0
+    side = as_type_of(Logits, Labels) * 2.0 - 1.0
     return {"Logits": -(dLoss * side * _above_zero(1.0 - side * Logits))}
 
 
-@define("bce_loss(X: float, Label) -> Out", infer=_binary)
+def _bce(f: Any, X: Any, Label: Any) -> Any:
+    return -(Label * at_least(f, f.log(X), -100.0) + (1.0 - Label) * at_least(f, f.log(1.0 - X), -100.0))
+
+
+@define("bce_loss(X: float, Label) -> Out", infer=_binary, meaning=means(_bce))
 def bce_loss(f: Any, X: Any, Label: Any, dOut: Any) -> Any:
     """``-Label * log(X) - (1 - Label) * log(1 - X)`` of probabilities X; logarithms are clipped to -100 at least."""
 
     def by_label() -> Any:
-        least = _number_like(f, X, -100.0)
+        least = number_like(f, X, -100.0)
         return dOut * (f.elementwise_max(f.log(1.0 - X), least) - f.elementwise_max(f.log(X), least))
 
-    spread = f.elementwise_max((1.0 - X) * X, _number_like(f, X, 1e-12))
+    spread = f.elementwise_max((1.0 - X) * X, number_like(f, X, 1e-12))
     return {"X": dOut * (X - Label) / spread, "Label": by_label}
 
 
@@ -304,7 +331,22 @@ def _kldiv_loss(X: Spec, Target: Spec, reduction: str, declared: Mapping[str, An
     return loss if reduction == "none" else _scalar(X, declared, "Loss")
 
 
-@define("kldiv_loss(X: float, Target: float) -> Loss", infer=_kldiv_loss, reduction="mean")
+def _rows_of(f: Any, X: Any) -> Any:
+    """The number of rows, in the element type of X."""
+    return float(X.shape[0]) if X.shape[0] > 0 else f.slice(f.shape(X), axes=[0], starts=[0], ends=[1]).astype(X.dtype)
+
+
+def _kldiv(f: Any, X: Any, Target: Any, reduction: str) -> Any:
+    losses = choose(f, Target > 0.0, Target * (f.log(Target) - X), 0.0)
+    if reduction == "none":
+        return {"Loss": losses}
+    if reduction == "mean":
+        return {"Loss": f.reduce_mean(losses, reduce_all=True)}
+    total = f.reduce_sum(losses, reduce_all=True)
+    return {"Loss": total / _rows_of(f, X) if reduction == "batchmean" else total}
+
+
+@define("kldiv_loss(X: float, Target: float) -> Loss", infer=_kldiv_loss, reduction="mean", meaning=means(_kldiv))
 def kldiv_loss(f: Any, X: Any, Target: Any, dLoss: Any, reduction: str) -> Any:
     """``Target * (log(Target) - X)`` of logarithms X of probabilities, 0 where Target is not above 0.
 
@@ -377,7 +419,12 @@ def _rank_loss(Label: Spec, Left: Spec, Right: Spec) -> Spec:
     return _same_shapes("Label", merged(Label, Left), "Right", Right)
 
 
-@define("rank_loss(Label: float, Left: float, Right) -> Out", infer=_rank_loss)
+def _rank(f: Any, Label: Any, Left: Any, Right: Any) -> Any:
+    difference = Left - Right
+    return log1p_exp(f, difference) - Label * difference
+
+
+@define("rank_loss(Label: float, Left: float, Right) -> Out", infer=_rank_loss, meaning=means(_rank))
 def rank_loss(f: Any, Label: Any, Left: Any, Right: Any, dOut: Any) -> Any:
     """``log(1 + exp(Left - Right)) - Label * (Left - Right)``; Label is the probability that Left should rank higher.
 
@@ -396,12 +443,18 @@ def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:
     return out, out
 
 
+def _margin_rank(f: Any, X1: Any, X2: Any, Label: Any, margin: float) -> Any:
+    losses = at_least(f, margin - Label * (X1 - X2), 0.0)
+    return {"Out": losses, "Activated": (losses > 0.0).astype(X1.dtype)}
+
+
 @define(
     "margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~",
     infer=_margin_rank_loss,
     wrt=("X1", "X2"),
     constants=("Label",),
     margin=0.0,
+    meaning=means(_margin_rank),
 )
 def margin_rank_loss(f: Any, Label: Any, Activated: Any, dOut: Any, dActivated: Any = None) -> Any:
     """``max(0, margin - Label * (X1 - X2))``; Label is 1 where X1 should rank higher, -1 where X2 should.
@@ -449,7 +502,12 @@ def _squared_l2_distance(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return X.with_shape((rows, product(X.shape[1:]))), X.with_shape((rows, 1))
 
 
-@define("squared_l2_distance(X: float, Y) -> sub_result~, Out", infer=_squared_l2_distance)
+def _squared_distance(f: Any, X: Any, Y: Any) -> Any:
+    difference = f.flatten2(X - Y, axis=1)
+    return {"sub_result": difference, "Out": f.reduce_sum(f.square(difference), dim=[1], keep_dim=True)}
+
+
+@define("squared_l2_distance(X: float, Y) -> sub_result~, Out", infer=_squared_l2_distance, meaning=means(_squared_distance))
 def squared_l2_distance(f: Any, X: ShapeOnly, Y: ShapeOnly, sub_result: Any, dOut: Any, dsub_result: Any = None) -> Any:
     """For each row, the sum of the squares of X - Y, of shape [rows, 1]; Y may have one row for all."""
     apart = dOut * sub_result * 2.0
@@ -465,7 +523,17 @@ def _cos_sim(X: Spec, Y: Spec) -> tuple[Spec, Spec, Spec]:
     return X.with_shape((rows, 1)), X.with_shape((rows, 1)), X.with_shape((Y.shape[0], 1))
 
 
-@define("cos_sim(X: float, Y) -> Out, XNorm~, YNorm~", infer=_cos_sim)
+def _cosine(f: Any, X: Any, Y: Any) -> Any:
+    x, y = f.flatten2(X, axis=1), f.flatten2(Y, axis=1)
+
+    def sum_rows(value: Any) -> Any:
+        return f.reduce_sum(value, dim=[1], keep_dim=True)
+
+    x_norm, y_norm = f.sqrt(sum_rows(f.square(x))), f.sqrt(sum_rows(f.square(y)))
+    return {"Out": sum_rows(x * y) / x_norm / y_norm, "XNorm": x_norm, "YNorm": y_norm}
+
+
+@define("cos_sim(X: float, Y) -> Out, XNorm~, YNorm~", infer=_cos_sim, meaning=means(_cosine))
 def cos_sim(f: Any, X: Any, Y: Any, Out: ShapeOnly, XNorm: ShapeOnly, YNorm: ShapeOnly, dOut: Any) -> Any:
     """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all.
 
@@ -492,12 +560,25 @@ def _smooth_l1_loss(X: Spec, Y: Spec, InsideWeight: Spec | None, OutsideWeight: 
     return diff, diff.with_shape((diff.shape[0], 1))
 
 
+def _smooth_l1(f: Any, X: Any, Y: Any, InsideWeight: Any, OutsideWeight: Any, sigma: float) -> Any:
+    difference, square = X - Y, sigma * sigma
+    if InsideWeight is not None:
+        difference = difference * InsideWeight
+    size = f.abs(difference)
+    losses = choose(f, size * square < 1.0, difference * difference * (0.5 * square), size - 0.5 / square)
+    if OutsideWeight is not None:
+        losses = losses * OutsideWeight
+    total = f.reduce_sum(losses, dim=list(range(1, X.ndim)), keep_dim=True)
+    return {"Diff": difference, "Out": f.reshape(total, shape=[-1, 1])}
+
+
 @define(
     "smooth_l1_loss(X: int|float, Y: int|float, InsideWeight?: int|float, OutsideWeight?: int|float) -> Diff~, Out",
     infer=_smooth_l1_loss,
     wrt=("X", "Y"),
     constants=("InsideWeight", "OutsideWeight"),
     sigma=least(1e-12, 1.0),
+    meaning=means(_smooth_l1),
 )
 def smooth_l1_loss(f: Any, InsideWeight: Any, OutsideWeight: Any, Diff: Any, dOut: Any, sigma: float, dDiff: Any = None) -> Any:
     """For each row, the sum of ``(sigma * d) ** 2 / 2`` where ``|d| < 1 / sigma ** 2`` and ``|d| - 0.5 / sigma ** 2`` elsewhere.
@@ -521,23 +602,36 @@ def smooth_l1_loss(f: Any, InsideWeight: Any, OutsideWeight: Any, Diff: Any, dOu
     return {"X": gradient, "Y": lambda: -gradient}
 
 
+def _modified_huber(f: Any, X: Any, Y: Any) -> Any:
+    a = (as_type_of(X, Y) * 2.0 - 1.0) * X
+    return {"IntermediateVal": a, "Out": choose(f, a < -1.0, a * -4.0, f.square(at_least(f, 1.0 - a, 0.0)))}
+
+
 @define(
     "modified_huber_loss(X: float, Y) -> IntermediateVal~, Out",
     infer=lambda X, Y: (_same_shapes("X", X, "Y", Y), X),
     wrt=("X",),
     constants=("Y",),
+    meaning=means(_modified_huber),
 )
 def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, dIntermediateVal: Any = None) -> Any:
     """``max(0, 1 - a) ** 2``, or ``-4 * a`` where a is below -1, of ``a = (2 * Y - 1) * X``; Y is 0 or 1."""
     gradient = dOut * f.clip(1.0 - IntermediateVal, min=0.0, max=2.0) * -2.0
     if dIntermediateVal is not None:
         gradient = gradient + dIntermediateVal
-    return {"X": gradient * (_typed_as(gradient, Y) * 2.0 - 1.0)}
+    return {"X": gradient * (as_type_of(gradient, Y) * 2.0 - 1.0)}
 
 
 def _teacher_student(X: Spec, Label: Spec, soft_max_up_bound: float, soft_max_lower_bound: float) -> Spec:
     in_order("soft_max_lower_bound", soft_max_lower_bound, "soft_max_up_bound", soft_max_up_bound)
     return _same_shapes("X", X, "Label", Label)
+
+
+def _teacher_student_sum(f: Any, X: Any, Label: Any) -> Any:
+    label = as_type_of(X, Label)
+    has_score, logs = label >= 0.0, log1p_exp(f, X)
+    click = f.where(has_score, (label >= 1.0).astype(X.dtype), (label >= -1.0).astype(X.dtype))
+    return {"Y": logs - X * click + choose(f, has_score, logs - X * (label - click), 0.0)}
 
 
 @define(
@@ -547,6 +641,7 @@ def _teacher_student(X: Spec, Label: Spec, soft_max_up_bound: float, soft_max_lo
     constants=("Label",),
     soft_max_up_bound=15.0,
     soft_max_lower_bound=-15.0,
+    meaning=means(_teacher_student_sum),
 )
 def teacher_student_sigmoid_loss(
     f: Any, X: Any, Label: Any, dY: Any, soft_max_up_bound: float, soft_max_lower_bound: float

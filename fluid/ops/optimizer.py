@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, define, floats, least, long, required
 from ..values.spec import Spec
 from ..values.types import VarType
+from . import updates
 from .shapes import one_number
 
 _ADAM = ("Moment1", "Moment2")
@@ -39,6 +41,7 @@ def _updates(op_type: str, *state: str, numbers: tuple[str, ...] = ()) -> Callab
 @define(
     "sgd(Param: float, LearningRate, Grad, MasterParam?) -> ParamOut, MasterParamOut?",
     infer=_updates("sgd"),
+    meaning=means(updates.sgd),
     grad=NOT_DIFFERENTIABLE,
     multi_precision=False,
 )
@@ -65,6 +68,7 @@ def dpsgd() -> None:
 @define(
     "momentum(Param: float, Grad, Velocity: float, LearningRate, MasterParam?) -> ParamOut, VelocityOut, MasterParamOut?",
     infer=_updates("momentum", "Velocity"),
+    meaning=means(updates.momentum),
     grad=NOT_DIFFERENTIABLE,
     mu=required("float"),
     use_nesterov=False,
@@ -86,6 +90,7 @@ def momentum() -> None:
     " Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?, EpsilonTensor?)"
     " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
     infer=_updates("adam", *_ADAM, numbers=_POWERS),
+    meaning=means(updates.adam),
     grad=NOT_DIFFERENTIABLE,
     beta1=0.9,
     beta2=0.999,
@@ -113,6 +118,7 @@ def adam() -> None:
     " Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?, EpsilonTensor?)"
     " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
     infer=_updates("adamw", *_ADAM, numbers=_POWERS),
+    meaning=means(updates.adam),
     grad=NOT_DIFFERENTIABLE,
     beta1=0.9,
     beta2=0.999,
@@ -137,6 +143,7 @@ def adamw() -> None:
     " MasterParam?, SkipUpdate?)"
     " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut?, Beta2PowOut?, MasterParamOut?",
     infer=_updates("lamb", *_ADAM, numbers=_POWERS),
+    meaning=means(updates.lamb),
     grad=NOT_DIFFERENTIABLE,
     weight_decay=required("float"),
     beta1=0.9,
@@ -159,6 +166,7 @@ def lamb() -> None:
 @define(
     "adagrad(Param: float, Grad, Moment: float, LearningRate, MasterParam?) -> ParamOut, MomentOut, MasterParamOut?",
     infer=_updates("adagrad", "Moment"),
+    meaning=means(updates.adagrad),
     grad=NOT_DIFFERENTIABLE,
     epsilon=1e-6,
     multi_precision=False,
@@ -170,6 +178,7 @@ def adagrad() -> None:
 @define(
     "decayed_adagrad(Param: float, Grad, Moment: float, LearningRate) -> ParamOut, MomentOut",
     infer=_updates("decayed_adagrad", "Moment"),
+    meaning=means(updates.adagrad),
     grad=NOT_DIFFERENTIABLE,
     decay=0.95,
     epsilon=1e-6,
@@ -182,6 +191,7 @@ def decayed_adagrad() -> None:
     "adadelta(Param: float, Grad, AvgSquaredGrad: float, AvgSquaredUpdate: float, LearningRate?, MasterParam?)"
     " -> ParamOut, AvgSquaredGradOut, AvgSquaredUpdateOut, MasterParamOut?",
     infer=_updates("adadelta", "AvgSquaredGrad", "AvgSquaredUpdate"),
+    meaning=means(updates.adadelta),
     grad=NOT_DIFFERENTIABLE,
     rho=0.95,
     epsilon=1e-6,
@@ -203,6 +213,7 @@ def adadelta() -> None:
     "adamax(Param: float, Grad, LearningRate, Moment: float, InfNorm: float, Beta1Pow, MasterParam?)"
     " -> ParamOut, MomentOut, InfNormOut, MasterParamOut?",
     infer=_updates("adamax", "Moment", "InfNorm"),
+    meaning=means(updates.adamax),
     grad=NOT_DIFFERENTIABLE,
     beta1=0.9,
     beta2=0.999,
@@ -233,6 +244,7 @@ def _centered(inputs: Mapping[str, Any], centered: bool) -> dict[str, Any]:
     "rmsprop(Param: float, MeanSquare: float, Grad, Moment: float, LearningRate, MeanGrad?: float, MasterParam?)"
     " -> ParamOut, MomentOut, MeanSquareOut, MeanGradOut?, MasterParamOut?",
     infer=_centered,
+    meaning=means(updates.rmsprop),
     grad=NOT_DIFFERENTIABLE,
     epsilon=1e-10,
     decay=0.9,
@@ -256,6 +268,7 @@ def rmsprop() -> None:
     "ftrl(Param: float, SquaredAccumulator: float, LinearAccumulator: float, Grad, LearningRate)"
     " -> ParamOut, SquaredAccumOut, LinearAccumOut",
     infer=_updates("ftrl", "SquaredAccumulator", "LinearAccumulator"),
+    meaning=means(updates.ftrl),
     grad=NOT_DIFFERENTIABLE,
     l1=0.0,
     l2=0.0,
@@ -291,6 +304,7 @@ def _lars_momentum(inputs: Mapping[str, Any], lars_weight_decay: list[float]) ->
     "lars_momentum(Param*: float, Grad*: float, Velocity*: float, LearningRate*: float, MasterParam*?)"
     " -> ParamOut*, VelocityOut*, MasterParamOut*?",
     infer=_lars_momentum,
+    meaning=means(updates.lars_momentum),
     grad=NOT_DIFFERENTIABLE,
     mu=required("float"),
     lars_coeff=0.001,
@@ -314,6 +328,7 @@ def lars_momentum() -> None:
 @define(
     "proximal_gd(Param: float, Grad, LearningRate) -> ParamOut",
     infer=_updates("proximal_gd"),
+    meaning=means(updates.proximal),
     grad=NOT_DIFFERENTIABLE,
     l1=0.0,
     l2=0.0,
@@ -329,6 +344,7 @@ def proximal_gd() -> None:
 @define(
     "proximal_adagrad(Param: float, Moment: float, Grad, LearningRate) -> ParamOut, MomentOut",
     infer=_updates("proximal_adagrad", "Moment"),
+    meaning=means(updates.proximal),
     grad=NOT_DIFFERENTIABLE,
     l1=0.0,
     l2=0.0,

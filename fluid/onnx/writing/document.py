@@ -54,7 +54,7 @@ def exported(definition: OpDef) -> str:
         return "a graph inside"
     if definition.type in EXPORTS:
         return "a function"
-    if definition.decomposition is not None or definition.composition is not None:
+    if definition.decomposition is not None or definition.formula is not None:
         return "ordinary ops"
     return "a constant" if is_exported(definition) else ""
 

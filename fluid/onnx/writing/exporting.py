@@ -139,7 +139,7 @@ def is_exported(definition: OpDef) -> bool:
         return False
     if definition.type in EXPORTS or (forward or definition).decomposition is not None or _reads_shapes_alone(definition):
         return True
-    return definition.composition is not None or (forward is not None and isinstance(forward.rule, Rule))
+    return definition.formula is not None or (forward is not None and isinstance(forward.rule, Rule))
 
 
 def export(
@@ -230,8 +230,8 @@ def _computed(graph: OnnxGraph, definition: OpDef, inputs: Mapping[str, Any], at
 def _by_rule(
     graph: OnnxGraph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
 ) -> dict[str, Any]:
-    if definition.composition is not None:
-        return definition.composition(graph.ops, dict(inputs), attrs, wanted)
+    if definition.formula is not None:
+        return definition.formula(graph.ops, dict(inputs), attrs, wanted)
     forward = definition.forward
     if forward is None:
         raise NotExported("there is no function that writes it")

@@ -76,38 +76,6 @@ def softmax_with_cross_entropy(
     return {"Softmax": probabilities, "Loss": loss}
 
 
-@exports("sigmoid_cross_entropy_with_logits")
-def sigmoid_cross_entropy_with_logits(
-    g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, pos_weight: OnnxTensor | None, normalize: bool, ignore_index: int
-) -> OnnxTensor:
-    ignored = g.binary("Equal", Label, g.number(ignore_index, Label), VarType.BOOL)
-    label = g.cast(Label, X.dtype)
-    missed = softplus(g, g.unary("Neg", X))
-    missed = missed if pos_weight is None else g.binary("Mul", missed, pos_weight)
-    loss = g.binary("Add", missed, g.binary("Mul", g.binary("Sub", g.number(1, X), label), X))
-    loss = g.where(ignored, g.number(0, X), loss)
-    if not normalize:
-        return loss
-    count = total(g, g.cast(g.unary("Not", ignored), X.dtype))
-    return g.binary("Div", loss, g.binary("Max", count, g.number(1, X)))
-
-
-@exports("huber_loss")
-def huber_loss(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, delta: float) -> dict[str, OnnxTensor]:
-    residual = g.binary("Sub", Y, X)
-    size = g.unary("Abs", residual)
-    half = g.binary("Mul", g.binary("Mul", residual, residual), g.number(0.5, X))
-    far = g.binary("Mul", g.binary("Sub", size, g.number(delta / 2, X)), g.number(delta, X))
-    near = g.binary("LessOrEqual", size, g.number(delta, X), VarType.BOOL)
-    return {"Out": g.where(near, half, far), "Residual": residual}
-
-
-@exports("log_loss")
-def log_loss(f: Any, Predicted: OnnxTensor, Labels: OnnxTensor, epsilon: float) -> Any:
-    labels = Labels if Labels.dtype is Predicted.dtype else Labels.astype(Predicted.dtype)
-    return -(labels * f.log(Predicted + epsilon)) - (1.0 - labels) * f.log((1.0 + epsilon) - Predicted)
-
-
 @exports("label_smooth")
 def label_smooth(g: OnnxGraph, X: OnnxTensor, PriorDist: OnnxTensor | None, epsilon: float) -> OnnxTensor:
     scaled_label = g.binary("Mul", X, g.number(1 - epsilon, X))
@@ -117,38 +85,6 @@ def label_smooth(g: OnnxGraph, X: OnnxTensor, PriorDist: OnnxTensor | None, epsi
     if isinstance(count, int):
         return g.binary("Add", scaled_label, g.number(epsilon / count, X))
     return g.binary("Add", scaled_label, g.binary("Div", g.number(epsilon, X), g.cast(count, X.dtype)))
-
-
-@exports("hinge_loss")
-def hinge_loss(f: Any, Logits: OnnxTensor, Labels: OnnxTensor) -> Any:
-    labels = Labels if Labels.dtype is Logits.dtype else Labels.astype(Logits.dtype)
-    return f.relu(1.0 - (labels * 2.0 - 1.0) * Logits)
-
-
-@exports("bce_loss")
-def bce_loss(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor) -> OnnxTensor:
-    def clipped(x: OnnxTensor) -> OnnxTensor:
-        return g.binary("Max", g.unary("Log", x), g.number(-100.0, x))
-
-    one = g.number(1, X)
-    hit = g.binary("Mul", Label, clipped(X))
-    missed = g.binary("Mul", g.binary("Sub", one, Label), clipped(g.binary("Sub", one, X)))
-    return g.unary("Neg", g.binary("Add", hit, missed))
-
-
-@exports("kldiv_loss")
-def kldiv_loss(g: OnnxGraph, X: OnnxTensor, Target: OnnxTensor, reduction: str) -> OnnxTensor:
-    counts = g.binary("Greater", Target, g.number(0, Target), VarType.BOOL)
-    safe = g.where(counts, Target, g.number(1, Target))
-    loss = g.where(counts, g.binary("Mul", Target, g.binary("Sub", g.unary("Log", safe), X)), g.number(0, X))
-    if reduction == "none":
-        return loss
-    if reduction == "mean":
-        return g.reduce("ReduceMean", loss, range(loss.ndim))
-    result = total(g, loss)
-    if reduction == "sum":
-        return result
-    return g.binary("Div", result, g.cast(g.squeeze(g.as_size(g.size(X, 0)), 0), X.dtype))
 
 
 @exports("nll_loss")
@@ -172,18 +108,6 @@ def nll_loss(
     return {"Out": loss, "Total_weight": weight}
 
 
-@exports("rank_loss")
-def rank_loss(g: OnnxGraph, f: Any, Label: OnnxTensor, Left: OnnxTensor, Right: OnnxTensor) -> Any:
-    difference: Any = Left - Right
-    return softplus(g, difference) - Label * difference
-
-
-@exports("margin_rank_loss")
-def margin_rank_loss(f: Any, X1: OnnxTensor, X2: OnnxTensor, Label: OnnxTensor, margin: float) -> Any:
-    out: Any = f.relu(-(Label * (X1 - X2)) + margin)
-    return {"Out": out, "Activated": (out > 0.0).astype(X1.dtype)}
-
-
 @exports("bpr_loss")
 def bpr_loss(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor) -> OnnxTensor:
     chosen = picked(g, X, Label, -1)
@@ -194,64 +118,6 @@ def bpr_loss(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor) -> OnnxTensor:
     if not isinstance(count, int):
         raise NotExported("classes whose number is known only at run time")
     return g.binary("Div", losses, g.number(count - 1, X))
-
-
-@exports("squared_l2_distance")
-def squared_l2_distance(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> dict[str, OnnxTensor]:
-    difference = g.binary("Sub", X, Y)
-    sizes = g.sizes_of(difference)
-    flat = g.reshape(difference, [sizes[0], g.product_of(sizes[1:])])
-    return {"sub_result": flat, "Out": g.reduce("ReduceSum", g.binary("Mul", flat, flat), [1], keep=True)}
-
-
-@exports("cos_sim")
-def cos_sim(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> dict[str, OnnxTensor]:
-    axes = range(1, X.ndim)
-
-    def length(x: OnnxTensor) -> OnnxTensor:
-        norm = g.unary("Sqrt", g.reduce("ReduceSum", g.binary("Mul", x, x), range(1, x.ndim)))
-        return g.unsqueeze(norm, 1)
-
-    x, y = length(X), length(Y)
-    product = g.unsqueeze(g.reduce("ReduceSum", g.binary("Mul", X, Y), axes), 1)
-    return {"Out": g.binary("Div", g.binary("Div", product, x), y), "XNorm": x, "YNorm": y}
-
-
-@exports("smooth_l1_loss")
-def smooth_l1_loss(
-    g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, InsideWeight: OnnxTensor | None, OutsideWeight: OnnxTensor | None, sigma: float
-) -> dict[str, OnnxTensor]:
-    difference = g.binary("Sub", X, Y)
-    difference = difference if InsideWeight is None else g.binary("Mul", difference, InsideWeight)
-    size, square = g.unary("Abs", difference), sigma * sigma
-    near = g.binary("Less", size, g.number(1.0 / square, X), VarType.BOOL)
-    curved = g.binary("Mul", g.binary("Mul", difference, difference), g.number(square / 2, X))
-    terms = g.where(near, curved, g.binary("Sub", size, g.number(0.5 / square, X)))
-    terms = terms if OutsideWeight is None else g.binary("Mul", terms, OutsideWeight)
-    summed = g.reduce("ReduceSum", terms, range(1, terms.ndim))
-    return {"Diff": difference, "Out": g.unsqueeze(summed, 1)}
-
-
-@exports("modified_huber_loss")
-def modified_huber_loss(g: OnnxGraph, f: Any, X: OnnxTensor, Y: OnnxTensor) -> dict[str, Any]:
-    labels = Y if Y.dtype is X.dtype else Y.astype(X.dtype)
-    a: Any = (labels * 2.0 - 1.0) * X
-    curved = f.square(f.relu(1.0 - a))
-    return {"Out": g.where(a < -1.0, a * -4.0, curved), "IntermediateVal": a}
-
-
-@exports("teacher_student_sigmoid_loss")
-def teacher_student_sigmoid_loss(g: OnnxGraph, f: Any, X: OnnxTensor, Label: OnnxTensor) -> Any:
-    labels: Any = Label if Label.dtype is X.dtype else Label.astype(X.dtype)
-
-    def at_least(number: float) -> Any:
-        return (labels >= number).astype(X.dtype)
-
-    score = at_least(0.0)
-    click = at_least(-1.0) - score + at_least(1.0)
-    teacher = (labels - click) * score
-    common = softplus(g, X)
-    return common - X * click + score * (common - X * teacher)
 
 
 @exports("center_loss")

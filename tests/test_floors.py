@@ -30,6 +30,8 @@ UPWARD = {
     ("fluid.ir.program", "fluid.transform.folding"),
     ("fluid.ir.program", "fluid.transform.pruning"),
     ("fluid.ir.program", "fluid.viewer.notebook"),
+    # For who adds an op that ONNX has.
+    ("fluid.extend", "fluid.onnx.writing.exporting"),
 }
 """(importer, imported) that point up, all of them inside functions."""
 
@@ -55,6 +57,7 @@ LATE = {
     ("fluid.saving.models", "fluid.onnx.importing"): "some twenty modules, for who loads an ONNX model",
     ("fluid.layers.generate", "fluid.ops.activation"): "a script for developers, read by the tests",
     ("fluid.saving.models", "fluid.onnx.writing"): "needs the package onnx, an extra",
+    ("fluid.extend", "fluid.executor.native.lowering"): "for who lowers an op",
     ("fluid.loading.loader", "fluid.loading.workers"): "imports what a browser lacks: processes",
     ("fluid.layers.io", "fluid.reader"): "loads threads and queues, for programs that read by them",
 }

@@ -223,8 +223,20 @@ def composed(
 
     The function returns the first output, or a dict by slot. As gradient rules, it must not look at the sizes of dimensions,
     which may be -1. A parameter ``wanted`` is the set of outputs to compute; ``values`` and ``attrs`` are all of them by name.
-    See `define` for the arguments. The specs of the outputs are inferred by applying the function to specs. The gradient is
-    written as ordinary ops; but where Paddle has a gradient op, which `listed` says by the outputs that it lists, as that op.
+    The specs of the outputs are inferred by applying the function to specs.
+
+    Args:
+        signature: type, inputs and outputs, as of `define`.
+        wrt: the inputs to differentiate; all by default.
+        listed: where Paddle has a gradient op, the outputs that it lists; the gradient is this op then. By default, it is written
+            as ordinary ops.
+        how: attributes with their defaults, and further arguments of `define`.
+
+    >>> @fluid.extend.composed("scaled_tanh(X: float) -> Out", scale=2.0)
+    ... def scaled_tanh(f, X, scale):
+    ...     return f.tanh(X) * scale
+    >>> fluid.extend.ops().scaled_tanh(fluid.data("x", [None, 2])).shape
+    (-1, 2)
     """
 
     def register(fn: Callable[..., Any]) -> OpDef:
@@ -266,6 +278,12 @@ def means(fn: Callable[..., Any]) -> Composition:
     Args:
         fn: a function of a namespace and of the op's inputs and attributes by name, as of `composed`. It returns the output
             ``Out``, or a dict by slot. It may look at the sizes of dimensions only where engines know them.
+
+    >>> formula = fluid.extend.means(lambda f, X: X * f.sigmoid(X))
+    >>> @fluid.extend.define("gated(X: float) -> Out", infer=fluid.extend.like("X"), meaning=formula)
+    ... def gated(f, X, dOut):
+    ...     gate = f.sigmoid(X)
+    ...     return {"X": dOut * gate * (1.0 + X * (1.0 - gate))}
     """
     names = [name for name in parameters_of(fn) if name != "f"]
 

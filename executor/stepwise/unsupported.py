@@ -126,7 +126,7 @@ def _reason(op: Operator, allowed: frozenset[str] | None) -> str | None:
     if op.type in REACHES_OUT and allowed is not None and op.type not in allowed:
         return f"{REACHES_OUT[op.type]}, which a program from a file may do only where its allowed_ops name it"
     has_rule = definition.forward is not None and isinstance(definition.forward.rule, Rule)
-    if has_rule or definition.composition is not None or op.type in HANDLERS or op.type in ARRAY_HANDLERS:
+    if has_rule or definition.formula is not None or op.type in HANDLERS or op.type in ARRAY_HANDLERS:
         return None
     if kernel_of(op.type) is not None or sparse_kernel_of(op.type) is not None:
         return None

@@ -85,13 +85,13 @@ def expand_gradient(block: Block, op: Operator) -> None:
 def expand_composition(block: Block, op: Operator) -> None:
     """Replace a composed op of `block` by the ops that it is composed of."""
     definition = op.definition
-    assert definition is not None and definition.composition is not None
+    assert definition is not None and definition.formula is not None
     targets = {slot: names for slot, names in op.outputs.items() if any(name != EMPTY for name in names)}
     with _in_place_of(block, op):
         first = len(block.ops)
         with block.program.derive_guard(block, op.role, op):
             values = _inputs_of(op, definition)
-            results = definition.composition(BuildNamespace(block), values, definition.defaults(op.attrs), set(targets))
+            results = definition.formula(BuildNamespace(block), values, definition.defaults(op.attrs), set(targets))
         _name_results(block, op, first, {slot: (targets[slot], value) for slot, value in _listed(results).items()})
 
 

@@ -166,7 +166,7 @@ class CompiledOp:
         rule = definition.rule
         read = rule.outputs if isinstance(rule, Rule) else {}
         wants = {name: name in op.visible or read.get(name) is False for name in definition.outputs}
-        if not (definition.forward or definition.composition or kernel_of(definition.type) or sparse_kernel_of(definition.type)):
+        if not (definition.forward or definition.formula or kernel_of(definition.type) or sparse_kernel_of(definition.type)):
             reason = _INSTEAD.get(definition.type, _LISTS)
             raise ExecutionError(f"{definition.type} runs in programs only; on tensors, {reason}")
         arguments = [Argument(slot, kind.spec) for (slot, _), kind in zip(op.positions(), kinds, strict=True)]

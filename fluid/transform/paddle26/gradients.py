@@ -135,7 +135,7 @@ def _expand(program: Program, expanded: Mapping[str, Condition], supported: Coll
         op.type: _always
         for block in program.blocks
         for op in block.ops
-        if op.type not in supported and op.definition is not None and op.definition.composition is not None
+        if op.type not in supported and op.definition is not None and op.definition.formula is not None
     }
     for table, expand in ((expanded, expand_gradient), (_COMPOSED | lacking, expand_composition)):
         for block, op in _each_op(program, table):

@@ -1,0 +1,91 @@
+"""One definition of an op serves every engine: numpy, native code, eager mode and ONNX, and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import own_ops
+
+import fluid
+from fluid import dygraph, layers
+from fluid.extend import composed, define, like, means, ops
+
+
+@pytest.fixture(autouse=True)
+def _own_ops(fresh: None) -> Iterator[None]:
+    with own_ops():
+        yield
+
+
+X = np.random.default_rng(0).standard_normal((64, 33)).astype("float32")
+EXPECTED = X * 1.5 / (1.0 + np.abs(X))
+SLOPE = 1.5 / np.square(1.0 + np.abs(X))
+
+
+def define_composed() -> None:
+    @composed("bent(X: float) -> Out", scale=1.5)
+    def bent(f: Any, X: Any, scale: float) -> Any:
+        """``scale * X / (1 + |X|)``."""
+        return X * scale / (f.abs(X) + 1.0)
+
+
+def define_with_meaning() -> None:
+    @define(
+        "bent(X: float) -> Out",
+        infer=like("X"),
+        scale=1.5,
+        meaning=means(lambda f, X, scale: X * scale / (f.abs(X) + 1.0)),
+    )
+    def bent(f: Any, X: Any, dOut: Any, scale: float) -> Any:
+        """``scale * X / (1 + |X|)``."""
+        return {"X": dOut * scale / f.square(f.abs(X) + 1.0)}
+
+
+@pytest.mark.parametrize("definition", [define_composed, define_with_meaning])
+def test_a_definition_runs_everywhere(definition: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    definition()
+    x = fluid.data("x", [None, 33])
+    x.stop_gradient = False
+    y = ops().bent(x)
+    (gradient,) = fluid.gradients([layers.reduce_sum(y)], [x])
+    assert gradient is not None
+    for native in ("0", "1"):
+        monkeypatch.setenv("FLUID_NATIVE", native)
+        out, slope = fluid.Executor().run(feed={"x": X}, fetch_list=[y, gradient])
+        np.testing.assert_allclose(out, EXPECTED, 1e-6)
+        np.testing.assert_allclose(slope, SLOPE, 1e-5)
+
+
+def test_native_code_computes_the_formula() -> None:
+    pytest.importorskip("llvmlite")
+    define_with_meaning()
+    x = fluid.data("x", [64, 33])
+    y = ops().bent(ops().bent(x))
+    plan = str(fluid.Executor().plan(feed={"x": X}, fetch_list=[y]))
+    assert "on numpy: none" in plan, plan
+
+
+def test_onnx_has_the_formula(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    define_with_meaning()
+    x = fluid.data("x", [None, 33])
+    fluid.save_model(tmp_path / "bent.onnx", feeds=[x], fetches=[ops().bent(x)])
+    (out,) = runtime.InferenceSession(tmp_path / "bent.onnx").run(None, {"x": X})
+    np.testing.assert_allclose(out, EXPECTED, 1e-6)
+
+
+@pytest.mark.parametrize("definition", [define_composed, define_with_meaning])
+def test_eager_mode_differentiates_it(definition: Any) -> None:
+    definition()
+    with dygraph.guard():
+        x = dygraph.to_variable(X)
+        x.stop_gradient = False
+        y = x._ops().bent(x)
+        y.sum().backward()
+        np.testing.assert_allclose(y.numpy(), EXPECTED, 1e-6)
+        np.testing.assert_allclose(x.gradient(), SLOPE, 1e-5)

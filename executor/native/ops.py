@@ -108,12 +108,6 @@ for _type, _relation in {
     lowers(_type)(_comparison(_relation))
 
 
-@lowers("minus")
-def minus(X: GraphTensor, Y: GraphTensor) -> GraphTensor:
-    only_numbers(X, Y)
-    return GraphTensor(mapped("sub", X.node, Y.node))
-
-
 def _logical(formula: str) -> Callable[[GraphTensor, GraphTensor], GraphTensor]:
     def of_two(X: GraphTensor, Y: GraphTensor) -> GraphTensor:
         only_truths(X, Y)
@@ -307,12 +301,6 @@ def reduce_mean(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[st
 @lowers("mean")
 def mean(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(reshaped(_mean(X.node, _of_reduced(X, [], True)), specs["Out"].shape))
-
-
-@lowers("squared_l2_norm")
-def squared_l2_norm(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
-    square = mapped("square", X.node)
-    return GraphTensor(reshaped(reduced("sum", square, _of_reduced(X, [], True)), specs["Out"].shape))
 
 
 # ---------------------------------------------------------------------------------------------------------- products

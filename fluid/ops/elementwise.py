@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import EXPLICIT, ZERO_GRADIENT, ShapeOnly, define, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_complex, is_floating
@@ -192,7 +193,12 @@ def elementwise_floordiv() -> None:
     """The largest integer that is not above ``X / Y``; operands are aligned as in `elementwise_add`."""
 
 
-@define("minus(X: int|float, Y: int|float) -> Out", infer=lambda X, Y: merged(X, Y), inline_grad=True)
+@define(
+    "minus(X: int|float, Y: int|float) -> Out",
+    infer=lambda X, Y: merged(X, Y),
+    inline_grad=True,
+    meaning=means(lambda f, X, Y: X - Y),
+)
 def minus(f: Any, dOut: Any) -> Any:
     """``X - Y``, of one shape."""
     return {"X": lambda: f.scale(dOut, scale=1.0), "Y": lambda: f.scale(dOut, scale=-1.0)}

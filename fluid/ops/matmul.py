@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import ShapeOnly, define
 from ..values.spec import Spec
 from .manipulation import product
@@ -177,7 +178,7 @@ def _bmm(X: Spec, Y: Spec) -> Spec:
     return X.with_shape((max(X.shape[0], Y.shape[0]), X.shape[1], Y.shape[2]))
 
 
-@define("bmm(X, Y) -> Out", infer=_bmm)
+@define("bmm(X, Y) -> Out", infer=_bmm, meaning=means(lambda f, X, Y: f.matmul_v2(X, Y)))
 def bmm(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The products of the matrices of X and Y, both of shape [batch, rows, columns]."""
     return _products(f, X, Y, dOut, False, False)
@@ -189,7 +190,7 @@ def _mv(X: Spec, Vec: Spec) -> Spec:
     return X.with_shape(X.shape[:1])
 
 
-@define("mv(X, Vec) -> Out", infer=_mv)
+@define("mv(X, Vec) -> Out", infer=_mv, meaning=means(lambda f, X, Vec: f.matmul_v2(X, Vec)))
 def mv(f: Any, X: Any, Vec: Any, dOut: Any) -> Any:
     """The product of the matrix X and the vector Vec."""
     gradients = _products(f, X, Vec, dOut, False, False)
@@ -206,7 +207,13 @@ def _addmm(Input: Spec, X: Spec, Y: Spec) -> Spec:
     return X.with_shape(shape)
 
 
-@define("addmm(Input: float, X: float, Y: float) -> Out", infer=_addmm, Beta=1.0, Alpha=1.0)
+@define(
+    "addmm(Input: float, X: float, Y: float) -> Out",
+    infer=_addmm,
+    Beta=1.0,
+    Alpha=1.0,
+    meaning=means(lambda f, Input, X, Y, Beta, Alpha: f.elementwise_add(f.matmul_v2(X, Y) * Alpha, Input * Beta)),
+)
 def addmm(f: Any, Input: ShapeOnly, X: Any, Y: Any, dOut: Any, Beta: float, Alpha: float) -> Any:
     """``Beta * Input + Alpha * X @ Y`` of matrices; Input broadcasts."""
     return {"Input": lambda: f.sum_to(dOut * Beta, Input), **_products(f, X, Y, dOut * Alpha, False, False)}
@@ -219,7 +226,7 @@ def _dot(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
     return X.with_shape(broadcast(X.shape[:-1], Y.shape[:-1]) or scalar_shape(declared))
 
 
-@define("dot(X: int|float, Y: int|float) -> Out", infer=_dot)
+@define("dot(X: int|float, Y: int|float) -> Out", infer=_dot, meaning=means(lambda f, X, Y: f.reduce_sum(X * Y, dim=[-1])))
 def dot(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The inner product of the vectors X and Y, or of each row of the matrix X and the same row of Y."""
     factor = f.unsqueeze2(dOut, axes=[1]) if X.ndim == 2 else dOut

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, at_most, define, ints, least
 from ..values.spec import Spec
 from ..values.types import VarType, accumulated
@@ -353,7 +354,17 @@ def _affine_channel(X: Spec, Scale: Spec, Bias: Spec, data_layout: str) -> Spec:
     return X
 
 
-@define("affine_channel(X: float, Scale, Bias) -> Out", infer=_affine_channel, data_layout="AnyLayout")
+def _scaled_and_shifted(f: Any, X: Any, Scale: Any, Bias: Any, data_layout: str) -> Any:
+    channel = channel_axis(data_layout, X.ndim)
+    return f.elementwise_add(f.elementwise_mul(X, Scale, axis=channel), Bias, axis=channel)
+
+
+@define(
+    "affine_channel(X: float, Scale, Bias) -> Out",
+    infer=_affine_channel,
+    data_layout="AnyLayout",
+    meaning=means(_scaled_and_shifted),
+)
 def affine_channel(f: Any, X: Any, Scale: Any, dOut: Any, data_layout: str) -> Any:
     """``X * Scale + Bias``; Scale and Bias have a number for each channel."""
     channel = channel_axis(data_layout, X.ndim)

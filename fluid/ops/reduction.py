@@ -11,9 +11,11 @@ from math import inf, prod
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
+from ..opdef.composition import Composition, means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, ints, least, like, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
+from .formulas import at_least, choose, number_like
 from .shapes import broadcast, different_axes, normalize_axis, not_of_nothing, reduced, scalar_shape
 
 
@@ -104,9 +106,18 @@ def _cumsum(X: Spec, axis: int, flatten: bool) -> Spec:
 
 
 # ------------------------------------------------------------------------------------------------------------ reductions
-def _define(op_type: str, takes: str = "", infer: Callable[..., Spec] = _reduce) -> Callable[[Callable[..., Any]], Any]:
+def _define(
+    op_type: str, takes: str = "", infer: Callable[..., Spec] = _reduce, meaning: Composition | None = None
+) -> Callable[[Callable[..., Any]], Any]:
     return define(
-        f"{op_type}(X{takes}) -> Out", infer=infer, dim=ints(0), keep_dim=False, reduce_all=False, in_dtype=-1, out_dtype=-1
+        f"{op_type}(X{takes}) -> Out",
+        infer=infer,
+        meaning=meaning,
+        dim=ints(0),
+        keep_dim=False,
+        reduce_all=False,
+        in_dtype=-1,
+        out_dtype=-1,
     )
 
 
@@ -199,7 +210,15 @@ def _logsumexp(X: Spec, axis: list[int], keepdim: bool, reduce_all: bool, declar
     return _reduced(X, axis, keepdim, reduce_all, declared)
 
 
-@define("logsumexp(X: float) -> Out", infer=_logsumexp, axis=ints(0), keepdim=False, reduce_all=False)
+def _log_of_sum(f: Any, X: Any, axis: list[int], keepdim: bool, reduce_all: bool) -> Any:
+    axes = list(reduced_axes(X.ndim, axis, reduce_all))
+    top = f.reduce_max(X, dim=axes, keep_dim=True)
+    top = choose(f, f.abs(top) < inf, top, 0.0)
+    logs = f.log(f.reduce_sum(f.exp(X - top), dim=axes, keep_dim=True)) + top
+    return logs if keepdim else f.squeeze2(logs, axes=axes)
+
+
+@define("logsumexp(X: float) -> Out", infer=_logsumexp, axis=ints(0), keepdim=False, reduce_all=False, meaning=means(_log_of_sum))
 def logsumexp(f: Any, X: Any, Out: Any, dOut: Any, axis: list[int], keepdim: bool, reduce_all: bool) -> Any:
     """``log(sum(exp(X)))`` over the dimensions `axis`, or over all; without overflow."""
     attrs: dict[str, Any] = {"dim": axis, "keep_dim": keepdim, "reduce_all": reduce_all}
@@ -226,7 +245,24 @@ def _slope(f: Any, X: Any, norm: Any, order: float) -> Any:
     return f.sign(X) * (_or_one(f, size) / _or_one(f, norm)) ** (order - 1.0)
 
 
-@_define("frobenius_norm", ": float")
+def _norm_over(f: Any, x: Any, order: float, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """The norm of x over dimensions."""
+    attrs: dict[str, Any] = {"dim": dim, "keep_dim": keep_dim, "reduce_all": reduce_all}
+    if order == 2.0:
+        return f.sqrt(f.reduce_sum(f.square(x), **attrs))
+    if order == 0.0:
+        return f.reduce_sum(f.not_equal(x, number_like(f, x, 0.0)).astype(x.dtype), **attrs)
+    size = f.abs(x)
+    if abs(order) == inf:
+        return (f.reduce_max if order > 0 else f.reduce_min)(size, **attrs)
+    return f.reduce_sum(size, **attrs) if order == 1.0 else f.reduce_sum(size**order, **attrs) ** (1.0 / order)
+
+
+@_define(
+    "frobenius_norm",
+    ": float",
+    meaning=means(lambda f, X, dim, keep_dim, reduce_all: _norm_over(f, X, 2.0, dim, keep_dim, reduce_all)),
+)
 def frobenius_norm(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
     """The square root of the sum of squares over the dimensions `dim`, or over all; its gradient at 0 is 0."""
     attrs: dict[str, Any] = {"dim": dim, "keep_dim": keep_dim, "reduce_all": reduce_all}
@@ -239,7 +275,16 @@ def _p_norm(X: Spec, porder: float, axis: int, keepdim: bool, asvector: bool, de
     return _reduced(X, [axis], keepdim, asvector, declared)
 
 
-@define("p_norm(X: float) -> Out", infer=_p_norm, porder=2.0, axis=-1, epsilon=1e-12, keepdim=False, asvector=False)
+@define(
+    "p_norm(X: float) -> Out",
+    infer=_p_norm,
+    porder=2.0,
+    axis=-1,
+    epsilon=1e-12,
+    keepdim=False,
+    asvector=False,
+    meaning=means(lambda f, X, porder, axis, keepdim, asvector: _norm_over(f, X, porder, [axis], keepdim, asvector)),
+)
 def p_norm(f: Any, X: Any, Out: Any, dOut: Any, porder: float, axis: int, keepdim: bool, asvector: bool) -> Any:
     """``sum(abs(X) ** porder) ** (1 / porder)`` along `axis`, or of all elements with `asvector`.
 
@@ -259,7 +304,12 @@ def _dist(X: Spec, Y: Spec, p: float, declared: Mapping[str, Spec]) -> Spec:
     return _one(X, declared)
 
 
-@define("dist(X: float, Y: float) -> Out", infer=_dist, p=2.0)
+@define(
+    "dist(X: float, Y: float) -> Out",
+    infer=_dist,
+    p=2.0,
+    meaning=means(lambda f, X, Y, p: _norm_over(f, X - Y, p, [], False, True)),
+)
 def dist(f: Any, X: Any, Y: Any, Out: Any, dOut: Any, p: float) -> Any:
     """The norm of order `p` of ``X - Y``, as in `p_norm`; X and Y broadcast."""
     apart = X - Y
@@ -272,7 +322,19 @@ def _norm(X: Spec, axis: int, epsilon: float) -> tuple[Spec, Spec]:
     return X, X.with_shape(reduced(X.shape, [axis], True))
 
 
-@define("norm(X: float) -> Out, Norm~", infer=_norm, axis=required("int"), epsilon=least(0, 1e-10), is_test=False)
+def _unit_and_norm(f: Any, X: Any, axis: int, epsilon: float) -> Any:
+    size = f.sqrt(f.reduce_sum(f.square(X), dim=[axis], keep_dim=True) + epsilon)
+    return {"Out": X / size, "Norm": size}
+
+
+@define(
+    "norm(X: float) -> Out, Norm~",
+    infer=_norm,
+    axis=required("int"),
+    epsilon=least(0, 1e-10),
+    is_test=False,
+    meaning=means(_unit_and_norm),
+)
 def norm(f: Any, X: Any, Norm: ShapeOnly, dOut: Any, axis: int, epsilon: float) -> Any:
     """X divided by ``Norm = sqrt(sum(X * X) + epsilon)`` along `axis`."""
     size = (f.reduce_sum(X * X, dim=[axis], keep_dim=True) + epsilon) ** 0.5
@@ -280,13 +342,24 @@ def norm(f: Any, X: Any, Norm: ShapeOnly, dOut: Any, axis: int, epsilon: float) 
     return {"X": (dOut - unit * f.reduce_sum(dOut * unit, dim=[axis], keep_dim=True)) / size}
 
 
-@define("l1_norm(X: int|float) -> Out", infer=_one)
+@define("l1_norm(X: int|float) -> Out", infer=_one, meaning=means(lambda f, X: f.reduce_sum(f.abs(X), reduce_all=True)))
 def l1_norm(f: Any, X: Any, dOut: Any) -> Any:
     """The sum of the absolute values of all elements, as a tensor of one element."""
     return {"X": f.expand_reduced(dOut, X, reduce_all=True) * f.sign(X)}
 
 
-@define("clip_by_norm(X: float) -> Out", infer=like("X"), grad=NOT_DIFFERENTIABLE, max_norm=least(0, required("float")))
+def _clipped_by_norm(f: Any, X: Any, max_norm: float) -> Any:
+    size = f.sqrt(f.reduce_sum(f.square(X), reduce_all=True))
+    return X * (number_like(f, X, max_norm) / at_least(f, size, max_norm))
+
+
+@define(
+    "clip_by_norm(X: float) -> Out",
+    infer=like("X"),
+    grad=NOT_DIFFERENTIABLE,
+    max_norm=least(0, required("float")),
+    meaning=means(_clipped_by_norm),
+)
 def clip_by_norm() -> None:
     """X, scaled down to the Euclidean norm `max_norm` if its norm is larger."""
 
@@ -321,7 +394,7 @@ def mean(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     return {"X": f.expand_reduced(dOut, X, reduce_all=True, average=True)}
 
 
-@define("squared_l2_norm(X) -> Out", infer=_one)
+@define("squared_l2_norm(X) -> Out", infer=_one, meaning=means(lambda f, X: f.reduce_sum(f.square(X), reduce_all=True)))
 def squared_l2_norm(f: Any, X: Any, dOut: Any) -> Any:
     """The sum of the squares of all elements, as a tensor of one element."""
     return {"X": f.expand_reduced(dOut, X, reduce_all=True) * X * 2.0}

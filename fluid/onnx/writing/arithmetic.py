@@ -101,11 +101,6 @@ def elementwise_floordiv(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, axis: int) 
     return g.binary("Div", g.binary("Sub", x, g.binary("Mod", x, y)), y)
 
 
-@exports("minus")
-def minus(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
-    return g.binary("Sub", X, Y)
-
-
 @exports("sum")
 def sum_(g: OnnxGraph, X: list[OnnxTensor]) -> OnnxTensor:
     terms = [tensor for tensor in X if tensor is not None]

@@ -151,12 +151,6 @@ def lrn(g: OnnxGraph, X: OnnxTensor, n: int, k: float, alpha: float, beta: float
     return {"Out": out, "MidOut": middle}
 
 
-@exports("affine_channel")
-def affine_channel(g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor, Bias: OnnxTensor, data_layout: str) -> OnnxTensor:
-    channel = channel_axis(data_layout, X.ndim)
-    return _affine(g, X, *(_stretched(g, vector, X.ndim, channel) for vector in (Scale, Bias)))
-
-
 @exports("data_norm")
 def data_norm(g: OnnxGraph, inputs: dict[str, Any], X: OnnxTensor, enable_scale_and_shift: bool) -> dict[str, OnnxTensor]:
     means = g.binary("Div", inputs["BatchSum"], inputs["BatchSize"])

@@ -102,27 +102,6 @@ def matmul(
     return result if alpha == 1.0 else g.binary("Mul", result, g.number(alpha, result))
 
 
-@exports("bmm")
-def bmm(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
-    raise_on_small(X)
-    return g.matmul(X, Y)
-
-
-@exports("mv")
-def mv(g: OnnxGraph, X: OnnxTensor, Vec: OnnxTensor) -> OnnxTensor:
-    return _times(g, X, Vec, False, False)
-
-
-@exports("addmm")
-def addmm(Input: OnnxTensor, X: OnnxTensor, Y: OnnxTensor, f: Any, Alpha: float, Beta: float) -> Any:
-    return f.elementwise_add(f.matmul_v2(X, Y) * Alpha, Input * Beta)
-
-
-@exports("dot")
-def dot(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
-    return g.reduce("ReduceSum", g.binary("Mul", X, Y), [-1])
-
-
 @exports("cross")
 def cross(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, dim: int) -> OnnxTensor:
     axis = cross_axis(X.shape, dim)

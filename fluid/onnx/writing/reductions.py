@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor
 
-__all__ = ["mean_of", "norm_of", "total"]
+__all__ = ["mean_of", "total"]
 
 
 def _number(g: OnnxGraph, x: OnnxTensor, op: str, axes: Sequence[int], keep: bool) -> OnnxTensor:
@@ -84,16 +83,6 @@ def mean(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return _mean(g, X, range(X.ndim), False)
 
 
-@exports("squared_l2_norm")
-def squared_l2_norm(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return total(g, g.binary("Mul", X, X))
-
-
-@exports("l1_norm")
-def l1_norm(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return total(g, g.unary("Abs", X))
-
-
 @exports("expand_reduced")
 def expand_reduced(
     g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool
@@ -108,64 +97,6 @@ def expand_reduced(
         divisor = g.number(count, x) if isinstance(count, int) else g.cast(g.squeeze(count, 0), x.dtype)
         x = g.binary("Div", x, divisor)
     return g.expand_as(x, Like)
-
-
-@exports("logsumexp")
-def logsumexp(g: OnnxGraph, X: OnnxTensor, axis: list[int], keepdim: bool, reduce_all: bool) -> OnnxTensor:
-    axes = reduced_axes(X.ndim, axis, reduce_all)
-    top = g.reduce("ReduceMax", X, axes, keep=True)
-    finite = g.binary("Less", g.unary("Abs", top), g.number(inf, top), VarType.BOOL)
-    top = g.where(finite, top, g.number(0, top))
-    total_ = g.reduce("ReduceSum", g.unary("Exp", g.binary("Sub", X, top)), axes, keep=True)
-    result = g.binary("Add", g.unary("Log", total_), top)
-    return result if keepdim else g.squeeze(result, *axes)
-
-
-def norm_of(g: OnnxGraph, x: OnnxTensor, axes: Sequence[int], keep: bool, order: float = 2.0) -> OnnxTensor:
-    """The norm of an order over axes."""
-    if order == 0.0:
-        count = g.unary("Not", g.binary("Equal", x, g.number(0, x), VarType.BOOL))
-        return g.reduce("ReduceSum", g.cast(count, x.dtype), axes, keep)
-    if abs(order) == inf:
-        return g.reduce("ReduceMax" if order > 0 else "ReduceMin", g.unary("Abs", x), axes, keep)
-    if order == 2.0:
-        return g.unary("Sqrt", g.reduce("ReduceSum", g.binary("Mul", x, x), axes, keep))
-    size = g.unary("Abs", x)
-    if order == 1.0:
-        return g.reduce("ReduceSum", size, axes, keep)
-    powers = g.reduce("ReduceSum", g.binary("Pow", size, g.number(order, x)), axes, keep)
-    return g.binary("Pow", powers, g.number(1.0 / order, x))
-
-
-@exports("frobenius_norm")
-def frobenius_norm(g: OnnxGraph, X: OnnxTensor, dim: list[int], keep_dim: bool, reduce_all: bool) -> OnnxTensor:
-    return norm_of(g, X, reduced_axes(X.ndim, dim, reduce_all), keep_dim)
-
-
-@exports("p_norm")
-def p_norm(g: OnnxGraph, X: OnnxTensor, porder: float, axis: int, keepdim: bool, asvector: bool) -> OnnxTensor:
-    return norm_of(g, X, reduced_axes(X.ndim, [axis], asvector), keepdim, porder)
-
-
-@exports("dist")
-def dist(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, p: float) -> OnnxTensor:
-    difference = g.binary("Sub", X, Y)
-    return norm_of(g, difference, range(difference.ndim), False, p)
-
-
-@exports("norm")
-def norm(g: OnnxGraph, X: OnnxTensor, axis: int, epsilon: float) -> dict[str, OnnxTensor]:
-    squares = g.reduce("ReduceSum", g.binary("Mul", X, X), [axis], keep=True)
-    size = g.unary("Sqrt", g.binary("Add", squares, g.number(epsilon, X)))
-    return {"Out": g.binary("Div", X, size), "Norm": size}
-
-
-@exports("clip_by_norm")
-def clip_by_norm(g: OnnxGraph, X: OnnxTensor, max_norm: float) -> OnnxTensor:
-    size = norm_of(g, X, range(X.ndim), False)
-    bound = g.number(max_norm, X)
-    large = g.binary("Greater", size, bound, VarType.BOOL)
-    return g.where(large, g.binary("Mul", X, g.binary("Div", bound, g.where(large, size, g.number(1, X)))), X)
 
 
 def _position(op: str) -> Any:

@@ -6,8 +6,7 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import make_reference
 import pages_beside_code
@@ -16,7 +15,7 @@ from fluid.ops import document
 
 make_reference.write()
 pages_beside_code.write()
-(DOCS / "ops.md").write_text(document.render(), encoding="utf-8")
+(pages_beside_code.DOCS / "ops.md").write_text(document.render(), encoding="utf-8")
 
 project = "Fluid"
 copyright = "the authors of Fluid"
@@ -47,11 +46,9 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 suppress_warnings = ["ref.python"]  # `type` in an annotation may be Python's, or an attribute of several classes
 
-
 def lead_to_copies(app, docname, source):
     """Lead links to pages outside of this folder to their copies in the site."""
-    source[0] = pages_beside_code.linked(source[0], (DOCS / docname).parent)
-
+    source[0] = pages_beside_code.linked(source[0], (pages_beside_code.DOCS / docname).parent)
 
 def setup(app):
     app.connect("source-read", lead_to_copies)

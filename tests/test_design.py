@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from pages import DOCS
-from test_floors import FOLDERS, MODULES, tree_of
+from test_floors import MODULES, tree_of
 
 import fluid  # noqa: F401  (fills the registry)
 from fluid.opdef import registry

@@ -46,9 +46,11 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 suppress_warnings = ["ref.python"]  # `type` in an annotation may be Python's, or an attribute of several classes
 
+
 def lead_to_copies(app, docname, source):
     """Lead links to pages outside of this folder to their copies in the site."""
     source[0] = pages_beside_code.linked(source[0], (pages_beside_code.DOCS / docname).parent)
+
 
 def setup(app):
     app.connect("source-read", lead_to_copies)

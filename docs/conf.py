@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import importlib.metadata
-import re
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import make_reference
+import pages_beside_code
 
 from fluid.ops import document
 
 make_reference.write()
-(Path(__file__).parent / "ops.md").write_text(document.render(), encoding="utf-8")
+pages_beside_code.write()
+(pages_beside_code.DOCS / "ops.md").write_text(document.render(), encoding="utf-8")
 
 project = "Fluid"
 copyright = "the authors of Fluid"
@@ -47,8 +48,8 @@ suppress_warnings = ["ref.python"]  # `type` in an annotation may be Python's, o
 
 
 def lead_to_copies(app, docname, source):
-    """Links to a page of the repository's first folder lead to the page of the site that includes it."""
-    source[0] = re.sub(r"\]\((\.\./)+([A-Z]+\.md)", lambda found: f"](/{found[2]}", source[0])
+    """Lead links to pages outside of this folder to their copies in the site."""
+    source[0] = pages_beside_code.linked(source[0], (pages_beside_code.DOCS / docname).parent)
 
 
 def setup(app):

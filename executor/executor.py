@@ -120,7 +120,7 @@ class Executor:
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
             return_numpy: return numpy arrays (arrays of one element convert to numbers in any shape); otherwise, return
-                `LoDTensor`s at the executor's place, with the LoD of sequences.
+                each value as a `LoDTensor` at the executor's place, with the LoD of sequences.
             check_nan: stop at the first op that computes a NaN or an infinity, with an error that names it. Such a run computes
                 ops one by one, without native code.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.

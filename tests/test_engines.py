@@ -1,4 +1,4 @@
-"""What an engine brings: kernels of its own, an array namespace, and how calls are made (see docs/design.md)."""
+"""What an engine brings: kernels of its own, an array namespace, and how calls are made (see executor/kernels/README.md)."""
 
 from __future__ import annotations
 

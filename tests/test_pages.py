@@ -16,6 +16,7 @@ import fluid
 
 sys.path.insert(0, str(DOCS))
 import make_reference
+import pages_beside_code
 
 MADE = {"ops.md", "onnx_ops.md", "onnx_ops_in.md"}
 """Pages that are made from the definitions, whose blocks are gradient rules."""
@@ -88,7 +89,8 @@ def headings(path: Path) -> set[str]:
 
 def test_links_lead_to_files_of_the_repository() -> None:
     root = DOCS.parent
-    pages = [*root.glob("*.md"), *(path for path in DOCS.rglob("*.md") if path.name not in MADE)]
+    of_docs = (path for path in DOCS.rglob("*.md") if path.name not in MADE and path.parent != pages_beside_code.FOLDER)
+    pages = [*root.glob("*.md"), *of_docs, *pages_beside_code.pages()]
     broken = []
     for page in pages:
         text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)

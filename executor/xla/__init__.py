@@ -1,1 +1,1 @@
-"""Programs compiled by XLA, through jax; the only package that imports it. See docs/design.md."""
+"""Programs compiled by XLA, through jax; the only package that imports it. See README.md here."""

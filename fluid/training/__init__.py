@@ -1,6 +1,7 @@
 """State of training beside parameters (averages, optimizer state), and helpers for training loops.
 
-You write the loop and call the helpers in it::
+You write the loop and call the helpers in it; no helper calls back into the loop. Their state is numbers (`state_dict`), or
+variables of the program, which checkpoints hold::
 
     stopping = fluid.training.EarlyStopping(patience=5)
     with fluid.training.CSVLog("training.csv") as log:

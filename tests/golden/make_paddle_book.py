@@ -4,7 +4,7 @@
 
 PADDLE_PYTHON is the interpreter of an environment of its own that has paddlepaddle==2.6.2 and numpy<2. Whole training programs
 are run, with the gradients that Fluid wrote. Paddle no longer has cos_sim, which is written here with other ops; what else it
-cannot run is in docs/design.md ("What Paddle can run of what Fluid writes").
+cannot run is in fluid/transform/README.md ("What Paddle can run of what Fluid writes").
 """
 
 import json

@@ -272,14 +272,16 @@ def test_the_readme_shows_what_its_program_prints():
     assert done.stdout.strip() == printed.strip()
 
 
-def test_the_op_of_contributing_works():
-    (definition, kernel, sample), _ = code_blocks("CONTRIBUTING.md")
-    assert len(definition.splitlines()) + len(kernel.splitlines()) <= 10 and sample.startswith('unary("squareplus"')
-    imports = "from typing import Any\nimport fluid, numpy as np\nfrom fluid.extend import define, kernel, like, ops\n"
+@pytest.mark.parametrize("op", ["squareplus", "squareplus2"])
+def test_the_op_of_contributing_works(op):
+    (formula, sample, definition, kernel), _ = code_blocks("CONTRIBUTING.md")
+    assert len(formula.splitlines()) <= 4 and len(definition.splitlines()) + len(kernel.splitlines()) <= 10
+    assert sample.startswith('unary("squareplus"')
+    imports = "from typing import Any\nimport fluid, numpy as np\nfrom fluid.extend import composed, define, kernel, like, ops\n"
     check = """
 x = fluid.data("x", [None, 3], dtype="float64")
 x.stop_gradient = False
-y = ops().squareplus(x)
+y = ops().OP(x)
 first = fluid.gradients(y, x)
 second = fluid.gradients(first, x)
 v = np.array([[-1.0, 0.5, 2.0]])
@@ -288,4 +290,4 @@ root = np.sqrt(v * v + 4)
 for ours, truth in zip(got, [(v + root) / 2, (1 + v / root) / 2, 2 / root**3]):
     np.testing.assert_allclose(ours, truth, rtol=1e-12)
 """
-    subprocess.run([sys.executable, "-c", imports + definition + kernel + check], check=True)
+    subprocess.run([sys.executable, "-c", imports + formula + definition + kernel + check.replace("OP", op)], check=True)

@@ -71,6 +71,13 @@ Source = Named | Callable[..., Any]
 Rate = float | Variable | Callable[[], float]
 
 
+class _In(NamedTuple):
+    """A hyperparameter: its domain, and the attribute of the update op that takes it ("" for the same name; None for none)."""
+
+    domain: str
+    attr: str | None = ""
+
+
 _DOMAINS: dict[str, Callable[[float], bool]] = {
     "a number": lambda number: True,
     "above 0": lambda number: number > 0,
@@ -79,6 +86,11 @@ _DOMAINS: dict[str, Callable[[float], bool]] = {
     "in [0, 1]": lambda number: 0 <= number <= 1,
     "in [0, 1)": lambda number: 0 <= number < 1,
 }
+
+
+_NOT_NEGATIVE = _In("not below 0")
+_TRUTH = _In("")
+"""A hyperparameter that is True or False."""
 
 
 def _number(name: str, value: Any, allowed: str = "a number") -> float:
@@ -98,6 +110,7 @@ _FORMER_NAMES = {
     "_given": "_pending_state",
     "_calls": "_last_updates",
     "_asked": "_last_parameters",
+    "_first": "_initial_accumulator_value",
 }
 """Attributes in pickles of earlier versions -> their names now."""
 
@@ -126,6 +139,8 @@ class Optimizer:
     """The type of the op that updates a parameter."""
     accumulators: Mapping[str, str] = {}
     """Slots of that op -> names of the accumulators that it updates."""
+    hyperparameters: Mapping[str, _In] = {}
+    """Numbers and flags of the constructor that are attributes of that op, with their domains."""
 
     def __init__(
         self,
@@ -160,6 +175,12 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         for name in cls.accumulators.values():
             setattr(cls, f"_{name.strip('_').removesuffix('_acc')}_acc_str", name)
+
+    def _set(self, **values: Any) -> None:
+        """Check hyperparameters against their domains, and keep them."""
+        for name, value in values.items():
+            domain = self.hyperparameters[name].domain
+            setattr(self, f"_{name}", _number(name, value, domain) if domain else bool(value))
 
     @property
     def _accumulators(self) -> dict[str, dict[Any, Variable]]:
@@ -476,7 +497,8 @@ class Optimizer:
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         """Attributes of the op that updates a parameter."""
-        return {}
+        declared = self.hyperparameters.items()
+        return {item.attr or name: getattr(self, f"_{name}") for name, item in declared if item.attr is not None}
 
     def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
         """Append the op that updates one parameter."""
@@ -593,6 +615,7 @@ class MomentumOptimizer(Optimizer):
 
     type = "momentum"
     accumulators = {"Velocity": "velocity"}
+    hyperparameters = {"momentum": _In("in [0, 1]", "mu"), "use_nesterov": _TRUTH}
 
     def __init__(
         self,
@@ -606,11 +629,7 @@ class MomentumOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._momentum = _number("momentum", momentum, "in [0, 1]")
-        self._use_nesterov = bool(use_nesterov)
-
-    def _attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"mu": self._momentum, "use_nesterov": self._use_nesterov}
+        self._set(momentum=momentum, use_nesterov=use_nesterov)
 
 
 class AdamOptimizer(Optimizer):
@@ -637,6 +656,9 @@ class AdamOptimizer(Optimizer):
 
     type = "adam"
     accumulators = {"Moment1": "moment1", "Moment2": "moment2", "Beta1Pow": "beta1_pow_acc", "Beta2Pow": "beta2_pow_acc"}
+    _beta1: float
+    _beta2: float
+    hyperparameters = {"beta1": _In("in [0, 1)"), "beta2": _In("in [0, 1)"), "epsilon": _NOT_NEGATIVE, "lazy_mode": _TRUTH}
 
     def __init__(
         self,
@@ -652,17 +674,11 @@ class AdamOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._beta1 = _number("beta1", beta1, "in [0, 1)")
-        self._beta2 = _number("beta2", beta2, "in [0, 1)")
-        self._epsilon = _number("epsilon", epsilon, "not below 0")
-        self._lazy_mode = bool(lazy_mode)
+        self._set(beta1=beta1, beta2=beta2, epsilon=epsilon, lazy_mode=lazy_mode)
 
     def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
         powers = {"beta1_pow_acc": self._beta1, "beta2_pow_acc": self._beta2}
         return (powers[name], [1]) if name in powers else super()._first_value(name)
-
-    def _attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon, "lazy_mode": self._lazy_mode}
 
 
 class AdamWOptimizer(AdamOptimizer):
@@ -686,6 +702,7 @@ class AdamWOptimizer(AdamOptimizer):
     """
 
     type = "adamw"
+    hyperparameters = {**AdamOptimizer.hyperparameters, "weight_decay": _In("a number", "coeff")}
 
     def __init__(
         self,
@@ -714,14 +731,13 @@ class AdamWOptimizer(AdamOptimizer):
             parameter_list=parameter_list,
             grad_clip=grad_clip,
         )
-        self._weight_decay = _number("weight_decay", weight_decay)
+        self._set(weight_decay=weight_decay)
         self._decays = apply_decay_param_fun
         self._lr_ratio = lr_ratio
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {
             **super()._attrs(param),
-            "coeff": self._weight_decay,
             "with_decay": self._decays is None or bool(self._decays(param.name)),
             "lr_ratio": 1.0 if self._lr_ratio is None else float(self._lr_ratio(param)),
         }
@@ -751,6 +767,14 @@ class LambOptimizer(AdamOptimizer):
     """
 
     type = "lamb"
+    hyperparameters = {
+        "beta1": _In("in [0, 1)"),
+        "beta2": _In("in [0, 1)"),
+        "epsilon": _NOT_NEGATIVE,
+        "lazy_mode": _TRUTH._replace(attr=None),
+        "always_adapt": _TRUTH,
+        "lamb_weight_decay": _In("a number", "weight_decay"),
+    }
 
     def __init__(
         self,
@@ -770,14 +794,15 @@ class LambOptimizer(AdamOptimizer):
         super().__init__(
             learning_rate, beta1, beta2, epsilon, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip
         )
-        self._weight_decay = _number("lamb_weight_decay", lamb_weight_decay)
+        self._set(lamb_weight_decay=lamb_weight_decay, always_adapt=always_adapt)
         self._excluded = exclude_from_weight_decay_fn
-        self._always_adapt = bool(always_adapt)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         excluded = self._excluded is not None and self._excluded(param)
-        attrs = {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
-        return {**attrs, "weight_decay": 0.0 if excluded else self._weight_decay, "always_adapt": self._always_adapt}
+        return super()._attrs(param) | ({"weight_decay": 0.0} if excluded else {})
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        super().__setstate__(renamed(state, {"_weight_decay": "_lamb_weight_decay"}))
 
 
 class AdamaxOptimizer(Optimizer):
@@ -802,6 +827,8 @@ class AdamaxOptimizer(Optimizer):
 
     type = "adamax"
     accumulators = {"Moment": "moment", "InfNorm": "inf_norm"}
+    _beta1: float
+    hyperparameters = {"beta1": _In("in [0, 1)"), "beta2": _In("in [0, 1)"), "epsilon": _NOT_NEGATIVE}
     _beta1_pow_acc_str = "beta1_pow_acc"
 
     def __init__(
@@ -817,17 +844,12 @@ class AdamaxOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._beta1 = _number("beta1", beta1, "in [0, 1)")
-        self._beta2 = _number("beta2", beta2, "in [0, 1)")
-        self._epsilon = _number("epsilon", epsilon, "not below 0")
+        self._set(beta1=beta1, beta2=beta2, epsilon=epsilon)
 
     def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
         for param in parameters:
             super()._create_accumulators(block, [param])
             self._add_accumulator(self._beta1_pow_acc_str, param, self._beta1, [1])
-
-    def _attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
 
     def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
         return self._update(
@@ -861,6 +883,8 @@ class AdagradOptimizer(Optimizer):
 
     type = "adagrad"
     accumulators = {"Moment": "moment"}
+    _initial_accumulator_value: float
+    hyperparameters = {"epsilon": _NOT_NEGATIVE, "initial_accumulator_value": _In("not below 0", None)}
 
     def __init__(
         self,
@@ -874,14 +898,10 @@ class AdagradOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._epsilon = _number("epsilon", epsilon, "not below 0")
-        self._first = _number("initial_accumulator_value", initial_accumulator_value, "not below 0")
+        self._set(epsilon=epsilon, initial_accumulator_value=initial_accumulator_value)
 
     def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
-        return self._first, None
-
-    def _attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"epsilon": self._epsilon}
+        return self._initial_accumulator_value, None
 
 
 class DecayedAdagradOptimizer(Optimizer):
@@ -905,6 +925,7 @@ class DecayedAdagradOptimizer(Optimizer):
 
     type = "decayed_adagrad"
     accumulators = {"Moment": "moment"}
+    hyperparameters = {"decay": _In("in [0, 1]"), "epsilon": _NOT_NEGATIVE}
 
     def __init__(
         self,
@@ -918,11 +939,7 @@ class DecayedAdagradOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._decay = _number("decay", decay, "in [0, 1]")
-        self._epsilon = _number("epsilon", epsilon, "not below 0")
-
-    def _attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"decay": self._decay, "epsilon": self._epsilon}
+        self._set(decay=decay, epsilon=epsilon)
 
 
 class AdadeltaOptimizer(Optimizer):
@@ -947,6 +964,7 @@ class AdadeltaOptimizer(Optimizer):
 
     type = "adadelta"
     accumulators = {"AvgSquaredGrad": "_avg_squared_grad", "AvgSquaredUpdate": "_avg_squared_update"}
+    hyperparameters = {"epsilon": _NOT_NEGATIVE, "rho": _In("in [0, 1]")}
 
     def __init__(
         self,
@@ -960,11 +978,7 @@ class AdadeltaOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._epsilon = _number("epsilon", epsilon, "not below 0")
-        self._rho = _number("rho", rho, "in [0, 1]")
-
-    def _attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"epsilon": self._epsilon, "rho": self._rho}
+        self._set(epsilon=epsilon, rho=rho)
 
 
 class RMSPropOptimizer(Optimizer):
@@ -993,6 +1007,12 @@ class RMSPropOptimizer(Optimizer):
 
     type = "rmsprop"
     accumulators = {"Moment": "momentum", "MeanSquare": "mean_square", "MeanGrad": "mean_grad"}
+    hyperparameters = {
+        "rho": _In("in [0, 1]", "decay"),
+        "epsilon": _NOT_NEGATIVE,
+        "momentum": _In("in [0, 1]"),
+        "centered": _TRUTH,
+    }
 
     def __init__(
         self,
@@ -1008,13 +1028,7 @@ class RMSPropOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._rho = _number("rho", rho, "in [0, 1]")
-        self._epsilon = _number("epsilon", epsilon, "not below 0")
-        self._momentum = _number("momentum", momentum, "in [0, 1]")
-        self._centered = bool(centered)
-
-    def _attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"decay": self._rho, "epsilon": self._epsilon, "momentum": self._momentum, "centered": self._centered}
+        self._set(rho=rho, epsilon=epsilon, momentum=momentum, centered=centered)
 
 
 class FtrlOptimizer(Optimizer):
@@ -1041,6 +1055,7 @@ class FtrlOptimizer(Optimizer):
 
     type = "ftrl"
     accumulators = {"SquaredAccumulator": "squared", "LinearAccumulator": "linear"}
+    hyperparameters = {"l1": _NOT_NEGATIVE, "l2": _NOT_NEGATIVE, "lr_power": _In("not above 0")}
 
     def __init__(
         self,
@@ -1055,12 +1070,7 @@ class FtrlOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._l1 = _number("l1", l1, "not below 0")
-        self._l2 = _number("l2", l2, "not below 0")
-        self._lr_power = _number("lr_power", lr_power, "not above 0")
-
-    def _attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"l1": self._l1, "l2": self._l2, "lr_power": self._lr_power}
+        self._set(l1=l1, l2=l2, lr_power=lr_power)
 
 
 class LarsMomentumOptimizer(Optimizer):
@@ -1090,6 +1100,14 @@ class LarsMomentumOptimizer(Optimizer):
 
     type = "lars_momentum"
     accumulators = {"Velocity": "velocity"}
+    _lars_weight_decay: float
+    hyperparameters = {
+        "momentum": _In("in [0, 1]", "mu"),
+        "lars_coeff": _NOT_NEGATIVE,
+        "lars_weight_decay": _In("a number"),
+        "epsilon": _NOT_NEGATIVE,
+        "rescale_grad": _In("a number"),
+    }
 
     def __init__(
         self,
@@ -1107,18 +1125,22 @@ class LarsMomentumOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._lars_weight_decay = _number("lars_weight_decay", lars_weight_decay)
+        self._set(
+            momentum=momentum,
+            lars_coeff=lars_coeff,
+            lars_weight_decay=lars_weight_decay,
+            epsilon=epsilon,
+            rescale_grad=rescale_grad,
+        )
         self._excluded = [*exclude_from_weight_decay] if exclude_from_weight_decay is not None else []
-        self._numbers = {
-            "mu": _number("momentum", momentum, "in [0, 1]"),
-            "lars_coeff": _number("lars_coeff", lars_coeff, "not below 0"),
-            "epsilon": _number("epsilon", epsilon, "not below 0"),
-            "rescale_grad": _number("rescale_grad", rescale_grad),
-        }
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         excluded = any(part in param.name for part in self._excluded)
-        return {**self._numbers, "lars_weight_decay": [0.0 if excluded else self._lars_weight_decay]}
+        return super()._attrs(param) | {"lars_weight_decay": [0.0 if excluded else self._lars_weight_decay]}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        former = {f"_{name}": value for name, value in state.get("_numbers", {}).items()}  # of earlier versions
+        super().__setstate__({**state, **renamed(former, {"_mu": "_momentum"})})
 
 
 class DpsgdOptimizer(Optimizer):
@@ -1143,6 +1165,7 @@ class DpsgdOptimizer(Optimizer):
     """
 
     type = "dpsgd"
+    hyperparameters = {"clip": _In("above 0"), "batch_size": _In("above 0"), "sigma": _NOT_NEGATIVE}
 
     def __init__(
         self,
@@ -1157,11 +1180,7 @@ class DpsgdOptimizer(Optimizer):
         grad_clip: GradientClip | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._clip, self._batch_size = _number("clip", clip, "above 0"), _number("batch_size", batch_size, "above 0")
-        self._sigma = _number("sigma", sigma, "not below 0")
-
-    def _attrs(self, param: Parameter) -> dict[str, Any]:
-        return {"clip": self._clip, "batch_size": self._batch_size, "sigma": self._sigma}
+        self._set(clip=clip, batch_size=batch_size, sigma=sigma)
 
 
 class DGCMomentumOptimizer(MomentumOptimizer):

@@ -19,6 +19,7 @@ from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry, pyramid, windows_of
 
 from .manipulation import place_into, ranges
+from .portable import reduction
 from .table import Call, OutArray, checked, fill, kernel, prepared
 
 
@@ -147,9 +148,7 @@ def _reduced(xp: Any, scratch: Any, axes: list[_Axis], combine: Any, identity: f
     if _by_window(axes):
         pooled_axes = tuple(axis.axis for axis in axes)
         return [
-            partial(xp.copyto, out, identity)
-            if not window.size
-            else partial(combine.reduce, window, pooled_axes, None, out, True)
+            partial(xp.copyto, out, identity) if not window.size else reduction(xp, combine, window, pooled_axes, out)
             for window, out in _windows(axes, image, pooled)
         ]
     stages = _between(scratch, axes, image, pooled)

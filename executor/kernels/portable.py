@@ -1,0 +1,53 @@
+"""What numpy, cupy and XLA's namespace compute by different functions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .table import Call, OutArray
+
+__all__ = ["minima", "multiply_at", "reduction"]
+
+
+def reduction(xp: Any, combine: Any, X: Any, axes: Any, out: Any, keepdims: bool = True) -> Call:
+    """The call that combines the elements along axes by a ufunc. cupy reduces by sums and products alone."""
+    if xp.__name__ == "cupy" and combine is xp.maximum:
+        return partial(xp.max, X, axes, out, keepdims)
+    return partial(combine.reduce, X, axes, None, out, keepdims)
+
+
+def minima(xp: Any, X: Any, axes: tuple[int, ...], out: Any) -> Call:
+    """The call for the minima along axes. cupy 14.2 takes the output of `min` for an element type."""
+    return partial(_copy_minima, xp, X, axes, out) if xp.__name__ == "cupy" else partial(xp.min, X, axes, out)
+
+
+def _copy_minima(xp: Any, X: Any, axes: tuple[int, ...], out: OutArray) -> None:
+    xp.copyto(out, xp.min(X, axes))
+
+
+def multiply_at(xp: Any, out: OutArray, index: tuple[Any, ...], values: Any) -> None:
+    """``multiply.at``, which cupy lacks: each element is multiplied by all values that the index has for it."""
+    if xp.__name__ != "cupy":
+        xp.multiply.at(out, index, values)
+        return
+    places = _flat_places(xp, out.shape, index)
+    values = xp.broadcast_to(values, places.shape).reshape(-1)
+    order = xp.argsort(places.reshape(-1), kind="stable")
+    places = places.reshape(-1)[order]
+    turns = xp.arange(places.size) - xp.searchsorted(places, places)  # how often the element came before
+    flat = out.reshape(-1)
+    for turn in range(int(turns.max()) + 1 if turns.size else 0):
+        now = turns == turn
+        flat[places[now]] *= values[order[now]]
+    xp.copyto(out, flat.reshape(out.shape))
+
+
+def _flat_places(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+    """The places in a flat array of the elements that an index names."""
+    places = xp.zeros(np.broadcast_shapes(*(part.shape for part in index)), "int64")
+    for part, extent in zip(index, shape, strict=True):
+        places = places * extent + part
+    return places

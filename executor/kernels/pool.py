@@ -19,7 +19,7 @@ from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry, pyramid, windows_of
 
 from .manipulation import place_into, ranges
-from .portable import reduction
+from .portable import last_positions, reduction, values_in_order
 from .table import Call, OutArray, checked, fill, kernel, prepared
 
 
@@ -445,14 +445,13 @@ def check_unpool_back(Output: Any, Indices: Any) -> None:
 def unpool(xp: Any, X: Any, Indices: Any, Out: Any) -> None:
     values, ids, image = _unpool(X, Indices, Out)
     image.fill(0)
-    xp.put_along_axis(image, ids, values, 1)
+    index = xp.arange(len(ids))[:, None], ids
+    image[index] = values_in_order(xp, image.shape, index, values)
 
 
 @kernel("unpool_back", "unpool3d_back")
 def unpool_back(xp: Any, Output: Any, Indices: Any, X: Any) -> None:
     values, ids, image = _unpool(X, Indices, Output)
-    last = xp.empty(image.shape, "int64")  # the last of several elements with one index stays
-    places = xp.broadcast_to(xp.arange(ids.shape[1]), ids.shape)
-    xp.put_along_axis(last, ids, places, 1)
-    stays = xp.take_along_axis(last, ids, 1) == places
+    last = last_positions(xp, image.shape, (xp.arange(len(ids))[:, None], ids))
+    stays = last == xp.arange(ids.size).reshape(ids.shape)
     xp.copyto(values, xp.where(stays, xp.take_along_axis(image, ids, 1), 0))

@@ -1,15 +1,16 @@
-"""What numpy, cupy and XLA's namespace compute by different functions."""
+"""What numpy, cupy and XLA's namespace compute by different functions, or in another order."""
 
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from .table import Call, OutArray
 
-__all__ = ["minima", "multiply_at", "reduction"]
+__all__ = ["last_positions", "minima", "multiply_at", "reduction", "values_in_order"]
 
 
 def reduction(xp: Any, combine: Any, X: Any, axes: Any, out: Any, keepdims: bool = True) -> Call:
@@ -51,3 +52,37 @@ def _flat_places(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any
     for part, extent in zip(index, shape, strict=True):
         places = places * extent + part
     return places
+
+
+def last_positions(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+    """For each position in an index of an array of this shape, the last position that names the same element.
+
+    Positions are numbered in the order in which numpy writes; an array that has the shape of the index is returned.
+    """
+    index_shape = np.broadcast_shapes(*(part.shape for part in index))
+    dtype = "int32" if prod(index_shape) < 1 << 31 else "int64"  # of the 64-bit integers, not all devices take maxima
+    numbers = xp.arange(prod(index_shape), dtype=dtype).reshape(index_shape)
+    if xp.__name__ == "numpy":
+        last = xp.empty(shape, dtype)
+        last[index] = numbers
+    else:  # of several writes to one element, any may be the last
+        last = xp.zeros(shape, dtype)
+        xp.maximum.at(last, index, numbers)
+    return last[index]
+
+
+def values_in_order(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...], values: Any) -> Any:
+    """`values` for ``array[index] = values``, such that the order of writing does not matter.
+
+    An element that the index names several times gets the last of its values, as in numpy, in each of its places. On a device
+    any of them could stay.
+
+    Args:
+        shape: the extents of the array along the dimensions that are indexed.
+        index: arrays of integers.
+    """
+    if xp.__name__ == "numpy" or values.size == 1:
+        return values
+    last = last_positions(xp, shape, index)
+    behind = values.shape[last.ndim :] if values.ndim > last.ndim else ()
+    return xp.broadcast_to(values, (*last.shape, *behind)).reshape(last.size, *behind)[last]

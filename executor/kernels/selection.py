@@ -11,7 +11,7 @@ from fluid.ops.shapes import broadcast, slice_of
 from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, check_kept_ids, copy, numbers, place_into, write_wanted
-from .portable import multiply_at
+from .portable import multiply_at, values_in_order
 from .table import Call, OutArray, Slots, checked, kernel, prepared
 
 
@@ -61,7 +61,7 @@ def put_along_axis(xp: Any, Input: Any, Index: Any, Value: Any, Axis: int, Reduc
     grid[Axis] = Index
     index = tuple(grid)
     if reduce == "assign":
-        Result[index] = Value
+        Result[index] = values_in_order(xp, Result.shape, index, Value)
     elif reduce == "add":
         xp.add.at(Result, index, Value)
     else:

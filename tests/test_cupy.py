@@ -1,31 +1,42 @@
-"""The same kernels on cupy: ops against numpy, and small training on a device."""
+"""The same kernels on cupy: ops against numpy, and small training on a device.
+
+Each test runs on `support.strict_cupy`, which refuses what cupy refuses, and on cupy where there is a CUDA device.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from samples import OPS, Sample, cast, with_lods
+from support.strict_cupy import cupy as strict_cupy
 
 import fluid
 from fluid import layers
 from fluid.executor import CPUPlace, CUDAPlace, Executor, LoDTensor, Scope, is_compiled_with_cuda
+from fluid.executor.binding import array_types
 from fluid.executor.binding.compiled import apply_op
 from fluid.opdef import registry
 from fluid.opdef.registry import Rule, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
 
-pytestmark = [
-    pytest.mark.cupy,
-    pytest.mark.skipif(not is_compiled_with_cuda(), reason="needs cupy and a CUDA device"),
-    pytest.mark.usefixtures("fresh"),
-]
+pytestmark = pytest.mark.usefixtures("fresh")
+
+HAS_DEVICE = is_compiled_with_cuda()
+NAMESPACES = ["strict", pytest.param("cupy", marks=pytest.mark.cupy)] if HAS_DEVICE else ["strict"]
 
 
-@pytest.fixture
-def cupy() -> Any:
-    return pytest.importorskip("cupy")
+@pytest.fixture(params=NAMESPACES)
+def cupy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The namespace of CUDAPlace(0)."""
+    if request.param == "strict":
+        monkeypatch.setitem(sys.modules, "cupy", strict_cupy)
+    array_types._array_types.clear()  # they name the namespace of "cuda:0"
+    yield sys.modules["cupy"] if request.param == "strict" else pytest.importorskip("cupy")
+    array_types._array_types.clear()
 
 
 def host(value: Any) -> Any:
@@ -56,24 +67,65 @@ CASES = {
     if op_type in registry.all_ops()
     for number, sample in enumerate(samples)
 }
+DRAWN = ("random_crop", "shuffle_batch")
+"""Ops that draw by a seed among their inputs: another generator draws otherwise."""
+VECTORS = {
+    "eig": {"Eigenvectors": -2},
+    "eigh": {"Eigenvectors": -2},
+    "eigvalsh": {"Eigenvectors": -2},
+    "svd": {"U": -2, "VH": -1},
+}
+"""Op -> slot of its vectors, which are determined up to their sign (complex ones up to a factor), and their axis."""
 
 
-@pytest.mark.parametrize("case", CASES if is_compiled_with_cuda() else [])
+@pytest.mark.parametrize("case", CASES)
 def test_ops_and_their_gradients_give_what_numpy_gives(case: str, cupy: Any) -> None:
     op_type, sample = CASES[case]
     inputs = with_lods(cast(sample.inputs, "float32"), sample.lods)
     expected = apply_op(op_type, inputs, sample.attrs)
     found = apply_op(op_type, inputs, sample.attrs, xp=cupy)
     assert all(isinstance(array_of(item), cupy.ndarray) for value in found.values() for item in _flat(value) if item is not None)
-    if sample.random:
-        assert {slot: value.shape for slot, value in found.items()} == {slot: value.shape for slot, value in expected.items()}
+    if sample.random or op_type in DRAWN:
         for slot, value in host(found).items():
-            is_varied = np.ptp(expected[slot]) > 0 if expected[slot].size > 8 else False
-            assert not is_varied or np.ptp(value) > 0, f"{op_type}.{slot}: one number for all elements"
+            for number, (drawn, like) in enumerate(zip(_flat(value), _flat(expected[slot]), strict=True)):
+                assert_drawn_alike(op_type, drawn, None if like is None else array_of(like), f"{op_type}.{slot}[{number}]")
         return
     for slot, value in host(found).items():
-        assert_close(value, expected[slot], f"{op_type}.{slot}")
+        if slot in VECTORS.get(op_type, {}):
+            assert_same_up_to_factors(value, expected[slot], VECTORS[op_type][slot], f"{op_type}.{slot}")
+        else:
+            assert_close(value, expected[slot], f"{op_type}.{slot}")
     _check_gradient(op_type, sample, inputs, expected, cupy)
+
+
+def assert_drawn_alike(op_type: str, found: Any, expected: Any, what: str) -> None:
+    """Draws of two generators agree in shape, in mean and deviation, and what they shuffle holds the same numbers."""
+    assert (found is None) == (expected is None), what
+    if found is None:
+        return
+    assert found.dtype == expected.dtype, what
+    if op_type in ("randperm", "shuffle_batch") and expected.size > 1:
+        assert np.array_equal(np.sort(found, None), np.sort(expected, None)), what
+    if op_type in ("graph_khop_sampler", "rpn_target_assign"):
+        return  # how many are drawn differs
+    assert found.shape == expected.shape, what
+    if expected.size > 8 and expected.dtype.kind in "fiu":
+        mean, deviation = (np.array([function(x, dtype="float64") for x in (found, expected)]) for function in (np.mean, np.std))
+        assert (deviation[0] > 0) == (deviation[1] > 0), f"{what}: one number for all elements"
+        error = max(deviation) / np.sqrt(expected.size)
+        assert abs(mean[0] - mean[1]) <= 6 * error and abs(deviation[0] - deviation[1]) <= 6 * error, (
+            f"{what}: {mean} {deviation}"
+        )
+
+
+def assert_same_up_to_factors(found: Any, expected: Any, axis: int, what: str) -> None:
+    """Vectors along an axis agree but for factors of absolute value 1, so their lengths and directions do."""
+    assert found.shape == expected.shape and found.dtype == expected.dtype, what
+    products = np.sum(found.conj() * expected, axis, keepdims=True)
+    lengths = np.sum(expected.conj() * expected, axis, keepdims=True)
+    factors = products / np.where(lengths == 0, 1, lengths)
+    np.testing.assert_allclose(found * factors, expected, rtol=1e-4, atol=1e-4, err_msg=what)
+    np.testing.assert_allclose(np.abs(factors), np.where(lengths == 0, 0, 1), atol=1e-4, err_msg=what)
 
 
 def _flat(value: Any) -> list[Any]:
@@ -107,6 +159,46 @@ def _check_gradient(op_type: str, sample: Sample, inputs: dict[str, Any], output
     found = apply_op(definition.grad_type, reads, sample.attrs, wanted, xp=cupy)
     for slot, value in host(found).items():
         assert_close(value, expected[slot], f"{definition.grad_type}.{slot}")
+
+
+REFUSED = {
+    "the output of a product by its position": lambda xp, a: xp.matmul(a, a, a),
+    "how take treats ids outside": lambda xp, a: xp.take(a, xp.arange(2), 0, mode="clip"),
+    "maxima by a ufunc": lambda xp, a: xp.maximum.reduce(a),
+    "products at ids": lambda xp, a: xp.multiply.at(a, xp.arange(2), a[:2]),
+    "a ufunc with a mask": lambda xp, a: xp.add(a, 1, a, where=a > 0),
+    "the first value of maxima": lambda xp, a: a.max(initial=0),
+    "masked maxima": lambda xp, a: xp.max(a, where=a > 0),
+    "the output of einsum": lambda xp, a: xp.einsum("ij,jk->ik", a, a, out=a),
+    "the output of minima": lambda xp, a: xp.min(a, 0, a[0]),
+    "vecdot": lambda xp, a: xp.vecdot(a, a),
+    "a stable sort by another name": lambda xp, a: xp.argsort(a, kind="mergesort"),
+    "numpy's arrays in a ufunc": lambda xp, a: a + np.ones((3, 3)),
+    "numpy's arrays first": lambda xp, a: np.ones((3, 3)) + a,
+    "numpy's arrays in a copy": lambda xp, a: xp.copyto(a, np.ones((3, 3), "float32")),
+    "numpy's arrays in an assignment": lambda xp, a: a.__setitem__(slice(None), np.ones((3, 3), "float32")),
+    "numpy's arrays in a list": lambda xp, a: xp.concatenate([a, np.ones((3, 3))]),
+    "numbers in a list": lambda xp, a: xp.stack([a[0, 0], 1.0]),
+    "conversion to numpy": lambda xp, a: np.asarray(a),
+    "an array as a Python int": lambda xp, a: range(xp.arange(3)[2]),
+    "an array of objects": lambda xp, a: xp.asarray([None, "x"]),
+    "float128": lambda xp, a: a.astype("longdouble"),
+    "how astype casts": lambda xp, a: a.astype("float64", casting="safe"),
+    "an item by its place": lambda xp, a: a.item(0),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_cupy_refuses(refused: str, cupy: Any) -> None:
+    """The stand-in refuses it as cupy does: where one of the two takes it, kernels are held to the wrong interface."""
+    with pytest.raises((TypeError, ValueError, NotImplementedError, AttributeError)):
+        REFUSED[refused](cupy, cupy.ones((3, 3), "float32"))
+
+
+def test_draws_without_a_size_are_one_number(cupy: Any) -> None:
+    out = cupy.empty(5, "float32")
+    cupy.random.default_rng(0).random(dtype="float32", out=out)
+    assert len(set(out.get().tolist())) == 1
 
 
 def digits() -> dict[str, Any]:

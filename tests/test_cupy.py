@@ -15,7 +15,7 @@ from samples import OPS, Sample, cast, with_lods
 from support.strict_cupy import cupy as strict_cupy
 
 import fluid
-from fluid import layers
+from fluid import dygraph, layers
 from fluid.executor import CPUPlace, CUDAPlace, Executor, LoDTensor, Scope, is_compiled_with_cuda
 from fluid.executor.binding import array_types
 from fluid.executor.binding.compiled import apply_op
@@ -265,6 +265,94 @@ def test_what_was_set_on_one_place_runs_on_the_other(cupy: Any) -> None:
         scope.var("w").get_tensor().set(weight, first)
         assert np.array_equal(Executor(second).run(feed={"x": x}, fetch_list=[y])[0], x @ weight)
         assert np.array_equal(Executor(first).run(feed={"x": x}, fetch_list=[y])[0], x @ weight)
+
+
+def test_what_was_set_on_one_place_is_interpreted_on_the_other(cupy: Any) -> None:
+    rows = layers.embedding(fluid.data("ids", [-1, 1], "int64", lod_level=1), [4, 3], param_attr=fluid.ParamAttr(name="w"))
+    y = layers.sequence_pool(rows, "sum") + layers.create_parameter([3], "float32", "b")
+    scope, ids = fluid.global_scope(), np.array([[1], [2], [3]])
+    table, bias = np.arange(12, dtype="float32").reshape(4, 3), np.ones(3, "float32")
+    expected = np.stack([table[1] + table[2], table[3]]) + bias
+    for first, second in ((CPUPlace(), CUDAPlace(0)), (CUDAPlace(0), CPUPlace())):
+        scope.var("w").get_tensor().set(table, first)
+        scope.var("b").get_tensor().set(bias, first)
+        for place in (second, first, second):
+            for run in (Executor(place).run, Executor(place).interpret):
+                assert np.array_equal(run(feed={"ids": (ids, [[2, 1]])}, fetch_list=[y])[0], expected)
+
+
+def test_sparse_values_of_a_scope_come_to_the_device(cupy: Any) -> None:
+    grad = (
+        fluid.default_main_program()
+        .global_block()
+        .create_var(name="grad", shape=[4, 2], dtype="float32", persistable=True, type=fluid.core.VarDesc.VarType.SELECTED_ROWS)
+    )
+    rows = fluid.global_scope().var("grad").get_selected_rows()
+    rows.become(np.array([1, 3]), np.ones((2, 2), "float32"), 4)
+    fluid.global_scope().put("grad", rows)
+    merged = layers.get_tensor_from_selected_rows(grad)
+    (found,) = Executor(CUDAPlace(0)).run(fetch_list=[merged])
+    assert found.tolist() == [[1, 1], [1, 1]]
+
+
+OPTIMIZERS = ("SGD", "Momentum", "Adam", "AdamW", "Lamb", "Adamax", "Adagrad", "DecayedAdagrad", "Adadelta", "RMSProp", "Ftrl")
+
+
+TAKE_SPARSE_GRADIENTS = ("SGD", "Momentum", "Adam", "AdamW", "Adagrad", "RMSProp", "Ftrl")
+
+
+@pytest.mark.parametrize(
+    "name, is_sparse", [*((name, False) for name in OPTIMIZERS), *((name, True) for name in TAKE_SPARSE_GRADIENTS)]
+)
+def test_optimizers_on_a_device(name: str, is_sparse: bool, cupy: Any) -> None:
+    ids = fluid.data("ids", [-1, 1], "int64")
+    loss = layers.mean(layers.square(layers.fc(layers.embedding(ids, [8, 3], is_sparse=is_sparse), 1)))
+    settings = {"momentum": 0.9} if name == "Momentum" else {}
+    getattr(fluid.optimizer, name)(learning_rate=0.05, **settings).minimize(loss)
+    values, feed, losses = initial_values(), {"ids": np.array([[1], [2], [1], [7]])}, []
+    for place in (CPUPlace(), CUDAPlace(0)):
+        scope, exe = Scope(), Executor(place)
+        for key, value in values.items():
+            scope.var(key).get_tensor().set(value, place)
+        losses.append([exe.run(feed=feed, fetch_list=[loss], scope=scope)[0].item() for _ in range(5)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+def test_eager_training_on_a_device(cupy: Any) -> None:
+    feed, losses = digits(), []
+    for place in (CPUPlace(), CUDAPlace(0)):
+        with dygraph.guard(place):
+            fluid.seed(3)
+            conv, fc = dygraph.Conv2D("conv", 4, 3, act="relu"), dygraph.Linear(36, 3)
+            image, label = dygraph.to_variable(feed["image"]), dygraph.to_variable(feed["label"])
+            conv(image)  # makes its parameters
+            for number, parameter in enumerate([*conv.parameters(), *fc.parameters()]):
+                parameter.set_value(np.random.default_rng(number).normal(0, 0.1, parameter.shape).astype("float32"))
+            optimizer = fluid.optimizer.Adam(0.02, parameter_list=[*conv.parameters(), *fc.parameters()])
+            losses.append([])
+            for _ in range(12):  # more runs than calls are bound anew in
+                hidden = layers.dropout(layers.pool2d(conv(image), 2, "max", 2), 0.0)
+                loss = layers.mean(layers.softmax_with_cross_entropy(fc(layers.reshape(hidden, [32, 36])), label))
+                loss.backward()
+                optimizer.minimize(loss)
+                conv.clear_gradients()
+                fc.clear_gradients()
+                losses[-1].append(loss.numpy().item())
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)
+    assert losses[1][-1] < losses[1][0] / 2
+
+
+def test_first_values_and_masks_are_drawn_for_each_element(cupy: Any) -> None:
+    drawn = [
+        layers.create_parameter([64, 64], "float32", name, default_initializer=initializer)
+        for name, initializer in {"a": fluid.initializer.Xavier(), "b": fluid.initializer.MSRA(), "c": None}.items()
+    ]
+    kept = layers.dropout(layers.fill_constant([100, 100], "float32", 1.0), 0.5)
+    exe = Executor(CUDAPlace(0))
+    exe.run(fluid.default_startup_program())
+    *values, mask = exe.run(fetch_list=[*drawn, kept])
+    assert all(len(np.unique(value)) > 1000 for value in values)
+    assert 0.4 < np.mean(mask > 0) < 0.6
 
 
 def test_loops_and_branches(cupy: Any) -> None:

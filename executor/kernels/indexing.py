@@ -57,7 +57,7 @@ def _values_in_order(xp: Any, out: Any, indices: list[Any], value: Any) -> Any:
     if all(index.dtype.kind == "b" for index in indices):
         return value  # masks name each element once
     index = [place for index in indices for place in (index.nonzero() if index.dtype.kind == "b" else [index])]
-    return values_in_order(xp, out.shape[: len(index)], tuple(index), value)
+    return values_in_order(xp, out, tuple(index), value)
 
 
 @kernel("index_put")

@@ -390,7 +390,7 @@ def scatter(xp: Any, X: Any, Ids: Any, Updates: Any, overwrite: bool, Out: Any) 
     ids = Ids.reshape(-1)
     xp.copyto(Out, X)
     if overwrite:
-        Out[ids] = values_in_order(xp, Out.shape[:1], (ids,), Updates)
+        Out[ids] = values_in_order(xp, Out, (ids,), Updates)
     else:
         Out[ids] = 0
         add_rows_at(xp, Updates, ids, Out)

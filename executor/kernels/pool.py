@@ -446,7 +446,7 @@ def unpool(xp: Any, X: Any, Indices: Any, Out: Any) -> None:
     values, ids, image = _unpool(X, Indices, Out)
     image.fill(0)
     index = xp.arange(len(ids))[:, None], ids
-    image[index] = values_in_order(xp, image.shape, index, values)
+    image[index] = values_in_order(xp, image, index, values)
 
 
 @kernel("unpool_back", "unpool3d_back")

@@ -71,18 +71,18 @@ def last_positions(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> A
     return last[index]
 
 
-def values_in_order(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...], values: Any) -> Any:
+def values_in_order(xp: Any, array: Any, index: tuple[Any, ...], values: Any) -> Any:
     """`values` for ``array[index] = values``, such that the order of writing does not matter.
 
     An element that the index names several times gets the last of its values, as in numpy, in each of its places. On a device
     any of them could stay.
 
     Args:
-        shape: the extents of the array along the dimensions that are indexed.
-        index: arrays of integers.
+        index: arrays of integers, for the first dimensions of `array`.
     """
     if xp.__name__ == "numpy" or values.size == 1:
         return values
-    last = last_positions(xp, shape, index)
-    behind = values.shape[last.ndim :] if values.ndim > last.ndim else ()
-    return xp.broadcast_to(values, (*last.shape, *behind)).reshape(last.size, *behind)[last]
+    depth = len(index)
+    last = last_positions(xp, array.shape[:depth], index)
+    rows = xp.broadcast_to(values, (*last.shape, *array.shape[depth:]))
+    return rows.reshape(last.size, *array.shape[depth:])[last]

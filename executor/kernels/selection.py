@@ -61,7 +61,7 @@ def put_along_axis(xp: Any, Input: Any, Index: Any, Value: Any, Axis: int, Reduc
     grid[Axis] = Index
     index = tuple(grid)
     if reduce == "assign":
-        Result[index] = values_in_order(xp, Result.shape, index, Value)
+        Result[index] = values_in_order(xp, Result, index, Value)
     elif reduce == "add":
         xp.add.at(Result, index, Value)
     else:

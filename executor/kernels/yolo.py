@@ -131,7 +131,7 @@ def _objectness(xp: Any, X: Any, GTBox: Any, GTScore: Any, matches: Any, place: 
     image, anchor, _, row, column = place
     flat = xp.where(matches.reshape(-1) >= 0, (anchor * height + row) * width + column, mask.shape[1] - 1)
     scores = xp.ones(1, X.dtype) if GTScore is None else GTScore.reshape(-1)
-    mask[image, flat] = values_in_order(xp, mask.shape, (image, flat), scores)
+    mask[image, flat] = values_in_order(xp, mask, (image, flat), scores)
     return mask[:, :-1].reshape(images, anchors, height, width)
 
 

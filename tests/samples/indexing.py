@@ -234,4 +234,5 @@ for mask in (data.bools(3, 4), data.bools(4), data.bools(2, 1, 1)):
 # of several values for an element the last counts; each gets the gradient, so there is nothing to compare with differences
 elements = [np.array([1, 0, -2, 1]), np.array([[3], [-1]])]
 add("index_put", Sample({"x": data(3, 4), "indices": elements, "value": data(2, 4)}, {}, put, orders=0))
-add("index_put", Sample({"x": data(3, 4), "indices": elements[:1], "value": data(4, 1)}, {}, put, orders=0))
+for broadcast in ((4, 1), (2,)):
+    add("index_put", Sample({"x": data(3, 2), "indices": elements[:1], "value": data(*broadcast)}, {}, put, orders=0))

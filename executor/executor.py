@@ -255,7 +255,7 @@ class Executor:
     def _check_request(self, request: Request) -> Request:
         """Check the feeds and fetches of a request, convert feeds to arrays, and widen bfloat16 if a backend lacks it."""
         program = self._without_bfloat16(request.program, request.scope)
-        feeds = feeding.checked_feeds(program, request.feeds)
+        feeds = feeding.checked_feeds(program, request.feeds, self.place)
         return replace(request, program=program, feeds=feeds, fetches=feeding.checked_fetches(program, request.fetches))
 
     def _without_bfloat16(self, program: Program, scope: Scope) -> Program:

@@ -14,7 +14,7 @@ from fluid.parallel.mesh import Mesh
 from fluid.values.lod_array import LoDArray, array_of, to_lod
 from fluid.values.lod_tensor import FedArray
 from fluid.values.numeric import DEFAULT_INT, NO_NUMBERS, numeric_array, said_by
-from fluid.values.place import Place, XLAPlace
+from fluid.values.place import CUDA_MEMORY, HOST_MEMORY, Place, XLAPlace
 from fluid.values.types import VarType
 
 from .runtime.scope import LoDTensor, Scope, checked_scope, global_scope
@@ -33,8 +33,8 @@ __all__ = [
 ]
 
 
-def checked_feeds(program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
-    """Check fed values against the declared variables, and convert them to arrays."""
+def checked_feeds(program: Program, feed: Mapping[Any, Any], place: Place) -> dict[str, Any]:
+    """Check fed values against the declared variables, and convert them to arrays for a place."""
     if type(feed) is not dict and not isinstance(feed, Mapping):
         raise FeedTypeError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
     block = program.global_block()
@@ -47,7 +47,7 @@ def checked_feeds(program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
             hint = did_you_mean(name, data or block.vars) or f"; it is fed {', '.join(data) or 'nothing'}"
             raise FeedError(f"{shown(name)} is fed, but the program has no such variable{hint}")
         try:
-            feeds[name] = _fed(var, value)
+            feeds[name] = _fed(var, value, place)
         except FluidError:
             raise
         except Exception as error:  # the value raises when it is inspected
@@ -107,7 +107,7 @@ def checked_fetches(program: Program, names: list[str]) -> list[str]:
     return names
 
 
-def _fed(var: Variable, value: Any) -> Any:
+def _fed(var: Variable, value: Any, place: Place) -> Any:
     """A fed value as an array of the declared type and shape, with its LoD if any; a list of them for an array of tensors."""
     if var.type is VarType.LOD_TENSOR_ARRAY and isinstance(value, (list, tuple)):
         return [_as_item(var, item) for item in value]
@@ -121,7 +121,7 @@ def _fed(var: Variable, value: Any) -> Any:
     elif var.lod_level and _is_pair(value):
         value, levels = value
     try:
-        array = _fed_array(var, value)
+        array = _fed_array(var, _imported(var, value, place))
     except FeedError:
         if not _is_pair(value):
             raise
@@ -149,6 +149,23 @@ def _as_item(var: Variable, item: Any) -> Any:
 def _is_pair(value: Any) -> bool:
     """Whether a value is a pair of an array and lengths of sequences."""
     return isinstance(value, tuple) and len(value) == 2 and (isinstance(value[1], list) or getattr(value[0], "ndim", 0) > 0)
+
+
+def _imported(var: Variable, value: Any, place: Place) -> Any:
+    """A fed array of another library, such as a tensor of torch, as an array that shares its memory; other values unchanged."""
+    device = None if isinstance(value, np.ndarray) else getattr(value, "__dlpack_device__", None)
+    kind = 0 if device is None else device()[0]
+    if kind in HOST_MEMORY:
+        try:
+            return np.from_dlpack(value)
+        except Exception:  # numpy lacks the element type, or shares no such memory: the value may be converted
+            return value
+    if kind not in CUDA_MEMORY:
+        return value
+    try:
+        return place.from_cuda(value)
+    except ExecutionError as error:
+        raise FeedError(f"{type(value).__name__} is fed to {var.name} ({var.describe()}), but {error}") from None
 
 
 def _fed_array(var: Variable, value: Any) -> Any:

@@ -1,31 +1,42 @@
-"""The same kernels on cupy: ops against numpy, and small training on a device."""
+"""The same kernels on cupy: ops against numpy, and small training on a device.
+
+Each test runs on `support.strict_cupy`, which refuses what cupy refuses, and on cupy where there is a CUDA device.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from samples import OPS, Sample, cast, with_lods
+from support.strict_cupy import cupy as strict_cupy
 
 import fluid
-from fluid import layers
+from fluid import dygraph, layers
 from fluid.executor import CPUPlace, CUDAPlace, Executor, LoDTensor, Scope, is_compiled_with_cuda
+from fluid.executor.binding import array_types
 from fluid.executor.binding.compiled import apply_op
 from fluid.opdef import registry
 from fluid.opdef.registry import Rule, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
 
-pytestmark = [
-    pytest.mark.cupy,
-    pytest.mark.skipif(not is_compiled_with_cuda(), reason="needs cupy and a CUDA device"),
-    pytest.mark.usefixtures("fresh"),
-]
+pytestmark = pytest.mark.usefixtures("fresh")
+
+HAS_DEVICE = is_compiled_with_cuda()
+NAMESPACES = ["strict", pytest.param("cupy", marks=pytest.mark.cupy)] if HAS_DEVICE else ["strict"]
 
 
-@pytest.fixture
-def cupy() -> Any:
-    return pytest.importorskip("cupy")
+@pytest.fixture(params=NAMESPACES)
+def cupy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The namespace of CUDAPlace(0)."""
+    if request.param == "strict":
+        monkeypatch.setitem(sys.modules, "cupy", strict_cupy)
+    array_types._array_types.clear()  # they name the namespace of "cuda:0"
+    yield sys.modules["cupy"] if request.param == "strict" else pytest.importorskip("cupy")
+    array_types._array_types.clear()
 
 
 def host(value: Any) -> Any:
@@ -56,24 +67,65 @@ CASES = {
     if op_type in registry.all_ops()
     for number, sample in enumerate(samples)
 }
+DRAWN = ("random_crop", "shuffle_batch")
+"""Ops that draw by a seed among their inputs: another generator draws otherwise."""
+VECTORS = {
+    "eig": {"Eigenvectors": -2},
+    "eigh": {"Eigenvectors": -2},
+    "eigvalsh": {"Eigenvectors": -2},
+    "svd": {"U": -2, "VH": -1},
+}
+"""Op -> slot of its vectors, which are determined up to their sign (complex ones up to a factor), and their axis."""
 
 
-@pytest.mark.parametrize("case", CASES if is_compiled_with_cuda() else [])
+@pytest.mark.parametrize("case", CASES)
 def test_ops_and_their_gradients_give_what_numpy_gives(case: str, cupy: Any) -> None:
     op_type, sample = CASES[case]
     inputs = with_lods(cast(sample.inputs, "float32"), sample.lods)
     expected = apply_op(op_type, inputs, sample.attrs)
     found = apply_op(op_type, inputs, sample.attrs, xp=cupy)
     assert all(isinstance(array_of(item), cupy.ndarray) for value in found.values() for item in _flat(value) if item is not None)
-    if sample.random:
-        assert {slot: value.shape for slot, value in found.items()} == {slot: value.shape for slot, value in expected.items()}
+    if sample.random or op_type in DRAWN:
         for slot, value in host(found).items():
-            is_varied = np.ptp(expected[slot]) > 0 if expected[slot].size > 8 else False
-            assert not is_varied or np.ptp(value) > 0, f"{op_type}.{slot}: one number for all elements"
+            for number, (drawn, like) in enumerate(zip(_flat(value), _flat(expected[slot]), strict=True)):
+                assert_drawn_alike(op_type, drawn, None if like is None else array_of(like), f"{op_type}.{slot}[{number}]")
         return
     for slot, value in host(found).items():
-        assert_close(value, expected[slot], f"{op_type}.{slot}")
+        if slot in VECTORS.get(op_type, {}):
+            assert_same_up_to_factors(value, expected[slot], VECTORS[op_type][slot], f"{op_type}.{slot}")
+        else:
+            assert_close(value, expected[slot], f"{op_type}.{slot}")
     _check_gradient(op_type, sample, inputs, expected, cupy)
+
+
+def assert_drawn_alike(op_type: str, found: Any, expected: Any, what: str) -> None:
+    """Draws of two generators agree in shape, in mean and deviation, and what they shuffle holds the same numbers."""
+    assert (found is None) == (expected is None), what
+    if found is None:
+        return
+    assert found.dtype == expected.dtype, what
+    if op_type in ("randperm", "shuffle_batch") and expected.size > 1:
+        assert np.array_equal(np.sort(found, None), np.sort(expected, None)), what
+    if op_type in ("graph_khop_sampler", "rpn_target_assign"):
+        return  # how many are drawn differs
+    assert found.shape == expected.shape, what
+    if expected.size > 8 and expected.dtype.kind in "fiu":
+        mean, deviation = (np.array([function(x, dtype="float64") for x in (found, expected)]) for function in (np.mean, np.std))
+        assert (deviation[0] > 0) == (deviation[1] > 0), f"{what}: one number for all elements"
+        error = max(deviation) / np.sqrt(expected.size)
+        assert abs(mean[0] - mean[1]) <= 6 * error and abs(deviation[0] - deviation[1]) <= 6 * error, (
+            f"{what}: {mean} {deviation}"
+        )
+
+
+def assert_same_up_to_factors(found: Any, expected: Any, axis: int, what: str) -> None:
+    """Vectors along an axis agree but for factors of absolute value 1, so their lengths and directions do."""
+    assert found.shape == expected.shape and found.dtype == expected.dtype, what
+    products = np.sum(found.conj() * expected, axis, keepdims=True)
+    lengths = np.sum(expected.conj() * expected, axis, keepdims=True)
+    factors = products / np.where(lengths == 0, 1, lengths)
+    np.testing.assert_allclose(found * factors, expected, rtol=1e-4, atol=1e-4, err_msg=what)
+    np.testing.assert_allclose(np.abs(factors), np.where(lengths == 0, 0, 1), atol=1e-4, err_msg=what)
 
 
 def _flat(value: Any) -> list[Any]:
@@ -107,6 +159,46 @@ def _check_gradient(op_type: str, sample: Sample, inputs: dict[str, Any], output
     found = apply_op(definition.grad_type, reads, sample.attrs, wanted, xp=cupy)
     for slot, value in host(found).items():
         assert_close(value, expected[slot], f"{definition.grad_type}.{slot}")
+
+
+REFUSED = {
+    "the output of a product by its position": lambda xp, a: xp.matmul(a, a, a),
+    "how take treats ids outside": lambda xp, a: xp.take(a, xp.arange(2), 0, mode="clip"),
+    "maxima by a ufunc": lambda xp, a: xp.maximum.reduce(a),
+    "products at ids": lambda xp, a: xp.multiply.at(a, xp.arange(2), a[:2]),
+    "a ufunc with a mask": lambda xp, a: xp.add(a, 1, a, where=a > 0),
+    "the first value of maxima": lambda xp, a: a.max(initial=0),
+    "masked maxima": lambda xp, a: xp.max(a, where=a > 0),
+    "the output of einsum": lambda xp, a: xp.einsum("ij,jk->ik", a, a, out=a),
+    "the output of minima": lambda xp, a: xp.min(a, 0, a[0]),
+    "vecdot": lambda xp, a: xp.vecdot(a, a),
+    "a stable sort by another name": lambda xp, a: xp.argsort(a, kind="mergesort"),
+    "numpy's arrays in a ufunc": lambda xp, a: a + np.ones((3, 3)),
+    "numpy's arrays first": lambda xp, a: np.ones((3, 3)) + a,
+    "numpy's arrays in a copy": lambda xp, a: xp.copyto(a, np.ones((3, 3), "float32")),
+    "numpy's arrays in an assignment": lambda xp, a: a.__setitem__(slice(None), np.ones((3, 3), "float32")),
+    "numpy's arrays in a list": lambda xp, a: xp.concatenate([a, np.ones((3, 3))]),
+    "numbers in a list": lambda xp, a: xp.stack([a[0, 0], 1.0]),
+    "conversion to numpy": lambda xp, a: np.asarray(a),
+    "an array as a Python int": lambda xp, a: range(xp.arange(3)[2]),
+    "an array of objects": lambda xp, a: xp.asarray([None, "x"]),
+    "float128": lambda xp, a: a.astype("longdouble"),
+    "how astype casts": lambda xp, a: a.astype("float64", casting="safe"),
+    "an item by its place": lambda xp, a: a.item(0),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_cupy_refuses(refused: str, cupy: Any) -> None:
+    """The stand-in refuses it as cupy does: where one of the two takes it, kernels are held to the wrong interface."""
+    with pytest.raises((TypeError, ValueError, NotImplementedError, AttributeError)):
+        REFUSED[refused](cupy, cupy.ones((3, 3), "float32"))
+
+
+def test_draws_without_a_size_are_one_number(cupy: Any) -> None:
+    out = cupy.empty(5, "float32")
+    cupy.random.default_rng(0).random(dtype="float32", out=out)
+    assert len(set(out.get().tolist())) == 1
 
 
 def digits() -> dict[str, Any]:
@@ -173,6 +265,94 @@ def test_what_was_set_on_one_place_runs_on_the_other(cupy: Any) -> None:
         scope.var("w").get_tensor().set(weight, first)
         assert np.array_equal(Executor(second).run(feed={"x": x}, fetch_list=[y])[0], x @ weight)
         assert np.array_equal(Executor(first).run(feed={"x": x}, fetch_list=[y])[0], x @ weight)
+
+
+def test_what_was_set_on_one_place_is_interpreted_on_the_other(cupy: Any) -> None:
+    rows = layers.embedding(fluid.data("ids", [-1, 1], "int64", lod_level=1), [4, 3], param_attr=fluid.ParamAttr(name="w"))
+    y = layers.sequence_pool(rows, "sum") + layers.create_parameter([3], "float32", "b")
+    scope, ids = fluid.global_scope(), np.array([[1], [2], [3]])
+    table, bias = np.arange(12, dtype="float32").reshape(4, 3), np.ones(3, "float32")
+    expected = np.stack([table[1] + table[2], table[3]]) + bias
+    for first, second in ((CPUPlace(), CUDAPlace(0)), (CUDAPlace(0), CPUPlace())):
+        scope.var("w").get_tensor().set(table, first)
+        scope.var("b").get_tensor().set(bias, first)
+        for place in (second, first, second):
+            for run in (Executor(place).run, Executor(place).interpret):
+                assert np.array_equal(run(feed={"ids": (ids, [[2, 1]])}, fetch_list=[y])[0], expected)
+
+
+def test_sparse_values_of_a_scope_come_to_the_device(cupy: Any) -> None:
+    grad = (
+        fluid.default_main_program()
+        .global_block()
+        .create_var(name="grad", shape=[4, 2], dtype="float32", persistable=True, type=fluid.core.VarDesc.VarType.SELECTED_ROWS)
+    )
+    rows = fluid.global_scope().var("grad").get_selected_rows()
+    rows.become(np.array([1, 3]), np.ones((2, 2), "float32"), 4)
+    fluid.global_scope().put("grad", rows)
+    merged = layers.get_tensor_from_selected_rows(grad)
+    (found,) = Executor(CUDAPlace(0)).run(fetch_list=[merged])
+    assert found.tolist() == [[1, 1], [1, 1]]
+
+
+OPTIMIZERS = ("SGD", "Momentum", "Adam", "AdamW", "Lamb", "Adamax", "Adagrad", "DecayedAdagrad", "Adadelta", "RMSProp", "Ftrl")
+
+
+TAKE_SPARSE_GRADIENTS = ("SGD", "Momentum", "Adam", "AdamW", "Adagrad", "RMSProp", "Ftrl")
+
+
+@pytest.mark.parametrize(
+    "name, is_sparse", [*((name, False) for name in OPTIMIZERS), *((name, True) for name in TAKE_SPARSE_GRADIENTS)]
+)
+def test_optimizers_on_a_device(name: str, is_sparse: bool, cupy: Any) -> None:
+    ids = fluid.data("ids", [-1, 1], "int64")
+    loss = layers.mean(layers.square(layers.fc(layers.embedding(ids, [8, 3], is_sparse=is_sparse), 1)))
+    settings = {"momentum": 0.9} if name == "Momentum" else {}
+    getattr(fluid.optimizer, name)(learning_rate=0.05, **settings).minimize(loss)
+    values, feed, losses = initial_values(), {"ids": np.array([[1], [2], [1], [7]])}, []
+    for place in (CPUPlace(), CUDAPlace(0)):
+        scope, exe = Scope(), Executor(place)
+        for key, value in values.items():
+            scope.var(key).get_tensor().set(value, place)
+        losses.append([exe.run(feed=feed, fetch_list=[loss], scope=scope)[0].item() for _ in range(5)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+def test_eager_training_on_a_device(cupy: Any) -> None:
+    feed, losses = digits(), []
+    for place in (CPUPlace(), CUDAPlace(0)):
+        with dygraph.guard(place):
+            fluid.seed(3)
+            conv, fc = dygraph.Conv2D("conv", 4, 3, act="relu"), dygraph.Linear(36, 3)
+            image, label = dygraph.to_variable(feed["image"]), dygraph.to_variable(feed["label"])
+            conv(image)  # makes its parameters
+            for number, parameter in enumerate([*conv.parameters(), *fc.parameters()]):
+                parameter.set_value(np.random.default_rng(number).normal(0, 0.1, parameter.shape).astype("float32"))
+            optimizer = fluid.optimizer.Adam(0.02, parameter_list=[*conv.parameters(), *fc.parameters()])
+            losses.append([])
+            for _ in range(12):  # more runs than calls are bound anew in
+                hidden = layers.dropout(layers.pool2d(conv(image), 2, "max", 2), 0.0)
+                loss = layers.mean(layers.softmax_with_cross_entropy(fc(layers.reshape(hidden, [32, 36])), label))
+                loss.backward()
+                optimizer.minimize(loss)
+                conv.clear_gradients()
+                fc.clear_gradients()
+                losses[-1].append(loss.numpy().item())
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)
+    assert losses[1][-1] < losses[1][0] / 2
+
+
+def test_first_values_and_masks_are_drawn_for_each_element(cupy: Any) -> None:
+    drawn = [
+        layers.create_parameter([64, 64], "float32", name, default_initializer=initializer)
+        for name, initializer in {"a": fluid.initializer.Xavier(), "b": fluid.initializer.MSRA(), "c": None}.items()
+    ]
+    kept = layers.dropout(layers.fill_constant([100, 100], "float32", 1.0), 0.5)
+    exe = Executor(CUDAPlace(0))
+    exe.run(fluid.default_startup_program())
+    *values, mask = exe.run(fetch_list=[*drawn, kept])
+    assert all(len(np.unique(value)) > 1000 for value in values)
+    assert 0.4 < np.mean(mask > 0) < 0.6
 
 
 def test_loops_and_branches(cupy: Any) -> None:

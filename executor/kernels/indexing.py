@@ -12,6 +12,7 @@ from fluid.errors import ExecutionError
 from fluid.ops.indexing import RENORM_EPSILON
 
 from .manipulation import check_ids, copy, take
+from .portable import values_in_order
 from .table import Call, OutArray, checked, kernel, prepared
 
 
@@ -51,6 +52,14 @@ def check_picked_sum(X: Any, Indices: list[Any]) -> None:
     _check_places("picked_sum", X, Indices)
 
 
+def _values_in_order(xp: Any, out: Any, indices: list[Any], value: Any) -> Any:
+    """`value` for the places that the indices name, such that the order of writing does not matter."""
+    if all(index.dtype.kind == "b" for index in indices):
+        return value  # masks name each element once
+    index = [place for index in indices for place in (index.nonzero() if index.dtype.kind == "b" else [index])]
+    return values_in_order(xp, out, tuple(index), value)
+
+
 @kernel("index_put")
 def index_put(xp: Any, x: Any, indices: list[Any], value: Any, accumulate: bool, out: Any) -> None:
     xp.copyto(out, x)
@@ -58,7 +67,7 @@ def index_put(xp: Any, x: Any, indices: list[Any], value: Any, accumulate: bool,
         if accumulate:
             xp.add.at(out, tuple(indices), value)
         else:
-            out[tuple(indices)] = value
+            out[tuple(indices)] = _values_in_order(xp, out, indices, value)
     except ValueError as error:  # a mask decides how many places there are
         raise ExecutionError(f"index_put: value should be as large as what is picked, or broadcast to it: {error}") from None
 

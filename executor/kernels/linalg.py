@@ -112,12 +112,17 @@ def cholesky_solve(xp: Any, X: Any, Y: Any, upper: bool, Out: Any) -> None:
     xp.copyto(Out, _solved(xp, "cholesky_solve", _adjoint(lower), _solved(xp, "cholesky_solve", lower, X)))
 
 
+def _largest(values: Any) -> Any:
+    """The largest of each row of numbers that are not below 0; 0 for rows without any."""
+    return values.max(-1, keepdims=True) if values.shape[-1] else 0
+
+
 @kernel("lstsq")
 def lstsq(xp: Any, X: Any, Y: Any, rcond: float, Solution: Any, Rank: Any, SingularValues: Any) -> Any:
     rows, columns = X.shape[-2:]
     with _explained("lstsq", "the numbers should be finite"):
         u, s, vh = xp.linalg.svd(X, full_matrices=False)
-    is_nonzero = s > rcond * s.max(-1, keepdims=True, initial=0)
+    is_nonzero = s > rcond * _largest(s)
     parts = _adjoint(u) @ Y / xp.where(is_nonzero, s, 1)[..., None]
     solution = _adjoint(vh) @ xp.where(is_nonzero[..., None], parts, 0)
     ranks = is_nonzero.sum(-1)
@@ -137,7 +142,7 @@ def matrix_rank(xp: Any, X: Any, TolTensor: Any, tol: float, hermitian: bool, us
     if TolTensor is not None:
         least = TolTensor[..., None]
     elif use_default_tol:
-        least = values.max(-1, keepdims=True, initial=0) * max(X.shape[-2:]) * xp.finfo(X.dtype).eps
+        least = _largest(values) * max(X.shape[-2:]) * xp.finfo(X.dtype).eps
     xp.copyto(Out, (values > least).sum(-1).reshape(Out.shape))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from .activation import log1p_exp
 from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, place_into, ranges, write_wanted
+from .portable import reduction
 from .reduction import sum_over
 from .table import Call, OutArray, checked, fill, kernel, prepared
 
@@ -33,7 +34,7 @@ def _exponentials(
     """Calls that set `out` to ``exp(X - max)``, `row` to its sums and `top` to the maxima; `shifted` are made when `out` is
     ``X - max``."""
     top = row if top is None else top
-    steps: list[Call] = [partial(xp.maximum.reduce, X, axis, None, top, True), partial(xp.subtract, X, top, out)]
+    steps: list[Call] = [reduction(xp, xp.maximum, X, axis, top), partial(xp.subtract, X, top, out)]
     return [*steps, *shifted, partial(xp.exp, out, out), *_row_sums(xp, scratch, out, row, axis)]
 
 
@@ -234,7 +235,7 @@ def _hard_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any
 
 def _losses_unless_ignored(xp: Any, labelled: _Labelled, probabilities: Any, matched: OutArray, out: OutArray) -> None:
     _hard_losses(xp, labelled, probabilities, matched, out)
-    out[~_find(xp, labelled)[1]] = 0
+    xp.copyto(out, 0, where=~_find(xp, labelled)[1])
 
 
 def _stable_losses(xp: Any, labelled: _Labelled, logits: Any, top: Any, row: OutArray, out: OutArray) -> None:
@@ -242,7 +243,7 @@ def _stable_losses(xp: Any, labelled: _Labelled, logits: Any, top: Any, row: Out
     at, is_counted = _find(xp, labelled)
     xp.log(row, out)
     out -= logits.reshape(-1)[at] - top
-    out[~is_counted] = 0
+    xp.copyto(out, 0, where=~is_counted)
 
 
 @prepared("softmax_with_cross_entropy")

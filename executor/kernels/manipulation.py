@@ -13,6 +13,7 @@ from fluid.ops.shapes import normalize_axis, slice_of
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.types import as_dtype
 
+from .portable import values_in_order
 from .table import SPARSE_CHECKS, Call, OutArray, Slots, checked, fill, kernel, prepared
 
 
@@ -388,8 +389,10 @@ def check_scatter(X: Any, Ids: Any) -> None:
 def scatter(xp: Any, X: Any, Ids: Any, Updates: Any, overwrite: bool, Out: Any) -> None:
     ids = Ids.reshape(-1)
     xp.copyto(Out, X)
-    Out[ids] = Updates if overwrite else 0
-    if not overwrite:
+    if overwrite:
+        Out[ids] = values_in_order(xp, Out, (ids,), Updates)
+    else:
+        Out[ids] = 0
         add_rows_at(xp, Updates, ids, Out)
 
 

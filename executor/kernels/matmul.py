@@ -10,7 +10,7 @@ from typing import Any
 from fluid.ops.matmul import cross_axis
 from fluid.ops.shapes import aligned, broadcast
 
-from ..runtime.products import is_large, multiply, multiply_in_parts, product_call
+from ..runtime.products import is_large, multiply, product_call
 from .einsum import contracted
 from .elementwise import scalar, unbroadcast
 from .table import Call, kernel, prepared
@@ -18,11 +18,9 @@ from .table import Call, kernel, prepared
 
 def _matrices(xp: Any, a: Any, b: Any, out: Any) -> Call:
     """The call that multiplies two matrices."""
-    if is_large(xp, a, b, out):
-        return partial(multiply_in_parts, a, b, out)
-    if out.flags.c_contiguous and a.dtype == b.dtype == out.dtype:
+    if out.flags.c_contiguous and a.dtype == b.dtype == out.dtype and not is_large(xp, a, b, out):
         return partial(xp.dot, a, b, out)  # asks less of its arguments than matmul, which costs time
-    return partial(xp.matmul, a, b, out)
+    return product_call(xp, a, b, out)
 
 
 def _stacks(xp: Any, a: Any, b: Any, out: Any, scratch: Callable[..., Any]) -> list[Call]:
@@ -194,4 +192,4 @@ def bilinear_tensor_product(xp: Any, X: Any, Y: Any, Weight: Any, Bias: Any, Out
 def conv_shift(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     shifts = xp.arange(Y.shape[1]) - Y.shape[1] // 2
     places = (xp.arange(X.shape[1])[:, None] + shifts) % X.shape[1]
-    xp.einsum("bmn,bn->bm", X[:, places], Y, out=Out)
+    xp.copyto(Out, xp.einsum("bmn,bn->bm", X[:, places], Y))

@@ -19,6 +19,7 @@ from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry, pyramid, windows_of
 
 from .manipulation import place_into, ranges
+from .portable import last_positions, reduction, values_in_order
 from .table import Call, OutArray, checked, fill, kernel, prepared
 
 
@@ -147,9 +148,7 @@ def _reduced(xp: Any, scratch: Any, axes: list[_Axis], combine: Any, identity: f
     if _by_window(axes):
         pooled_axes = tuple(axis.axis for axis in axes)
         return [
-            partial(xp.copyto, out, identity)
-            if not window.size
-            else partial(combine.reduce, window, pooled_axes, None, out, True)
+            partial(xp.copyto, out, identity) if not window.size else reduction(xp, combine, window, pooled_axes, out)
             for window, out in _windows(axes, image, pooled)
         ]
     stages = _between(scratch, axes, image, pooled)
@@ -446,14 +445,13 @@ def check_unpool_back(Output: Any, Indices: Any) -> None:
 def unpool(xp: Any, X: Any, Indices: Any, Out: Any) -> None:
     values, ids, image = _unpool(X, Indices, Out)
     image.fill(0)
-    xp.put_along_axis(image, ids, values, 1)
+    index = xp.arange(len(ids))[:, None], ids
+    image[index] = values_in_order(xp, image, index, values)
 
 
 @kernel("unpool_back", "unpool3d_back")
 def unpool_back(xp: Any, Output: Any, Indices: Any, X: Any) -> None:
     values, ids, image = _unpool(X, Indices, Output)
-    last = xp.empty(image.shape, "int64")  # the last of several elements with one index stays
-    places = xp.broadcast_to(xp.arange(ids.shape[1]), ids.shape)
-    xp.put_along_axis(last, ids, places, 1)
-    stays = xp.take_along_axis(last, ids, 1) == places
+    last = last_positions(xp, image.shape, (xp.arange(len(ids))[:, None], ids))
+    stays = last == xp.arange(ids.size).reshape(ids.shape)
     xp.copyto(values, xp.where(stays, xp.take_along_axis(image, ids, 1), 0))

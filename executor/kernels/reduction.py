@@ -10,6 +10,7 @@ from typing import Any
 from fluid.ops.reduction import reduced_axes
 
 from .manipulation import copy, numbers
+from .portable import minima
 from .table import Call, OutArray, fill, kernel, prepared
 
 _LONG = 4096
@@ -144,16 +145,16 @@ def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: boo
     xp.multiply(xp.moveaxis(ahead.reshape(moved.shape), last, axes), _spread(dOut, X.shape, axes), dX)
 
 
-def _extremum(function: str) -> Callable[..., Call]:
-    def bind(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
-        axes = reduced_axes(X.ndim, dim, reduce_all)
-        return partial(getattr(xp, function), X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
-
-    return bind
+@prepared("reduce_max", "reduce_amax")
+def reduce_max(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
+    axes = reduced_axes(X.ndim, dim, reduce_all)
+    return partial(xp.max, X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
 
 
-prepared("reduce_max", "reduce_amax")(_extremum("max"))
-prepared("reduce_min", "reduce_amin")(_extremum("min"))
+@prepared("reduce_min", "reduce_amin")
+def reduce_min(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
+    axes = reduced_axes(X.ndim, dim, reduce_all)
+    return minima(xp, X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
 
 
 @kernel("logsumexp")

@@ -11,6 +11,7 @@ from fluid.ops.shapes import broadcast, slice_of
 from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, check_kept_ids, copy, numbers, place_into, write_wanted
+from .portable import multiply_at, values_in_order
 from .table import Call, OutArray, Slots, checked, kernel, prepared
 
 
@@ -54,14 +55,17 @@ def check_put_along_axis(Input: Any, Index: Any, Axis: int) -> None:
 def put_along_axis(xp: Any, Input: Any, Index: Any, Value: Any, Axis: int, Reduce: str, Include_self: bool, Result: Any) -> None:
     reduce = REDUCTIONS[Reduce]
     xp.copyto(Result, Input)
-    if reduce == "assign" or not Include_self:
-        first = Value if reduce == "assign" else xp.asarray(float(reduce == "mul"), Value.dtype)
-        xp.put_along_axis(Result, Index, first, Axis)
-    if reduce != "assign":
-        axis = Axis % Input.ndim
-        index = list(xp.ogrid[tuple(slice(0, extent) for extent in Index.shape)])
-        index[axis] = Index
-        (xp.add if reduce == "add" else xp.multiply).at(Result, tuple(index), Value)
+    if reduce != "assign" and not Include_self:
+        xp.put_along_axis(Result, Index, xp.asarray(float(reduce == "mul"), Value.dtype), Axis)
+    grid = list(xp.ogrid[tuple(slice(0, extent) for extent in Index.shape)])
+    grid[Axis] = Index
+    index = tuple(grid)
+    if reduce == "assign":
+        Result[index] = values_in_order(xp, Result, index, Value)
+    elif reduce == "add":
+        xp.add.at(Result, index, Value)
+    else:
+        multiply_at(xp, Result, index, Value)
 
 
 # ------------------------------------------------------------------------------------------------------------- by mask

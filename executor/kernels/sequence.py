@@ -17,7 +17,7 @@ from fluid.values.spec import Lod, Spec
 from fluid.values.types import as_dtype
 
 from ..runtime.products import multiply
-from .manipulation import check_ids, flattened
+from .manipulation import check_ids, flattened, take
 from .table import Slots, checked, kernel
 
 
@@ -28,7 +28,7 @@ def take_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
         Out.fill(0)
         return
     missing = Index < 0
-    xp.take(X, xp.where(missing, 0, Index), axis=0, out=Out, mode="clip")
+    take(xp, X, xp.where(missing, 0, Index), 0, Out)
     Out[missing] = 0
 
 
@@ -247,12 +247,12 @@ def sequence_softmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
 @kernel("sequence_expand")
 def sequence_expand(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level: int, Out: Any) -> None:
     rows = expanded_rows(_spec(X, X_lod), _spec(Y, Y_lod), ref_level)
-    xp.take(X, xp.asarray(rows, dtype="int64"), axis=0, out=Out, mode="clip")
+    take(xp, X, xp.asarray(rows, dtype="int64"), 0, Out)
 
 
 @kernel("sequence_expand_as")
 def sequence_expand_as(xp: Any, X: Any, Y_lod: Lod, Out: Any) -> None:
-    xp.take(X, xp.asarray(ids_of(last_offsets(Y_lod, "Y"))), axis=0, out=Out, mode="clip")
+    take(xp, X, xp.asarray(ids_of(last_offsets(Y_lod, "Y"))), 0, Out)
 
 
 @kernel("sequence_concat")
@@ -297,7 +297,7 @@ def sequence_reshape(xp: Any, X: Any, Out: Any) -> None:
 
 @kernel("sequence_reverse")
 def sequence_reverse(xp: Any, X: Any, X_lod: Lod, Y: Any) -> None:
-    xp.take(X, xp.asarray(_mirrored(last_offsets(X_lod))), axis=0, out=Y, mode="clip")
+    take(xp, X, xp.asarray(_mirrored(last_offsets(X_lod))), 0, Y)
 
 
 @kernel("sequence_enumerate")

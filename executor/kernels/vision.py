@@ -13,7 +13,9 @@ from fluid.ops.conv import image_axes
 from fluid.ops.shapes import scaled
 from fluid.ops.vision import four_paddings, interp_size, patch_counts, resized_axes, scale_factors
 
+from ..runtime.products import product_call
 from .manipulation import flattened, numbers
+from .portable import reduction
 from .table import Call, fill, kernel, prepared
 
 
@@ -123,13 +125,13 @@ def temporal_unshift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any) -> list[C
 def maxout(xp: Any, X: Any, groups: int, axis: int, Out: Any) -> Call:
     axis %= X.ndim
     parts = X.reshape(*X.shape[:axis], X.shape[axis] // groups, groups, *X.shape[axis + 1 :])
-    return partial(xp.maximum.reduce, parts, axis + 1, None, Out)
+    return reduction(xp, xp.maximum, parts, axis + 1, Out, keepdims=False)
 
 
 @prepared("fsp")
 def fsp(xp: Any, X: Any, Y: Any, Out: Any) -> list[Call]:
     x, y = flattened(X, 2), flattened(Y, 2)
-    return [partial(xp.matmul, x, y.swapaxes(1, 2), Out), partial(xp.divide, Out, x.shape[2], Out)]
+    return [product_call(xp, x, y.swapaxes(1, 2), Out), partial(xp.divide, Out, x.shape[2], Out)]
 
 
 @kernel("similarity_focus")
@@ -156,12 +158,10 @@ def prelu(xp: Any, scratch: Any, X: Any, Alpha: Any, mode: str, data_format: str
     elif mode == "channel":
         channel = image_axes(data_format, X.ndim)[0]
         alpha = alpha.reshape([-1 if axis == channel else 1 for axis in range(X.ndim)])
-    below = scratch(X.shape, xp.dtype(bool))
-    return [
-        partial(xp.less_equal, X, 0, below),
-        partial(xp.copyto, Out, X),
-        partial(xp.multiply, X, alpha, Out, where=below) if alpha.size else partial(xp.copyto, Out, X),
-    ]
+    if not alpha.size:
+        return [partial(xp.copyto, Out, X)]
+    above = scratch(X.shape, xp.dtype(bool))
+    return [partial(xp.greater, X, 0, above), partial(xp.multiply, X, alpha, Out), partial(xp.copyto, Out, X, where=above)]
 
 
 # -------------------------------------------------------------------------------------------------- patches of images

@@ -8,6 +8,7 @@ import numpy as np
 
 from .boxes import corners, iou
 from .manipulation import check_ids, write_wanted
+from .portable import values_in_order
 from .table import Slots, checked, kernel
 
 
@@ -129,7 +130,8 @@ def _objectness(xp: Any, X: Any, GTBox: Any, GTScore: Any, matches: Any, place: 
         mask[image, :-1] = xp.where(overlap > X.dtype.type(attrs["ignore_thresh"]), -1, 0)
     image, anchor, _, row, column = place
     flat = xp.where(matches.reshape(-1) >= 0, (anchor * height + row) * width + column, mask.shape[1] - 1)
-    mask[image, flat] = 1 if GTScore is None else GTScore.reshape(-1)
+    scores = xp.ones(1, X.dtype) if GTScore is None else GTScore.reshape(-1)
+    mask[image, flat] = values_in_order(xp, mask, (image, flat), scores)
     return mask[:, :-1].reshape(images, anchors, height, width)
 
 

@@ -33,8 +33,10 @@ def is_large(xp: Any, a: Any, b: Any, out: Any) -> bool:
 
 
 def product_call(xp: Any, a: Any, b: Any, out: Any) -> Call:
-    """The call of ``xp.matmul(a, b, out)``; large products of numpy are computed in parts."""
-    return partial(multiply_in_parts if is_large(xp, a, b, out) else xp.matmul, a, b, out)
+    """The call of ``xp.matmul(a, b, out=out)``; large products of numpy are computed in parts."""
+    if xp is np:
+        return partial(multiply_in_parts if is_large(xp, a, b, out) else np.matmul, a, b, out)
+    return partial(xp.matmul, a, b, out=out)  # cupy takes it by its name alone
 
 
 def multiply(xp: Any, a: Any, b: Any, out: Any = None) -> Any:

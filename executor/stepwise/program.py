@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +11,9 @@ from typing import Any, ClassVar
 from fluid.errors import FeedError
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.versions import outer_names
+from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.place import Place
+from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -52,7 +55,7 @@ class StepwiseProgram:
             self._streams.begin(scope.runs)
             scope.runs += 1
             machine.check = check
-            env = _ScopeEnvironment(self.program, scope, {name: _on(place, value) for name, value in feeds.items()})
+            env = _ScopeEnvironment(self.program, scope, place, {name: _on(place, value) for name, value in feeds.items()})
             for op, names in zip(self._ops, self._frees, strict=True):
                 with timed(timer, op, place):
                     machine.run_op(op, env)
@@ -145,17 +148,38 @@ def last_uses(block: Block, ops: Sequence[Operator], retained: set[str]) -> list
     return frees[::-1]
 
 
+def _moved(place: Place, value: Any) -> Any:
+    """A value of a scope with arrays of a place; the value itself if it has no others."""
+    xp = place.xp
+    if isinstance(value, list):
+        items = [_moved(place, item) for item in value]
+        return value if all(map(operator.is_, items, value)) else items
+    if type(value) is SelectedRows:
+        if not isinstance(value.value, xp.ndarray):
+            value.become(place.asarray(value.index), place.asarray(value.value), value.height())
+        return value
+    array = array_of(value)
+    if isinstance(array, xp.ndarray) or not hasattr(array, "dtype"):  # nothing, or a rank table
+        return value
+    return with_lod(place.asarray(array), lod_of(value))
+
+
 class _ScopeEnvironment(Environment):
-    """The values of block 0; persistable ones live in the scope."""
+    """The values of block 0; persistable ones live in the scope, which gets arrays of the place for those of another."""
 
-    __slots__ = ("scope",)
+    __slots__ = ("_array_type", "place", "scope")
 
-    def __init__(self, program: Program, scope: Scope, values: dict[str, Any]) -> None:
+    def __init__(self, program: Program, scope: Scope, place: Place, values: dict[str, Any]) -> None:
         super().__init__(program.global_block(), None, values)
-        self.scope = scope
+        self.scope, self.place, self._array_type = scope, place, place.xp.ndarray
 
     def _look_up_outside(self, name: str) -> Any:
         value = self.scope.value(name)
+        if not isinstance(value, self._array_type):
+            moved = _moved(self.place, value)
+            if moved is not value:
+                self.scope.put(name, moved)
+                value = moved
         if isinstance(value, list):
             self.values[name] = value  # the entries of an array of tensors are looked up once
         return value

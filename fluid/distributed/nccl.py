@@ -6,6 +6,7 @@ except in the comparison before each run, which goes by MPI.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from .communicator import Alone, Communicator, Statement
@@ -23,7 +24,8 @@ class NCCLCommunicator(Communicator):
 
     def __init__(self, cupy: Any, workers: Communicator) -> None:
         super().__init__(workers.rank, workers.size)
-        self._cupy, self._workers, self._nccl = cupy, workers, cupy.cuda.nccl
+        self._cupy, self._workers = cupy, workers
+        self._nccl = import_module("cupy.cuda.nccl")  # cupy does not import it by itself
         identity = list(self._nccl.get_unique_id()) if self.rank == 0 else None
         self._group = self._nccl.NcclCommunicator(self.size, tuple(workers.exchange(identity)[0]), self.rank)
         self._stream = cupy.cuda.Stream(non_blocking=True)

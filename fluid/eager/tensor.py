@@ -23,7 +23,7 @@ from ..values.lod_array import lod_of, to_lod
 from ..values.lod_tensor import LoDTensor
 from ..values.one_element import convertible
 from ..values.operators import ValueOperators
-from ..values.place import Place, import_cupy
+from ..values.place import CUDA_MEMORY, HOST_MEMORY, Place, import_cupy
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
 from ..values.types import DTypeLike, VarType
@@ -963,10 +963,6 @@ def to_tensor(data: Any, dtype: DTypeLike | None = None, stop_gradient: bool = T
     return Tensor(data, dtype, stop_gradient)
 
 
-_HOST_MEMORY, _CUDA_MEMORY = (1, 3), (2, 13)
-"""Kinds of devices as DLPack numbers them: the CPU and its pinned memory; CUDA and its managed memory."""
-
-
 def from_dlpack(other: Any) -> Tensor:
     """A tensor that shares the memory of an array of torch, cupy, jax or numpy; a copy if that is not contiguous.
 
@@ -991,9 +987,9 @@ def from_dlpack(other: Any) -> Tensor:
     if device is None:
         raise FluidTypeError(f"{_type_name(other)} has no __dlpack__; give a tensor of torch, cupy or jax, or an array of numpy")
     kind, _ = device()
-    if kind not in (*_HOST_MEMORY, *_CUDA_MEMORY):
+    if kind not in (*HOST_MEMORY, *CUDA_MEMORY):
         raise FluidTypeError(f"{_type_name(other)} lies on a device of DLPack's kind {kind}; move it to the CPU first")
-    xp = np if kind in _HOST_MEMORY else import_cupy()
+    xp = np if kind in HOST_MEMORY else import_cupy()
     try:
         array = xp.from_dlpack(other)
     except RuntimeError as error:  # numpy's, of an element type that it lacks

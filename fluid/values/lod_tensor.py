@@ -104,10 +104,12 @@ class LoDTensor:
         place = place if place is not None else CPUPlace()
         if not isinstance(place, Place):
             raise FluidTypeError(f"LoDTensor.set: place should be a place, such as fluid.CPUPlace(), not {place!r}")
-        if not has(array, "__cuda_array_interface__"):
+        if has(array, "__cuda_array_interface__"):
+            array = place.from_cuda(array)
+        else:
             array = numeric_array(array, "LoDTensor.set takes an array")
         if isinstance(place, CPUPlace):
-            self.array = contiguous_copy(np, to_numpy(array))
+            self.array = contiguous_copy(np, array)
         else:
             self.array = place.xp.array(array, order="C")
 

@@ -13,6 +13,8 @@ import numpy as np
 from ..errors import ExecutionError
 
 __all__ = [
+    "CUDA_MEMORY",
+    "HOST_MEMORY",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
@@ -50,6 +52,20 @@ class Place:
     def asarray(self, value: Any) -> Any:
         """`value` as an array of this place; copied only if necessary."""
         return self.xp.asarray(value)
+
+    def from_cuda(self, value: Any) -> Any:
+        """An array of this place from `value`, an array of any library on a CUDA device; it shares memory at such a device.
+
+        Raises:
+            ExecutionError: `value` does not come to the host by itself, as those of cupy and jax do.
+        """
+        try:
+            return to_numpy(value)
+        except Exception:  # whatever the library raises
+            raise ExecutionError(
+                f"it lies on a CUDA device, and the program runs at {self}; bring it to the host, a tensor of torch by .cpu(), "
+                "or run the program at fluid.XLAPlace('gpu') or fluid.CUDAPlace(0)"
+            ) from None
 
     def active(self) -> AbstractContextManager[Any]:
         """A context inside which new arrays are on this device."""
@@ -107,6 +123,11 @@ class CUDAPlace(Place):
             raise ExecutionError(f"there is no CUDA device {self.device_id} on this machine; use CPUPlace()")
         return cupy
 
+    def from_cuda(self, value: Any) -> Any:
+        if isinstance(value, self.xp.ndarray):
+            return value
+        return self.xp.from_dlpack(value) if hasattr(value, "__dlpack__") else self.xp.asarray(value)
+
     def wait(self) -> None:
         self.xp.cuda.Device(self.device_id).synchronize()
 
@@ -156,6 +177,14 @@ class XLAPlace(Place):
     def asarray(self, value: Any) -> Any:
         return to_numpy(value)
 
+    def from_cuda(self, value: Any) -> Any:
+        if self.device != "gpu":
+            return super().from_cuda(value)
+        jax = import_jax()
+        with jax.enable_x64(True):  # int64 stays int64
+            array = value if isinstance(value, jax.Array) else jax.numpy.from_dlpack(value)
+            return jax.device_put(array, self.jax_device())
+
     @property
     def device_count(self) -> int:
         """How many devices of this kind there are, in all processes."""
@@ -200,7 +229,8 @@ def import_cupy() -> Any:
         import cupy
     except ImportError:
         raise ExecutionError(
-            "CUDAPlace needs cupy, which is not installed: pip install 'fluid-graph[cupy]' (CUDA 12), or use CPUPlace()"
+            "CUDAPlace needs cupy, which is not installed: pip install 'fluid-graph[cupy]' (CUDA 13) or "
+            "'fluid-graph[cupy12]' (CUDA 12), or use CPUPlace()"
         ) from None
     return cupy
 
@@ -269,6 +299,10 @@ def namespace_on(device: str) -> Any:
 def add_namespace(xp: Any) -> None:
     """Register another namespace, for `namespace_of`."""
     _namespaces[xp.ndarray] = xp
+
+
+HOST_MEMORY, CUDA_MEMORY = (1, 3), (2, 13)
+"""Kinds of devices as DLPack numbers them: the CPU and its pinned memory; CUDA and its managed memory."""
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:

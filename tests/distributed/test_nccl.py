@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +41,7 @@ class Peers(Alone):
 
 
 @pytest.fixture
-def cupy() -> Any:
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     """numpy with streams and NCCL, which note what they are asked for."""
     log: list[Any] = []
 
@@ -64,7 +65,8 @@ def cupy() -> Any:
     computing = Stream("computation")
     kinds = ("SUM", "MAX", "UINT8", "FLOAT32", "INT64", "FLOAT16")
     nccl = SimpleNamespace(NcclCommunicator=NcclCommunicator, **{f"NCCL_{kind}": kind for kind in kinds})
-    cuda = SimpleNamespace(nccl=nccl, Stream=Stream, get_current_stream=lambda: computing)
+    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", nccl)  # cupy.cuda has it once it is imported
+    cuda = SimpleNamespace(Stream=Stream, get_current_stream=lambda: computing)
     zeros, empty = (lambda *shape: np.zeros(*shape).view(Array)), (lambda *shape: np.empty(*shape).view(Array))
     return SimpleNamespace(cuda=cuda, log=log, zeros=zeros, empty=empty, concatenate=np.concatenate)
 

@@ -230,3 +230,9 @@ add("renorm", Sample({"X": np.array([[0.0, 0, 0], [3, 0, 4]])}, {"p": 2.0, "axis
 for mask in (data.bools(3, 4), data.bools(4), data.bools(2, 1, 1)):
     inputs = {"x": data(3, 4), "mask": mask, "value": data(1)}
     add("masked_fill", Sample(inputs, {}, lambda x, mask, value: np.where(mask, value, x)))
+
+# of several values for an element the last counts; each gets the gradient, so there is nothing to compare with differences
+elements = [np.array([1, 0, -2, 1]), np.array([[3], [-1]])]
+add("index_put", Sample({"x": data(3, 4), "indices": elements, "value": data(2, 4)}, {}, put, orders=0))
+for broadcast in ((4, 1), (2,)):
+    add("index_put", Sample({"x": data(3, 2), "indices": elements[:1], "value": data(*broadcast)}, {}, put, orders=0))

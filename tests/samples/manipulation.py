@@ -940,3 +940,7 @@ add(
         for shapes in (((3,), (2,)), ((2,), (3,), (4,)), ((3,),), ((), (2,)), ((1,), (2,)))
     ),
 )
+
+# of several rows for an id the last counts; each gets the gradient, so there is nothing to compare with differences
+repeated_ids = {"X": data(4, 3), "Ids": np.int64([2, 0, 2, 2, 0]), "Updates": data(5, 3)}
+add("scatter", Sample(repeated_ids, {}, scattered, orders=0))

@@ -29,12 +29,18 @@ __all__ = ["MeshLayout", "OnDevice", "OneDevice", "gather_array"]
 
 
 class OnDevice(Remote):
-    """An array of a scope that lives on a device; runs replace its value."""
+    """An array of a scope that lives on a device; runs replace its value.
 
-    __slots__ = ("value",)
+    Attributes:
+        value: the array of jax.
+        sharers: the names of the variables that share it, if there are several (see `equal_state`).
+    """
+
+    __slots__ = ("sharers", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        self.sharers: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

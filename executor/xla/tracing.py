@@ -206,20 +206,16 @@ class TracedBlock:
         rows = value.value if isinstance(value, SelectedRows) else array_of(value)
         self.host.add_check(partial(check, op, name), rows.read())
 
-    def __call__(
-        self, donated: Mapping[str, Any], lent: Mapping[str, Any], feeds: Mapping[str, Any], words: Any
-    ) -> tuple[list[Any], list[Any], Any]:
+    def __call__(self, state: Mapping[str, Any], feeds: Mapping[str, Any], words: Any) -> tuple[list[Any], list[Any], Any]:
         """Run the ops; returns the arrays of the fetches, the arrays of the state, and the numbers met by the assumptions.
 
         If an assumption did not hold, the results are invalid.
 
-        `donated` and `lent` hold the values from the scope, in two parts; `words` come from `words_of_run`.
+        `state` holds the values from the scope; `words` come from `words_of_run`.
         """
         self._tracer.streams.begin(words)
         values = {name: with_lod(wrap(value), self._lods.get(name, ())) for name, value in feeds.items()}
-        env = StateEnvironment(
-            self.program.global_block(), values, {name: wrap(value) for name, value in {**donated, **lent}.items()}
-        )
+        env = StateEnvironment(self.program.global_block(), values, {name: wrap(value) for name, value in state.items()})
         self.failure = None
         try:
             for op, names in zip(self.ops, self._frees, strict=True):
@@ -240,14 +236,14 @@ class TracedBlock:
             if value is None:
                 raise not_made(name)
             self.fetched.append(pattern_of(value, fetches))
-        state: list[Any] = []
+        leaves: list[Any] = []
         left = {name: value for name in self._stored_names if (value := env.state.get(name)) is not None}
         self.state_names = []
         for name, value in left.items():
-            self.state_patterns[name] = pattern_of(value, state)
-            self.state_names += [name] * (len(state) - len(self.state_names))
-        inputs = {id(value) for values in (donated, lent, feeds) for value in values.values()}
-        return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in state], met
+            self.state_patterns[name] = pattern_of(value, leaves)
+            self.state_names += [name] * (len(leaves) - len(self.state_names))
+        inputs = {id(value) for values in (state, feeds) for value in values.values()}
+        return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in leaves], met
 
 
 def _stored_rows(index: Any, value: Any, height: int) -> SelectedRows:

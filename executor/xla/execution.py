@@ -39,6 +39,7 @@ from .arrays import for_jax, type_of_jax
 from .caching import keep_compiled
 from .callbacks import add_value_check, called_back, refuse_untraceable
 from .equal_state import are_equal, groups_of_equal, share, take_apart
+from .namespace import namespace_for
 from .random import words_of_run
 from .sharding import MeshLayout, OnDevice, OneDevice
 from .shared_runs import shared_runs
@@ -116,7 +117,8 @@ class XlaPlan:
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
         self.takes_feeds_as_they_are = not lods and all(spec.dtype is not VarType.BF16 for spec in feeds.values())
         before = add_value_check if place.check_values else None
-        self.block = TracedBlock(program, self.ops, fetches, lods, self.stored_names, before, check)
+        xp = namespace_for(place.device)
+        self.block = TracedBlock(program, self.ops, fetches, lods, self.stored_names, before, check, xp)
         self._is_final = check is None and not place.check_values and not called_back(self.ops)
         """Whether no run fails halfway: no check and no callback can raise an error."""
         self._lock = threading.Lock()

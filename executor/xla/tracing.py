@@ -46,7 +46,7 @@ from ..stepwise.program import last_uses, not_made
 from . import kernels
 from .arrays import Array, wrap
 from .host import HostCalls
-from .namespace import XP
+from .namespace import FUSING_XP, XP, TracedNamespace
 from .random import KeyStreams
 from .sizes import Sizes
 from .workers import group_of_trace
@@ -64,17 +64,18 @@ HANDLERS: dict[str, Handler] = {}
 Pattern = Callable[[Iterator[Any]], Any]
 """Builds a value of a program from its arrays."""
 
-add_engine(
-    KernelEngine(
-        XP,
-        kernels.KERNELS,
-        kernels.SPARSE_KERNELS,
-        checks_values=False,
-        writes_functions=False,
-        widens_halves=True,
-        communicator=group_of_trace,
+for _xp in (FUSING_XP, XP):
+    add_engine(
+        KernelEngine(
+            _xp,
+            kernels.KERNELS,
+            kernels.SPARSE_KERNELS,
+            checks_values=False,
+            writes_functions=False,
+            widens_halves=True,
+            communicator=group_of_trace,
+        )
     )
-)
 
 
 def traces(*op_types: str) -> Callable[[Handler], Handler]:
@@ -87,8 +88,8 @@ class XlaTracer(Machine):
 
     streams: KeyStreams
 
-    def __init__(self, program: Program, host: HostCalls, before: Before | None = None) -> None:
-        super().__init__(XP, KeyStreams(), step_captures(program), HANDLERS)
+    def __init__(self, program: Program, host: HostCalls, before: Before | None = None, xp: TracedNamespace = XP) -> None:
+        super().__init__(xp, KeyStreams(), step_captures(program), HANDLERS)
         self.host = host
         self._before = before
         self.sizes = Sizes()
@@ -170,6 +171,7 @@ class TracedBlock:
         stored_names: Sequence[str],
         before: Before | None = None,
         check: Check | None = None,
+        xp: TracedNamespace = XP,
     ) -> None:
         self.program, self.ops, self._fetches, self._lods, self._stored_names = (
             program,
@@ -179,7 +181,7 @@ class TracedBlock:
             list(stored_names),
         )
         self.host = HostCalls()
-        self._tracer = XlaTracer(program, self.host, before)
+        self._tracer = XlaTracer(program, self.host, before, xp)
         if check is not None:
             self._tracer.check = partial(self._check_at_host, check)
         self._frees = last_uses(program.global_block(), ops, set(fetches))

@@ -116,8 +116,9 @@ def box_clip(xp: Any, Input: Any, Input_lod: Lod, ImInfo: Any, Output: Any) -> N
         images = images_of("Input", len(Input), Input_lod)
     if len(images) != len(ImInfo):
         raise ExecutionError(f"box_clip: ImInfo tells of {len(ImInfo)} images, but Input has boxes of {len(images)}")
-    for (start, end), most in zip(images, xp.concatenate([high, high], 1), strict=True):
-        xp.copyto(Output[start:end], xp.maximum(xp.minimum(Input[start:end], most), 0))
+    image = xp.asarray(np.repeat(np.arange(len(images)), [end - start for start, end in images]))
+    most = xp.concatenate([high, high], 1)[image].reshape(len(Input), *[1] * (Input.ndim - 2), 4)
+    xp.copyto(Output, xp.maximum(xp.minimum(Input, most), 0))
 
 
 @kernel("iou_similarity")

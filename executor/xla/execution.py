@@ -299,16 +299,18 @@ class XlaStep:
         self._targets = None
         self.generation = scope.generation
 
-    def run(
-        self,
-        feeds: Mapping[str, Any],
-        check: Check | None = None,
-        timer: Watch | None = None,
-    ) -> list[Any]:
-        """Run once; returns the fetched values as numpy arrays.
+    def run(self, feeds: Mapping[str, Any], check: Check | None = None, timer: Watch | None = None) -> list[Any]:
+        """Run once; returns the fetched values as numpy arrays. Without fetches, it need not wait for the run.
 
         `check` is called with each op, output name and value. `timer` gets one entry for the program: XLA fuses ops.
         """
+        return self._run(feeds, check, timer, is_fetched=True)
+
+    def start(self, feeds: Mapping[str, Any], check: Check | None = None, timer: Watch | None = None) -> list[Any]:
+        """Like `run`, but the fetched values stay on the device, and the run need not be over."""
+        return self._run(feeds, check, timer, is_fetched=False)
+
+    def _run(self, feeds: Mapping[str, Any], check: Check | None, timer: Watch | None, is_fetched: bool) -> list[Any]:
         scope = self._scope()
         assert scope is not None, "the caller of a plan holds its scope"
         began = time.perf_counter()
@@ -318,30 +320,36 @@ class XlaStep:
                 self._bind(scope)
             plan = self.plan if check is None else self.plan.checked(scope, check)
             layout, block = plan.layout, plan.block
-            fetched, state = self._run_compiled(scope, plan, feeds)
+            waits = (is_fetched and bool(plan.fetches)) or timer is not None or not layout.is_alone
+            fetched, state = self._run_compiled(scope, plan, feeds, waits)
             if block.failure is not None:
                 raise block.failure
             if block.host.count:
                 layout.call_blocking(jax.block_until_ready, (fetched, state))
                 block.host.raise_error()
             self._store_state(scope, plan, state)  # while the device still computes
-            # Feeds may share the caller's memory, so the run must be over before this returns.
-            arrays = iter(
-                layout.call_blocking(layout.fetch, fetched) if fetched else layout.call_blocking(jax.block_until_ready, state)
-            )
+            # Feeds may share the caller's memory: then the run must be over before this returns.
+            if waits and not fetched:
+                layout.call_blocking(jax.block_until_ready, state)
+            is_fetched = is_fetched or not layout.is_alone
+            arrays = iter(layout.call_blocking(layout.fetch, fetched) if is_fetched else map(layout.held, fetched))
             if timer is not None:
+                layout.call_blocking(jax.block_until_ready, fetched)
                 timer.add("a program compiled by XLA", began, time.perf_counter(), "xla")
             return [pattern(arrays) for pattern in block.fetched]
 
-    def _run_compiled(self, scope: Scope, plan: XlaPlan, feeds: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-        """Run the compiled program on the state and the feeds; returns the arrays of the fetches and of the new state."""
+    def _run_compiled(self, scope: Scope, plan: XlaPlan, feeds: Mapping[str, Any], waits: bool) -> tuple[list[Any], list[Any]]:
+        """Run the compiled program on the state and the feeds; returns the arrays of the fetches and of the new state.
+
+        If nobody `waits` for the run, the feeds are copied before.
+        """
         layout, compiled, block = plan.layout, plan.compiled, plan.block
         words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
         scope.runs += 1
         if not plan.takes_feeds_as_they_are:
             feeds = {name: for_jax(array_of(value)) for name, value in feeds.items()}
         donated, lent = ([held.value for held in part] for part in (self._donated, self._lent))
-        arguments = donated, lent, layout.fed(feeds), layout.words(words)
+        arguments = donated, lent, layout.fed(feeds) if waits else layout.uploaded(feeds), layout.words(words)
         for _ in range(_MOST_CORRECTIONS):
             fetched, state, met = layout.call_blocking(compiled, *arguments)
             if not (block.assumption_keys and plan.corrected(met)):

@@ -245,7 +245,12 @@ class TracedBlock:
             self.state_patterns[name] = pattern_of(value, leaves)
             self.state_names += [name] * (len(leaves) - len(self.state_names))
         inputs = {id(value) for values in (state, feeds) for value in values.values()}
-        return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in leaves], met
+
+        def own(values: list[Any]) -> list[Any]:
+            """Copy arguments: jax would return the same arrays, which the next run overwrites."""
+            return [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in values]
+
+        return own(fetches), own(leaves), met
 
 
 def _stored_rows(index: Any, value: Any, height: int) -> SelectedRows:

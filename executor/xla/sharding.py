@@ -97,11 +97,8 @@ class OneDevice:
 
     def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Convert the feeds to arguments of the compiled program."""
-        if all(type(value) is np.ndarray or self._is_here(value) for value in values.values()):
-            return values
-        return {
-            name: value if self._is_here(value) else jax.device_put(value, self.full_sharding) for name, value in values.items()
-        }
+        is_taken = all(type(value) is np.ndarray or self._is_here(value) for value in values.values())
+        return values if is_taken else self.on_devices(values)
 
     def _is_here(self, value: Any) -> bool:
         """Whether a value is an array on the device."""
@@ -109,16 +106,19 @@ class OneDevice:
 
     def uploaded(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Copy feeds to the device, so that the caller may change them as soon as this returns."""
-        is_cpu = next(iter(self.full_sharding.device_set)).platform == "cpu"
-        own = {name: np.array(value) if is_cpu and isinstance(value, np.ndarray) else value for name, value in values.items()}
+        at_host = [name for name, value in values.items() if isinstance(value, np.ndarray)]
+        is_cpu = bool(at_host) and next(iter(self.full_sharding.device_set)).platform == "cpu"
+        own = {**values, **{name: np.array(values[name]) for name in at_host}} if is_cpu else values
         arrays = self.on_devices(own)
-        if not is_cpu:
-            jax.block_until_ready(list(arrays.values()))  # waits for the transfer, not for the run before
+        if at_host and not is_cpu:
+            jax.block_until_ready([arrays[name] for name in at_host])  # waits for the transfer, not for the run before
         return arrays
 
     def on_devices(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Put feeds on the device."""
-        return {name: jax.device_put(value, self.full_sharding) for name, value in values.items()}
+        return {
+            name: value if self._is_here(value) else jax.device_put(value, self.full_sharding) for name, value in values.items()
+        }
 
     def words(self, value: Any) -> Any:
         """Convert the random words of a run to an argument of the compiled program."""

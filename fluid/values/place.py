@@ -125,6 +125,8 @@ class CUDAPlace(Place):
 
 XLA_DEVICES = ("cpu", "gpu", "tpu")
 """The kinds of devices that XLA compiles for."""
+_JAX_FOR = {"gpu": """ (of NVIDIA: pip install "jax[cuda13]", or "jax[cuda12]" for a driver of CUDA 12)"""}
+"""Kind of device -> how to install the jax for it."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ class XLAPlace(Place):
             reason = str(error).partition("\n")[0]
             raise ExecutionError(
                 f"XLAPlace({self.device!r}): jax finds no {self.device.upper()} here ({reason}); use XLAPlace('cpu'), or install "
-                "the jax for it: https://docs.jax.dev/en/latest/installation.html"
+                f"the jax for it{_JAX_FOR.get(self.device, '')}: https://docs.jax.dev/en/latest/installation.html"
             ) from None
         if not 0 <= self.index < len(devices):
             raise ExecutionError(

@@ -245,6 +245,18 @@ def searchsorted(SortedSequence: Any, Values: Any, right: bool, Out: Any) -> Non
     Out.write(lax.convert_element_type(found.reshape(Out.shape), Out.dtype))
 
 
+@kernel("gather_tree")
+def gather_tree(Ids: Any, Parents: Any, Out: Any) -> None:
+    def step(beams: Any, ids_and_parents: Any) -> Any:
+        ids, parents = ids_and_parents
+        chosen, before = (jnp.take_along_axis(values, beams, 1, mode="clip") for values in (ids, parents))
+        return before.astype(beams.dtype), chosen
+
+    if Out.size:
+        last = jnp.broadcast_to(jnp.arange(Ids.shape[2]), Ids.shape[1:])
+        Out.write(lax.scan(step, last, (jnp.asarray(Ids.read()), jnp.asarray(Parents.read())), reverse=True)[1])
+
+
 @kernel("place_at_most")
 def place_at_most(X: Any, Index: Any, Out: Any) -> None:
     Out.fill(0)

@@ -1,7 +1,7 @@
 """Time of gradient kernels on numpy beside the rules that they restate: ``python benchmarks/gradient_kernels.py``.
 
-For each op with a gradient kernel, samples are stretched to sizes of users, and the gradient runs by its kernel and by its rule, in
-turn. A line gives the ratio of times, rule / kernel: its median over the cases, the least and the largest, and at how many
+For each op with a gradient kernel, samples are stretched to sizes of users, and the gradient runs by its kernel and by its rule,
+in turn. A line gives the ratio of times, rule / kernel: its median over the cases, the least and the largest, and at how many
 elements. A kernel whose median ratio is not above 1.2 does not pay.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import numpy as np
 from real_sizes import ops
@@ -85,7 +85,8 @@ def main() -> None:
             try:
                 (op_type, fed, attrs), sample = ops.stretched(Choices(seed), forward.type, "float32")
                 inputs, outputs = ops._computed(op_type, fed, attrs)
-                elements = max(array_of(v).size for value in inputs.values() for v in (value if isinstance(value, list) else [value]))
+                items = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]
+                elements = max(array_of(item).size for item in items)
                 if elements < 2000 and not sample.lods:
                     continue
                 values = gradient_values(op_type, inputs, outputs, forward.rule)

@@ -93,7 +93,11 @@ class BoundPlan(Protocol):
         """A context for its runs."""
 
     def run(self, feeds: Feeds, check: Check | None = None, timer: Watch | None = None) -> list[Any]:
-        """Run once; returns the fetched values, which belong to the caller. Raises `Unavailable` before anything has run."""
+        """Run once; returns the fetched values, which belong to the caller. Raises `Unavailable` before anything has run.
+
+        A bound plan may also have a method `start` of these arguments, for callers that want no arrays of numpy: it returns
+        values on the device, and need not wait for them.
+        """
 
 
 class Plan(Protocol):

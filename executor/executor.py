@@ -18,6 +18,7 @@ from fluid.ir.collector import collector_paused
 from fluid.ir.program import Program, Variable
 from fluid.parallel.mesh import Mesh
 from fluid.values.cache import OP_LIMIT, Cache
+from fluid.values.lod_array import LoDArray
 from fluid.values.place import CPUPlace, Place
 from fluid.values.types import VarType
 
@@ -80,6 +81,7 @@ class Executor:
             raise FeedTypeError(f"an Executor runs at a place, such as fluid.CPUPlace(), not {place!r}")
         self.place = place if place is not None else CPUPlace()
         self.place.xp  # noqa: B018  raises an error at once if there is no such device
+        self._device_array = self.place.device_array
         self._backends = backends_of(self.place)
         self._plans: OrderedDict[_Key, Plan] = OrderedDict()
         self._bound_plans: weakref.WeakKeyDictionary[Scope, OrderedDict[_Key, BoundPlan]] = weakref.WeakKeyDictionary()
@@ -120,7 +122,8 @@ class Executor:
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
             return_numpy: return numpy arrays (arrays of one element convert to numbers in any shape); otherwise, return
-                each value as a `LoDTensor` at the executor's place, with the LoD of sequences.
+                each value as a `LoDTensor` at the executor's place, with the LoD of sequences. At an `XLAPlace` the run then
+                returns before it is done, as it does without fetches; whoever reads a tensor waits for it.
             check_nan: stop at the first op that computes a NaN or an infinity, with an error that names it. Such a run computes
                 ops one by one, without native code.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
@@ -141,7 +144,7 @@ class Executor:
         bound = self._previous_bound_plan(program, feed, fetches, scope, mesh, watches_ops)
         request = Request(program, feed, fetches, scope, mesh, watches_ops)
         if bound is None:
-            request = self._check_request(request)
+            request = self._check_request(request, self._device_array)
         timed = (
             nullcontext() if timer is None else timing.whole_run(timer, f"run of {len(request.program.global_block().ops)} ops")
         )
@@ -151,7 +154,8 @@ class Executor:
                     bound = self._bound(request)
                     self._record_run(bound, request, feed)
                 try:
-                    results = bound.run(request.feeds, check, timer)
+                    run = bound.run if return_numpy else getattr(bound, "start", bound.run)
+                    results = run(request.feeds, check, timer)
                 except Unavailable as error:
                     results = self._run_on_next_backend(error, bound, request, check, timer)
             except ExecutionError as error:
@@ -252,10 +256,13 @@ class Executor:
         raise feeding.no_datasets("infer_from_dataset")
 
     # -- requests
-    def _check_request(self, request: Request) -> Request:
-        """Check the feeds and fetches of a request, convert feeds to arrays, and widen bfloat16 if a backend lacks it."""
+    def _check_request(self, request: Request, device_array: type[Any] = np.ndarray) -> Request:
+        """Check the feeds and fetches of a request, convert feeds to arrays, and widen bfloat16 if a backend lacks it. Arrays of
+        type `device_array` stay as they are, unless rows form sequences: such programs may run on the host."""
         program = self._without_bfloat16(request.program, request.scope)
-        feeds = feeding.checked_feeds(program, request.feeds, self.place)
+        feeds = feeding.checked_feeds(program, request.feeds, self.place, device_array)
+        if device_array is not np.ndarray and any(isinstance(value, (list, LoDArray)) for value in feeds.values()):
+            feeds = feeding.checked_feeds(program, request.feeds, self.place)
         return replace(request, program=program, feeds=feeds, fetches=feeding.checked_fetches(program, request.fetches))
 
     def _without_bfloat16(self, program: Program, scope: Scope) -> Program:
@@ -282,7 +289,8 @@ class Executor:
             return None
         for name, value in feed.items():
             expected = run.feeds.get(name) if type(name) is str else None
-            if expected is None or type(value) is not np.ndarray:
+            kind = type(value)
+            if expected is None or (kind is not np.ndarray and kind is not self._device_array):
                 return None
             if value.dtype is not expected.dtype or value.shape != expected.shape:
                 return None
@@ -294,7 +302,7 @@ class Executor:
         """Record a run for `_previous_bound_plan`, if its feeds are plain arrays by name."""
         program, feeds = bound.plan.program, {}
         for name, value in feed.items():
-            if type(name) is not str or type(value) is not np.ndarray:
+            if type(name) is not str or (type(value) is not np.ndarray and type(value) is not self._device_array):
                 return
             var = program.global_block().vars[name]
             if var.dtype is VarType.BF16 and value.dtype != BFLOAT16:

@@ -12,7 +12,7 @@ from fluid.formats.bfloat16 import BFLOAT16, to_bfloat16
 from fluid.ir.program import Program, Variable, default_main_program
 from fluid.parallel.mesh import Mesh
 from fluid.values.lod_array import LoDArray, array_of, to_lod
-from fluid.values.lod_tensor import FedArray
+from fluid.values.lod_tensor import FedArray, Remote
 from fluid.values.numeric import DEFAULT_INT, NO_NUMBERS, numeric_array, said_by
 from fluid.values.place import CUDA_MEMORY, HOST_MEMORY, Place, XLAPlace
 from fluid.values.types import VarType
@@ -33,8 +33,11 @@ __all__ = [
 ]
 
 
-def checked_feeds(program: Program, feed: Mapping[Any, Any], place: Place) -> dict[str, Any]:
-    """Check fed values against the declared variables, and convert them to arrays for a place."""
+def checked_feeds(
+    program: Program, feed: Mapping[Any, Any], place: Place, device_array: type[Any] = np.ndarray
+) -> dict[str, Any]:
+    """Check fed values against the declared variables, and convert them to arrays for a place; arrays of type `device_array`
+    stay."""
     if type(feed) is not dict and not isinstance(feed, Mapping):
         raise FeedTypeError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
     block = program.global_block()
@@ -47,7 +50,7 @@ def checked_feeds(program: Program, feed: Mapping[Any, Any], place: Place) -> di
             hint = did_you_mean(name, data or block.vars) or f"; it is fed {', '.join(data) or 'nothing'}"
             raise FeedError(f"{shown(name)} is fed, but the program has no such variable{hint}")
         try:
-            feeds[name] = _fed(var, value, place)
+            feeds[name] = _fed(var, value, place, device_array)
         except FluidError:
             raise
         except Exception as error:  # the value raises when it is inspected
@@ -107,21 +110,22 @@ def checked_fetches(program: Program, names: list[str]) -> list[str]:
     return names
 
 
-def _fed(var: Variable, value: Any, place: Place) -> Any:
+def _fed(var: Variable, value: Any, place: Place, device_array: type[Any]) -> Any:
     """A fed value as an array of the declared type and shape, with its LoD if any; a list of them for an array of tensors."""
     if var.type is VarType.LOD_TENSOR_ARRAY and isinstance(value, (list, tuple)):
         return [_as_item(var, item) for item in value]
     levels: Any = ()
     if isinstance(value, LoDTensor):
-        if value.array is None:
+        if value.held is None:
             raise FeedError(f"the LoDTensor that is fed to {var.name} ({var.describe()}) holds nothing; set() it first")
-        value, levels = value.array, value.lod()
+        on_device = value.held.device_array if isinstance(value.held, Remote) else None
+        value, levels = on_device if type(on_device) is device_array else value.array, value.lod()
     elif type(value) is FedArray:
         value = value.view(np.ndarray)
     elif var.lod_level and _is_pair(value):
         value, levels = value
     try:
-        array = _fed_array(var, _imported(var, value, place))
+        array = _fed_array(var, _imported(var, value, place, device_array), device_array)
     except FeedError:
         if not _is_pair(value):
             raise
@@ -151,9 +155,11 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and (isinstance(value[1], list) or getattr(value[0], "ndim", 0) > 0)
 
 
-def _imported(var: Variable, value: Any, place: Place) -> Any:
+def _imported(var: Variable, value: Any, place: Place, device_array: type[Any]) -> Any:
     """A fed array of another library, such as a tensor of torch, as an array that shares its memory; other values unchanged."""
-    device = None if isinstance(value, np.ndarray) else getattr(value, "__dlpack_device__", None)
+    if isinstance(value, (np.ndarray, device_array)):
+        return value
+    device = getattr(value, "__dlpack_device__", None)
     kind = 0 if device is None else device()[0]
     if kind in HOST_MEMORY:
         try:
@@ -168,14 +174,17 @@ def _imported(var: Variable, value: Any, place: Place) -> Any:
         raise FeedError(f"{type(value).__name__} is fed to {var.name} ({var.describe()}), but {error}") from None
 
 
-def _fed_array(var: Variable, value: Any) -> Any:
+def _fed_array(var: Variable, value: Any, device_array: type[Any]) -> Any:
     expected = var.dtype.array_dtype
     if expected == BFLOAT16 and getattr(value, "dtype", None) != BFLOAT16:  # numpy lacks it: round floats
         value = to_bfloat16(_converted(var, value, np.dtype("float32")))
-    is_array = type(value) is np.ndarray or hasattr(value, "__cuda_array_interface__")
+    is_on_device = type(value) is device_array and value.dtype == expected
+    is_array = type(value) is np.ndarray or is_on_device or hasattr(value, "__cuda_array_interface__")
     if not is_array or value.dtype.kind in NO_NUMBERS:
         value = _converted(var, value, expected)
-    if expected == np.int64 and value.dtype == DEFAULT_INT:  # differs from int64 in a browser, where pointers have 32 bits
+    if (
+        expected == np.int64 and value.dtype == DEFAULT_INT and not is_on_device
+    ):  # differs from int64 in a browser, where pointers have 32 bits
         value = value.astype(np.int64, copy=False)
     if value.dtype != expected and not _takes_other_types(var, value):
         raise FeedError(_of_other_sizes(var, value) + _converting(var))

@@ -23,6 +23,7 @@ from .executor.runtime.threads import HAS_THREADS
 from .ir.program import Variable, default_main_program
 from .loading.loader import DatasetLoader
 from .loading.sharding import shard
+from .loading.uploading import UploadAhead, device_of
 from .not_here import names_here
 
 __all__ = [
@@ -475,6 +476,7 @@ class _Loader:
         self._iterable = iterable or not self._vars
         self._return_list = return_list
         self._feeds: Callable[[], Iterator[dict[Any, Any]]] | None = None
+        self._place: Any = None
         self._running: Any = None
         if not self._iterable:
             self._program.loaders.append(self)
@@ -495,8 +497,8 @@ class _Loader:
         return list(self._vars)
 
     # -- where the data comes from
-    def _set(self, feeds: Callable[[], Iterator[dict[Any, Any]]]) -> Any:
-        self._feeds = feeds
+    def _set(self, feeds: Callable[[], Iterator[dict[Any, Any]]], places: Any) -> Any:
+        self._feeds, self._place = feeds, device_of(places, self._kind) if self._vars else None
         return self
 
     def set_sample_generator(self, reader: Reader, batch_size: int, drop_last: bool = True, places: Any = None) -> Any:
@@ -506,7 +508,7 @@ class _Loader:
             reader: a reader of samples.
             batch_size: how many are in a batch.
             drop_last: whether to leave out a shorter last batch.
-            places: accepted as in Fluid; without effect.
+            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
         """
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
 
@@ -515,19 +517,19 @@ class _Loader:
 
         Args:
             reader: a reader of lists of samples.
-            places: accepted as in Fluid; without effect.
+            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
         """
         feed = DataFeeder(self._vars, None, self._program).feed if self._vars else _stacked
-        return self._set(lambda: (feed(rows) for rows in reader()))
+        return self._set(lambda: (feed(rows) for rows in reader()), places)
 
     def set_batch_generator(self, reader: Reader, places: Any = None) -> Any:
         """Take batches as tuples of arrays, one for each variable, or as dicts of arrays by name.
 
         Args:
             reader: a reader of batches.
-            places: accepted as in Fluid; without effect.
+            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
         """
-        return self._set(lambda: (self._named(arrays) for arrays in reader()))
+        return self._set(lambda: (self._named(arrays) for arrays in reader()), places)
 
     def _named(self, arrays: Any) -> dict[Any, Any]:
         if not self._vars:
@@ -545,7 +547,8 @@ class _Loader:
     def _ahead(self) -> Any:
         if self._feeds is None:
             raise ProgramError(f"{self._kind}: say first where the data comes from, with {self._setters}")
-        return _read_ahead(self._feeds, self._capacity)
+        ahead = _read_ahead(self._feeds, self._capacity)
+        return ahead if self._place is None else UploadAhead(ahead, self._place)
 
     # -- iterable
     def __iter__(self) -> Iterator[Any]:
@@ -673,7 +676,7 @@ class PyReader(_Loader):
             sample_generator: a reader of samples.
             batch_size: how many are in a batch.
             drop_last: whether to leave out a shorter last batch.
-            places: accepted as in Fluid; without effect.
+            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
         """
         self.set_sample_generator(sample_generator, batch_size, drop_last, places)
 
@@ -682,7 +685,7 @@ class PyReader(_Loader):
 
         Args:
             reader: a reader of lists of samples.
-            places: accepted as in Fluid; without effect.
+            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
         """
         self.set_sample_list_generator(reader, places)
 
@@ -691,7 +694,7 @@ class PyReader(_Loader):
 
         Args:
             reader: a reader of batches.
-            places: accepted as in Fluid; without effect.
+            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
         """
         self.set_batch_generator(reader, places)
 

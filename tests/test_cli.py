@@ -775,6 +775,21 @@ def test_doctor_lists_the_devices_of_xla(monkeypatch):
     assert json.loads(call("doctor", "--json"))["part"]["XLA devices"] == "3 cpu"
 
 
+def test_doctor_names_the_way_to_a_gpu(monkeypatch):
+    found = {}
+    monkeypatch.setattr("fluid.cli.doctor.get_cuda_device_count", lambda: found["cuda"])
+    monkeypatch.setattr("fluid.cli.doctor._xla_devices", lambda: found["xla"])
+
+    def said(cuda, xla):
+        found.update(cuda=cuda, xla=xla)
+        return json.loads(call("doctor", "--json"))["part"]["a GPU"]
+
+    assert said(0, "1 cpu") == "none that jax or cupy finds"
+    assert said(0, "1 cpu, 2 gpu") == 'fluid.XLAPlace("gpu")'
+    assert said(1, "1 cpu, 1 gpu, 1 tpu").startswith('fluid.XLAPlace("gpu"); fluid.CUDAPlace(0) for eager mode')
+    assert said(1, "1 cpu").startswith('fluid.XLAPlace("gpu") after pip install "jax[cuda13]"')
+
+
 def test_doctor_tells_of_an_installation_that_does_not_train(monkeypatch):
     def broken():
         raise fluid.errors.ExecutionError("the loss stays")

@@ -116,8 +116,13 @@ def box_clip(xp: Any, Input: Any, Input_lod: Lod, ImInfo: Any, Output: Any) -> N
         images = images_of("Input", len(Input), Input_lod)
     if len(images) != len(ImInfo):
         raise ExecutionError(f"box_clip: ImInfo tells of {len(ImInfo)} images, but Input has boxes of {len(images)}")
-    for (start, end), most in zip(images, xp.concatenate([high, high], 1), strict=True):
-        xp.copyto(Output[start:end], xp.maximum(xp.minimum(Input[start:end], most), 0))
+    most = xp.concatenate([high, high], 1)[_image_of_row(xp, images)].reshape(len(Input), *[1] * (Input.ndim - 2), 4)
+    xp.copyto(Output, xp.maximum(xp.minimum(Input, most), 0))
+
+
+def _image_of_row(xp: Any, images: list[tuple[int, int]]) -> Any:
+    """The number of the image that each row belongs to."""
+    return xp.asarray(np.repeat(np.arange(len(images)), [end - start for start, end in images]))
 
 
 @kernel("iou_similarity")
@@ -235,10 +240,10 @@ def target_assign(
         xp.copyto(Out, xp.where(matched, values, mismatch_value), "unsafe")
     if NegIndices is not None:
         negatives = NegIndices.reshape(-1)
-        for image, (start, end) in enumerate(images_of("NegIndices", len(NegIndices), NegIndices_lod)):
-            for out, value in ((Out, mismatch_value), (OutWeight, 1)):
-                if out is not None:
-                    out[image, negatives[start:end]] = value
+        image = _image_of_row(xp, images_of("NegIndices", len(NegIndices), NegIndices_lod))
+        for out, value in ((Out, mismatch_value), (OutWeight, 1)):
+            if out is not None:
+                out[image, negatives] = value
 
 
 @kernel("mine_hard_examples")

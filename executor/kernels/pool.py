@@ -288,7 +288,7 @@ def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: An
     extents = [axis.out + (axis.size - 1) // axis.stride for axis in axes]
     grid = (*extents, *x.shape[1 + len(axes) :])
     grid_size = prod(grid)
-    count = min(max(1, _PART // (grid_size * prod(phases))), len(x))
+    count = ranges(xp, len(x), grid_size * prod(phases), _PART)[0][1]
     counts = [prod(phases[:level]) for level in range(len(axes), -1, -1)]
     values, grads = ([scratch((number, grid_size * count), array.dtype) for number in counts] for array in (X, dOut))
     spare, masks = scratch((grid_size * count,), dOut.dtype), scratch((2, grid_size * count), xp.dtype(bool))

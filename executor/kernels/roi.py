@@ -15,7 +15,7 @@ from fluid.errors import ExecutionError
 from fluid.values.lod_array import lengths_of
 from fluid.values.spec import Lod
 
-from .manipulation import flattened, numbers, write_wanted
+from .manipulation import flattened, numbers, ranges, write_wanted
 from .table import checked, kernel
 from .vision import within_extent
 
@@ -377,25 +377,41 @@ class _Points:
         rows, columns = (shared_parts(*pair) for pair in zip(self.attrs["part_size"], self.pooled, strict=True))
         return self.xp.asarray(rows)[:, None], self.xp.asarray(columns)
 
-    def at(self, region: int) -> tuple[Any, list[tuple[Any, Any]]]:
-        """For one region: the mask of points in the image, and four pairs of indices and weights of elements. All broadcast to
-        [classes, 1, pooled_height, pooled_width, points, points]."""
+    def at(self, regions: slice) -> tuple[Any, list[tuple[Any, Any]]]:
+        """For some regions: the mask of points in the image, and four pairs of indices and weights of elements. All broadcast to
+        [regions, classes, 1, pooled_height, pooled_width, points, points]."""
         xp, in_image, pairs = self.xp, True, []
         count = self.attrs["sample_per_part"]
         for axis, ((starts, sizes), parts, extent) in enumerate(zip(self.spread, self.pooled, self.extents, strict=True)):
-            start, size = starts[region], sizes[region]
-            bins = xp.arange(parts).astype(start.dtype) * (size / start.dtype.type(parts))
-            points = xp.arange(count).astype(start.dtype) * (size / start.dtype.type(parts * count))
-            shape = (-1, 1, 1, 1) if axis == 0 else (-1, 1, 1)
-            at = bins.reshape(shape) + start + points.reshape((-1, 1) if axis == 0 else -1)
+            start, size = (edge[regions].reshape(-1, *[1] * 6) for edge in (starts, sizes))
+            in_row = [-1 if dimension == axis else 1 for dimension in range(2)]
+            part, point = xp.arange(parts).reshape(1, 1, 1, *in_row, 1, 1), xp.arange(count).reshape(1, 1, 1, 1, 1, *in_row)
+            bins = part.astype(start.dtype) * (size / start.dtype.type(parts))
+            points = point.astype(start.dtype) * (size / start.dtype.type(parts * count))
+            at = bins + start + points
             if self.trans is not None:
-                shift = self.trans[region].reshape(self.classes, 2, *self.trans.shape[2:])[(slice(None), 1 - axis, *self.parts())]
-                at = at + (shift * (size * start.dtype.type(self.attrs["trans_std"])))[:, None, :, :, None, None]
+                trans = self.trans[regions]
+                rows, columns = self.parts()
+                shift = trans.reshape(len(trans), self.classes, 2, *trans.shape[2:])[:, :, 1 - axis][:, :, rows, columns]
+                at = at + shift[:, :, None, :, :, None, None] * (size * start.dtype.type(self.attrs["trans_std"]))
             in_image = in_image & (at >= -0.5) & (at <= extent - 0.5)
             pairs.append(self._elements(at, extent, self.attrs.get(("along_y", "along_x")[axis], False)))
         (rows, columns), width = pairs, self.extents[1]
         return in_image, [
             (row * width + column, by_row * by_column) for (row, by_row), (column, by_column) in product(rows, columns)
+        ]
+
+    def counts(self, in_image: Any, dtype: Any) -> Any:
+        """The number of points of each part [regions, classes, 1, pooled_height, pooled_width] that are in the image."""
+        points = len(in_image), self.classes, 1, *self.pooled, *in_image.shape[-2:]
+        return self.xp.broadcast_to(in_image, points).sum((5, 6)).astype(dtype)
+
+    def ranges(self, images: list[int]) -> list[tuple[slice, Any]]:
+        """Some regions at a time, and the number of the image of each."""
+        points = self.channels.size * self.attrs["sample_per_part"] ** 2
+        return [
+            (slice(start, end), self.xp.asarray(images[start:end], dtype="int64").reshape(-1, *[1] * 6))
+            for start, end in ranges(self.xp, len(images), points)
         ]
 
     def _elements(self, at: Any, extent: int, derivative: bool) -> list[tuple[Any, Any]]:
@@ -421,17 +437,16 @@ def _means(
         return
     points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
     flat = Input.reshape(*Input.shape[:2], -1)
-    for region, image in enumerate(images_of(ROIs, None, ROIs_lod, len(Input))):
-        in_image, elements = points.at(region)
-        shape = (points.classes, points.channels.shape[1], *points.pooled)
-        count = (
-            xp.broadcast_to(in_image, (points.classes, 1, *points.pooled, *in_image.shape[-2:])).sum((4, 5)).astype(Input.dtype)
-        )
+    for regions, image in points.ranges(images_of(ROIs, None, ROIs_lod, len(Input))):
+        in_image, elements = points.at(regions)
+        count = points.counts(in_image, Input.dtype)
         if TopCount is not None:
-            TopCount[region] = xp.broadcast_to(count, shape).reshape(TopCount.shape[1:])
+            shape = (len(image), points.classes, points.channels.shape[1], *points.pooled)
+            TopCount[regions] = xp.broadcast_to(count, shape).reshape(len(image), *TopCount.shape[1:])
         if Output is not None:
             total = sum(flat[image, points.channels, index] * weight for index, weight in elements)
-            Output[region] = ((total * in_image).sum((4, 5)) / xp.maximum(count, 1)).reshape(Output.shape[1:])
+            means = (total * in_image).sum((5, 6)) / xp.maximum(count, 1)
+            Output[regions] = means.reshape(len(image), *Output.shape[1:])
 
 
 @kernel("deformable_psroi_pooling")
@@ -451,14 +466,12 @@ def moved_parts_back(xp: Any, Output: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any,
     points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
     Input.fill(0)
     flat = Input.reshape(*Input.shape[:2], prod(Input.shape[2:]))
-    for region, image in enumerate(images_of(ROIs, None, ROIs_lod, len(Input))) if Input.size else ():
-        in_image, elements = points.at(region)
-        count = (
-            xp.broadcast_to(in_image, (points.classes, 1, *points.pooled, *in_image.shape[-2:])).sum((4, 5)).astype(Input.dtype)
-        )
-        share = Output[region].reshape(points.classes, -1, *points.pooled) / xp.maximum(count, 1)
+    for regions, image in points.ranges(images_of(ROIs, None, ROIs_lod, len(Input))) if Input.size else ():
+        in_image, elements = points.at(regions)
+        count = points.counts(in_image, Input.dtype)
+        share = Output[regions].reshape(len(image), points.classes, -1, *points.pooled) / xp.maximum(count, 1)
         for index, weight in elements:
-            xp.add.at(flat[image], (points.channels, index), share[..., None, None] * (weight * in_image))
+            xp.add.at(flat, (image, points.channels, index), share[..., None, None] * (weight * in_image))
 
 
 def _factor(xp: Any, ROIs: Any, dtype: Any, attrs: dict[str, Any]) -> tuple[Any, int]:

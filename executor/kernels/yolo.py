@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .boxes import corners, iou
-from .manipulation import check_ids, write_wanted
+from .manipulation import check_ids, ranges, write_wanted
 from .portable import values_in_order
 from .table import Slots, checked, kernel
 
@@ -125,9 +125,10 @@ def _objectness(xp: Any, X: Any, GTBox: Any, GTScore: Any, matches: Any, place: 
     predicted = _boxes(xp, X, layer_anchors, attrs).reshape(images, anchors * height * width, 1, 4)
     labelled, is_box = corners(xp, GTBox[..., :2], GTBox[..., 2:]), _is_box(GTBox)
     mask = xp.zeros((images, anchors * height * width + 1), X.dtype)  # the last element takes boxes without a place
-    for image in range(images if GTBox.shape[1] else 0):
-        overlap = xp.where(is_box[image], iou(xp, predicted[image], labelled[image]), 0).max(-1)
-        mask[image, :-1] = xp.where(overlap > X.dtype.type(attrs["ignore_thresh"]), -1, 0)
+    for part in ranges(xp, images, predicted.shape[1] * GTBox.shape[1]) if GTBox.size else ():
+        of_part = slice(*part)
+        overlap = xp.where(is_box[of_part, None], iou(xp, predicted[of_part], labelled[of_part, None]), 0).max(-1)
+        mask[of_part, :-1] = xp.where(overlap > X.dtype.type(attrs["ignore_thresh"]), -1, 0)
     image, anchor, _, row, column = place
     flat = xp.where(matches.reshape(-1) >= 0, (anchor * height + row) * width + column, mask.shape[1] - 1)
     scores = xp.ones(1, X.dtype) if GTScore is None else GTScore.reshape(-1)

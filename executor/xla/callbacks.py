@@ -97,9 +97,14 @@ def refuse_untraceable(ops: Sequence[Operator], place: XLAPlace) -> None:
     subject = "an op of this program" if len(lines) == 1 else f"{len(lines)} kinds of ops of this program"
     raise ExecutionError(
         "\n".join([f"{subject} cannot run at an XLAPlace, where shapes are known before anything runs:", *lines])
-        + "\nrun the program, or the part of it that has them, at a CPUPlace()\n"
+        + f"\nrun the program, or the part of it that has them, at a {_else_at(place)}\n"
         + locate(first)
     )
+
+
+def _else_at(place: XLAPlace) -> str:
+    """The places where programs run that XLA refuses."""
+    return "CUDAPlace(0), by cupy, or a CPUPlace()" if place.device == "gpu" else "CPUPlace()"
 
 
 def called_back(ops: Sequence[Operator]) -> list[str]:

@@ -15,7 +15,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from fluid.errors import ExecutionError
-from fluid.ir.program import Operator
+from fluid.ir.program import Operator, OpRole
 from fluid.ir.versions import outer_names
 from fluid.opdef.registry import EMPTY
 from fluid.values.lod_array import array_of
@@ -25,6 +25,7 @@ from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import Environment
 from .arrays import ValueAsked, value_of, wrap
 from .bodies import Body, Carry, RunFrames, RunOutputs, leaves_like
+from .callbacks import ON_HOST
 from .known_loops import Trips, known_trips
 from .sizes import HELD
 from .stacks import Stack, fit
@@ -139,8 +140,22 @@ class TracedRuns:
         def skip(leaves: Any) -> Any:
             return leaves, _blank(outline.outputs, 1), [jnp.int32(HELD)] * len(outline.met)
 
-        end, outputs, met = lax.cond(holds, run_once, skip, list(map(jnp.asarray, leaves)))
+        def choose(leaves: Any) -> Any:
+            """Run in any case, and take the results if the condition holds."""
+            new, old = run_once(leaves), skip(leaves)
+            return jax.tree.map(lambda one, other: jnp.where(holds, one, other), new, old)
+
+        before = list(map(jnp.asarray, leaves))
+        end, outputs, met = choose(before) if self._is_update(outline) else lax.cond(holds, run_once, skip, before)
         self._finish(unflatten(form, end), outputs, met, outline, 1, jnp.asarray(holds).astype(jnp.int32))
+
+    def _is_update(self, outline: _Outline) -> bool:
+        """Whether the block only updates parameters, so that choosing between its results and the old values costs less than a
+        branch, before which a GPU waits for the host."""
+        tracer, ops = self._tracer, self._body.region.body.ops
+        is_plain = all(op.role & OpRole.OPTIMIZE and not op.sub_blocks and op.type not in ON_HOST for op in ops)
+        is_watched = tracer.checks_values or tracer.check is not None
+        return is_plain and not is_watched and not self._body.keeps_frames and not outline.draws
 
     # -- shared steps
     def _sources(self) -> Any:

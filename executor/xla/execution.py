@@ -38,6 +38,8 @@ from . import control, label_kernels, sequences, stacks  # noqa: F401  (they fil
 from .arrays import for_jax, type_of_jax
 from .caching import keep_compiled
 from .callbacks import add_value_check, called_back, refuse_untraceable
+from .equal_state import are_equal, groups_of_equal, share, take_apart
+from .namespace import namespace_for
 from .random import words_of_run
 from .sharding import MeshLayout, OnDevice, OneDevice
 from .shared_runs import shared_runs
@@ -62,7 +64,8 @@ class XlaPlan:
         updated: names in `externals` that a run overwrites.
         donated: names in `updated` whose memory XLA may reuse for the new value. Single numbers are not donated: XLA would
             copy each twice, to put the new one where the old one is still read.
-        lent: names in `externals` that are not donated.
+        equal: leader -> the names whose values follow its value (see `equal_state`); the program takes and returns the leaders.
+        lent: names in `externals` that are neither donated nor follow another one.
         takes_feeds_as_they_are: whether jax takes the feeds without conversion.
     """
 
@@ -75,6 +78,7 @@ class XlaPlan:
         place: XLAPlace,
         check: Check | None = None,
         mesh: Mesh | None = None,
+        equal: Mapping[str, list[str]] | None = None,
     ) -> None:
         self.program, self.feeds, self.fetches, self.place = program, dict(feeds), list(fetches), place
         self._mesh = mesh
@@ -101,14 +105,20 @@ class XlaPlan:
         self.externals = {name: spec_of(value) for name in sorted(unfed) if (value := scope.held(name)) is not None}
         persistable = {name for name in unfed if (var := block.vars.get(name)) is not None and var.persistable}
         self.absent = frozenset(persistable - set(self.externals))
-        self.stored_names = [name for name in sorted(writes) if (var := block.vars.get(name)) is not None and var.persistable]
-        self.updated = [name for name in self.externals if name in writes]
+        if equal is None:
+            equal = {} if is_one_of_many else groups_of_equal(block, self.ops, self.externals, scope)
+        self.equal = equal
+        following = {name for names in equal.values() for name in names}
+        stored = sorted(writes - following)
+        self.stored_names = [name for name in stored if (var := block.vars.get(name)) is not None and var.persistable]
+        self.updated = [name for name in self.externals if name in writes and name not in following]
         self.donated = [name for name in self.updated if prod(self.externals[name].shape) > 1]
-        self.lent = sorted(self.externals.keys() - self.donated)
+        self.lent = sorted(self.externals.keys() - self.donated - following)
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
         self.takes_feeds_as_they_are = not lods and all(spec.dtype is not VarType.BF16 for spec in feeds.values())
         before = add_value_check if place.check_values else None
-        self.block = TracedBlock(program, self.ops, fetches, lods, self.stored_names, before, check)
+        xp = namespace_for(place.device)
+        self.block = TracedBlock(program, self.ops, fetches, lods, self.stored_names, before, check, xp)
         self._is_final = check is None and not place.check_values and not called_back(self.ops)
         """Whether no run fails halfway: no check and no callback can raise an error."""
         self._lock = threading.Lock()
@@ -161,12 +171,12 @@ class XlaPlan:
             shape = layout.fed_shape(name, spec.shape)
             return jax.ShapeDtypeStruct(shape, type_of_jax(spec.dtype.array_dtype), sharding=layout.of_feed(name, shape))
 
-        donated, lent = ({name: of_state(name) for name in names} for names in (self.donated, self.lent))
+        donated, lent = ([of_state(name) for name in names] for names in (self.donated, self.lent))
         feeds = {name: of_feed(name, spec) for name, spec in self.feeds.items()}
         words = jax.ShapeDtypeStruct(layout.global_shape(_NO_WORDS.shape), _NO_WORDS.dtype, sharding=layout.full_sharding)
         arguments = donated, lent, feeds, words
         function = layout.over_devices(
-            functools.partial(self.block)
+            functools.partial(self._compute)
         )  # a new object each time: jax would not trace the same one again
         with jax.enable_x64(True), _no_garbage_collection():
             _, state, _ = jax.jit(function).trace(*arguments).out_info
@@ -181,6 +191,14 @@ class XlaPlan:
             shardings = layout.full_sharding, outputs, layout.full_sharding
             return jax.jit(function, donate_argnums=donate_argnums, out_shardings=shardings).lower(*arguments)
 
+    def _compute(
+        self, donated: Sequence[Any], lent: Sequence[Any], feeds: Mapping[str, Any], words: Any
+    ) -> tuple[list[Any], list[Any], Any]:
+        """Run the ops on the values of the names in `donated` and `lent`; see `TracedBlock`."""
+        state = dict(zip((*self.donated, *self.lent), (*donated, *lent), strict=True))
+        state |= {name: state[leader] for leader, names in self.equal.items() for name in names}
+        return self.block(state, feeds, words)
+
     def corrected(self, met: Any) -> bool:
         """Replace wrong assumptions by the numbers that a run met, and recompile; returns whether any was wrong."""
         if not self.block.corrected(*self.layout.fetch([met])):
@@ -192,8 +210,15 @@ class XlaPlan:
     def checked(self, scope: Scope, check: Check) -> XlaPlan:
         """This plan with `check` called for each op, output name and value."""
         if check not in self._checked:
-            self._checked[check] = XlaPlan(self.program, self.feeds, self.fetches, scope, self.place, check, self._mesh)
+            self._checked[check] = self._again(scope, check, self.equal)
         return self._checked[check]
+
+    def fitting(self, scope: Scope) -> XlaPlan:
+        """This plan, or another one if its equal numbers are not equal in a scope."""
+        return self if are_equal(scope, self.equal) else self._again(scope)
+
+    def _again(self, scope: Scope, check: Check | None = None, equal: Mapping[str, list[str]] | None = None) -> XlaPlan:
+        return XlaPlan(self.program, self.feeds, self.fetches, scope, self.place, check, self._mesh, equal)
 
     def bind(self, scope: Scope) -> XlaStep:
         """Bind this plan to a scope."""
@@ -243,9 +268,11 @@ class XlaStep:
     def __init__(self, plan: XlaPlan, scope: Scope) -> None:
         self.plan = plan
         self._scope = weakref.ref(scope)
-        self._donated: dict[str, OnDevice] = {}
-        self._lent: dict[str, OnDevice] = {}
+        self._donated: list[OnDevice] = []
+        self._lent: list[OnDevice] = []
         self._updated: dict[str, OnDevice] = {}
+        self._targets: tuple[Any, list[OnDevice]] | None = None
+        """The patterns of a compiled program's state, and the arrays that take its values in order, if each takes one."""
         self.generation = -1
 
     def is_of(self, scope: Scope) -> bool:
@@ -257,56 +284,72 @@ class XlaStep:
 
     def _bind(self, scope: Scope) -> None:
         """Move the scope's values to the device."""
-        layout, externals = self.plan.layout, self.plan.externals
-        held = {name: _on_device(scope, name, layout, layout.of_state(name, spec.shape)) for name, spec in externals.items()}
-        self._updated = {name: held[name] for name in self.plan.updated}
-        self._donated = {name: held[name] for name in self.plan.donated}
-        self._lent = {name: held[name] for name in self.plan.lent}
+        plan = self.plan = self.plan.fitting(scope)
+        layout, externals = plan.layout, plan.externals
+        take_apart(scope, [name for name in plan.updated if name not in plan.equal])
+        held = {
+            name: _on_device(scope, name, layout, layout.of_state(name, externals[name].shape))
+            for name in (*plan.donated, *plan.lent)
+        }
+        share(scope, plan.equal)
+        held |= {name: scope.held(name) for name in plan.equal}
+        self._updated = {name: held[name] for name in plan.updated}
+        self._donated = [held[name] for name in plan.donated]
+        self._lent = [held[name] for name in plan.lent]
+        self._targets = None
         self.generation = scope.generation
 
-    def run(
-        self,
-        feeds: Mapping[str, Any],
-        check: Check | None = None,
-        timer: Watch | None = None,
-    ) -> list[Any]:
-        """Run once; returns the fetched values as numpy arrays.
+    def run(self, feeds: Mapping[str, Any], check: Check | None = None, timer: Watch | None = None) -> list[Any]:
+        """Run once; returns the fetched values as numpy arrays. Without fetches, it need not wait for the run.
 
         `check` is called with each op, output name and value. `timer` gets one entry for the program: XLA fuses ops.
         """
+        return self._run(feeds, check, timer, is_fetched=True)
+
+    def start(self, feeds: Mapping[str, Any], check: Check | None = None, timer: Watch | None = None) -> list[Any]:
+        """Like `run`, but the fetched values stay on the device, and the run need not be over."""
+        return self._run(feeds, check, timer, is_fetched=False)
+
+    def _run(self, feeds: Mapping[str, Any], check: Check | None, timer: Watch | None, is_fetched: bool) -> list[Any]:
         scope = self._scope()
         assert scope is not None, "the caller of a plan holds its scope"
-        plan = self.plan if check is None else self.plan.checked(scope, check)
         began = time.perf_counter()
         with scope.lock, jax.enable_x64(True):
-            plan.meet()
+            self.plan.meet()
             if self.generation != scope.generation:
                 self._bind(scope)
+            plan = self.plan if check is None else self.plan.checked(scope, check)
             layout, block = plan.layout, plan.block
-            fetched, state = self._run_compiled(scope, plan, feeds)
+            waits = (is_fetched and bool(plan.fetches)) or timer is not None or not layout.is_alone
+            fetched, state = self._run_compiled(scope, plan, feeds, waits)
             if block.failure is not None:
                 raise block.failure
             if block.host.count:
                 layout.call_blocking(jax.block_until_ready, (fetched, state))
                 block.host.raise_error()
             self._store_state(scope, plan, state)  # while the device still computes
-            # Feeds may share the caller's memory, so the run must be over before this returns.
-            arrays = iter(
-                layout.call_blocking(layout.fetch, fetched) if fetched else layout.call_blocking(jax.block_until_ready, state)
-            )
+            # Feeds may share the caller's memory: then the run must be over before this returns.
+            if waits and not fetched:
+                layout.call_blocking(jax.block_until_ready, state)
+            is_fetched = is_fetched or not layout.is_alone
+            arrays = iter(layout.call_blocking(layout.fetch, fetched) if is_fetched else map(layout.held, fetched))
             if timer is not None:
+                layout.call_blocking(jax.block_until_ready, fetched)
                 timer.add("a program compiled by XLA", began, time.perf_counter(), "xla")
             return [pattern(arrays) for pattern in block.fetched]
 
-    def _run_compiled(self, scope: Scope, plan: XlaPlan, feeds: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-        """Run the compiled program on the state and the feeds; returns the arrays of the fetches and of the new state."""
+    def _run_compiled(self, scope: Scope, plan: XlaPlan, feeds: Mapping[str, Any], waits: bool) -> tuple[list[Any], list[Any]]:
+        """Run the compiled program on the state and the feeds; returns the arrays of the fetches and of the new state.
+
+        If nobody `waits` for the run, the feeds are copied before.
+        """
         layout, compiled, block = plan.layout, plan.compiled, plan.block
         words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
         scope.runs += 1
         if not plan.takes_feeds_as_they_are:
             feeds = {name: for_jax(array_of(value)) for name, value in feeds.items()}
-        donated, lent = ({name: held.value for name, held in part.items()} for part in (self._donated, self._lent))
-        arguments = donated, lent, layout.fed(feeds), layout.words(words)
+        donated, lent = ([held.value for held in part] for part in (self._donated, self._lent))
+        arguments = donated, lent, layout.fed(feeds) if waits else layout.uploaded(feeds), layout.words(words)
         for _ in range(_MOST_CORRECTIONS):
             fetched, state, met = layout.call_blocking(compiled, *arguments)
             if not (block.assumption_keys and plan.corrected(met)):
@@ -320,11 +363,16 @@ class XlaStep:
 
     def _store_state(self, scope: Scope, plan: XlaPlan, state: Sequence[Any]) -> None:
         """Store the new state in the scope, on the device."""
-        arrays, updated = iter(state), self._updated
-        for name, pattern in plan.block.state_patterns.items():
-            if pattern is next and name in updated:  # the common case
-                updated[name].value = next(arrays)
-                continue
+        patterns, updated = plan.block.state_patterns, self._updated
+        if self._targets is None or self._targets[0] is not patterns:
+            is_plain = all(pattern is next and name in updated for name, pattern in patterns.items())
+            self._targets = (patterns, [updated[name] for name in patterns]) if is_plain else None
+        if self._targets is not None:  # the common case
+            for held, value in zip(self._targets[1], state, strict=True):
+                held.value = value
+            return
+        arrays = iter(state)
+        for name, pattern in patterns.items():
             value = pattern(arrays)
             if name in updated:
                 updated[name].value = array_of(value)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from jax import lax
 from jax import numpy as jnp
@@ -228,11 +229,33 @@ def random_crop(xp: Any, rng: Any, X: Any, Seed: Any, shape: list[int], startup_
     leading = X.ndim - len(shape)
     items, parts = X.reshape(-1, *X.shape[leading:]), Out.reshape(-1, *shape)
     room = [extent - size + 1 for extent, size in zip(X.shape[leading:], shape, strict=True)]
-    for item, part in zip(items, parts, strict=True):
-        starts = [generator.integers(0, places).read() for places in room]
-        part.write(lax.dynamic_slice(item.read(), starts, shape))
+    starts = [generator.integers(0, places, len(items)).read() for places in room]
+    parts.write(jax.vmap(lambda item, *start: lax.dynamic_slice(item, start, shape))(jnp.asarray(items.read()), *starts))
     if SeedOut is not None:
         SeedOut[...] = generator.integers(0, 2**62)
+
+
+@kernel("searchsorted")
+def searchsorted(SortedSequence: Any, Values: Any, right: bool, Out: Any) -> None:
+    find = partial(jnp.searchsorted, side="right" if right else "left")
+    if SortedSequence.ndim > 1:
+        rows, values = (array.reshape(-1, array.shape[-1]).read() for array in (SortedSequence, Values))
+        found = jax.vmap(find)(jnp.asarray(rows), jnp.asarray(values))
+    else:
+        found = find(jnp.asarray(SortedSequence.read()), jnp.asarray(Values.read()))
+    Out.write(lax.convert_element_type(found.reshape(Out.shape), Out.dtype))
+
+
+@kernel("gather_tree")
+def gather_tree(Ids: Any, Parents: Any, Out: Any) -> None:
+    def step(beams: Any, ids_and_parents: Any) -> Any:
+        ids, parents = ids_and_parents
+        chosen, before = (jnp.take_along_axis(values, beams, 1, mode="clip") for values in (ids, parents))
+        return before.astype(beams.dtype), chosen
+
+    if Out.size:
+        last = jnp.broadcast_to(jnp.arange(Ids.shape[2]), Ids.shape[1:])
+        Out.write(lax.scan(step, last, (jnp.asarray(Ids.read()), jnp.asarray(Parents.read())), reverse=True)[1])
 
 
 @kernel("place_at_most")

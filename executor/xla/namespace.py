@@ -34,7 +34,7 @@ from .rows import add_to_rows, rows_at
 from .ufuncs import stored, ufunc
 from .views import spread
 
-__all__ = ["XP", "TracedNamespace"]
+__all__ = ["FUSING_XP", "XP", "FusingNamespace", "TracedNamespace", "namespace_for"]
 
 
 def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -574,4 +574,23 @@ class TracedNamespace:
         return member
 
 
+class FusingNamespace(TracedNamespace):
+    """The namespace for devices whose products are calls of a library, such as cuBLAS, that XLA cannot fuse with other ops."""
+
+    def dot(self, left: Any, right: Any, out: Any = None) -> Any:
+        """Like `dot`; a product of a matrix and a vector, or of two vectors, becomes a sum, which XLA fuses."""
+        left, right = asarray(left), asarray(right)
+        if min(left.ndim, right.ndim) != 1 or max(left.ndim, right.ndim) > 2 or is_known([left, right]):
+            return dot(left, right, out)
+        if left.ndim < right.ndim:
+            return sum_(left.reshape(-1, 1) * right, 0, None, out)
+        return sum_(left * right, -1, None, out)
+
+
 XP = TracedNamespace()
+FUSING_XP = FusingNamespace()
+
+
+def namespace_for(device: str) -> TracedNamespace:
+    """The namespace for programs that run on a kind of device."""
+    return XP if device == "cpu" else FUSING_XP

@@ -29,12 +29,18 @@ __all__ = ["MeshLayout", "OnDevice", "OneDevice", "gather_array"]
 
 
 class OnDevice(Remote):
-    """An array of a scope that lives on a device; runs replace its value."""
+    """An array of a scope that lives on a device; runs replace its value.
 
-    __slots__ = ("value",)
+    Attributes:
+        value: the array of jax.
+        sharers: the names of the variables that share it, if there are several (see `equal_state`).
+    """
+
+    __slots__ = ("sharers", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        self.sharers: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,8 +50,15 @@ class OnDevice(Remote):
     def dtype(self) -> np.dtype[Any]:
         return as_dtype(self.value.dtype).numpy
 
+    @property
+    def device_array(self) -> Any:
+        return self.value
+
     def fetch(self) -> np.ndarray[Any, Any]:
         return gather_array(self.value)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.asarray(self.fetch(), dtype)
 
     def __repr__(self) -> str:
         return f"<{self.dtype}{list(self.shape)} on {', '.join(map(str, self.value.devices()))}>"
@@ -56,6 +69,8 @@ class OneDevice:
 
     full_sharding: Any
     """The sharding of a value that every device holds in full."""
+    is_alone = True
+    """Whether no other process takes part in the runs, so that they need not be waited for."""
 
     def __init__(self, place: XLAPlace) -> None:
         self.full_sharding = SingleDeviceSharding(place.jax_device())
@@ -82,7 +97,28 @@ class OneDevice:
 
     def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Convert the feeds to arguments of the compiled program."""
-        return values
+        is_taken = all(type(value) is np.ndarray or self._is_here(value) for value in values.values())
+        return values if is_taken else self.on_devices(values)
+
+    def _is_here(self, value: Any) -> bool:
+        """Whether a value is an array on the device."""
+        return isinstance(value, jax.Array) and value.sharding == self.full_sharding
+
+    def uploaded(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Copy feeds to the device, so that the caller may change them as soon as this returns."""
+        at_host = [name for name, value in values.items() if isinstance(value, np.ndarray)]
+        is_cpu = bool(at_host) and next(iter(self.full_sharding.device_set)).platform == "cpu"
+        own = {**values, **{name: np.array(values[name]) for name in at_host}} if is_cpu else values
+        arrays = self.on_devices(own)
+        if at_host and not is_cpu:
+            jax.block_until_ready([arrays[name] for name in at_host])  # waits for the transfer, not for the run before
+        return arrays
+
+    def on_devices(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put feeds on the device."""
+        return {
+            name: value if self._is_here(value) else jax.device_put(value, self.full_sharding) for name, value in values.items()
+        }
 
     def words(self, value: Any) -> Any:
         """Convert the random words of a run to an argument of the compiled program."""
@@ -134,7 +170,7 @@ class MeshLayout(OneDevice):
         self._mesh, self._vars = mesh, program.global_block().vars
         self._grid = jax.sharding.Mesh(np.array(devices[: mesh.size]).reshape(extents), names)
         self.full_sharding = NamedSharding(self._grid, PartitionSpec())
-        self._is_alone = jax.process_count() == 1
+        self.is_alone = jax.process_count() == 1
 
     def of_state(self, name: str, shape: Sequence[int]) -> Any:
         var = self._vars.get(name)
@@ -163,7 +199,7 @@ class MeshLayout(OneDevice):
         return var.shape[:1] == (-1,) and not var.lod_level and (var.sharding is None or var.sharding[:1] == (DATA,))
 
     def fed_shape(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
-        if self._is_alone or not self._is_batch(name):
+        if self.is_alone or not self._is_batch(name):
             return tuple(shape)
         axis = self._grid.axis_names.index(DATA) if DATA in self._grid.axis_names else None
         if axis is None:
@@ -174,18 +210,21 @@ class MeshLayout(OneDevice):
         return (shape[0] * self._mesh.extent(DATA) // len(here), *shape[1:])
 
     def put(self, value: Any, sharding: Any) -> Any:
-        if self._is_alone:
+        if self.is_alone:
             return jax.device_put(value, sharding)
         return _divided(self.call_blocking(multihost_utils.broadcast_one_to_all, value), sharding)
 
     def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: self._feed(name, value) for name, value in values.items()}
 
+    on_devices = fed
+
     def _feed(self, name: str, value: Any) -> Any:
         shape = self.fed_shape(name, value.shape)
         sharding = self.of_feed(name, shape)
-        if self._is_alone:
+        if self.is_alone:
             return jax.device_put(value, sharding)
+        value = np.asarray(value)
         if self._is_batch(name):
             return jax.make_array_from_process_local_data(sharding, value, shape)
         return _divided(value, sharding)
@@ -197,7 +236,7 @@ class MeshLayout(OneDevice):
         return [gather_array(value) for value in values]
 
     def call_blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(*arguments) if self._is_alone else shared_runs().call_blocking(function, *arguments)
+        return function(*arguments) if self.is_alone else shared_runs().call_blocking(function, *arguments)
 
     def described(self) -> Iterator[tuple[str, str]]:
         yield "the mesh", str(self._mesh)

@@ -46,7 +46,7 @@ from ..stepwise.program import last_uses, not_made
 from . import kernels
 from .arrays import Array, wrap
 from .host import HostCalls
-from .namespace import XP
+from .namespace import FUSING_XP, XP, TracedNamespace
 from .random import KeyStreams
 from .sizes import Sizes
 from .workers import group_of_trace
@@ -64,17 +64,18 @@ HANDLERS: OpTable[Handler] = OpTable("handler of XLA")
 Pattern = Callable[[Iterator[Any]], Any]
 """Builds a value of a program from its arrays."""
 
-add_engine(
-    KernelEngine(
-        XP,
-        kernels.KERNELS,
-        kernels.SPARSE_KERNELS,
-        checks_values=False,
-        writes_functions=False,
-        widens_halves=True,
-        communicator=group_of_trace,
+for _xp in (FUSING_XP, XP):
+    add_engine(
+        KernelEngine(
+            _xp,
+            kernels.KERNELS,
+            kernels.SPARSE_KERNELS,
+            checks_values=False,
+            writes_functions=False,
+            widens_halves=True,
+            communicator=group_of_trace,
+        )
     )
-)
 
 
 def traces(*op_types: str) -> Callable[[Handler], Handler]:
@@ -87,8 +88,8 @@ class XlaTracer(Machine):
 
     streams: KeyStreams
 
-    def __init__(self, program: Program, host: HostCalls, before: Before | None = None) -> None:
-        super().__init__(XP, KeyStreams(), step_captures(program), HANDLERS)
+    def __init__(self, program: Program, host: HostCalls, before: Before | None = None, xp: TracedNamespace = XP) -> None:
+        super().__init__(xp, KeyStreams(), step_captures(program), HANDLERS)
         self.host = host
         self._before = before
         self.sizes = Sizes()
@@ -170,6 +171,7 @@ class TracedBlock:
         stored_names: Sequence[str],
         before: Before | None = None,
         check: Check | None = None,
+        xp: TracedNamespace = XP,
     ) -> None:
         self.program, self.ops, self._fetches, self._lods, self._stored_names = (
             program,
@@ -179,7 +181,7 @@ class TracedBlock:
             list(stored_names),
         )
         self.host = HostCalls()
-        self._tracer = XlaTracer(program, self.host, before)
+        self._tracer = XlaTracer(program, self.host, before, xp)
         if check is not None:
             self._tracer.check = partial(self._check_at_host, check)
         self._frees = last_uses(program.global_block(), ops, set(fetches))
@@ -206,20 +208,16 @@ class TracedBlock:
         rows = value.value if isinstance(value, SelectedRows) else array_of(value)
         self.host.add_check(partial(check, op, name), rows.read())
 
-    def __call__(
-        self, donated: Mapping[str, Any], lent: Mapping[str, Any], feeds: Mapping[str, Any], words: Any
-    ) -> tuple[list[Any], list[Any], Any]:
+    def __call__(self, state: Mapping[str, Any], feeds: Mapping[str, Any], words: Any) -> tuple[list[Any], list[Any], Any]:
         """Run the ops; returns the arrays of the fetches, the arrays of the state, and the numbers met by the assumptions.
 
         If an assumption did not hold, the results are invalid.
 
-        `donated` and `lent` hold the values from the scope, in two parts; `words` come from `words_of_run`.
+        `state` holds the values from the scope; `words` come from `words_of_run`.
         """
         self._tracer.streams.begin(words)
         values = {name: with_lod(wrap(value), self._lods.get(name, ())) for name, value in feeds.items()}
-        env = StateEnvironment(
-            self.program.global_block(), values, {name: wrap(value) for name, value in {**donated, **lent}.items()}
-        )
+        env = StateEnvironment(self.program.global_block(), values, {name: wrap(value) for name, value in state.items()})
         self.failure = None
         try:
             for op, names in zip(self.ops, self._frees, strict=True):
@@ -240,14 +238,19 @@ class TracedBlock:
             if value is None:
                 raise not_made(name)
             self.fetched.append(pattern_of(value, fetches))
-        state: list[Any] = []
+        leaves: list[Any] = []
         left = {name: value for name in self._stored_names if (value := env.state.get(name)) is not None}
         self.state_names = []
         for name, value in left.items():
-            self.state_patterns[name] = pattern_of(value, state)
-            self.state_names += [name] * (len(state) - len(self.state_names))
-        inputs = {id(value) for values in (donated, lent, feeds) for value in values.values()}
-        return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in state], met
+            self.state_patterns[name] = pattern_of(value, leaves)
+            self.state_names += [name] * (len(leaves) - len(self.state_names))
+        inputs = {id(value) for values in (state, feeds) for value in values.values()}
+
+        def own(values: list[Any]) -> list[Any]:
+            """Copy arguments: jax would return the same arrays, which the next run overwrites."""
+            return [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in values]
+
+        return own(fetches), own(leaves), met
 
 
 def _stored_rows(index: Any, value: Any, height: int) -> SelectedRows:

@@ -40,6 +40,10 @@ class OnWorker(OnDevice):
     def shape(self) -> tuple[int, ...]:
         return tuple(self.value.shape[1:])
 
+    @property
+    def device_array(self) -> Any:
+        return None  # a program takes the part of this worker
+
     def fetch(self) -> np.ndarray[Any, Any]:
         return _here(self.value)
 
@@ -52,6 +56,8 @@ def _here(value: Any) -> np.ndarray[Any, Any]:
 
 class WorkersLayout(OneDevice):
     """Every array lies on the device of each worker: the place names one device per process."""
+
+    is_alone = False
 
     def __init__(self, place: XLAPlace) -> None:
         super().__init__(place)

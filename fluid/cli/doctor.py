@@ -56,6 +56,7 @@ def _parts() -> dict[str, str]:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "protobuf", "networkx"))
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     threads = blas_threads()
+    of_cuda, of_xla = get_cuda_device_count(), _xla_devices()
     return {
         "fluid": __version__,
         "python": f"{platform.python_version()}, {platform.python_implementation()}",
@@ -64,9 +65,20 @@ def _parts() -> dict[str, str]:
         "BLAS": f"{blas['name']} {blas['version']}" + ("" if threads is None else f", {threads} threads"),
         "threads": f"{get_num_threads()} (fluid.set_num_threads)",
         "native code": _native_code(),
-        "CUDA devices": str(get_cuda_device_count()),
-        "XLA devices": _xla_devices(),
+        "CUDA devices": str(of_cuda),
+        "XLA devices": of_xla,
+        "a GPU": _way_to_gpu(of_cuda, of_xla),
     }
+
+
+def _way_to_gpu(of_cuda: int, of_xla: str) -> str:
+    """Say how programs run on a GPU, from the number of cupy's devices and the list of XLA's."""
+    by_cupy = "fluid.CUDAPlace(0) for eager mode, and for what XLA refuses"
+    if of_xla.endswith(" gpu") or " gpu," in of_xla:
+        return f'fluid.XLAPlace("gpu"); {by_cupy}' if of_cuda else 'fluid.XLAPlace("gpu")'
+    if of_cuda:
+        return f'fluid.XLAPlace("gpu") after pip install "jax[cuda13]" (or "jax[cuda12]"); {by_cupy}'
+    return "none that jax or cupy finds"
 
 
 def _native_code() -> str:

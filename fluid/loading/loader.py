@@ -16,6 +16,7 @@ from .collation import FeedCollate, NamedCollate, collate
 from .datasets import IterableDataset, checked_seed, length_of
 from .reading import IndexedBatches, StreamBatches
 from .samplers import BatchSampler, RandomSampler, SequentialSampler, checked_size
+from .uploading import UploadAhead, device_of
 from .worker_info import WorkerInfo
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class DatasetLoader:
         start_method: how processes start: ``"fork"``, ``"spawn"``, ``"forkserver"``; None: as said above.
         keep_workers: whether the workers wait for the next epoch, until nobody has the loader any more. That saves starting them
             anew, which takes seconds where they are spawned; they have the dataset as it was when they started.
+        places: an `XLAPlace`, or a list of one, to which the arrays of batches go, as arrays of jax, each batch while the one
+            before is computed with. With other places, in eager mode, and for sequences, they stay at the host.
 
     In eager mode, arrays are tensors.
 
@@ -87,6 +90,7 @@ class DatasetLoader:
         timeout: float | None = None,
         start_method: str | None = None,
         keep_workers: bool = False,
+        places: Any = None,
     ) -> None:
         for name, value, least, most in (("num_workers", num_workers, 0, 1024), ("ahead", ahead, 1, 64)):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -97,6 +101,7 @@ class DatasetLoader:
             raise ProgramError(f"DataLoader: timeout should be a number of seconds above 0, or None, not {timeout!r}")
         self.dataset, self.num_workers = dataset, num_workers
         self._seed, self._ahead, self._timeout, self._start_method = checked_seed(seed), ahead, timeout, start_method
+        self._place = device_of(places, "DataLoader")
         self._drop_last, self._keep_workers = bool(drop_last), bool(keep_workers)
         self._collate = _collate_of(feed_list, collate_fn)
         self._is_stream = isinstance(dataset, IterableDataset)
@@ -132,9 +137,10 @@ class DatasetLoader:
         return self._batches(self._epoch, self._position)
 
     def _batches(self, epoch: int, position: int) -> Iterator[Any]:
-        loaded = default_main_program().loaded
+        program = default_main_program()
+        loaded = program.loaded
         with closing(self._source(epoch, position)) as source:
-            for batch in source:
+            for batch in source if self._place is None or program.eager else UploadAhead(source, self._place):
                 position += 1
                 self._epoch, self._position = epoch, position
                 yield _loaded(batch, loaded)

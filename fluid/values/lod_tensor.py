@@ -39,6 +39,11 @@ class Remote:
     def dtype(self) -> np.dtype[Any]:
         raise NotImplementedError
 
+    @property
+    def device_array(self) -> Any:
+        """The array of the device's library; None if it is not to be fed."""
+        return None
+
     def fetch(self) -> np.ndarray[Any, Any]:
         """Copy it to the host."""
         raise NotImplementedError

@@ -67,6 +67,15 @@ class Place:
                 "or run the program at fluid.XLAPlace('gpu') or fluid.CUDAPlace(0)"
             ) from None
 
+    @property
+    def device_array(self) -> type[Any]:
+        """The type of arrays on this device that an executor is fed without conversion, besides numpy's."""
+        return np.ndarray
+
+    def upload(self, array: np.ndarray[Any, Any]) -> Any:
+        """Start to copy an array to this device, for a run to come; returns it unchanged where there is nothing to gain."""
+        return array
+
     def active(self) -> AbstractContextManager[Any]:
         """A context inside which new arrays are on this device."""
         return _NO_CONTEXT
@@ -137,6 +146,8 @@ class CUDAPlace(Place):
 
 XLA_DEVICES = ("cpu", "gpu", "tpu")
 """The kinds of devices that XLA compiles for."""
+_JAX_FOR = {"gpu": """ (of NVIDIA: pip install "jax[cuda13]", or "jax[cuda12]" for a driver of CUDA 12)"""}
+"""Kind of device -> how to install the jax for it."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +155,9 @@ class XLAPlace(Place):
     """A device that XLA compiles programs for, through jax: a CPU, GPU or TPU by its number.
 
     A program is compiled as a whole, once for each set of feed shapes and fetches. What outlives a run (parameters, moments)
-    stays on the device until somebody looks at it in the scope; feeds and fetches are numpy arrays.
+    stays on the device until somebody looks at it in the scope. Feeds are arrays of numpy or of jax; the latter stay on the
+    device. Fetches are arrays of numpy; with ``return_numpy=False``, `LoDTensor`s that stay on the device until somebody looks,
+    and the run returns before it is done. So does a run that fetches nothing.
 
     Args:
         device: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
@@ -191,6 +204,18 @@ class XLAPlace(Place):
         self.jax_device()
         return len(import_jax().devices(self.device))
 
+    @property
+    def device_array(self) -> type[Any]:
+        """The type of jax's arrays."""
+        return type(import_jax().device_put(np.zeros(1, np.float32), self.jax_device()))
+
+    def upload(self, array: np.ndarray[Any, Any]) -> Any:
+        """Start to copy an array to this device; returns an array of jax."""
+        jax = import_jax()
+        owned = np.array(array) if self.device == "cpu" else array  # a CPU would share its memory
+        with jax.enable_x64(True):
+            return jax.device_put(owned, self.jax_device())
+
     def jax_device(self) -> Any:
         """The device as a jax object."""
         if self.device not in XLA_DEVICES:
@@ -202,7 +227,7 @@ class XLAPlace(Place):
             reason = str(error).partition("\n")[0]
             raise ExecutionError(
                 f"XLAPlace({self.device!r}): jax finds no {self.device.upper()} here ({reason}); use XLAPlace('cpu'), or install "
-                "the jax for it: https://docs.jax.dev/en/latest/installation.html"
+                f"the jax for it{_JAX_FOR.get(self.device, '')}: https://docs.jax.dev/en/latest/installation.html"
             ) from None
         if not 0 <= self.index < len(devices):
             raise ExecutionError(

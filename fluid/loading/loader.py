@@ -137,13 +137,13 @@ class DatasetLoader:
         return self._batches(self._epoch, self._position)
 
     def _batches(self, epoch: int, position: int) -> Iterator[Any]:
-        program = default_main_program()
-        loaded = program.loaded
+        loaded = default_main_program().loaded
         with closing(self._source(epoch, position)) as source:
-            for batch in source if self._place is None or program.eager else UploadAhead(source, self._place):
+            batches = (_loaded(batch, loaded) for batch in source)
+            for batch in batches if self._place is None else UploadAhead(batches, self._place):
                 position += 1
                 self._epoch, self._position = epoch, position
-                yield _loaded(batch, loaded)
+                yield batch
         self._epoch, self._position, self._is_begun = epoch + 1, 0, False
 
     def _source(self, epoch: int, first: int) -> Generator[Any, None, None]:

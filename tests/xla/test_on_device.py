@@ -252,6 +252,13 @@ def test_loaders_of_generators_upload() -> None:
     assert (np.asarray(values[3]) == X * 3).all()
 
 
+def test_batches_of_eager_mode_are_tensors() -> None:
+    with fluid.dygraph.guard():
+        loader = fluid.io.DataLoader(samples(4), batch_size=2, places=[fluid.XLAPlace()])
+        (batch,) = next(iter(loader))
+        assert isinstance(batch, fluid.framework.Variable) and batch.numpy().shape == (2, 5)
+
+
 def test_loaders_know_places_only() -> None:
     fluid.data("x", [None, 5])
     with pytest.raises(fluid.errors.FluidError, match="places"):

@@ -265,7 +265,6 @@ ASKED = {
     "fluid/optimizer.py Optimizer._add_accumulator": "set_dict() gives values to tensors, programs load theirs",
     "fluid/optimizer.py RecomputeOptimizer.backward": "is for programs",
     "fluid/contrib/mixed_precision/decorator.py OptimizerWithMixedPrecison.backward": "is for programs, tensors have amp_guard",
-    "fluid/loading/loader.py DatasetLoader._batches": "tensors are made at the place of eager mode, and nothing is uploaded ahead",
     "fluid/training/averaging.py _Average._chosen": "eager mode has no list of all parameters",
     "fluid/training/averaging.py _Average.__getstate__": "only averages of tensors are pickled",
     "fluid/training/averaging.py _Average._check_eager": "state_dict(), set_dict() and update() are for tensors",

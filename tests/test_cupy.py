@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from samples import OPS, Sample, cast, with_lods
+from support.comparing import VECTORS, assert_same_up_to_factors
 from support.strict_cupy import cupy as strict_cupy
 
 import fluid
@@ -69,13 +70,6 @@ CASES = {
 }
 DRAWN = ("random_crop", "shuffle_batch")
 """Ops that draw by a seed among their inputs: another generator draws otherwise."""
-VECTORS = {
-    "eig": {"Eigenvectors": -2},
-    "eigh": {"Eigenvectors": -2},
-    "eigvalsh": {"Eigenvectors": -2},
-    "svd": {"U": -2, "VH": -1},
-}
-"""Op -> slot of its vectors, which are determined up to their sign (complex ones up to a factor), and their axis."""
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -116,16 +110,6 @@ def assert_drawn_alike(op_type: str, found: Any, expected: Any, what: str) -> No
         assert abs(mean[0] - mean[1]) <= 6 * error and abs(deviation[0] - deviation[1]) <= 6 * error, (
             f"{what}: {mean} {deviation}"
         )
-
-
-def assert_same_up_to_factors(found: Any, expected: Any, axis: int, what: str) -> None:
-    """Vectors along an axis agree but for factors of absolute value 1, so their lengths and directions do."""
-    assert found.shape == expected.shape and found.dtype == expected.dtype, what
-    products = np.sum(found.conj() * expected, axis, keepdims=True)
-    lengths = np.sum(expected.conj() * expected, axis, keepdims=True)
-    factors = products / np.where(lengths == 0, 1, lengths)
-    np.testing.assert_allclose(found * factors, expected, rtol=1e-4, atol=1e-4, err_msg=what)
-    np.testing.assert_allclose(np.abs(factors), np.where(lengths == 0, 0, 1), atol=1e-4, err_msg=what)
 
 
 def _flat(value: Any) -> list[Any]:

@@ -136,6 +136,12 @@ class XlaPlan:
                 self._compiled = self.lowered().compile()
             return self._compiled
 
+    @functools.cached_property
+    def no_words(self) -> Any:
+        """The random words of programs that draw nothing, on the device: a copy in each run takes as long as a small run."""
+        words = self.layout.words(_NO_WORDS)
+        return self.layout.put(words, self.layout.full_sharding) if isinstance(words, np.ndarray) else words
+
     def _refuse_sequences(self) -> None:
         """Raise an error if the feeds could make workers compile different programs."""
         if uneven := [name for name, spec in self.feeds.items() if spec.lod]:
@@ -344,12 +350,12 @@ class XlaStep:
         If nobody `waits` for the run, the feeds are copied before.
         """
         layout, compiled, block = plan.layout, plan.compiled, plan.block
-        words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
+        words = layout.words(words_of_run(plan.program.random_seed, scope.runs)) if block.draws else plan.no_words
         scope.runs += 1
         if not plan.takes_feeds_as_they_are:
             feeds = {name: for_jax(array_of(value)) for name, value in feeds.items()}
         donated, lent = ([held.value for held in part] for part in (self._donated, self._lent))
-        arguments = donated, lent, layout.fed(feeds) if waits else layout.uploaded(feeds), layout.words(words)
+        arguments = donated, lent, layout.fed(feeds) if waits else layout.uploaded(feeds), words
         for _ in range(_MOST_CORRECTIONS):
             fetched, state, met = layout.call_blocking(compiled, *arguments)
             if not (block.assumption_keys and plan.corrected(met)):

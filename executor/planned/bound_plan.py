@@ -497,10 +497,13 @@ def upload(target: Any, value: Any) -> None:
 
 
 def _is_usable(array: Any, overwritten: bool) -> bool:
-    """Whether kernels can read or overwrite an array without a copy: views of files may be unaligned or read-only."""
+    """Whether kernels can read or overwrite an array without a copy; views may be strided, unaligned or read-only.
+
+    Native code gets an array's address alone, and takes its elements to lie one after the other.
+    """
     flags = array.flags
-    is_writable = flags.c_contiguous and getattr(flags, "writeable", True)
-    return bool(getattr(flags, "aligned", True) and (is_writable or not overwritten))
+    is_readable = flags.c_contiguous and getattr(flags, "aligned", True)
+    return bool(is_readable and (getattr(flags, "writeable", True) or not overwritten))
 
 
 def _store(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:

@@ -44,3 +44,38 @@ def test_what_is_fed_is_read_in_any_layout_and_apart_from_what_is_overwritten(mo
     feeds = [plain[0], plain[1], np.asfortranarray(plain[2]), plain[0].tolist(), None, plain[1], unaligned, plain[0][::-1], None]
     for actual, expected in zip(_trained(feeds, "1", monkeypatch), _trained(feeds, "0", monkeypatch), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-6)
+
+
+def _layouts(array: Any) -> dict[str, Any]:
+    """An array in layouts that numpy has: all of them equal it."""
+    wide = np.zeros((2 * SHAPE[1], 3 * SHAPE[1]), array.dtype)
+    wide[::2, ::3] = array
+    unaligned = np.frombuffer(b"\0" + array.tobytes(), np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    return {
+        "plain": array,
+        "by columns": np.asfortranarray(array),
+        "every other": wide[::2, ::3],
+        "backwards": array[::-1, ::-1].copy()[::-1, ::-1],
+        "unaligned": unaligned,
+    }
+
+
+@pytest.mark.parametrize("is_writeable", [True, False])
+def test_variables_that_are_only_read_have_any_layout(is_writeable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight that is given transposed is not read as if it were not."""
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    random = np.random.default_rng(0)
+    x, weight = random.standard_normal(SHAPE).astype(np.float32), random.standard_normal((SHAPE[1],) * 2).astype(np.float32)
+    row = np.broadcast_to(weight[0], weight.shape)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        w = layers.create_parameter([SHAPE[1]] * 2, "float32", "w")
+        out = layers.tanh(layers.scale(layers.matmul(fluid.data("x", SHAPE), w), 0.1))
+    for layout, array in {**_layouts(weight), "one row": row, "one number": np.broadcast_to(weight[0, 0], weight.shape)}.items():
+        scope, view = fluid.Scope(), array.view()
+        view.flags.writeable &= is_writeable
+        scope.put("w", view)
+        for _ in range(2):
+            (actual,) = fluid.Executor().run(main, {"x": x}, [out], scope=scope)
+            np.testing.assert_allclose(actual, np.tanh(0.1 * x @ array), rtol=2e-5, atol=1e-5, err_msg=layout)
+        np.testing.assert_array_equal(scope.array("w"), array, layout)

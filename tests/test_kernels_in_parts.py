@@ -155,6 +155,23 @@ def test_layer_norm_in_parts(shape: tuple[int, int], dtype: str) -> None:
         np.testing.assert_allclose(ours, value, rtol=tolerance, atol=tolerance * np.abs(value).max())
 
 
+@each(
+    ("op_type", "attrs", "shape", "slot"),
+    [
+        ("layer_norm", {}, (2, 110_000), "Mean"),
+        ("group_norm", {"groups": 2}, (1, 4, 50_000), "Mean"),
+        ("instance_norm", {}, (1, 2, 110_000), "SavedMean"),
+        ("batch_norm", {}, (2, 2, 50_000), "SavedMean"),
+    ],
+)
+def test_means_of_many_equal_numbers_are_right(op_type: str, attrs: dict[str, Any], shape: tuple[int, ...], slot: str) -> None:
+    """Summed one after the other, each is rounded alike: a hundred units of the last place come together."""
+    given = given_for(op_type, shape, 1, "float32") | {"X": np.full(shape, 0.38363, "float32")}
+    given = {slot: value for slot, value in given.items() if op_type != "layer_norm" or slot == "X"}
+    mean = apply_op(op_type, given, attrs)[slot]
+    np.testing.assert_allclose(mean, np.full(mean.shape, given["X"].flat[0]), rtol=4 * np.finfo("float32").eps)
+
+
 @each(("op_type", "attrs"), [("group_norm", {"groups": 2}), ("instance_norm", {}), ("batch_norm", {})])
 def test_normalizations_of_no_image(op_type: str, attrs: dict[str, Any]) -> None:
     given = given_for(op_type, (0, 4, 3, 2), 1, "float32")

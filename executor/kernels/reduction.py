@@ -12,7 +12,7 @@ from fluid.ops.reduction import reduced_axes
 from .manipulation import copy, numbers
 from .table import Call, OutArray, fill, kernel, prepared
 
-_LONG = 4096
+LONG = 4096
 """The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
 
 
@@ -41,14 +41,14 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
     by_product = xp.__name__ == "numpy" and X.dtype == Out.dtype and X.dtype.kind == "f" and X.dtype.itemsize >= 4
     if by_product and X.flags.c_contiguous and X.size:
         match runs:
-            case [(True, total)] if total <= _LONG:
+            case [(True, total)] if total <= LONG:
                 return [partial(xp.dot, X.reshape(total), xp.ones(total, X.dtype), Out.reshape(()))]
-            case [(True, rows), (False, width)] if rows <= 16 * _LONG:
+            case [(True, rows), (False, width)] if rows <= 16 * LONG:
                 return [partial(xp.dot, xp.ones(rows, X.dtype), X.reshape(rows, width), Out.reshape(width))]
-            case [(False, rows), (True, width)] if width <= _LONG:
+            case [(False, rows), (True, width)] if width <= LONG:
                 sums = Out if Out.shape == (rows, 1) else Out.reshape(rows)
                 return [partial(xp.dot, X.reshape(rows, width), xp.ones((width, *sums.shape[1:]), X.dtype), sums)]
-            case [(True, rows), (False, kept), (True, width)] if width <= _LONG and rows <= 16 * _LONG:
+            case [(True, rows), (False, kept), (True, width)] if width <= LONG and rows <= 16 * LONG:
                 sums = scratch((rows * kept,), X.dtype)
                 return [
                     partial(xp.dot, X.reshape(rows * kept, width), xp.ones(width, X.dtype), sums),

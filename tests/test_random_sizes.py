@@ -131,6 +131,21 @@ def test_what_cancels_out_in_float32_may_be_zero() -> None:
     assert not judging.judge(case_of(80, append, [0.075] * 80), ("native",)).problems
 
 
+def test_of_two_numbers_that_rounding_makes_equal_any_may_be_the_largest() -> None:
+    """The gradient of a maximum goes to the larger one, and to both where they are equal."""
+    numbers = np.nextafter(np.float32(0.75), np.float32(1)) - np.arange(100, dtype="float32") * 2.0**-24
+    place = int(np.flatnonzero(np.diff(numbers * np.float32(0.1)) == 0)[0])
+
+    def append(x: Any) -> Any:
+        x.stop_gradient = False
+        return fluid.gradients([layers.reduce_max(layers.scale(x, 0.1))], [x])[0]
+
+    case = case_of(10, append, [*numbers[place : place + 2], *[0.0] * 8])
+    (grad,) = judging.run(case, "numpy", judging.first_values(case)).values()
+    assert np.count_nonzero(grad) == 2
+    assert not judging.judge(case, ("numpy",)).problems
+
+
 def test_what_depends_on_the_size_of_rounding_may_have_any() -> None:
     """The bump is 0 without rounding and where there is much more of it, but not in between."""
 

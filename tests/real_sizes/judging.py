@@ -48,6 +48,8 @@ _SHARED = 16.0
 """How many times as large as the best engine's an error may be, if that is large, too."""
 _EXACT_OPS = {"fill_constant", "increment", "assign", "cast", "one_hot", "one_hot_v2", "scale", "sum", "fill_zeros_like", "shape"}
 """Ops whose results are exact where they are small integers, such as counters."""
+_PICKS = {"reduce_max", "reduce_min", "reduce_amax", "reduce_amin", "segment_pool", "sequence_pool", "pool2d", "pool3d", "maxout"}
+"""Ops that pick elements, of some in certain modes: they round nothing, and gradients go where the element is that was picked."""
 _SUMS = {"sum", "elementwise_add", "elementwise_sub", "reduce_sum", "reduce_mean", "mean", "mul", "matmul"}
 """Ops of terms that may cancel out, as those of gradients may."""
 _RESIDUE = 2.0**-40
@@ -185,6 +187,8 @@ class _Changes:
         self._sizes[name] = array.size
         if array.size == 1 and (op is None or op.type in _EXACT_OPS) and _is_of_small_integers(array):
             return
+        if op is not None and _picks(op):
+            return
         doubtful = self._doubts.of(self._count, name, array)
         self._count += 1
         size = self._size * (1 + math.log2(self._terms(op, array)) / 2)
@@ -222,6 +226,15 @@ class _Changes:
         if not largest:
             return 1.0
         return max(largest[0] / array.size, math.sqrt(math.prod(largest) / array.size) if len(largest) > 1 else 1.0, 1.0)
+
+
+def _picks(op: Any) -> bool:
+    """Whether each result of an op is one of its inputs' elements."""
+    if op.type not in _PICKS:
+        return False
+    attrs = op.definition.defaults(op.attrs)
+    modes = [attrs[name] for name in ("pooling_type", "pooltype") if name in attrs]
+    return all(mode.lower() in ("max", "min", "first", "last") for mode in modes)
 
 
 @cache

@@ -172,6 +172,16 @@ def test_means_of_many_equal_numbers_are_right(op_type: str, attrs: dict[str, An
     np.testing.assert_allclose(mean, np.full(mean.shape, given["X"].flat[0]), rtol=4 * np.finfo("float32").eps)
 
 
+@each("shape, dim", [((300_000, 3), [0]), ((70_000, 33), [0]), ((60_000, 3), [0]), ((513, 7), [0]), ((40_000, 2, 3), [0, 2])])
+def test_sums_of_many_rows_are_right(shape: tuple[int, ...], dim: list[int]) -> None:
+    """The bias gradient of a mean, say: its summands are equal, and so is what each of them loses."""
+    random = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    for x in (np.full(shape, 0.38363, "float32"), random):
+        total = apply_op("reduce_sum", {"X": x}, {"dim": dim})["Out"]
+        size = np.abs(x).sum(tuple(dim), "float64")
+        assert (np.abs(total - x.sum(tuple(dim), "float64")) <= 32 * np.finfo("float32").eps * size).all()
+
+
 @each(("op_type", "attrs"), [("group_norm", {"groups": 2}), ("instance_norm", {}), ("batch_norm", {})])
 def test_normalizations_of_no_image(op_type: str, attrs: dict[str, Any]) -> None:
     given = given_for(op_type, (0, 4, 3, 2), 1, "float32")

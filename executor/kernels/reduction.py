@@ -14,6 +14,8 @@ from .table import Call, OutArray, fill, kernel, prepared
 
 LONG = 4096
 """The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
+_ROWS = 256
+"""The most rows that BLAS sums at a time: it adds one after the other, so that a sum of many is rounded as often."""
 
 
 def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
@@ -43,18 +45,32 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
         match runs:
             case [(True, total)] if total <= LONG:
                 return [partial(xp.dot, X.reshape(total), xp.ones(total, X.dtype), Out.reshape(()))]
-            case [(True, rows), (False, width)] if rows <= 16 * LONG:
-                return [partial(xp.dot, xp.ones(rows, X.dtype), X.reshape(rows, width), Out.reshape(width))]
+            case [(True, rows), (False, width)]:
+                return _sum_rows(xp, X.reshape(rows, width), Out.reshape(width), scratch)
             case [(False, rows), (True, width)] if width <= LONG:
                 sums = Out if Out.shape == (rows, 1) else Out.reshape(rows)
                 return [partial(xp.dot, X.reshape(rows, width), xp.ones((width, *sums.shape[1:]), X.dtype), sums)]
-            case [(True, rows), (False, kept), (True, width)] if width <= LONG and rows <= 16 * LONG:
+            case [(True, rows), (False, kept), (True, width)] if width <= LONG:
                 sums = scratch((rows * kept,), X.dtype)
                 return [
                     partial(xp.dot, X.reshape(rows * kept, width), xp.ones(width, X.dtype), sums),
-                    partial(xp.dot, xp.ones(rows, X.dtype), sums.reshape(rows, kept), Out.reshape(kept)),
+                    *_sum_rows(xp, sums.reshape(rows, kept), Out.reshape(kept), scratch),
                 ]
     return [partial(xp.add.reduce, X, tuple(axes), None, Out.reshape(_keepdims_shape(X.shape, axes)))]
+
+
+def _sum_rows(xp: Any, X: Any, Out: Any, scratch: Callable[..., Any]) -> list[Call]:
+    """Calls of BLAS that sum the rows of a matrix: those of each block of rows, then their sums."""
+    rows, width = X.shape
+    blocks, rest = divmod(rows, _ROWS)
+    if rows <= _ROWS:
+        return [partial(xp.dot, xp.ones(rows, X.dtype), X, Out)]
+    sums = scratch((blocks + bool(rest), width), X.dtype)
+    in_blocks = X[: blocks * _ROWS].reshape(blocks, _ROWS, width)
+    steps: list[Call] = [partial(xp.matmul, xp.ones(_ROWS, X.dtype), in_blocks, sums[:blocks])]
+    if rest:
+        steps.append(partial(xp.dot, xp.ones(rest, X.dtype), X[-rest:], sums[blocks]))
+    return [*steps, *_sum_rows(xp, sums, Out, scratch)]
 
 
 def _keepdims_shape(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:

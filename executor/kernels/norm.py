@@ -11,7 +11,7 @@ from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_gl
 from .collective import average
 from .elementwise import scalar
 from .manipulation import copy, flattened, ranges, write_wanted
-from .reduction import LONG
+from .reduction import LONG, ROWS, sum_over
 from .table import Call, OutArray, Slots, fill, kernel, prepared
 
 
@@ -99,11 +99,24 @@ class _Channels:
         """Calls for the sums by channel of `left`, or of ``left * right``."""
         xp = self.xp
         if right is None:
-            return [partial(xp.add.reduce, left, 0 if self.is_last else (0, 2), None, out)]
+            return sum_over(xp, left, (0,) if self.is_last else (0, 2), out, self.scratch)
         if self.is_last:
-            return [sum_of_products(xp, "rc,rc->c", left, right, out)]
+            return self._sums_of_rows(left, right, out)
         row_sums = self.scratch(left.shape[:2], out.dtype)
         return [sum_of_products(xp, "rcp,rcp->rc", left, right, row_sums), partial(xp.add.reduce, row_sums, 0, None, out)]
+
+    def _sums_of_rows(self, left: Any, right: Any, out: Any) -> list[Call]:
+        """Calls for the sums over all rows of ``left * right``, block by block: numpy adds row after row and rounds each time."""
+        xp, channels = self.xp, self.channels
+        blocks, remaining = divmod(len(left), ROWS) if xp.__name__ == "numpy" else (0, len(left))
+        if not blocks:
+            return [sum_of_products(xp, "rc,rc->c", left, right, out)]
+        sums, end = self.scratch((blocks + bool(remaining), channels), out.dtype), blocks * ROWS
+        left_blocks, right_blocks = (array[:end].reshape(blocks, ROWS, channels) for array in (left, right))
+        steps = [sum_of_products(xp, "brc,brc->bc", left_blocks, right_blocks, sums[:blocks])]
+        if remaining:
+            steps.append(sum_of_products(xp, "rc,rc->c", left[end:], right[end:], sums[blocks]))
+        return [*steps, *sum_over(xp, sums, (0,), out, self.scratch)]
 
     def products_with_centered(self, x: Any, mean: Any, operand: Any, centered: Any, out: Any) -> list[Call]:
         """Calls for ``centered = x - mean``, and for the sums by channel of its products with `operand`."""

@@ -14,7 +14,7 @@ from .table import Call, OutArray, fill, kernel, prepared
 
 LONG = 4096
 """The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
-_ROWS = 256
+ROWS = 256
 """The most rows that BLAS sums at a time: it adds one row after the other and rounds each time."""
 
 
@@ -62,12 +62,12 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
 def _sum_rows(xp: Any, X: Any, Out: Any, scratch: Callable[..., Any]) -> list[Call]:
     """Calls of BLAS that sum the rows of a matrix in blocks, then the sums of the blocks."""
     rows, width = X.shape
-    blocks, remaining = divmod(rows, _ROWS)
-    if rows <= _ROWS:
+    blocks, remaining = divmod(rows, ROWS)
+    if rows <= ROWS:
         return [partial(xp.dot, xp.ones(rows, X.dtype), X, Out)]
     sums = scratch((blocks + bool(remaining), width), X.dtype)
-    in_blocks = X[: blocks * _ROWS].reshape(blocks, _ROWS, width)
-    steps: list[Call] = [partial(xp.matmul, xp.ones(_ROWS, X.dtype), in_blocks, sums[:blocks])]
+    in_blocks = X[: blocks * ROWS].reshape(blocks, ROWS, width)
+    steps: list[Call] = [partial(xp.matmul, xp.ones(ROWS, X.dtype), in_blocks, sums[:blocks])]
     if remaining:
         steps.append(partial(xp.dot, xp.ones(remaining, X.dtype), X[-remaining:], sums[blocks]))
     return [*steps, *_sum_rows(xp, sums, Out, scratch)]

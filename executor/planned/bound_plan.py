@@ -64,7 +64,7 @@ class BoundArenaPlan:
         self._cells: dict[Value, Any] = {}
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}
-        """New arrays that the scope gets after the first run."""
+        """Arrays of new variables, which the scope gets after the first run."""
         self._inputs: dict[str, Any] = {}
         """Name of a feed -> the array that it is copied to; without unread feeds."""
         self._outputs: list[Any] = []
@@ -159,7 +159,9 @@ class BoundArenaPlan:
             if not _is_usable(stored, name in overwritten):
                 copied = contiguous_copy(xp, stored)
                 stored = unchanging(copied) if name not in overwritten and never_changes(stored) else copied
-            if stored is not array:
+            if fits and stored is not array:
+                scope.put(name, stored)  # at once, since ops that own blocks write to the scope's array
+            elif stored is not array:
                 self._fresh[name] = stored
             self._stored[name] = stored
         self.steps, self._starts = [], []

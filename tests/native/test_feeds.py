@@ -79,3 +79,30 @@ def test_variables_that_are_only_read_have_any_layout(is_writeable: bool, monkey
             (actual,) = fluid.Executor().run(main, {"x": x}, [out], scope=scope)
             np.testing.assert_allclose(actual, np.tanh(0.1 * x @ array), rtol=2e-5, atol=1e-5, err_msg=layout)
         np.testing.assert_array_equal(scope.array("w"), array, layout)
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_a_branch_writes_is_kept_in_any_layout(order: Any, native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value of unknown extent goes to the scope itself, in place of the copy that the plan has made of the variable."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [17, 5])
+        state = layers.create_global_var([17, 5], 0.5, "float32", persistable=True, name="state")
+        mask = layers.less_than(layers.reduce_mean(x, 1, keep_dim=True), layers.fill_constant([1], "float32", 0.0))
+        some, others = layers.split_lod_tensor(x, mask)
+        merged = layers.merge_lod_tensor(layers.tanh(some), layers.tanh(others), x, mask)
+
+        def write() -> Any:
+            layers.assign(layers.elementwise_add(state, merged), state)
+            return layers.scale(merged, 2.0)
+
+        flag = layers.less_than(layers.fill_constant([1], "float32", 0.0), layers.fill_constant([1], "float32", 1.0))
+        loss = layers.mean(layers.cond(flag, write, lambda: merged))
+    scope, executor = fluid.Scope(), fluid.Executor()
+    scope.put("state", np.full((17, 5), 0.5, "float32", order=order))
+    array = np.random.default_rng(0).standard_normal((17, 5)).astype("float32")
+    for steps in (1, 2):
+        executor.run(main, {"x": array}, [loss], scope=scope)
+        np.testing.assert_allclose(scope.array("state"), 0.5 + steps * np.tanh(array), rtol=1e-5, atol=1e-6)

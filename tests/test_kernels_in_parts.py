@@ -155,6 +155,36 @@ def test_layer_norm_in_parts(shape: tuple[int, int], dtype: str) -> None:
         np.testing.assert_allclose(ours, value, rtol=tolerance, atol=tolerance * np.abs(value).max())
 
 
+@each(
+    ("op_type", "attrs", "shape", "slot"),
+    [
+        ("layer_norm", {}, (2, 110_000), "Mean"),
+        ("group_norm", {"groups": 2}, (1, 4, 50_000), "Mean"),
+        ("instance_norm", {}, (1, 2, 110_000), "SavedMean"),
+        ("batch_norm", {}, (2, 2, 50_000), "SavedMean"),
+        ("batch_norm", {"data_layout": "NHWC"}, (2, 50_000, 2), "SavedMean"),
+    ],
+)
+def test_means_of_many_equal_numbers_are_right(op_type: str, attrs: dict[str, Any], shape: tuple[int, ...], slot: str) -> None:
+    """Summed one after the other, each is rounded alike: a hundred units of the last place come together."""
+    given = given_for(op_type, shape, -1 if attrs.get("data_layout") == "NHWC" else 1, "float32") | {
+        "X": np.full(shape, 0.38363, "float32")
+    }
+    given = {slot: value for slot, value in given.items() if op_type != "layer_norm" or slot == "X"}
+    mean = apply_op(op_type, given, attrs)[slot]
+    np.testing.assert_allclose(mean, np.full(mean.shape, given["X"].flat[0]), rtol=32 * np.finfo("float32").eps)
+
+
+@each("shape, dim", [((300_000, 3), [0]), ((70_000, 33), [0]), ((60_000, 3), [0]), ((513, 7), [0]), ((40_000, 2, 3), [0, 2])])
+def test_sums_of_many_rows_are_right(shape: tuple[int, ...], dim: list[int]) -> None:
+    """The bias gradient of a mean, say: its summands are equal, and so is what each of them loses."""
+    random = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    for x in (np.full(shape, 0.38363, "float32"), random):
+        total = apply_op("reduce_sum", {"X": x}, {"dim": dim})["Out"]
+        size = np.abs(x).sum(tuple(dim), "float64")
+        assert (np.abs(total - x.sum(tuple(dim), "float64")) <= 32 * np.finfo("float32").eps * size).all()
+
+
 @each(("op_type", "attrs"), [("group_norm", {"groups": 2}), ("instance_norm", {}), ("batch_norm", {})])
 def test_normalizations_of_no_image(op_type: str, attrs: dict[str, Any]) -> None:
     given = given_for(op_type, (0, 4, 3, 2), 1, "float32")

@@ -99,15 +99,100 @@ def test_errors_count_where_rounding_explains_them_not(
     assert not is_wrong or (problems[0].engine, problems[0].kind) == ("native", "wrong values")
 
 
+def case_of(count: int, append: Callable[[Any], Any], numbers: Any) -> Case:
+    """What `append` makes of `count` numbers."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 1
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        result = append(fluid.data("x", [count]))
+    fed = Fed("values", (np.float32(numbers).tolist(), (count,), "float32"))
+    return Case("net", main, startup, [{"x": fed}], [result.name])
+
+
+def remainder(x: Any) -> Any:
+    """0.1 (3 x) - 0.3 x, and what rounding leaves of it."""
+    return layers.sums([layers.scale(layers.scale(x, 3.0), 0.1), layers.scale(x, -0.3)])
+
+
 def test_the_sign_of_what_cancels_out_may_be_any() -> None:
     """Of 0.1 (3 x) - 0.3 x something is left in float64, and nothing in float32, for this number."""
+    case = case_of(80, lambda x: layers.square(layers.sign(remainder(x))), [0.75] * 80)
+    assert not judging.judge(case, ("native",)).problems
+
+
+def test_what_cancels_out_in_float32_may_be_zero() -> None:
+    """0.1 (0.75) is 0.075 in float32, and differs from what is fed by 1e-9 in float64."""
+
+    def append(x: Any) -> Any:
+        return layers.square(
+            layers.sign(layers.elementwise_sub(layers.scale(layers.fill_constant([80], "float32", 0.75), 0.1), x))
+        )
+
+    assert not judging.judge(case_of(80, append, [0.075] * 80), ("native",)).problems
+
+
+def test_of_two_numbers_that_rounding_makes_equal_any_may_be_the_largest() -> None:
+    """The gradient of a maximum goes to the larger one, and to both where they are equal."""
+    numbers = np.nextafter(np.float32(0.75), np.float32(1)) - np.arange(100, dtype="float32") * 2.0**-24
+    place = int(np.flatnonzero(np.diff(numbers * np.float32(0.1)) == 0)[0])
+
+    def append(x: Any) -> Any:
+        x.stop_gradient = False
+        return fluid.gradients([layers.reduce_max(layers.scale(x, 0.1))], [x])[0]
+
+    case = case_of(10, append, [*numbers[place : place + 2], *[0.0] * 8])
+    (grad,) = judging.run(case, "numpy", judging.first_values(case)).values()
+    assert np.count_nonzero(grad) == 2
+    assert not judging.judge(case, ("numpy",)).problems
+
+
+def test_what_depends_on_the_size_of_rounding_may_have_any() -> None:
+    """The bump is 0 without rounding and where there is much more of it, but not in between."""
+
+    def append(x: Any) -> Any:
+        square = layers.scale(layers.mean(layers.square(remainder(x))), 1e15)
+        return layers.elementwise_mul(square, layers.exp(layers.scale(square, -1.0)))
+
+    case = case_of(5000, append, np.linspace(1, 2, 5000))
+    (bump,) = judging.run(case, "numpy", judging.first_values(case)).values()
+    assert bump[0] > 1e-3
+    assert not judging.judge(case, ("numpy",)).problems
+
+
+def training(optimizer: Any) -> Case:
+    """A layer before a `layer_norm`, so that its gradients nearly cancel out at first."""
     main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 1
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        x = fluid.data("x", [80])
-        terms = [layers.scale(layers.scale(x, 3.0), 0.1), layers.scale(x, -0.3)]
-        signs = layers.square(layers.sign(layers.sums(terms)))
-    fed = Fed("values", ([0.75] * 80, (80,), "float32"))
-    assert not judging.judge(Case("signs", main, startup, [{"x": fed}], [signs.name]), ("native",)).problems
+        hidden = layers.fc(fluid.data("x", [33, 17]), 40)
+        hidden = layers.elementwise_add(layers.softmax(hidden), layers.create_parameter([40], "float32", name="shift"))
+        loss = layers.mean(layers.square(layers.layer_norm(hidden)))
+        optimizer.minimize(loss)
+    feeds = [{"x": Fed("normal", (seed, (33, 17), "float32"))} for seed in range(3)]
+    return Case("training", main, startup, feeds, [loss.name])
+
+
+@each("name", ["fc_0.w_0", "fc_0.b_0", "shift"])
+@each(
+    "optimizer, accumulator",
+    [
+        (lambda: fluid.optimizer.Adam(0.01), "moment2_0"),
+        (lambda: fluid.optimizer.Ftrl(0.1, regularization=fluid.regularizer.L1Decay(0.005)), "squared_0"),
+        (lambda: fluid.optimizer.Lamb(0.01), "moment1_0"),
+    ],
+)
+def test_an_accumulator_that_is_wrong_by_some_per_cent_is_told(
+    optimizer: Callable[[], Any], accumulator: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of any parameter, in its largest element."""
+    name = f"{name}_{accumulator} afterwards"
+
+    def change(arrays: dict[str, Any]) -> None:
+        arrays[name].flat[np.abs(arrays[name]).argmax()] *= 1.03
+
+    problems = judged(training(optimizer()), change, monkeypatch)
+    assert {problem.engine for problem in problems} == {"native", "native, 2 threads"}, problems
+    assert all(problem.message.startswith(name) for problem in problems), problems
 
 
 def test_threads_that_give_other_bits_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

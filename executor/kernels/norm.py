@@ -11,6 +11,7 @@ from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_gl
 from .collective import average
 from .elementwise import scalar
 from .manipulation import copy, flattened, ranges, write_wanted
+from .reduction import LONG, ROWS, sum_over
 from .table import Call, OutArray, Slots, fill, kernel, prepared
 
 
@@ -98,11 +99,24 @@ class _Channels:
         """Calls for the sums by channel of `left`, or of ``left * right``."""
         xp = self.xp
         if right is None:
-            return [partial(xp.add.reduce, left, 0 if self.is_last else (0, 2), None, out)]
+            return sum_over(xp, left, (0,) if self.is_last else (0, 2), out, self.scratch)
         if self.is_last:
-            return [sum_of_products(xp, "rc,rc->c", left, right, out)]
+            return self._sums_of_rows(left, right, out)
         row_sums = self.scratch(left.shape[:2], out.dtype)
         return [sum_of_products(xp, "rcp,rcp->rc", left, right, row_sums), partial(xp.add.reduce, row_sums, 0, None, out)]
+
+    def _sums_of_rows(self, left: Any, right: Any, out: Any) -> list[Call]:
+        """Calls for the sums over all rows of ``left * right``, block by block: numpy adds row after row and rounds each time."""
+        xp, channels = self.xp, self.channels
+        blocks, remaining = divmod(len(left), ROWS) if xp.__name__ == "numpy" else (0, len(left))
+        if not blocks:
+            return [sum_of_products(xp, "rc,rc->c", left, right, out)]
+        sums, end = self.scratch((blocks + bool(remaining), channels), out.dtype), blocks * ROWS
+        left_blocks, right_blocks = (array[:end].reshape(blocks, ROWS, channels) for array in (left, right))
+        steps = [sum_of_products(xp, "brc,brc->bc", left_blocks, right_blocks, sums[:blocks])]
+        if remaining:
+            steps.append(sum_of_products(xp, "rc,rc->c", left[end:], right[end:], sums[blocks]))
+        return [*steps, *sum_over(xp, sums, (0,), out, self.scratch)]
 
     def products_with_centered(self, x: Any, mean: Any, operand: Any, centered: Any, out: Any) -> list[Call]:
         """Calls for ``centered = x - mean``, and for the sums by channel of its products with `operand`."""
@@ -263,6 +277,20 @@ def _dot(xp: Any, left: Any, right: Any, out: OutArray) -> None:
     xp.copyto(out, xp.dot(left, right), casting="same_kind")
 
 
+def _row_sums(xp: Any, rows: Any, ones: Any, out: Any) -> Call:
+    """The call that sums each row: by BLAS if rows are short, else pairwise, which rounds less."""
+    if xp.__name__ == "numpy" and len(ones) <= LONG:
+        return _product(xp, rows, ones, out)
+    return partial(xp.add.reduce, rows, -1, out.dtype, out)
+
+
+def _row_means(xp: Any, rows: Any, shares: Any, out: Any) -> list[Call]:
+    """The calls that write the mean of each row, as `_row_sums` do; `shares` are ones over the width."""
+    if xp.__name__ == "numpy" and len(shares) <= LONG:
+        return [_product(xp, rows, shares, out)]
+    return [_row_sums(xp, rows, shares, out), partial(xp.divide, out, scalar(xp, max(len(shares), 1), out.dtype), out)]
+
+
 def _inverse_deviation(xp: Any, variance: Any, epsilon: float, out: Any) -> list[Call]:
     number = partial(scalar, xp, dtype=out.dtype)
     return [
@@ -301,7 +329,7 @@ def layer_norm(
     for start, end in parts:
         out = y[start:end]
         steps += [
-            _product(xp, x[start:end], shares, mean[start:end]),
+            *_row_means(xp, x[start:end], shares, mean[start:end]),
             partial(xp.subtract, x[start:end], mean[start:end, None], out),
             sums_of_products(xp, out, out, variance[start:end]),
             partial(xp.divide, variance[start:end], scalar(xp, width, dtype), variance[start:end]),
@@ -345,7 +373,9 @@ def layer_norm_grad(
         # With c = x - mean: dX = (s - mean(s) - c * mean(s * c) / deviation^2) / deviation, where s = dY * Scale.
         centered, product = (buffer[: end - start] for buffer in buffers)
         reciprocal, mean, along, gradient = inverse[start:end], average[start:end], slope[start:end], d_y[start:end]
-        if dBias is not None:
+        if dBias is not None and xp.__name__ != "numpy":  # there is one part, of any number of rows
+            steps.append(partial(xp.add.reduce, gradient, 0, dBias.dtype, dBias))
+        elif dBias is not None:
             add_up(ones[: end - start], gradient, dBias, sums[0], start == 0)
         if dScale is None and d_x is None:
             continue
@@ -423,7 +453,7 @@ def _normalize(images: _Groups, X: Any, Scale: Any, Bias: Any, epsilon: float, Y
         here, out = slice(start, end), y[start:end]
         flat, source = out.reshape(end - start, width), x[start:end].reshape(end - start, width)
         steps += [
-            _product(xp, source, shares, mean[here]),
+            *_row_means(xp, source, shares, mean[here]),
             partial(xp.subtract, source, mean[here, None], flat),
             sums_of_products(xp, flat, flat, variance[here]),
             partial(xp.divide, variance[here], scalar(xp, max(width, 1), variance.dtype), variance[here]),
@@ -467,7 +497,7 @@ def _normalize_back(
         by_place = (count, images.places)
         steps += [
             partial(xp.subtract, x[here], mean[here, None, None], centered),
-            _product(xp, d_y[here].reshape(by_place), ones, of_bias[here].reshape(count)),
+            _row_sums(xp, d_y[here].reshape(by_place), ones, of_bias[here].reshape(count)),
             sums_of_products(xp, d_y[here].reshape(by_place), centered.reshape(by_place), of_scale[here].reshape(count)),
         ]
         if dX is not None:

@@ -13,8 +13,10 @@ from .manipulation import copy, numbers
 from .portable import minima
 from .table import Call, OutArray, fill, kernel, prepared
 
-_LONG = 4096
+LONG = 4096
 """The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
+ROWS = 256
+"""The most rows that BLAS sums at a time: it adds one row after the other and rounds each time."""
 
 
 def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
@@ -42,20 +44,34 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
     by_product = xp.__name__ == "numpy" and X.dtype == Out.dtype and X.dtype.kind == "f" and X.dtype.itemsize >= 4
     if by_product and X.flags.c_contiguous and X.size:
         match runs:
-            case [(True, total)] if total <= _LONG:
+            case [(True, total)] if total <= LONG:
                 return [partial(xp.dot, X.reshape(total), xp.ones(total, X.dtype), Out.reshape(()))]
-            case [(True, rows), (False, width)] if rows <= 16 * _LONG:
-                return [partial(xp.dot, xp.ones(rows, X.dtype), X.reshape(rows, width), Out.reshape(width))]
-            case [(False, rows), (True, width)] if width <= _LONG:
+            case [(True, rows), (False, width)]:
+                return _sum_rows(xp, X.reshape(rows, width), Out.reshape(width), scratch)
+            case [(False, rows), (True, width)] if width <= LONG:
                 sums = Out if Out.shape == (rows, 1) else Out.reshape(rows)
                 return [partial(xp.dot, X.reshape(rows, width), xp.ones((width, *sums.shape[1:]), X.dtype), sums)]
-            case [(True, rows), (False, kept), (True, width)] if width <= _LONG and rows <= 16 * _LONG:
+            case [(True, rows), (False, kept), (True, width)] if width <= LONG:
                 sums = scratch((rows * kept,), X.dtype)
                 return [
                     partial(xp.dot, X.reshape(rows * kept, width), xp.ones(width, X.dtype), sums),
-                    partial(xp.dot, xp.ones(rows, X.dtype), sums.reshape(rows, kept), Out.reshape(kept)),
+                    *_sum_rows(xp, sums.reshape(rows, kept), Out.reshape(kept), scratch),
                 ]
     return [partial(xp.add.reduce, X, tuple(axes), None, Out.reshape(_keepdims_shape(X.shape, axes)))]
+
+
+def _sum_rows(xp: Any, X: Any, Out: Any, scratch: Callable[..., Any]) -> list[Call]:
+    """Calls of BLAS that sum the rows of a matrix in blocks, then the sums of the blocks."""
+    rows, width = X.shape
+    blocks, remaining = divmod(rows, ROWS)
+    if rows <= ROWS:
+        return [partial(xp.dot, xp.ones(rows, X.dtype), X, Out)]
+    sums = scratch((blocks + bool(remaining), width), X.dtype)
+    in_blocks = X[: blocks * ROWS].reshape(blocks, ROWS, width)
+    steps: list[Call] = [partial(xp.matmul, xp.ones(ROWS, X.dtype), in_blocks, sums[:blocks])]
+    if remaining:
+        steps.append(partial(xp.dot, xp.ones(remaining, X.dtype), X[-remaining:], sums[blocks]))
+    return [*steps, *_sum_rows(xp, sums, Out, scratch)]
 
 
 def _keepdims_shape(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ class BoundArenaPlan:
         self._cells: dict[Value, Any] = {}
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}
-        """New arrays that the scope gets after the first run."""
+        """Arrays of new variables, which the scope gets after the first run."""
         self._inputs: dict[str, Any] = {}
         """Name of a feed -> the array that it is copied to; without unread feeds."""
         self._outputs: list[Any] = []
@@ -159,7 +159,9 @@ class BoundArenaPlan:
             if not _is_usable(stored, name in overwritten):
                 copied = contiguous_copy(xp, stored)
                 stored = unchanging(copied) if name not in overwritten and never_changes(stored) else copied
-            if stored is not array:
+            if fits and stored is not array:
+                scope.put(name, stored)  # at once, since ops that own blocks write to the scope's array
+            elif stored is not array:
                 self._fresh[name] = stored
             self._stored[name] = stored
         self.steps, self._starts = [], []
@@ -497,10 +499,13 @@ def upload(target: Any, value: Any) -> None:
 
 
 def _is_usable(array: Any, overwritten: bool) -> bool:
-    """Whether kernels can read or overwrite an array without a copy: views of files may be unaligned or read-only."""
+    """Whether kernels can read or overwrite an array without a copy; views may be strided, unaligned or read-only.
+
+    Native code gets an array's address alone, and takes its elements to lie one after the other.
+    """
     flags = array.flags
-    is_writable = flags.c_contiguous and getattr(flags, "writeable", True)
-    return bool(getattr(flags, "aligned", True) and (is_writable or not overwritten))
+    is_readable = flags.c_contiguous and getattr(flags, "aligned", True)
+    return bool(is_readable and (getattr(flags, "writeable", True) or not overwritten))
 
 
 def _store(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:

@@ -44,3 +44,65 @@ def test_what_is_fed_is_read_in_any_layout_and_apart_from_what_is_overwritten(mo
     feeds = [plain[0], plain[1], np.asfortranarray(plain[2]), plain[0].tolist(), None, plain[1], unaligned, plain[0][::-1], None]
     for actual, expected in zip(_trained(feeds, "1", monkeypatch), _trained(feeds, "0", monkeypatch), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-6)
+
+
+def _layouts(array: Any) -> dict[str, Any]:
+    """An array in layouts that numpy has: all of them equal it."""
+    wide = np.zeros((2 * SHAPE[1], 3 * SHAPE[1]), array.dtype)
+    wide[::2, ::3] = array
+    unaligned = np.frombuffer(b"\0" + array.tobytes(), np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    return {
+        "plain": array,
+        "by columns": np.asfortranarray(array),
+        "every other": wide[::2, ::3],
+        "backwards": array[::-1, ::-1].copy()[::-1, ::-1],
+        "unaligned": unaligned,
+    }
+
+
+@pytest.mark.parametrize("is_writeable", [True, False])
+def test_variables_that_are_only_read_have_any_layout(is_writeable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight that is given transposed is not read as if it were not."""
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    random = np.random.default_rng(0)
+    x, weight = random.standard_normal(SHAPE).astype(np.float32), random.standard_normal((SHAPE[1],) * 2).astype(np.float32)
+    row = np.broadcast_to(weight[0], weight.shape)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        w = layers.create_parameter([SHAPE[1]] * 2, "float32", "w")
+        out = layers.tanh(layers.scale(layers.matmul(fluid.data("x", SHAPE), w), 0.1))
+    for layout, array in {**_layouts(weight), "one row": row, "one number": np.broadcast_to(weight[0, 0], weight.shape)}.items():
+        scope, view = fluid.Scope(), array.view()
+        view.flags.writeable &= is_writeable
+        scope.put("w", view)
+        for _ in range(2):
+            (actual,) = fluid.Executor().run(main, {"x": x}, [out], scope=scope)
+            np.testing.assert_allclose(actual, np.tanh(0.1 * x @ array), rtol=2e-5, atol=1e-5, err_msg=layout)
+        np.testing.assert_array_equal(scope.array("w"), array, layout)
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_a_branch_writes_is_kept_in_any_layout(order: Any, native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value of unknown extent goes to the scope itself, in place of the copy that the plan has made of the variable."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [17, 5])
+        state = layers.create_global_var([17, 5], 0.5, "float32", persistable=True, name="state")
+        mask = layers.less_than(layers.reduce_mean(x, 1, keep_dim=True), layers.fill_constant([1], "float32", 0.0))
+        some, others = layers.split_lod_tensor(x, mask)
+        merged = layers.merge_lod_tensor(layers.tanh(some), layers.tanh(others), x, mask)
+
+        def write() -> Any:
+            layers.assign(layers.elementwise_add(state, merged), state)
+            return layers.scale(merged, 2.0)
+
+        flag = layers.less_than(layers.fill_constant([1], "float32", 0.0), layers.fill_constant([1], "float32", 1.0))
+        loss = layers.mean(layers.cond(flag, write, lambda: merged))
+    scope, executor = fluid.Scope(), fluid.Executor()
+    scope.put("state", np.full((17, 5), 0.5, "float32", order=order))
+    array = np.random.default_rng(0).standard_normal((17, 5)).astype("float32")
+    for steps in (1, 2):
+        executor.run(main, {"x": array}, [loss], scope=scope)
+        np.testing.assert_allclose(scope.array("state"), 0.5 + steps * np.tanh(array), rtol=1e-5, atol=1e-6)

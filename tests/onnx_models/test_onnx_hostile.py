@@ -282,6 +282,9 @@ TABLES: dict[str, bytes] = {
     "a wide window": one_op([node("MaxPool", kernel_shape=[LARGE], dilations=[2], pads=[LARGE, LARGE])], [1, 1, 4]),
     "OneHot": one_op([node("OneHot", ["x", "d", "v"])], [2], {"d": np.array(LARGE), "v": np.array([0.0, 1.0])}, INT64),
     "MelWeightMatrix": one_op([node("MelWeightMatrix", list(MEL))], [1], MEL),
+    "MelWeightMatrix of short transforms": one_op(
+        [node("MelWeightMatrix", list(MEL))], [1], {**MEL, "bands": np.int64(1_390_000), "length": np.int64(2)}
+    ),
     "MelWeightMatrix, long": one_op(
         [node("MelWeightMatrix", list(MEL))], [1], {**MEL, "bands": np.int64(16), "length": np.int64(1 << 40)}
     ),

@@ -71,7 +71,7 @@ def run(native, threads=1):
     fluid.set_num_threads(threads)
     scope, executor, values = fluid.Scope(), fluid.Executor(), {}
     for name, array in first.items():
-        scope.put(name, np.array(array))
+        scope.put(name, np.array(array, order="F"))
     for step, feed in enumerate(feeds):
         arrays = executor.run(main, feed, fetches, scope=scope)
         values |= {f"{name} of run {step}": np.asarray(array) for name, array in zip(fetches, arrays)}

@@ -4,6 +4,15 @@ The program runs op by op in float64. Then it runs again some times, and each ar
 at random by `_UNITS` times what rounding to float32 changes, and by more after long sums. An engine is wrong where its error is
 more than four times what those changes do. So an ill-conditioned result, or one that a last bit decides (the kink of a relu, the
 larger of two equal numbers), may differ as much as rounding makes it differ.
+
+The changes are as large as what is summed up makes them, and pass through all that follows: where terms cancel out, their changes
+remain. Two things do not grow with a change, so that the largest change does not show them:
+
+- An optimizer divides a gradient by its size. Where the gradient cancels out, the size is that of the noise, and the update is
+  not the largest where the noise is. So some runs change arrays by less (`_FRACTIONS`).
+- In float32, terms often cancel out to exactly 0, which a factor never makes of a number; and the sign of 0 is neither that of a
+  small positive number nor that of a negative one. So an element that some changes make positive and others negative, to whose
+  error 0 belongs therefore, becomes 0 in some runs (`_Doubts`).
 """
 
 from __future__ import annotations
@@ -26,7 +35,11 @@ from .running import ENGINES, Arrays, Fault, errors_of_float32, first_values, ru
 __all__ = ["Problem", "Verdict", "judge"]
 
 _UNITS = 16.0
-"""Unit roundoffs of a change."""
+"""Unit roundoffs of the largest change."""
+_FRACTIONS = (1.0, 1 / 16, 1.0, 1 / 4, 1.0, 1 / 64)
+"""The changes of further pairs of runs, in turn, beside the largest."""
+_WITH_ZEROS = 2
+"""The turn whose runs set elements to 0."""
 _FEW, _MORE, _MOST = 4, 20, 404
 """Changed runs that are made first where an engine seems wrong, and how many more as long as they explain further elements."""
 _PATIENCE = 45.0
@@ -35,6 +48,8 @@ _SHARED = 16.0
 """How many times as large as the best engine's an error may be, if that is large, too."""
 _EXACT_OPS = {"fill_constant", "increment", "assign", "cast", "one_hot", "one_hot_v2", "scale", "sum", "fill_zeros_like", "shape"}
 """Ops whose results are exact where they are small integers, such as counters."""
+_PICKS = {"reduce_max", "reduce_min", "reduce_amax", "reduce_amin", "segment_pool", "sequence_pool", "pool2d", "pool3d", "maxout"}
+"""Ops that pick elements, of some in certain modes: they round nothing, and gradients go where the element is that was picked."""
 _SUMS = {"sum", "elementwise_add", "elementwise_sub", "reduce_sum", "reduce_mean", "mean", "mul", "matmul"}
 """Ops of terms that may cancel out, as those of gradients may."""
 _RESIDUE = 2.0**-40
@@ -130,12 +145,41 @@ class _Zeros:
         return number
 
 
-class _Changes:
-    """Changes arrays at random, as rounding would, but by more."""
+class _Doubts:
+    """Which elements are positive after some changes and negative after others, in each array that runs compute."""
 
-    def __init__(self, seed: int, sign: float, epsilon: float) -> None:
-        self._random, self._size = np.random.default_rng(seed), sign * epsilon * _UNITS
+    def __init__(self) -> None:
+        self._seen: list[tuple[str, tuple[int, ...], Any, Any]] = []
+        """Of each array: its name and shape, the elements that were negative first, those that had the other sign since."""
+
+    def of(self, place: int, name: str, array: Any) -> Any:
+        """The elements of the array number `place` of a run, whose sign is in doubt now; None if there are none."""
+        if array.dtype.kind != "f":
+            return None
+        is_negative = np.packbits(array < 0)
+        if place == len(self._seen):
+            self._seen.append((name, array.shape, is_negative, np.zeros_like(is_negative)))
+        if place > len(self._seen) or self._seen[place][:2] != (name, array.shape):  # the run took another branch
+            return None
+        _, _, before, doubtful = self._seen[place]
+        doubtful |= before ^ is_negative
+        return np.unpackbits(doubtful, count=array.size).reshape(array.shape).astype(bool) if doubtful.any() else None
+
+
+class _Changes:
+    """Changes arrays at random, as rounding would, but mostly by more.
+
+    Args:
+        size: of the changes, beside 1; negative for the opposite ones.
+        doubts: of all runs.
+        has_zeros: elements in doubt become 0: about half of them, and the other half with the opposite changes.
+    """
+
+    def __init__(self, seed: int, size: float, doubts: _Doubts, has_zeros: bool) -> None:
+        self._seed, self._random, self._size = seed, np.random.default_rng(seed), size
+        self._doubts, self.has_zeros = doubts, has_zeros
         self._sizes: dict[str, int] = {}
+        self._count = 0
 
     def __call__(self, name: str, array: Any, op: Any = None) -> None:
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size or not array.flags.writeable:
@@ -143,6 +187,10 @@ class _Changes:
         self._sizes[name] = array.size
         if array.size == 1 and (op is None or op.type in _EXACT_OPS) and _is_of_small_integers(array):
             return
+        if op is not None and _picks(op):
+            return
+        doubtful = self._doubts.of(self._count, name, array)
+        self._count += 1
         size = self._size * (1 + math.log2(self._terms(op, array)) / 2)
         factors = self._some_random_numbers(array.size).reshape(array.shape)
         self._change_blocks(factors)
@@ -150,6 +198,9 @@ class _Changes:
         factors += 1
         with np.errstate(all="ignore"):
             array *= factors
+        if self.has_zeros and doubtful is not None:
+            numbers = np.random.default_rng((self._seed, self._count)).uniform(-1, 1, array.shape)
+            array[doubtful & (self._size * numbers > 0)] = 0
 
     def number(self, number: float) -> float:
         """An attribute, changed by a few roundings."""
@@ -177,6 +228,15 @@ class _Changes:
         return max(largest[0] / array.size, math.sqrt(math.prod(largest) / array.size) if len(largest) > 1 else 1.0, 1.0)
 
 
+def _picks(op: Any) -> bool:
+    """Whether each result of an op is one of its inputs' elements."""
+    if op.type not in _PICKS:
+        return False
+    attrs = op.definition.defaults(op.attrs)
+    modes = [attrs[name] for name in ("pooling_type", "pooltype") if name in attrs]
+    return all(mode.lower() in ("max", "min", "first", "last") for mode in modes)
+
+
 @cache
 def _pool() -> Any:
     return np.random.default_rng(0).uniform(-1, 1, 1_000_003)
@@ -198,9 +258,11 @@ class _Bounds:
         if time.process_time() - start > _SECONDS:
             raise Unfit(f"more than {_SECONDS} s")
         self._deviations = {name: np.zeros(np.shape(value)) for name, value in self.reference.items()}
+        self._with_zeros = {name: np.zeros(np.shape(value)) for name, value in self.reference.items()}
+        """Deviations of runs where elements became 0. These say nothing of other elements, which do not depend on them."""
         self._unsure: set[str] = set()
         """Names of what has another shape after changes."""
-        self._runs = 0
+        self._runs, self._doubts = 0, _Doubts()
         self._kernel_errors: Arrays = {}
         """What numpy's own kernels lose of float64, which no wider type shows: what they lose of float32, as a part of it."""
 
@@ -210,18 +272,24 @@ class _Bounds:
             errors = errors_of_float32(self._case, self._first)
             self._kernel_errors = {name: error * (self.epsilon / 2.0**-24) for name, error in errors.items()}
         for number in range(self._runs, runs):
-            changes = _Changes(number // 2, 1.0 if number % 2 else -1.0, self.epsilon) if number else _Zeros()
+            changes = self._changes(number) if number else _Zeros()
             changed = run_widened(self._case, self._first, changes)
+            deviations = self._with_zeros if isinstance(changes, _Changes) and changes.has_zeros else self._deviations
             for name, value in self.reference.items():
                 if name not in changed or changed[name].shape != value.shape:
                     self._unsure.add(name)
                     continue
                 with np.errstate(all="ignore"):
                     deviation = np.abs(_number(changed[name]) - _number(value))
-                np.maximum(
-                    self._deviations[name], np.where(np.isfinite(deviation), deviation, np.inf), out=self._deviations[name]
-                )
+                np.maximum(deviations[name], np.where(np.isfinite(deviation), deviation, np.inf), out=deviations[name])
         self._runs = max(self._runs, runs)
+
+    def _changes(self, number: int) -> _Changes:
+        """Those of a run: each second one changes what the one before does, the other way."""
+        pair = number // 2
+        turn = pair % len(_FRACTIONS) if number >= _FEW else 0
+        size = _UNITS * _FRACTIONS[turn] * self.epsilon
+        return _Changes(pair, size if number % 2 else -size, self._doubts, turn == _WITH_ZEROS)
 
     def distance(self, name: str, value: Any, peers: Sequence[Any] = ()) -> Distance:
         """How far an array is from what it should be.
@@ -236,7 +304,8 @@ class _Bounds:
             return Distance(math.inf, value.size, f"its shape is {list(value.shape)}, not {list(reference.shape)}")
         if not value.size:
             return Distance()
-        exact, deviation = _number(reference), self._deviations[name]
+        exact, typical = _number(reference), _typical(self._deviations[name])
+        deviation = np.maximum(self._deviations[name], self._with_zeros[name])
         with np.errstate(all="ignore"):
             is_open = ~np.isfinite(exact) | (np.abs(exact) > _LARGEST) | ~np.isfinite(deviation)
             is_past_range = ~np.isfinite(_number(value)) & self._may_overflow
@@ -247,7 +316,7 @@ class _Bounds:
                 shared = [_error(peer, exact, is_open) for peer in peers if peer.shape == exact.shape]
                 if name in self._kernel_errors and self._kernel_errors[name].shape == exact.shape:
                     shared = [self._kernel_errors[name]]
-                bound = self._bound(exact, deviation)
+                bound = self._bound(exact, deviation, typical)
                 ratio = error / (bound + _least(shared, bound if self._runs > _FEW else None))
                 ratio = np.where(np.isfinite(error), ratio, np.inf)
         place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
@@ -259,8 +328,7 @@ class _Bounds:
     def _may_overflow(self) -> bool:
         return self.range.is_left and self.epsilon == 2.0**-24
 
-    def _bound(self, exact: Any, deviation: Any) -> Any:
-        typical = _typical(deviation)
+    def _bound(self, exact: Any, deviation: Any, typical: float) -> Any:
         size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
         part = math.sqrt(exact.size) if self._case.is_normwise else 0.1
         floor = 4 * _UNITS * self.epsilon * (size + part * _root_mean_square(np.minimum(size, _LARGEST)))

@@ -95,6 +95,23 @@ def new_scope(first: Arrays) -> fluid.Scope:
     return scope
 
 
+def scope_of_layouts(first: Arrays) -> fluid.Scope:
+    """A scope whose arrays lie in memory row by row, column by column, or with gaps, in turn."""
+    scope = fluid.Scope()
+    for number, (name, array) in enumerate(first.items()):
+        scope.put(name, _LAYOUTS[number % len(_LAYOUTS)](array))
+    return scope
+
+
+def _with_gaps(array: Any) -> Any:
+    memory = np.full((*array.shape, 2), np.nan if array.dtype.kind in "fc" else 1).astype(array.dtype)
+    memory[..., 0] = array
+    return memory[..., 0]
+
+
+_LAYOUTS: tuple[Callable[[Any], Any], ...] = (lambda array: array.copy(order="F"), _with_gaps, np.copy)
+
+
 def _fed(feed: Mapping[str, Fed], arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {name: (arrays[name], [list(level) for level in fed.lod]) if fed.lod else arrays[name] for name, fed in feed.items()}
 
@@ -127,7 +144,7 @@ def run_natively(case: Case, first: Arrays, threads: int, executor: fluid.Execut
     Args:
         executor: has the plan, if the program ran before.
     """
-    scope = new_scope(first)
+    scope = scope_of_layouts(first)
     before = fluid.get_num_threads()
     fluid.set_num_threads(threads)
     results: Arrays = {}

@@ -114,3 +114,32 @@ def test_each_op_after_a_convolution_and_before_one(name: str) -> None:
         results = fluid.Executor(fluid.XLAPlace()).run(feed=feed, fetch_list=fetch, scope=scope)
         for var, one, other in zip(fetch, expected, results, strict=True):
             np.testing.assert_allclose(other, one, rtol=2e-4, atol=2e-5, err_msg=var.name)
+
+
+NORMS: dict[str, Callable[[Any], Any]] = {
+    "layer_norm": lambda x: layers.layer_norm(layers.reshape(x, [110_000, 8])),
+    "layer_norm of long rows": lambda x: layers.layer_norm(x),
+    "group_norm": lambda x: layers.group_norm(x, 2),
+    "instance_norm": layers.instance_norm,
+    "batch_norm": layers.batch_norm,
+}
+
+
+@each("name", NORMS)
+def test_sums_of_many_equal_numbers_are_right(name: str) -> None:
+    """XLA's products of a matrix and a vector sum one element after the other: means were wrong in the fourth digit."""
+    number = np.float32(0.38363)
+    with fresh_programs():
+        y = NORMS[name](fluid.data("x", [1, 8, 1000, 110]))
+        block = fluid.default_main_program().global_block()
+        (op,) = [op for op in block.ops if op.type.endswith("_norm")]
+        (bias,) = op.inputs["Bias"]
+        grads = fluid.gradients([layers.reduce_sum(y)], [block.var(bias)])
+        executor = fluid.Executor(fluid.XLAPlace("cpu"))
+        executor.run(fluid.default_startup_program())
+        (mean_name,) = op.outputs["SavedMean" if "SavedMean" in op.outputs else "Mean"]
+        feed = {"x": np.full((1, 8, 1000, 110), number)}
+        mean, grad = executor.run(feed=feed, fetch_list=[mean_name, *grads])
+    units = np.finfo("float32").eps
+    np.testing.assert_allclose(mean, np.full(mean.shape, number), rtol=8 * units)
+    np.testing.assert_allclose(grad, np.full(grad.shape, feed["x"].size / grad.size), rtol=8 * units)

@@ -116,7 +116,7 @@ def mel_weight_matrix(b: Builder, node: OnnxNode) -> Any:
     names = ("the number of bands", "the length of the transform", "the sample rate", "the lowest and", "the highest frequency")
     bands, length, rate, lowest, highest = (float(np.reshape(node.constant_input(n, name), ())) for n, name in enumerate(names))
     count = int(length) // 2 + 1
-    b.reserve(int(bands) + 2, itemsize=48)
+    b.reserve(int(bands) + 2, itemsize=1024)  # a band takes as long as a kilobyte does
     b.reserve(count, int(bands) + 16, itemsize=4)
     low, high = (2595.0 * np.log10(1.0 + edge / 700.0) for edge in (lowest, highest))
     step = (high - low) / (bands + 2)

@@ -241,11 +241,13 @@ class TorchOps:
         return self.functional.cross_entropy(logits.flatten(0, -2), label.flatten())
 
 
-def torch_step(workload: Workload, compiled: bool = False) -> Step:
+def torch_step(workload: Workload, compiled: bool = False, batch: Any = None) -> Step:
+    """A step on the tensors in `batch`, by name; on torch's default device."""
     import torch
 
     ops = TorchOps()
-    batch = {name: torch.tensor(value) for name, value in workload.batch().items()}
+    if batch is None:
+        batch = {name: torch.tensor(value) for name, value in workload.batch().items()}
     is_trained = workload.optimizer is not None
     p = {name: torch.tensor(value, requires_grad=is_trained) for name, value in workload.first().items()}
 

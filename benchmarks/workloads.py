@@ -237,41 +237,52 @@ def lstm_batch() -> Arrays:
     return {"x": x, "label": random.integers(0, 10, (LSTM_BATCH, 1))}
 
 
-WORDS, WIDTH, HEADS, LENGTH, BLOCKS = 1000, 128, 4, 64, 2
+@dataclass(frozen=True)
+class TransformerSizes:
+    words: int
+    width: int
+    heads: int
+    length: int
+    blocks: int
 
 
-def transformer(o: Any, p: Any, batch: Any) -> Any:
+SMALL_TRANSFORMER = TransformerSizes(1000, 128, 4, 64, 2)
+LARGE_TRANSFORMER = TransformerSizes(32_000, 768, 12, 512, 12)
+
+
+def transformer(o: Any, p: Any, batch: Any, sizes: TransformerSizes = SMALL_TRANSFORMER) -> Any:
     h = o.embedding(o.data(batch, "ids"), p, "words") + o.value(p["places"])
-    for block in range(BLOCKS):
+    for block in range(sizes.blocks):
         name = f"block{block}"
         x = o.layer_norm(h, p, f"{name}.norm1")
         parts = (o.linear(x, p, f"{name}.{part}") for part in ("queries", "keys", "values"))
-        h = h + o.linear(o.attention(*parts, HEADS), p, f"{name}.out")
+        h = h + o.linear(o.attention(*parts, sizes.heads), p, f"{name}.out")
         x = o.linear(o.layer_norm(h, p, f"{name}.norm2"), p, f"{name}.wide", act="relu")
         h = h + o.linear(x, p, f"{name}.narrow")
     return o.cross_entropy(o.linear(o.layer_norm(h, p, "norm"), p, "fc"), o.data(batch, "label"))
 
 
-def transformer_first() -> Arrays:
-    draw = Draw()
-    draw.normal("words", WORDS, WIDTH, scale=0.5)
-    draw.normal("places", LENGTH, WIDTH, scale=0.5)
-    for block in range(BLOCKS):
+def transformer_first(sizes: TransformerSizes = SMALL_TRANSFORMER) -> Arrays:
+    draw, width = Draw(), sizes.width
+    draw.normal("words", sizes.words, width, scale=0.5)
+    draw.normal("places", sizes.length, width, scale=0.5)
+    for block in range(sizes.blocks):
         name = f"block{block}"
-        draw.norm(f"{name}.norm1", WIDTH)
+        draw.norm(f"{name}.norm1", width)
         for part in ("queries", "keys", "values", "out"):
-            draw.linear(f"{name}.{part}", WIDTH, WIDTH)
-        draw.norm(f"{name}.norm2", WIDTH)
-        draw.linear(f"{name}.wide", WIDTH, 4 * WIDTH)
-        draw.linear(f"{name}.narrow", 4 * WIDTH, WIDTH)
-    draw.norm("norm", WIDTH)
-    draw.linear("fc", WIDTH, WORDS)
+            draw.linear(f"{name}.{part}", width, width)
+        draw.norm(f"{name}.norm2", width)
+        draw.linear(f"{name}.wide", width, 4 * width)
+        draw.linear(f"{name}.narrow", 4 * width, width)
+    draw.norm("norm", width)
+    draw.linear("fc", width, sizes.words)
     return draw.values
 
 
-def transformer_batch() -> Arrays:
+def transformer_batch(sizes: TransformerSizes = SMALL_TRANSFORMER) -> Arrays:
     random = np.random.default_rng(1)
-    return {"ids": random.integers(0, WORDS, (8, LENGTH)), "label": random.integers(0, WORDS, (8, LENGTH, 1))}
+    ids, label = random.integers(0, sizes.words, (8, sizes.length)), random.integers(0, sizes.words, (8, sizes.length, 1))
+    return {"ids": ids, "label": label}
 
 
 ROWS, ROW_WIDTH, LOOKUPS = 1_000_000, 64, 1024
@@ -292,6 +303,29 @@ def table_first() -> Arrays:
 def table_batch() -> Arrays:
     random = np.random.default_rng(1)
     return {"ids": random.integers(0, ROWS, LOOKUPS), "targets": random.standard_normal((LOOKUPS, ROW_WIDTH), np.float32)}
+
+
+# ------------------------------------------------------------------------------------------------------------ for a GPU
+WIDE, WIDE_LAYERS = 4096, 8
+
+
+def wide(o: Any, p: Any, batch: Any) -> Any:
+    h = o.data(batch, "x")
+    for layer in range(WIDE_LAYERS):
+        h = o.linear(h, p, f"fc{layer}", act="relu")
+    return o.cross_entropy(o.linear(h, p, "out"), o.data(batch, "label"))
+
+
+def wide_first() -> Arrays:
+    draw = Draw()
+    for layer in range(WIDE_LAYERS):
+        draw.linear(f"fc{layer}", WIDE, WIDE)
+    draw.linear("out", WIDE, 10)
+    return draw.values
+
+
+def resnet50_loss(o: Any, p: Any, batch: Any) -> Any:
+    return o.cross_entropy(resnet50(o, p, batch), o.data(batch, "label"))
 
 
 # ---------------------------------------------------------------------------------------------------------- prediction
@@ -403,3 +437,24 @@ WORKLOADS = {
         for count in (1, 8)
     },
 }
+
+LARGE_WORKLOADS = {
+    "wide": Workload("MLP of 8 x 4,096", "batch 4,096, SGD", wide, wide_first, lambda: labelled(4096, WIDE), ("sgd", 0.01)),
+    "resnet50_training": Workload(
+        "ResNet-50, training",
+        "batch 64, momentum",
+        resnet50_loss,
+        resnet50_first,
+        lambda: labelled(64, 3, 224, 224, classes=1000),
+        ("momentum", 0.001),
+    ),
+    "large_transformer": Workload(
+        "transformer 12 x 768",
+        "512 words, batch 8, Adam",
+        partial(transformer, sizes=LARGE_TRANSFORMER),
+        partial(transformer_first, LARGE_TRANSFORMER),
+        partial(transformer_batch, LARGE_TRANSFORMER),
+        ("adam", 0.0001),
+    ),
+}
+"""Training steps of sizes that fill a GPU."""

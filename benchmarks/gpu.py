@@ -1,0 +1,291 @@
+"""Training steps on a GPU: Fluid by XLA and by cupy, beside jax written by hand and torch, eager, compiled and with CUDA graphs.
+
+    python benchmarks/gpu.py --out gpu.md            # some five minutes; writes a table for docs/speed.md
+    python benchmarks/gpu.py mlp lenet --tests       # two workloads; then the samples of all ops on cupy
+    python benchmarks/gpu.py mlp --device cpu        # tries the script without a GPU
+
+Each system has a process of its own for each workload. All compile at once; then each is timed alone, in turns. The losses of the
+first steps have to agree. A cell says how long a step takes that is fed from numpy, and in brackets from arrays on the device;
+both fetch the loss. Products are in float32, without TF32, unless ``--tf32``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+SYSTEMS = {
+    "xla": "`XLAPlace`",
+    "cupy": "`CUDAPlace`",
+    "jax": "jax by hand",
+    "torch": "torch eager",
+    "compile": "torch.compile",
+    "graphs": "... with CUDA graphs",
+}
+
+
+class Setting(NamedTuple):
+    """How all systems run: on a ``"gpu"`` or a ``"cpu"``, with TF32 or without."""
+
+    device: str
+    allows_tf32: bool
+
+
+class Steps(NamedTuple):
+    """A system's step, fed from numpy and from arrays on the device, and its memory on the device, in MiB."""
+
+    from_numpy: Callable[[], float]
+    from_device: Callable[[], float]
+    memory: Callable[[], float | None]
+
+
+class Result(NamedTuple):
+    """What a process found out while it compiled."""
+
+    losses: list[float]
+    first_step: float
+    memory: float | None
+
+
+# ------------------------------------------------------------------------------------------------------------- systems
+def steps_of(system: str, name: str, setting: Setting) -> Steps:
+    """Build a workload in a system."""
+    from workloads import LARGE_WORKLOADS, WORKLOADS
+
+    workload = {**WORKLOADS, **LARGE_WORKLOADS}[name]
+    return {"xla": _fluid, "cupy": _fluid, "jax": _jax}.get(system, _torch)(system, workload, setting)
+
+
+def _jax_memory(device: str) -> float | None:
+    import jax
+
+    counts = jax.devices(device)[0].memory_stats()
+    return counts["peak_bytes_in_use"] / 2**20 if counts else None
+
+
+def _fluid(system: str, workload: Any, setting: Setting) -> Steps:
+    import numpy as np
+    from peers import fluid_program
+
+    import fluid
+
+    on_gpu = setting.device == "gpu"
+    if system == "xla":
+        place = fluid.XLAPlace(setting.device)
+    else:
+        place = fluid.CUDAPlace(0) if on_gpu else fluid.CPUPlace()
+    executor, program, loss, scope = fluid_program(workload, place)
+    batch = dict(workload.batch())
+    uploaded = {key: place.upload(value) if system == "xla" else place.asarray(value) for key, value in batch.items()}
+
+    def step(feed: Any) -> float:
+        return float(np.asarray(executor.run(program, feed, [loss], scope=scope)[0]).reshape(-1)[0])
+
+    def memory() -> float | None:
+        if system == "xla":
+            return _jax_memory(setting.device)
+        return place.xp.get_default_memory_pool().total_bytes() / 2**20 if on_gpu else None
+
+    return Steps(lambda: step(batch), lambda: step(uploaded), memory)
+
+
+def _jax(system: str, workload: Any, setting: Setting) -> Steps:
+    import jax
+    from peers import jax_training
+
+    run, parameters, state = jax_training(workload)
+    batch = dict(workload.batch())
+    uploaded = {key: jax.device_put(value, jax.devices(setting.device)[0]) for key, value in batch.items()}
+
+    def step(feed: Any) -> float:
+        nonlocal parameters, state
+        loss, parameters, state = run(parameters, state, feed)
+        return float(loss)
+
+    return Steps(lambda: step(batch), lambda: step(uploaded), lambda: _jax_memory(setting.device))
+
+
+def _torch(system: str, workload: Any, setting: Setting) -> Steps:
+    import torch
+    from peers import torch_step
+
+    device = "cuda" if setting.device == "gpu" else "cpu"
+    torch.set_default_device(device)
+    torch.set_float32_matmul_precision("high" if setting.allows_tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = setting.allows_tf32
+    if system == "graphs":
+        torch._inductor.config.triton.cudagraphs = True
+    arrays = dict(workload.batch())
+    batch = {key: torch.tensor(value) for key, value in arrays.items()}
+    step = torch_step(workload, system != "torch", batch)
+
+    def from_numpy() -> float:
+        batch.update({key: torch.from_numpy(value).to(device) for key, value in arrays.items()})
+        return step()
+
+    return Steps(from_numpy, step, lambda: torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None)
+
+
+# ----------------------------------------------------------------------------------------------------------- processes
+class Elsewhere:
+    """A system with a workload in a process of its own."""
+
+    def __init__(self, system: str, workload: str, setting: Setting) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, system, workload, setting), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def result(self, deadline: float) -> Result | str:
+        """Wait for the first steps; a text says why there are none."""
+        if not self._connection.poll(max(deadline - time.monotonic(), 0)):
+            self._process.kill()
+            return "not compiled in time"
+        try:
+            found: Result | str = self._connection.recv()
+        except EOFError:
+            return "its process ended"
+        return found
+
+    def times(self, seconds: float) -> tuple[float, float]:
+        """Median seconds of a step, fed from numpy and from the device."""
+        self._connection.send(seconds)
+        found: tuple[float, float] = self._connection.recv()
+        return found
+
+
+def _serve(connection: Any, system: str, workload: str, setting: Setting) -> None:
+    """Take the first steps, then time steps as often as asked."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if not setting.allows_tf32:
+        os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"
+    elif system == "cupy":
+        os.environ["CUPY_TF32"] = "1"
+    try:
+        steps = steps_of(system, workload, setting)
+        begun = time.perf_counter()
+        losses = [steps.from_numpy()]
+        first_step = time.perf_counter() - begun
+        losses += [steps.from_numpy() for _ in range(2)]
+        steps.from_device()
+        connection.send(Result(losses, first_step, steps.memory()))
+    except Exception as error:
+        connection.send(f"{type(error).__name__}: {error}"[:300])
+        return
+    while True:
+        try:
+            seconds = connection.recv()
+        except EOFError:
+            return
+        connection.send(tuple(_median_time(step, seconds) for step in (steps.from_numpy, steps.from_device)))
+
+
+def _median_time(step: Callable[[], float], seconds: float) -> float:
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+# --------------------------------------------------------------------------------------------------------------- table
+def card(device: str) -> str:
+    """The name of the device, and the versions of the libraries."""
+    name = "a CPU"
+    if device == "gpu":
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+        name = listed.partition(": ")[2].partition(" (")[0] or "a GPU"
+    versions = []
+    for package in ("numpy", "jax", "cupy-cuda13x", "cupy-cuda12x", "torch"):
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return f"{name}, {os.cpu_count()} CPU cores, {', '.join(versions)}"
+
+
+def measure(names: list[str], systems: list[str], setting: Setting, minutes: float) -> list[str]:
+    """Run all systems on all workloads; returns the lines of a table."""
+    from workloads import LARGE_WORKLOADS, WORKLOADS
+
+    deadline = time.monotonic() + 60 * minutes
+    started = {(name, system): Elsewhere(system, name, setting) for name in names for system in systems}
+    results = {key: process.result(deadline - 60) for key, process in started.items()}
+    for (name, system), found in results.items():
+        if isinstance(found, str):
+            print(f"{name} by {system}: {found}", flush=True)
+    lines = [f"| what | {' | '.join(SYSTEMS[system] for system in systems)} |", "|---" * (len(systems) + 1) + "|"]
+    for name in names:
+        fit = {system: found for system in systems if not isinstance(found := results[name, system], str)}
+        _check_losses(name, {system: found.losses for system, found in fit.items()})
+        cells = []
+        for system in systems:
+            if system not in fit:
+                cells.append("")
+                continue
+            from_numpy, from_device = started[name, system].times(0.4)
+            memory = f"{fit[system].memory:.0f} MiB, " if fit[system].memory else ""
+            cells.append(f"{from_numpy * 1e3:.2f} ({from_device * 1e3:.2f}); {memory}first {fit[system].first_step:.1f} s")
+        lines.append(f"| {({**WORKLOADS, **LARGE_WORKLOADS})[name].what} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
+def _check_losses(name: str, losses: dict[str, list[float]]) -> None:
+    """Print which systems' losses differ from those of the first by more than one in a thousand."""
+    import numpy as np
+
+    first = next(iter(losses), None)
+    for system in losses:
+        if not np.allclose(losses[system], losses[first], rtol=2e-3):  # type: ignore[index]
+            print(f"{name}: THE LOSSES DIFFER: {first} {losses[first]}, {system} {losses[system]}", flush=True)  # type: ignore[index]
+
+
+def run_tests() -> int:
+    """Run the samples of all ops on cupy."""
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", str(TESTS), "-k", "test_cupy"], check=False).returncode
+
+
+def main() -> None:
+    from workloads import LARGE_WORKLOADS, WORKLOADS
+
+    known = [name for name, workload in WORKLOADS.items() if workload.optimizer] + list(LARGE_WORKLOADS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="workload", help=f"of {', '.join(known)} (all)")
+    parser.add_argument("--against", default="xla,cupy,jax,torch,compile,graphs", help="systems (%(default)s)")
+    parser.add_argument("--device", default="gpu", choices=["gpu", "cpu"])
+    parser.add_argument("--tf32", action="store_true", help="allow TF32 in products")
+    parser.add_argument("--minutes", type=float, default=5.0, help="stop waiting for compilers a minute before (%(default)s)")
+    parser.add_argument("--out", help="a file for the table")
+    parser.add_argument("--tests", action="store_true", help="then run the samples of all ops on cupy")
+    args = parser.parse_args()
+    setting = Setting(args.device, args.tf32)
+    if unknown := [name for name in args.names if name not in known]:
+        parser.error(f"no workload {unknown[0]!r}; there are {', '.join(known)}")
+    lines = [
+        f"{card(args.device)}. {'With' if args.tf32 else 'Without'} TF32. Milliseconds a step from numpy (from the device).",
+        "",
+        *measure(args.names or known, args.against.split(","), setting, args.minutes),
+    ]
+    print("\n".join(["", *lines]))
+    if args.out:
+        Path(args.out).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    if args.tests:
+        sys.exit(run_tests())
+
+
+if __name__ == "__main__":
+    main()

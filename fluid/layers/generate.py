@@ -78,7 +78,7 @@ _LAYERS = (
 )
 _LAYER = re.compile(r"(\w+)\((.*)\)(?: = (\w+))?$")
 
-# An example for each layer, run by tests/test_doctests.py: ``layer(arguments) -> what it prints``. Lists among the
+# An example for each layer, run by tests/docs/test_doctests.py: ``layer(arguments) -> what it prints``. Lists among the
 # positional arguments stand for tensors.
 _EXAMPLES = """
 abs([-1.5, 0.0, 2.0]) -> Tensor([1.5, 0. , 2. ], shape=[3], dtype=float32)

@@ -1,6 +1,6 @@
 """Which rules of the families of real ops are right for complex numbers too, and how (see `OpDef.complex_rule`).
 
-Of any other op, gradients of complex numbers are refused. `tests/test_complex.py` holds each of these against differences.
+Of any other op, gradients of complex numbers are refused. `tests/ops/test_complex.py` holds each of these against differences.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Writes `files/`: one of each kind of file that Fluid writes, so that later versions can be held to them.
 
-Run it with the version whose files are to be kept: ``python tests/golden/make_files.py``. `tests/test_old_files.py` reads them.
+Run it with the version whose files are to be kept: ``python tests/golden/make_files.py``.
+`tests/formats/test_old_files.py` reads them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How ops of Paddle 2.x and ops of PIR correspond: ``ops.txt``, which `tests/make_pir_table.py` makes and explains, as data."""
+"""How ops of Paddle 2.x and ops of PIR correspond: ``ops.txt`` as data. `tests/support/make_pir_table.py` makes it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import numpy as np
 HERE = "cupy"
 """The module that functions and types name as theirs, as cupy's do."""
 API = [line.split(" ", 1) for line in (Path(__file__).parent / "api.txt").read_text(encoding="utf-8").splitlines()]
-"""(kind, the remaining line) of each function, as tests/make_cupy_api.py writes them."""
+"""(kind, the remaining line) of each function, as tests/support/make_cupy_api.py writes them."""
 _TYPES = {"float": float, "int": int, "float64": np.float64, "int64": np.int64}
 
 

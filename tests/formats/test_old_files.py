@@ -1,0 +1,171 @@
+"""Files that an earlier version wrote are read, and what they hold goes on as it did: see `golden/make_files.py`."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each
+from paths import TESTS
+
+import fluid
+from fluid import dygraph
+from fluid.formats.text import parse_program_text
+from fluid.ir.program import Program
+
+GOLDEN = TESTS / "golden"
+FILES = GOLDEN / "files"
+sys.path.insert(0, str(GOLDEN))  # old pickles name the module of the script
+import make_files  # noqa: E402
+
+with np.load(FILES / "training.npz") as file:
+    TRAINING = dict(file)
+LOSS = str(TRAINING["loss"])
+
+
+def read(name: str) -> Program:
+    """A program in Paddle's format, which has no seed."""
+    program = Program.parse_from_string((FILES / name).read_bytes())
+    program.random_seed = 7
+    return program
+
+
+def fresh() -> tuple[Program, fluid.Scope]:
+    """The training program as it was written, and a scope with first values."""
+    scope = fluid.Scope()
+    fluid.Executor().run(read("startup.program"), scope=scope)
+    return read("training.program"), scope
+
+
+def losses(program: Program, scope: fluid.Scope, count: int) -> Any:
+    executor = fluid.Executor()
+    return np.array([executor.run(program, make_files.FEED, [LOSS], scope=scope)[0] for _ in range(count)]).reshape(-1)
+
+
+def test_programs_run_on() -> None:
+    """The binary form and the text are the same program, and it trains as it did."""
+    program, scope = fresh()
+    assert program.serialize_to_string() == (FILES / "training.program").read_bytes()
+    assert parse_program_text((FILES / "training.txt").read_text()).to_string() == (FILES / "training.txt").read_text()
+    np.testing.assert_allclose(losses(program, scope, 5)[2:], TRAINING["losses"], rtol=1e-5)
+
+
+def test_the_program_is_built_as_it_was() -> None:
+    main, startup, _ = make_files.training_program()
+    assert main.to_string() == (FILES / "training.txt").read_text()
+    assert startup.serialize_to_string() == (FILES / "startup.program").read_bytes()
+
+
+@each("how", ["checkpoint", "save", "persistables", "combined"])
+def test_training_goes_on(how: str) -> None:
+    program, scope = fresh()
+    executor = fluid.Executor()
+    with fluid.scope_guard(scope):
+        if how == "checkpoint":
+            assert fluid.load_checkpoint(program, str(FILES / "training.checkpoint")).step == 2
+        elif how == "save":
+            fluid.load(program, str(FILES / "saved"), executor)
+        elif how == "persistables":
+            fluid.io.load_persistables(executor, str(FILES / "separate"), program)
+        elif how == "combined":
+            fluid.io.load_persistables(executor, str(FILES), program, filename="combined.params")
+        else:
+            model = fluid.load_model(str(FILES / "saved.pdmodel"), scope=scope)
+            program = model.program
+    if how != "checkpoint":  # which alone knows how many runs there were: dropout draws by that
+        scope.runs = 3
+    np.testing.assert_allclose(losses(program, scope, 3), TRAINING["losses"], rtol=1e-5)
+
+
+@each("how", ["load_inference_model", "load_model of a folder", "load_model"])
+def test_inference_models(how: str, tmp_path: Path) -> None:
+    scope = fluid.Scope()
+    executor = fluid.Executor()
+    with np.load(FILES / "inference.npz") as file, fluid.scope_guard(scope):
+        expected = file["y"]
+    with fluid.scope_guard(scope):
+        if how == "load_inference_model":
+            program, feeds, fetches = fluid.io.load_inference_model(str(FILES / "inference"), executor)
+        else:
+            path = FILES / ("inference" if how.endswith("folder") else "model.pdmodel")
+            model = fluid.load_model(str(path), scope=scope)
+            program, feeds, fetches = model.program, model.feeds, model.fetches
+        (found,) = executor.run(program, {feeds[0]: make_files.X}, fetches, scope=scope)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@each("name", ["arrays.npz", "arrays.safetensors"])
+def test_arrays(name: str) -> None:
+    found = fluid.model_io.read_arrays(str(FILES / name))
+    np.testing.assert_array_equal(found["x"], make_files.X)
+    np.testing.assert_array_equal(found["n"], [0, 1, 2])
+
+
+@pytest.fixture
+def expected(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the pickled networks came to, in the end; `__main__` is the script that made them."""
+    for name in ("Net",):
+        monkeypatch.setattr(sys.modules["__main__"], name, getattr(make_files, name), raising=False)
+    with np.load(FILES / "pickles.npz") as file:
+        return dict(file)
+
+
+@each("path", sorted(FILES.glob("net_*.pickle")), ids=lambda path: path.stem)
+def test_networks(path: Path, expected: dict[str, Any]) -> None:
+    """A net goes on as it did: it computes the same after more steps. Its parameters need not be equal: where a norm takes away
+    what a step changes, a gradient is the rounding of zero, and Adam goes by its sign."""
+    with dygraph.guard():
+        net, how, average = pickle.loads(path.read_bytes())
+        make_files.train(net, how, 2)
+        found = net(dygraph.to_variable(make_files.X)).numpy()
+        average.update()
+        with average.apply():
+            assert all(np.isfinite(parameter.numpy()).all() for parameter in net.parameters())
+        for number, parameter in enumerate(net.parameters()):
+            parameter.set_value(expected[f"{path.stem}.{number}"])
+        np.testing.assert_allclose(found, net(dygraph.to_variable(make_files.X)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+@each("path", sorted(FILES.glob("optimizer_*.pickle")), ids=lambda path: path.stem)
+def test_optimizers(path: Path, expected: dict[str, Any]) -> None:
+    with dygraph.guard():
+        for number, value in enumerate(make_files.train(*pickle.loads(path.read_bytes()), 2)):
+            np.testing.assert_allclose(value, expected[f"{path.stem}.{number}"], rtol=1e-5, atol=1e-7)
+
+
+def test_eager_state(expected: dict[str, Any], tmp_path: Path) -> None:
+    for ending in ("pdparams", "pdopt"):
+        shutil.copy(FILES / f"eager.{ending}", tmp_path)
+    parameters, state = dygraph.load_dygraph(str(tmp_path / "eager"))
+    assert state and parameters.keys() == {key.removeprefix("eager.") for key in expected if key.startswith("eager.")}
+    for key, value in parameters.items():
+        assert np.asarray(value).shape == expected[f"eager.{key}"].shape
+
+
+VALUES = {
+    "tensor": lambda found: not found.stop_gradient and np.array_equal(found.numpy(), make_files.X),
+    "places": lambda found: found == [fluid.CPUPlace(), fluid.CUDAPlace(1)],
+    "types": lambda found: found[0] is fluid.core.VarDesc.VarType.FP32 and found[1].name == "LOD_TENSOR",
+    "attrs": lambda found: found[0].name == "w" and isinstance(found[1], fluid.WeightNormParamAttr) and found[1].dim == 1,
+    "initializers": lambda found: isinstance(found[0], fluid.initializer.MSRAInitializer) and callable(found[1]),
+    "rates": lambda found: [rate.step_num for rate in found] == [0, 0] and [rate() is not None for rate in found] == [True] * 2,
+    "lod": lambda found: found.recursive_sequence_lengths() == [[1, 3]] and np.array_equal(np.array(found), make_files.X),
+    "traced": lambda found: found(dygraph.to_tensor(make_files.X)).shape == (4, 3),
+    "metrics": lambda found: isinstance(found[0], fluid.metrics.Accuracy) and isinstance(found[1], fluid.metrics.Auc),
+    "errors": lambda found: isinstance(found[0], fluid.errors.ProgramError) and str(found[1]) == "no",
+}
+
+
+def test_every_value_is_looked_at() -> None:
+    assert {path.stem.removeprefix("value_") for path in FILES.glob("value_*.pickle")} == VALUES.keys()
+
+
+@each("name", VALUES)
+def test_values(name: str) -> None:
+    with dygraph.guard():
+        assert VALUES[name](pickle.loads((FILES / f"value_{name}.pickle").read_bytes()))

@@ -1,0 +1,83 @@
+"""Whole programs as people wrote them for Fluid 1.6, in `tests/scripts`: each trains, and what it learns is looked at."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import Checks, fresh_programs
+from paths import TESTS
+
+SCRIPTS = TESTS / "scripts"
+
+STEPS: dict[str, tuple[int, float]] = {
+    "eager_gan": (60, 1.1),
+    "eager_mnist": (25, 0.3),
+    "eager_ocr_attention": (16, 0.8),
+    "eager_ptb_lstm": (40, 0.8),
+    "eager_resnet": (20, 0.3),
+    "eager_transformer": (40, 0.85),
+    "static_bert": (60, 0.5),
+    "static_ctr": (50, 0.9),
+    "static_lac": (30, 0.3),
+    "static_ocr_ctc": (50, 0.4),
+    "static_resnet": (20, 0.3),
+    "static_se_resnext": (25, 0.8),
+    "static_ssd": (80, 0.8),
+    "static_transformer": (50, 0.9),
+    "static_word2vec": (60, 0.95),
+}
+"""Script -> for how many steps it trains, and below which part of the first losses the last ones should be."""
+QUICK = ("eager_transformer", "static_resnet")
+"""Those of the default run."""
+
+
+def script(name: str) -> ModuleType:
+    """The script as a module."""
+    spec = importlib.util.spec_from_file_location(f"scripts_{name}", SCRIPTS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def trains(name: str) -> Any:
+    """Run a script, and see its losses fall; what it returns beside them."""
+    steps, part = STEPS[name]
+    with fresh_programs():
+        losses, result = script(name).main(steps)
+    assert len(losses) == steps and all(map(math.isfinite, losses))
+    tenth = max(steps // 10, 1)
+    first, last = np.mean(losses[:tenth]), np.mean(losses[-tenth:])
+    assert last < first * part, f"losses begin at {first:.3f} and end at {last:.3f}"
+    return result
+
+
+def test_scripts_learn() -> None:
+    with Checks() as check:
+        for name in QUICK:
+            with check(name):
+                trains(name)
+
+
+@pytest.mark.slow
+def test_longer_scripts_learn() -> None:
+    with Checks() as check:
+        for name in sorted(STEPS.keys() - set(QUICK)):
+            with check(name):
+                trains(name)
+
+
+@pytest.mark.slow
+def test_a_search_in_a_loop_writes_what_was_learned() -> None:
+    with fresh_programs():
+        _, right = script("static_transformer").main(600)
+    assert sum(right) >= 2
+
+
+def test_every_script_is_run() -> None:
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == set(STEPS)

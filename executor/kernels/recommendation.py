@@ -61,6 +61,17 @@ def filter_by_instag(
     )
 
 
+@checked("rows_of_tagged")
+def check_rows_of_tagged(IndexMap: Any, Like: Any) -> None:
+    places, counts = to_numpy(IndexMap)[:, 0], to_numpy(IndexMap)[:, 2]
+    ends = np.cumsum(counts)
+    if (counts < 0).any() or (ends[-1] if len(ends) else 0) != len(Like) or (places != ends - counts).any():
+        raise ExecutionError(
+            f"rows_of_tagged: IndexMap should split the {len(Like)} rows of Like, by where each part begins (column 0) and "
+            f"how many rows it has (column 2); they are {places.tolist()[:8]} and {counts.tolist()[:8]}"
+        )
+
+
 @kernel("rows_of_tagged")
 def rows_of_tagged(xp: Any, IndexMap: Any, LossWeight: Any, Out: Any) -> None:
     places, weights = to_numpy(IndexMap), to_numpy(LossWeight).reshape(-1)

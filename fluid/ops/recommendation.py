@@ -92,14 +92,17 @@ def _rows_of_tagged(Like: Spec) -> Spec:
 
 
 @define(
-    "rows_of_tagged(IndexMap, LossWeight, Like) -> Out",
+    "rows_of_tagged(IndexMap: int[N, 3], LossWeight: [N, 1], Like) -> Out",
     infer=_rows_of_tagged,
     grad=NOT_DIFFERENTIABLE,
     shape_only=("Like",),
     lod_aware=True,
 )
 def rows_of_tagged() -> None:
-    """For each row of Like, which `filter_by_instag` has made, the row that it was before; -1 for none."""
+    """For each row of Like, which `filter_by_instag` has made, the row that it was before; -1 for none.
+
+    IndexMap splits the rows of Like, in order and without gaps.
+    """
 
 
 # ---------------------------------------------------------------------------------------------------------------- trees

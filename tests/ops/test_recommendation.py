@@ -125,3 +125,12 @@ def test_layers_of_trees() -> None:
     ):
         with pytest.raises(InferenceError, match=message):
             ops().tdm_sampler(items, ways, nodes, **{**how, **attrs})
+
+
+@pytest.mark.parametrize("places", [[[0, 2, 1], [1, 6, 1]], [[0, 2, 1], [0, 6, 2]], [[0, 2, 4], [4, 6, -1]]])
+def test_index_maps_that_do_not_split_the_rows_are_refused(places: list[list[int]]) -> None:
+    feed = {"map": np.array(places), "weight": np.ones((2, 1), "float32"), "like": np.ones((3, 2), "float32")}
+    index_map, weight, like = fluid.data("map", [2, 3], "int64"), fluid.data("weight", [2, 1]), fluid.data("like", [3, 2])
+    rows = ops().rows_of_tagged(index_map, weight, like)
+    with pytest.raises(ExecutionError, match="IndexMap should split the 3 rows of Like"):
+        fluid.Executor().run(feed=feed, fetch_list=[rows])

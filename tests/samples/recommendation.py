@@ -47,10 +47,20 @@ for is_lod, rows in ((True, data(8, 3)), (False, data(4, 3))):
     for wanted in ([1], [2, 3], [7]):
         inputs = {"Ins": rows, "Ins_tag": tags, "Filter_tag": np.array(wanted)}
         add("filter_by_instag", Sample(inputs, {"is_lod": is_lod}, filtered, lods=lods, shapes_by_value=True))
+
+
+def rows_before(IndexMap: Any, LossWeight: Any, Like: Any) -> Any:
+    rows = []
+    for (_, first, count), weight in zip(IndexMap, LossWeight[:, 0], strict=True):
+        rows += list(range(first, first + count)) if weight > 0 else [-1] * count
+    assert len(rows) == len(Like)
+    return np.array(rows)
+
+
 PLACES = {"IndexMap": np.array([[0, 2, 1], [1, 6, 2]]), "LossWeight": np.ones((2, 1), "float32"), "Like": data(3, 2)}
-add("rows_of_tagged", Sample(PLACES, {}, lambda **inputs: np.array([2, 6, 7]), dtypes=["float32"]))
+add("rows_of_tagged", Sample(PLACES, {}, rows_before, dtypes=["float32"]))
 none = {"IndexMap": np.array([[0, 0, 1]]), "LossWeight": np.zeros((1, 1), "float32"), "Like": data(1, 2)}
-add("rows_of_tagged", Sample(none, {}, lambda **inputs: np.array([-1]), dtypes=["float32"]))
+add("rows_of_tagged", Sample(none, {}, rows_before, dtypes=["float32"]))
 
 
 def children(X: Any, TreeInfo: Any, child_nums: int, dtype: int = 2) -> Any:

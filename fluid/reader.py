@@ -508,7 +508,7 @@ class _Loader:
             reader: a reader of samples.
             batch_size: how many are in a batch.
             drop_last: whether to leave out a shorter last batch.
-            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
+            places: an `XLAPlace`, or a list of one: each batch goes there while the one before is computed with.
         """
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
 
@@ -517,7 +517,7 @@ class _Loader:
 
         Args:
             reader: a reader of lists of samples.
-            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
+            places: an `XLAPlace`, or a list of one: each batch goes there while the one before is computed with.
         """
         feed = DataFeeder(self._vars, None, self._program).feed if self._vars else _stacked
         return self._set(lambda: (feed(rows) for rows in reader()), places)
@@ -527,7 +527,7 @@ class _Loader:
 
         Args:
             reader: a reader of batches.
-            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
+            places: an `XLAPlace`, or a list of one: each batch goes there while the one before is computed with.
         """
         return self._set(lambda: (self._named(arrays) for arrays in reader()), places)
 
@@ -676,7 +676,7 @@ class PyReader(_Loader):
             sample_generator: a reader of samples.
             batch_size: how many are in a batch.
             drop_last: whether to leave out a shorter last batch.
-            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
+            places: an `XLAPlace`, or a list of one: each batch goes there while the one before is computed with.
         """
         self.set_sample_generator(sample_generator, batch_size, drop_last, places)
 
@@ -685,7 +685,7 @@ class PyReader(_Loader):
 
         Args:
             reader: a reader of lists of samples.
-            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
+            places: an `XLAPlace`, or a list of one: each batch goes there while the one before is computed with.
         """
         self.set_sample_list_generator(reader, places)
 
@@ -694,7 +694,7 @@ class PyReader(_Loader):
 
         Args:
             reader: a reader of batches.
-            places: an `XLAPlace`, or a list of one, to which each batch goes while the one before is computed with.
+            places: an `XLAPlace`, or a list of one: each batch goes there while the one before is computed with.
         """
         self.set_batch_generator(reader, places)
 

@@ -57,7 +57,7 @@ def _flat_places(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any
 def last_positions(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """For each position in an index of an array of this shape, the last position that names the same element.
 
-    Positions are numbered in the order in which numpy writes; an array that has the shape of the index is returned.
+    Positions are numbered in numpy's order of writing; an array that has the shape of the index is returned.
     """
     index_shape = np.broadcast_shapes(*(part.shape for part in index))
     dtype = "int32" if prod(index_shape) < 1 << 31 else "int64"  # of the 64-bit integers, not all devices take maxima

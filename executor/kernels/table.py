@@ -224,8 +224,8 @@ def _registers(
         for op_type, entry in entries.items():
             entry.inplace = _in_place(op_type, inplace or {})
             if not is_prepared:  # its calls are named after the op
-                written = frozenset(name for name, source, _ in entry.parameters if source == "out")
-                KERNEL_FUNCTIONS.setdefault(fn, (op_type, written))
+                outputs = frozenset(name for name, source, _ in entry.parameters if source == "out")
+                KERNEL_FUNCTIONS.setdefault(fn, (op_type, outputs))
         table.add(entries)
         return fn
 

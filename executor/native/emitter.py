@@ -401,7 +401,7 @@ class Function:
         return self.value(f"shufflevector {all_} {first}, {all_} poison, {zeros}", all_)
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-        """Select lanes of two vectors; the lane numbers of `b` follow those of `a`."""
+        """Select lanes of two vectors; the lanes of `b` are numbered after the lanes of `a`."""
         _require_vector(a)
         _require_vector(b)
         if a.type.lanes == 1:  # LLVM has no vectors of one lane

@@ -107,17 +107,17 @@ class GraphTensor(ValueOperators):
         def astype(self, dtype: Any) -> GraphTensor: ...
 
     # Arithmetic of floats creates nodes directly; looking up the op each time takes three times as long.
-    def _formula(self, formula: str, other: Any, swap: bool = False) -> GraphTensor | None:
+    def _formula(self, formula: str, value: Any, swap: bool = False) -> GraphTensor | None:
         """Apply a formula to floats; None if the element types differ or are no floats."""
         node = self.node
         if not node.element.is_float:
             return None
-        if isinstance(other, GraphTensor):
-            operand = other.node
+        if isinstance(value, GraphTensor):
+            operand = value.node
             if operand.element != node.element:
                 return None
-        elif isinstance(other, (int, float)):
-            operand = constant(other, node.element)
+        elif isinstance(value, (int, float)):
+            operand = constant(value, node.element)
         else:
             return None
         return GraphTensor(mapped(formula, operand, node) if swap else mapped(formula, node, operand))

@@ -165,7 +165,7 @@ def _moved(place: Place, value: Any) -> Any:
 
 
 class _ScopeEnvironment(Environment):
-    """The values of block 0; persistable ones live in the scope, which gets arrays of the place for those of another."""
+    """The values of block 0; persistable ones live in the scope, where arrays of this place replace arrays of another."""
 
     __slots__ = ("_array_type", "place", "scope")
 

@@ -65,7 +65,7 @@ def groups_of_equal(block: Block, ops: Sequence[Operator], specs: Mapping[str, S
 
 
 def _leaves(ops: Sequence[Operator], number: int = 0) -> Iterator[tuple[int, Operator]]:
-    """The ops that own no block, including those of inner blocks; each with the number of its block."""
+    """The ops that own no block, in inner blocks too; each with the number of its block."""
     for op in ops:
         if not op.sub_blocks:
             yield number, op

@@ -240,10 +240,10 @@ def searchsorted(SortedSequence: Any, Values: Any, right: bool, Out: Any) -> Non
     find = partial(jnp.searchsorted, side="right" if right else "left")
     if SortedSequence.ndim > 1:
         rows, values = (array.reshape(-1, array.shape[-1]).read() for array in (SortedSequence, Values))
-        found = jax.vmap(find)(jnp.asarray(rows), jnp.asarray(values))
+        places = jax.vmap(find)(jnp.asarray(rows), jnp.asarray(values))
     else:
-        found = find(jnp.asarray(SortedSequence.read()), jnp.asarray(Values.read()))
-    Out.write(lax.convert_element_type(found.reshape(Out.shape), Out.dtype))
+        places = find(jnp.asarray(SortedSequence.read()), jnp.asarray(Values.read()))
+    Out.write(lax.convert_element_type(places.reshape(Out.shape), Out.dtype))
 
 
 @kernel("gather_tree")

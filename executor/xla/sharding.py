@@ -108,8 +108,8 @@ class OneDevice:
         """Copy feeds to the device, so that the caller may change them as soon as this returns."""
         at_host = [name for name, value in values.items() if isinstance(value, np.ndarray)]
         is_cpu = bool(at_host) and next(iter(self.full_sharding.device_set)).platform == "cpu"
-        own = {**values, **{name: np.array(values[name]) for name in at_host}} if is_cpu else values
-        arrays = self.on_devices(own)
+        copies = {**values, **{name: np.array(values[name]) for name in at_host}} if is_cpu else values
+        arrays = self.on_devices(copies)
         if at_host and not is_cpu:
             jax.block_until_ready([arrays[name] for name in at_host])  # waits for the transfer, not for the run before
         return arrays

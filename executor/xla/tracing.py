@@ -246,11 +246,11 @@ class TracedBlock:
             self.state_names += [name] * (len(leaves) - len(self.state_names))
         inputs = {id(value) for values in (state, feeds) for value in values.values()}
 
-        def own(values: list[Any]) -> list[Any]:
+        def copied(values: list[Any]) -> list[Any]:
             """Copy arguments: jax would return the same arrays, which the next run overwrites."""
             return [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in values]
 
-        return own(fetches), own(leaves), met
+        return copied(fetches), copied(leaves), met
 
 
 def _stored_rows(index: Any, value: Any, height: int) -> SelectedRows:

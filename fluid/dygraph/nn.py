@@ -187,9 +187,9 @@ class _OfFunction(_Functional):
         """
         super().__init_subclass__(**kwargs)
         if of is not None:
-            known = {**inspect.signature(of).parameters, "dtype": _parameter("dtype", "DTypeLike", dtype)}
+            parameters = {**inspect.signature(of).parameters, "dtype": _parameter("dtype", "DTypeLike", dtype)}
             name_scope = _parameter("name_scope", "str | None")
-            cls.__signature__ = inspect.Signature([name_scope, *(known[name] for name in arguments.split())])
+            cls.__signature__ = inspect.Signature([name_scope, *(parameters[name] for name in arguments.split())])
             cls.forward = _forward_of(of, inputs.split())  # type: ignore[method-assign]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

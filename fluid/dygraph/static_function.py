@@ -313,17 +313,17 @@ class StaticFunction:
 class BoundStatic:
     """A `StaticFunction` as the method of an object."""
 
-    __slots__ = ("_known", "_owner", "_static")
+    __slots__ = ("_owner", "_programs", "_static")
 
     def __init__(self, static: StaticFunction, owner: Any) -> None:
-        self._static, self._owner, self._known = static, owner, static._programs_of(owner)
+        self._static, self._owner, self._programs = static, owner, static._programs_of(owner)
 
     def trace(self, *inputs: Any, **named: Any) -> TracedFunction:
         """The program for inputs like these."""
-        return _trace(self._bound(), self._owner, self._known, inputs, named)
+        return _trace(self._bound(), self._owner, self._programs, inputs, named)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        return _call(self._bound(), self._owner, self._known, inputs, named)
+        return _call(self._bound(), self._owner, self._programs, inputs, named)
 
     def _bound(self) -> Callable[..., Any]:
         return self._static._function.__get__(self._owner)  # type: ignore[no-any-return]

@@ -54,8 +54,8 @@ class DatasetLoader:
         start_method: how processes start: ``"fork"``, ``"spawn"``, ``"forkserver"``; None: as said above.
         keep_workers: whether the workers wait for the next epoch, until nobody has the loader any more. That saves starting them
             anew, which takes seconds where they are spawned; they have the dataset as it was when they started.
-        places: an `XLAPlace`, or a list of one, to which the arrays of batches go, as arrays of jax, each batch while the one
-            before is computed with. With other places, in eager mode, and for sequences, they stay at the host.
+        places: an `XLAPlace`, or a list of one: the arrays of batches go there, as arrays of jax, each batch while the one before
+            is computed with. With other places, in eager mode, and for sequences, they stay at the host.
 
     In eager mode, arrays are tensors.
 

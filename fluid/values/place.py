@@ -57,7 +57,7 @@ class Place:
         """An array of this place from `value`, an array of any library on a CUDA device; it shares memory at such a device.
 
         Raises:
-            ExecutionError: `value` does not come to the host by itself, as those of cupy and jax do.
+            ExecutionError: `value` does not come to the host by itself, as arrays of cupy and jax do.
         """
         try:
             return to_numpy(value)

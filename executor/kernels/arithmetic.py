@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from .elementwise import align
 from .table import Call, kernel, prepared
 
 
@@ -39,11 +38,6 @@ def atan2(xp: Any, X1: Any, X2: Any, Out: Any) -> Call:
 @prepared("nextafter")
 def nextafter(xp: Any, x: Any, y: Any, out: Any) -> Call:
     return partial(xp.nextafter, x, y, out)
-
-
-@kernel("grad_add")
-def grad_add(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> None:
-    xp.add(align(X, Out.ndim, axis), align(Y, Out.ndim, axis), Out)
 
 
 def _close(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool) -> Any:

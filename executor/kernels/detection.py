@@ -291,14 +291,6 @@ def focal_weights(xp: Any, X: Any, Label: Any, FgNum: Any, alpha: float, Right: 
     write_wanted(*zip((Right, Wrong), _focal_weights(xp, X, Label, FgNum, alpha), strict=True))
 
 
-@kernel("sigmoid_focal_loss")
-def sigmoid_focal_loss(xp: Any, X: Any, Label: Any, FgNum: Any, gamma: float, alpha: float, Out: Any) -> None:
-    right, wrong = _focal_weights(xp, X, Label, FgNum, alpha)
-    log_p, log_q = _log_sigmoid(xp, X), _log_sigmoid(xp, -X)
-    power = X.dtype.type(gamma)
-    xp.negative(right * xp.exp(power * log_q) * log_p + wrong * xp.exp(power * log_p) * log_q, out=Out)
-
-
 # -------------------------------------------------------------------------------------------------------------- measures
 def _judged(detected: Any, truth: Any, difficult: Any, threshold: float, counts_difficult: bool) -> Any:
     """Judge the detections (score, box) of a class in an image; returns rows of score and correctness; see `detection_map`."""

@@ -14,7 +14,7 @@ from fluid.values.spec import Lod
 
 from .manipulation import copy
 from .reduction import sum_over
-from .table import Call, OutArray, fill, kernel, prepared
+from .table import Call, OutArray, fill, prepared
 
 
 def scalar(xp: Any, number: float, dtype: Any) -> Any:
@@ -237,11 +237,6 @@ def where(xp: Any, Condition: Any, X: Any, Y: Any, Out: Any) -> list[Call]:
     if X is None:
         return [partial(xp.argwhere, Condition)]
     return [*copy(xp, Y, Out), partial(xp.copyto, Out, X, "same_kind", Condition)]
-
-
-@kernel("lerp")
-def lerp(xp: Any, X: Any, Y: Any, Weight: Any, Out: Any) -> None:
-    xp.copyto(Out, X + Weight * (Y - X))
 
 
 @prepared("logical_not", inplace={"Out": "X"})

@@ -402,12 +402,6 @@ def log_loss(xp: Any, Predicted: Any, Labels: Any, epsilon: float, Loss: Any) ->
 
 
 # -------------------------------------------------------------------------------------------------------- other losses
-@kernel("label_smooth")
-def label_smooth(xp: Any, X: Any, PriorDist: Any, epsilon: float, Out: Any) -> None:
-    xp.multiply(X, 1.0 - epsilon, out=Out)
-    Out += epsilon / max(X.shape[-1], 1) if PriorDist is None else epsilon * PriorDist
-
-
 @kernel("hinge_loss")
 def hinge_loss(xp: Any, Logits: Any, Labels: Any, Loss: Any) -> None:
     xp.maximum(1 - (2 * Labels - 1) * Logits, 0, out=Loss)
@@ -462,13 +456,6 @@ def margin_rank_loss(xp: Any, X1: Any, X2: Any, Label: Any, margin: float, Out: 
 @checked("bpr_loss")
 def check_bpr_loss(X: Any, Label: Any) -> None:
     check_ids(Label, X.shape[-1], "bpr_loss: Label")
-
-
-@kernel("bpr_loss")
-def bpr_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
-    losses = log1p_exp(xp, X - xp.take_along_axis(X, Label, -1))
-    xp.put_along_axis(losses, Label, 0, -1)
-    xp.divide(losses.sum(-1, keepdims=True), X.shape[-1] - 1, out=Y)
 
 
 @kernel("squared_l2_distance")

@@ -11,7 +11,6 @@ from fluid.ops.matmul import cross_axis
 from fluid.ops.shapes import aligned, broadcast
 
 from ..runtime.products import is_large, multiply, product_call
-from .einsum import contracted
 from .elementwise import scalar, unbroadcast
 from .table import Call, kernel, prepared
 
@@ -180,12 +179,6 @@ def unkron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     parts = X.reshape([extent for pair in zip(blocks, block, strict=True) for extent in pair])
     products = parts * Y.reshape([extent for extent_y in block for extent in (1, extent_y)])
     xp.copyto(Out, products.sum(tuple(range(1, products.ndim, 2))).reshape(Out.shape))
-
-
-@kernel("bilinear_tensor_product")
-def bilinear_tensor_product(xp: Any, X: Any, Y: Any, Weight: Any, Bias: Any, Out: Any) -> None:
-    product, _ = contracted(xp, [X, Weight, Y], ["bm", "smn", "bn"], "bs")
-    xp.add(product, 0 if Bias is None else Bias, out=Out)
 
 
 @kernel("conv_shift")

@@ -609,27 +609,6 @@ def affine_channel(xp: Any, X: Any, Scale: Any, Bias: Any, data_layout: str, Out
     return [partial(xp.multiply, X, scale, Out), partial(xp.add, Out, bias, Out)]
 
 
-@kernel("data_norm")
-def data_norm(
-    xp: Any,
-    scale_w: Any,
-    bias: Any,
-    X: Any,
-    BatchSize: Any,
-    BatchSum: Any,
-    BatchSquareSum: Any,
-    enable_scale_and_shift: bool,
-    Y: Any,
-    Means: Any,
-    Scales: Any,
-) -> None:
-    means, scales = BatchSum / BatchSize, xp.sqrt(BatchSize / BatchSquareSum)
-    write_wanted((Means, means), (Scales, scales))
-    if Y is not None:
-        normalized = (X - means) * scales
-        xp.copyto(Y, normalized * scale_w + bias if enable_scale_and_shift else normalized)
-
-
 def _spectral_vectors(xp: Any, Weight: Any, U: Any, V: Any, dim: int, rounds: int, eps: float) -> tuple[Any, Any, Any]:
     """Weight as a matrix, and its left and right vector after some rounds of power iteration."""
     matrix = flattened(Weight.transpose(spectral_matrix(Weight.ndim, dim)), 1)

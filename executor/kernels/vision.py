@@ -13,7 +13,6 @@ from fluid.ops.conv import image_axes
 from fluid.ops.shapes import scaled
 from fluid.ops.vision import four_paddings, interp_size, patch_counts, resized_axes, scale_factors
 
-from ..runtime.products import product_call
 from .manipulation import flattened, numbers
 from .portable import reduction
 from .table import Call, fill, kernel, prepared
@@ -126,12 +125,6 @@ def maxout(xp: Any, X: Any, groups: int, axis: int, Out: Any) -> Call:
     axis %= X.ndim
     parts = X.reshape(*X.shape[:axis], X.shape[axis] // groups, groups, *X.shape[axis + 1 :])
     return reduction(xp, xp.maximum, parts, axis + 1, Out, keepdims=False)
-
-
-@prepared("fsp")
-def fsp(xp: Any, X: Any, Y: Any, Out: Any) -> list[Call]:
-    x, y = flattened(X, 2), flattened(Y, 2)
-    return [product_call(xp, x, y.swapaxes(1, 2), Out), partial(xp.divide, Out, x.shape[2], Out)]
 
 
 @kernel("similarity_focus")

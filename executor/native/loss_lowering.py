@@ -82,9 +82,3 @@ def cross_entropy2(X: GraphTensor, Label: GraphTensor, ignore_index: int, specs:
     match = chosen(GraphTensor(is_valid), GraphTensor(picked(X.node, ids)), 1.0)
     shape = (specs.get("Y") or specs["MatchX"]).shape
     return {"Y": GraphTensor(reshaped(minus_log(match.node), shape)), "MatchX": GraphTensor(reshaped(match.node, shape))}
-
-
-@lowers("label_smooth")
-def label_smooth(X: GraphTensor, PriorDist: GraphTensor | None, epsilon: float) -> GraphTensor:
-    scaled = X * (1.0 - epsilon)
-    return scaled + epsilon / max(X.shape[-1], 1) if PriorDist is None else scaled + PriorDist * epsilon

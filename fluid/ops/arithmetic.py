@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, like
 from ..values.spec import Spec
 from ..values.types import VarType, is_floating
@@ -91,7 +92,13 @@ def trunc(f: Any, dOut: Any) -> Any:
     return {"X": f.fill_zeros_like(dOut)}
 
 
-@define("grad_add(X, Y) -> Out", infer=lambda X, Y, axis: _pair(X, Y, axis=axis), grad=NOT_DIFFERENTIABLE, axis=-1)
+@define(
+    "grad_add(X, Y) -> Out",
+    infer=lambda X, Y, axis: _pair(X, Y, axis=axis),
+    grad=NOT_DIFFERENTIABLE,
+    axis=-1,
+    meaning=means(lambda f, X, Y, axis: f.elementwise_add(X, Y, axis=axis)),
+)
 def grad_add() -> None:
     """``X + Y``, as programs of Paddle sum gradients; operands are aligned as in `elementwise_add`."""
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import (
     NOT_DIFFERENTIABLE,
     ZERO_GRADIENT,
@@ -313,12 +314,19 @@ def _focal(X: Spec, Label: Spec) -> Spec:
     return X
 
 
+def _focal_losses(f: Any, X: Any, Label: Any, FgNum: Any, gamma: float, alpha: float) -> Any:
+    right, wrong = f.focal_weights(X, Label, FgNum, alpha=alpha)
+    log_p, log_q = f.logsigmoid(X), f.logsigmoid(-X)
+    return -(right * f.exp(log_q * gamma) * log_p + wrong * f.exp(log_p * gamma) * log_q)
+
+
 @define(
     "sigmoid_focal_loss(X: float[N, C], Label: int[N, ...], FgNum: int[one]) -> Out",
     infer=_focal,
     wrt=("X",),
     gamma=least(0, 2.0),
     alpha=0.25,
+    meaning=means(_focal_losses),
 )
 def sigmoid_focal_loss(f: Any, X: Any, Label: Any, FgNum: Any, dOut: Any, gamma: float, alpha: float) -> Any:
     """The focal loss [N, C] of logits X [N, C]: with p their sigmoid, ``-alpha * (1 - p) ** gamma * log(p)`` of the labelled

@@ -307,7 +307,11 @@ def _lerp(X: Spec, Y: Spec, Weight: Spec) -> Spec:
     return X.with_shape(broadcast(broadcast(X.shape, Y.shape), Weight.shape))
 
 
-@define("lerp(X: int|float, Y: int|float, Weight: int|float) -> Out", infer=_lerp)
+@define(
+    "lerp(X: int|float, Y: int|float, Weight: int|float) -> Out",
+    infer=_lerp,
+    meaning=means(lambda f, X, Y, Weight: X + Weight * (Y - X)),
+)
 def lerp(f: Any, X: Any, Y: Any, Weight: Any, Out: ShapeOnly, dOut: Any) -> Any:
     """``X + Weight * (Y - X)``; all three broadcast."""
     return {

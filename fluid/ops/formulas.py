@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["as_type_of", "at_least", "at_most", "choose", "log1p_exp", "number_like"]
+__all__ = ["as_type_of", "at_least", "at_most", "choose", "log1p_exp", "number_like", "size_of"]
 
 
 def number_like(f: Any, value: Any, number: float) -> Any:
@@ -35,3 +35,11 @@ def choose(f: Any, condition: Any, x: Any, y: Any) -> Any:
 def log1p_exp(f: Any, x: Any) -> Any:
     """``log(1 + exp(x))`` without overflow."""
     return f.log1p(f.exp(-f.abs(x))) + at_least(f, x, 0.0)
+
+
+def size_of(f: Any, x: Any, axis: int) -> Any:
+    """The size of x along an axis, in the element type of x: a number if it is known."""
+    axis %= x.ndim
+    if x.shape[axis] > 0:
+        return float(x.shape[axis])
+    return f.slice(f.shape(x), axes=[0], starts=[axis], ends=[axis + 1]).astype(x.dtype)

@@ -18,7 +18,7 @@ from ..opdef.registry import ShapeOnly, define, least, long, required
 from ..values.spec import Spec
 from ..values.types import is_floating
 from .elementwise import merged, shaped_as
-from .formulas import as_type_of, at_least, choose, log1p_exp, number_like
+from .formulas import as_type_of, at_least, choose, log1p_exp, number_like, size_of
 from .manipulation import product
 from .shapes import broadcast, in_order, may_equal, normalize_axis, one_each, scalar_shape, within
 
@@ -268,7 +268,12 @@ def _label_smooth(X: Spec, PriorDist: Spec | None, epsilon: float) -> Spec:
     return X
 
 
-@define("label_smooth(X: float[..., C], PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0)
+def _smoothed(f: Any, X: Any, PriorDist: Any, epsilon: float) -> Any:
+    scaled = X * (1.0 - epsilon)
+    return scaled + (epsilon / size_of(f, X, -1) if PriorDist is None else PriorDist * epsilon)
+
+
+@define("label_smooth(X: float[..., C], PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0, meaning=means(_smoothed))
 def label_smooth(f: Any, PriorDist: ShapeOnly, dOut: Any, epsilon: float) -> Any:
     """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is uniform, 1 / classes, by default.
 
@@ -331,11 +336,6 @@ def _kldiv_loss(X: Spec, Target: Spec, reduction: str, declared: Mapping[str, An
     return loss if reduction == "none" else _scalar(X, declared, "Loss")
 
 
-def _rows_of(f: Any, X: Any) -> Any:
-    """The number of rows, in the element type of X."""
-    return float(X.shape[0]) if X.shape[0] > 0 else f.slice(f.shape(X), axes=[0], starts=[0], ends=[1]).astype(X.dtype)
-
-
 def _kldiv(f: Any, X: Any, Target: Any, reduction: str) -> Any:
     losses = choose(f, Target > 0.0, Target * (f.log(Target) - X), 0.0)
     if reduction == "none":
@@ -343,7 +343,7 @@ def _kldiv(f: Any, X: Any, Target: Any, reduction: str) -> Any:
     if reduction == "mean":
         return {"Loss": f.reduce_mean(losses, reduce_all=True)}
     total = f.reduce_sum(losses, reduce_all=True)
-    return {"Loss": total / _rows_of(f, X) if reduction == "batchmean" else total}
+    return {"Loss": total / size_of(f, X, 0) if reduction == "batchmean" else total}
 
 
 @define("kldiv_loss(X: float, Target: float) -> Loss", infer=_kldiv_loss, reduction="mean", meaning=means(_kldiv))
@@ -472,7 +472,13 @@ def _bpr_loss(X: Spec, Label: Spec) -> Spec:
     return X.with_shape(_loss_shape("bpr_loss", X, Label, False))
 
 
-@define("bpr_loss(X: float, Label: int) -> Y", infer=_bpr_loss, wrt=("X",))
+def _bpr(f: Any, X: Any, Label: Any) -> Any:
+    picked = f.pick(X, Label)
+    losses = log1p_exp(f, X - picked) * (1.0 - f.place(f.fill_any_like(picked, value=1.0), Label, X))
+    return {"Y": f.reduce_sum(losses, dim=[-1], keep_dim=True) / (size_of(f, X, -1) - 1.0)}
+
+
+@define("bpr_loss(X: float, Label: int) -> Y", infer=_bpr_loss, wrt=("X",), meaning=means(_bpr))
 def bpr_loss(f: Any, X: Any, Label: Any, dY: Any) -> Any:
     """The mean over the other classes j of ``log(1 + exp(X[j] - X[Label]))`` (Bayesian personalized ranking), ``[..., 1]``.
 

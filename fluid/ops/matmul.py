@@ -302,7 +302,16 @@ def _bilinear(X: Spec, Y: Spec, Weight: Spec, Bias: Spec | None) -> Spec:
     return result
 
 
-@define("bilinear_tensor_product(X: int|float[N, A], Y: int|float[N, B], Weight: int|float, Bias?) -> Out", infer=_bilinear)
+def _bilinear_products(f: Any, X: Any, Y: Any, Weight: Any, Bias: Any) -> Any:
+    product = f.einsum([X, Weight, Y], equation="bm,smn,bn->bs")
+    return product if Bias is None else product + Bias
+
+
+@define(
+    "bilinear_tensor_product(X: int|float[N, A], Y: int|float[N, B], Weight: int|float, Bias?) -> Out",
+    infer=_bilinear,
+    meaning=means(_bilinear_products),
+)
 def bilinear_tensor_product(f: Any, X: Any, Y: Any, Weight: Any, Bias: ShapeOnly, dOut: Any) -> Any:
     """``Out[b, i] = X[b] @ Weight[i] @ Y[b] + Bias[0, i]``, with X [batch, m], Y [batch, n] and Weight [size, m, n]."""
     return {

@@ -391,6 +391,14 @@ def _data_norm(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Spe
     return X, inputs["BatchSize"], inputs["BatchSize"]
 
 
+def _normalized_by_data(
+    f: Any, scale_w: Any, bias: Any, X: Any, BatchSize: Any, BatchSum: Any, BatchSquareSum: Any, enable_scale_and_shift: bool
+) -> Any:
+    means, scales = BatchSum / BatchSize, f.sqrt(BatchSize / BatchSquareSum)
+    normalized = (X - means) * scales
+    return {"Y": normalized * scale_w + bias if enable_scale_and_shift else normalized, "Means": means, "Scales": scales}
+
+
 @define(
     "data_norm(scale_w?, bias?, X: float, BatchSize: float, BatchSum, BatchSquareSum) -> Y, Means~, Scales~",
     infer=_data_norm,
@@ -402,6 +410,7 @@ def _data_norm(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Spe
     enable_scale_and_shift=False,
     data_layout="NCHW",
     sync_stats=False,
+    meaning=means(_normalized_by_data),
 )
 def data_norm(
     f: Any,

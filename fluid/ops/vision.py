@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, choice, counted, define, floats, ints, least, required
 from ..values.spec import Spec
 from .conv import image_axes, image_format, steps_of_window
+from .formulas import size_of
 from .manipulation import LIKE
 from .pool import by_channel, place_maxima
 from .shapes import fits, may_equal, normalize_axis, scaled
@@ -164,16 +166,20 @@ def maxout(f: Any, X: Any, Out: ShapeOnly, dOut: Any, groups: int, axis: int) ->
     return {"X": f.reshape_like(place_maxima(f, d_out, index, x, 2, 3), X)}
 
 
+def _channel_products(f: Any, X: Any, Y: Any) -> Any:
+    x, y = (f.flatten_contiguous_range(value, start_axis=2, stop_axis=3) for value in (X, Y))
+    return f.matmul_v2(x, y, trans_y=True) / size_of(f, x, 2)
+
+
 @define(
     "fsp(X: float[N, C, H, W], Y: float[N, D, H, W]) -> Out",
     infer=lambda X, Y: X.with_shape((X.shape[0], X.shape[1], Y.shape[1])),
+    meaning=means(_channel_products),
 )
 def fsp(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The product of each channel of X [N, C, H, W] with each of Y [N, D, H, W], averaged over the places: [N, C, D]."""
     x, y = (f.flatten_contiguous_range(value, start_axis=2, stop_axis=3) for value in (X, Y))
-    ones = f.fill_any_like(x, value=1.0)
-    places = f.reduce_mean(f.reduce_sum(ones, dim=[2], keep_dim=True), dim=[1], keep_dim=True)
-    share = dOut / places
+    share = dOut / size_of(f, x, 2)
     return {
         "X": lambda: f.reshape_like(f.matmul_v2(share, y), X),
         "Y": lambda: f.reshape_like(f.matmul_v2(share, x, trans_x=True), Y),

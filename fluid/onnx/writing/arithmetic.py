@@ -115,11 +115,6 @@ def sum_(g: OnnxGraph, X: list[OnnxTensor]) -> OnnxTensor:
     return result
 
 
-@exports("lerp")
-def lerp(X: OnnxTensor, Y: OnnxTensor, Weight: OnnxTensor) -> Any:
-    return X + Weight * (Y - X)
-
-
 @exports("elementwise_add_grad_grad")
 def elementwise_add_grad_grad(f: Any, DOut: OnnxTensor, DDX: OnnxTensor | None, DDY: OnnxTensor | None, axis: int) -> Any:
     if DDX is None and DDY is None:
@@ -363,11 +358,6 @@ def atan2(g: OnnxGraph, X1: OnnxTensor, X2: OnnxTensor) -> OnnxTensor:
 @exports("trunc")
 def trunc(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.binary("Mul", g.unary("Sign", X), g.unary("Floor", g.unary("Abs", X))) if X.is_floating else g.identity(X)
-
-
-@exports("grad_add")
-def grad_add(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, axis: int) -> OnnxTensor:
-    return g.binary("Add", *_pair(g, X, Y, axis))
 
 
 def _close(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:

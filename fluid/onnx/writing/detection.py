@@ -8,7 +8,6 @@ import numpy as np
 
 from fluid.values.types import VarType
 
-from .activations import softplus
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor
 from .shaping import positions
@@ -99,16 +98,6 @@ def _focal(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, al
 def focal_weights(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, alpha: float) -> dict[str, OnnxTensor]:
     right, wrong = _focal(g, X, Label, FgNum, alpha)
     return {"Right": right, "Wrong": wrong}
-
-
-@exports("sigmoid_focal_loss")
-def sigmoid_focal_loss(
-    g: OnnxGraph, f: Any, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, gamma: float, alpha: float
-) -> Any:
-    right, wrong = _focal(g, X, Label, FgNum, alpha)
-    log_p: Any = g.unary("Neg", softplus(g, g.unary("Neg", X)))
-    log_q: Any = g.unary("Neg", softplus(g, X))
-    return -(right * f.exp(log_q * gamma) * log_p + wrong * f.exp(log_p * gamma) * log_q)
 
 
 @exports("box_clip")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from math import log
 from typing import Any
 
 import numpy as np
 
 from fluid.values.types import VarType
 
-from .activations import log1p, softplus
+from .activations import log1p
 from .exporting import exports
-from .graph import NotExported, OnnxGraph, OnnxTensor
+from .graph import OnnxGraph, OnnxTensor
 from .indexing import picked
 from .reductions import total
 from .shaping import shape_of
@@ -76,17 +75,6 @@ def softmax_with_cross_entropy(
     return {"Softmax": probabilities, "Loss": loss}
 
 
-@exports("label_smooth")
-def label_smooth(g: OnnxGraph, X: OnnxTensor, PriorDist: OnnxTensor | None, epsilon: float) -> OnnxTensor:
-    scaled_label = g.binary("Mul", X, g.number(1 - epsilon, X))
-    if PriorDist is not None:
-        return g.binary("Add", scaled_label, g.binary("Mul", PriorDist, g.number(epsilon, X)))
-    count = g.size(X, -1)
-    if isinstance(count, int):
-        return g.binary("Add", scaled_label, g.number(epsilon / count, X))
-    return g.binary("Add", scaled_label, g.binary("Div", g.number(epsilon, X), g.cast(count, X.dtype)))
-
-
 @exports("nll_loss")
 def nll_loss(
     g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, Weight: OnnxTensor | None, ignore_index: int, reduction: str
@@ -106,18 +94,6 @@ def nll_loss(
     if reduction == "mean":
         loss = g.binary("Div", loss, weight)
     return {"Out": loss, "Total_weight": weight}
-
-
-@exports("bpr_loss")
-def bpr_loss(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor) -> OnnxTensor:
-    chosen = picked(g, X, Label, -1)
-    terms = softplus(g, g.binary("Sub", X, chosen))
-    # The term of the label itself is log(2).
-    losses = g.binary("Sub", g.reduce("ReduceSum", terms, [-1], keep=True), g.number(log(2.0), X))
-    count = g.size(X, -1)
-    if not isinstance(count, int):
-        raise NotExported("classes whose number is known only at run time")
-    return g.binary("Div", losses, g.number(count - 1, X))
 
 
 @exports("center_loss")

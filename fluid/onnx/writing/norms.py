@@ -151,16 +151,6 @@ def lrn(g: OnnxGraph, X: OnnxTensor, n: int, k: float, alpha: float, beta: float
     return {"Out": out, "MidOut": middle}
 
 
-@exports("data_norm")
-def data_norm(g: OnnxGraph, inputs: dict[str, Any], X: OnnxTensor, enable_scale_and_shift: bool) -> dict[str, OnnxTensor]:
-    means = g.binary("Div", inputs["BatchSum"], inputs["BatchSize"])
-    scales = g.unary("Sqrt", g.binary("Div", inputs["BatchSize"], inputs["BatchSquareSum"]))
-    y = g.binary("Mul", g.binary("Sub", X, means), scales)
-    if enable_scale_and_shift:
-        y = _affine(g, y, inputs["scale_w"], inputs["bias"])
-    return {"Y": y, "Means": means, "Scales": scales}
-
-
 def _spectral(
     g: OnnxGraph, Weight: OnnxTensor, U: OnnxTensor, V: OnnxTensor, attrs: dict[str, Any]
 ) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor]:

@@ -162,14 +162,6 @@ def _einsum(g: OnnxGraph, operands: list[OnnxTensor], equation: str, sizes: tupl
     return g._sized("Einsum", operands, operands[0].dtype, sizes, equation=equation)
 
 
-@exports("bilinear_tensor_product")
-def bilinear_tensor_product(
-    g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, Weight: OnnxTensor, Bias: OnnxTensor | None, specs: Any
-) -> OnnxTensor:
-    out = _einsum(g, [X, Weight, Y], "bm,smn,bn->bs", specs["Out"].shape)
-    return out if Bias is None else g.binary("Add", out, Bias)
-
-
 def _contracted(g: OnnxGraph, operands: list[OnnxTensor], terms: list[str], result: str, wanted: dict[str, Size]) -> OnnxTensor:
     """Sum products by labels; `wanted` has the sizes of the result's labels.
 

@@ -142,13 +142,6 @@ def maxout(g: OnnxGraph, X: OnnxTensor, groups: int, axis: int) -> OnnxTensor:
     return g.reduce("ReduceMax", parts, [axis + 1])
 
 
-@exports("fsp")
-def fsp(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
-    x, y = (g.reshape(image, [*g.sizes_of(image)[:2], g.product_of(g.sizes_of(image)[2:])]) for image in (X, Y))
-    places = g.cast(g.squeeze(g.as_size(g.size(x, 2)), 0), X.dtype)
-    return g.binary("Div", g.matmul(x, g.transpose(y, [0, 2, 1])), places)
-
-
 @exports("prelu")
 def prelu(g: OnnxGraph, X: OnnxTensor, Alpha: OnnxTensor, mode: str, data_format: str) -> OnnxTensor:
     if mode == "element":

@@ -47,7 +47,14 @@ for _op, _name in {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}.i
 
 
 # -------------------------------------------------------------------------------------------------- several ufuncs
-def _sigmoid(xp: Any, X: Any, Out: Any) -> list[Call]:
+def sigmoid_of(xp: Any, x: Any) -> Any:
+    """The sigmoid as a new array, exact to its last bits where it is near 0."""
+    small = xp.exp(-xp.abs(x))
+    return xp.where(x < 0, small, 1) / (1 + small)
+
+
+def sigmoid_calls(xp: Any, X: Any, Out: Any) -> list[Call]:
+    """What computes the sigmoid, exact to its last bits where it is near 0."""
     lowest = -log(float(xp.finfo(X.dtype).max)) + 1.0  # exp would overflow below
     return [
         at_least(xp, X, lowest, Out),
@@ -60,18 +67,18 @@ def _sigmoid(xp: Any, X: Any, Out: Any) -> list[Call]:
 
 @prepared("sigmoid", inplace={"Out": "X"})
 def sigmoid(xp: Any, X: Any, Out: Any) -> list[Call]:
-    return _sigmoid(xp, X, Out)
+    return sigmoid_calls(xp, X, Out)
 
 
 @prepared("silu")
 def silu(xp: Any, X: Any, Out: Any) -> list[Call]:
-    return [*_sigmoid(xp, X, Out), partial(xp.multiply, Out, X, Out)]
+    return [*sigmoid_calls(xp, X, Out), partial(xp.multiply, Out, X, Out)]
 
 
 @prepared("swish")
 def swish(xp: Any, X: Any, beta: float, Out: Any) -> list[Call]:
     scaled = partial(xp.multiply, X, scalar(xp, beta, X.dtype), Out)
-    return [scaled, *_sigmoid(xp, Out, Out), partial(xp.multiply, Out, X, Out)]
+    return [scaled, *sigmoid_calls(xp, Out, Out), partial(xp.multiply, Out, X, Out)]
 
 
 @prepared("relu", inplace={"Out": "X"})

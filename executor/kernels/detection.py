@@ -282,10 +282,6 @@ def _focal_weights(xp: Any, X: Any, Label: Any, FgNum: Any, alpha: float) -> tup
     return right * (number(alpha) / count), (~right & (label != -1)) * (number(1 - alpha) / count)
 
 
-def _log_sigmoid(xp: Any, X: Any) -> Any:
-    return xp.minimum(X, 0) - xp.log1p(xp.exp(-xp.abs(X)))
-
-
 @kernel("focal_weights")
 def focal_weights(xp: Any, X: Any, Label: Any, FgNum: Any, alpha: float, Right: Any, Wrong: Any) -> None:
     write_wanted(*zip((Right, Wrong), _focal_weights(xp, X, Label, FgNum, alpha), strict=True))

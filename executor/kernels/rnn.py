@@ -20,6 +20,7 @@ from fluid.values.lod_array import last_offsets
 from fluid.values.spec import Lod
 
 from ..runtime.products import multiply
+from .activation import sigmoid_calls
 from .manipulation import flattened
 from .table import kernel
 
@@ -490,9 +491,9 @@ def activate(xp: Any, activation: str, x: Any, out: Any) -> Any:
     if activation == "tanh":
         return xp.tanh(x, out=out)
     if activation == "sigmoid":
-        half = x.dtype.type(0.5)
-        xp.tanh(xp.multiply(x, half, out=out), out=out)
-        return xp.add(xp.multiply(out, half, out=out), half, out=out)
+        for call in sigmoid_calls(xp, x, out):
+            call()
+        return out
     if activation == "relu":
         return xp.maximum(x, 0, out=out)
     xp.copyto(out, x)
@@ -516,13 +517,10 @@ def _columns(x: Any, count: int) -> list[Any]:
 def _lstm_unit_gates(xp: Any, X: Any, forget_bias: float) -> tuple[list[Any], Any]:
     """i, f and o, and g."""
     size = X.shape[1] // 4
-    half = X.dtype.type(0.5)
-    gates = xp.multiply(X[:, : 3 * size], half)  # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2
+    gates = X[:, : 3 * size].copy()
     if forget_bias:
-        gates[:, size : 2 * size] += half * X.dtype.type(forget_bias)
-    xp.tanh(gates, out=gates)
-    xp.multiply(gates, half, out=gates)
-    xp.add(gates, half, out=gates)
+        gates[:, size : 2 * size] += X.dtype.type(forget_bias)
+    activate(xp, "sigmoid", gates, gates)
     return _columns(gates, 3), xp.tanh(X[:, 3 * size :])
 
 
@@ -536,30 +534,38 @@ def lstm_unit(xp: Any, X: Any, C_prev: Any, forget_bias: float, C: Any, H: Any) 
         xp.multiply(o, xp.tanh(cell), out=H)
 
 
+def _sigmoid_missed(xp: Any, x: Any) -> Any:
+    """``1 - sigmoid(x)``, exact where sigmoid(x) rounds to 1."""
+    return 1 / (1 + xp.exp(xp.minimum(x, 80)))
+
+
+def _tanh_slope(xp: Any, x: Any) -> Any:
+    """``1 - tanh(x) ** 2``, exact where tanh(x) rounds to 1 or -1."""
+    small = xp.exp(-2 * xp.abs(x))
+    return 4 * small / xp.square(1 + small)
+
+
 @kernel("lstm_unit_grad")
 def lstm_unit_grad(xp: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forget_bias: float, dX: Any, dC_prev: Any) -> None:
     (i, f, o), g = _lstm_unit_gates(xp, X, forget_bias)
-    cell = xp.tanh(C)
     to_gate = dH * o
-    inner = cell * cell
-    xp.subtract(1, inner, out=inner)
-    inner *= to_gate
+    inner = to_gate * _tanh_slope(xp, C)
     inner += dC
     if dC_prev is not None:
         xp.multiply(inner, f, out=dC_prev)
     if dX is None:
         return
+    x_i, x_f, x_o, x_g = _columns(X, 4)
     d_i, d_f, d_o, d_g = _columns(dX, 4)
-    to_gate *= cell  # dH * cell * o * (1 - o), and the like for i and f
-    xp.multiply(to_gate, xp.subtract(1, o, out=cell), out=d_o)
-    xp.multiply(inner, i, out=d_g)
-    xp.multiply(d_g, g, out=to_gate)
-    xp.multiply(to_gate, xp.subtract(1, i, out=cell), out=d_i)
-    xp.multiply(g, g, out=g)
-    d_g *= xp.subtract(1, g, out=g)
+    to_gate *= xp.tanh(C)
+    xp.multiply(to_gate, _sigmoid_missed(xp, x_o), out=d_o)
+    to_input = inner * i
+    xp.multiply(to_input, _tanh_slope(xp, x_g), out=d_g)
+    to_input *= g
+    xp.multiply(to_input, _sigmoid_missed(xp, x_i), out=d_i)
     inner *= f
     inner *= C_prev
-    xp.multiply(inner, xp.subtract(1, f, out=cell), out=d_f)
+    xp.multiply(inner, _sigmoid_missed(xp, x_f + X.dtype.type(forget_bias)), out=d_f)
 
 
 def _gru_weights(weight: Any) -> tuple[Any, Any]:

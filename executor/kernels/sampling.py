@@ -11,6 +11,7 @@ from fluid.ops.sampling import CUSTOM, LOG_UNIFORM
 from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows, add_rows_at
 
+from .activation import sigmoid_of
 from .manipulation import check_ids, write_wanted
 from .table import Slots, checked, kernel, sparse
 
@@ -30,10 +31,6 @@ def _scores(xp: Any, rows: Any, bias: Any, index: Any, x: Any) -> Any:
     """The product of each x with its rows, plus the bias of these."""
     products = xp.matmul(rows, x[:, :, None])[:, :, 0]
     return products if bias is None else products + bias.reshape(-1)[index]
-
-
-def _sigmoid(xp: Any, x: Any) -> Any:
-    return 0.5 * (1 + xp.tanh(0.5 * x))
 
 
 # ----------------------------------------------------------------------------------------- noise-contrastive estimation
@@ -71,7 +68,7 @@ def nce(
             stays = generator.random(shape) < CustomDistAliasProbs.reshape(-1)[drawn]
             drawn = xp.where(stays, drawn, CustomDistAlias.reshape(-1)[drawn])
     labels = xp.concatenate([Label.astype(drawn.dtype), drawn], axis=1)
-    probabilities = _sigmoid(xp, _scores(xp, Weight[labels], Bias, labels, Input))
+    probabilities = sigmoid_of(xp, _scores(xp, Weight[labels], Bias, labels, Input))
     write_wanted((SampleLabels, labels), (SampleLogits, probabilities))
     if Cost is None:
         return

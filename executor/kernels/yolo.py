@@ -6,15 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .activation import sigmoid_of
 from .boxes import corners, iou
 from .manipulation import check_ids, ranges, write_wanted
 from .portable import values_in_order
 from .table import Slots, checked, kernel
-
-
-def _sigmoid(xp: Any, X: Any) -> Any:
-    small = xp.exp(-xp.abs(X))
-    return xp.where(X < 0, small, 1) / (1 + small)
 
 
 def _by_anchor(X: Any, anchors: int) -> Any:
@@ -29,7 +25,7 @@ def _boxes(xp: Any, X: Any, anchors: list[int], attrs: Slots) -> Any:
     extents = xp.asarray([width, height], X.dtype)
     places = xp.stack(xp.meshgrid(xp.arange(width), xp.arange(height)), -1).astype(X.dtype)
     values = xp.moveaxis(X[:, :, :4], 2, -1)
-    middle = (places + _sigmoid(xp, values[..., :2]) * scale - number(0.5) * (scale - 1)) / extents
+    middle = (places + sigmoid_of(xp, values[..., :2]) * scale - number(0.5) * (scale - 1)) / extents
     size = xp.asarray(anchors, X.dtype).reshape(-1, 1, 1, 2) / (number(attrs["downsample_ratio"]) * extents)
     return corners(xp, middle, xp.exp(values[..., 2:]) * size)
 
@@ -38,13 +34,13 @@ def _boxes(xp: Any, X: Any, anchors: list[int], attrs: Slots) -> Any:
 def yolo_box(xp: Any, X: Any, ImgSize: Any, attrs: Slots, Boxes: Any, Scores: Any) -> None:
     count, number = len(attrs["anchors"]) // 2, X.dtype.type
     values = _by_anchor(X[:, count:] if attrs["iou_aware"] else X, count)
-    confidence = _sigmoid(xp, values[:, :, 4])
+    confidence = sigmoid_of(xp, values[:, :, 4])
     if attrs["iou_aware"]:
         share = number(attrs["iou_aware_factor"])
-        confidence = confidence ** (1 - share) * _sigmoid(xp, X[:, :count]) ** share
+        confidence = confidence ** (1 - share) * sigmoid_of(xp, X[:, :count]) ** share
     seen = confidence >= number(attrs["conf_thresh"])
     if Scores is not None:
-        scores = _sigmoid(xp, values[:, :, 5:]) * xp.where(seen, confidence, 0)[:, :, None]
+        scores = sigmoid_of(xp, values[:, :, 5:]) * xp.where(seen, confidence, 0)[:, :, None]
         xp.copyto(Scores, xp.moveaxis(scores, 2, -1).reshape(Scores.shape))
     if Boxes is not None:
         image = ImgSize[:, ::-1].astype(X.dtype).reshape(-1, 1, 1, 1, 2)
@@ -196,8 +192,8 @@ def yolov3_loss_grad(
     terms = _terms(xp, values, GTBox, GTLabel, GTScore, GTMatchMask, attrs)
     out.fill(0)
     weight, target = _confidence(xp, ObjectnessMask)
-    out[:, :, 4] = (weight * _sigmoid(xp, values[:, :, 4]) - target) * dLoss.reshape(-1, 1, 1, 1)
-    slope = terms.weight * _sigmoid(xp, terms.x) - terms.target
+    out[:, :, 4] = (weight * sigmoid_of(xp, values[:, :, 4]) - target) * dLoss.reshape(-1, 1, 1, 1)
+    slope = terms.weight * sigmoid_of(xp, terms.x) - terms.target
     slope[:, 2:4] += _slopes(xp, terms)
     xp.add.at(out, terms.place, slope * dLoss[terms.place[0]][:, None])
 

@@ -319,15 +319,19 @@ def lstm_unit(f: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forget_bias
 
     The columns of X belong to i, f, o and g.
     """
-    i, forget, o, g = f.split(X, num=4, axis=1)
-    i, forget, o, g = f.sigmoid(i), f.sigmoid(forget + forget_bias), f.sigmoid(o), f.tanh(g)
-    cell = f.tanh(C)
-    inner = dC + dH * o * (1.0 - cell * cell)
+
+    def tanh_slope(x: Any) -> Any:
+        return f.sigmoid(x * 2.0) * f.sigmoid(x * -2.0) * 4.0  # 1 - tanh(x) ** 2 would round small slopes to 0
+
+    x_i, x_f, x_o, x_g = f.split(X, num=4, axis=1)
+    x_f = x_f + forget_bias
+    i, forget, o = f.sigmoid(x_i), f.sigmoid(x_f), f.sigmoid(x_o)
+    inner = dC + dH * o * tanh_slope(C)
     parts = [
-        inner * g * i * (1.0 - i),
-        inner * C_prev * forget * (1.0 - forget),
-        dH * cell * o * (1.0 - o),
-        inner * i * (1.0 - g * g),
+        inner * f.tanh(x_g) * i * f.sigmoid(-x_i),
+        inner * C_prev * forget * f.sigmoid(-x_f),
+        dH * f.tanh(C) * o * f.sigmoid(-x_o),
+        inner * i * tanh_slope(x_g),
     ]
     return {"X": lambda: f.concat(parts, axis=1), "C_prev": lambda: inner * forget}
 

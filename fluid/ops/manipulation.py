@@ -227,7 +227,9 @@ def _split(
     return [X.with_shape((*X.shape[:axis], part, *X.shape[axis + 1 :])) for part in parts]
 
 
-def _split_like(X: Spec, Like: list[Spec]) -> list[Spec]:
+def _split_like(X: Spec, Like: list[Spec], AxisTensor: Spec | None, axis: int) -> list[Spec]:
+    if AxisTensor is None and not may_equal(X.shape, shape := joined([like.shape for like in Like], axis)):
+        raise InferenceError(f"split_like: the parts {Like} of X {X} would be joined to {list(shape)}")
     return [X.with_shape(like.shape) for like in Like]
 
 

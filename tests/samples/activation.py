@@ -125,7 +125,7 @@ for op_type, function in {
     "logsigmoid": lambda x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))),
     "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
     "swish": lambda x: np.where(x > -80, x, 0) / (1 + np.exp(np.minimum(-x, 80))),
-    "gelu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     "celu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
 }.items():

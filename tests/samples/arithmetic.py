@@ -82,7 +82,12 @@ add("isclose", Sample({"Input": data(2, 3), "Other": data(3)}, {"rtol": "0.5"}, 
 add("isclose", Sample({"Input": data.ints(4), "Other": data.ints(4)}, {}, lambda Input, Other: Input == Other))
 add(
     "allclose",
-    Sample({"Input": data(3), "Other": data(3)}, {"atol": "9"}, lambda **given: np.asarray(True), declared={"Out": (1,)}),
+    Sample(
+        {"Input": data(3), "Other": data(3)},
+        {"atol": "9"},
+        lambda Input, Other, atol: np.asarray(np.allclose(Input, Other, atol=float(atol))),
+        declared={"Out": (1,)},
+    ),
 )
 for x, y in (
     (data(2, 3), data(2, 3)),
@@ -91,9 +96,8 @@ for x, y in (
     (np.ones((0, 2)), np.ones((0, 2))),
 ):
     add("equal_all", Sample({"X": x, "Y": y}, {}, lambda X, Y: np.asarray(np.array_equal(X, Y))))
-add(
-    "equal_all", Sample({"X": np.int64([1, 2]), "Y": np.int64([1, 2])}, {}, lambda X, Y: np.asarray(True), declared={"Out": (1,)})
-)
+pair = {"X": np.int64([1, 2]), "Y": np.int64([1, 2])}
+add("equal_all", Sample(pair, {}, lambda X, Y: np.asarray(np.array_equal(X, Y)), declared={"Out": (1,)}))
 
 
 def columns(X: list[Any], start_index: int = 0, length: int = -1) -> list[Any]:

@@ -48,17 +48,23 @@ add(
     ),
 )
 QKV = {"q": data(2, 3, 2, 4), "k": data(2, 3, 2, 4), "v": data(2, 3, 2, 5)}
+
+
+def flash(q: Any, k: Any, v: Any, attn_mask: Any = 0, causal: bool = False) -> Any:
+    return {"out": attended(q, k, v, q.shape[-1] ** -0.5, attn_mask, causal)}
+
+
 add(
     "flash_attn",
-    Sample(QKV, {}, lambda q, k, v: {"out": attended(q, k, v, 0.5)}),
-    Sample({**QKV, "attn_mask": data(2, 1, 3, 3)}, {}, lambda q, k, v, attn_mask: {"out": attended(q, k, v, 0.5, attn_mask)}),
-    Sample(QKV, {"causal": True}, lambda q, k, v, causal: {"out": attended(q, k, v, 0.5, 0, causal)}),
+    Sample(QKV, {}, flash),
+    Sample({**QKV, "attn_mask": data(2, 1, 3, 3)}, {}, flash),
+    Sample(QKV, {"causal": True}, flash),
 )
 EFFICIENT = {"query": QKV["q"], "key": QKV["k"], "value": QKV["v"]}
 
 
 def efficient(query: Any, key: Any, value: Any, scale: float, causal: bool, bias: Any = 0, **_: Any) -> Any:
-    return {"output": attended(query, key, value, scale if scale > 0 else 0.5, bias, causal)}
+    return {"output": attended(query, key, value, scale if scale > 0 else query.shape[-1] ** -0.5, bias, causal)}
 
 
 add(

@@ -99,7 +99,7 @@ for lengths, label in (
 def counted(Label: Any, Rows: Any, Transition: Any) -> Any:
     found = np.zeros((len(Rows), *Transition.shape), Transition.dtype)
     for one, rows in zip(found, Rows, strict=True):
-        tags = [int(Label[row, 0]) for row in rows if row >= 0]
+        tags = [int(Label.reshape(-1)[row]) for row in rows if row >= 0]
         if tags:
             one[0, tags[0]] += 1
             one[1, tags[-1]] += 1

@@ -52,7 +52,7 @@ add(
 
 def some_rows(Param: Any, Grad: Any, Velocity: Any, Index: Any, LearningRate: Any, mu: float, axis: int = 0, **attrs: Any) -> Any:
     whole = np.zeros_like(Param)
-    whole[(Index,) if axis == 0 else (slice(None), Index)] = Grad
+    np.add.at(whole, (Index,) if axis == 0 else (slice(None), Index), Grad)
     decay = attrs.get("regularization_coeff", 0.0) if attrs.get("regularization_method") == "l2_decay" else 0.0
     param, velocity = momentum(Param, whole, Velocity, LearningRate, decay, mu, False, 1.0)
     return {"ParamOut": param, "VelocityOut": velocity}

@@ -89,3 +89,21 @@ def test_eager_mode_differentiates_it(definition: Any) -> None:
         y.sum().backward()
         np.testing.assert_allclose(y.numpy(), EXPECTED, 1e-6)
         np.testing.assert_allclose(x.gradient(), SLOPE, 1e-5)
+
+
+@pytest.mark.parametrize("size", [4, 6])
+def test_gradients_take_the_sizes_of_a_run(size: int) -> None:
+    """`layers.data` declares a size, and a run may have another. What is differentiated again is written as ops, by its rule."""
+    x, y = (layers.data(name, [2, 4, 4], stop_gradient=False) for name in ("x", "y"))
+    (gradient,) = fluid.gradients([ops().fsp(x, y)], [x])
+    logs, target = (layers.data(name, [4, 3], append_batch_size=False, stop_gradient=False) for name in ("logs", "target"))
+    (by_logs,) = fluid.gradients([ops().kldiv_loss(logs, target, reduction="batchmean")], [logs])
+    for first, by in ((gradient, y), (by_logs, target)):
+        fluid.gradients([first], [by])
+    rng = np.random.default_rng(0)
+    images = {name: rng.random((1, 2, size, size), "float32") for name in ("x", "y")}
+    rows = {name: rng.random((size, 3), "float32") for name in ("logs", "target")}
+    of_x, of_logs = fluid.Executor().run(feed=images | rows, fetch_list=[gradient, by_logs])
+    means = np.broadcast_to(images["y"].sum(1, keepdims=True) / size**2, images["x"].shape)
+    np.testing.assert_allclose(of_x, means, 1e-5)
+    np.testing.assert_allclose(of_logs, -rows["target"] / size, 1e-5)

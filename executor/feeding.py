@@ -182,9 +182,8 @@ def _fed_array(var: Variable, value: Any, device_array: type[Any]) -> Any:
     is_array = type(value) is np.ndarray or is_on_device or hasattr(value, "__cuda_array_interface__")
     if not is_array or value.dtype.kind in NO_NUMBERS:
         value = _converted(var, value, expected)
-    if (
-        expected == np.int64 and value.dtype == DEFAULT_INT and not is_on_device
-    ):  # differs from int64 in a browser, where pointers have 32 bits
+    # The default differs from int64 in a browser, where pointers have 32 bits.
+    if expected == np.int64 and value.dtype == DEFAULT_INT and not is_on_device:
         value = value.astype(np.int64, copy=False)
     if value.dtype != expected and not _takes_other_types(var, value):
         raise FeedError(_of_other_sizes(var, value) + _converting(var))

@@ -275,16 +275,13 @@ def check_focal_labels(X: Any, Label: Any) -> None:
         raise ExecutionError(f"Label should be in [-1, {X.shape[1]}], the classes, 0 for the background and -1 for none")
 
 
-def _focal_weights(xp: Any, X: Any, Label: Any, FgNum: Any, alpha: float) -> tuple[Any, Any]:
+@kernel("focal_weights")
+def focal_weights(xp: Any, X: Any, Label: Any, FgNum: Any, alpha: float, Right: Any, Wrong: Any) -> None:
     number = X.dtype.type
     label, count = Label.reshape(-1, 1), xp.maximum(FgNum.reshape(-1)[:1], 1).astype(X.dtype)
     right = label == xp.arange(1, X.shape[1] + 1)
-    return right * (number(alpha) / count), (~right & (label != -1)) * (number(1 - alpha) / count)
-
-
-@kernel("focal_weights")
-def focal_weights(xp: Any, X: Any, Label: Any, FgNum: Any, alpha: float, Right: Any, Wrong: Any) -> None:
-    write_wanted(*zip((Right, Wrong), _focal_weights(xp, X, Label, FgNum, alpha), strict=True))
+    wrong = ~right & (label != -1)
+    write_wanted((Right, right * (number(alpha) / count)), (Wrong, wrong * (number(1 - alpha) / count)))
 
 
 # -------------------------------------------------------------------------------------------------------------- measures

@@ -20,7 +20,7 @@ from fluid.values.lod_array import last_offsets
 from fluid.values.spec import Lod
 
 from ..runtime.products import multiply
-from .activation import sigmoid_calls
+from .activation import sigmoid_calls, sigmoid_of
 from .manipulation import flattened
 from .table import kernel
 
@@ -534,11 +534,6 @@ def lstm_unit(xp: Any, X: Any, C_prev: Any, forget_bias: float, C: Any, H: Any) 
         xp.multiply(o, xp.tanh(cell), out=H)
 
 
-def _sigmoid_missed(xp: Any, x: Any) -> Any:
-    """``1 - sigmoid(x)``, exact where sigmoid(x) rounds to 1."""
-    return 1 / (1 + xp.exp(xp.minimum(x, 80)))
-
-
 def _tanh_slope(xp: Any, x: Any) -> Any:
     """``1 - tanh(x) ** 2``, exact where tanh(x) rounds to 1 or -1."""
     small = xp.exp(-2 * xp.abs(x))
@@ -558,14 +553,14 @@ def lstm_unit_grad(xp: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forge
     x_i, x_f, x_o, x_g = _columns(X, 4)
     d_i, d_f, d_o, d_g = _columns(dX, 4)
     to_gate *= xp.tanh(C)
-    xp.multiply(to_gate, _sigmoid_missed(xp, x_o), out=d_o)
+    xp.multiply(to_gate, sigmoid_of(xp, -x_o), out=d_o)
     to_input = inner * i
     xp.multiply(to_input, _tanh_slope(xp, x_g), out=d_g)
     to_input *= g
-    xp.multiply(to_input, _sigmoid_missed(xp, x_i), out=d_i)
+    xp.multiply(to_input, sigmoid_of(xp, -x_i), out=d_i)
     inner *= f
     inner *= C_prev
-    xp.multiply(inner, _sigmoid_missed(xp, x_f + X.dtype.type(forget_bias)), out=d_f)
+    xp.multiply(inner, sigmoid_of(xp, -(x_f + X.dtype.type(forget_bias))), out=d_f)
 
 
 def _gru_weights(weight: Any) -> tuple[Any, Any]:

@@ -181,9 +181,8 @@ class XlaPlan:
         feeds = {name: of_feed(name, spec) for name, spec in self.feeds.items()}
         words = jax.ShapeDtypeStruct(layout.global_shape(_NO_WORDS.shape), _NO_WORDS.dtype, sharding=layout.full_sharding)
         arguments = donated, lent, feeds, words
-        function = layout.over_devices(
-            functools.partial(self._compute)
-        )  # a new object each time: jax would not trace the same one again
+        # A new object each time: jax would not trace the same one again.
+        function = layout.over_devices(functools.partial(self._compute))
         with jax.enable_x64(True), _no_garbage_collection():
             _, state, _ = jax.jit(function).trace(*arguments).out_info
             if isinstance(layout, WorkersLayout) and block.assumption_keys:

@@ -472,9 +472,15 @@ def _bpr_loss(X: Spec, Label: Spec) -> Spec:
     return X.with_shape(_loss_shape("bpr_loss", X, Label, False))
 
 
-def _bpr(f: Any, X: Any, Label: Any) -> Any:
+def _pick_and_mask(f: Any, X: Any, Label: Any) -> tuple[Any, Any]:
+    """The number at the label of each row, and 0 at the labels, 1 elsewhere."""
     picked = f.pick(X, Label)
-    losses = log1p_exp(f, X - picked) * (1.0 - f.place(f.fill_any_like(picked, value=1.0), Label, X))
+    return picked, 1.0 - f.place(f.fill_any_like(picked, value=1.0), Label, X)
+
+
+def _bpr(f: Any, X: Any, Label: Any) -> Any:
+    picked, not_label = _pick_and_mask(f, X, Label)
+    losses = log1p_exp(f, X - picked) * not_label
     return {"Y": f.reduce_sum(losses, dim=[-1], keep_dim=True) / (size_of(f, X, -1) - 1.0)}
 
 
@@ -488,8 +494,7 @@ def bpr_loss(f: Any, X: Any, Label: Any, dY: Any) -> Any:
         X: scores ``[..., classes]``, with two classes at least.
         Label: the right class of each row, ``[..., 1]``.
     """
-    picked = f.pick(X, Label)
-    not_label = 1.0 - f.place(f.fill_any_like(picked, value=1.0), Label, X)
+    picked, not_label = _pick_and_mask(f, X, Label)
     count = f.reduce_sum(not_label, dim=[-1], keep_dim=True)
     gradient = not_label * f.sigmoid(X - picked) * (dY / count)
     return {"X": gradient - f.place(f.reduce_sum(gradient, dim=[-1], keep_dim=True), Label, X)}

@@ -777,12 +777,12 @@ def test_doctor_lists_the_devices_of_xla(monkeypatch):
 
 
 def test_doctor_names_the_way_to_a_gpu(monkeypatch):
-    found = {}
-    monkeypatch.setattr("fluid.cli.doctor.get_cuda_device_count", lambda: found["cuda"])
-    monkeypatch.setattr("fluid.cli.doctor._xla_devices", lambda: found["xla"])
+    devices = {}
+    monkeypatch.setattr("fluid.cli.doctor.get_cuda_device_count", lambda: devices["cuda"])
+    monkeypatch.setattr("fluid.cli.doctor._xla_devices", lambda: devices["xla"])
 
     def said(cuda, xla):
-        found.update(cuda=cuda, xla=xla)
+        devices.update(cuda=cuda, xla=xla)
         return json.loads(call("doctor", "--json"))["part"]["a GPU"]
 
     assert said(0, "1 cpu") == "none that jax or cupy finds"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import math
 import pickle
 import re
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import assert_no_cycles, each
 
 import fluid
 from fluid import dygraph, dygraph_grad_clip, layers
@@ -752,12 +751,4 @@ def test_steps_leave_no_cycles_behind() -> None:
 
     for _ in range(3):
         step()
-    gc.collect()
-    gc.disable()
-    try:
-        before = len(gc.get_objects())
-        for _ in range(20):
-            step()
-        assert len(gc.get_objects()) - before < 20
-    finally:
-        gc.enable()
+    assert_no_cycles(step)

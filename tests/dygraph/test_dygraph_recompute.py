@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import assert_no_cycles, each
 
 import fluid
 from fluid import dygraph, layers, optimizer
@@ -142,15 +142,7 @@ def test_no_cycles_are_left() -> None:
         block.clear_gradients()
 
     step()
-    gc.collect()
-    gc.disable()
-    try:
-        before = len(gc.get_objects())
-        for _ in range(20):
-            step()
-        assert len(gc.get_objects()) - before < 20
-    finally:
-        gc.enable()
+    assert_no_cycles(step)
 
 
 # ------------------------------------------------------------------------------------------------- arguments and results

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from checks import Checks, each
 from numeric import direction_like, flat
+from py_layers import Cube
 from samples import Sample, cast
 from test_eager_ops import CASES, differentiable, run_eagerly, tensors, wrt_of
 
@@ -82,20 +83,6 @@ def test_rows_of_every_sample(op_type: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ functions
-class Cube(PyLayer):
-    """The cube of each element."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * x * x
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensor()
-        return dy * 3.0 * x * x
-
-
 class OfTheFirst(PyLayer):
     """The identity; its gradient is None where the first element's is 0."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each
+from py_layers import Cube
 
 from fluid import dygraph
 from fluid.dygraph import PyLayer, Tensor, grad, gradcheck, gradgradcheck, hessian, hvp, jacobian, jvp, ops, vjp
@@ -15,20 +16,6 @@ from fluid.errors import BackwardError, FluidTypeError, ProgramError
 
 def leaf(*shape: int, seed: int = 0) -> Tensor:
     return Tensor(np.random.default_rng(seed).standard_normal(shape), stop_gradient=False)
-
-
-class Cube(PyLayer):
-    """The cube of each element."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * x * x
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensor()
-        return dy * 3.0 * x * x
 
 
 def layer(forward: Any, backward: Any) -> type[PyLayer]:

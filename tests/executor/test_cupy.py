@@ -122,13 +122,17 @@ def _check_gradient(op_type: str, sample: Sample, inputs: dict[str, Any], output
     if not isinstance(rule, Rule) or definition.inline_grad or sample.orders == 0:
         return
     rng = np.random.default_rng(0)
-    given: dict[str, Any] = {}
+    cotangents: dict[str, Any] = {}
     for slot in rule.cotangents:
         arrays = _flat(outputs.get(slot))
         if all(item is not None and item.dtype.kind == "f" for item in arrays):
-            made = [with_lod(rng.standard_normal(item.shape).astype(item.dtype), lod_of(item)) for item in arrays]
-            given[grad_slot(slot)] = made if definition.outputs[slot].many else made[0]
-    reads = {**{slot: inputs.get(slot) for slot in rule.inputs}, **{slot: outputs.get(slot) for slot in rule.outputs}, **given}
+            gradients = [with_lod(rng.standard_normal(item.shape).astype(item.dtype), lod_of(item)) for item in arrays]
+            cotangents[grad_slot(slot)] = gradients if definition.outputs[slot].many else gradients[0]
+    reads = {
+        **{slot: inputs.get(slot) for slot in rule.inputs},
+        **{slot: outputs.get(slot) for slot in rule.outputs},
+        **cotangents,
+    }
     reads = {slot: value for slot, value in reads.items() if value is not None}
     slots = sample.wrt if sample.wrt is not None else rule.wrt
     floats = [
@@ -137,7 +141,7 @@ def _check_gradient(op_type: str, sample: Sample, inputs: dict[str, Any], output
         if slot in inputs and all(np.asarray(array_of(item)).dtype.kind == "f" for item in _flat(inputs[slot]))
     ]
     wanted = {grad_slot(slot) for slot in floats}
-    if not given or not wanted:
+    if not cotangents or not wanted:
         return
     expected = apply_op(definition.grad_type, reads, sample.attrs, wanted)
     found = apply_op(definition.grad_type, reads, sample.attrs, wanted, xp=cupy)

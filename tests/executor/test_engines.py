@@ -205,12 +205,12 @@ def test_an_engines_kernel_is_asked_first() -> None:
     def twice(X: Any, Out: Any) -> None:
         Out[...] = X + X
 
-    own = Kernel(twice, (("X", "in", "X"), ("Out", "out", "Out")))
-    add_engine(KernelEngine(XP, kernels={"tanh": own}, writes_functions=False))
+    doubling = Kernel(twice, (("X", "in", "X"), ("Out", "out", "Out")))
+    add_engine(KernelEngine(XP, kernels={"tanh": doubling}, writes_functions=False))
     x = np.ones(3, "float32")
     assert run("tanh", X=x).tolist() == [2, 2, 2]
     assert run("square", X=3 * x).tolist() == [9, 9, 9]
-    assert KERNELS["tanh"] is not own
+    assert KERNELS["tanh"] is not doubling
 
 
 def test_an_engine_may_leave_out_what_looks_at_values() -> None:

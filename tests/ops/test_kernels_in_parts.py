@@ -167,12 +167,12 @@ def test_layer_norm_in_parts(shape: tuple[int, int], dtype: str) -> None:
 )
 def test_means_of_many_equal_numbers_are_right(op_type: str, attrs: dict[str, Any], shape: tuple[int, ...], slot: str) -> None:
     """Summed one after the other, each is rounded alike: a hundred units of the last place come together."""
-    given = given_for(op_type, shape, -1 if attrs.get("data_layout") == "NHWC" else 1, "float32") | {
+    inputs = given_for(op_type, shape, -1 if attrs.get("data_layout") == "NHWC" else 1, "float32") | {
         "X": np.full(shape, 0.38363, "float32")
     }
-    given = {slot: value for slot, value in given.items() if op_type != "layer_norm" or slot == "X"}
-    mean = apply_op(op_type, given, attrs)[slot]
-    np.testing.assert_allclose(mean, np.full(mean.shape, given["X"].flat[0]), rtol=32 * np.finfo("float32").eps)
+    inputs = {slot: value for slot, value in inputs.items() if op_type != "layer_norm" or slot == "X"}
+    mean = apply_op(op_type, inputs, attrs)[slot]
+    np.testing.assert_allclose(mean, np.full(mean.shape, inputs["X"].flat[0]), rtol=32 * np.finfo("float32").eps)
 
 
 @each("shape, dim", [((300_000, 3), [0]), ((70_000, 33), [0]), ((60_000, 3), [0]), ((513, 7), [0]), ((40_000, 2, 3), [0, 2])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import itertools
 import os
@@ -136,6 +137,19 @@ def fresh_programs() -> Iterator[tuple[fluid.Program, fluid.Program]]:
     fluid.seed(1)
     with fluid.program_guard(main, startup), fluid.unique_name.guard(), fluid.scope_guard(fluid.Scope()):
         yield main, startup
+
+
+def assert_no_cycles(step: Callable[[], None]) -> None:
+    """Twenty more steps leave no objects that only the garbage collector would free."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        for _ in range(20):
+            step()
+        assert len(gc.get_objects()) - before < 20
+    finally:
+        gc.enable()
 
 
 @contextmanager

@@ -80,8 +80,8 @@ def polygon_box_transform(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
     return g.binary("Sub", places, Input)
 
 
-def _focal(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, alpha: float) -> tuple[Any, Any]:
-    """The weights of the log-probabilities of being in a class, and of not being in it."""
+@exports("focal_weights")
+def focal_weights(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, alpha: float) -> dict[str, OnnxTensor]:
     classes = g.cast(positions(g, g.size(X, 1), 1, 2), Label.dtype)
     one = g.binary("Add", classes, g.number(1, classes))
     hit = g.binary("Equal", Label, one, VarType.BOOL)
@@ -91,13 +91,7 @@ def _focal(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, al
     right = g.where(hit, g.number(alpha, X), g.number(0, X))
     is_other_class = g.binary("And", counts, g.unary("Not", hit))
     wrong = g.where(is_other_class, g.number(1 - alpha, X), g.number(0, X))
-    return g.binary("Div", right, foreground), g.binary("Div", wrong, foreground)
-
-
-@exports("focal_weights")
-def focal_weights(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, alpha: float) -> dict[str, OnnxTensor]:
-    right, wrong = _focal(g, X, Label, FgNum, alpha)
-    return {"Right": right, "Wrong": wrong}
+    return {"Right": g.binary("Div", right, foreground), "Wrong": g.binary("Div", wrong, foreground)}
 
 
 @exports("box_clip")

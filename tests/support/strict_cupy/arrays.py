@@ -205,12 +205,12 @@ class ndarray:
 
         if "out" in keywords:
             keywords["out"] = keywords["out"][0]
-        known = getattr(cupy, function.__name__, None)
-        if known is None or function.signature is not None:
+        stand_in = getattr(cupy, function.__name__, None)
+        if stand_in is None or function.signature is not None:
             return NotImplemented
         if any(isinstance(item, np.ndarray) for item in (*inputs, keywords.get("out"))):
             return NotImplemented
-        return (known if method == "__call__" else getattr(known, method))(*inputs, **keywords)
+        return (stand_in if method == "__call__" else getattr(stand_in, method))(*inputs, **keywords)
 
     def __array_function__(self, function: Any, types: Any, args: Any, keywords: Any) -> Any:
         from .namespace import cupy

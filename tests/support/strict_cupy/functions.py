@@ -115,8 +115,8 @@ class ufunc:
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
         if self.name != "cupy_add":
             raise NotImplementedError(f"`{self.name}.reduceat` is not supported yet")
-        found = np.add.reduceat(array._host, lowered(indices, takes_numpy=True), axis, dtype, lowered(out))
-        return wrapped(found, sources_of([out]))
+        sums = np.add.reduceat(array._host, lowered(indices, takes_numpy=True), axis, dtype, lowered(out))
+        return wrapped(sums, sources_of([out]))
 
     def at(self, a: Any, indices: Any, b: Any = None) -> None:
         if self._scatter == "-":
@@ -274,8 +274,8 @@ class Grid:
         self._by = by
 
     def __getitem__(self, key: Any) -> Any:
-        found = self._by[key]
-        return wrapped(list(found) if isinstance(found, tuple) else found)
+        axes = self._by[key]
+        return wrapped(list(axes) if isinstance(axes, tuple) else axes)
 
 
 # -------------------------------------------------------------------------------------------------------- random numbers

@@ -87,8 +87,8 @@ def _cupy() -> ModuleType:
         if computed_by is None:
             continue
         special = getattr(functions, short, None) if path in ("", "linalg") else None
-        made = functions.named(special, name) if special is not None else functions.function(name, signature, computed_by)
-        setattr(homes[path], short, made)
+        stand_in = functions.named(special, name) if special is not None else functions.function(name, signature, computed_by)
+        setattr(homes[path], short, stand_in)
     for name in ("asnumpy", "from_dlpack"):
         setattr(module, name, functions.named(getattr(functions, name), name))
     homes["linalg"].LinAlgError = np.linalg.LinAlgError  # type: ignore[attr-defined]

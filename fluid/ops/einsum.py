@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import ShapeOnly, define, like, required
+from ..opdef.registry import ShapeOnly, define, required
 from ..values.spec import Spec
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -99,8 +99,24 @@ def einsum(f: Any, InnerCache: Any, XShape: ShapeOnly, dOut: Any, equation: str,
     return {"Operands": parts}
 
 
+def _einsum_like(Operands: list[Spec], Like: Spec, equation: str) -> Spec:
+    left, _, result = equation.partition("->")
+    terms, specs = [*left.split(","), result], [*Operands, Like.with_dtype(Operands[0].dtype)]
+    if len(terms) != len(specs):
+        raise InferenceError(f"equation {equation!r} is of {len(terms) - 1} operands, but there are {len(Operands)}")
+    for term, spec in zip(terms, specs, strict=True):
+        if len(term) != spec.ndim or not set(term) <= set(_LETTERS):
+            raise InferenceError(f"equation {equation!r}: {term!r} does not name the {spec.ndim} dimensions of {spec}")
+    _sizes(equation, terms, specs)
+    return Like
+
+
 @define(
-    "einsum_like(Operands*, Like) -> Out", infer=like("Like"), wrt=["Operands"], shape_only=["Like"], equation=required("string")
+    "einsum_like(Operands*, Like) -> Out",
+    infer=_einsum_like,
+    wrt=["Operands"],
+    shape_only=["Like"],
+    equation=required("string"),
 )
 def einsum_like(f: Any, Operands: Any, dOut: Any, equation: str) -> Any:
     """As `einsum`, with a result of the shape of Like: the transpose of `einsum`.

@@ -295,6 +295,19 @@ def check_samples(op_type: str, count: int) -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_a_diagonal_is_of_a_square() -> None:
+    """The kernel writes diagonals through strides: beyond the end of what is not square."""
+    for equation, shape in (
+        ("i->ii", (8, 3)),
+        ("i->ii", (3, 8)),
+        ("i->iji", (8, 2, 3)),
+        ("ij->ij", (8, 3, 3)),
+        ("i->...i", (8, 8)),
+    ):
+        with pytest.raises(InferenceError, match=r"has the sizes|does not name"):
+            apply_op("einsum_like", {"Operands": [np.ones(8)], "Like": np.ones(shape)}, {"equation": equation})
+
+
 # ----------------------------------------------------------------------------------------------------- what is declared
 def test_what_a_signature_says_of_inputs() -> None:
     """Element types and extents, which names tie together; unknown extents fit anything."""

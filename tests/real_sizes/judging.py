@@ -6,7 +6,9 @@ more than four times what those changes do. So an ill-conditioned result, or one
 larger of two equal numbers), may differ as much as rounding makes it differ.
 
 The changes are as large as what is summed up makes them, and pass through all that follows: where terms cancel out, their changes
-remain. Two things do not grow with a change, so that the largest change does not show them:
+remain. An op's result also changes, element by element, by as much as such changes of its inputs change it: terms that cancel
+out inside of an op (a batch norm subtracts means) leave what rounding makes of each element, whatever the exact results add up
+to. Two things do not grow with a change, so that the largest change does not show them:
 
 - An optimizer divides a gradient by its size. Where the gradient cancels out, the size is that of the noise, and the update is
   not the largest where the noise is. So some runs change arrays by less (`_FRACTIONS`).
@@ -30,7 +32,7 @@ import numpy as np
 import fluid
 
 from .cases import Case, Unfit
-from .running import ENGINES, Arrays, Fault, errors_of_float32, first_values, run, run_natively, run_widened
+from .running import ENGINES, Arrays, Fault, errors_of_float32, first_values, run, run_alone, run_natively, run_widened
 
 __all__ = ["Problem", "Verdict", "judge"]
 
@@ -126,19 +128,28 @@ class _Range:
 
 
 class _Zeros:
-    """Sets to 0 what float64 leaves of terms that cancel out, whose sign is a matter of chance."""
+    """Sets to 0 what float64 leaves of terms that cancel out, whose sign is a matter of chance, and notes where terms do.
+
+    Attributes:
+        cancelled: of each array of the run, its name and the elements whose terms cancel out; None if there are none.
+    """
 
     def __init__(self) -> None:
         self._largest: dict[str, float] = {}
+        self.cancelled: list[tuple[str, Any]] = []
 
     def __call__(self, name: str, array: Any, op: Any = None) -> None:
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size or not array.flags.writeable:
             return
         with np.errstate(all="ignore"):
             sizes = np.abs(array)
+            largest = (
+                max((self._largest.get(source, 0.0) for source in op.input_arg_names), default=0.0) if op is not None else 0.0
+            )
+            cancels = sizes < _RESIDUE * largest
             if op is not None and (op.type in _SUMS or op.type.endswith("_grad")):
-                largest = max((self._largest.get(source, 0.0) for source in op.input_arg_names), default=0.0)
-                array[sizes < _RESIDUE * largest] = 0
+                array[cancels] = 0
+            self.cancelled.append((name, cancels if cancels.any() else None))
             self._largest[name] = float(sizes.max())
 
     def number(self, number: float) -> float:
@@ -172,60 +183,116 @@ class _Changes:
     Args:
         size: of the changes, beside 1; negative for the opposite ones.
         doubts: of all runs.
-        has_zeros: elements in doubt become 0: about half of them, and the other half with the opposite changes.
+        cancelled: see `_Zeros`.
+        has_zeros: in every other array, about half of the elements in doubt become 0, the other half with the opposite changes.
     """
 
-    def __init__(self, seed: int, size: float, doubts: _Doubts, has_zeros: bool) -> None:
+    def __init__(self, seed: int, size: float, doubts: _Doubts, cancelled: Sequence[tuple[str, Any]], has_zeros: bool) -> None:
         self._seed, self._random, self._size = seed, np.random.default_rng(seed), size
-        self._doubts, self.has_zeros = doubts, has_zeros
-        self._sizes: dict[str, int] = {}
-        self._count = 0
+        self._doubts, self._cancelled, self.has_zeros = doubts, cancelled, has_zeros
+        self._values: dict[str, Any] = {}
+        """Name -> its array now."""
+        self._results: tuple[Any, Arrays] = (None, {})
+        """The op that ran last, and what it computes of changed inputs, by name."""
+        self._place = self._count = 0
+        """Numbers of the next array, and of the next that changes."""
 
     def __call__(self, name: str, array: Any, op: Any = None) -> None:
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size or not array.flags.writeable:
+        if not isinstance(array, np.ndarray):
+            self._values.pop(name, None)
             return
-        self._sizes[name] = array.size
-        if array.size == 1 and (op is None or op.type in _EXACT_OPS) and _is_of_small_integers(array):
-            return
-        if op is not None and _picks(op):
-            return
+        if array.dtype.kind in "fc" and array.size and array.flags.writeable:
+            residue = self._residue(name, array, op)
+            if not _is_exact(array, op):
+                self._change(name, array, op)
+            array += residue
+        self._values[name] = array
+
+    def _change(self, name: str, array: Any, op: Any) -> None:
         doubtful = self._doubts.of(self._count, name, array)
         self._count += 1
-        size = self._size * (1 + math.log2(self._terms(op, array)) / 2)
-        factors = self._some_random_numbers(array.size).reshape(array.shape)
-        self._change_blocks(factors)
-        factors *= size
-        factors += 1
         with np.errstate(all="ignore"):
-            array *= factors
+            array *= self._factors(array, self._grown(self._terms(op, array)))
         if self.has_zeros and doubtful is not None:
-            numbers = np.random.default_rng((self._seed, self._count)).uniform(-1, 1, array.shape)
-            array[doubtful & (self._size * numbers > 0)] = 0
+            random = np.random.default_rng((self._seed, self._count))
+            numbers = random.uniform(-1, 1, array.shape)
+            if random.integers(2):
+                array[doubtful & (self._size * numbers > 0)] = 0
+
+    def _residue(self, name: str, array: Any, op: Any) -> Any:
+        """What rounding leaves of terms that cancel out inside of an op: as much as changes of its inputs change the result."""
+        place, self._place = self._place, self._place + 1
+        before, cancels = self._cancelled[place] if place < len(self._cancelled) else ("", None)
+        if cancels is None or before != name or cancels.shape != array.shape or op is None or op.sub_blocks:
+            return 0.0
+        of, results = self._results
+        if of is not op or name not in results:
+            results = self._results_of_changed_inputs(op)
+            self._results = op, results
+        result = results.pop(name, array)
+        if result.shape != array.shape:
+            return 0.0
+        with np.errstate(all="ignore"):
+            return np.where(cancels, np.nan_to_num(np.abs(result - array), posinf=0.0), 0.0) * self._numbers(array)
+
+    def _results_of_changed_inputs(self, op: Any) -> Arrays:
+        """Of inputs that are changed as those of sums are that an op may have inside, of all its input."""
+        values = {name: self._values[name] for name in op.input_arg_names if name in self._values}
+        size = self._grown(max((value.size for value in values.values()), default=1))
+        for name, value in values.items():
+            if value.dtype.kind in "fc" and value.size:
+                values[name] = value * self._factors(value, size)
+        return run_alone(op, values)
 
     def number(self, number: float) -> float:
         """An attribute, changed by a few roundings."""
         return number * (1 + self._size / 4 * self._random.uniform(-1, 1))
+
+    def _grown(self, terms: float) -> float:
+        """The size of changes after sums of so many terms."""
+        return self._size * (1 + math.log2(max(terms, 1)) / 2)
+
+    def _factors(self, array: Any, size: float) -> Any:
+        """Factors for the elements of an array, about 1."""
+        factors = self._numbers(array)
+        factors *= size
+        factors += 1
+        return factors
+
+    def _numbers(self, array: Any) -> Any:
+        """Numbers for the elements of an array, from -1.5 to 1.5."""
+        numbers = self._some_random_numbers(array.size).reshape(array.shape)
+        self._change_blocks(numbers)
+        return numbers
 
     def _some_random_numbers(self, count: int) -> Any:
         """From -1 to 1; many are made once, as making them takes longer than most ops do."""
         start = self._random.integers(0, len(_pool()))
         return np.take(_pool(), np.arange(start, start + count), mode="wrap")
 
-    def _change_blocks(self, factors: Any) -> None:
+    def _change_blocks(self, numbers: Any) -> None:
         """Change parts of an array alike, along one axis: sums of many elements do not average these out."""
-        axes = [axis for axis, extent in enumerate(factors.shape) if extent > 1]
+        axes = [axis for axis, extent in enumerate(numbers.shape) if extent > 1]
         if axes:
             axis = axes[self._random.integers(0, len(axes))]
-            extent = factors.shape[axis]
+            extent = numbers.shape[axis]
             parts = self._random.uniform(-0.5, 0.5, 8)[np.arange(extent) * min(8, extent) // extent]
-            factors += parts.reshape([-1 if place == axis else 1 for place in range(factors.ndim)])
+            numbers += parts.reshape([-1 if place == axis else 1 for place in range(numbers.ndim)])
 
     def _terms(self, op: Any, array: Any) -> float:
         """About how many terms the sums of an op have: what products and convolutions of such sizes sum up."""
-        largest = sorted((self._sizes.get(name, 1) for name in op.input_arg_names), reverse=True)[:2] if op is not None else []
+        names = [name for name in op.input_arg_names if name in self._values] if op is not None else []
+        largest = sorted((self._values[name].size for name in names), reverse=True)[:2]
         if not largest:
             return 1.0
         return max(largest[0] / array.size, math.sqrt(math.prod(largest) / array.size) if len(largest) > 1 else 1.0, 1.0)
+
+
+def _is_exact(array: Any, op: Any) -> bool:
+    """Whether nothing is rounded: a counter, or elements that an op picks."""
+    if array.size == 1 and (op is None or op.type in _EXACT_OPS) and _is_of_small_integers(array):
+        return True
+    return op is not None and _picks(op)
 
 
 def _picks(op: Any) -> bool:
@@ -262,7 +329,7 @@ class _Bounds:
         """Deviations of runs where elements became 0. These say nothing of other elements, which do not depend on them."""
         self._unsure: set[str] = set()
         """Names of what has another shape after changes."""
-        self._runs, self._doubts = 0, _Doubts()
+        self._runs, self._doubts, self._zeros = 0, _Doubts(), _Zeros()
         self._kernel_errors: Arrays = {}
         """What numpy's own kernels lose of float64, which no wider type shows: what they lose of float32, as a part of it."""
 
@@ -272,7 +339,7 @@ class _Bounds:
             errors = errors_of_float32(self._case, self._first)
             self._kernel_errors = {name: error * (self.epsilon / 2.0**-24) for name, error in errors.items()}
         for number in range(self._runs, runs):
-            changes = self._changes(number) if number else _Zeros()
+            changes = self._changes(number) if number else self._zeros
             changed = run_widened(self._case, self._first, changes)
             deviations = self._with_zeros if isinstance(changes, _Changes) and changes.has_zeros else self._deviations
             for name, value in self.reference.items():
@@ -289,7 +356,7 @@ class _Bounds:
         pair = number // 2
         turn = pair % len(_FRACTIONS) if number >= _FEW else 0
         size = _UNITS * _FRACTIONS[turn] * self.epsilon
-        return _Changes(pair, size if number % 2 else -size, self._doubts, turn == _WITH_ZEROS)
+        return _Changes(pair, size if number % 2 else -size, self._doubts, self._zeros.cancelled, turn == _WITH_ZEROS)
 
     def distance(self, name: str, value: Any, peers: Sequence[Any] = ()) -> Distance:
         """How far an array is from what it should be.

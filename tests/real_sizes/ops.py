@@ -6,11 +6,13 @@ dimensions are stretched.
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -683,6 +685,18 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
+@contextmanager
+def _in_memory(size: int) -> Iterator[None]:
+    """Inside the ``with``, the process may take so many bytes more; `MemoryError` beyond."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def _computed(op_type: str, inputs: Inputs, attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Input and output arrays of an op by slot; `Unfit` where it takes no such inputs, or where they are too large."""
     arrays = {
@@ -692,7 +706,7 @@ def _computed(op_type: str, inputs: Inputs, attrs: Mapping[str, Any]) -> tuple[d
         for slot, value in inputs.items()
     }
     try:
-        with within(2.0):
+        with within(2.0), _in_memory(2**30):
             outputs = apply_op(op_type, arrays, attrs)
     except Unfit:
         raise
@@ -807,8 +821,11 @@ _OF_OWN_INPUTS = {
 """Ops whose samples state something of their own inputs alone."""
 
 
-_NOT_STRETCHED = {"coalesce_tensor", "conv2d_backprop_filter", "conv3d_backprop_filter", "is_label", "lu", "qr", "view_dtype"}
-"""Ops whose inputs have to fit each other, to have full rank, or to keep the size of their elements."""
+_NOT_STRETCHED = {
+    *("coalesce_tensor", "conv2d_backprop_filter", "conv3d_backprop_filter", "is_label", "lu", "qr", "random_crop", "view_dtype")
+}
+"""Ops whose inputs have to fit each other, to have full rank, or to keep the size of their elements; or that draw by a seed that
+they are fed, of which XLA makes other numbers than numpy."""
 
 
 def _stated(op: _OneOp, sample: Sample, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -16,16 +16,18 @@ from typing import Any, Protocol
 import numpy as np
 
 import fluid
+from fluid.errors import ExecutionError
 from fluid.executor.binding.halves import DTYPE_ATTRS
 from fluid.executor.planned import plan
-from fluid.ir.program import Program
+from fluid.executor.stepwise.interpreter import Environment, Machine
+from fluid.ir.program import Operator, Program
 from fluid.values.lod_array import array_of
 from fluid.values.types import VarType
 
 from .arrays import Fed
 from .cases import Case
 
-__all__ = ["ENGINES", "Arrays", "Fault", "errors_of_float32", "first_values", "run", "run_natively", "run_widened"]
+__all__ = ["ENGINES", "Arrays", "Fault", "errors_of_float32", "first_values", "run", "run_alone", "run_natively", "run_widened"]
 
 Arrays = dict[str, Any]
 """What a run fetches and what it leaves in the scope, by name."""
@@ -187,6 +189,30 @@ def run_widened(case: Case, first: Arrays, watch: Watch) -> Arrays:
             watch(name, array)
     with settings(False, False):
         return _results(case, executor, new_scope(state), arrays, program, _on_each_value(watch))
+
+
+def run_alone(op: Operator, values: Arrays) -> Arrays:
+    """What one op computes of its inputs, by name of its results; nothing if it draws numbers, or takes more than arrays."""
+    env = Environment(op.block, None, dict(values))
+    try:
+        Machine(np, _NoStreams(), {}).run_op(op, env)
+    except ExecutionError:
+        return {}
+    results = {name: env.get(name) for name in op.output_arg_names}
+    return {name: array for name, array in results.items() if isinstance(array, np.ndarray) and array.dtype.kind in "fc"}
+
+
+class _NoStreams:
+    """Random streams of an op that may not draw."""
+
+    def source(self, name: str, op_seed: int, drawer: Hashable = None, op_type: str = "") -> Callable[[], Any]:
+        return self._refuse
+
+    def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Callable[[], Any]:
+        return self._refuse
+
+    def _refuse(self) -> Any:
+        raise ExecutionError("the op draws numbers")
 
 
 def errors_of_float32(case: Case, first: Arrays) -> Arrays:

@@ -112,6 +112,7 @@ def tree_cost(
     for row, (nodes, codes) in enumerate(zip(found["Index"], found["Code"], strict=True)):
         for node, code in zip(nodes, codes, strict=True):
             score = 0.0 if node < 0 else X[row] @ W[node] + (0 if Bias is None else Bias.reshape(-1)[node])
+            score = np.clip(score, -40, 40)
             cost[row] -= np.log(sigmoid(score if code else -score))
     return {"Out": cost, "W_Out": W}
 

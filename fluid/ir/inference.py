@@ -162,6 +162,8 @@ class BuildNamespace(OpNamespace):
     (-1, 2)
     """
 
+    sizes_may_differ = True
+
     def __init__(self, block: Block) -> None:
         self._block = block
 

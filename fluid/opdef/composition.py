@@ -47,7 +47,7 @@ class _Trace(OpNamespace):
     """Ops of another namespace, noted as they are applied."""
 
     def __init__(self, f: OpNamespace) -> None:
-        self._f = f
+        self._f, self.sizes_may_differ = f, f.sizes_may_differ
         self._steps: list[tuple[OpDef, dict[str, Any], Mapping[str, Any], dict[str, Any]]] = []
         self._gradients: dict[int, Any] = {}
 

@@ -20,7 +20,12 @@ class OpNamespace:
     Positional arguments fill the input slots in the order of the op's signature; keywords name slots or attributes. The current
     value of an output that the op updates (an array that is written to) is a keyword, too; without it, the op makes a new one.
     Returns the op's output, or a tuple if it has several, not counting intermediate ones.
+
+    Attributes:
+        sizes_may_differ: a run may have other sizes than the values here say.
     """
+
+    sizes_may_differ = False
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         if op_type.startswith("_"):

@@ -8,12 +8,13 @@ from ..errors import InferenceError
 from ..opdef.composition import Composition, composed
 from ..opdef.registry import define, required
 from . import activation, elementwise, manipulation, matmul, reduction  # noqa: F401  (what the ops are made of)
+from .formulas import size_of
 
 _FAR = -1e30
 """Added to the attention weights of masked positions."""
 
 
-def _attended(f: Any, q: Any, k: Any, v: Any, *, scale: float, mask: Any = None, causal: bool = False) -> Any:
+def _attended(f: Any, q: Any, k: Any, v: Any, *, scale: Any, mask: Any = None, causal: bool = False) -> Any:
     """``softmax(scale * q @ k.T + mask) @ v`` of heads [batch, heads, length, width]."""
     weights = f.matmul_v2(q, k, trans_y=True) * scale
     weights = weights if mask is None else f.elementwise_add(weights, mask)
@@ -81,7 +82,7 @@ def flash_attn(
     if return_softmax:
         raise InferenceError("flash_attn does not keep the weights of attention here; set return_softmax=False")
     heads = [_heads_first(f, value) for value in (q, k, v)]
-    return _heads_first(f, _attended(f, *heads, scale=_scale(q), mask=attn_mask, causal=causal))
+    return _heads_first(f, _attended(f, *heads, scale=_scale(f, q), mask=attn_mask, causal=causal))
 
 
 @composed(
@@ -103,14 +104,15 @@ def memory_efficient_attention(f: Any, values: Any, attrs: Any) -> Any:
     for slot in ("cu_seqlens_q", "cu_seqlens_k", "causal_diagonal", "seqlen_k"):
         if values.get(slot) is not None:
             raise InferenceError(f"memory_efficient_attention of rows that {slot} tells apart is not here")
-    scale = attrs["scale"] if attrs["scale"] > 0 else _scale(values["query"])
+    scale = attrs["scale"] if attrs["scale"] > 0 else _scale(f, values["query"])
     heads = [_heads_first(f, values[slot]) for slot in ("query", "key", "value")]
     return _heads_first(f, _attended(f, *heads, scale=scale, mask=values.get("bias"), causal=attrs["causal"]))
 
 
-def _scale(q: Any) -> float:
-    """``1 / sqrt(width)``; anything, where the width is not known yet."""
-    return float(max(q.shape[-1], 1) ** -0.5)
+def _scale(f: Any, q: Any) -> Any:
+    """``1 / sqrt(width)``."""
+    width = size_of(f, q, -1)
+    return width**-0.5 if isinstance(width, float) else f.rsqrt(width)
 
 
 def _refuse_dropout(op: str, probability: float, is_test: bool) -> None:

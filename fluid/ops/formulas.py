@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["as_type_of", "at_least", "at_most", "choose", "log1p_exp", "number_like", "size_at_run", "size_of"]
+__all__ = ["as_type_of", "at_least", "at_most", "choose", "log1p_exp", "number_like", "size_of"]
 
 
 def number_like(f: Any, value: Any, number: float) -> Any:
@@ -38,13 +38,8 @@ def log1p_exp(f: Any, x: Any) -> Any:
 
 
 def size_of(f: Any, x: Any, axis: int) -> Any:
-    """For meanings: the size of x along an axis, in the element type of x; a number if it is known."""
-    return float(x.shape[axis]) if x.shape[axis] > 0 else size_at_run(f, x, axis % x.ndim)
-
-
-def size_at_run(f: Any, x: Any, axis: int) -> Any:
-    """For gradient rules: an op that gives the size of x along an axis from 0, in the element type of x.
-
-    A run may have another size than the program declares.
-    """
+    """The size of x along an axis, in the element type of x: a number where ops run, an op where a program is built."""
+    axis %= x.ndim
+    if x.shape[axis] > 0 and not f.sizes_may_differ:
+        return float(x.shape[axis])
     return f.slice(f.shape(x), axes=[0], starts=[axis], ends=[axis + 1]).astype(x.dtype)

@@ -18,7 +18,7 @@ from ..opdef.registry import ShapeOnly, define, least, long, required
 from ..values.spec import Spec
 from ..values.types import is_floating
 from .elementwise import merged, shaped_as
-from .formulas import as_type_of, at_least, choose, log1p_exp, number_like, size_at_run, size_of
+from .formulas import as_type_of, at_least, choose, log1p_exp, number_like, size_of
 from .manipulation import product
 from .shapes import broadcast, in_order, may_equal, normalize_axis, one_each, scalar_shape, within
 
@@ -359,7 +359,7 @@ def kldiv_loss(f: Any, X: Any, Target: Any, dLoss: Any, reduction: str) -> Any:
     if reduction != "none":
         gradient = f.expand_reduced(dLoss, X, reduce_all=True, average=reduction == "mean")
     if reduction == "batchmean":
-        gradient = gradient / size_at_run(f, X, 0)
+        gradient = gradient / size_of(f, X, 0)
     counts = _above_zero(Target)
     return {
         "X": lambda: -(gradient * Target * counts),

@@ -189,7 +189,8 @@ def margin_cross_entropy(f: Any, Logits: Any, Label: Any, attrs: Any) -> Any:
     ``cos(margin1 * angle + margin2) - margin3``. Classes are all here (`nranks` is 1)."""
     if attrs["nranks"] != 1:
         raise InferenceError("margin_cross_entropy over classes on several devices (nranks) is not here")
-    chosen = f.one_hot_v2(f.reshape2(Label, shape=[-1]), depth=max(Logits.shape[1], 1)).astype(Logits.dtype)
+    classes = f.cumsum(f.fill_any_like(Logits, value=1, dtype=int(Label.dtype)), axis=1, exclusive=True)
+    chosen = f.equal(classes, f.reshape2(Label, shape=[-1, 1])).astype(Logits.dtype)
     cosine = f.reduce_sum(Logits * chosen, dim=[1], keep_dim=True)
     harder = f.cos(f.acos(cosine) * attrs["margin1"] + attrs["margin2"]) - attrs["margin3"]
     scores = (Logits + f.elementwise_mul(chosen, harder - cosine)) * attrs["scale"]

@@ -15,7 +15,7 @@ from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, choice, counted, define, floats, ints, least, required
 from ..values.spec import Spec
 from .conv import image_axes, image_format, steps_of_window
-from .formulas import size_at_run, size_of
+from .formulas import size_of
 from .manipulation import LIKE
 from .pool import by_channel, place_maxima
 from .shapes import fits, may_equal, normalize_axis, scaled
@@ -179,7 +179,7 @@ def _channel_products(f: Any, X: Any, Y: Any) -> Any:
 def fsp(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The product of each channel of X [N, C, H, W] with each of Y [N, D, H, W], averaged over the places: [N, C, D]."""
     x, y = (f.flatten_contiguous_range(value, start_axis=2, stop_axis=3) for value in (X, Y))
-    share = dOut / size_at_run(f, x, 2)
+    share = dOut / size_of(f, x, 2)
     return {
         "X": lambda: f.reshape_like(f.matmul_v2(share, y), X),
         "Y": lambda: f.reshape_like(f.matmul_v2(share, x, trans_x=True), Y),

@@ -619,10 +619,14 @@ def kernel_in_place(case: Case) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- programs
 class OneOp:
-    """A program of one op, fed with the inputs of a case."""
+    """A program of one op, fed with the inputs of a case.
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    Args:
+        unknown: how many extents the program does not know, of each input that may have unknown ones.
+    """
+
+    def __init__(self, case: Case, unknown: int | None = None) -> None:
+        self.case, self._unknown = case, unknown
         self.program = Program()
         block = self.program.global_block()
         self.feed: dict[str, Any] = {}
@@ -649,6 +653,8 @@ class OneOp:
         if lod:
             self.lods[name] = lod
         shape = (-1, *value.shape[1:]) if lod else value.shape
+        if self._unknown is not None and not name.startswith(tuple(self.case.sample.known)):
+            shape = tuple(-1 if axis < self._unknown else n for axis, n in enumerate(shape))
         return self.program.global_block().create_var(name=name, shape=shape, dtype=value.dtype, lod_level=len(lod), is_data=True)
 
     def interpreter(self, program: Program, fetch: Sequence[Any]) -> Callable[[dict[str, Any]], list[Any]]:
@@ -760,6 +766,49 @@ def second_order(case: Case) -> None:
     expected = {var.name: value for var, value in zip(wrt, found, strict=True)}
     assert_gradients(objective, one.feed, expected, case.rng, case.sample.tolerance, directions=1, within=case.sample.within)
     case.note(orders=2)
+
+
+BY_WEIGHTS = {
+    *(
+        "cudnn_lstm",
+        "fused_embedding_fc_lstm",
+        "fusion_gru",
+        "fusion_lstm",
+        "gru",
+        "gru_unit",
+        "lstm",
+        "lstmp",
+        "multi_gru",
+        "rnn",
+    ),
+    *("match_matrix_tensor", "scatter_nd_add", "warpctc"),
+}
+"""Ops whose rules take sizes of weights, which are those of a run: the program declares parameters."""
+
+
+@facet(float64, lambda case: is_differentiated(case) and case.sample.orders >= 2 and case.type not in BY_WEIGHTS)
+def rules_hold_at_any_size(case: Case) -> None:
+    """What a rule appends to a program holds no size that the program declares, as a run may have another."""
+
+    def appended(unknown: int | None) -> list[str]:
+        one = OneOp(case, unknown)
+        grads, factors = one.first_order()
+        first = [grad for grad in grads if grad is not None]
+        values = case.by_rule({slot: cotangent_of(one, slot, value) for slot, value in factors.items()}, set(case.wrt))
+        arrays = [item for slot in case.wrt for item in flat(values[slot]) if item is not None]
+        lods = [one.lods.get(var.name, ()) for var, grad in zip(one.wrt, grads, strict=True) if grad is not None]
+        wrt = one.wrt + [var for value in factors.values() for var in flat(value)]
+        gradients(first, wrt, one.factors("weight", first, arrays, lods))
+        return [f"{op.type} {sizeless(op.attrs)}" for block in one.program.blocks for op in block.ops]
+
+    declared = appended(None)
+    for unknown in (1, 9):
+        assert appended(unknown) == declared, f"with {unknown} unknown extents"
+
+
+def sizeless(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Attributes without blocks and names of variables."""
+    return {name: value for name, value in attrs.items() if name not in ("op_role_var", "sub_block", "input_grads")}
 
 
 DIFFERENTIATED_THRICE = (

@@ -36,6 +36,7 @@ from .tiles import Panel, Tiling, add_products, panels_of, split, unrolled, widt
 __all__ = [
     "Convolution",
     "filter_gradient_phases",
+    "first_pixel",
     "packed_elements",
     "packed_elements_for_input",
     "partial_elements",
@@ -108,13 +109,14 @@ def _write_walk(
     width = width_of(panels)
     stays = walk.rows * width * g.groups * g.element.bytes <= limits.convolution_filter_bytes
     for panel in panels:
-        count = g.groups * panel.count
-        needed = -(-limits.convolution_chunks // (walk.output.count * count))
+        count, walks = g.groups * panel.count, prod(walk.repeats)
+        needed = -(-limits.convolution_chunks // (walk.output.count * count * walks))
         if stays:  # all panels use a block of the source while it is in the L1 cache
             needed = max(needed, walk.extents[0] * walk.steps[0] * g.element.bytes // limits.convolution_block_bytes)
         blocks = min(walk.extents[0], needed)
 
         def chunk(number: Value, panel: Panel = panel, count: int = count, blocks: int = blocks) -> None:
+            repeat, number = f.divided(number, walk.output.count * blocks * count)
             if stays:
                 images, filters = f.divided(number, count)
             else:
@@ -128,13 +130,23 @@ def _write_walk(
                 walk.rows_before * width + panel.before * walk.rows,
                 (group, packed_rows * width),
                 (panel_index, panel.width * walk.rows),
+                (repeat, walk.rows * width),
             )
             channel = f.add(f.mul(group, walk.filters), column) if g.groups > 1 else column
             start, stop = bounds_of(f, block, blocks, walk.extents[0])
-            strip = _Strip(f, g.element, walk, panel, base, f.at(packed, at, g.element), output, image, channel, limits, epilogue)
+            first = first_pixel(f, walk, repeat)
+            strip = _Strip(
+                f, g.element, walk, panel, base, f.at(packed, at, g.element), output, image, first, channel, limits, epilogue
+            )
             f.loop(start, stop, 1, [], lambda row: strip.write(row, pixels), at_least_once=True)
 
-        f.loop(*share.of(f, walk.output.count * blocks * count), 1, [], chunk)
+        f.loop(*share.of(f, walk.output.count * blocks * count * walks), 1, [], chunk)
+
+
+def first_pixel(f: Function, walk: Walk, repeat: Value) -> tuple[Value, Value]:
+    """Row and column in the output where one of the merged walks begins."""
+    row, column = f.divided(repeat, walk.repeats[1])
+    return f.add(row, walk.first[0]), f.add(column, walk.first[1])
 
 
 @dataclass(frozen=True)
@@ -149,6 +161,7 @@ class _Strip:
     packed: Value
     output: Value
     image: Value
+    first: tuple[Value, Value]
     channel: Value
     limits: Limits
     epilogue: Epilogue | None
@@ -215,8 +228,8 @@ class _Strip:
         f, walk, panel = self.f, self.walk, self.panel
         first = Pixel(
             self.image,
-            affine(f, walk.first[0], (row, walk.spacing[0])),
-            affine(f, walk.first[1], (column, walk.spacing[1])),
+            f.add(affine(f, 0, (row, walk.spacing[0])), self.first[0]),
+            f.add(affine(f, 0, (column, walk.spacing[1])), self.first[1]),
         )
         output = f.at(self.output, walk.output.offset(f, first, self.channel), self.element)
         for number in range(size):

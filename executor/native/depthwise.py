@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from .convolution import first_pixel
 from .emitter import Function, Operand, Value, zero
 from .filter_gradient import RowEpilogue, Writer, add_partials, to_filter
 from .geometry import Convolution, Walk, forward_walk, input_walks
@@ -119,13 +120,19 @@ def _write_walk(
         return
     blocks = _blocks(count, walk.extents[0], walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes, target.limits)
 
+    walks = prod(walk.repeats)
+
     def chunk(number: Value) -> None:
+        repeat, number = f.divided(number, count * blocks)
         image, block = f.divided(number, blocks)
+        origin, (shift_down, shift_along) = first_pixel(f, walk, repeat), f.divided(repeat, walk.repeats[1])
+        taps = affine(f, 0, (shift_down, walk.tap_shifts[0] * g.kernel[1]), (shift_along, walk.tap_shifts[1]))
+        weights = f.at(packed, f.mul(taps, channels), element)
         base = f.at(source, affine(f, walk.start, (image, walk.source.strides[0])), element)
         rows = bounds_of(f, block, blocks, walk.extents[0])
 
         def vector(channel: Operand, lanes: int) -> None:
-            at, filter_ = f.at(base, channel, element), f.at(packed, channel, element)
+            at, filter_ = f.at(base, channel, element), f.at(weights, channel, element)
 
             def row(number: Value) -> None:
                 for start, size, tiles in split(walk.extents[1], _pixels(target)):
@@ -142,8 +149,8 @@ def _write_walk(
                 sums = _products(f, g, walk, x, filter_, size, lanes, target.limits.depthwise_taps)
                 first = Pixel(
                     image,
-                    affine(f, walk.first[0], (row, walk.spacing[0])),
-                    affine(f, walk.first[1], (column, walk.spacing[1])),
+                    f.add(affine(f, 0, (row, walk.spacing[0])), origin[0]),
+                    f.add(affine(f, 0, (column, walk.spacing[1])), origin[1]),
                 )
                 y = f.at(output, walk.output.offset(f, first, channel), element)
                 for place, total in enumerate(sums):
@@ -158,7 +165,7 @@ def _write_walk(
 
         each_vector(f, channels, target.vector_bytes // element.bytes, vector)
 
-    f.loop(*share.of(f, count * blocks), 1, [], chunk)
+    f.loop(*share.of(f, count * blocks * walks), 1, [], chunk)
 
 
 def _products(

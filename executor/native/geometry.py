@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
@@ -21,6 +21,7 @@ class Phase:
         taps: the taps of the filter that reach these inputs, in the order of the outputs.
         output: the index of the output for the first tap and the first input.
         step: distance of the outputs of consecutive taps.
+        repeats: the number of merged phases. Each next one has `first` 1 higher and its taps `tap_shift` higher.
     """
 
     first: int
@@ -28,6 +29,22 @@ class Phase:
     taps: tuple[int, ...]
     output: int
     step: int
+    repeats: int = 1
+    tap_shift: int = 0
+
+    def merged(self, following: Phase) -> Phase | None:
+        """Merge a following phase into this one; None if they differ in more than their places."""
+        shifts = {after - before for before, after in zip(self._last_taps, following.taps, strict=False)}
+        is_alike = all(getattr(self, name) == getattr(following, name) for name in ("count", "output", "step")) and len(
+            self.taps
+        ) == len(following.taps)
+        if not is_alike or len(shifts) > 1 or (self.repeats > 1 and shifts - {self.tap_shift}):
+            return None
+        return replace(self, repeats=self.repeats + 1, tap_shift=max(shifts, default=0))
+
+    @property
+    def _last_taps(self) -> tuple[int, ...]:
+        return tuple(tap + (self.repeats - 1) * self.tap_shift for tap in self.taps)
 
 
 class _Axis(NamedTuple):
@@ -48,13 +65,15 @@ class _Axis(NamedTuple):
 
     def phases(self) -> list[Phase]:
         """The phases of the input. Inputs with the same position within a stride are reached by the same taps."""
-        phases = []
+        phases: list[Phase] = []
         for first in range(min(self.stride, self.extent)):
             distances = {tap: first + self.pad - tap * self.dilation for tap in reversed(range(self.kernel))}
             taps = tuple(tap for tap, distance in distances.items() if distance % self.stride == 0)
             outputs = [distances[tap] // self.stride for tap in taps] or [0]
             step = outputs[1] - outputs[0] if len(taps) > 1 else 1
-            phases.append(Phase(first, -(-(self.extent - first) // self.stride), taps, outputs[0], step))
+            phase = Phase(first, -(-(self.extent - first) // self.stride), taps, outputs[0], step)
+            merged = phases[-1].merged(phase) if phases else None
+            phases[-1:] = [merged] if merged else [*phases[-1:], phase]
         return phases
 
 
@@ -107,8 +126,7 @@ class Convolution:
 
     @property
     def places(self) -> int:
-        """The number of positions of an input within a stride. The gradient of the input has separate code for each, so large
-        strides compile slowly: some 10 ms per position."""
+        """The number of kinds of positions of an input within a stride: the gradient of the input has separate code for each."""
         return prod(map(len, self.phases))
 
     @property
@@ -138,6 +156,8 @@ class Walk:
         start: offset of the source's element under the first tap of the first pixel.
         steps: strides in the source per row and column of the grid; `tap_steps`, per row and column of taps.
         rows_before: rows in each packed panel that belong to earlier walks.
+        repeats: rows and columns of merged walks. Each next one begins 1 further in the output, and its taps `tap_shifts` further
+            in the filter.
         source_rows: the source row under the first tap of the first pixel, and its increments per row of the grid and per
             row of taps.
     """
@@ -155,6 +175,8 @@ class Walk:
     tap_steps: tuple[int, int]
     rows_before: int
     source_rows: tuple[int, int, int]
+    repeats: tuple[int, int] = (1, 1)
+    tap_shifts: tuple[int, int] = (0, 0)
 
     @property
     def is_inside(self) -> bool:
@@ -173,7 +195,7 @@ class Walk:
 
     @property
     def rows(self) -> int:
-        """Rows in each packed panel that belong to this walk."""
+        """Rows in each packed panel for one of the merged walks."""
         return prod(map(len, self.taps)) * self.channels
 
 
@@ -216,7 +238,9 @@ def input_walks(g: Convolution) -> list[Walk]:
                 tap_steps=(rows.step * row, columns.step * pixel),
                 rows_before=rows_before,
                 source_rows=(rows.output, 1, rows.step),
+                repeats=(rows.repeats, columns.repeats),
+                tap_shifts=(rows.tap_shift, columns.tap_shift),
             )
             walks.append(walk)
-            rows_before += walk.rows
+            rows_before += walk.rows * prod(walk.repeats)
     return walks

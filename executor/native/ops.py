@@ -6,30 +6,19 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from fluid.ops.conv import conv_geometry
 from fluid.ops.norm import uses_global_stats
-from fluid.ops.pool import pool_geometry
 from fluid.ops.reduction import reduced_axes
 from fluid.ops.shapes import aligned as aligned_shape
 from fluid.values.types import as_dtype
 
-from .cores import position_type
 from .emitter import BOOL, Type
 from .graph import (
     Constant,
-    Convolved,
-    ConvolvedBack,
-    FilterGradient,
     Node,
-    PackedFilter,
-    Pooled,
-    PooledBack,
-    Positions,
     Rows,
     Scattered,
     Shape,
     View,
-    Windows,
     broadcast_to,
     channels_first,
     channels_last,
@@ -542,78 +531,7 @@ def softmax_with_cross_entropy_grad(
     return {"Logits@GRAD": back(result)}
 
 
-# --------------------------------------------------------------------------------------------------------------- images
-def _images_of(tensor: GraphTensor, data_format: str) -> Node:
-    """Images as [N, H, W, C]."""
-    only_floats(tensor)
-    if tensor.ndim != 4:
-        raise NotLowered("images of other than two dimensions")
-    return tensor.node if data_format == "NHWC" else channels_last(tensor.node)
-
-
-def _as_tensor(node: Node, data_format: str) -> GraphTensor:
-    return GraphTensor(node if data_format == "NHWC" else channels_first(node))
-
-
-def _format_of(attrs: dict[str, Any]) -> str:
-    return str(attrs["data_format"]).replace("AnyLayout", "NCHW")
-
-
-def _channels_last(shape: Shape, data_format: str) -> Shape:
-    """The shape of images with channels last."""
-    return shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
-
-
-def _windows_of_filter(shape: Shape, Filter: GraphTensor, attrs: dict[str, Any]) -> Windows:
-    """The windows of a filter over images [N, H, W, C] of the given shape."""
-    _, pads, dilations = conv_geometry(shape, Filter.shape[2:], {**attrs, "data_format": "NHWC"})
-    kernel, strides = tuple(Filter.shape[2:]), tuple(attrs["strides"])
-    return Windows(kernel, strides, tuple(map(tuple, pads)), tuple(dilations), max(attrs["groups"], 1))  # type: ignore[arg-type]
-
-
-def _packed(Filter: GraphTensor, windows: Windows, shapes: tuple[Shape, Shape], for_input: bool) -> PackedFilter:
-    node = plain(Filter.node)
-    return PackedFilter((0,), node.element, node, windows, shapes, for_input)
-
-
-@lowers("conv2d", "depthwise_conv2d")
-def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
-    data_format = _format_of(attrs)
-    image = _images_of(Input, data_format)
-    windows = _windows_of_filter(image.shape, Filter, attrs)
-    shape = _channels_last(specs["Output"].shape, data_format)
-    node = Convolved(shape, image.element, image, _packed(Filter, windows, (image.shape, shape), False))
-    return _as_tensor(node, data_format)
-
-
-def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any]) -> GraphTensor:
-    """The gradient of a convolution's input, for images of the given shape, from the gradient of the output."""
-    data_format = _format_of(attrs)
-    source, shape = _images_of(gradient, data_format), _channels_last(shape, data_format)
-    packed = _packed(Filter, _windows_of_filter(shape, Filter, attrs), (shape, source.shape), True)
-    return _as_tensor(ConvolvedBack(shape, source.element, source, packed), data_format)
-
-
-@lowers("conv2d_backprop_input")
-def conv2d_backprop_input(Filter: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    return _convolved_back(Filter, Output, Like.shape, attrs)
-
-
-@lowers("conv2d_backprop_filter")
-def conv2d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    data_format = _format_of(attrs)
-    image, gradient = _images_of(Input, data_format), _images_of(Output, data_format)
-    windows = _windows_of_filter(image.shape, Like, attrs)
-    return GraphTensor(FilterGradient(Like.shape, image.element, image, gradient, windows))
-
-
-@lowers("conv2d_transpose", "depthwise_conv2d_transpose")
-def conv2d_transpose(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
-    if attrs["padding_algorithm"] == "SAME":
-        raise NotLowered("margins that are chosen for another image")
-    return _convolved_back(Filter, Input, specs["Output"].shape, attrs)
-
-
+# ---------------------------------------------------------------------------------------------------------- batch norm
 def _channels(tensor: GraphTensor, ndim: int) -> Node:
     return reshaped(tensor.node, (1,) * (ndim - 1) + (tensor.node.size,))
 
@@ -692,36 +610,6 @@ def batch_norm_grad(
     results = {"X@GRAD": _of_channel_rows(d_x, X, x)}
     results["Scale@GRAD"], results["Bias@GRAD"] = (GraphTensor(reshaped(node, Scale.shape)) for node in (d_scale, d_bias))
     return {slot: tensor for slot, tensor in results.items() if slot in wanted}
-
-
-def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple[int, int], str]:
-    """The windows of a pool, the extents of its output (rows, columns), and its kind."""
-    out, sizes, strides, pads = pool_geometry(image.shape[1:3], attrs)
-    if not all(sizes):
-        raise NotLowered("windows of different sizes")
-    kind = "max" if attrs["pooling_type"] == "max" else "inside" if attrs["exclusive"] and not attrs["adaptive"] else "average"
-    return Windows(tuple(sizes), tuple(strides), tuple(map(tuple, pads))), (out[0], out[1]), kind  # type: ignore[arg-type]
-
-
-@lowers("pool2d")
-def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    data_format = _format_of(attrs)
-    image = _images_of(X, data_format)
-    windows, out, kind = _windows_of_pool(image, attrs)
-    node = Pooled((image.shape[0], *out, image.shape[3]), image.element, kind, image, windows)
-    return _as_tensor(node, data_format)
-
-
-@lowers("pool2d_grad")
-def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
-    data_format = _format_of(attrs)
-    image, gradient = _images_of(X, data_format), _images_of(dOut, data_format)
-    windows, out, kind = _windows_of_pool(image, attrs)
-    positions = None
-    if kind == "max":
-        shape = (image.shape[0], *out, image.shape[3])
-        positions = Positions(shape, position_type(image, shape, windows), image, windows)
-    return {"X@GRAD": _as_tensor(PooledBack(image.shape, image.element, kind, gradient, windows, positions), data_format)}
 
 
 # -------------------------------------------------------------------------------------------------------- layer norm

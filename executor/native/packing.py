@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from .emitter import Function, Type, Value, zero
 from .geometry import Convolution, Walk, input_walks
 from .images import affine, from_rows, parts, square_lanes, to_places, write_transposed
@@ -122,29 +124,36 @@ def write_packed_filter_for_input(
             def row(filter_: Value) -> None:
                 at, to = f.at(source, f.mul(filter_, g.channels * g.taps), element), f.mul(filter_, panel.width)
                 for walk, output in targets:
-                    _copy_taps(f, g, walk, panel, at, f.at(output, to, element))
+                    _copy_taps(f, g, walk, panel, width, at, f.at(output, to, element))
 
             f.loop(0, g.filters, 1, [], row)
 
         f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
 
 
-def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Value, output: Value) -> None:
-    """Copy one filter's elements for the channels of a panel, [channels][taps], to one row of the panel per tap of a walk.
+def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, width: int, source: Value, output: Value) -> None:
+    """Copy one filter's elements for the channels of a panel, [channels][taps], to one row per tap of each merged walk.
 
     Each row is finished before the next one: rows are far apart, often at distances that conflict in caches.
     """
     rows, columns = walk.taps
     down, along = (taps[1] - taps[0] if len(taps) > 1 else 0 for taps in (rows, columns))
 
-    def tap(row: Value, column: Value) -> None:
+    def one_walk(number: Value) -> None:
+        shift_down, shift_along = f.divided(number, walk.repeats[1])
+        shift = affine(f, 0, (shift_down, walk.tap_shifts[0] * g.kernel[1]), (shift_along, walk.tap_shifts[1]))
+        to = f.at(output, f.mul(number, walk.rows * width), g.element)
+        f.loop(0, len(rows), 1, [], lambda row: f.loop(0, len(columns), 1, [], lambda column: tap(shift, to, row, column)))
+
+    def tap(shift: Value, output: Value, row: Value, column: Value) -> None:
         first = rows[0] * g.kernel[1] + columns[0]
-        at = f.at(source, affine(f, first, (row, down * g.kernel[1]), (column, along)), g.element)
+        taps = affine(f, first, (row, down * g.kernel[1]), (column, along))
+        at = f.at(source, f.add(taps, shift), g.element)
         place = affine(f, 0, (row, len(columns)), (column, 1))
         _copy_row(f, g.element, at, f.at(output, f.mul(place, g.filters * panel.width), g.element), g.taps, panel)
 
     if rows and columns:
-        f.loop(0, len(rows), 1, [], lambda row: f.loop(0, len(columns), 1, [], lambda column: tap(row, column)))
+        f.loop(0, prod(walk.repeats), 1, [], one_walk)
 
 
 def _copy_row(f: Function, element: Type, source: Value, output: Value, stride: int, panel: Panel) -> None:

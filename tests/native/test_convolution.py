@@ -132,6 +132,9 @@ CASES = [
     Case(2, 16, (5, 6), 40, (1, 1), (2, 2), (0, 0), element=DOUBLE),
     Case(2, 4, (9, 8), 6, (5, 2), (1, 3), (3, 1), (1, 2), groups=2, element=DOUBLE),
     Case(2, 3, (5, 4), 7, (2, 2), pads=(0, 0)),
+    Case(2, 3, (11, 22), 6, (8, 9), (4, 3), (2, 1), groups=3),
+    Case(2, 3, (10, 24), 5, (2, 4), (5, 4), (0, 0), (3, 1), element=DOUBLE),
+    Case(2, 9, (17, 13), 9, (8, 6), (4, 3), (2, 0), (1, 2), groups=9, depthwise=True),
     Case(2, 21, (9, 8), 21, groups=21, depthwise=True),
     Case(3, 10, (7, 8), 10, (3, 2), (2, 1), (1, 0), (1, 2), groups=10, element=DOUBLE, depthwise=True),
 ]
@@ -285,7 +288,8 @@ def check_layouts(target: Target, images: Images, element: Type, array: Any) -> 
 def test_the_geometry_says_what_halos_and_how_much_code_it_takes() -> None:
     same, strided, full = Case(1, 2, (8, 8), 3), Case(1, 2, (8, 8), 3, strides=(2, 4)), Case(1, 2, (8, 8), 3, (5, 5), pads=(0, 0))
     facts = [(g.x_halo, g.y_halo, g.places) for g in (case.geometry() for case in (same, strided, full))]
-    assert facts == [(1, 1, 1), (1, 1, 8), (0, 4, 1)]
+    assert facts == [(1, 1, 1), (1, 1, 6), (0, 4, 1)]
+    assert Case(1, 2, (80, 80), 3, (64, 64), (32, 32), (16, 16)).geometry().places == 4
 
 
 def test_kernels_compile_for_neon() -> None:

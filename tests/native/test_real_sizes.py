@@ -228,3 +228,36 @@ def test_a_filter_has_an_exact_gradient_over_many_pixels(groups: int, monkeypatc
     exact = image.sum(axis=(0, 2, 3), dtype="float64")  # at the middle tap, which meets every pixel
     expected = np.tile(exact, (3, 1)) if groups == 1 else exact[:, None]
     assert np.abs(found[:, :, 2, 2] / expected - 1).max() < 6e-7
+
+
+# ------------------------------------------------------------------------------------------- windows as wide as the images
+@each("data_format", ["NCHW", "NHWC"])
+@each(
+    "shape, filters, kernel, more",
+    [
+        ((3, 1, 20, 16), 5, (3, 16), {}),
+        ((3, 4, 20, 16), 5, (3, 16), {"padding": (2, 0), "dilation": (2, 1)}),
+        ((2, 3, 20, 7), 6, (4, 7), {"stride": (3, 2), "padding": (2, 0)}),
+        ((1, 2, 60, 129), 33, (5, 129), {}),
+        ((3, 4, 9, 16), 5, (9, 16), {}),
+        ((3, 4, 9, 1), 5, (3, 1), {}),
+        ((17, 3, 5, 5), 6, (5, 5), {"stride": (2, 2)}),
+        ((2, 4, 5, 6), 6, (3, 6), {"groups": 2}),
+        ((2, 4, 5, 6), 6, (3, 6), {"padding": (1, 1)}),
+    ],
+)
+def test_windows_as_wide_as_the_image(
+    shape: tuple[int, ...], filters: int, kernel: tuple[int, int], more: dict[str, Any], data_format: str
+) -> None:
+    """Their columns are no columns of the output: the convolution is one along rows, or a product of matrices."""
+    if data_format == "NHWC":
+        shape = (shape[0], *shape[2:], shape[1])
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", shape)
+        x.stop_gradient = False
+        images = layers.conv2d(layers.tanh(x), filters, kernel, act="tanh", data_format=data_format, **more)
+        loss = layers.mean(layers.square(images))
+        return [loss, *fluid.gradients([loss], [x, *fluid.default_main_program().all_parameters()])]
+
+    assert_alike(build, {"x": normal(*shape)}, tolerance=1e-4)

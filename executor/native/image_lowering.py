@@ -1,0 +1,219 @@
+"""Lowers convolutions and pools to the tensor graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from fluid.ops.conv import conv_geometry
+from fluid.ops.pool import pool_geometry
+
+from .cores import position_type
+from .graph import (
+    Convolved,
+    ConvolvedBack,
+    FilterGradient,
+    Node,
+    PackedFilter,
+    Pooled,
+    PooledBack,
+    Positions,
+    Shape,
+    Windows,
+    channels_first,
+    channels_last,
+    plain,
+    product,
+    reshaped,
+    transposed,
+)
+from .lowering import GraphTensor, NotLowered, lowers, only_floats
+
+
+def _images_of(tensor: GraphTensor, data_format: str) -> Node:
+    """Images as [N, H, W, C]."""
+    only_floats(tensor)
+    if tensor.ndim != 4:
+        raise NotLowered("images of other than two dimensions")
+    return tensor.node if data_format == "NHWC" else channels_last(tensor.node)
+
+
+def _as_tensor(node: Node, data_format: str) -> GraphTensor:
+    return GraphTensor(node if data_format == "NHWC" else channels_first(node))
+
+
+def _format_of(attrs: dict[str, Any]) -> str:
+    return str(attrs["data_format"]).replace("AnyLayout", "NCHW")
+
+
+def _channels_last(shape: Shape, data_format: str) -> Shape:
+    """The shape of images with channels last."""
+    return shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
+
+
+# -------------------------------------------------------------------------------------------------------- convolutions
+def _windows_of_filter(shape: Shape, filter_shape: Shape, attrs: dict[str, Any]) -> Windows:
+    """The windows of a filter over images [N, H, W, C] of the given shape."""
+    _, pads, dilations = conv_geometry(shape, filter_shape[2:], {**attrs, "data_format": "NHWC"})
+    kernel, strides = tuple(filter_shape[2:]), tuple(attrs["strides"])
+    return Windows(kernel, strides, tuple(map(tuple, pads)), tuple(dilations), max(attrs["groups"], 1))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Direct:
+    """A convolution of images [N, H, W, C] to images [N, rows, columns, M]."""
+
+    images: Shape
+    outputs: Shape
+    filter: Shape
+    windows: Windows
+
+    @classmethod
+    def of(cls, images: Shape, outputs: Shape, filter_shape: Shape, attrs: dict[str, Any]) -> _Direct | _AlongRows | _OneWindow:
+        """The convolution by the ops that compute it fastest: windows as wide as the image cover no zeros then."""
+        windows = _windows_of_filter(images, filter_shape, attrs)
+        is_wide, is_high = (
+            windows.groups == 1
+            and outputs[axis] == 1
+            and windows.kernel[axis - 1] == images[axis]
+            and not any(windows.pads[axis - 1])
+            for axis in (2, 1)
+        )
+        kind = (_OneWindow if is_high else _AlongRows) if is_wide and prod(windows.kernel) > 1 else cls
+        return kind(images, outputs, filter_shape, windows)
+
+    def forward(self, image: Node, weights: Node) -> Node:
+        return Convolved(self.outputs, image.element, image, self._packed(weights, for_input=False))
+
+    def backward(self, gradient: Node, weights: Node) -> Node:
+        """The gradient of the images, of that of the outputs."""
+        return ConvolvedBack(self.images, gradient.element, gradient, self._packed(weights, for_input=True))
+
+    def filter_gradient(self, image: Node, gradient: Node) -> Node:
+        return FilterGradient(self.filter, image.element, image, gradient, self.windows)
+
+    def _packed(self, weights: Node, for_input: bool) -> PackedFilter:
+        weights = plain(weights)
+        return PackedFilter((0,), weights.element, weights, self.windows, (self.images, self.outputs), for_input)
+
+
+class _AlongRows(_Direct):
+    """Windows as wide as the images, as windows over rows [N, 1, H, W * C]: columns become channels."""
+
+    @property
+    def _of_rows(self) -> _Direct:
+        (count, height, width, channels), (_, rows, _, filters), windows = self.images, self.outputs, self.windows
+        return _Direct(
+            (count, 1, height, width * channels),
+            (count, 1, rows, filters),
+            (filters, width * channels, 1, windows.kernel[0]),
+            Windows((1, windows.kernel[0]), (1, windows.strides[0]), ((0, 0), windows.pads[0]), (1, windows.dilations[0])),
+        )
+
+    def _filter_of_rows(self, weights: Node) -> Node:
+        """[M, C, rows, columns] as [M, columns * C, 1, rows]."""
+        return reshaped(plain(transposed(weights, (0, 3, 1, 2))), self._of_rows.filter)
+
+    def forward(self, image: Node, weights: Node) -> Node:
+        convolution = self._of_rows
+        node = convolution.forward(reshaped(image, convolution.images), self._filter_of_rows(weights))
+        return reshaped(node, self.outputs)
+
+    def backward(self, gradient: Node, weights: Node) -> Node:
+        convolution = self._of_rows
+        node = convolution.backward(reshaped(gradient, convolution.outputs), self._filter_of_rows(weights))
+        return reshaped(node, self.images)
+
+    def filter_gradient(self, image: Node, gradient: Node) -> Node:
+        convolution, (filters, channels, rows, columns) = self._of_rows, self.filter
+        node = convolution.filter_gradient(reshaped(image, convolution.images), reshaped(gradient, convolution.outputs))
+        return plain(transposed(reshaped(node, (filters, columns, channels, rows)), (0, 2, 3, 1)))
+
+
+class _OneWindow(_Direct):
+    """One window, as large as the image: a product of matrices."""
+
+    def _matrix(self, weights: Node) -> Node:
+        """[M, C, rows, columns] as [M, rows * columns * C]."""
+        return reshaped(plain(transposed(weights, (0, 2, 3, 1))), (self.filter[0], prod(self.filter[1:])))
+
+    def forward(self, image: Node, weights: Node) -> Node:
+        pixels = reshaped(image, (self.images[0], prod(self.images[1:])))
+        return reshaped(product(pixels, transposed(self._matrix(weights), (1, 0))), self.outputs)
+
+    def backward(self, gradient: Node, weights: Node) -> Node:
+        return reshaped(product(reshaped(gradient, (self.images[0], self.filter[0])), self._matrix(weights)), self.images)
+
+    def filter_gradient(self, image: Node, gradient: Node) -> Node:
+        filters, channels, rows, columns = self.filter
+        pixels = reshaped(image, (self.images[0], prod(self.images[1:])))
+        node = product(transposed(reshaped(gradient, (self.images[0], filters)), (1, 0)), pixels)
+        return plain(transposed(reshaped(node, (filters, rows, columns, channels)), (0, 3, 1, 2)))
+
+
+@lowers("conv2d", "depthwise_conv2d")
+def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
+    data_format = _format_of(attrs)
+    image = _images_of(Input, data_format)
+    convolution = _Direct.of(image.shape, _channels_last(specs["Output"].shape, data_format), Filter.shape, attrs)
+    return _as_tensor(convolution.forward(image, Filter.node), data_format)
+
+
+def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any]) -> GraphTensor:
+    """The gradient of a convolution's input, for images of the given shape, from the gradient of the output."""
+    data_format = _format_of(attrs)
+    source = _images_of(gradient, data_format)
+    convolution = _Direct.of(_channels_last(shape, data_format), source.shape, Filter.shape, attrs)
+    return _as_tensor(convolution.backward(source, Filter.node), data_format)
+
+
+@lowers("conv2d_backprop_input")
+def conv2d_backprop_input(Filter: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+    return _convolved_back(Filter, Output, Like.shape, attrs)
+
+
+@lowers("conv2d_backprop_filter")
+def conv2d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+    data_format = _format_of(attrs)
+    image, gradient = _images_of(Input, data_format), _images_of(Output, data_format)
+    convolution = _Direct.of(image.shape, gradient.shape, Like.shape, attrs)
+    return GraphTensor(convolution.filter_gradient(image, gradient))
+
+
+@lowers("conv2d_transpose", "depthwise_conv2d_transpose")
+def conv2d_transpose(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
+    if attrs["padding_algorithm"] == "SAME":
+        raise NotLowered("margins that are chosen for another image")
+    return _convolved_back(Filter, Input, specs["Output"].shape, attrs)
+
+
+# --------------------------------------------------------------------------------------------------------------- pools
+def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple[int, int], str]:
+    """The windows of a pool, the extents of its output (rows, columns), and its kind."""
+    out, sizes, strides, pads = pool_geometry(image.shape[1:3], attrs)
+    if not all(sizes):
+        raise NotLowered("windows of different sizes")
+    kind = "max" if attrs["pooling_type"] == "max" else "inside" if attrs["exclusive"] and not attrs["adaptive"] else "average"
+    return Windows(tuple(sizes), tuple(strides), tuple(map(tuple, pads))), (out[0], out[1]), kind  # type: ignore[arg-type]
+
+
+@lowers("pool2d")
+def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+    data_format = _format_of(attrs)
+    image = _images_of(X, data_format)
+    windows, out, kind = _windows_of_pool(image, attrs)
+    node = Pooled((image.shape[0], *out, image.shape[3]), image.element, kind, image, windows)
+    return _as_tensor(node, data_format)
+
+
+@lowers("pool2d_grad")
+def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
+    data_format = _format_of(attrs)
+    image, gradient = _images_of(X, data_format), _images_of(dOut, data_format)
+    windows, out, kind = _windows_of_pool(image, attrs)
+    positions = None
+    if kind == "max":
+        shape = (image.shape[0], *out, image.shape[3])
+        positions = Positions(shape, position_type(image, shape, windows), image, windows)
+    return {"X@GRAD": _as_tensor(PooledBack(image.shape, image.element, kind, gradient, windows, positions), data_format)}

@@ -13,7 +13,7 @@ from checks import fresh_programs
 import fluid
 from fluid import layers
 from fluid.errors import FluidError
-from fluid.ir.program import Variable
+from fluid.ir.program import Operator, Variable
 
 from .arrays import Fed
 from .cases import Case, Unfit, names_of
@@ -169,6 +169,18 @@ def _jumps(program: fluid.Program) -> bool:
     return any(op.type == "ftrl" and not op.attrs.get("l1", 0.0) for op in program.global_block().ops)
 
 
+def _normalized_extent(op: Operator) -> int | None:
+    """How many elements an op normalizes together; None for other ops."""
+    if op.type not in ("layer_norm", "batch_norm", "instance_norm", "group_norm"):
+        return None
+    attrs, shape = op.definition.defaults(op.attrs), op.block.var(op.inputs["X"][0]).shape  # type: ignore[union-attr]
+    if op.type == "layer_norm":
+        return prod(shape[attrs["begin_norm_axis"] :])
+    if op.type == "batch_norm":
+        return prod(shape) // shape[1]
+    return prod(shape[1:]) // (shape[1] if op.type == "instance_norm" else attrs["groups"])
+
+
 def case_of(title: str, choices: Choices, build: Callable[[Choices], tuple[Builder, list[Variable], int]]) -> Case:
     """The case that a generator makes of choices.
 
@@ -179,6 +191,10 @@ def case_of(title: str, choices: Choices, build: Callable[[Choices], tuple[Build
         warnings.simplefilter("ignore")  # a loss without parameters, a name with no gradient
         main.random_seed = startup.random_seed = 1
         builder, fetches, runs = build(choices)
+        if any(_normalized_extent(op) == 1 for op in main.global_block().ops):
+            raise Unfit(
+                "a norm over single elements: what is 0 without rounding, XLA fuses into a number times 1 / sqrt(epsilon)"
+            )
         feeds = [builder.feeds]
         for _ in range(0 if _jumps(main) else runs - 1):
             feeds.append({name: fed.next_one() for name, fed in feeds[-1].items()})

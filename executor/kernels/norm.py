@@ -355,7 +355,7 @@ def layer_norm_grad(
     d_x = dX.reshape(x.shape) if dX is not None else None
     inverse, average, slope = (scratch((rows,), Mean.dtype) for _ in range(3))
     shares = xp.full(width, 1 / width, Mean.dtype) if Scale is None else scratch((width,), Mean.dtype)
-    parts = ranges(xp, rows, width)
+    parts = ranges(xp, rows, max(width, 32))  # sums over more than 1,024 rows at a time lose digits
     longest = parts[0][1]
     ones = xp.ones(longest, X.dtype)
     buffers = [scratch((longest, width), X.dtype) for _ in range(2)]

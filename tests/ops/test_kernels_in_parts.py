@@ -185,6 +185,23 @@ def test_sums_of_many_rows_are_right(shape: tuple[int, ...], dim: list[int]) -> 
         assert (np.abs(total - x.sum(tuple(dim), "float64")) <= 32 * np.finfo("float32").eps * size).all()
 
 
+@each("width", [1, 2, 33])
+def test_layer_norm_adds_up_many_rows(width: int) -> None:
+    """Gradients of Scale and Bias are sums over rows; of narrow rows there are many."""
+    rows = 120_001
+    x = np.random.default_rng(0).standard_normal((rows, width)).astype("float32")
+    inputs = {
+        "X": x,
+        "Scale": np.ones(width, "float32"),
+        "Bias": np.ones(width, "float32"),
+        "Mean": x.mean(1),
+        "Variance": x.var(1),
+    }
+    gradient = np.full((rows, width), 1e-3, "float32")
+    results = apply_op("layer_norm_grad", {**inputs, "Y@GRAD": gradient}, {"epsilon": 1e-5, "begin_norm_axis": 1})
+    np.testing.assert_allclose(results["Bias@GRAD"], gradient.sum(0, "float64"), rtol=2e-5)
+
+
 @each(("op_type", "attrs"), [("group_norm", {"groups": 2}), ("instance_norm", {}), ("batch_norm", {})])
 def test_normalizations_of_no_image(op_type: str, attrs: dict[str, Any]) -> None:
     given = given_for(op_type, (0, 4, 3, 2), 1, "float32")

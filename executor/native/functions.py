@@ -9,24 +9,26 @@ from typing import Any
 
 import numpy as np
 
+from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 
 from ..runtime import spare
 from .instructions import CLEARED
+from .lowering import NotLowered
 from .plans import with_native_code
 from .regions import NativeRegion
 from .tables import Tables
 
-__all__ = ["NativeFunction", "native_function"]
+__all__ = ["NativeFunction", "Op", "OpInstruction", "native_function"]
 
 _LINE = 64
 """Values start at multiples of this many bytes."""
 
 
 @dataclass
-class _Op:
+class Op:
     """The attributes of an operator that lowering needs."""
 
     type: str
@@ -36,10 +38,10 @@ class _Op:
 
 
 @dataclass
-class _Instruction:
+class OpInstruction:
     """The attributes of a plan's instruction that lowering needs."""
 
-    op: _Op
+    op: Op | Operator
     definition: OpDef
     reads: dict[str, list[Value | None]]
     writes: dict[str, list[Value | None]]
@@ -53,6 +55,9 @@ class _Instruction:
     @property
     def written(self) -> list[Value]:
         return [value for values in self.writes.values() for value in values if value is not None]
+
+    def drawing(self, slot: str, specs: Mapping[Value, Spec]) -> Any:
+        raise NotLowered("only plans draw numbers for native code")
 
 
 Slots = Sequence[tuple[str, Spec | None]]
@@ -100,7 +105,7 @@ def native_function(
             storage[former[0]] = specs[value] = specs.pop(new)
             targets[places.pop(new)] = places[value] = places[former]
             writes[slot] = [value]
-    instruction = _Instruction(_Op(definition.type, attrs), definition, reads, writes)
+    instruction = OpInstruction(Op(definition.type, attrs), definition, reads, writes)
     regions = with_native_code([instruction], specs, instruction.written, storage, fewest=1)
     if not regions or not all(isinstance(region, NativeRegion) for region in regions):
         return None

@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
-from functools import cache
+from functools import cache, partial
 from string import Template
 from typing import Any
 
@@ -366,30 +366,34 @@ class Pool:
         context[_TURNS] = context[_PATIENCE] = _AWAKE if len(self._workers) < available_cores() else 0
 
     def caller(self, table: Any) -> Callable[[], None]:
-        """A function that runs a table: an int64 array of shape [records, `RECORD_WORDS`].
+        """A function that runs a table: an int64 array of shape [records, `RECORD_WORDS`]. See `stepper`."""
+        return partial(self.stepper(table[None]), 0)
+
+    def stepper(self, tables: Any) -> Callable[[int], None]:
+        """A function that runs one of several tables of equal length: an int64 array of shape [tables, records, `RECORD_WORDS`].
 
         Flags are read now. Kernels and operands may change later, but the array must not move. If all records are serial, as in
         a table too small for threads, no other thread is woken.
         """
-        assert table.dtype == np.int64 and table.flags.c_contiguous and table.shape[1:] == (RECORD_WORDS,)
-        address, count = table.ctypes.data, len(table)
+        assert tables.dtype == np.int64 and tables.flags.c_contiguous and tables.shape[2:] == (RECORD_WORDS,)
+        first, size, count = tables.ctypes.data, tables.strides[0], tables.shape[1]
         run_alone = self._run_alone
 
-        def alone(table: Any = table) -> None:
-            run_alone(address, count)
+        def alone(number: int, tables: Any = tables) -> None:
+            run_alone(first + number * size, count)
 
-        if not self._has_threads or bool((table[:, 2] & SERIAL).all()):
+        if not self._has_threads or bool((tables[:, :, 2] & SERIAL).all()):
             return alone
         run, context = self._run, self._address
 
-        def together(table: Any = table) -> None:
+        def together(number: int, tables: Any = tables) -> None:
             with self._lock:
                 if self._count != get_num_threads() and not self._is_closed:
                     self._resize(get_num_threads())
                 if self._workers:
-                    run(context, address, count)
+                    run(context, first + number * size, count)
                     return
-            run_alone(address, count)
+            run_alone(first + number * size, count)
 
         return together
 

@@ -22,9 +22,9 @@ from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall, Nativ
 from .pool import pool
 from .verifying import verify_accesses
 
-__all__ = ["FeedReader", "Tables", "flags_of"]
+__all__ = ["WRITING", "FeedReader", "Tables", "flags_of"]
 
-_WRITING = threading.Lock()
+WRITING = threading.Lock()
 """Held while kernels are written: scopes share plans, so several threads may bind the same regions."""
 
 
@@ -125,7 +125,7 @@ class Tables:
         Raises:
             NativeUnavailable: kernels cannot be compiled here, or access memory outside their operands.
         """
-        with _WRITING:
+        with WRITING:
             kernels = compile_kernels(self._writers, self.target)
         self._writers.clear()
         verify_accesses(chain(*self._tables), kernels.footprints, size, self._workspace_bytes)

@@ -60,7 +60,7 @@ class BoundArenaPlan:
         self._engine = engine_of(place.xp)
         self._scope = weakref.ref(scope)
         self._streams = RandomStreams(place.xp, plan.program.random_seed)
-        self._machine = Machine(place.xp, self._streams, step_captures(plan.program))
+        self._machine = Machine(place.xp, self._streams, step_captures(plan.program), compiler=plan.block_compiler)
         self._cells: dict[Value, Any] = {}
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}

@@ -25,6 +25,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from ..kernels.table import kernel_of
+from ..native.block_compiler import NativeBlocks
 from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
 from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, NativeInstruction
 from ..runtime.scope import Scope
@@ -33,6 +34,7 @@ from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import declared_scalars
 from ..stepwise.needed import versions_to_run
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
+from ..stepwise.repeated import BlockCompiler
 from ..stepwise.unsupported import refuse_unsupported
 from .gathering import gather_lookups
 from .placement import Tenant, live_bytes, place, place_apart
@@ -145,6 +147,8 @@ class ArenaPlan:
     """Keeps kernels loaded: a plan read from disk cannot compile them again."""
     binder: Callable[[ArenaPlan, Scope], BoundPlan] | None = field(default=None, repr=False)
     """Binds the plan to a scope; set by the backend that compiled it."""
+    block_compiler: BlockCompiler | None = field(default=None, repr=False)
+    """Compiles blocks of loops; None for a plan without native code."""
     step_by_step: bool = False
     """Whether its program runs op by op: it stores arrays of tensors or rank tables in the scope (then there are no
     instructions), or reads a `SelectedRows` there, whose number of rows may change."""
@@ -242,7 +246,9 @@ def compile_plan(
     if native:
         planner.use_native_code()
     planner.place(reuse)
-    return planner.plan()
+    plan = planner.plan()
+    plan.block_compiler = NativeBlocks() if native else None
+    return plan
 
 
 _NO_TENSORS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)

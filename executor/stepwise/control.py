@@ -21,6 +21,7 @@ from fluid.values.types import BFLOAT16, VarType
 from ..binding.halves import added
 from .handlers import runs, runs_on_arrays
 from .interpreter import Environment, Machine, describe
+from .repeated import Frames, run_at_once, run_while_true
 
 __all__ = ["Runs", "add", "array_in", "no_gradient", "position_of", "run_backwards", "zeros_like"]
 
@@ -92,7 +93,7 @@ class Runs:
         self._results = [*self._stacks, *self._summed, *(after for after in self._afters if after != EMPTY)]
         self._totals = _Totals()
 
-    def _frames_of_forward(self, scopes: str) -> list[dict[str, Any]]:
+    def _frames_of_forward(self, scopes: str) -> Sequence[dict[str, Any]]:
         frames = self._env.get(scopes)
         if frames is None:
             raise ExecutionError(f"{scopes} has no value: the forward part of this {self._op.type} did not run")
@@ -135,6 +136,22 @@ class Runs:
             self._totals.add(inner, values[inner])
         self._states = [values[name] if name != EMPTY else self._zeros(place) for place, name in enumerate(self._afters)]
 
+    def all(self, is_reversed: bool) -> None:
+        """Run the block for each slice or frame, and set the op's outputs."""
+        loop, past = self._machine.loop(self._op, self._region), self._past
+        if loop is not None and self.count > 0 and (past is None or isinstance(past, Frames)):
+            is_done = run_at_once(loop, self._env, self.count, is_reversed, past)
+            if is_done:
+                return
+        for number in range(self.count)[:: -1 if is_reversed else 1]:
+            self.once(number)
+        self.finish()
+
+    def while_true(self, condition: str) -> bool:
+        """Run the block as long as a condition that is true now remains so; False, before anything has run, if op by op."""
+        loop = self._machine.loop(self._op, self._region)
+        return loop is not None and run_while_true(loop, self._env, condition)
+
     def _zeros(self, place: int) -> Any:
         """Zeros for a state that the block does not write."""
         return zeros_like(self._machine.xp, self._env.get(self._region.states[place].first))
@@ -167,6 +184,8 @@ class Runs:
 def run_while(machine: Machine, op: Operator, env: Environment) -> None:
     condition = op.input("Condition")[0]
     block_runs, number = Runs(machine, op, env), 0
+    if truth(env.get(condition), condition) and block_runs.while_true(condition):
+        return
     while truth(env.get(condition), condition):
         block_runs.once(number)
         number += 1
@@ -189,9 +208,7 @@ def run_conditional_block(machine: Machine, op: Operator, env: Environment) -> N
 @runs("recurrent")
 def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
     block_runs = Runs(machine, op, env)
-    for number in range(block_runs.count)[:: -1 if op.attr("reverse") else 1]:
-        block_runs.once(number)
-    block_runs.finish()
+    block_runs.all(is_reversed=op.attr("reverse"))
 
 
 @runs("while_grad", "conditional_block_grad", "recurrent_grad")
@@ -204,9 +221,7 @@ def run_backwards(machine: Machine, op: Operator, env: Environment) -> None:
         env: the values of the block that it is in, by name.
     """
     block_runs = Runs(machine, op, env)
-    for number in range(block_runs.count)[:: 1 if op.attrs.get("reverse") else -1]:
-        block_runs.once(number)
-    block_runs.finish()
+    block_runs.all(is_reversed=not op.attrs.get("reverse"))
 
 
 def no_gradient(xp: Any, op: Operator, name: str, value: Any) -> Any:

@@ -22,6 +22,7 @@ from ..runtime import timing
 from ..runtime.random import names_from_zero, own_seed
 from ..runtime.specs import spec_of
 from .handlers import ARRAY_HANDLERS, HANDLERS
+from .repeated import BlockCompiler, Loop
 
 __all__ = ["BlockOp", "Environment", "Machine", "describe", "signature_of", "step_captures"]
 
@@ -202,7 +203,7 @@ class BlockOp:
 class Machine:
     """Runs ops and blocks in environments; the program must not change meanwhile.
 
-    `streams` are the random streams of its ops; `handlers` run ops without kernels, by type.
+    `streams` are the random streams of its ops; `handlers` run ops without kernels, by type; `compiler` compiles blocks of loops.
     """
 
     def __init__(
@@ -211,13 +212,15 @@ class Machine:
         streams: Streams,
         captures: Mapping[str, Captured],
         handlers: Mapping[str, Callable[[Any, Operator, Environment], None]] = HANDLERS,
+        compiler: BlockCompiler | None = None,
     ) -> None:
-        self.xp, self.streams, self.captures, self._handlers = xp, streams, captures, handlers
+        self.xp, self.streams, self.captures, self._handlers, self._compiler = xp, streams, captures, handlers, compiler
         self.check: Check | None = None
         """Called after each op, with the op, and the name and array of each output."""
         self._array_type = xp.ndarray
         self._ops: dict[Operator, BlockOp] = {}
         self._regions: dict[Operator, Region | None] = {}
+        self._loops: dict[Operator, Loop] = {}
         self._from_zero: dict[str, str] | None = None
         """Name in block 0 -> its renumbered name (`names_from_zero`); filled at the first draw of initial values."""
 
@@ -226,6 +229,16 @@ class Machine:
         if op not in self._regions:
             self._regions[op] = region_of(op)
         return self._regions[op]
+
+    def loop(self, op: Operator, region: Region) -> Loop | None:
+        """How the block of an op runs as one call for all runs; None if it runs op by op."""
+        if self._compiler is None or self.check is not None or timing.current is not None:
+            return None
+        if op not in self._loops:
+            captured = self.captures.get(region.scopes) if region.scopes is not None else None
+            self._loops[op] = Loop(self._compiler, op, region, captured)
+        loop = self._loops[op]
+        return loop if loop.is_possible else None
 
     def run_block(self, block: Block, env: Environment) -> None:
         """Run the ops of a block in order."""

@@ -46,6 +46,7 @@ LATE = {
     ("fluid.executor.planned.plan", "fluid.executor.planned.records"): "plans on disk, for who has installed llvmlite",
     ("fluid.executor.planned.plan", "fluid.executor.native.tables"): "the compiler, for who has installed llvmlite",
     ("fluid.executor.native.one_op", "fluid.executor.native.functions"): "some twenty modules, for who has installed llvmlite",
+    ("fluid.executor.native.block_compiler", "fluid.executor.native.repeated"): "the compiler, for programs with loops",
     (
         "fluid.executor.xla.backend",
         "fluid.executor.xla.execution",

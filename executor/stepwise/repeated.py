@@ -1,0 +1,361 @@
+"""Runs the block of a loop as one call for all trips, if all its ops compile.
+
+Arrays with an entry for each trip hold the slices of sequences, the values for gradients and the stacked outputs. A value that
+passes from trip to trip is a chain: a trip reads one entry and writes the next. If nothing reads the entries later, a chain has
+two entries that take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence, Set
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fluid.ir.program import Block, Operator
+from fluid.ir.regions import Region
+from fluid.ir.versions import BlockVersions, Value
+from fluid.opdef.registry import EMPTY
+from fluid.values.spec import Spec
+
+from ..runtime.specs import spec_of
+from .handlers import HANDLERS
+
+if TYPE_CHECKING:
+    from .interpreter import Captured, Environment
+
+__all__ = [
+    "BlockCompiler", "CompiledBlock", "Frames", "Loop", "PreparedTrips", "run_at_once", "run_while_true",
+    "sums_of",
+]  # fmt: skip
+
+_FEWEST_RUNS = 16
+"""The smallest capacity of a loop with a condition."""
+_AT_ONCE = 1024
+"""Trips in one call: the addresses of a trip take some hundred bytes."""
+
+
+class PreparedTrips(Protocol):
+    """Consecutive trips through a compiled block, as one call or one by one."""
+
+    def run_all(self) -> None: ...
+
+    def run_one(self, number: int) -> None: ...
+
+
+class CompiledBlock(Protocol):
+    """A block to run for many trips."""
+
+    def spec(self, value: Value) -> Spec:
+        """The spec of a value that the block writes."""
+
+    def trips(self, count: int, addresses: Mapping[Value, Any]) -> PreparedTrips:
+        """Prepare trips.
+
+        Args:
+            addresses: external value -> its address, a number or an array with one address for each trip.
+        """
+
+
+class BlockCompiler(Protocol):
+    """Compiles blocks."""
+
+    def compile(
+        self, block: Block, specs: Mapping[str, Spec], outputs: Collection[str], summed: Collection[str]
+    ) -> CompiledBlock | None:
+        """Compile a block; None if one of its ops stays on numpy. See `native.block_compiler.NativeBlocks`."""
+
+
+class Frames(Sequence[dict[str, Any]]):
+    """Values for gradient blocks: one array for each name, with an entry for each run."""
+
+    def __init__(self, count: int, stacks: dict[str, Any]) -> None:
+        self._count, self.stacks = count, stacks
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        return {name: stack[number] for name, stack in self.stacks.items()}
+
+
+class _Chain:
+    """The memory of a value that passes from trip to trip.
+
+    Args:
+        first: the value before the first trip.
+        capacity: how many trips there is room for.
+        has_all: keep an entry for each trip; otherwise two entries take turns.
+        is_reversed: the first trip has the last number.
+    """
+
+    def __init__(self, first: Any, capacity: int, has_all: bool, is_reversed: bool = False) -> None:
+        self._capacity, self._has_all, self._is_reversed = capacity, has_all, is_reversed
+        self.array = np.empty((capacity + 1 if has_all else 2, *first.shape), first.dtype)
+        self.array[self.entry(0)] = first
+
+    def entry(self, trip: Any) -> Any:
+        """The number of the entry that a trip reads; it writes the entry of the next trip."""
+        if not self._has_all:
+            return trip % 2
+        return self._capacity - trip if self._is_reversed else trip
+
+    def addresses(self, trips: Any) -> Any:
+        """The address of the entry that each trip reads."""
+        return self.array.ctypes.data + self.entry(trips) * self.array.strides[0]
+
+    def value(self, trip: int) -> Any:
+        """The value that a trip reads."""
+        return self.array[self.entry(trip)]
+
+    def before(self, count: int) -> Any:
+        """The values before each run, by number."""
+        return self.array[1 : count + 1] if self._is_reversed else self.array[:count]
+
+    def after(self, count: int) -> Any:
+        """The values after each run, by number."""
+        return self.array[:count] if self._is_reversed else self.array[1 : count + 1]
+
+    def grown(self, trips: int) -> _Chain:
+        """A copy with twice the capacity, after some trips."""
+        if not self._has_all:
+            return self
+        larger = _Chain(self.array[0], 2 * self._capacity, has_all=True)
+        larger.array[: trips + 1] = self.array[: trips + 1]
+        return larger
+
+
+class _Stack:
+    """The memory of a block's output: an entry for each run, by number, or one entry if only the last run's value is read."""
+
+    def __init__(self, spec: Spec, capacity: int, has_all: bool) -> None:
+        self._spec, self._has_all = spec, has_all
+        self.array = np.empty((capacity if has_all else 1, *spec.shape), spec.dtype.array_dtype)
+
+    def addresses(self, numbers: Any) -> Any:
+        return self.array.ctypes.data + (numbers * self.array.strides[0] if self._has_all else 0)
+
+    def grown(self, runs: int) -> _Stack:
+        """A copy with twice the capacity, after some runs."""
+        if not self._has_all:
+            return self
+        larger = _Stack(self._spec, 2 * len(self.array), has_all=True)
+        larger.array[:runs] = self.array[:runs]
+        return larger
+
+
+class Loop:
+    """How an op's block runs as one call.
+
+    Args:
+        compiler: compiles the block.
+        op: the op.
+        region: how values pass through its block.
+        captured: the names that gradient blocks read; None if there are none.
+
+    Attributes:
+        local: names of the block whose values after each run a gradient block reads.
+        carried: outer names that the block overwrites, whose values before each run a gradient block reads.
+        capacity: the expected number of runs of a loop with a condition: the last number.
+    """
+
+    def __init__(self, compiler: BlockCompiler, op: Operator, region: Region, captured: Captured | None) -> None:
+        self._compiler, self.op, self.region, self.is_captured = compiler, op, region, captured is not None
+        self.local: Set[str] = captured.local if captured is not None else set()
+        self.carried: Set[str] = captured.carried & {*region.writes} if captured is not None else set()
+        self._compiled: dict[Any, CompiledBlock | None] = {}
+        self.capacity = _FEWEST_RUNS
+        versions = BlockVersions(region.body)
+        self.reads, self.last = sorted(versions.read_first), versions.current
+        states = {state.before: state.after for state in region.states}
+        self.links = states | {name: name for name in region.writes if name in versions.read_first or name in self.carried}
+        """Name of a chain before a run -> its name after it."""
+        self.sequences = dict(region.slices)
+        self.stacked = {part.inner for part in region.stacked if part.inner != EMPTY}
+        self.summed = [part.inner for part in region.summed if part.inner != EMPTY]
+        outputs = {*self.stacked, *region.writes, *(name for name in self.local if name in versions.last)}
+        self.stacks = sorted(outputs - {*self.links.values()})
+        """Outputs of the block that are no chains."""
+        self.is_possible = self._is_possible(versions)
+        """Whether the names of the block allow one call."""
+
+    def _is_possible(self, versions: BlockVersions) -> bool:
+        afters, last = list(self.links.values()), versions.last
+        if EMPTY in self.links or len({*afters}) < len(afters) or {*self.sequences} & {*self.links}:
+            return False
+        if not all(name in last for name in (*afters, *self.stacks, *self.summed)) or {*self.summed} & {*afters, *self.stacks}:
+            return False
+        if any(name in last for name in (*self.sequences, *(before for before, after in self.links.items() if before != after))):
+            return False
+        return not any(op.sub_blocks or op.type in HANDLERS for op in versions.ops)
+
+    def compiled(self, arrays: Mapping[str, Any]) -> CompiledBlock | None:
+        """The block for values of these shapes and types before a run; None if it has to run op by op."""
+        key = tuple([(array.shape, array.dtype) for array in arrays.values()])
+        if key not in self._compiled:
+            specs = {name: spec_of(array) for name, array in arrays.items()}
+            outputs = [*self.links.values(), *self.stacks]
+            self._compiled[key] = self._compiler.compile(self.region.body, specs, outputs, self.summed)
+        return self._compiled[key]
+
+    def needs_all(self, name: str) -> bool:
+        """Whether the values of all runs are read, not only the last."""
+        return name in self.local or name in self.stacked
+
+
+def run_at_once(loop: Loop, env: Environment, count: int, is_reversed: bool, past: Frames | None) -> bool:
+    """Run the block of a loop so many times; returns False, before anything has run, if it has to run op by op."""
+    memory = _Memory.of(loop, env, count, is_reversed, past)
+    if memory is None:
+        return False
+    for start in range(0, count, _AT_ONCE):
+        memory.trips(start).run_all()
+    memory.finish(env, count)
+    return True
+
+
+def run_while_true(loop: Loop, env: Environment, condition: str) -> bool:
+    """Run the block until the condition is false, at least once; returns False as `run_at_once` does."""
+    memory = _Memory.of(loop, env, loop.capacity, False, None) if condition in loop.region.writes else None
+    if memory is None:
+        return False
+    count = start = stop = 0
+    is_true = True
+    while is_true:
+        if count == memory.capacity:
+            memory.grow(count)
+        if count == stop:
+            start, stop, trips = count, min(count + _AT_ONCE, memory.capacity), memory.trips(count)
+        trips.run_one(count - start)
+        count += 1
+        is_true = bool(memory.value(condition, count).item())
+    memory.finish(env, count)
+    loop.capacity = max(count, _FEWEST_RUNS)
+    return True
+
+
+class _Memory:
+    """The arrays of one execution of a loop.
+
+    Args:
+        firsts: name of a chain -> its value before the first run.
+        fixed: outer name -> its value, the same for all runs.
+        by_number: name -> an array with an entry for each run: a sequence, or values for the gradient.
+        capacity: how many runs there is room for.
+        is_reversed: the first trip has the last number.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        block: CompiledBlock,
+        firsts: Mapping[str, Any],
+        fixed: Mapping[str, Any],
+        by_number: Mapping[str, Any],
+        capacity: int,
+        is_reversed: bool,
+    ) -> None:
+        self._loop, self._block, self._fixed, self._by_number = loop, block, fixed, by_number
+        self.capacity, self._is_reversed = capacity, is_reversed
+        self.chains = {
+            before: _Chain(firsts[before], capacity, self._has_entries(before, after), is_reversed)
+            for before, after in loop.links.items()
+        }
+        self._stacks = {name: _Stack(block.spec(loop.last(name)), capacity, loop.needs_all(name)) for name in loop.stacks}
+        self._sums = {name: _zeros(block.spec(loop.last(name))) for name in loop.summed}
+
+    @classmethod
+    def of(cls, loop: Loop, env: Environment, capacity: int, is_reversed: bool, past: Frames | None) -> _Memory | None:
+        """The memory for an environment; None if the block has to run op by op there."""
+        firsts: dict[str, Any] = {name: env.get(name) for name in loop.region.writes if name in loop.links}
+        for state in loop.region.states:
+            first = env.get(state.first)
+            firsts[state.before] = np.zeros_like(first) if state.from_zero and _is_plain(first) else first
+        by_number = {inner: env.get(outer) for inner, outer in loop.sequences.items()}
+        if past is not None:
+            names = {name for name in loop.reads if name in past.stacks} - {*firsts, *by_number}
+            by_number |= {name: past.stacks[name] for name in names}
+        fixed = {name: env.get(name) for name in loop.reads if name not in firsts and name not in by_number}
+        if not all(map(_is_plain, chain(firsts.values(), by_number.values(), fixed.values()))):
+            return None
+        before = {**firsts, **fixed, **{name: stack[0] for name, stack in by_number.items()}}
+        block = loop.compiled({name: before[name] for name in loop.reads})
+        if block is None or any(block.spec(loop.last(after)) != spec_of(firsts[name]) for name, after in loop.links.items()):
+            return None  # the entries of a chain have one shape
+        return cls(loop, block, firsts, fixed, by_number, capacity, is_reversed)
+
+    def _has_entries(self, before: str, after: str) -> bool:
+        loop = self._loop
+        return before in loop.local or before in loop.carried or loop.needs_all(after)
+
+    def trips(self, start: int) -> PreparedTrips:
+        """The trips from number `start` on, within the capacity and the limit of one call."""
+        loop, trips = self._loop, np.arange(start, min(start + _AT_ONCE, self.capacity))
+        numbers = self.capacity - 1 - trips if self._is_reversed else trips
+        addresses: dict[Value, Any] = {(name, 0): array.ctypes.data for name, array in self._fixed.items()}
+        for name, stack in self._by_number.items():
+            addresses[name, 0] = stack.ctypes.data + numbers * stack.strides[0]
+        for before, after in loop.links.items():
+            link = self.chains[before]
+            addresses[before, 0], addresses[loop.last(after)] = link.addresses(trips), link.addresses(trips + 1)
+        for name, output in self._stacks.items():
+            addresses[loop.last(name)] = output.addresses(numbers)
+        for name, total in self._sums.items():
+            addresses |= dict.fromkeys(sums_of(name), total.ctypes.data)
+        return self._block.trips(len(trips), addresses)
+
+    def grow(self, count: int) -> None:
+        """Double the capacity after `count` runs."""
+        self.capacity *= 2
+        self.chains = {name: link.grown(count) for name, link in self.chains.items()}
+        self._stacks = {name: stack.grown(count) for name, stack in self._stacks.items()}
+
+    def value(self, name: str, count: int) -> Any:
+        """The value of an outer name after so many runs."""
+        if name in self.chains:
+            return self.chains[name].value(count)
+        return self._stacks[name].array[count - 1 if self._loop.needs_all(name) else 0]
+
+    def finish(self, env: Environment, count: int) -> None:
+        """Set the op's outputs."""
+        loop, region = self._loop, self._loop.region
+        finals = {after: self.chains[before].value(count) for before, after in loop.links.items()}
+        after = {name: self.chains[before].after(count) for before, name in loop.links.items() if self._has_entries(before, name)}
+        after |= {name: stack.array[:count] for name, stack in self._stacks.items() if loop.needs_all(name)}
+        for name in region.writes:
+            env.set(name, self.value(name, count).copy())
+        for part in region.stacked:
+            if part.name != EMPTY:
+                env.set(part.name, after[part.inner].copy() if part.inner in loop.local else after[part.inner])
+        for part in region.summed:
+            if part.name != EMPTY:
+                env.set(part.name, self._sums[part.inner])
+        for part in region.final:
+            if part.name != EMPTY:
+                env.set(part.name, finals[part.inner].copy())
+        if region.scopes is not None:
+            stacks = {name: value for name, value in after.items() if name in loop.local}
+            for name in loop.local:
+                if name in self._by_number:
+                    stacks[name] = self._by_number[name].copy()  # the gradient may be computed when it has been overwritten
+                elif name in self.chains:
+                    stacks[name] = self.chains[name].before(count)
+            stacks |= {name: self.chains[name].before(count) for name in loop.carried if name in self.chains}
+            env.set(region.scopes, Frames(count, stacks) if loop.is_captured else [])
+
+
+def sums_of(name: str) -> list[Value]:
+    """The values that hold the sum of a name over the runs, before and after a run."""
+    return [(f"{name}.sum", 0), (f"{name}.sum", 1)]
+
+
+def _zeros(spec: Spec) -> Any:
+    return np.zeros(spec.shape, spec.dtype.array_dtype)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is an array of numpy that compiled code can read."""
+    return type(value) is np.ndarray and value.flags.c_contiguous

@@ -1,0 +1,197 @@
+"""Loops whose blocks run natively, as one table for all trips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from beside_numpy import assert_alike, results_of
+from checks import each
+
+import fluid
+from fluid import layers
+from fluid.executor.native import repeated
+from fluid.executor.stepwise.control import Runs
+from fluid.ir.program import Variable
+
+Build = Callable[[], Sequence[Variable]]
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype("float32")
+
+
+def assert_native(build: Build, feed: dict[str, Any], runs: int = 2, op_by_op: int = 0, tolerance: float = 1e-5) -> None:
+    """Assert that native code agrees with numpy, and that so many runs of blocks took place op by op."""
+    with patch.object(Runs, "once", autospec=True, side_effect=Runs.once) as once:
+        results_of(build, feed, native=True, runs=runs)
+    assert once.call_count == op_by_op
+    assert_alike(build, feed, runs, tolerance)
+
+
+def minimized(loss: Variable) -> list[Variable]:
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    return [loss]
+
+
+# ------------------------------------------------------------------------------------------------------------ while
+@each("trips", [1, 2, 15, 16, 17, 100])
+def test_a_while_loop_is_trained(trips: int) -> None:
+    def build() -> Sequence[Variable]:
+        x, w = fluid.data("x", [5, 7]), layers.create_parameter([7, 7], "float32")
+        index, end = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", trips)
+        found = layers.while_loop(
+            lambda index, h: layers.less_than(index, end),
+            lambda index, h: [index + 1, layers.tanh(layers.matmul(h, w))],
+            [index, x],
+        )
+        return [*found, *minimized(layers.mean(found[1]))]
+
+    assert_native(build, {"x": normal(5, 7)})
+
+
+@each("start", [2.0, 0.5])
+def test_a_condition_on_what_the_loop_computes(start: float) -> None:
+    """With a start below the limit, the block never runs."""
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [3])
+        x.stop_gradient = False
+        number = layers.fill_constant([1], "float32", start)
+        large = layers.greater_than(number, layers.fill_constant([1], "float32", 1.0))
+        total, loop = layers.assign(x), layers.While(large)
+        with loop.block():
+            layers.assign(layers.scale(number, 0.9), number)
+            layers.assign(layers.elementwise_mul(total, number), total)
+            layers.greater_than(number, layers.fill_constant([1], "float32", 1.0), cond=large)
+        return [total, number, *fluid.gradients([layers.mean(total)], [x])]
+
+    assert_native(build, {"x": normal(3)})
+
+
+def test_a_value_that_no_trip_reads_is_that_of_the_last() -> None:
+    def build() -> Sequence[Variable]:
+        index, end = layers.fill_constant([1], "float32", 0), layers.fill_constant([1], "float32", 20)
+        last, below = layers.fill_constant([2, 3], "float32", -1), layers.less_than(index, end)
+        loop = layers.While(below)
+        with loop.block():
+            layers.assign(index + 1.0, index)
+            layers.assign(layers.expand(layers.reshape(index, [1, 1]), [2, 3]), last)
+            layers.less_than(index, end, cond=below)
+        return [last, index]
+
+    assert_native(build, {})
+
+
+def test_a_value_that_grows_runs_op_by_op() -> None:
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [1, 3])
+        index, end = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 4)
+        return layers.while_loop(  # type: ignore[no-any-return]
+            lambda index, rows: layers.less_than(index, end),
+            lambda index, rows: [index + 1, layers.concat([rows, x], 0)],
+            [index, layers.assign(x)],
+        )
+
+    assert_native(build, {"x": normal(1, 3)}, op_by_op=8)
+
+
+def test_what_draws_numbers_runs_op_by_op() -> None:
+    def build() -> Sequence[Variable]:
+        x, end = fluid.data("x", [4, 3]), layers.fill_constant([1], "int64", 3)
+        return layers.while_loop(  # type: ignore[no-any-return]
+            lambda index, h: layers.less_than(index, end),
+            lambda index, h: [index + 1, layers.dropout(h, 0.5)],
+            [layers.fill_constant([1], "int64", 0), layers.assign(x)],
+        )
+
+    assert_native(build, {"x": normal(4, 3)}, op_by_op=6)
+
+
+# -------------------------------------------------------------------------------------------------------- recurrences
+def recurrence(width: int, act: str = "tanh") -> Callable[[], Variable]:
+    def build() -> Variable:
+        x, first = fluid.data("x", [None, None, width]), fluid.data("first", [None, width])
+        x.stop_gradient = first.stop_gradient = False
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            word, before = rnn.step_input(x), rnn.memory(init=first)
+            state = layers.fc([word, before], width, act=act)
+            rnn.update_memory(before, state)
+            rnn.step_output(state)
+            rnn.step_output(layers.scale(word, 2.0))
+        states, _ = rnn()
+        return layers.mean(layers.square(states))
+
+    return build
+
+
+@each("steps, rows, width", [(1, 1, 1), (2, 3, 5), (35, 20, 33), (16, 1, 129)])
+def test_a_recurrence_is_trained(steps: int, rows: int, width: int) -> None:
+    def build() -> Sequence[Variable]:
+        loss = recurrence(width)()
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        block = fluid.default_main_program().global_block()
+        return [loss, block.var("x@GRAD"), block.var("first@GRAD")]
+
+    assert_native(build, {"x": normal(steps, rows, width), "first": normal(rows, width)}, runs=3, tolerance=1e-4)
+
+
+def test_one_program_takes_any_number_of_steps() -> None:
+    """One executor and one scope: what one number of steps left must not show in the next."""
+    main, startup, results = fluid.Program(), fluid.Program(), {}
+    main.random_seed = startup.random_seed = 1
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        loss = recurrence(7)()
+        fluid.append_backward(loss)
+    for native in "01":
+        with patch.dict("os.environ", FLUID_NATIVE=native):
+            executor, scope = fluid.Executor(), fluid.Scope()
+            executor.run(startup, scope=scope)
+            for steps in (9, 2, 17, 9):
+                feed = {"x": normal(steps, 3, 7), "first": normal(3, 7)}
+                results.setdefault(native, []).append(executor.run(main, feed, [loss, "x@GRAD", "fc_0.w_1@GRAD"], scope=scope))
+    for expected, found in zip(results["0"], results["1"], strict=True):
+        for one, other in zip(expected, found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_the_last_slice_comes_first() -> None:
+    def build() -> Sequence[Variable]:
+        loss = recurrence(5, "sigmoid")()
+        program = fluid.default_main_program()
+        (op,) = [op for op in program.global_block().ops if op.type == "recurrent"]
+        op.attrs["reverse"] = True
+        return minimized(loss)
+
+    assert_native(build, {"x": normal(12, 4, 5), "first": normal(4, 5)})
+
+
+def test_an_exchange_of_two_states() -> None:
+    """Each state takes the other's value, which the same trip overwrites."""
+
+    def build() -> Sequence[Variable]:
+        a, b = fluid.data("a", [3]), fluid.data("b", [3])
+        end = layers.fill_constant([1], "int64", 5)
+        found = layers.while_loop(
+            lambda index, a, b: layers.less_than(index, end),
+            lambda index, a, b: [index + 1, layers.scale(b, 0.5), layers.scale(a, 2.0)],
+            [layers.fill_constant([1], "int64", 0), layers.assign(a), layers.assign(b)],
+        )
+        return list(found)
+
+    assert_native(build, {"a": normal(3), "b": normal(3) + 1})
+
+
+def test_a_block_is_compiled_once_for_each_shape() -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        loss = recurrence(6)()
+    executor = fluid.Executor()
+    executor.run(startup)
+    with patch.object(repeated, "compiled_block", side_effect=repeated.compiled_block) as compiled:
+        for steps in (3, 5, 8, 3):
+            executor.run(main, {"x": normal(steps, 2, 6), "first": normal(2, 6)}, [loss])
+    assert compiled.call_count <= 3, "each number of steps has a plan, which compiles its block once"

@@ -87,7 +87,7 @@ class _Direct:
         return Convolved(self.outputs, image.element, image, self._packed(weights, for_input=False))
 
     def backward(self, gradient: Node, weights: Node) -> Node:
-        """The gradient of the images, of that of the outputs."""
+        """The gradient of the images; `gradient` is the outputs'."""
         return ConvolvedBack(self.images, gradient.element, gradient, self._packed(weights, for_input=True))
 
     def filter_gradient(self, image: Node, gradient: Node) -> Node:

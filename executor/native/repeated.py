@@ -60,7 +60,7 @@ def compiled_block(
 
 
 def _are_native(regions: Sequence[Any], live: Sequence[Value]) -> bool:
-    """Whether native code computes all ops, and stores what is read after them."""
+    """Whether native code computes all ops and stores all live values."""
     if not all(isinstance(region, NativeInstruction) for region in regions):
         return False
     return {*live} <= {value for region in regions for value in region.written}

@@ -35,6 +35,8 @@ from .graph import (
     Put,
     Scattered,
     Windows,
+    memory_of,
+    operands_of,
     strides_of,
 )  # fmt: skip
 from .images import Images, Pixel, affine
@@ -147,13 +149,15 @@ def output_of(group: Group, stored: Iterable[Node], target: Target) -> Node:
     """The node that the kernel of a core stores directly: the last one that fits, or else the core itself.
 
     A node fits if its columns are contiguous. If the kernel keeps partial sums in its output, also no node of the group may read
-    the memory that the output overwrites.
+    the memory that the output overwrites, nor another part of its container.
     """
     core = group.core
     assert core is not None
     candidates = set(stored)
     if keeps_partial_sums(core, target):
         candidates.difference_update(node for node, old in group.overwritten.items() if old in group.operands)
+        sources = {memory_of(source_of(operand)) for operand in (*group.operands, *operands_of(core))}
+        candidates = {node for node in candidates if memory_of(node) not in sources}
     for node in reversed(group.nodes):
         if node not in candidates or node.element != core.element:
             continue

@@ -261,3 +261,20 @@ def test_windows_as_wide_as_the_image(
         return [loss, *fluid.gradients([loss], [x, *fluid.default_main_program().all_parameters()])]
 
     assert_alike(build, {"x": normal(*shape)}, tolerance=1e-4)
+
+
+# ---------------------------------------------------------------------------------------------------------- wide recurrences
+@each("hidden, dtype", [(128, "float64"), (129, "float64"), (256, "float32"), (257, "float32"), (650, "float32")])
+@each("rows", [1, 20])
+def test_recurrences_wider_than_one_part_of_a_sum(hidden: int, dtype: str, rows: int) -> None:
+    """The gradient of a state is a product as deep as all gates; another step's gates lie in the memory that it writes."""
+
+    def build() -> Sequence[Variable]:
+        x, zeros = fluid.data("x", [3, rows, hidden], dtype), layers.fill_constant([1, rows, hidden], dtype, 0.0)
+        x.stop_gradient = False
+        states, last, cell = layers.lstm(x, zeros, zeros, 3, hidden, 1)
+        loss = layers.mean(states) + layers.mean(last) + layers.mean(cell)
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        return [loss, fluid.default_main_program().global_block().var("x@GRAD")]
+
+    assert_alike(build, {"x": normal(3, rows, hidden, dtype=dtype)}, tolerance=1e-4)

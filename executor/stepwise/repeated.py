@@ -81,6 +81,10 @@ class Frames(Sequence[dict[str, Any]]):
             raise IndexError(number)
         return {name: stack[number] for name, stack in self.stacks.items()}
 
+    def copy(self) -> Frames:
+        """The frames: nothing writes to them."""
+        return self
+
 
 class _Chain:
     """The memory of a value that passes from trip to trip.

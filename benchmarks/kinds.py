@@ -1,0 +1,231 @@
+"""Times training steps of kinds of nets that no named workload has: natively, on numpy, and in torch.
+
+Each time is that of one thread of the processor, the median of some steps: a loaded machine changes ratios little. torch may
+live in another environment: ``python benchmarks/kinds.py --torch-python /path/to/python``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+Step = Callable[[], Any]
+SECONDS = 2.0
+
+
+def median_milliseconds(step: Step) -> float:
+    """The processor's time of a step, after some that are not counted."""
+    for _ in range(3):
+        step()
+    times: list[float] = []
+    while len(times) < 5 or sum(times) < SECONDS:
+        start = time.process_time()
+        step()
+        times.append(time.process_time() - start)
+    return float(np.median(times)) * 1e3
+
+
+# -------------------------------------------------------------------------------------------------------------- Fluid
+def fluid_step(build: Callable[[], Any], feed: dict[str, Any]) -> Step:
+    import fluid
+
+    fluid.set_num_threads(1)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        loss = build()
+        fluid.optimizer.SGD(0.01).minimize(loss)
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    return lambda: executor.run(main, feed, [loss], scope=scope)
+
+
+def text_cnn() -> Step:
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        ids, label = fluid.data("ids", [32, 60], "int64"), fluid.data("label", [32, 1], "int64")
+        words = layers.unsqueeze(fluid.embedding(ids, [5000, 128]), [1])
+        parts = [layers.conv2d(words, 64, [size, 128], act="relu") for size in (3, 4, 5)]
+        pooled = [layers.pool2d(part, [part.shape[2], 1], "max") for part in parts]
+        scores = layers.fc(layers.reshape(layers.concat(pooled, 1), [32, -1]), 5)
+        return layers.mean(layers.softmax_with_cross_entropy(scores, label))
+
+    rng = np.random.default_rng(0)
+    return fluid_step(build, {"ids": rng.integers(0, 5000, (32, 60)), "label": rng.integers(0, 5, (32, 1))})
+
+
+def upsampling() -> Step:
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        return layers.mean(layers.square(layers.conv2d_transpose(fluid.data("x", [1, 21, 16, 16]), 21, None, 64, 16, 32)))
+
+    return fluid_step(build, {"x": normal(1, 21, 16, 16)})
+
+
+def while_loop() -> Step:
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        x, w = fluid.data("x", [32, 64]), layers.create_parameter([64, 64], "float32")
+        end = layers.fill_constant([1], "int64", 100)
+        _, last = layers.while_loop(
+            lambda index, h: layers.less_than(index, end),
+            lambda index, h: [index + 1, layers.tanh(layers.matmul(h, w))],
+            [layers.fill_constant([1], "int64", 0), x],
+        )
+        return layers.mean(last)
+
+    return fluid_step(build, {"x": normal(32, 64)})
+
+
+def static_rnn() -> Step:
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        x, first = fluid.data("x", [35, 20, 128]), fluid.data("first", [20, 128])
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            word, before = rnn.step_input(x), rnn.memory(init=first)
+            state = layers.fc([word, before], 128, act="tanh")
+            rnn.update_memory(before, state)
+            rnn.step_output(state)
+        return layers.mean(rnn())
+
+    return fluid_step(build, {"x": normal(35, 20, 128), "first": np.zeros((20, 128), "float32")})
+
+
+def wide_lstm() -> Step:
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        zeros = layers.fill_constant([1, 20, 650], "float32", 0.0)
+        return layers.mean(layers.lstm(fluid.data("x", [35, 20, 650]), zeros, zeros, 35, 650, 1)[0])
+
+    return fluid_step(build, {"x": normal(35, 20, 650)})
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype("float32")
+
+
+# -------------------------------------------------------------------------------------------------------------- torch
+def torch_step(parameters: Any, loss: Callable[[], Any]) -> Step:
+    import torch
+
+    torch.set_num_threads(1)
+    optimizer = torch.optim.SGD(list(parameters), 0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+def torch_text_cnn() -> Step:
+    import torch
+    from torch import nn
+
+    words, head = nn.Embedding(5000, 128), nn.Linear(192, 5)
+    filters = nn.ModuleList([nn.Conv2d(1, 64, (size, 128)) for size in (3, 4, 5)])
+    ids, label = torch.randint(0, 5000, (32, 60)), torch.randint(0, 5, (32,))
+
+    def loss() -> Any:
+        image = words(ids)[:, None]
+        pooled = torch.cat([torch.relu(part(image)).amax((2, 3)) for part in filters], 1)
+        return nn.functional.cross_entropy(head(pooled), label)
+
+    return torch_step([*words.parameters(), *head.parameters(), *filters.parameters()], loss)
+
+
+def torch_upsampling() -> Step:
+    import torch
+
+    layer, x = torch.nn.ConvTranspose2d(21, 21, 64, 32, 16), torch.randn(1, 21, 16, 16)
+    return torch_step(layer.parameters(), lambda: layer(x).square().mean())
+
+
+def torch_while_loop() -> Step:
+    import torch
+
+    x, w = torch.randn(32, 64), torch.nn.Parameter(torch.randn(64, 64) / 10)
+
+    def loss() -> Any:
+        h = x
+        for _ in range(100):
+            h = torch.tanh(h @ w)
+        return h.mean()
+
+    return torch_step([w], loss)
+
+
+def torch_rnn() -> Step:
+    import torch
+
+    layer, x = torch.nn.RNN(128, 128), torch.randn(35, 20, 128)
+    return torch_step(layer.parameters(), lambda: layer(x)[0].mean())
+
+
+def torch_wide_lstm() -> Step:
+    import torch
+
+    layer, x = torch.nn.LSTM(650, 650), torch.randn(35, 20, 650)
+    return torch_step(layer.parameters(), lambda: layer(x)[0].mean())
+
+
+KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
+    "text CNN, 32 sentences": (text_cnn, torch_text_cnn),
+    "transposed convolution 64 x 64, stride 32": (upsampling, torch_upsampling),
+    "while, 100 products": (while_loop, torch_while_loop),
+    "StaticRNN, 35 steps of 128": (static_rnn, torch_rnn),
+    "LSTM, 35 steps of 650": (wide_lstm, torch_wide_lstm),
+}
+
+
+def fluid_milliseconds(native: bool) -> dict[str, float]:
+    os.environ["FLUID_NATIVE"] = str(int(native))
+    return {name: median_milliseconds(make()) for name, (make, _) in KINDS.items()}
+
+
+def torch_milliseconds(python: str) -> dict[str, float]:
+    """Times of another Python; none without torch."""
+    result = subprocess.run([python, __file__, "--torch"], capture_output=True, text=True, check=False)
+    return json.loads(result.stdout) if not result.returncode else {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch-python", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--torch", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.torch:
+        print(json.dumps({name: median_milliseconds(make()) for name, (_, make) in KINDS.items()}))
+        return
+    native, on_numpy, in_torch = fluid_milliseconds(True), fluid_milliseconds(False), torch_milliseconds(options.torch_python)
+    print("| training step, ms of one thread | native | numpy | torch | native / torch |\n|---|---|---|---|---|")
+    for name in KINDS:
+        peer = in_torch.get(name)
+        ratio = f"{peer:.2f} | {native[name] / peer:.2f}" if peer else "- | -"
+        print(f"| {name} | {native[name]:.2f} | {on_numpy[name]:.2f} | {ratio} |")
+
+
+if __name__ == "__main__":
+    main()

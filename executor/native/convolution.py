@@ -187,13 +187,26 @@ class _Strip:
         start, stop = within(f, affine(f, first, (row, step)), tap_step, walk.source.height)
         return start, f.min(stop, len(walk.taps[0]))
 
+    def _tap_columns(self, column: Value, size: int) -> tuple[Operand, Operand]:
+        """The range of tap columns that lie within the image for some pixel of a tile."""
+        f, walk = self.f, self.walk
+        first, step, tap_step = walk.source_columns
+
+        def of_pixel(number: int) -> tuple[Value, Value]:
+            return within(f, affine(f, first + number * step, (column, step)), tap_step, walk.source.width)
+
+        starts, stops = zip(of_pixel(0), of_pixel(size - 1), strict=True)
+        return f.min(f.min(*starts), len(walk.taps[1])), f.min(f.max(*stops), len(walk.taps[1]))
+
     def _tile(self, row: Value, taps: tuple[Operand, Operand], column: Value, size: int) -> None:
         f, walk, panel = self.f, self.walk, self.panel
         source = f.at(self.source, affine(f, 0, (row, walk.steps[0]), (column, walk.steps[1])), self.element)
         (_, tap_columns), length = walk.runs
 
+        columns = self._tap_columns(column, size) if walk.skips_columns else (0, tap_columns)
+
         def tap_row(tap: Value, *sums: Value) -> list[Value]:
-            return f.loop(0, tap_columns, 1, sums, lambda tap_column, *inner: self._run(source, size, tap, tap_column, inner))
+            return f.loop(*columns, 1, sums, lambda tap_column, *inner: self._run(source, size, tap, tap_column, inner))
 
         sums = [zero(self.element.of(lanes)) for _ in range(size) for lanes in panel.vectors]
         if length:

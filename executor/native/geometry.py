@@ -7,10 +7,15 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from .emitter import FLOAT, Type
 from .images import Images
 
 __all__ = ["Convolution", "Walk", "forward_walk", "input_walks"]
+
+_FEWEST_CHANNELS = 8
+"""Channels under a tap from which on a loop over taps costs little."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ class Walk:
         repeats: rows and columns of merged walks. Each next one begins 1 further in the output, and its taps `tap_shifts` further
             in the filter.
         source_rows: the source row under the first tap of the first pixel, and its increments per row of the grid and per
-            row of taps.
+            row of taps; `source_columns` likewise.
     """
 
     source: Images
@@ -175,6 +180,7 @@ class Walk:
     tap_steps: tuple[int, int]
     rows_before: int
     source_rows: tuple[int, int, int]
+    source_columns: tuple[int, int, int]
     repeats: tuple[int, int] = (1, 1)
     tap_shifts: tuple[int, int] = (0, 0)
 
@@ -185,11 +191,20 @@ class Walk:
         last = first + (self.extents[0] - 1) * step + (len(self.taps[0]) - 1) * tap_step
         return 0 <= first and last < self.source.height
 
+    @cached_property
+    def skips_columns(self) -> bool:
+        """Whether tiles leave out columns of taps beside the image, as more than a quarter of them are."""
+        taps, (first, step, tap_step) = len(self.taps[1]), self.source_columns
+        starts = first + step * np.arange(self.extents[1])
+        columns = starts[:, None] + tap_step * np.arange(taps)
+        covered = int(np.count_nonzero((columns >= 0) & (columns < self.source.width)))
+        return self.channels >= _FEWEST_CHANNELS and covered < 0.75 * columns.size
+
     @property
     def runs(self) -> tuple[tuple[int, int], int]:
         """Rows and columns of taps to loop over, and the number of contiguous elements under each."""
         rows, columns = map(len, self.taps)
-        if self.tap_steps[1] == self.channels:
+        if self.tap_steps[1] == self.channels and not self.skips_columns:
             return (rows, 1), columns * self.channels
         return (rows, columns), self.channels
 
@@ -215,6 +230,7 @@ def forward_walk(g: Convolution) -> Walk:
         tap_steps=(g.dilations[0] * row, g.dilations[1] * pixel),
         rows_before=0,
         source_rows=(-g.pads[0], g.strides[0], g.dilations[0]),
+        source_columns=(-g.pads[1], g.strides[1], g.dilations[1]),
     )
 
 
@@ -238,6 +254,7 @@ def input_walks(g: Convolution) -> list[Walk]:
                 tap_steps=(rows.step * row, columns.step * pixel),
                 rows_before=rows_before,
                 source_rows=(rows.output, 1, rows.step),
+                source_columns=(columns.output, 1, columns.step),
                 repeats=(rows.repeats, columns.repeats),
                 tap_shifts=(rows.tap_shift, columns.tap_shift),
             )

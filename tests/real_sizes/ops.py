@@ -822,7 +822,18 @@ _OF_OWN_INPUTS = {
 
 
 _NOT_STRETCHED = {
-    *("coalesce_tensor", "crf_counts", "determinant", "is_label", "lu", "qr", "random_crop", "shuffle_batch", "view_dtype"),
+    *(
+        "coalesce_tensor",
+        "crf_counts",
+        "determinant",
+        "is_label",
+        "lu",
+        "matrix_rank",
+        "qr",
+        "random_crop",
+        "shuffle_batch",
+        "view_dtype",
+    ),
     *(f"conv{dims}d_backprop_{part}" for dims in (2, 3) for part in ("filter", "input")),
 }
 """Ops whose inputs have to fit each other, to have full rank, or to keep the size of their elements; or that draw by a seed that

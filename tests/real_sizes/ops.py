@@ -826,6 +826,7 @@ _NOT_STRETCHED = {
         "coalesce_tensor",
         "crf_counts",
         "determinant",
+        "grid_scatter",
         "is_label",
         "lu",
         "matrix_rank",

@@ -833,6 +833,8 @@ _NOT_STRETCHED = {
         "qr",
         "random_crop",
         "shuffle_batch",
+        "slogdeterminant",
+        "take_rows",
         "view_dtype",
     ),
     *(f"conv{dims}d_backprop_{part}" for dims in (2, 3) for part in ("filter", "input")),

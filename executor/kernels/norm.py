@@ -291,6 +291,14 @@ def _row_means(xp: Any, rows: Any, shares: Any, out: Any) -> list[Call]:
     return [_row_sums(xp, rows, shares, out), partial(xp.divide, out, scalar(xp, max(len(shares), 1), out.dtype), out)]
 
 
+def _weighted_row_sums(xp: Any, rows: Any, weights: Any, buffer: Any, out: Any) -> list[Call]:
+    """The calls that sum each row times weights: by BLAS without a buffer for the products, else pairwise, which rounds less."""
+    if buffer is None:
+        return [_product(xp, rows, weights, out)]
+    terms = buffer[: len(rows)]
+    return [partial(xp.multiply, rows, weights, terms), partial(xp.add.reduce, terms, -1, out.dtype, out)]
+
+
 def _inverse_deviation(xp: Any, variance: Any, epsilon: float, out: Any) -> list[Call]:
     number = partial(scalar, xp, dtype=out.dtype)
     return [
@@ -359,6 +367,7 @@ def layer_norm_grad(
     longest = parts[0][1]
     ones = xp.ones(longest, X.dtype)
     buffers = [scratch((longest, width), X.dtype) for _ in range(2)]
+    terms = scratch((longest, width), X.dtype) if xp.__name__ == "numpy" and width > LONG else None
     sums = scratch((2, width), X.dtype)
     steps, scale = _tiled(xp, scratch, Scale if dX is not None else None, parts)
     if Scale is not None:
@@ -390,8 +399,8 @@ def layer_norm_grad(
             continue
         out = d_x[start:end]
         steps += [
-            _product(xp, gradient, shares, mean),
-            _product(xp, product, shares, along),
+            *_weighted_row_sums(xp, gradient, shares, terms, mean),
+            *_weighted_row_sums(xp, product, shares, terms, along),
             partial(xp.multiply, along, reciprocal, along),
             partial(xp.multiply, along, reciprocal, along),
             partial(xp.multiply, centered, along[:, None], centered),

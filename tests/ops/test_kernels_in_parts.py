@@ -185,6 +185,14 @@ def test_sums_of_many_rows_are_right(shape: tuple[int, ...], dim: list[int]) -> 
         assert (np.abs(total - x.sum(tuple(dim), "float64")) <= 32 * np.finfo("float32").eps * size).all()
 
 
+def test_the_gradient_of_layer_norm_over_a_long_row_is_right() -> None:
+    """That of an output whose gradients are all equal is 0: they are less their mean."""
+    x = np.random.default_rng(0).standard_normal((2, 700_001)).astype("float32")
+    inputs = {"X": x, "Mean": x.mean(1), "Variance": x.var(1), "Y@GRAD": np.full(x.shape, 0.1, "float32")}
+    results = apply_op("layer_norm_grad", inputs, {"epsilon": 1e-5, "begin_norm_axis": 1})
+    assert np.abs(results["X@GRAD"]).max() < 1e-6
+
+
 @each("width", [1, 2, 33])
 def test_layer_norm_adds_up_many_rows(width: int) -> None:
     """Gradients of Scale and Bias are sums over rows; of narrow rows there are many."""

@@ -194,11 +194,13 @@ class Walk:
     @cached_property
     def skips_columns(self) -> bool:
         """Whether tiles leave out columns of taps beside the image, as more than a quarter of them are."""
+        if self.channels < _FEWEST_CHANNELS:
+            return False
         taps, (first, step, tap_step) = len(self.taps[1]), self.source_columns
         starts = first + step * np.arange(self.extents[1])
         columns = starts[:, None] + tap_step * np.arange(taps)
         covered = int(np.count_nonzero((columns >= 0) & (columns < self.source.width)))
-        return self.channels >= _FEWEST_CHANNELS and covered < 0.75 * columns.size
+        return covered < 0.75 * columns.size
 
     @property
     def runs(self) -> tuple[tuple[int, int], int]:

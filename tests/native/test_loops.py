@@ -42,12 +42,12 @@ def test_a_while_loop_is_trained(trips: int) -> None:
     def build() -> Sequence[Variable]:
         x, w = fluid.data("x", [5, 7]), layers.create_parameter([7, 7], "float32")
         index, end = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", trips)
-        found = layers.while_loop(
+        results = layers.while_loop(
             lambda index, h: layers.less_than(index, end),
             lambda index, h: [index + 1, layers.tanh(layers.matmul(h, w))],
             [index, x],
         )
-        return [*found, *minimized(layers.mean(found[1]))]
+        return [*results, *minimized(layers.mean(results[1]))]
 
     assert_native(build, {"x": normal(5, 7)})
 
@@ -175,12 +175,12 @@ def test_an_exchange_of_two_states() -> None:
     def build() -> Sequence[Variable]:
         a, b = fluid.data("a", [3]), fluid.data("b", [3])
         end = layers.fill_constant([1], "int64", 5)
-        found = layers.while_loop(
+        results = layers.while_loop(
             lambda index, a, b: layers.less_than(index, end),
             lambda index, a, b: [index + 1, layers.scale(b, 0.5), layers.scale(a, 2.0)],
             [layers.fill_constant([1], "int64", 0), layers.assign(a), layers.assign(b)],
         )
-        return list(found)
+        return list(results)
 
     assert_native(build, {"a": normal(3), "b": normal(3) + 1})
 

@@ -296,7 +296,7 @@ def check_samples(op_type: str, count: int) -> None:
 
 
 def test_a_diagonal_is_of_a_square() -> None:
-    """The kernel writes diagonals through strides: beyond the end of what is not square."""
+    """The kernel writes diagonals through strides, which would run beyond the end of a shape that is not square."""
     for equation, shape in (
         ("i->ii", (8, 3)),
         ("i->ii", (3, 8)),

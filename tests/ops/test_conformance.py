@@ -783,7 +783,7 @@ BY_WEIGHTS = {
     ),
     *("match_matrix_tensor", "scatter_nd_add", "warpctc"),
 }
-"""Ops whose rules take sizes of weights, which are those of a run: the program declares parameters."""
+"""Ops whose rules take sizes from weights. A program declares parameters, so a run has the same sizes."""
 
 
 @facet(float64, lambda case: is_differentiated(case) and case.sample.orders >= 2 and case.type not in BY_WEIGHTS)

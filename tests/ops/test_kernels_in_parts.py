@@ -186,7 +186,7 @@ def test_sums_of_many_rows_are_right(shape: tuple[int, ...], dim: list[int]) -> 
 
 
 def test_the_gradient_of_layer_norm_over_a_long_row_is_right() -> None:
-    """That of an output whose gradients are all equal is 0: they are less their mean."""
+    """If all gradients of the output are equal, it is 0: the mean is subtracted from each."""
     x = np.random.default_rng(0).standard_normal((2, 700_001)).astype("float32")
     inputs = {"X": x, "Mean": x.mean(1), "Variance": x.var(1), "Y@GRAD": np.full(x.shape, 0.1, "float32")}
     results = apply_op("layer_norm_grad", inputs, {"epsilon": 1e-5, "begin_norm_axis": 1})

@@ -93,7 +93,7 @@ def test_eager_mode_differentiates_it(definition: Any) -> None:
 
 @pytest.mark.parametrize("size", [4, 6])
 def test_gradients_take_the_sizes_of_a_run(size: int) -> None:
-    """`layers.data` declares a size, and a run may have another. What is differentiated again is written as ops, by its rule."""
+    """A run may have another size than `layers.data` declares; ops that a rule appends for second derivatives do not keep it."""
     x, y = (layers.data(name, [2, 4, 4], stop_gradient=False) for name in ("x", "y"))
     (gradient,) = fluid.gradients([ops().fsp(x, y)], [x])
     logs, target = (layers.data(name, [4, 3], append_batch_size=False, stop_gradient=False) for name in ("logs", "target"))

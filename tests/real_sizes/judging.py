@@ -49,7 +49,7 @@ _PATIENCE = 45.0
 _SHARED = 16.0
 """How many times as large as the best engine's an error may be, if that is large, too."""
 _OPEN = 1000
-"""How many times as many elements last bits decide, where a few more prove nothing."""
+"""If last bits decide this many times as many elements as seem wrong, these prove nothing."""
 _EXACT_OPS = {"fill_constant", "increment", "assign", "cast", "one_hot", "one_hot_v2", "scale", "sum", "fill_zeros_like", "shape"}
 """Ops whose results are exact where they are small integers, such as counters."""
 _PICKS = {"reduce_max", "reduce_min", "reduce_amax", "reduce_amin", "segment_pool", "sequence_pool", "pool2d", "pool3d", "maxout"}
@@ -195,7 +195,7 @@ class _Changes:
         self._values: dict[str, Any] = {}
         """Name -> its array now."""
         self._results: tuple[Any, Arrays] = (None, {})
-        """The op that ran last, and what it computes of changed inputs, by name."""
+        """The op that ran last, and its results for changed inputs, by name."""
         self._place = self._count = 0
         """Numbers of the next array, and of the next that changes."""
 
@@ -238,7 +238,7 @@ class _Changes:
             return np.where(cancels, np.nan_to_num(np.abs(result - array), posinf=0.0), 0.0) * self._numbers(array)
 
     def _results_of_changed_inputs(self, op: Any) -> Arrays:
-        """Of inputs that are changed as those of sums are that an op may have inside, of all its input."""
+        """The results of an op for inputs changed as much as a sum over all of them would round."""
         values = {name: self._values[name] for name in op.input_arg_names if name in self._values}
         size = self._grown(max((value.size for value in values.values()), default=1))
         for name, value in values.items():

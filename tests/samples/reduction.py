@@ -113,11 +113,11 @@ add(
 def log_of_sum(X: Any, axis: Sequence[int] = (0,), keepdim: bool = False, reduce_all: bool = False) -> Any:
     axes = None if reduce_all else tuple(axis)
     largest = np.max(X, axes, keepdims=True)
-    shifted = np.where(np.isfinite(largest), X - np.where(np.isfinite(largest), largest, 0), X)
+    shift = np.where(np.isfinite(largest), largest, 0)
     with np.errstate(divide="ignore"):
-        found = np.log(np.sum(np.exp(shifted), axes, keepdims=True)) + np.where(np.isfinite(largest), largest, 0)
-    found = found if keepdim else np.squeeze(found, axes)
-    return np.asarray(found, X.dtype).reshape(found.shape or (1,))
+        logs = np.log(np.sum(np.exp(X - shift), axes, keepdims=True)) + shift
+    logs = logs if keepdim else np.squeeze(logs, axes)
+    return np.asarray(logs, X.dtype).reshape(logs.shape or (1,))
 
 
 for shape, attrs in CASES:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,26 +13,20 @@ from fluid.ir.program import Block
 from fluid.ir.versions import BlockVersions, Value
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import get
-from fluid.values.memory import aligned_bytes
+from fluid.values.memory import ALIGNMENT, aligned_bytes
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..runtime.threads import hold_blas
 from ..stepwise.interpreter import declared_scalars
 from ..stepwise.repeated import sums_of
 from . import compiler
-from .cache import compile_kernels
 from .functions import Op, OpInstruction
 from .instructions import CLEARED, RECORD_WORDS, NativeInstruction
 from .plans import with_native_code
 from .pool import pool
-from .tables import WRITING, flags_of
-from .verifying import verify_accesses
+from .tables import flags_of, loaded
 
 __all__ = ["RepeatedBlock", "compiled_block"]
-
-_LINE = 64
-"""Values start at multiples of this many bytes."""
 
 
 def compiled_block(
@@ -67,7 +62,7 @@ def _are_native(regions: Sequence[Any], live: Sequence[Value]) -> bool:
 
 
 def _instructions(versions: BlockVersions, specs: dict[Value, Spec]) -> list[OpInstruction] | None:
-    """The ops as instructions, and the specs of what they write; None if an op is not one of plain tensors."""
+    """The ops as instructions; adds the specs of their outputs. None if an op takes or makes more than plain tensors."""
     instructions = []
     for index, (op, definition) in enumerate(zip(versions.ops, versions.definitions, strict=True)):
         if definition is None or op.sub_blocks or versions.updates[index]:
@@ -108,15 +103,11 @@ class RepeatedBlock:
         calls = [call for region in regions for call in region.calls]
         writers = {signature: writer for region in regions for signature, writer in region.writers.items()}
         workspace_bytes = max(region.workspace_bytes for region in regions)
-        with WRITING:
-            kernels = compile_kernels(writers, compiler.host())
-        verify_accesses(calls, kernels.footprints, lambda value: specs[value].nbytes, workspace_bytes)
+        kernels, workspace, self._keep = loaded(
+            calls, writers, lambda value: specs[value].nbytes, workspace_bytes, compiler.host()
+        )
         self._memory, own = _own_memory(specs, external)
-        workspace = aligned_bytes(np.empty, workspace_bytes)
-        own[None] = workspace.ctypes.data
-        self._keep = [kernels, workspace]
-        if not all(call.is_serial for call in calls):
-            self._keep.append(hold_blas())
+        own[None] = workspace
         operands = [operand for call in calls for operand in call.operands]
         self._words = np.array([own.get(value, 0) + offset for value, offset in operands], np.int64)
         """Of one trip, the addresses of operands; where the caller gives memory, the offsets."""
@@ -153,7 +144,7 @@ class RepeatedBlock:
 
 def _own_memory(specs: Mapping[Value, Spec], external: Collection[Value]) -> tuple[Any, dict[Value | None, int]]:
     """Memory for the values that nobody gives, and the address of each; images with a halo begin as zeros."""
-    sizes = {value: -(-spec.nbytes // _LINE) * _LINE for value, spec in specs.items() if value not in external}
+    sizes = {value: -(-spec.nbytes // ALIGNMENT) * ALIGNMENT for value, spec in specs.items() if value not in external}
     memory = aligned_bytes(np.zeros if any(name.startswith(CLEARED) for name, _ in sizes) else np.empty, sum(sizes.values()))
     addresses: dict[Value | None, int] = {}
     start = memory.ctypes.data
@@ -174,7 +165,6 @@ class NativeTrips:
 
     def __init__(self, rows: Any, words: Any, flags_after_trip: int) -> None:
         self._rows, self._words, self._flags_after_trip = rows, words, flags_after_trip
-        self._step = pool().stepper(rows)
 
     def run_all(self) -> None:
         self._rows[1:, 0, 2] = self._flags_after_trip
@@ -182,3 +172,7 @@ class NativeTrips:
 
     def run_one(self, number: int) -> None:
         self._step(number)
+
+    @cached_property
+    def _step(self) -> Callable[[int], None]:
+        return pool().stepper(self._rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any
@@ -17,14 +17,15 @@ from fluid.values.memory import aligned_bytes
 
 from ..runtime.threads import hold_blas
 from . import compiler
-from .cache import compile_kernels
+from .cache import Kernels, compile_kernels
 from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
 from .pool import pool
+from .target import Target
 from .verifying import verify_accesses
 
-__all__ = ["WRITING", "FeedReader", "Tables", "flags_of"]
+__all__ = ["FeedReader", "Tables", "flags_of", "loaded"]
 
-WRITING = threading.Lock()
+_WRITING = threading.Lock()
 """Held while kernels are written: scopes share plans, so several threads may bind the same regions."""
 
 
@@ -92,6 +93,34 @@ class _Addresses(dict["PlanValue | None", int]):
         return address
 
 
+def loaded(
+    calls: Sequence[KernelCall],
+    writers: Mapping[str, Writer],
+    size: Callable[[PlanValue], int],
+    workspace_bytes: int,
+    target: Target,
+) -> tuple[Kernels, int, list[Any]]:
+    """Compile and verify the kernels of calls, and allocate their workspace.
+
+    Args:
+        size: value -> bytes of its array.
+
+    Returns:
+        The kernels, the address of the workspace, and objects that must live as long as the calls.
+
+    Raises:
+        NativeUnavailable: kernels cannot be compiled here, or access memory outside their operands.
+    """
+    with _WRITING:
+        kernels = compile_kernels(writers, target)
+    verify_accesses(calls, kernels.footprints, size, workspace_bytes)
+    workspace = aligned_bytes(np.empty, workspace_bytes)  # for the most threads possible; few pages are touched
+    kept_alive: list[Any] = [kernels, workspace]
+    if not all(call.is_serial for call in calls):
+        kept_alive.append(hold_blas())  # the threads of two pools that spin would take turns on the cores
+    return kernels, workspace.ctypes.data, kept_alive
+
+
 class Tables:
     """The native code of a plan."""
 
@@ -125,16 +154,12 @@ class Tables:
         Raises:
             NativeUnavailable: kernels cannot be compiled here, or access memory outside their operands.
         """
-        with WRITING:
-            kernels = compile_kernels(self._writers, self.target)
+        kernels, workspace, self._keep = loaded(
+            list(chain(*self._tables)), self._writers, size, self._workspace_bytes, self.target
+        )
         self._writers.clear()
-        verify_accesses(chain(*self._tables), kernels.footprints, size, self._workspace_bytes)
-        workspace = aligned_bytes(np.empty, self._workspace_bytes)  # for the most threads possible; few pages are touched
         address_of = _Addresses(address)
-        address_of[None] = workspace.ctypes.data
-        self._keep = [kernels, workspace]
-        if not all(call.is_serial for calls in self._tables for call in calls):
-            self._keep.append(hold_blas())  # the threads of two pools that spin would take turns on the cores
+        address_of[None] = workspace
         for calls in self._tables:
             words = np.array([address_of[value] + offset for call in calls for value, offset in call.operands], np.int64)
             place = words.ctypes.data

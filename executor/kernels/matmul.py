@@ -10,14 +10,14 @@ from typing import Any
 from fluid.ops.matmul import cross_axis
 from fluid.ops.shapes import aligned, broadcast
 
-from ..runtime.products import is_large, multiply, product_call
+from ..runtime.products import is_split, multiply, product_call
 from .elementwise import scalar, unbroadcast
 from .table import Call, kernel, prepared
 
 
 def _matrices(xp: Any, a: Any, b: Any, out: Any) -> Call:
     """The call that multiplies two matrices."""
-    if out.flags.c_contiguous and a.dtype == b.dtype == out.dtype and not is_large(xp, a, b, out):
+    if out.flags.c_contiguous and a.dtype == b.dtype == out.dtype and not is_split(xp, a, b, out):
         return partial(xp.dot, a, b, out)  # asks less of its arguments than matmul, which costs time
     return product_call(xp, a, b, out)
 

@@ -13,6 +13,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from ..binding.halves import is_half
+from ..runtime.products import BLOCK_DEPTH
 from .arrays import (
     FUNCTIONS,
     SMALL,
@@ -426,12 +427,28 @@ def dot(left: Any, right: Any, out: Any = None) -> Any:
     left, right = asarray(left), asarray(right)
     if not left.ndim or not right.ndim:
         return stored(left * right, out)
+    if _is_deep(left, right):
+        return stored(_sums_of_products(left, right), out)
     left_value, right_value = operands(left, right)
     kind = np.result_type(left.dtype, right.dtype)
     contracted = ((left.ndim - 1,), (max(right.ndim - 2, 0),))
     if is_half(left_value) and kind == np.float32:
         return stored(lax.dot_general(left_value, right_value, (contracted, ((), ())), preferred_element_type=np.float32), out)
     return stored(lax.dot_general(cast(left_value, kind), cast(right_value, kind), (contracted, ((), ()))), out)
+
+
+def _is_deep(left: Any, right: Any) -> bool:
+    """Whether a factor of a product is a vector, and sums are long: XLA adds the terms of a product one by one on CPUs."""
+    has_vector = 1 in (left.ndim, right.ndim, left.shape[0], right.shape[-1])
+    return has_vector and left.shape[-1] > BLOCK_DEPTH and left.ndim < 3 and right.ndim < 3 and left.dtype == right.dtype
+
+
+def _sums_of_products(left: Any, right: Any) -> Any:
+    """``dot(left, right)``, where one of them is a vector, as sums, which XLA rounds less."""
+    shape = (*left.shape[:-1], *right.shape[1:])
+    if right.ndim == 1 or right.shape[1] == 1:
+        return sum_(left * right.reshape(-1), -1).reshape(shape)
+    return sum_(left.reshape(-1, 1) * right, 0).reshape(shape)
 
 
 @_function
@@ -582,9 +599,7 @@ class FusingNamespace(TracedNamespace):
         left, right = asarray(left), asarray(right)
         if min(left.ndim, right.ndim) != 1 or max(left.ndim, right.ndim) > 2 or is_known([left, right]):
             return dot(left, right, out)
-        if left.ndim < right.ndim:
-            return sum_(left.reshape(-1, 1) * right, 0, None, out)
-        return sum_(left * right, -1, None, out)
+        return stored(_sums_of_products(left, right), out)
 
 
 XP = TracedNamespace()

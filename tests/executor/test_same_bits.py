@@ -288,7 +288,7 @@ def test_products_in_parts(case: str, turned: bool, dtype: str) -> None:
             found.append(products.multiply(np, a, b))
     assert len({out.tobytes() for out in found}) == 1
     assert np.abs(found[0] - expected).max() < (1e-9 if dtype == "float64" else 1e-3)
-    assert products.is_large(np, a, b, found[0]) == (case != "small")
+    assert products.is_split(np, a, b, found[0]) == (case != "small")
 
 
 def test_a_matrix_times_its_transpose_is_symmetric() -> None:
@@ -296,7 +296,7 @@ def test_a_matrix_times_its_transpose_is_symmetric() -> None:
     a = values(700, 801)
     with threads.OnNumpy():
         product = products.multiply(np, a, a.T)
-    assert products.is_large(np, a, a.T, product) and np.array_equal(product, product.T)
+    assert products.is_split(np, a, a.T, product) and np.array_equal(product, product.T)
 
 
 def test_several_threads_make_calls() -> None:

@@ -1,0 +1,63 @@
+"""Products of a matrix and a vector with long sums, on each engine: libraries add the terms one by one, and round each time."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from checks import each, fresh_programs
+
+import fluid
+from fluid import layers
+
+ROWS = 160_001
+ENGINES = {"numpy": "0", "native": "1", "xla": "0"}
+
+
+def run(engine: str, feed: Any, fetches: Any) -> list[Any]:
+    if engine == "xla":
+        pytest.importorskip("jax")
+    with patch.dict(os.environ, FLUID_NATIVE=ENGINES[engine]):
+        executor = fluid.Executor(fluid.XLAPlace("cpu") if engine == "xla" else fluid.CPUPlace())
+        executor.run(fluid.default_startup_program())
+        return [np.asarray(array) for array in executor.run(feed=feed, fetch_list=fetches)]
+
+
+@each("width", [1, 2, 13])
+@each("engine", ENGINES)
+def test_the_gradient_of_a_layer_with_one_unit_sums_many_equal_rows(engine: str, width: int) -> None:
+    with fresh_programs():
+        x = fluid.data("x", [ROWS, width])
+        loss = layers.mean(layers.fc(x, 1))
+        weight = fluid.default_main_program().all_parameters()[0]
+        (gradient,) = run(engine, {"x": np.full((ROWS, width), np.float32(0.989))}, fluid.gradients(loss, weight))
+    np.testing.assert_allclose(gradient, np.full((width, 1), np.float32(0.989)), rtol=1e-5)
+
+
+@each("engine", ENGINES)
+def test_a_row_times_a_matrix_and_a_matrix_times_a_column(engine: str) -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.uniform(0, 1, (count, ROWS)).astype("float32") for count in (1, 3))
+    with fresh_programs():
+        left, right = fluid.data("a", [1, ROWS]), fluid.data("b", [3, ROWS])
+        fetches = [layers.matmul(left, right, transpose_y=True), layers.matmul(right, left, transpose_y=True)]
+        row, column = run(engine, {"a": a, "b": b}, fetches)
+    expected = b.astype("float64") @ a[0].astype("float64")
+    np.testing.assert_allclose(row[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(column[:, 0], expected, rtol=1e-5)
+
+
+@each("engine", ENGINES)
+def test_the_gradient_of_the_scale_of_layer_norm_sums_many_rows(engine: str) -> None:
+    """Rows of two numbers are normalized to about 1 and -1."""
+    with fresh_programs():
+        loss = layers.mean(
+            layers.matmul(layers.layer_norm(fluid.data("x", [ROWS, 2])), layers.fill_constant([2, 1], "float32", 1.0))
+        )
+        scale = fluid.default_main_program().all_parameters()[0]
+        feed = {"x": np.tile(np.array([1.5, -2.5], "float32"), (ROWS, 1))}
+        (gradient,) = run(engine, feed, fluid.gradients(loss, scale))
+    np.testing.assert_allclose(gradient, [1, -1], rtol=2e-5)

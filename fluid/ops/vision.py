@@ -452,10 +452,11 @@ def resized_axes(data_layout: str, ndim: int) -> list[int]:
 
 
 def scale_factors(scale: Sequence[float] | float, count: int) -> list[float]:
-    """A factor for each of `count` spatial dimensions; none if `scale` has no positive factor."""
+    """A factor for each of `count` spatial dimensions, of one number or one for each; none if one of them is not positive."""
     factors = [scale] if isinstance(scale, (int, float)) else list(scale)
-    factors = [factor for factor in factors if factor > 0]
-    return factors if len(factors) == count else factors[:1] * count
+    if len(factors) not in (0, 1, count):
+        raise InferenceError(f"scale {factors} should be one number, or a number for each of the {count} dimensions of the images")
+    return [] if any(factor <= 0 for factor in factors) else factors if len(factors) == count else factors * count
 
 
 def interp_size(sizes: Sequence[int], attrs: Mapping[str, Any], scale: Sequence[float]) -> list[int]:
@@ -484,6 +485,9 @@ def _define_interp(method: str, doc: str) -> None:
             raise InferenceError(
                 f"OutSize {OutSize} should have a size for each of the {len(axes)} dimensions of the images X {X}"
             )
+        Scale: Spec | None = inputs.get("Scale")
+        if Scale is not None and Scale.size not in (-1, 1, len(axes)):
+            raise InferenceError(f"Scale {Scale} should be one number, or a number for each of the dimensions {axes} of X {X}")
         if any(X.shape[axis] == 0 for axis in axes):
             raise InferenceError(f"X {X} should have elements to interpolate between in each of its dimensions {axes}")
         sizes = [-1] * len(axes)

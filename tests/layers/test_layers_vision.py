@@ -347,6 +347,18 @@ BUILDING: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "fold ranks": ("fold", {"X": ZEROS}, {"output_sizes": [2, 2], "kernel_sizes": [1, 1]}, "should have 3 dimensions"),
     "fold patches": ("fold", {"X": ZEROS[0]}, {"output_sizes": [2, 2], "kernel_sizes": [1, 1]}, "has 2 patches"),
     "interp layout": ("bilinear_interp", {"X": ZEROS}, {"out_h": 1, "out_w": 1, "data_layout": "NCW"}, "'NCHW' or 'NHWC'"),
+    "interp scale": (
+        "bilinear_interp_v2",
+        {"X": ZEROS, "Scale": np.full(3, 2.0, "float32")},
+        {},
+        "should be one number, or a number for each",
+    ),
+    "interp scales": (
+        "bilinear_interp_v2",
+        {"X": ZEROS},
+        {"scale": [2.0, 1.0, 1.0]},
+        "should be one number, or a number for each",
+    ),
     "interp ranks": ("trilinear_interp", {"X": ZEROS}, {"out_h": 1, "out_w": 1}, "images of 5 dimensions"),
     "prelu alpha": ("prelu", {"X": ZEROS, "Alpha": ZEROS}, {"mode": "channel"}, "should have 1 elements"),
     "prelu mode": ("prelu", {"X": ZEROS, "Alpha": ZEROS}, {"mode": "each"}, "'each' is not 'all' or 'channel' or 'element'"),

@@ -8,10 +8,12 @@ larger of two equal numbers), may differ as much as rounding makes it differ.
 The changes are as large as what is summed up makes them, and pass through all that follows: where terms cancel out, their changes
 remain. An op's result also changes, element by element, by as much as such changes of its inputs change it: terms that cancel
 out inside of an op (a batch norm subtracts means) leave what rounding makes of each element, whatever the exact results add up
-to. Two things do not grow with a change, so that the largest change does not show them:
+to. Some things do not grow with a change, so that the largest change does not show them:
 
 - An optimizer divides a gradient by its size. Where the gradient cancels out, the size is that of the noise, and the update is
   not the largest where the noise is. So some runs change arrays by less (`_FRACTIONS`).
+- Where elements are equal, as many zeros are, an op that picks the largest may give the gradient to each. Changes make one of
+  them the largest. So some runs change only what comes after the last such op.
 - In float32, terms often cancel out to exactly 0, which a factor never makes of a number; and the sign of 0 is neither that of a
   small positive number nor that of a negative one. So an element that some changes make positive and others negative, to whose
   error 0 belongs therefore, becomes 0 in some runs (`_Doubts`).
@@ -42,6 +44,8 @@ _FRACTIONS = (1.0, 1 / 16, 1.0, 1 / 4, 1.0, 1 / 64)
 """The changes of further pairs of runs, in turn, beside the largest."""
 _WITH_ZEROS = 2
 """The turn whose runs set elements to 0."""
+_AFTER_PICKS = 4
+"""The turn whose runs change what comes after the last op that picks elements."""
 _FEW, _MORE, _MOST = 4, 20, 404
 """Changed runs that are made first where an engine seems wrong, and how many more as long as they explain further elements."""
 _PATIENCE = 45.0
@@ -54,6 +58,8 @@ _EXACT_OPS = {"fill_constant", "increment", "assign", "cast", "one_hot", "one_ho
 """Ops whose results are exact where they are small integers, such as counters."""
 _PICKS = {"reduce_max", "reduce_min", "reduce_amax", "reduce_amin", "segment_pool", "sequence_pool", "pool2d", "pool3d", "maxout"}
 """Ops that pick elements, of some in certain modes: they round nothing, and gradients go where the element is that was picked."""
+_COPIES = {"assign", "read_from_array", "reshape2", "select_input", "select_output", "transpose2", "write_to_array"}
+"""Ops that copy: a copy that differs from its source would no longer be equal to the element that an op has picked of it."""
 _SUMS = {"sum", "elementwise_add", "elementwise_sub", "reduce_sum", "reduce_mean", "mean", "mul", "matmul"}
 """Ops of terms that may cancel out, as those of gradients may."""
 _RESIDUE = 2.0**-40
@@ -134,10 +140,12 @@ class _Zeros:
 
     Attributes:
         cancelled: of each array of the run, its name and the elements whose terms cancel out; None if there are none.
+        last_pick: the number of arrays up to the last one of an op that picks elements, or of its gradient.
     """
 
     def __init__(self) -> None:
         self._largest: dict[str, float] = {}
+        self.last_pick = 0
         self.cancelled: list[tuple[str, Any]] = []
 
     def __call__(self, name: str, array: Any, op: Any = None) -> None:
@@ -152,6 +160,8 @@ class _Zeros:
             if op is not None and (op.type in _SUMS or op.type.endswith("_grad")):
                 array[cancels] = 0
             self.cancelled.append((name, cancels if cancels.any() else None))
+            if op is not None and op.type.removesuffix("_grad") in _PICKS:
+                self.last_pick = len(self.cancelled)
             self._largest[name] = float(sizes.max())
 
     def number(self, number: float) -> float:
@@ -186,10 +196,14 @@ class _Changes:
         size: of the changes, beside 1; negative for the opposite ones.
         doubts: of all runs.
         cancelled: see `_Zeros`.
+        start: the number of arrays, at the start of the run, that do not change.
         has_zeros: in every other array, about half of the elements in doubt become 0, the other half with the opposite changes.
     """
 
-    def __init__(self, seed: int, size: float, doubts: _Doubts, cancelled: Sequence[tuple[str, Any]], has_zeros: bool) -> None:
+    def __init__(
+        self, seed: int, size: float, doubts: _Doubts, cancelled: Sequence[tuple[str, Any]], start: int, has_zeros: bool
+    ) -> None:
+        self._start = start
         self._seed, self._random, self._size = seed, np.random.default_rng(seed), size
         self._doubts, self._cancelled, self.has_zeros = doubts, cancelled, has_zeros
         self._values: dict[str, Any] = {}
@@ -205,7 +219,7 @@ class _Changes:
             return
         if array.dtype.kind in "fc" and array.size and array.flags.writeable:
             residue = self._residue(name, array, op)
-            if not _is_exact(array, op):
+            if self._place > self._start and not _is_exact(array, op):
                 self._change(name, array, op)
             array += residue
         self._values[name] = array
@@ -291,7 +305,9 @@ class _Changes:
 
 
 def _is_exact(array: Any, op: Any) -> bool:
-    """Whether nothing is rounded: a counter, or elements that an op picks."""
+    """Whether nothing is rounded: a counter, a copy, or elements that an op picks."""
+    if op is not None and op.type in _COPIES:
+        return True
     if array.size == 1 and (op is None or op.type in _EXACT_OPS) and _is_of_small_integers(array):
         return True
     return op is not None and _picks(op)
@@ -358,7 +374,8 @@ class _Bounds:
         pair = number // 2
         turn = pair % len(_FRACTIONS) if number >= _FEW else 0
         size = _UNITS * _FRACTIONS[turn] * self.epsilon
-        return _Changes(pair, size if number % 2 else -size, self._doubts, self._zeros.cancelled, turn == _WITH_ZEROS)
+        start = self._zeros.last_pick if turn == _AFTER_PICKS else 0
+        return _Changes(pair, size if number % 2 else -size, self._doubts, self._zeros.cancelled, start, turn == _WITH_ZEROS)
 
     def distance(self, name: str, value: Any, peers: Sequence[Any] = ()) -> Distance:
         """How far an array is from what it should be.

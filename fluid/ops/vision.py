@@ -455,7 +455,7 @@ def scale_factors(scale: Sequence[float] | float, count: int) -> list[float]:
     """A factor for each of `count` spatial dimensions, of one number or one for each; none if one of them is not positive."""
     factors = [scale] if isinstance(scale, (int, float)) else list(scale)
     if len(factors) not in (0, 1, count):
-        raise InferenceError(f"scale {factors} should be one number, or a number for each of the {count} dimensions of the images")
+        raise InferenceError(f"scale {factors} should be one number, or a number for each of {count} dimensions")
     return [] if any(factor <= 0 for factor in factors) else factors if len(factors) == count else factors * count
 
 

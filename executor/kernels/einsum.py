@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from fluid.ops.einsum import parsed
+from fluid.ops.einsum import contraction_order, parsed, split_labels
 
 from ..runtime.products import multiply
 from .manipulation import copy
@@ -36,19 +36,15 @@ def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: 
     left, left_labels = _without(left, left_labels, "".join(set(left_labels) - set(right_labels) - set(result_labels)))
     right, right_labels = _without(right, right_labels, "".join(set(right_labels) - set(left_labels) - set(result_labels)))
     extents = dict(zip(left_labels + right_labels, left.shape + right.shape, strict=True))
-    shared = [letter for letter in left_labels if letter in right_labels]
-    batch = "".join(letter for letter in shared if letter in result_labels)
-    summed = "".join(letter for letter in shared if letter not in result_labels)
-    rows = "".join(letter for letter in left_labels if letter not in shared)
-    columns = "".join(letter for letter in right_labels if letter not in shared)
+    stacks, rows, summed, columns = split_labels(left_labels, right_labels, result_labels)
 
     def matrices(array: Any, labels: str, *groups: str) -> Any:
         return _ordered(array, labels, "".join(groups)).reshape([prod(extents[x] for x in group) for group in groups])
 
     product = multiply(
-        xp, matrices(left, left_labels, batch, rows, summed), matrices(right, right_labels, batch, summed, columns)
+        xp, matrices(left, left_labels, stacks, rows, summed), matrices(right, right_labels, stacks, summed, columns)
     )
-    labels = batch + rows + columns
+    labels = stacks + rows + columns
     return product.reshape([extents[letter] for letter in labels]), labels
 
 
@@ -59,10 +55,12 @@ def contracted(xp: Any, arrays: Sequence[Any], terms: Sequence[str], result: str
         for letter, extent in zip(term, array.shape, strict=True):
             extents[letter] = extent if extents.get(letter, 1) == 1 else extents[letter]
     pairs = [_prepared(xp, array, term, extents) for array, term in zip(arrays, terms, strict=True)]
-    product, labels = pairs[0]
-    for place in range(1, len(pairs)):
-        needed = result + "".join(later for _, later in pairs[place + 1 :])
-        product, labels = _multiplied(xp, product, labels, *pairs[place], needed)
+    labels_of_pairs, shapes = tuple(labels for _, labels in pairs), tuple(array.shape for array, _ in pairs)
+    for left, right in contraction_order(labels_of_pairs, shapes, result):
+        factors = pairs.pop(left), pairs.pop(right - 1)
+        needed = result + "".join(labels for _, labels in pairs)
+        pairs.append(_multiplied(xp, *factors[0], *factors[1], needed))
+    ((product, labels),) = pairs
     return _without(product, labels, "".join(set(labels) - set(result)))
 
 

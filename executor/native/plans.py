@@ -11,6 +11,7 @@ from fluid.values.spec import Spec
 from . import (  # noqa: F401  (they register lowerings)
     activation_lowering,
     compiler,
+    einsum_lowering,
     image_lowering,
     loss_lowering,
     ops,

@@ -57,7 +57,7 @@ def multiply(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
 
 
 def _is_deep(a: Any, b: Any, out: Any) -> bool:
-    """Whether ``out = a @ b`` is of two matrices, of which one is a vector, and has long sums."""
+    """Whether a factor of ``out = a @ b`` is a vector, and sums are long."""
     return a.ndim == b.ndim == 2 and a.shape[1] > BLOCK_DEPTH and 1 in out.shape and a.dtype == b.dtype and a.dtype.kind in "fc"
 
 

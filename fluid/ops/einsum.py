@@ -7,7 +7,10 @@ labels twice (it is zero off the diagonal). The gradient of `einsum_like` is its
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import ShapeOnly, define, required
@@ -43,6 +46,40 @@ def parsed(equation: str, ndims: Sequence[int]) -> tuple[list[str], str]:
         if result.count(letter) > 1 or not any(letter in term for term in labels):
             raise InferenceError(f"equation {equation!r}: {letter!r} should stand once in the result, and in an operand")
     return labels, result
+
+
+@lru_cache(maxsize=1024)
+def contraction_order(terms: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], result: str) -> list[tuple[int, int]]:
+    """Order products of operands by their cost; each pair is replaced by its product at the end of the list.
+
+    >>> contraction_order(("ab", "bc", "cd"), ((100, 100), (100, 100), (100, 1)), "ad")
+    [(1, 2), (0, 1)]
+    """
+    method = "optimal" if len(terms) < 6 else "greedy"
+    operands = [np.broadcast_to(0.0, shape) for shape in shapes]
+    lasting = "".join(letter for letter in dict.fromkeys(result) if any(letter in term for term in terms))
+    (_, *groups), _ = np.einsum_path(f"{','.join(terms)}->{lasting}", *operands, optimize=method)
+    pairs, count = [], len(terms)
+    for group in groups:
+        places = sorted(group)
+        while len(places) > 1:  # a group of several is multiplied from the left
+            pairs.append((places[0], places[1]))
+            count -= 1
+            places = [*(place - 2 for place in places[2:]), count - 1]
+    return pairs
+
+
+def split_labels(left: str, right: str, result: str) -> tuple[str, str, str, str]:
+    """The labels of stacks, rows, the sum, and columns in a product of two operands.
+
+    >>> split_labels("bhqd", "bhkd", "bhqk")
+    ('bh', 'q', 'd', 'k')
+    """
+    shared = [letter for letter in left if letter in right]
+    stacks = "".join(letter for letter in shared if letter in result)
+    summed = "".join(letter for letter in shared if letter not in result)
+    rows = "".join(letter for letter in left if letter not in shared)
+    return stacks, rows, summed, "".join(letter for letter in right if letter not in shared)
 
 
 def _sizes(equation: str, terms: Sequence[str], specs: Sequence[Spec]) -> dict[str, int]:

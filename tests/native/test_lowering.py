@@ -27,7 +27,7 @@ LOWERED = {
     ),
     "optimizers": "adadelta adagrad adam adamax adamw decayed_adagrad ftrl lamb lars_momentum momentum rmsprop sgd",
     "images": "batch_norm conv2d conv2d_transpose depthwise_conv2d depthwise_conv2d_transpose pool2d",
-    "products": "addmm bmm dot matmul matmul_v2 mul mv",
+    "products": "addmm bmm dot einsum matmul matmul_v2 mul mv",
     "parts and places": (
         "channel_shuffle concat expand expand_as_v2 expand_v2 fill_constant_batch_size_like gather gather_nd index_select "
         "one_hot pad pad3d reshape2 slice split stack strided_slice tile transpose2 unbind unstack"

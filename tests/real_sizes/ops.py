@@ -523,11 +523,30 @@ def optimizer(d: Draft) -> OpCall:
     return op_type, inputs, dict(sample.attrs)
 
 
+def contraction(d: Draft) -> OpCall:
+    """A sum of products of two or three operands, whose axes have any order."""
+    c = d.choices
+    count = 3 if c.chance(30) else 2
+    sizes: dict[str, int] = {}
+    terms = [""] * count
+    for letter in "abcdefg"[: 2 + c.below(6)]:
+        sizes[letter] = c.extent(max(1, min(PRODUCTS // prod(sizes.values()), 2048)))
+        places = [place for place in range(count) if c.chance(55)] or [c.below(count)]
+        for place in places:
+            at = c.below(len(terms[place]) + 1)
+            terms[place] = terms[place][:at] + letter + terms[place][at:]
+    result = "".join(letter for letter in "gfedcba" if letter in sizes and c.chance(60))
+    shapes = [[sizes[letter] for letter in term] for term in terms]
+    if prod(sizes[letter] for letter in result) > 4 * ELEMENTS:
+        raise Unfit("too many elements")
+    return "einsum", {"Operands": [d.normal(shape) for shape in shapes]}, {"equation": f"{','.join(terms)}->{result}"}
+
+
 FAMILIES: dict[str, Callable[[Draft], OpCall]] = {
     family.__name__: family
     for family in (
         elementwise, activation, reduction, product, convolution, pooling, normalization, loss, movement, indexing, optimizer,
-        comparison,
+        comparison, contraction,
     )
 }  # fmt: skip
 

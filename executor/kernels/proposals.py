@@ -62,8 +62,10 @@ def _areas(boxes: Any, offset: int) -> Any:
 
 
 def _shares(first: Any, second: Any, area: Any, areas: Any, offset: int) -> Any:
-    """Intersection over union of boxes given as left, top, right and bottom, with precomputed areas, because non-maximum
-    suppression compares a box many times."""
+    """Intersection over union of boxes given as left, top, right and bottom; 0 of boxes that end before they begin.
+
+    Areas are precomputed, because non-maximum suppression compares a box many times.
+    """
     number = area.dtype.type
     width, height = (
         np.maximum(
@@ -72,7 +74,8 @@ def _shares(first: Any, second: Any, area: Any, areas: Any, offset: int) -> Any:
         for axis in (0, 1)
     )
     common = width * height
-    return common / np.maximum(area + areas - common, np.finfo(common.dtype).tiny)
+    union = area + areas - common
+    return common / np.where(union > 0, union, np.inf).astype(common.dtype, copy=False)
 
 
 def _moved(anchors: Any, deltas: Any, edge: int) -> Any:

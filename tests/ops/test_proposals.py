@@ -13,7 +13,9 @@ from paddle_numbers import PaddleNumbers
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, InferenceError, ProgramError
+from fluid.executor.binding.compiled import apply_op
 from fluid.ir.program import Variable
+from fluid.values.lod_array import array_of
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -156,3 +158,20 @@ def test_a_class_that_there_is_not() -> None:
     feed = {name: (array, [[1, 1]]) for name, array in {"rois": TRUTH, "c": CLASSES, "w": CROWD, "truth": TRUTH}.items()}
     with pytest.raises(ExecutionError, match=r"GtClasses has \[2\]; class_nums allows 0 to 1"):
         fluid.Executor().run(feed={**feed, "i": np.ones((2, 3), "float32")}, fetch_list=[out[0]])
+
+
+def test_boxes_that_end_before_they_begin_overlap_nothing() -> None:
+    """Their area is 0: dividing what they share by it suppressed one of two such boxes."""
+    deltas = np.zeros((1, 3, 4), "float32")
+    anchors = np.array([[5, 5, 4.2, 9], [5, 5, 4.2, 9], [20, 20, 30, 30]], "float32")
+    outputs = apply_op(
+        "retinanet_detection_output",
+        {
+            "BBoxes": [deltas],
+            "Scores": [np.array([[[0.9], [0.8], [0.7]]], "float32")],
+            "Anchors": [anchors],
+            "ImInfo": np.array([[100, 100, 1]], "float32"),
+        },
+        {"score_threshold": 0.1, "nms_top_k": 10, "keep_top_k": 10, "nms_threshold": 0.3, "nms_eta": 1.0},
+    )
+    np.testing.assert_allclose(array_of(outputs["Out"])[:, 1], np.array([0.9, 0.8, 0.7], "float32"))

@@ -12,6 +12,7 @@ import numpy as np
 from fluid.errors import ExecutionError
 from fluid.ops.linalg import is_vector
 
+from ..runtime.blas import has_triangular_solver, solve_triangular
 from .manipulation import write_wanted
 from .table import kernel
 
@@ -27,13 +28,6 @@ def _explained(op_type: str, expected: str) -> Iterator[None]:
 
 def _adjoint(array: Any) -> Any:
     return array.swapaxes(-1, -2).conj()
-
-
-def _symmetric(xp: Any, X: Any, upper: bool) -> Any:
-    """Complete matrices with one given triangle: mirror it (and conjugate)."""
-    half = _adjoint(xp.triu(X, 1)) if upper else xp.tril(X, -1)
-    diagonal = xp.eye(X.shape[-1], dtype=bool) * X.real
-    return half + _adjoint(half) + diagonal
 
 
 # ------------------------------------------------------------------------------------------ inverses, determinants, powers
@@ -100,16 +94,28 @@ def solve(xp: Any, X: Any, Y: Any, Out: Any) -> None:
 
 @kernel("triangular_solve")
 def triangular_solve(xp: Any, X: Any, Y: Any, upper: bool, transpose: bool, unitriangular: bool, Out: Any) -> None:
-    matrix = xp.triu(X, int(unitriangular)) if upper else xp.tril(X, -int(unitriangular))
-    if unitriangular:
-        matrix = matrix + xp.eye(X.shape[-1], dtype=X.dtype)
-    xp.copyto(Out, _solved(xp, "triangular_solve", matrix.swapaxes(-1, -2) if transpose else matrix, Y))
+    xp.copyto(Out, _solved_triangular(xp, "triangular_solve", X, Y, upper, transpose, is_unit=unitriangular))
 
 
 @kernel("cholesky_solve")
 def cholesky_solve(xp: Any, X: Any, Y: Any, upper: bool, Out: Any) -> None:
-    lower = _adjoint(xp.triu(Y)) if upper else xp.tril(Y)
-    xp.copyto(Out, _solved(xp, "cholesky_solve", _adjoint(lower), _solved(xp, "cholesky_solve", lower, X)))
+    halfway = _solved_triangular(xp, "cholesky_solve", Y, X, upper, upper)
+    xp.copyto(Out, _solved_triangular(xp, "cholesky_solve", Y, halfway, upper, not upper))
+
+
+def _solved_triangular(xp: Any, op_type: str, X: Any, Y: Any, is_upper: bool, transpose: bool, is_unit: bool = False) -> Any:
+    """The solutions for columns Y and triangles of X, which are transposed on demand."""
+    if xp is not np or not has_triangular_solver(X.dtype):
+        matrix = xp.triu(X, int(is_unit)) if is_upper else xp.tril(X, -int(is_unit))
+        if is_unit:
+            matrix = matrix + xp.eye(X.shape[-1], dtype=X.dtype)
+        return _solved(xp, op_type, matrix.swapaxes(-1, -2) if transpose else matrix, Y)
+    batch = np.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
+    if not is_unit and not np.diagonal(X, 0, -2, -1).all():
+        raise ExecutionError(f"{op_type}: the matrices should be invertible (a diagonal has a 0)")
+    solutions = np.array(np.broadcast_to(Y, (*batch, *Y.shape[-2:])), order="C")
+    solve_triangular(np.broadcast_to(X, (*batch, *X.shape[-2:])), solutions, is_upper, transpose, is_unit)
+    return solutions
 
 
 def _largest(values: Any) -> Any:
@@ -150,7 +156,7 @@ def matrix_rank(xp: Any, X: Any, TolTensor: Any, tol: float, hermitian: bool, us
 @kernel("cholesky")
 def cholesky(xp: Any, X: Any, upper: bool, Out: Any) -> None:
     with _explained("cholesky", "the matrices in X should be positive definite"):
-        lower = xp.linalg.cholesky(_symmetric(xp, X, upper))
+        lower = xp.linalg.cholesky(_adjoint(X) if upper else X)  # reads the lower triangle alone
     xp.copyto(Out, _adjoint(lower) if upper else lower)
 
 

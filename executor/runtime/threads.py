@@ -7,7 +7,6 @@ while a program or an op computes (`OnNumpy`, `on_one_thread`). It also has one 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import threading
@@ -21,6 +20,8 @@ import numpy as np
 
 from fluid.errors import FluidTypeError, ProgramError, shown
 
+from .blas import openblas
+
 __all__ = [
     "HAS_THREADS", "MOST_THREADS", "OnNumpy", "available_cores", "blas_threads", "checked_count", "get_num_threads", "hold_blas",
     "on_one_thread", "set_num_threads",
@@ -29,7 +30,6 @@ __all__ = [
 MOST_THREADS = 256
 HAS_THREADS = sys.platform not in ("emscripten", "wasi")
 """Whether threads can be started; in a browser (Pyodide) they cannot."""
-_SUFFIXES = [(f"{start}openblas_", end) for start in ("scipy_", "") for end in ("64_", "")]
 
 
 class _Blas(NamedTuple):
@@ -41,18 +41,10 @@ class _Blas(NamedTuple):
 
 @cache
 def _blas() -> _Blas | None:
-    """Find the OpenBLAS of numpy; None if numpy has another BLAS, or it cannot be found on this platform."""
-    try:
-        file = sys.modules["numpy._core._multiarray_umath"].__file__
-        library = ctypes.CDLL(file)  # looks up names in linked libraries, too
-    except (KeyError, OSError):
-        return None
-    for start, end in _SUFFIXES:
-        getter = getattr(library, f"{start}get_num_threads{end}", None)
-        setter = getattr(library, f"{start}set_num_threads{end}", None)
-        if getter is not None and setter is not None:
-            return _Blas(getter, setter)
-    return None
+    """The functions of numpy's BLAS; None if it is no OpenBLAS."""
+    blas = openblas()
+    names = ("openblas_get_num_threads", "openblas_set_num_threads")
+    return None if blas is None else _Blas(*(blas.function(name) for name in names))
 
 
 def available_cores() -> int:

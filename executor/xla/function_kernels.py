@@ -43,6 +43,33 @@ def histogram(X: Any, bins: int, min: int, max: int, Out: Any) -> None:
     Out.write(jnp.zeros(bins, np.int64).at[jnp.where(in_range, places, bins)].add(1, mode="drop"))
 
 
+# --------------------------------------------------------------------------------------------------- triangular matrices
+def _solved_triangular(X: Any, Y: Any, is_upper: bool, transpose: bool, is_unit: bool = False) -> Any:
+    """The solutions for columns Y and triangles of X, which are transposed on demand."""
+    batch = jnp.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
+    matrices, columns = (jnp.broadcast_to(value, (*batch, *value.shape[-2:])) for value in (X, Y))
+    return lax.linalg.triangular_solve(
+        matrices,
+        columns,
+        left_side=True,
+        lower=not is_upper,
+        transpose_a=transpose,
+        unit_diagonal=is_unit,
+    )
+
+
+@kernel("triangular_solve")
+def triangular_solve(X: Any, Y: Any, upper: bool, transpose: bool, unitriangular: bool, Out: Any) -> None:
+    Out.write(_solved_triangular(jnp.asarray(X.read()), jnp.asarray(Y.read()), upper, transpose, is_unit=unitriangular))
+
+
+@kernel("cholesky_solve")
+def cholesky_solve(X: Any, Y: Any, upper: bool, Out: Any) -> None:
+    factor, columns = jnp.asarray(Y.read()), jnp.asarray(X.read())
+    halfway = _solved_triangular(factor, columns, upper, upper)
+    Out.write(_solved_triangular(factor, halfway, upper, not upper))
+
+
 # ------------------------------------------------------------------------------------------------------- distributions
 @kernel("dirichlet")
 def dirichlet(rng: Any, Alpha: Any, Out: Any) -> None:

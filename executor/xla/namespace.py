@@ -575,8 +575,9 @@ class TracedNamespace:
     fft = _module(jnp.fft, "fftn", "ifftn", "rfftn", "irfftn")
     linalg = _module(
         jnp.linalg,
-        *("cholesky", "det", "eig", "eigvals", "inv", "matrix_power", "qr", "slogdet", "solve", "svd"),
-        eigh=partial(jnp.linalg.eigh, symmetrize_input=False),  # reads one triangle of the matrix
+        *("det", "eig", "eigvals", "inv", "matrix_power", "qr", "slogdet", "solve", "svd"),
+        cholesky=partial(jnp.linalg.cholesky, symmetrize_input=False),  # reads one triangle of the matrix
+        eigh=partial(jnp.linalg.eigh, symmetrize_input=False),
         eigvalsh=partial(jnp.linalg.eigvalsh, symmetrize_input=False),
     )
     random = SimpleNamespace(Generator=Generator, default_rng=lambda seed: Generator(key_of_seed(value_of(seed))))

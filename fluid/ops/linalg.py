@@ -316,8 +316,9 @@ def cholesky(f: Any, Out: Any, dOut: Any, upper: bool) -> Any:
     lower, grad = (_adjoint(f, Out), _adjoint(f, dOut)) if upper else (Out, dOut)
     inner = _lower(f, _times(f, _adjoint(f, lower), grad))
     inner = inner - _on_diagonal(f, _diagonal(f, inner) * 0.5, inner)
-    inverse = f.inverse(lower)
-    full = _times(f, _adjoint(f, inverse), inner, inverse)
+    conjugated = f.conj(lower) if is_complex(lower.dtype) else lower
+    half = f.triangular_solve(conjugated, inner, upper=False, transpose=True)
+    full = f.triangular_solve(conjugated, _adjoint(f, half), upper=False, transpose=True)
     return {"X": (full + _adjoint(f, full)) * 0.5}
 
 

@@ -87,9 +87,10 @@ class _Geometry:
         return saved > 0.7 * (self.filters * self.places + self.channels * prod(self.extents))
 
 
-def _geometry(image: Any, filter_: Any, attrs: dict[str, Any]) -> _Geometry:
+def _geometry(image: Any, filter_: Any, out: Any, attrs: dict[str, Any]) -> _Geometry:
+    """The geometry of a convolution of `image` to `out`, which may lack the last windows of a larger image."""
     shape = image.shape
-    out, pads, dilations = conv_geometry(shape, filter_.shape[2:], attrs)
+    _, pads, dilations = conv_geometry(shape, filter_.shape[2:], attrs)
     channel, axes = image_axes(attrs["data_format"], len(shape))
     return _Geometry(
         shape[0],
@@ -97,7 +98,7 @@ def _geometry(image: Any, filter_: Any, attrs: dict[str, Any]) -> _Geometry:
         tuple(shape[axis] for axis in axes),
         filter_.shape[0],
         filter_.shape[2:],
-        tuple(out),
+        tuple(out.shape[axis] for axis in axes),
         tuple(attrs["strides"]),
         tuple(pads),
         tuple(dilations),
@@ -228,7 +229,7 @@ class _Layout:
 
 
 def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: dict[str, Any]) -> list[Call]:
-    g = _geometry(image, filter_, attrs)
+    g = _geometry(image, filter_, out, attrs)
     contiguous = not _is_channels_last(image, attrs["data_format"])
     image, out = (_channels_first(array, attrs["data_format"]) for array in (image, out))
     if not out.size:
@@ -249,7 +250,7 @@ def _backward(
     xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, d_image: Any, d_filter: Any, attrs: dict[str, Any]
 ) -> list[Call]:
     """Calls that compute the gradients of image and filter (None to skip one) from the gradient `out` of the output."""
-    g = _geometry(image if d_image is None else d_image, filter_ if d_filter is None else d_filter, attrs)
+    g = _geometry(image if d_image is None else d_image, filter_ if d_filter is None else d_filter, out, attrs)
     if not out.size:
         return [fill(xp, array, 0) for array in (d_image, d_filter) if array is not None]
     contiguous = not _is_channels_last(out, attrs["data_format"])

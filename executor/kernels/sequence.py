@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError
+from fluid.errors import ExecutionError, IndexRangeError
 from fluid.ops.sequence import expanded_rows
 from fluid.values.lod_array import LoDArray, ids_of, last_offsets, repeated, to_lod
 from fluid.values.place import to_numpy
@@ -22,6 +22,23 @@ from .table import Slots, checked, kernel
 
 
 # ------------------------------------------------------------------------------------------------------- moving rows
+def _check_rows(Index: Any, rows: int) -> None:
+    """An `IndexRangeError` if an index is too large; negative ones stand for zeros."""
+    last = int(Index.max()) if Index.size else -1
+    if last >= rows:
+        raise IndexRangeError(f"Index: index {last} is outside of [0, {rows})")
+
+
+@checked("take_rows", "take_at_most")
+def check_rows_of_x(X: Any, Index: Any) -> None:
+    _check_rows(Index, len(X))
+
+
+@checked("add_rows", "place_at_most")
+def check_rows_of_out(Index: Any, Out: Any) -> None:
+    _check_rows(Index, len(Out))
+
+
 @kernel("take_rows")
 def take_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
     if not len(X):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import Attr, ShapeOnly, choice, counted, define, ints, least, like
-from ..values.spec import Spec
+from ..opdef.registry import Attr, ShapeOnly, choice, counted, define, ints, least
+from ..values.spec import Spec, may_equal
 
 Pair = tuple[int, int]
 
@@ -172,6 +172,30 @@ def _transposed(count: int) -> Callable[..., Spec]:
     return infer
 
 
+def _backprop(count: int, slot: str) -> Callable[..., Spec]:
+    """Inference of the gradient of a convolution for one of its inputs, `slot`, which Like has the shape of."""
+    convolved = _convolved(count)
+
+    def infer(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
+        Output: Spec = inputs["Output"]
+        Like: Spec = inputs["Like"]
+        image, filter_ = ({**inputs, slot: Like.with_dtype(Output.dtype)}[name] for name in ("Input", "Filter"))
+        out = convolved(image, filter_, attrs)
+        _, axes = image_axes(attrs["data_format"], count + 2)
+        steps = zip(attrs["strides"], [1] * count if attrs["padding_algorithm"] == "SAME" else attrs["dilations"], strict=True)
+        # The output of a transposed convolution may have room for more windows than its input has elements.
+        spare = {axis: (max(pair) - 1) // pair[0] for axis, pair in zip(axes, steps, strict=True)}
+        fit = Output.ndim == out.ndim and all(
+            -1 in (size, most) or 0 < size <= most <= size + spare.get(axis, 0)
+            for axis, (size, most) in enumerate(zip(Output.shape, out.shape, strict=True))
+        )
+        if not fit:
+            raise InferenceError(f"Output {Output} should have the shape of a convolution to {out}; its {slot} is like {Like}")
+        return Like.with_dtype(Output.dtype)
+
+    return infer
+
+
 # ---------------------------------------------------------------------------------------------------------------- ops
 def _attrs(count: int) -> dict[str, Any]:
     return {
@@ -196,6 +220,12 @@ VALID pads nothing.""",
 }
 
 
+def _convolved_like(f: Any, base: str, image: Any, filter_: Any, like: Any, attrs: dict[str, Any]) -> Any:
+    """A convolution, without windows beyond the shape of `like`, for which the output of a transposed one may have room."""
+    product = getattr(f, base)(image, filter_, **attrs)
+    return product if may_equal(product.shape, like.shape) else f.crop_like(product, like, offsets=[0] * len(like.shape))
+
+
 def _define(base: str, count: int) -> None:
     """Define the convolution `base` over `count` spatial dimensions, and its transposes for image and filter."""
     attributes = _attrs(count)
@@ -215,13 +245,13 @@ def _define(base: str, count: int) -> None:
     def input_rule(f: Any, Filter: Any, Output: Any, dInput: Any, attrs: dict[str, Any]) -> Any:
         return {
             "Filter": lambda: backprop_filter(f)(dInput, Output, Filter, **attrs),
-            "Output": lambda: getattr(f, base)(dInput, Filter, **attrs),
+            "Output": lambda: _convolved_like(f, base, dInput, Filter, Output, attrs),
         }
 
     def filter_rule(f: Any, Input: Any, Output: Any, dFilter: Any, attrs: dict[str, Any]) -> Any:
         return {
             "Input": lambda: backprop_input(f)(dFilter, Output, Input, **attrs),
-            "Output": lambda: getattr(f, base)(Input, dFilter, **attrs),
+            "Output": lambda: _convolved_like(f, base, Input, dFilter, Output, attrs),
         }
 
     input_rule.__doc__ = (
@@ -231,11 +261,9 @@ def _define(base: str, count: int) -> None:
     for op_type in (base, "depthwise_conv2d") if count == 2 else (base,):
         forward_rule.__doc__ = _FORWARD[op_type]
         define(f"{op_type}(Input: int|float, Filter: int|float) -> Output", infer=_convolved(count), **attributes)(forward_rule)
-    for signature, rule, wrt in (
-        (f"{base}_backprop_input(Filter, Output, Like) -> Input", input_rule, ("Filter", "Output")),
-        (f"{base}_backprop_filter(Input, Output, Like) -> Filter", filter_rule, ("Input", "Output")),
-    ):
-        define(signature, infer=like("Like"), wrt=wrt, shape_only=("Like",), **attributes)(rule)
+    for slot, factor, rule in (("Input", "Filter", input_rule), ("Filter", "Input", filter_rule)):
+        signature = f"{base}_backprop_{slot.lower()}({factor}: float, Output: float, Like) -> {slot}"
+        define(signature, infer=_backprop(count, slot), wrt=(factor, "Output"), shape_only=("Like",), **attributes)(rule)
 
 
 _define("conv2d", 2)
@@ -245,7 +273,7 @@ _define("conv3d", 3)
 def _transpose_rule(f: Any, base: str, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     conv = {name: value for name, value in attrs.items() if name not in ("output_padding", "output_size")}
     return {
-        "Input": lambda: getattr(f, base)(dOutput, Filter, **conv),
+        "Input": lambda: _convolved_like(f, base, dOutput, Filter, Input, conv),
         "Filter": lambda: getattr(f, f"{base}_backprop_filter")(dOutput, Input, Filter, **conv),
     }
 

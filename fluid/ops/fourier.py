@@ -148,13 +148,34 @@ def overlap_add(f: Any, X: ShapeOnly, dOut: Any, hop_length: int, axis: int) -> 
     return {"X": f.frame_like(dOut, X, hop_length=hop_length, axis=axis)}
 
 
-@define("overlap_like(X, Like) -> Out", **LIKE, complex_rule=LINEAR, **_HOP)
+def _check_frames(frames: Spec, signal: Spec, hop_length: int, axis: int) -> None:
+    """`InferenceError` unless a signal has room for frames, in the dimensions that they share."""
+    frame_axis(axis, frames.ndim)
+    length, count = frames.shape[-2:] if axis else frames.shape[1::-1]
+    shared = (frames.shape[:-2], signal.shape[:-1]) if axis else (frames.shape[2:], signal.shape[1:])
+    size = signal.shape[-1 if axis else 0] if signal.ndim else 0
+    fits = -1 in (length, count, size) or (count - 1) * hop_length + length <= size
+    if frames.ndim != signal.ndim + 1 or not fits or not may_equal(*shared):
+        raise InferenceError(f"{frames} are no frames, each {hop_length} after the one before along axis {axis}, of {signal}")
+
+
+def _overlap_like(X: Spec, Like: Spec, hop_length: int, axis: int) -> Spec:
+    _check_frames(X, Like, hop_length, axis)
+    return X.with_shape(Like.shape)
+
+
+def _frame_like(X: Spec, Like: Spec, hop_length: int, axis: int) -> Spec:
+    _check_frames(Like, X, hop_length, axis)
+    return X.with_shape(Like.shape)
+
+
+@define("overlap_like(X, Like) -> Out", **LIKE | {"infer": _overlap_like}, complex_rule=LINEAR, **_HOP)
 def overlap_like(f: Any, X: ShapeOnly, dOut: Any, hop_length: int, axis: int) -> Any:
     """As `overlap_add`, with zeros behind the last frame, to the shape of Like: the transpose of `frame`."""
     return {"X": f.frame_like(dOut, X, hop_length=hop_length, axis=axis)}
 
 
-@define("frame_like(X, Like) -> Out", **LIKE, complex_rule=LINEAR, **_HOP)
+@define("frame_like(X, Like) -> Out", **LIKE | {"infer": _frame_like}, complex_rule=LINEAR, **_HOP)
 def frame_like(f: Any, X: ShapeOnly, dOut: Any, hop_length: int, axis: int) -> Any:
     """As `frame`, with the number and length of the frames in Like: the transpose of `overlap_add`."""
     return {"X": f.overlap_like(dOut, X, hop_length=hop_length, axis=axis)}

@@ -9,7 +9,7 @@ from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import LINEAR, ZERO_GRADIENT, Attr, ShapeOnly, at_most, define, least, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
-from .manipulation import LIKE, _diagonal, reshaped
+from .manipulation import LIKE, _diagonal, like_result_of, reshaped, transpose_of
 from .shapes import broadcast, fits, may_equal, normalize_axis
 
 Shape = tuple[int, ...]
@@ -134,16 +134,16 @@ def repeat_interleave(f: Any, X: ShapeOnly, RepeatsTensor: Any, dOut: Any, Repea
     return {"X": f.interleaved_sum(dOut, RepeatsTensor, X, Repeats=Repeats, dim=dim)}
 
 
-_REPEATS: dict[str, Any] = {**LIKE, "complex_rule": LINEAR, "Repeats": 0, "dim": 0}
+_REPEATS: dict[str, Any] = {"complex_rule": LINEAR, "Repeats": 0, "dim": 0}
 
 
-@define("interleaved_sum(X, RepeatsTensor?: int, Like) -> Out", **_REPEATS)
+@define("interleaved_sum(X, RepeatsTensor?: int, Like) -> Out", **transpose_of("repeat_interleave"), **_REPEATS)
 def interleaved_sum(f: Any, X: ShapeOnly, RepeatsTensor: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """For each slice of Like, the sum of its copies in X: the transpose of `repeat_interleave`."""
     return {"X": f.repeat_like(dOut, RepeatsTensor, X, **attrs)}
 
 
-@define("repeat_like(X, RepeatsTensor?: int, Like) -> Out", **_REPEATS)
+@define("repeat_like(X, RepeatsTensor?: int, Like) -> Out", **like_result_of("repeat_interleave"), **_REPEATS)
 def repeat_like(f: Any, X: ShapeOnly, RepeatsTensor: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """As `repeat_interleave`, with a result known to have the shape of Like."""
     return {"X": f.interleaved_sum(dOut, RepeatsTensor, X, **attrs)}

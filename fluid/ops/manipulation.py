@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, ints, least, long, longs, required, strings
+from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, get, ints, least, long, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
 from .shapes import (
@@ -58,6 +59,30 @@ def _like_shape(X: Spec, Like: Spec) -> Spec:
 
 LIKE: dict[str, Any] = {"infer": _like_shape, "wrt": ("X",), "shape_only": ("Like",)}
 """Arguments of `define` for ops that bring X to the shape of Like; only Like's shape is read."""
+
+
+def transpose_of(op_type: str, source: str = "X") -> dict[str, Any]:
+    """As `LIKE`, for the transpose of an op: X has the shape that the op makes of Like."""
+    return {**LIKE, "infer": partial(_fitted, op_type, source, True)}
+
+
+def like_result_of(op_type: str, source: str = "X") -> dict[str, Any]:
+    """As `LIKE`, for an op whose result is known to have the shape of Like: that is possible for the shape of X."""
+    return {**LIKE, "infer": partial(_fitted, op_type, source, False)}
+
+
+def _fitted(op_type: str, source: str, transposes: bool, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
+    X: Spec = inputs["X"]
+    Like: Spec = inputs["Like"]
+    definition, (first, second) = get(op_type), (Like, X) if transposes else (X, Like)
+    slots = {slot: value for slot, value in inputs.items() if slot in definition.inputs and slot != "Like"}
+    attributes = definition.defaults({name: value for name, value in attrs.items() if name in definition.attrs})
+    out, *_ = definition.infer_specs(
+        {**slots, source: first.with_dtype(X.dtype)}, attributes, dict.fromkeys(definition.outputs, second)
+    ).values()
+    if X.type is Like.type is VarType.LOD_TENSOR and not may_equal(out.shape, second.shape):
+        raise InferenceError(f"X {X} and Like {Like} do not fit: {op_type} makes {out} of {'Like' if transposes else 'X'}")
+    return X.with_shape(Like.shape)
 
 
 def _like_of_first(X: list[Spec], Like: Spec) -> Spec:
@@ -588,7 +613,7 @@ def strided_slice(
     return {"Input": f.strided_unslice(dOut, Input, *bounds, **attrs)}
 
 
-def _define_like(op_type: str, transpose: str, doc: str, *, strided: bool = False) -> None:
+def _define_like(op_type: str, transpose: str, fit: dict[str, Any], doc: str, *, strided: bool = False) -> None:
     """Define one of a pair of ops that are each other's transposes; its result has the shape of Like."""
 
     def plain(
@@ -623,13 +648,15 @@ def _define_like(op_type: str, transpose: str, doc: str, *, strided: bool = Fals
     rule.__doc__ = doc
     more: dict[str, Any] = {"strides": ints()} if strided else {}
     signature = f"{op_type}(X, Like, {_STRIDED_SLOTS if strided else _SLICE_SLOTS}) -> Out"
-    define(signature, **LIKE, **more, **_SLICE_ATTRS)(rule)
+    define(signature, **fit, **more, **_SLICE_ATTRS)(rule)
 
 
 for _slice_op in ("slice", "strided_slice"):
     _back, _again, _strided = _slice_op.replace("slice", "unslice"), f"{_slice_op}_like", _slice_op != "slice"
-    _define_like(_back, _again, f"X at its place in zeros of Like's shape: the transpose of `{_slice_op}`.", strided=_strided)
-    _define_like(_again, _back, f"As `{_slice_op}`, with a result known to have the shape of Like.", strided=_strided)
+    _doc = f"X at its place in zeros of Like's shape: the transpose of `{_slice_op}`."
+    _define_like(_back, _again, transpose_of(_slice_op, "Input"), _doc, strided=_strided)
+    _doc = f"As `{_slice_op}`, with a result known to have the shape of Like."
+    _define_like(_again, _back, like_result_of(_slice_op, "Input"), _doc, strided=_strided)
 
 
 def _flip(X: Spec, axis: list[int]) -> Spec:
@@ -657,13 +684,13 @@ def gather(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) ->
     return {"X": f.scatter_add_like(dOut, Index, X, Axis, axis=axis)}
 
 
-@define("scatter_add_like(X, Index: int, Like, Axis?: [one]) -> Out", **LIKE, axis=0)
+@define("scatter_add_like(X, Index: int, Like, Axis?: [one]) -> Out", **transpose_of("gather"), axis=0)
 def scatter_add_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X added, at the indices in Index, to zeros of Like's shape: the transpose of `gather`."""
     return {"X": f.gather(dOut, Index, axis=axis) if Axis is None else f.gather_like(dOut, Index, X, Axis)}
 
 
-@define("gather_like(X, Index: int, Like, Axis: int[one]) -> Out", **LIKE)
+@define("gather_like(X, Index: int, Like, Axis: int[one]) -> Out", **like_result_of("gather"))
 def gather_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any) -> Any:
     """As `gather` along the axis in Axis, with a result known to have the shape of Like."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis)}
@@ -1126,16 +1153,17 @@ def pad3d(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str, data_
 _BY: dict[str, Any] = {"paddings": required("ints"), "mode": "edge", "data_format": "NCHW"}
 
 
-@define("unpad_by(X, Like, Paddings?: int) -> Out", **LIKE, **_BY)
+@define("unpad_by(X, Like, Paddings?: int) -> Out", **transpose_of("pad_by"), **_BY)
 def unpad_by(f: Any, X: ShapeOnly, Paddings: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """X without its padding, which is added to the elements that it copies, if any: the transpose of `pad_by`."""
     return {"X": f.pad_by(dOut, Paddings, X, **attrs)}
 
 
 def _pad_by(X: Spec, Paddings: Spec | None, Like: Spec | None, paddings: list[int], mode: str, data_format: str) -> Spec:
-    if Like is not None:
-        return X.with_shape(Like.shape)
-    return _padded(X, paddings, mode) if Paddings is None else _padded_at_run(X, data_format)
+    out = _padded(X, paddings, mode) if Paddings is None else _padded_at_run(X, data_format)
+    if Like is not None and not may_equal(out.shape, Like.shape):
+        raise InferenceError(f"Like {Like} should have the shape of X {X} with its padding, {list(out.shape)}")
+    return out if Like is None else X.with_shape(Like.shape)
 
 
 @define("pad_by(X, Paddings?: int, Like?) -> Out", infer=_pad_by, wrt=("X",), shape_only=("Like",), **_BY)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define
-from ..values.spec import Spec
+from ..values.spec import Spec, may_equal
 from ..values.types import VarType
 
 _TABLE = Spec((), VarType.FP32, VarType.LOD_RANK_TABLE)
@@ -54,9 +55,15 @@ def shrink_rnn_memory(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     return {"X": f.resize_rows(dOut, X)}
 
 
+def _resized(X: Spec, Like: Spec) -> Spec:
+    if not X.ndim or not may_equal(X.shape[1:], Like.shape[1:]):
+        raise InferenceError(f"X {X} and Like {Like} should differ in their first dimension alone")
+    return Spec(Like.shape, X.dtype, lod=Like.lod)
+
+
 @define(
     "resize_rows(X, Like) -> Out",
-    infer=lambda X, Like: Spec(Like.shape, X.dtype, lod=Like.lod),
+    infer=_resized,
     wrt=["X"],
     shape_only=["Like"],
     lod_aware=True,

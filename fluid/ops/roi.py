@@ -110,8 +110,19 @@ def roi_pool(f: Any, X: ShapeOnly, ROIs: Any, RoisNum: Any, Argmax: Any, dOut: A
     return {"X": f.roi_place(dOut, Argmax, ROIs, RoisNum, X)}
 
 
+def _placed(Out: Spec, Argmax: Spec, ROIs: Spec, Like: Spec) -> Spec:
+    regions = (*ROIs.shape[:1], *Like.shape[1:2], -1, -1)
+    if Like.ndim != 4 or not may_equal(Out.shape, regions) or not may_equal(Argmax.shape, Out.shape):
+        raise InferenceError(f"Out {Out} and Argmax {Argmax} should be of the parts of regions {ROIs} in images {Like}")
+    return Like
+
+
 @define(
-    "roi_place(Out, Argmax, ROIs, RoisNum?, Like) -> X", infer=like("Like"), wrt=("Out",), shape_only=("Like",), lod_aware=True
+    "roi_place(Out: float, Argmax: int, ROIs, RoisNum?, Like) -> X",
+    infer=_placed,
+    wrt=("Out",),
+    shape_only=("Like",),
+    lod_aware=True,
 )
 def roi_place(f: Any, Argmax: Any, ROIs: Any, RoisNum: Any, dX: Any) -> Any:
     """Out added at the places of the maxima of `roi_pool` in images of zeros shaped like Like."""
@@ -442,8 +453,14 @@ def _columns(Input: Spec, Offset: Spec, Filter: Spec) -> Spec:
     return Input.with_shape((*Input.shape[:2], Filter.shape[2] * Filter.shape[3] if -1 not in Filter.shape[2:] else -1, places))
 
 
-@define("deform_columns(Input, Offset, Mask?, Filter) -> Columns", infer=_columns, wrt=("Input", "Offset", "Mask"),
-        shape_only=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
+@define(
+    "deform_columns(Input: float[N, C, H, W], Offset: float[N, D, P, Q], Mask?: float[N, M, P, Q], Filter) -> Columns",
+    infer=_columns,
+    wrt=("Input", "Offset", "Mask"),
+    shape_only=("Filter",),
+    **_WINDOWS,
+    **_SLOPES,
+)
 def deform_columns(f: Any, Input: Any, Offset: Any, Mask: Any, Filter: ShapeOnly, dColumns: Any, attrs: dict[str, Any]) -> Any:
     """The elements that a `deformable_conv` reads: [N, C, K, P], K the elements of a Filter, P the output places.
 
@@ -456,8 +473,14 @@ def deform_columns(f: Any, Input: Any, Offset: Any, Mask: Any, Filter: ShapeOnly
     }
 
 
-@define("deform_image(Columns, Offset, Mask?, Filter, Like) -> Input", infer=like("Like"), wrt=("Columns", "Offset", "Mask"),
-        shape_only=("Filter", "Like"), **_WINDOWS, **_SLOPES)  # fmt: skip
+@define(
+    "deform_image(Columns: float[N, C, K, R], Offset: float[N, D, P, Q], Mask?: float[N, M, P, Q], Filter, Like) -> Input",
+    infer=like("Like"),
+    wrt=("Columns", "Offset", "Mask"),
+    shape_only=("Filter", "Like"),
+    **_WINDOWS,
+    **_SLOPES,
+)
 def deform_image(f: Any, Columns: Any, Offset: Any, Mask: Any, Filter: ShapeOnly, dInput: Any, attrs: dict[str, Any]) -> Any:
     """Columns spread over images shaped like Like: the transpose of `deform_columns` with respect to the image."""
     return {
@@ -472,8 +495,14 @@ def _mask_shape(Offset: Spec) -> Spec:
     return Offset.with_shape((numbers, offsets // 2 if offsets >= 0 else -1, *image))
 
 
-@define("deform_mask(Input, Offset, Filter, Columns) -> Mask", infer=_mask_shape, wrt=("Input", "Offset", "Columns"),
-        shape_only=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
+@define(
+    "deform_mask(Input: float[N, C, H, W], Offset: float[N, D, P, Q], Filter, Columns: float[N, C, K, R]) -> Mask",
+    infer=_mask_shape,
+    wrt=("Input", "Offset", "Columns"),
+    shape_only=("Filter",),
+    **_WINDOWS,
+    **_SLOPES,
+)
 def deform_mask(f: Any, Input: Any, Offset: Any, Filter: ShapeOnly, Columns: Any, dMask: Any, attrs: dict[str, Any]) -> Any:
     """The sum over the channels of a group of Columns times what `deform_columns` reads: its transpose for the mask."""
     return {

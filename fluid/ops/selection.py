@@ -10,7 +10,7 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, ShapeOnly,
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .elementwise import merged
-from .manipulation import LIKE, _picked, sliced_size
+from .manipulation import LIKE, _picked, like_result_of, sliced_size, transpose_of
 from .shapes import broadcast, may_equal, normalize_axes, normalize_axis
 
 
@@ -101,27 +101,19 @@ def _masked(X: Spec, Mask: Spec) -> Spec:
     return X
 
 
-def _masked_pick(X: Spec, Mask: Spec, Like: Spec) -> Spec:
-    return _masked(X, Mask).with_shape(Like.shape)
-
-
-def _masked_place(X: Spec, Mask: Spec, Like: Spec) -> Spec:
-    return X.with_shape(_masked(Like, Mask).shape)
-
-
 @define("masked_select(X, Mask: bool) -> Y", infer=lambda X, Mask: _masked(X, Mask).with_shape((-1,)), wrt=("X",))
 def masked_select(f: Any, X: ShapeOnly, Mask: Any, dY: Any) -> Any:
     """The elements of X where Mask, of X's shape, is true, as a vector."""
     return {"X": f.masked_place(dY, Mask, X)}
 
 
-@define("masked_place(X, Mask: bool, Like) -> Out", infer=_masked_place, wrt=("X",), shape_only=("Like",))
+@define("masked_place(X, Mask: bool, Like) -> Out", **transpose_of("masked_select"))
 def masked_place(f: Any, X: ShapeOnly, Mask: Any, dOut: Any) -> Any:
     """Zeros of Like's shape with the elements of the vector X, in order, where Mask is true: transposes `masked_select`."""
     return {"X": f.masked_pick(dOut, Mask, X)}
 
 
-@define("masked_pick(X, Mask: bool, Like) -> Out", infer=_masked_pick, wrt=("X",), shape_only=("Like",))
+@define("masked_pick(X, Mask: bool, Like) -> Out", **like_result_of("masked_select"))
 def masked_pick(f: Any, X: ShapeOnly, Mask: Any, dOut: Any) -> Any:
     """As `masked_select`, with a result known to have the shape of Like."""
     return {"X": f.masked_place(dOut, Mask, X)}

@@ -16,7 +16,7 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_mo
 from ..values.lod_array import lengths_of
 from ..values.spec import Lod, Spec
 from ..values.types import VarType
-from .shapes import fits, one_a_row
+from .shapes import fits, may_equal, one_a_row
 
 __all__ = ["expanded_rows", "images_of", "offsets_of"]
 
@@ -56,6 +56,8 @@ def _index(*shape: int, lod: Lod = ()) -> Spec:
 
 # ------------------------------------------------------------------------------------------------------- moving rows
 def _take(X: Spec, Index: Spec) -> Spec:
+    if not X.ndim:
+        raise InferenceError(f"X {X} should have rows")
     return Spec((*Index.shape, *X.shape[1:]), X.dtype, lod=Index.lod)
 
 
@@ -66,6 +68,8 @@ def take_rows(f: Any, X: ShapeOnly, Index: Any, dOut: Any) -> Any:
 
 
 def _add(X: Spec, Index: Spec, Like: Spec) -> Spec:
+    if not Like.ndim or not may_equal(X.shape, (*Index.shape, *Like.shape[1:])):
+        raise InferenceError(f"X {X} should have a row like those of {Like} for each of Index {Index}")
     return Spec(Like.shape, X.dtype, lod=Like.lod)
 
 
@@ -258,7 +262,9 @@ def sequence_argmax() -> None:
     """For each sequence and element, the index of the row of X with its first maximum; -1 for an empty sequence."""
 
 
-def _at_most(X: Spec, Like: Spec) -> Spec:
+def _at_most(X: Spec, Index: Spec, Like: Spec) -> Spec:
+    if not Like.ndim or not may_equal(X.shape, Index.shape) or not may_equal(X.shape[1:], Like.shape[1:]):
+        raise InferenceError(f"X {X} should have the shape of Index {Index}, and rows like those of {Like}")
     return Spec(Like.shape, X.dtype, lod=Like.lod)
 
 
@@ -268,7 +274,13 @@ def place_at_most(f: Any, Index: Any, dOut: Any) -> Any:
     return {"X": f.take_at_most(dOut, Index)}
 
 
-@define("take_at_most(X, Index) -> Out", infer=lambda X, Index: Spec(Index.shape, X.dtype), wrt=("X",), lod_aware=True)
+def _taken_at_most(X: Spec, Index: Spec) -> Spec:
+    if not X.ndim or not Index.ndim or not may_equal(X.shape[1:], Index.shape[1:]):
+        raise InferenceError(f"the rows of Index {Index} should have the shape of those of X {X}")
+    return Spec(Index.shape, X.dtype)
+
+
+@define("take_at_most(X, Index: int) -> Out", infer=_taken_at_most, wrt=("X",), lod_aware=True)
 def take_at_most(f: Any, X: ShapeOnly, Index: Any, dOut: Any) -> Any:
     """``Out[s, j] = X[Index[s, j], j]``, zeros where the index is -1."""
     return {"X": f.place_at_most(dOut, Index, X)}

@@ -537,13 +537,32 @@ _define_interp("trilinear", _SIZED + "For volumes [N, C, D, H, W].")
 _define_interp("bicubic", _SIZED + "By cubic convolution (a = -0.75) along both axes; elements are areas if not `align_corners`.")
 
 
-@define("uninterp(X, Like, Scale?) -> Out", **LIKE, scale=floats(), **_INTERP_ATTRS)
+def _resized_like(X: Spec, Like: Spec, Scale: Spec | None, scale: list[float], data_layout: str, interp_method: str) -> Spec:
+    """An image of Like's shape, that X is resized to or has been resized from."""
+    counts = METHODS.get(interp_method, ())
+    if X.ndim != Like.ndim or X.ndim - 2 not in counts:
+        raise InferenceError(f"X {X} and Like {Like} should be images of one rank that {interp_method!r} can resize")
+    axes = resized_axes(data_layout, X.ndim)
+    if any(axis not in axes and not fits(*pair) for axis, pair in enumerate(zip(X.shape, Like.shape, strict=True))):
+        raise InferenceError(f"X {X} and Like {Like} should be images of the same number, with the same channels")
+    if any(0 in (X.shape[axis], Like.shape[axis]) for axis in axes):
+        raise InferenceError(f"X {X} and Like {Like} should have elements in each of their dimensions {axes}")
+    if Scale is not None and Scale.size not in (-1, 1, len(axes)):
+        raise InferenceError(f"Scale {Scale} should be one number, or a number for each of the dimensions {axes} of X {X}")
+    scale_factors(scale, len(axes))
+    return X.with_shape(Like.shape)
+
+
+_RESIZED_LIKE: dict[str, Any] = {**LIKE, "infer": _resized_like, "scale": floats(), **_INTERP_ATTRS}
+
+
+@define("uninterp(X: float, Like, Scale?: float) -> Out", **_RESIZED_LIKE)
 def uninterp(f: Any, X: ShapeOnly, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """X spread over an image of Like's shape: the transpose of interpolation by `interp_method`."""
     return {"X": f.interp_like(dOut, X, Scale, **attrs)}
 
 
-@define("interp_like(X, Like, Scale?) -> Out", **LIKE, scale=floats(), **_INTERP_ATTRS)
+@define("interp_like(X: float, Like, Scale?: float) -> Out", **_RESIZED_LIKE)
 def interp_like(f: Any, X: ShapeOnly, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """X resized to the size of Like by `interp_method`; `scale` (or Scale), if given, is the ratio of the sizes."""
     return {"X": f.uninterp(dOut, X, Scale, **attrs)}
@@ -602,12 +621,23 @@ def grid_gather(f: Any, X: Any, Grid: Any, dOutput: Any, attrs: dict[str, Any]) 
     return {"X": lambda: f.grid_scatter(dOutput, Grid, X, **attrs), "Grid": lambda: _through_grid(f, X, Grid, dOutput, attrs)}
 
 
-def _scattered(Output: Spec, Grid: Spec, Like: Spec) -> Spec:
+_SAMPLED = _sampled("Like")
+
+
+def _scattered(inputs: Mapping[str, Any], Output: Spec, Grid: Spec, Like: Spec, mode: str, padding_mode: str) -> Spec:
+    sampled = _SAMPLED(inputs, Grid, mode, padding_mode)
+    if not may_equal(Output.shape, sampled.shape):
+        raise InferenceError(f"Output {Output} should have the shape of images {Like} at the places {Grid}")
     return Output.with_shape(Like.shape)
 
 
 @define(
-    "grid_scatter(Output, Grid, Like) -> X", infer=_scattered, wrt=("Output", "Grid"), shape_only=("Like",), **_GRID, **_ALONG
+    "grid_scatter(Output: float, Grid: float, Like) -> X",
+    infer=_scattered,
+    wrt=("Output", "Grid"),
+    shape_only=("Like",),
+    **_GRID,
+    **_ALONG,
 )
 def grid_scatter(f: Any, Output: Any, Grid: Any, dX: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `grid_gather`: Output spread over images shaped like Like."""

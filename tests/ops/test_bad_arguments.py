@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from numeric import interpret
 from samples import OPS, Sample, cast
 from test_schema import OURS
 
+import fluid
 from fluid import layers
 from fluid.errors import FluidError, FluidTypeError, InferenceError
 from fluid.executor.binding.compiled import apply_op
@@ -22,10 +23,10 @@ from fluid.executor.kernels.table import KERNELS
 from fluid.ir.checked import arguments_of
 from fluid.ir.program import Program, program_guard
 from fluid.opdef import registry
-from fluid.opdef.registry import OpDef, choice, counted, ints, least, like, updated_input
+from fluid.opdef.registry import OpDef, Rule, choice, counted, ints, least, like, updated_input
 from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.spec import Spec
-from fluid.values.types import VarType
+from fluid.values.types import VarType, is_floating
 
 ALLOWED = re.compile(
     r"\b(should|must|needs?|takes?|cannot|at least|at most|does not|do not|does not exist in|differ|outside|required|exactly"
@@ -198,6 +199,32 @@ class Case:
                     return f"{var.name} was inferred as {var.shape} and is {value.shape}"
         return None
 
+    def fault_of_gradient(self) -> str | None:
+        """What Python itself says to the gradient of the op, where the op runs; None if all is well or refused."""
+        block = self.program.global_block()
+        rule = self.definition.rule
+        assert isinstance(rule, Rule)
+        try:
+            block.append_op(self.definition.type, self.inputs, self.outputs, self.mutation.attrs)
+            targets = self._floats(self.outputs, rule.cotangents)
+            interpret(self.program, self.feed, targets)
+        except FluidError:
+            return None
+        try:
+            gradients = fluid.gradients(targets, self._floats(self.inputs, rule.wrt)) if targets else []
+            interpret(self.program, self.feed, [gradient for gradient in gradients if gradient is not None])
+        except FluidError as error:
+            cause = error.__cause__
+            return None if cause is None or isinstance(cause, FluidError) else f"{type(cause).__name__}: {cause}"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _floats(self, values: dict[str, Any], slots: Sequence[str]) -> list[Any]:
+        """The variables of floating numbers in some slots."""
+        found = [values[slot] if isinstance(values[slot], list) else [values[slot]] for slot in slots if slot in values]
+        return [var for variables in found for var in variables if var.has_dtype and is_floating(var.dtype)]
+
     def fault_of_text(self, text: str) -> str | None:
         """What is missing from a message."""
         head, _, tail = text.partition("\n")
@@ -286,12 +313,25 @@ def check_samples(op_type: str, count: int) -> None:
                 continue
             fault = Case(definition, sample, mutation, counts).fault()
             if fault is not None:
-                shown = (
-                    mutation.value
-                    if mutation.what == "attribute"
-                    else f"{np.asarray(mutation.value).dtype}{np.shape(mutation.value)}"
-                )
-                faults.append(f"{mutation.argument}: {mutation.what} ({shown!r}): {fault}")
+                faults.append(f"{mutation.argument}: {mutation.what} ({shown(mutation)}): {fault}")
+    assert not faults, "\n".join(faults)
+
+
+def shown(mutation: Mutation) -> str:
+    value = mutation.value
+    return repr(value) if mutation.what == "attribute" else f"{np.asarray(value).dtype}{np.shape(value)}"
+
+
+@each("op_type", [op_type for op_type in sorted(OPS) if op_type in OURS and isinstance(registry.get(op_type).rule, Rule)])
+def test_gradients_of_ops_that_gradient_rules_make(op_type: str) -> None:
+    """Such ops, which a program file may hold, refuse inputs that their gradients do not fit."""
+    definition, faults = registry.get(op_type), []
+    for sample in distinct(OPS[op_type])[:2]:
+        counts = counts_of(op_type, sample)
+        for mutation in mutations(definition, sample):
+            fault = Case(definition, sample, mutation, counts).fault_of_gradient()
+            if fault is not None:
+                faults.append(f"{mutation.argument}: {mutation.what} ({shown(mutation)}): {fault}")
     assert not faults, "\n".join(faults)
 
 

@@ -154,6 +154,11 @@ add(
     Sample({"Input": data(1, 2, 3, 2), "Filter": data(2, 1, 1, 2)}, {"strides": [3, 2], "padding_algorithm": "SAME"}, spread),
     Sample({"Input": data(1, 2, 3, 3), "Filter": data(2, 1, 2, 3)}, {"paddings": [1, 1], "padding_algorithm": "VALID"}, spread),
     Sample({"Input": data(1, 2, 3, 3), "Filter": data(2, 1, 2, 3)}, {"paddings": [1, 0, 2, 0]}, spread),
+    Sample(  # room for more windows than there are elements
+        {"Input": data(1, 2, 3, 2), "Filter": data(2, 2, 2, 2)},
+        {"strides": [1, 2], "dilations": [2, 3], "output_padding": [1, 2]},
+        spread,
+    ),
 )
 add(
     "depthwise_conv2d_transpose",

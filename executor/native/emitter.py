@@ -186,6 +186,14 @@ class Module:
         return "\n".join((*self._declarations, *self._functions.values()))
 
 
+def _weights(start: Operand, stop: Operand, step: int) -> str:
+    """How often a loop goes on, for the code generator: registers belong to the loops with the most turns."""
+    if not (isinstance(start, int) and isinstance(stop, int)):
+        return ""
+    turns = min(-(-(stop - start) // step), 1 << 30)
+    return f', !prof !{{!"branch_weights", i32 {turns - 1}, i32 1}}'
+
+
 @dataclass
 class Function:
     """Writes one function.
@@ -303,7 +311,7 @@ class Function:
             following = self._hidden(following)
         goes_on = self.compare("slt", following, self.int64(stop))
         back = self._block
-        self.write(f"br i1 {goes_on}, label %loop{number}, label %done{number}")
+        self.write(f"br i1 {goes_on}, label %loop{number}, label %done{number}{_weights(start, stop, step)}")
         lines = [f"  {index} = phi i64 [ {self.int64(start)}, %{before} ], [ {following}, %{back} ]"]
         lines += [
             f"  {phi} = phi {phi.type} [ {first}, %{before} ], [ {last}, %{back} ]"

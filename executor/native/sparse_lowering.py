@@ -200,10 +200,17 @@ def _reduce_sum(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[
 # ------------------------------------------------------------------------------------------------------------- optimizers
 @_lowers("sgd")
 def _sgd(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
-    """Subtract rows in order, without merging; update merged rows row by row."""
+    """Subtract rows in order, without merging; update merged rows row by row.
+
+    Of a table with at most as many rows as there are ids, rows of one id are added up first: the step of each alone may be too
+    small to change the parameter.
+    """
     grad, param, rate = inputs["Grad"], inputs["Param"].node, inputs["LearningRate"].node
     if grad.is_merged:
         return _row_by_row(definition, inputs, attrs, specs)
+    if grad.count >= grad.shape[0]:
+        total = Scattered(grad.shape, grad.rows.element, grad.rows, grad.ids)
+        return lower(definition, {**inputs, "Grad": GraphTensor(total)}, attrs, specs)
     if inputs.get("MasterParam") is not None or not grad.rows.element == param.element == rate.element:
         raise NotLowered("parameters of another precision")
     steps = mapped("neg", mapped("mul", grad.rows, reshaped(rate, (1, 1))))

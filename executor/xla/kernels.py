@@ -363,8 +363,13 @@ def average_accumulates(
 # --------------------------------------------------------------------------------------------------------- sparse rows
 @sparse("sgd", table=SPARSE_KERNELS)
 def sgd_of_rows(Param: Any, Grad: Any, LearningRate: Any, ParamOut: Any) -> None:
-    step = (Grad.value * -LearningRate.reshape(())).astype(Param.dtype)
-    ParamOut.write(add_to_rows(jnp.asarray(Param.read()), Grad.index.read(), step.read()))
+    """Of a table with at most as many rows as there are ids, steps of one id are added up first, as each may be too small."""
+    step, param = (Grad.value * -LearningRate.reshape(())).astype(Param.dtype).read(), jnp.asarray(Param.read())
+    if len(step) < len(param):
+        ParamOut.write(add_to_rows(param, Grad.index.read(), step))
+    else:
+        total = add_to_rows(jnp.zeros_like(param), Grad.index.read(), step)
+        ParamOut.write(param + lax.optimization_barrier(total))  # XLA would scatter into the parameter
 
 
 def _define_update(op_type: str) -> None:

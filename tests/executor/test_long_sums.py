@@ -1,4 +1,4 @@
-"""Products of a matrix and a vector with long sums, on each engine: libraries add the terms one by one, and round each time."""
+"""Long sums on each engine, which libraries add up term by term, rounding each time: products with a vector, rows of a table."""
 
 from __future__ import annotations
 
@@ -61,3 +61,17 @@ def test_the_gradient_of_the_scale_of_layer_norm_sums_many_rows(engine: str) -> 
         feed = {"x": np.tile(np.array([1.5, -2.5], "float32"), (ROWS, 1))}
         (gradient,) = run(engine, feed, fluid.gradients(loss, scale))
     np.testing.assert_allclose(gradient, [1, -1], rtol=2e-5)
+
+
+@each("engine", ENGINES)
+def test_sgd_on_rows_adds_up_what_is_too_small_alone(engine: str) -> None:
+    """2,000 steps of 1e-9 change a parameter of 0.06, of which a single one is less than half a unit in the last place."""
+    with fresh_programs():
+        ids = fluid.data("ids", [2000, 1], "int64")
+        table = fluid.ParamAttr("table", initializer=fluid.initializer.Constant(0.06))
+        loss = layers.reduce_sum(fluid.embedding(ids, [3, 16], is_sparse=True, param_attr=table))
+        fluid.optimizer.SGD(1e-9).minimize(loss)
+        run(engine, {"ids": np.ones((2000, 1), "int64")}, [loss])
+        rows = np.asarray(fluid.global_scope().find_var("table").get_tensor())
+    np.testing.assert_allclose(rows[0], np.full(16, np.float32(0.06)))
+    np.testing.assert_allclose(rows[1], np.full(16, 0.06 - 2e-6), rtol=2e-7)

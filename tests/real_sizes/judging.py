@@ -13,7 +13,8 @@ to. Some things do not grow with a change, so that the largest change does not s
 - An optimizer divides a gradient by its size. Where the gradient cancels out, the size is that of the noise, and the update is
   not the largest where the noise is. So some runs change arrays by less (`_FRACTIONS`).
 - Where elements are equal, as many zeros are, an op that picks the largest may give the gradient to each. Changes make one of
-  them the largest. So some runs change only what comes after the last such op.
+  them the largest. So some runs change only what comes after the last such op. Others round to float32, where more elements are
+  equal, such as those of a saturated tanh.
 - In float32, terms often cancel out to exactly 0, which a factor never makes of a number; and the sign of 0 is neither that of a
   small positive number nor that of a negative one. So an element that some changes make positive and others negative, to whose
   error 0 belongs therefore, becomes 0 in some runs (`_Doubts`).
@@ -46,6 +47,8 @@ _WITH_ZEROS = 2
 """The turn whose runs set elements to 0."""
 _AFTER_PICKS = 4
 """The turn whose runs change what comes after the last op that picks elements."""
+_ROUNDED = 5
+"""The turn whose runs round to float32."""
 _FEW, _MORE, _MOST = 4, 20, 404
 """Changed runs that are made first where an engine seems wrong, and how many more as long as they explain further elements."""
 _PATIENCE = 45.0
@@ -198,12 +201,20 @@ class _Changes:
         cancelled: see `_Zeros`.
         start: the number of arrays, at the start of the run, that do not change.
         has_zeros: in every other array, about half of the elements in doubt become 0, the other half with the opposite changes.
+        rounds: what changes is rounded to float32.
     """
 
     def __init__(
-        self, seed: int, size: float, doubts: _Doubts, cancelled: Sequence[tuple[str, Any]], start: int, has_zeros: bool
+        self,
+        seed: int,
+        size: float,
+        doubts: _Doubts,
+        cancelled: Sequence[tuple[str, Any]],
+        start: int = 0,
+        has_zeros: bool = False,
+        rounds: bool = False,
     ) -> None:
-        self._start = start
+        self._start, self._rounds = start, rounds
         self._seed, self._random, self._size = seed, np.random.default_rng(seed), size
         self._doubts, self._cancelled, self.has_zeros = doubts, cancelled, has_zeros
         self._values: dict[str, Any] = {}
@@ -229,6 +240,8 @@ class _Changes:
         self._count += 1
         with np.errstate(all="ignore"):
             array *= self._factors(array, self._grown(self._terms(op, array)))
+            if self._rounds:
+                array[...] = array.astype(np.complex64 if array.dtype.kind == "c" else np.float32)
         if self.has_zeros and doubtful is not None:
             random = np.random.default_rng((self._seed, self._count))
             numbers = random.uniform(-1, 1, array.shape)
@@ -375,7 +388,9 @@ class _Bounds:
         turn = pair % len(_FRACTIONS) if number >= _FEW else 0
         size = _UNITS * _FRACTIONS[turn] * self.epsilon
         start = self._zeros.last_pick if turn == _AFTER_PICKS else 0
-        return _Changes(pair, size if number % 2 else -size, self._doubts, self._zeros.cancelled, start, turn == _WITH_ZEROS)
+        rounds = turn == _ROUNDED and self.epsilon == 2.0**-24
+        signed = size if number % 2 else -size
+        return _Changes(pair, signed, self._doubts, self._zeros.cancelled, start, turn == _WITH_ZEROS, rounds)
 
     def distance(self, name: str, value: Any, peers: Sequence[Any] = ()) -> Distance:
         """How far an array is from what it should be.

@@ -206,20 +206,57 @@ class _Strip:
         columns = self._tap_columns(column, size) if walk.skips_columns else (0, tap_columns)
 
         def tap_row(tap: Value, *sums: Value) -> list[Value]:
-            return f.loop(*columns, 1, sums, lambda tap_column, *inner: self._run(source, size, tap, tap_column, inner))
+            return f.loop(
+                *columns, 1, sums, lambda tap_column, *inner: self._run(source, size, (tap, tap_column), 0, length, inner)
+            )
 
         sums = [zero(self.element.of(lanes)) for _ in range(size) for lanes in panel.vectors]
-        if length:
+        if len(walk.taps[0]) * tap_columns * length > self.limits.summed_products:
+            sums = self._summed_in_parts(source, size, taps, columns, sums)
+        elif length:
             sums = f.loop(*taps, 1, sums, tap_row)
         self._store(row, column, size, sums)
 
-    def _run(self, source: Value, size: int, tap_row: Value, tap_column: Value, sums: Sequence[Value]) -> list[Value]:
-        """Add the products under one tap, or under a whole row of taps if these are contiguous."""
+    def _summed_in_parts(
+        self, source: Value, size: int, taps: tuple[Operand, Operand], columns: tuple[Operand, Operand], zeros: Sequence[Value]
+    ) -> list[Value]:
+        """The sums of many products, part by part: each sum that is added to others rounds them."""
+        f, element, length = self.f, self.element, self.walk.runs[1]
+        totals = f.stack(element, len(zeros) * max(value.type.lanes for value in zeros))
+        places = [f.at(totals, number * max(value.type.lanes for value in zeros), element) for number, value in enumerate(zeros)]
+        for value, place in zip(zeros, places, strict=True):
+            f.store(value, place)
+
+        def part(tap: tuple[Value, Value], start: Operand, count: int) -> None:
+            for value, place in zip(self._run(source, size, tap, start, count, zeros), places, strict=True):
+                f.store(f.add(f.load(place, value.type), value), place)
+
+        def under(tap: tuple[Value, Value]) -> None:
+            most = self.limits.summed_products
+            full = length // most * most
+            f.loop(0, full, most, [], lambda start: part(tap, start, most))
+            if full < length:
+                part(tap, full, length - full)
+
+        f.loop(*taps, 1, [], lambda row: f.loop(*columns, 1, [], lambda column: under((row, column))) and None)
+        return [f.load(place, value.type) for value, place in zip(zeros, places, strict=True)]
+
+    def _run(
+        self, source: Value, size: int, tap: tuple[Value, Value], start: Operand, count: int, sums: Sequence[Value]
+    ) -> list[Value]:
+        """Add products under one tap, or under a whole row of taps if these are contiguous: `count`, from number `start` on."""
         f, walk, panel = self.f, self.walk, self.panel
         (_, tap_columns), length = walk.runs
-        x = f.at(source, affine(f, 0, (tap_row, walk.tap_steps[0]), (tap_column, walk.tap_steps[1])), self.element)
+        tap_row, tap_column = tap
+        x = f.at(
+            source, affine(f, 0, (tap_row, walk.tap_steps[0]), (tap_column, walk.tap_steps[1]), (f.int64(start), 1)), self.element
+        )
         size_of_run = length * panel.width
-        packed = f.at(self.packed, affine(f, 0, (tap_row, tap_columns * size_of_run), (tap_column, size_of_run)), self.element)
+        packed = f.at(
+            self.packed,
+            affine(f, 0, (tap_row, tap_columns * size_of_run), (tap_column, size_of_run), (f.int64(start), panel.width)),
+            self.element,
+        )
 
         def step(pointers: Sequence[Value], totals: Sequence[Value]) -> list[Value]:
             at, filter_row = pointers
@@ -229,7 +266,7 @@ class _Strip:
         return unrolled(
             f,
             self.element,
-            length,
+            count,
             size * len(panel.vectors),
             [(x, 1), (packed, panel.width)],
             sums,

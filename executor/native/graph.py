@@ -18,6 +18,7 @@ from typing import Any
 from fluid.ir.versions import Value
 
 from .emitter import Type
+from .fallback import NativeFault
 
 __all__ = [
     "ChannelsFirst",
@@ -394,7 +395,11 @@ def strides_of(node: Node) -> Shape:
 def offset_of(node: Node) -> int:
     """The offset of a node's first element in its memory, in elements."""
     if isinstance(node, View):
-        return node.offset
+        if node.source.within is None:
+            return node.offset
+        if strides_of(node.source) != contiguous(node.source.shape):
+            raise NativeFault("a view of a node that lies with gaps in its container")
+        return node.offset + offset_of(node.source)
     if node.within is not None:
         return node.within.offset + offset_of(node.within.source)
     if isinstance(node, ChannelsFirst):

@@ -13,9 +13,10 @@ from fluid.ir.program import Block, Operator, Program
 from fluid.ir.versions import Value
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
+from fluid.values.types import VarType
 
 from ..kernels.table import CHECKS, load_kernels
-from .emitter import FLOAT
+from .emitter import BOOL, FLOAT
 from .fallback import warn_of_lowering
 from .fusion import Group, source_of
 from .graph import Choice, Drawn, Map, Node, PlanArray, Put, Rows, Scattered, constant, operands_of, reshaped
@@ -242,7 +243,8 @@ class PlanGraph:
                 spec = self.specs.get(value) or Spec(node.shape, tensor.dtype)  # inference may not know how many rows there are
                 if isinstance(node, (Scattered, Put)) and node.table is not None:
                     self._require_in_place_update(value, node.table)
-                if node.size != spec.size or node.element != element_of(spec.dtype):
+                element = BOOL if spec.dtype is VarType.UINT8 else element_of(spec.dtype)  # of masks, which are 0 or 1
+                if node.size != spec.size or node.element != element:
                     raise NotLowered(f"no {slot} of {op.type}")
                 nodes[value] = node if node.shape == spec.shape else reshaped(node, spec.shape)
         return nodes

@@ -1,4 +1,4 @@
-"""Lowers recurrent networks.
+"""Lowers recurrent networks: LSTMs, GRUs and plain ones, of any number of layers and both directions.
 
 Products that do not depend on the state are computed for all steps at once. The remaining products go step by step, with a matrix
 that is packed once.
@@ -6,18 +6,20 @@ that is packed once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from fluid.ops.rnn import MODES, Geometry, drops
 
+from .emitter import BOOL
 from .graph import (
     Joined,
     Node,
     PackedMatrix,
     Product,
+    broadcast_to,
     constant,
     contiguous,
     joined,
@@ -34,7 +36,9 @@ from .graph import (
 from .lowering import GraphTensor, NotLowered, lowers
 
 _MOST_STEPS = 256
-"""Maximal number of steps: each step adds nodes to the graph."""
+"""Maximal number of steps of all layers and directions: each step adds nodes to the graph."""
+_Place = tuple[int, tuple[int, int]]
+"""A matrix within the reserve: the offset of its first element, and the strides of rows and columns."""
 
 
 def _turned(matrix: Node) -> Node:
@@ -43,8 +47,8 @@ def _turned(matrix: Node) -> Node:
 
 @dataclass(frozen=True)
 class _ReserveLayout:
-    """The layout of the array that `cudnn_lstm` saves for its gradient. Per layer: the gates [step, direction, batch, gate,
-    hidden], then the states [state, step + 1, direction, batch, hidden]."""
+    """The layout of the array that a network saves for its gradient. Per layer: the gates [step, direction, batch, gate, hidden],
+    then the states [state, step + 1, direction, batch, hidden]; steps in the order in which they run."""
 
     g: Geometry
     steps: int
@@ -54,17 +58,26 @@ class _ReserveLayout:
     def _layer(self) -> int:
         return self.g.reserve_size(self.steps, self.batch) // self.g.layers
 
-    def gate(self, layer: int, direction: int, step: int, number: int) -> tuple[int, tuple[int, int]]:
-        """The place of a gate of a step: offset of its first element, and strides of rows and columns."""
-        hidden = self.g.hidden
-        row = (step * self.g.directions + direction) * self.batch * 4 + number
-        return layer * self._layer + row * hidden, (4 * hidden, 1)
+    @property
+    def _saved(self) -> int:
+        return MODES[self.g.mode].saved
 
-    def state(self, layer: int, direction: int, step: int, number: int) -> tuple[int, tuple[int, int]]:
+    def gate(self, layer: int, direction: int, step: int, number: int) -> _Place:
         hidden = self.g.hidden
-        before = self.steps * self.g.directions * self.batch * 4
+        row = (step * self.g.directions + direction) * self.batch * self._saved + number
+        return layer * self._layer + row * hidden, (self._saved * hidden, 1)
+
+    def state(self, layer: int, direction: int, step: int, number: int) -> _Place:
+        hidden = self.g.hidden
+        before = self.steps * self.g.directions * self.batch * self._saved
         row = ((number * (self.steps + 1) + step) * self.g.directions + direction) * self.batch
         return layer * self._layer + (before + row) * hidden, (hidden, 1)
+
+    def hidden_states(self, reserve: Node, layer: int, direction: int, first: int) -> Node:
+        """The hidden states [steps, batch, hidden] from step `first` on."""
+        offset, _ = self.state(layer, direction, first, 0)
+        hidden = self.g.hidden
+        return viewed(reserve, (self.steps, self.batch, hidden), offset, (self.g.width * self.batch, hidden, 1))
 
 
 @dataclass(frozen=True)
@@ -87,16 +100,22 @@ def _weights_of(g: Geometry, W: GraphTensor | None, WeightList: Sequence[GraphTe
     return parts
 
 
-def _of_pass(g: Geometry, weights: Sequence[Node], layer: int, direction: int) -> _Weights:
+def _places_of_weights(g: Geometry, layer: int, direction: int) -> tuple[int, int, int, int]:
+    """The numbers of the weights of the input and of the hidden state, and of their biases."""
     first = 2 * (layer * g.directions + direction)
-    biases = 2 * g.passes + first
-    return _Weights(weights[first], weights[first + 1], (weights[biases], weights[biases + 1]))
+    return first, first + 1, 2 * g.passes + first, 2 * g.passes + first + 1
 
 
-def _geometry(Input: GraphTensor, SequenceLength: Any, attrs: dict[str, Any]) -> Geometry:
-    if SequenceLength is not None or drops(attrs) or Input.shape[0] * attrs["num_layers"] > _MOST_STEPS:
+def _of_pass(g: Geometry, weights: Sequence[Node], layer: int, direction: int) -> _Weights:
+    of_input, of_hidden, *biases = (weights[place] for place in _places_of_weights(g, layer, direction))
+    return _Weights(of_input, of_hidden, (biases[0], biases[1]))
+
+
+def _check(g: Geometry, Input: GraphTensor, SequenceLength: Any, attrs: dict[str, Any]) -> None:
+    if SequenceLength is not None or drops(attrs) or Input.shape[0] * g.passes > _MOST_STEPS:
         raise NotLowered("sequences of different lengths, dropout, or very many steps")
-    return Geometry.of(attrs, "LSTM")
+    if not Input.node.size:
+        raise NotLowered("nothing to compute")
 
 
 def _packed(matrix: Node, rows: int) -> PackedMatrix:
@@ -114,70 +133,362 @@ def _step_of(array: Node, step: int, columns: tuple[int, int]) -> Node:
     return viewed(dense, (batch, columns[1]), step * batch * features + columns[0], (features, 1))
 
 
-@lowers("cudnn_lstm")
-def cudnn_lstm(
-    Input: GraphTensor, InitH: GraphTensor, InitC: GraphTensor, W: GraphTensor | None, WeightList: list[GraphTensor] | None,
-    SequenceLength: Any,
-    attrs: dict[str, Any], specs: dict[str, Any],
-) -> dict[str, GraphTensor]:  # fmt: skip
-    g = _geometry(Input, SequenceLength, attrs)
-    weights = _weights_of(g, W, WeightList)
+def _state_of(tensor: GraphTensor, number: int) -> Node:
+    """The state [batch, hidden] of one direction of a layer."""
+    _, batch, hidden = tensor.shape
+    return reshaped(sliced(plain(tensor.node), 0, number, 1), (batch, hidden))
+
+
+def _in_time(array: Node, direction: int) -> Node:
+    """An array [steps, ...] by the order of time instead of that of execution, or the other way round."""
+    if not direction:
+        return array
+    return plain(mapped("copy", sliced(array, 0, array.shape[0] - 1, array.shape[0], -1)))
+
+
+# ----------------------------------------------------------------------------------------------------------------- cells
+class _Cell:
+    """One step of a network."""
+
+    is_linear_in_both = True
+    """Whether the arguments of gates are sums of the products of input and hidden state."""
+
+    def forward(self, coming: Node, product_: Node, bias: Node, before: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        """Compute a step.
+
+        Args:
+            coming: the input's part of the arguments of the gates, biases included ([batch, gates * hidden]).
+            product_: the hidden state times its weights.
+            bias: of the hidden state, if it is not part of `coming`.
+            before: the states.
+
+        Returns:
+            the values to save, and the states afterwards.
+        """
+        raise NotImplementedError
+
+    def backward(
+        self, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
+    ) -> tuple[list[Node], list[Node | None]]:
+        """The gradients of a step.
+
+        Args:
+            grads: of the states afterwards.
+
+        Returns:
+            the gradients of the arguments of the gates, and those of the states before, without the part that comes through the
+            product; None for none.
+        """
+        raise NotImplementedError
+
+
+def _columns(node: Node, number: int, hidden: int) -> Node:
+    return sliced(node, 1, number * hidden, hidden)
+
+
+def _sum(first: Node, second: Node | None) -> Node:
+    return first if second is None else mapped("add", first, second)
+
+
+def _times(first: Node, *factors: Node) -> Node:
+    for factor in factors:
+        first = mapped("mul", first, factor)
+    return first
+
+
+def _one_minus(node: Node) -> Node:
+    return mapped("sub", constant(1.0, node.element), node)
+
+
+def _one_minus_square(node: Node) -> Node:
+    return _one_minus(mapped("square", node))
+
+
+def _sigmoid_slope(node: Node) -> Node:
+    return mapped("mul", node, _one_minus(node))
+
+
+class _Lstm(_Cell):
+    def forward(self, coming: Node, product_: Node, bias: Node, before: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        hidden, z = before[0].shape[1], mapped("add", product_, coming)
+        saved = [mapped("tanh" if gate == 2 else "sigmoid", _columns(z, gate, hidden)) for gate in range(4)]
+        i, forget, candidate, out = saved
+        cell = mapped("add", mapped("mul", forget, before[1]), mapped("mul", i, candidate))
+        return saved, [mapped("mul", out, mapped("tanh", cell)), cell]
+
+    def backward(
+        self, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
+    ) -> tuple[list[Node], list[Node | None]]:
+        (i, forget, candidate, out), cell, (d_h, d_c) = saved, mapped("tanh", after[1]), grads
+        d_c = mapped("add", d_c, _times(d_h, out, _one_minus_square(cell)))
+        slopes = [
+            _times(d_c, candidate, _sigmoid_slope(i)),
+            _times(d_c, before[1], _sigmoid_slope(forget)),
+            _times(d_c, i, _one_minus_square(candidate)),
+            _times(d_h, cell, _sigmoid_slope(out)),
+        ]
+        return slopes, [None, mapped("mul", d_c, forget)]
+
+
+class _Gru(_Cell):
+    is_linear_in_both = False
+
+    def forward(self, coming: Node, product_: Node, bias: Node, before: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        (state,), hidden = before, before[0].shape[1]
+        of_h = mapped("add", product_, bias)
+        r, z = (
+            mapped("sigmoid", mapped("add", _columns(coming, gate, hidden), _columns(of_h, gate, hidden))) for gate in range(2)
+        )
+        inner = mapped("copy", _columns(of_h, 2, hidden))
+        new = mapped("tanh", mapped("add", _columns(coming, 2, hidden), mapped("mul", r, inner)))
+        return [r, z, new, inner], [mapped("add", mapped("mul", mapped("sub", state, new), z), new)]
+
+    def backward(
+        self, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
+    ) -> tuple[list[Node], list[Node | None]]:
+        (r, z, new, inner), (state,), (d_h,) = saved, before, grads
+        of_new = _times(d_h, _one_minus(z), _one_minus_square(new))
+        slopes = [
+            _times(of_new, inner, _sigmoid_slope(r)),
+            _times(d_h, mapped("sub", state, new), _sigmoid_slope(z)),
+            mapped("mul", of_new, r),
+            mapped("copy", of_new),
+        ]
+        return slopes, [mapped("mul", d_h, z)]
+
+
+class _Plain(_Cell):
+    def __init__(self, activation: str, slope: Callable[[Node], Node]) -> None:
+        self._activation, self._slope = activation, slope
+
+    def forward(self, coming: Node, product_: Node, bias: Node, before: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        return [], [mapped(self._activation, mapped("add", product_, coming))]
+
+    def backward(
+        self, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
+    ) -> tuple[list[Node], list[Node | None]]:
+        return [mapped("mul", grads[0], self._slope(after[0]))], [None]
+
+
+def _relu_slope(state: Node) -> Node:
+    zero, one = (constant(number, state.element) for number in (0.0, 1.0))
+    return mapped("select", mapped("ogt", state, zero, element=BOOL), one, zero, element=state.element)
+
+
+_CELLS: dict[str, _Cell] = {
+    "LSTM": _Lstm(),
+    "GRU": _Gru(),
+    "RNN_TANH": _Plain("tanh", _one_minus_square),
+    "RNN_RELU": _Plain("relu", _relu_slope),
+}
+
+
+# --------------------------------------------------------------------------------------------------------------- forward
+def _network(
+    g: Geometry, Input: GraphTensor, states: Sequence[GraphTensor], weights: Sequence[Node], saves: bool
+) -> tuple[Node, list[Node], Node | None]:
+    """The output, the last states and the reserve (None if nothing is saved) of a network."""
     steps, batch, _ = Input.shape
-    layout, hidden = _ReserveLayout(g, steps, batch), g.hidden
+    layout, hidden, cell = _ReserveLayout(g, steps, batch), g.hidden, _CELLS[g.mode]
     reserve = Joined((g.reserve_size(steps, batch),), Input.node.element, ())
     parts: list[Node] = []
 
-    def keep(node: Node, place: tuple[int, tuple[int, int]]) -> Node:
-        parts.append(put_within(node, reserve, *place))
-        return node
+    def keep(node: Node, place: _Place) -> None:
+        if saves:
+            parts.append(put_within(node, reserve, *place))
 
     x = plain(Input.node)
-    lasts: tuple[list[Node], list[Node]] = [], []
+    lasts: list[list[Node]] = [[] for _ in states]
     for layer in range(g.layers):
         flat = reshaped(x, (steps * batch, x.shape[-1]))
         outs: list[list[Node]] = []
         for direction in range(g.directions):
             w = _of_pass(g, weights, layer, direction)
-            bias = reshaped(mapped("add", *w.biases), (1, 4 * hidden))
+            of_input, of_hidden = (reshaped(bias, (1, bias.size)) for bias in w.biases)
+            bias = mapped("add", of_input, of_hidden) if cell.is_linear_in_both else of_input
             coming = mapped("add", product(flat, _turned(w.input)), bias)
             right = _turned(w.hidden)
             packed = _packed(right, batch)
             number = layer * g.directions + direction
-            h, c = (
-                keep(
-                    mapped("copy", reshaped(sliced(plain(state.node), 0, number, 1), (batch, hidden))),
-                    layout.state(layer, direction, 0, state_index),
-                )
-                for state_index, state in enumerate((InitH, InitC))
-            )
+            now = [mapped("copy", _state_of(state, number)) for state in states]
+            for index, state in enumerate(now):
+                keep(state, layout.state(layer, direction, 0, index))
             by_step = []
             for step in range(steps):
                 time = steps - 1 - step if direction else step
-                z = mapped("add", _product_with(h, right, packed), sliced(coming, 0, time * batch, batch))
-                pieces = [sliced(z, 1, gate * hidden, hidden) for gate in range(4)]
-                i, forget, candidate, out = (
-                    keep(mapped("tanh" if gate == 2 else "sigmoid", piece), layout.gate(layer, direction, step, gate))
-                    for gate, piece in enumerate(pieces)
-                )
-                c = keep(
-                    mapped("add", mapped("mul", forget, c), mapped("mul", i, candidate)),
-                    layout.state(layer, direction, step + 1, 1),
-                )
-                h = keep(mapped("mul", out, mapped("tanh", c)), layout.state(layer, direction, step + 1, 0))
-                by_step.append(h)
+                here = sliced(coming, 0, time * batch, batch)
+                saved, now = cell.forward(here, _product_with(now[0], right, packed), of_hidden, now)
+                for index, gate in enumerate(saved):
+                    keep(gate, layout.gate(layer, direction, step, index))
+                for index, state in enumerate(now):
+                    keep(state, layout.state(layer, direction, step + 1, index))
+                by_step.append(now[0])
             outs.append(by_step[::-1] if direction else by_step)
-            for last, state in zip(lasts, (h, c), strict=True):
+            for last, state in zip(lasts, now, strict=True):
                 last.append(reshaped(state, (1, batch, hidden)))
-        in_time = [
-            reshaped(joined(states, 1) if len(states) > 1 else states[0], (1, batch, g.width))
-            for states in zip(*outs, strict=True)
+        of_steps = [
+            reshaped(joined(pair, 1) if len(pair) > 1 else pair[0], (1, batch, g.width)) for pair in zip(*outs, strict=True)
         ]
-        x = joined(in_time, 0)
+        x = joined(of_steps, 0)
     reserve.parts = tuple(parts)
-    results = {"Out": GraphTensor(x), "LastH": GraphTensor(joined(lasts[0], 0)), "LastC": GraphTensor(joined(lasts[1], 0))}
-    if specs.get("Reserve") is not None:
-        results["Reserve"] = GraphTensor(reserve)
-    return results
+    return x, [joined(last, 0) for last in lasts], reserve if saves else None
+
+
+def _nothing_dropped(g: Geometry, Input: GraphTensor) -> GraphTensor:
+    """The mask of dropout between layers."""
+    steps, batch, _ = Input.shape
+    return GraphTensor(broadcast_to(constant(1, BOOL), (steps, batch, (g.layers - 1) * g.width)))
+
+
+@lowers("cudnn_lstm")
+def cudnn_lstm(
+    Input: GraphTensor, InitH: GraphTensor, InitC: GraphTensor, W: GraphTensor | None, WeightList: list[GraphTensor] | None,
+    SequenceLength: Any, attrs: dict[str, Any], wanted: set[str],
+) -> dict[str, Any]:  # fmt: skip
+    g = Geometry.of(attrs, "LSTM")
+    _check(g, Input, SequenceLength, attrs)
+    out, (h, c), reserve = _network(g, Input, (InitH, InitC), _weights_of(g, W, WeightList), "Reserve" in wanted)
+    results = {"Out": GraphTensor(out), "LastH": GraphTensor(h), "LastC": GraphTensor(c), "StateOut": _nothing_dropped(g, Input)}
+    return results if reserve is None else {**results, "Reserve": GraphTensor(reserve)}
+
+
+@lowers("rnn")
+def rnn(
+    Input: GraphTensor, PreState: list[GraphTensor], WeightList: list[GraphTensor], SequenceLength: Any,
+    attrs: dict[str, Any], wanted: set[str],
+) -> dict[str, Any]:  # fmt: skip
+    g = Geometry.of(attrs, attrs["mode"])
+    _check(g, Input, SequenceLength, attrs)
+    out, lasts, reserve = _network(g, Input, PreState, [tensor.node for tensor in WeightList], "Reserve" in wanted)
+    results = {
+        "Out": GraphTensor(out),
+        "State": [GraphTensor(last) for last in lasts],
+        "DropoutState": _nothing_dropped(g, Input),
+    }
+    return results if reserve is None else {**results, "Reserve": GraphTensor(reserve)}
+
+
+# -------------------------------------------------------------------------------------------------------------- gradient
+class _Gradients:
+    """The gradients of a network, layer by layer.
+
+    Attributes:
+        input: of the input, [steps, batch, features].
+        states: of the states before the first step, by state and pass.
+        weights: in the order of `Geometry.weight_shapes`.
+    """
+
+    def __init__(self, g: Geometry, Input: GraphTensor, weights: Sequence[Node], reserve: Node) -> None:
+        self._g, self._weights, self._reserve = g, weights, reserve
+        self._steps, self._batch, _ = Input.shape
+        self._element, self._cell = Input.node.element, _CELLS[g.mode]
+        self._layout = _ReserveLayout(g, self._steps, self._batch)
+        self._x = plain(Input.node)
+        self.states: list[list[Node]] = [[] for _ in range(MODES[g.mode].states)]
+        self.weights: list[Node] = list(weights)
+
+    def of(self, d_out: Node | None, d_lasts: Sequence[GraphTensor | None]) -> Node:
+        """Compute all; returns the gradient of the input, [steps, batch, features]."""
+        g = self._g
+        below: Node | None = d_out
+        for layer in reversed(range(g.layers)):
+            x = self._x if not layer else self._output_of(layer - 1)
+            parts = []
+            for direction in reversed(range(g.directions)):
+                number = layer * g.directions + direction
+                grads = [None if last is None else _state_of(last, number) for last in d_lasts]
+                parts.append(self._of_pass(layer, direction, below, grads, x))
+            below = parts[0]
+            for part in parts[1:]:
+                below = mapped("add", below, part)
+        assert below is not None
+        return below
+
+    def _output_of(self, layer: int) -> Node:
+        """The output of a layer in the order of time, [steps, batch, width]."""
+        pair = [
+            _in_time(self._layout.hidden_states(self._reserve, layer, direction, 1), direction)
+            for direction in range(self._g.directions)
+        ]
+        return plain(joined([mapped("copy", node) for node in pair], 2) if len(pair) > 1 else mapped("copy", pair[0]))
+
+    def _matrix(self, place: _Place) -> Node:
+        return viewed(self._reserve, (self._batch, self._g.hidden), *place)
+
+    def _of_pass(self, layer: int, direction: int, d_out: Node | None, d_lasts: Sequence[Node | None], x: Node) -> Node:
+        """The gradient of the input of one direction of a layer; adds those of its states and weights."""
+        g, layout, cell, steps, batch = self._g, self._layout, self._cell, self._steps, self._batch
+        hidden, mode = g.hidden, MODES[g.mode]
+        w = _of_pass(g, self._weights, layer, direction)
+        packed = _packed(w.hidden, batch)
+        zeros = mapped("copy", constant(0.0, self._element))
+        grads: list[Node] = [zeros if grad is None else grad for grad in d_lasts]
+        blocks = mode.gates + (not cell.is_linear_in_both)
+        wide = blocks * hidden
+        all_gates = Joined((steps * batch, wide), self._element, ())
+        parts: list[Node] = []
+        for step in reversed(range(steps)):
+            if d_out is not None:
+                time = steps - 1 - step if direction else step
+                grads[0] = mapped("add", grads[0], _step_of(d_out, time, (direction * hidden, hidden)))
+            saved = [self._matrix(layout.gate(layer, direction, step, gate)) for gate in range(mode.saved)]
+            before, after = (
+                [self._matrix(layout.state(layer, direction, at, state)) for state in range(mode.states)]
+                for at in (step, step + 1)
+            )
+            slopes, direct = cell.backward(saved, before, after, grads)
+            of_step = Joined((batch, wide), self._element, tuple(slopes))
+            for gate, slope in enumerate(slopes):
+                put_within(slope, of_step, gate * hidden, (wide, 1))
+            put_within(of_step, all_gates, step * batch * wide, (wide, 1))
+            parts.append(of_step)
+            of_hidden = of_step if blocks == mode.gates else sliced(of_step, 1, 0, mode.gates * hidden)
+            first, *others = direct
+            grads = [_sum(_product_with(of_hidden, w.hidden, packed), first), *(other for other in others if other is not None)]
+        all_gates.parts = tuple(parts)
+        for state, grad in zip(self.states, grads, strict=True):
+            state.insert(0, reshaped(grad, (1, batch, hidden)))
+        return self._of_weights(layer, direction, all_gates, x)
+
+    def _of_weights(self, layer: int, direction: int, all_gates: Node, x: Node) -> Node:
+        """Add the gradients of the weights of a pass; returns that of its input."""
+        g, steps, batch, hidden = self._g, self._steps, self._batch, self._g.hidden
+        rows, features = MODES[g.mode].gates * hidden, x.shape[-1]
+        w = _of_pass(g, self._weights, layer, direction)
+        inputs = reshaped(_in_time(x, direction), (steps * batch, features))
+        states = reshaped(self._layout.hidden_states(self._reserve, layer, direction, 0), (steps * batch, hidden))
+        of_hidden = all_gates if all_gates.shape[1] == rows else sliced(all_gates, 1, 0, rows)
+        d_bias = reshaped(reduced("sum", all_gates, [0]), (all_gates.shape[1],))
+        if all_gates.shape[1] == rows:
+            d_x, d_w_x, d_b_x = product(all_gates, w.input), product(_turned(all_gates), inputs), mapped("copy", d_bias)
+            d_b_h = d_bias
+        else:  # the last block stands for the one before it, where the input is concerned
+            ends = ((0, rows - hidden, 0), (rows, hidden, rows - hidden))
+            of_input = [sliced(all_gates, 1, start, count) for start, count, _ in ends]
+            both = [product(part, sliced(w.input, 0, to, part.shape[1])) for part, (_, _, to) in zip(of_input, ends, strict=True)]
+            d_x = mapped("add", *both)
+            d_w_x = joined([product(_turned(part), inputs) for part in of_input], 0)
+            d_b_x = joined([mapped("copy", sliced(d_bias, 0, start, count)) for start, count, _ in ends], 0)
+            d_b_h = mapped("copy", sliced(d_bias, 0, 0, rows))
+        gradients = (d_w_x, product(_turned(of_hidden), states), d_b_x, d_b_h)
+        for place, gradient in zip(_places_of_weights(g, layer, direction), gradients, strict=True):
+            self.weights[place] = gradient
+        return _in_time(reshaped(d_x, (steps, batch, features)), direction)
+
+
+def _gradients(
+    g: Geometry,
+    Input: GraphTensor,
+    weights: Sequence[Node],
+    Reserve: GraphTensor,
+    dOut: GraphTensor | None,
+    d_lasts: Sequence[GraphTensor | None],
+) -> tuple[GraphTensor, list[GraphTensor], list[GraphTensor]]:
+    """The gradients of the input, of the states before the first step, and of the weights."""
+    gradients = _Gradients(g, Input, weights, plain(Reserve.node))
+    d_input = gradients.of(None if dOut is None else plain(dOut.node), d_lasts)
+    d_states = [GraphTensor(joined(state, 0)) for state in gradients.states]
+    return GraphTensor(mapped("copy", d_input)), d_states, [GraphTensor(weight) for weight in gradients.weights]
 
 
 @lowers("cudnn_lstm_grad")
@@ -186,72 +497,25 @@ def cudnn_lstm_grad(
     Reserve: GraphTensor, dOut: GraphTensor | None,
     dLastH: GraphTensor | None, dLastC: GraphTensor | None, attrs: dict[str, Any], wanted: set[str],
 ) -> dict[str, Any]:  # fmt: skip
-    g = _geometry(Input, SequenceLength, attrs)
-    if g.layers > 1 or g.directions > 1:
-        raise NotLowered("gradients of several layers or directions")
-    weights = _weights_of(g, W, WeightList)
-    steps, batch, features = Input.shape
-    layout, hidden, element = _ReserveLayout(g, steps, batch), g.hidden, Input.node.element
-    reserve = plain(Reserve.node)
-
-    def of_step(place: tuple[int, tuple[int, int]]) -> Node:
-        return viewed(reserve, (batch, hidden), *place)
-
-    w = _of_pass(g, weights, 0, 0)
-    packed = _packed(w.hidden, batch)
-    d_out = None if dOut is None else plain(dOut.node)
-    zeros = mapped("copy", constant(0.0, element))
-    d_h, d_c = (zeros if tensor is None else reshaped(plain(tensor.node), (batch, hidden)) for tensor in (dLastH, dLastC))
-    all_gates = Joined((steps * batch, 4 * hidden), element, ())
-    parts: list[Node] = []
-    wide = 4 * hidden
-    for step in reversed(range(steps)):
-        i, forget, candidate, out = (of_step(layout.gate(0, 0, step, gate)) for gate in range(4))
-        before, cell = of_step(layout.state(0, 0, step, 1)), mapped("tanh", of_step(layout.state(0, 0, step + 1, 1)))
-        if d_out is not None:
-            d_h = mapped("add", d_h, _step_of(d_out, step, (0, hidden)))
-        d_c = mapped("add", d_c, mapped("mul", mapped("mul", d_h, out), _one_minus_square(cell)))
-        slopes = [
-            mapped("mul", mapped("mul", d_c, candidate), _sigmoid_slope(i)),
-            mapped("mul", mapped("mul", d_c, before), _sigmoid_slope(forget)),
-            mapped("mul", mapped("mul", d_c, i), _one_minus_square(candidate)),
-            mapped("mul", mapped("mul", d_h, cell), _sigmoid_slope(out)),
-        ]
-        d_gates = Joined((batch, wide), element, tuple(slopes))
-        for gate, slope in enumerate(slopes):
-            put_within(slope, d_gates, gate * hidden, (wide, 1))
-        put_within(d_gates, all_gates, step * batch * wide, (wide, 1))
-        parts.append(d_gates)
-        d_h, d_c = _product_with(d_gates, w.hidden, packed), mapped("mul", d_c, forget)
-    all_gates.parts = tuple(parts)
-    results: dict[str, Any] = {}
-    turned = _turned(all_gates)
-    if "Input@GRAD" in wanted:
-        results["Input@GRAD"] = GraphTensor(reshaped(product(all_gates, w.input), Input.shape))
-    for slot, node in (("InitH@GRAD", d_h), ("InitC@GRAD", d_c)):
-        if slot in wanted:
-            results[slot] = GraphTensor(reshaped(node, (1, batch, hidden)))
-    hidden_states = viewed(reserve, (steps * batch, hidden), layout.state(0, 0, 0, 0)[0], (hidden, 1))
-    d_bias = reshaped(reduced("sum", all_gates, [0]), (wide,))
-    gradients = [
-        product(turned, reshaped(plain(Input.node), (steps * batch, features))),
-        product(turned, hidden_states),
-        d_bias,
-        mapped("copy", d_bias),
-    ]
+    g = Geometry.of(attrs, "LSTM")
+    _check(g, Input, SequenceLength, attrs)
+    d_input, states, weights = _gradients(g, Input, _weights_of(g, W, WeightList), Reserve, dOut, (dLastH, dLastC))
+    results: dict[str, Any] = {"Input@GRAD": d_input, "InitH@GRAD": states[0], "InitC@GRAD": states[1]}
     if "W@GRAD" in wanted:
-        results["W@GRAD"] = GraphTensor(joined([reshaped(node, (node.size,)) for node in gradients], 0))
+        results["W@GRAD"] = GraphTensor(joined([reshaped(weight.node, (weight.node.size,)) for weight in weights], 0))
     if "WeightList@GRAD" in wanted:
-        results["WeightList@GRAD"] = [GraphTensor(node) for node in gradients]
-    return results
+        results["WeightList@GRAD"] = weights
+    return {slot: value for slot, value in results.items() if slot in wanted}
 
 
-def _one_minus_square(node: Node) -> Node:
-    return mapped("sub", constant(1.0, node.element), mapped("square", node))
-
-
-def _sigmoid_slope(node: Node) -> Node:
-    return mapped("mul", node, mapped("sub", constant(1.0, node.element), node))
-
-
-assert MODES["LSTM"].saved == 4
+@lowers("rnn_grad")
+def rnn_grad(
+    Input: GraphTensor, WeightList: list[GraphTensor], SequenceLength: Any, Reserve: GraphTensor, dOut: GraphTensor | None,
+    dState: list[GraphTensor] | None, attrs: dict[str, Any], wanted: set[str],
+) -> dict[str, Any]:  # fmt: skip
+    g = Geometry.of(attrs, attrs["mode"])
+    _check(g, Input, SequenceLength, attrs)
+    lasts = dState or [None] * MODES[g.mode].states
+    d_input, states, weights = _gradients(g, Input, [tensor.node for tensor in WeightList], Reserve, dOut, lasts)
+    results = {"Input@GRAD": d_input, "PreState@GRAD": states, "WeightList@GRAD": weights}
+    return {slot: value for slot, value in results.items() if slot in wanted}

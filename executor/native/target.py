@@ -84,6 +84,8 @@ class Limits:
     convolution_filter_bytes: int = 640 << 10
     """Maximal bytes of packed filters for this order of loops: panels then come from the L2 cache, or are so many that reading
     them takes less time than multiplying by them."""
+    summed_products: int = 1024
+    """Products of a convolution in one running sum, before it is added to the total; limits rounding errors."""
     unrolled_products: int = 128
     """Maximal products of a run that is fully unrolled: the processor predicts loops of few turns badly."""
     gradient_rows: int = 6

@@ -845,6 +845,8 @@ _NOT_STRETCHED = {
         "coalesce_tensor",
         "crf_counts",
         "determinant",
+        "eig",
+        "eigh",
         "grid_scatter",
         "is_label",
         "lu",
@@ -853,13 +855,14 @@ _NOT_STRETCHED = {
         "random_crop",
         "shuffle_batch",
         "slogdeterminant",
+        "svd",
         "take_rows",
         "view_dtype",
     ),
     *(f"conv{dims}d_backprop_{part}" for dims in (2, 3) for part in ("filter", "input")),
 }
-"""Ops whose inputs have to fit each other, to have full rank, or to keep the size of their elements; or that draw by a seed that
-they are fed, of which XLA makes other numbers than numpy."""
+"""Ops whose inputs have to fit each other, to have full rank, or to keep the size of their elements; whose results have any sign
+(eigenvectors); or that draw by a seed that they are fed, of which XLA makes other numbers than numpy."""
 
 
 def _stated(op: _OneOp, sample: Sample, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -90,6 +90,7 @@ for mode in GATES:
     both = {**attrs, "num_layers": 2, "is_bidirec": True}
     add("rnn", Sample(inputs_of(mode, 4, 2, 2), attrs, rnn, tolerance=3))
     add("rnn", Sample({**inputs_of(mode, 4, 3, 2, 2, 2), **LENGTHS}, both, rnn, tolerance=3))
+    add("rnn", Sample(inputs_of(mode, 3, 2, 2, 2, 2), both, rnn, tolerance=3))
 
 
 def is_dropped(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:

@@ -1,0 +1,56 @@
+"""Recurrent networks of several layers and directions run natively, with their gradients, and give what numpy gives."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from checks import each, fresh_programs
+
+import fluid
+from fluid import layers
+from fluid.ops.rnn import MODES, Geometry
+
+SIZES = [(1, 1, 1, 1, 1), (5, 3, 17, 9, 2), (9, 1, 4, 33, 1), (3, 18, 5, 16, 3), (2, 2, 70, 130, 1)]
+"""Steps, batch, features, hidden units, layers."""
+
+
+def results(mode: str, sizes: tuple[int, ...], directions: int, feed: dict[str, Any], native: bool, ends: bool) -> list[Any]:
+    """The output and the last states of a network, and the gradients of their squares (or of the last states alone, `ends`)."""
+    *_, features, hidden, count = sizes
+    g = Geometry(mode, count, directions, features, hidden)
+    with fresh_programs() as (main, _), patch.dict(os.environ, FLUID_NATIVE=str(int(native))):
+        variables = [fluid.data(name, list(array.shape), "float64") for name, array in feed.items()]
+        for var in variables:
+            var.stop_gradient = False
+        states = MODES[mode].states
+        block = main.global_block()
+        out, dropped, reserve = (block.create_var(name=name) for name in ("out", "dropped", "reserve"))
+        lasts = [block.create_var(name=f"last{number}") for number in range(states)]
+        inputs = {"Input": variables[0], "PreState": variables[1 : 1 + states], "WeightList": variables[1 + states :]}
+        outputs = {"Out": out, "State": lasts, "DropoutState": dropped, "Reserve": reserve}
+        attrs = {"mode": mode, "input_size": features, "hidden_size": hidden, "num_layers": count, "is_bidirec": directions == 2}
+        block.append_op("rnn", inputs, outputs, attrs)
+        targets = lasts if ends else [out, *lasts]
+        loss = layers.sums([layers.reduce_sum(layers.square(var)) for var in targets])
+        fetches = [out, *lasts, *fluid.gradients(loss, variables)]
+        executor = fluid.Executor()
+        assert g.weight_shapes() == [var.shape for var in variables[1 + states :]]
+        assert not native or "on numpy: none" in executor.plan(main, feed, fetches).to_string()
+        return [np.asarray(array) for array in executor.run(main, feed, fetches)]
+
+
+@each("ends", [False, True])
+@each("directions", [1, 2])
+@each("sizes", SIZES)
+@each("mode", MODES)
+def test_networks_beside_numpy(mode: str, sizes: tuple[int, ...], directions: int, ends: bool) -> None:
+    steps, batch, features, hidden, count = sizes
+    g, random = Geometry(mode, count, directions, features, hidden), np.random.default_rng(0)
+    shapes = [(steps, batch, features), *[(g.passes, batch, hidden)] * MODES[mode].states, *g.weight_shapes()]
+    feed = {f"x{number}": random.uniform(-1, 1, shape) / max(shape[-1], 1) ** 0.5 for number, shape in enumerate(shapes)}
+    native, on_numpy = (results(mode, sizes, directions, feed, is_native, ends) for is_native in (True, False))
+    for one, other in zip(native, on_numpy, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)

@@ -63,7 +63,10 @@ _PICKS = {"reduce_max", "reduce_min", "reduce_amax", "reduce_amin", "segment_poo
 """Ops that pick elements, of some in certain modes: they round nothing, and gradients go where the element is that was picked."""
 _COPIES = {"assign", "read_from_array", "reshape2", "select_input", "select_output", "transpose2", "write_to_array"}
 """Ops that copy: a copy that differs from its source would no longer be equal to the element that an op has picked of it."""
-_SUMS = {"sum", "elementwise_add", "elementwise_sub", "reduce_sum", "reduce_mean", "mean", "mul", "matmul"}
+_SUMS = {
+    *("sum", "elementwise_add", "elementwise_sub", "reduce_sum", "reduce_mean", "mean", "mul", "matmul"),
+    *("batch_norm", "group_norm", "instance_norm", "layer_norm"),  # subtract means
+}
 """Ops of terms that may cancel out, as those of gradients may."""
 _RESIDUE = 2.0**-40
 """Beside the largest input, what float64 leaves of terms that cancel out."""

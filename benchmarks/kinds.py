@@ -121,6 +121,71 @@ def wide_lstm() -> Step:
     return fluid_step(build, {"x": normal(35, 20, 650)})
 
 
+def tagger() -> Step:
+    """The `rnn` of files of ONNX and Paddle 2: two layers of GRUs, both ways."""
+    import fluid
+    from fluid import layers
+    from fluid.ops.rnn import Geometry
+
+    def build() -> Any:
+        words = layers.transpose(fluid.embedding(fluid.data("ids", [32, 30], "int64"), [5000, 100]), [1, 0, 2])
+        weights = [layers.create_parameter(list(shape), "float32") for shape in Geometry("GRU", 2, 2, 100, 128).weight_shapes()]
+        state, block = layers.fill_constant([4, 32, 128], "float32", 0.0), fluid.default_main_program().global_block()
+        out, last, dropped, reserve = (block.create_var(name=name) for name in ("out", "last", "dropped", "reserve"))
+        inputs = {"Input": words, "PreState": [state], "WeightList": weights}
+        outputs = {"Out": out, "State": [last], "DropoutState": dropped, "Reserve": reserve}
+        attrs = {"mode": "GRU", "input_size": 100, "hidden_size": 128, "num_layers": 2, "is_bidirec": True}
+        block.append_op("rnn", inputs, outputs, attrs)
+        return layers.mean(layers.square(layers.fc(out, 20, num_flatten_dims=2)))
+
+    return fluid_step(build, {"ids": np.random.default_rng(0).integers(0, 5000, (32, 30))})
+
+
+def heads() -> Step:
+    """Attention as sums of products by labels."""
+    import fluid
+    from fluid import layers
+
+    def product(equation: str, *operands: Any) -> Any:
+        block = fluid.default_main_program().global_block()
+        out, *copies = (block.create_var(name=fluid.unique_name.generate("product")) for _ in range(1 + len(operands)))
+        block.append_op("einsum", {"Operands": operands}, {"Out": out, "InnerCache": copies}, {"equation": equation})
+        return out
+
+    def build() -> Any:
+        x = fluid.data("x", [8, 64, 256])
+        queries, keys, values = (product("bte,ehd->bthd", x, layers.create_parameter([256, 8, 32], "float32")) for _ in range(3))
+        weights = layers.softmax(product("bqhd,bkhd->bhqk", queries, keys))
+        return layers.mean(layers.square(product("bhqk,bkhd->bqhd", weights, values)))
+
+    return fluid_step(build, {"x": normal(8, 64, 256)})
+
+
+def gaussian_process() -> Step:
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        x, y, eye = (
+            fluid.data(name, shape, "float64") for name, shape in (("x", [300, 3]), ("y", [300, 1]), ("eye", [300, 300]))
+        )
+        scale = layers.create_parameter([1], "float64", default_initializer=fluid.initializer.Constant(1.0))
+        distances = layers.reduce_sum(layers.square(layers.unsqueeze(x, [1]) - layers.unsqueeze(x, [0])), 2)
+        kernel = layers.exp(layers.scale(layers.elementwise_mul(distances, scale), -1.0)) + layers.scale(eye, 0.1)
+        block = fluid.default_main_program().global_block()
+        lower, solved = block.create_var(name="lower"), block.create_var(name="solved")
+        block.append_op("cholesky", {"X": kernel}, {"Out": lower}, {"upper": False})
+        block.append_op("triangular_solve", {"X": lower, "Y": y}, {"Out": solved}, {"upper": False})
+        log_determinant = layers.reduce_sum(layers.log(layers.reduce_sum(lower * eye, 1)))
+        return layers.scale(layers.reduce_sum(layers.square(solved)), 0.5) + log_determinant
+
+    return fluid_step(build, {"x": double(300, 3), "y": double(300, 1), "eye": np.eye(300)})
+
+
+def double(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape)
+
+
 def normal(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype("float32")
 
@@ -191,12 +256,52 @@ def torch_wide_lstm() -> Step:
     return torch_step(layer.parameters(), lambda: layer(x)[0].mean())
 
 
+def torch_tagger() -> Step:
+    import torch
+
+    words, layer = torch.nn.Embedding(5000, 100), torch.nn.GRU(100, 128, 2, bidirectional=True, batch_first=True)
+    head, ids = torch.nn.Linear(256, 20), torch.randint(0, 5000, (32, 30))
+    parameters = [*words.parameters(), *layer.parameters(), *head.parameters()]
+    return torch_step(parameters, lambda: head(layer(words(ids))[0]).square().mean())
+
+
+def torch_heads() -> Step:
+    import torch
+
+    x, weights = torch.randn(8, 64, 256), [torch.nn.Parameter(torch.randn(256, 8, 32) / 16) for _ in range(3)]
+
+    def loss() -> Any:
+        queries, keys, values = (torch.einsum("bte,ehd->bthd", x, weight) for weight in weights)
+        shares = torch.softmax(torch.einsum("bqhd,bkhd->bhqk", queries, keys), -1)
+        return torch.einsum("bhqk,bkhd->bqhd", shares, values).square().mean()
+
+    return torch_step(weights, loss)
+
+
+def torch_gaussian_process() -> Step:
+    import torch
+
+    x, y, eye = (torch.tensor(array) for array in (double(300, 3), double(300, 1), np.eye(300)))
+    scale = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+    def loss() -> Any:
+        kernel = torch.exp(-((x[:, None] - x[None]) ** 2).sum(-1) * scale) + 0.1 * eye
+        lower = torch.linalg.cholesky(kernel)
+        solved = torch.linalg.solve_triangular(lower, y, upper=False)
+        return (solved * solved).sum() * 0.5 + torch.log(torch.diagonal(lower)).sum()
+
+    return torch_step([scale], loss)
+
+
 KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "text CNN, 32 sentences": (text_cnn, torch_text_cnn),
     "transposed convolution 64 x 64, stride 32": (upsampling, torch_upsampling),
     "while, 100 products": (while_loop, torch_while_loop),
     "StaticRNN, 35 steps of 128": (static_rnn, torch_rnn),
     "LSTM, 35 steps of 650": (wide_lstm, torch_wide_lstm),
+    "GRU tagger, 2 layers both ways": (tagger, torch_tagger),
+    "attention by labels (einsum)": (heads, torch_heads),
+    "Gaussian process of 300 points": (gaussian_process, torch_gaussian_process),
 }
 
 

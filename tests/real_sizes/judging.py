@@ -51,6 +51,8 @@ _ROUNDED = 5
 """The turn whose runs round to float32."""
 _FEW, _MORE, _MOST = 4, 20, 404
 """Changed runs that are made first where an engine seems wrong, and how many more as long as they explain further elements."""
+_FEW_ELEMENTS = 64
+"""So many wrong elements may each be one that rare changes reach, such as one of many that are almost the largest."""
 _PATIENCE = 45.0
 """Seconds after which no more runs are made."""
 _SHARED = 16.0
@@ -546,7 +548,8 @@ def _settled(bounds: _Bounds, results: dict[str, Arrays], verdict: Verdict) -> d
         bounds.look_closer(runs)
         distances = _distances(bounds, results)
         before, wrong = wrong, _count_wrong(distances)
-        if wrong > 0.8 * before and runs >= _FEW + 2 * _MORE:
+        batches = 2 if wrong > _FEW_ELEMENTS else 8
+        if wrong > 0.8 * before and runs >= _FEW + batches * _MORE:
             break
     return distances
 

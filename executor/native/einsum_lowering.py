@@ -80,7 +80,7 @@ def _contracted(nodes: Sequence[Node], terms: Sequence[str], result: str) -> _Te
 
 
 def _sum_of_products(operands: Sequence[GraphTensor], terms: Sequence[str], result: str, shape: tuple[int, ...]) -> GraphTensor:
-    """The sum of products with the labels `result`, repeated along those that no operand has."""
+    """The sum of products with the labels `result`, repeated along labels that no operand has."""
     only_floats(*operands)
     if len(set(result)) < len(result) or any(len(set(term)) < len(term) for term in terms):
         raise NotLowered("a diagonal")

@@ -48,7 +48,7 @@ def _turned(matrix: Node) -> Node:
 @dataclass(frozen=True)
 class _ReserveLayout:
     """The layout of the array that a network saves for its gradient. Per layer: the gates [step, direction, batch, gate, hidden],
-    then the states [state, step + 1, direction, batch, hidden]; steps in the order in which they run."""
+    then the states [state, step + 1, direction, batch, hidden]; steps lie as they run."""
 
     g: Geometry
     steps: int
@@ -106,7 +106,7 @@ def _places_of_weights(g: Geometry, layer: int, direction: int) -> tuple[int, in
     return first, first + 1, 2 * g.passes + first, 2 * g.passes + first + 1
 
 
-def _of_pass(g: Geometry, weights: Sequence[Node], layer: int, direction: int) -> _Weights:
+def _weights_of_pass(g: Geometry, weights: Sequence[Node], layer: int, direction: int) -> _Weights:
     of_input, of_hidden, *biases = (weights[place] for place in _places_of_weights(g, layer, direction))
     return _Weights(of_input, of_hidden, (biases[0], biases[1]))
 
@@ -140,7 +140,7 @@ def _state_of(tensor: GraphTensor, number: int) -> Node:
 
 
 def _in_time(array: Node, direction: int) -> Node:
-    """An array [steps, ...] by the order of time instead of that of execution, or the other way round."""
+    """Turn an array [steps, ...] of the backward direction from the order of execution to time, or back."""
     if not direction:
         return array
     return plain(mapped("copy", sliced(array, 0, array.shape[0] - 1, array.shape[0], -1)))
@@ -176,8 +176,8 @@ class _Cell:
             grads: of the states afterwards.
 
         Returns:
-            the gradients of the arguments of the gates, and those of the states before, without the part that comes through the
-            product; None for none.
+            the gradients of the gates' arguments; and of the states before, without the part that comes through the product
+            (None for none).
         """
         raise NotImplementedError
 
@@ -303,7 +303,7 @@ def _network(
         flat = reshaped(x, (steps * batch, x.shape[-1]))
         outs: list[list[Node]] = []
         for direction in range(g.directions):
-            w = _of_pass(g, weights, layer, direction)
+            w = _weights_of_pass(g, weights, layer, direction)
             of_input, of_hidden = (reshaped(bias, (1, bias.size)) for bias in w.biases)
             bias = mapped("add", of_input, of_hidden) if cell.is_linear_in_both else of_input
             coming = mapped("add", product(flat, _turned(w.input)), bias)
@@ -397,7 +397,7 @@ class _Gradients:
             for direction in reversed(range(g.directions)):
                 number = layer * g.directions + direction
                 grads = [None if last is None else _state_of(last, number) for last in d_lasts]
-                parts.append(self._of_pass(layer, direction, below, grads, x))
+                parts.append(self._go_back(layer, direction, below, grads, x))
             below = parts[0]
             for part in parts[1:]:
                 below = mapped("add", below, part)
@@ -415,11 +415,11 @@ class _Gradients:
     def _matrix(self, place: _Place) -> Node:
         return viewed(self._reserve, (self._batch, self._g.hidden), *place)
 
-    def _of_pass(self, layer: int, direction: int, d_out: Node | None, d_lasts: Sequence[Node | None], x: Node) -> Node:
-        """The gradient of the input of one direction of a layer; adds those of its states and weights."""
+    def _go_back(self, layer: int, direction: int, d_out: Node | None, d_lasts: Sequence[Node | None], x: Node) -> Node:
+        """Go back through the steps of one direction of a layer; returns its input's gradient, and notes the others."""
         g, layout, cell, steps, batch = self._g, self._layout, self._cell, self._steps, self._batch
         hidden, mode = g.hidden, MODES[g.mode]
-        w = _of_pass(g, self._weights, layer, direction)
+        w = _weights_of_pass(g, self._weights, layer, direction)
         packed = _packed(w.hidden, batch)
         zeros = mapped("copy", constant(0.0, self._element))
         grads: list[Node] = [zeros if grad is None else grad for grad in d_lasts]
@@ -443,18 +443,18 @@ class _Gradients:
             put_within(of_step, all_gates, step * batch * wide, (wide, 1))
             parts.append(of_step)
             of_hidden = of_step if blocks == mode.gates else sliced(of_step, 1, 0, mode.gates * hidden)
-            first, *others = direct
-            grads = [_sum(_product_with(of_hidden, w.hidden, packed), first), *(other for other in others if other is not None)]
+            through = _product_with(of_hidden, w.hidden, packed)
+            grads = [_sum(through, direct[0]), *(grad for grad in direct[1:] if grad is not None)]
         all_gates.parts = tuple(parts)
         for state, grad in zip(self.states, grads, strict=True):
             state.insert(0, reshaped(grad, (1, batch, hidden)))
-        return self._of_weights(layer, direction, all_gates, x)
+        return self._note_weights(layer, direction, all_gates, x)
 
-    def _of_weights(self, layer: int, direction: int, all_gates: Node, x: Node) -> Node:
-        """Add the gradients of the weights of a pass; returns that of its input."""
+    def _note_weights(self, layer: int, direction: int, all_gates: Node, x: Node) -> Node:
+        """Note the gradients of a direction's weights, by the gradients of all its gates; returns its input's."""
         g, steps, batch, hidden = self._g, self._steps, self._batch, self._g.hidden
         rows, features = MODES[g.mode].gates * hidden, x.shape[-1]
-        w = _of_pass(g, self._weights, layer, direction)
+        w = _weights_of_pass(g, self._weights, layer, direction)
         inputs = reshaped(_in_time(x, direction), (steps * batch, features))
         states = reshaped(self._layout.hidden_states(self._reserve, layer, direction, 0), (steps * batch, hidden))
         of_hidden = all_gates if all_gates.shape[1] == rows else sliced(all_gates, 1, 0, rows)
@@ -462,13 +462,12 @@ class _Gradients:
         if all_gates.shape[1] == rows:
             d_x, d_w_x, d_b_x = product(all_gates, w.input), product(_turned(all_gates), inputs), mapped("copy", d_bias)
             d_b_h = d_bias
-        else:  # the last block stands for the one before it, where the input is concerned
-            ends = ((0, rows - hidden, 0), (rows, hidden, rows - hidden))
-            of_input = [sliced(all_gates, 1, start, count) for start, count, _ in ends]
-            both = [product(part, sliced(w.input, 0, to, part.shape[1])) for part, (_, _, to) in zip(of_input, ends, strict=True)]
-            d_x = mapped("add", *both)
-            d_w_x = joined([product(_turned(part), inputs) for part in of_input], 0)
-            d_b_x = joined([mapped("copy", sliced(d_bias, 0, start, count)) for start, count, _ in ends], 0)
+        else:  # the input's part of the last gate has a block of its own, behind the hidden state's
+            last = rows - hidden
+            early, new = sliced(all_gates, 1, 0, last), sliced(all_gates, 1, rows, hidden)
+            d_x = mapped("add", product(early, sliced(w.input, 0, 0, last)), product(new, sliced(w.input, 0, last, hidden)))
+            d_w_x = joined([product(_turned(early), inputs), product(_turned(new), inputs)], 0)
+            d_b_x = joined([mapped("copy", sliced(d_bias, 0, start, count)) for start, count in ((0, last), (rows, hidden))], 0)
             d_b_h = mapped("copy", sliced(d_bias, 0, 0, rows))
         gradients = (d_w_x, product(_turned(of_hidden), states), d_b_x, d_b_h)
         for place, gradient in zip(_places_of_weights(g, layer, direction), gradients, strict=True):
@@ -515,7 +514,7 @@ def rnn_grad(
 ) -> dict[str, Any]:  # fmt: skip
     g = Geometry.of(attrs, attrs["mode"])
     _check(g, Input, SequenceLength, attrs)
-    lasts = dState or [None] * MODES[g.mode].states
+    lasts: Sequence[GraphTensor | None] = dState or [None] * MODES[g.mode].states
     d_input, states, weights = _gradients(g, Input, [tensor.node for tensor in WeightList], Reserve, dOut, lasts)
     results = {"Input@GRAD": d_input, "PreState@GRAD": states, "WeightList@GRAD": weights}
     return {slot: value for slot, value in results.items() if slot in wanted}

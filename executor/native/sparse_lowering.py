@@ -202,8 +202,8 @@ def _reduce_sum(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[
 def _sgd(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
     """Subtract rows in order, without merging; update merged rows row by row.
 
-    Of a table with at most as many rows as there are ids, rows of one id are added up first: the step of each alone may be too
-    small to change the parameter.
+    With at least one id for each row of the table, rows of one id are added up first: a single step may be too small to change
+    the parameter.
     """
     grad, param, rate = inputs["Grad"], inputs["Param"].node, inputs["LearningRate"].node
     if grad.is_merged:

@@ -363,7 +363,7 @@ def average_accumulates(
 # --------------------------------------------------------------------------------------------------------- sparse rows
 @sparse("sgd", table=SPARSE_KERNELS)
 def sgd_of_rows(Param: Any, Grad: Any, LearningRate: Any, ParamOut: Any) -> None:
-    """Of a table with at most as many rows as there are ids, steps of one id are added up first, as each may be too small."""
+    """With at least one id for each row of the table, steps of one id are added up first: one alone may be too small."""
     step, param = (Grad.value * -LearningRate.reshape(())).astype(Param.dtype).read(), jnp.asarray(Param.read())
     if len(step) < len(param):
         ParamOut.write(add_to_rows(param, Grad.index.read(), step))

@@ -10,6 +10,7 @@ import multiprocessing
 import pickle
 import queue
 import random
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -190,6 +191,8 @@ def cache(reader: Reader) -> Reader:
 
 # --------------------------------------------------------------------------------------------------------------- threads
 _END = object()
+_PATIENCE = 5.0
+"""Seconds for a process to end on request."""
 
 
 class _Failure:
@@ -407,11 +410,12 @@ def _forked(readers: Sequence[Reader], size: int) -> Iterator[Any]:
     samples = context.Queue(size)
 
     def work(reader: Reader) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of the parent's might raise an error, and wait to report it
         try:
             for sample in reader():
                 samples.put(("sample", pickle.dumps(sample)))  # here, since the queue would hide an error of pickle
             samples.put(("end", None))
-        except BaseException as error:
+        except Exception as error:
             samples.put(("error", f"{type(error).__name__}: {error}"))
 
     with warnings.catch_warnings():
@@ -438,7 +442,10 @@ def _forked(readers: Sequence[Reader], size: int) -> Iterator[Any]:
         for worker in workers:
             worker.terminate()
         for worker in workers:
-            worker.join()
+            worker.join(_PATIENCE)
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
 
 
 # --------------------------------------------------------------------------------------------------------------- loaders

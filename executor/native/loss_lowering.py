@@ -39,8 +39,8 @@ def is_label(shape: tuple[int, ...], label: Node) -> Node:
 
 
 def _only_last(axis: int, ndim: int) -> None:
-    if axis % ndim != ndim - 1:
-        raise NotLowered("an axis that is not the last")
+    if not ndim or axis % ndim != ndim - 1:
+        raise NotLowered("an axis that is not the last, or none")
 
 
 @lowers("pick")

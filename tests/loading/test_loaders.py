@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -102,6 +104,17 @@ def test_multiprocess_reader(forks: bool, monkeypatch: pytest.MonkeyPatch) -> No
     part.close()
     with pytest.raises(ProgramError, match="at least one"):
         reader.multiprocess_reader([])
+
+
+def test_processes_of_readers_end_though_the_parent_handles_the_signal() -> None:
+    """A handler that raises an error would report it, and wait for ever at the full queue."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+    try:
+        part: Any = reader.multiprocess_reader([count(100_000)], queue_size=2)()
+        next(part)
+        part.close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # --------------------------------------------------------------------------------------------------------------- loaders

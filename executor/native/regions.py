@@ -312,7 +312,9 @@ def _with_regions(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Va
         if isinstance(item, Group):
             if position in stored:
                 items.append(_region(item, stored[position], values, target))
-        elif isinstance(item, Check) and all(schedule.position_of[source_of(graph.nodes[value])] < 0 for value in item.read):
+        elif isinstance(item, Check) and all(
+            schedule.position_of.get(source_of(graph.nodes[value]), -1) < 0 for value in item.read
+        ):
             first.append(item)
         else:
             items.append(item)

@@ -46,16 +46,25 @@ def _one_bool() -> Spec:
 
 
 def _sum_to(X: Spec, Like: Spec, axis: int) -> Spec:
-    if X.ndim >= Like.ndim:
-        broadcast(X.shape, Like.shape, axis)
+    if X.size != Like.size or X.size == -1:
+        _check_expands(Like, X, axis)
     return X.with_shape(Like.shape)
 
 
 def _expand_to(X: Spec, Like: Spec, axis: int) -> Spec:
-    small, large = aligned(X.shape, Like.ndim, axis), Like.shape
-    if X.ndim > Like.ndim or any(a not in (1, -1, b) and b != -1 for a, b in zip(small, large, strict=True)):
-        raise InferenceError(f"X of shape {list(X.shape)} does not expand to {list(large)} at axis {axis}")
-    return X.with_shape(large)
+    _check_expands(X, Like, axis)
+    return X.with_shape(Like.shape)
+
+
+def _check_expands(small: Spec, large: Spec, axis: int) -> None:
+    """`InferenceError` unless a tensor broadcasts to the shape of another one."""
+    fits = small.ndim <= large.ndim and all(
+        a in (1, -1, b) or b == -1 for a, b in zip(aligned(small.shape, large.ndim, axis), large.shape, strict=True)
+    )
+    if not fits:
+        raise InferenceError(
+            f"shape {list(small.shape)} does not expand to {list(large.shape)} at axis {axis}; X and Like should fit"
+        )
 
 
 def merged(first: Spec, *terms: Spec) -> Spec:

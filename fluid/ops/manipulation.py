@@ -904,13 +904,32 @@ def expand_as(f: Any, X: ShapeOnly, target_tensor: ShapeOnly, dOut: Any) -> Any:
     return {"X": f.untile(dOut, X)}
 
 
-@define("untile(X, Like) -> Out", **LIKE)
+def _check_tiles(tile: Spec, tiled: Spec) -> None:
+    """`InferenceError` unless a tensor consists of repetitions of a smaller one."""
+    sizes = (1,) * (tiled.ndim - tile.ndim) + tile.shape
+    if tile.ndim > tiled.ndim or not all(
+        -1 in (part, size) or (size % part == 0 if part else size == 0) for part, size in zip(sizes, tiled.shape, strict=True)
+    ):
+        raise InferenceError(f"{tiled} does not consist of repetitions of {tile} along its axes; X and Like should fit")
+
+
+def _untiled(X: Spec, Like: Spec) -> Spec:
+    _check_tiles(Like, X)
+    return X.with_shape(Like.shape)
+
+
+def _tiled_like(X: Spec, Like: Spec) -> Spec:
+    _check_tiles(X, Like)
+    return X.with_shape(Like.shape)
+
+
+@define("untile(X, Like) -> Out", **LIKE | {"infer": _untiled})
 def untile(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The sum of the parts of X that are shaped like Like: the transpose of `tile`."""
     return {"X": f.tile_like(dOut, X)}
 
 
-@define("tile_like(X, Like) -> Out", **LIKE)
+@define("tile_like(X, Like) -> Out", **LIKE | {"infer": _tiled_like})
 def tile_like(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X repeated along its axes to the shape of Like."""
     return {"X": f.untile(dOut, X)}

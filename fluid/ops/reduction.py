@@ -85,6 +85,8 @@ def _expand_reduced(X: Spec, Like: Spec, dim: list[int], keep_dim: bool, reduce_
         if len(shape) != X.ndim:
             raise InferenceError(f"X of shape {list(X.shape)} is not what {list(Like.shape)} reduces to over {dim}")
         broadcast(X.shape, shape)
+    elif X.size not in (1, -1):
+        raise InferenceError(f"X {X} should be the one number that {list(Like.shape)} reduces to")
     return X.with_shape(Like.shape)
 
 

@@ -206,12 +206,12 @@ class Case:
         assert isinstance(rule, Rule)
         try:
             block.append_op(self.definition.type, self.inputs, self.outputs, self.mutation.attrs)
-            targets = self._floats(self.outputs, rule.cotangents)
+            targets = self.floats(self.outputs, rule.cotangents)
             interpret(self.program, self.feed, targets)
         except FluidError:
             return None
         try:
-            gradients = fluid.gradients(targets, self._floats(self.inputs, rule.wrt)) if targets else []
+            gradients = fluid.gradients(targets, self.floats(self.inputs, rule.wrt)) if targets else []
             interpret(self.program, self.feed, [gradient for gradient in gradients if gradient is not None])
         except FluidError as error:
             cause = error.__cause__
@@ -220,7 +220,7 @@ class Case:
             return f"{type(error).__name__}: {error}"
         return None
 
-    def _floats(self, values: dict[str, Any], slots: Sequence[str]) -> list[Any]:
+    def floats(self, values: dict[str, Any], slots: Sequence[str]) -> list[Any]:
         """The variables of floating numbers in some slots."""
         found = [values[slot] if isinstance(values[slot], list) else [values[slot]] for slot in slots if slot in values]
         return [var for variables in found for var in variables if var.has_dtype and is_floating(var.dtype)]

@@ -220,10 +220,11 @@ class _Strip:
     def _summed_in_parts(
         self, source: Value, size: int, taps: tuple[Operand, Operand], columns: tuple[Operand, Operand], zeros: Sequence[Value]
     ) -> list[Value]:
-        """The sums of many products, part by part: each sum that is added to others rounds them."""
+        """The sums of many products, added up part by part, which loses fewer digits."""
         f, element, length = self.f, self.element, self.walk.runs[1]
-        totals = f.stack(element, len(zeros) * max(value.type.lanes for value in zeros))
-        places = [f.at(totals, number * max(value.type.lanes for value in zeros), element) for number, value in enumerate(zeros)]
+        widest = max(value.type.lanes for value in zeros)
+        totals = f.stack(element, len(zeros) * widest)
+        places = [f.at(totals, number * widest, element) for number in range(len(zeros))]
         for value, place in zip(zeros, places, strict=True):
             f.store(value, place)
 
@@ -238,7 +239,7 @@ class _Strip:
             if full < length:
                 part(tap, full, length - full)
 
-        f.loop(*taps, 1, [], lambda row: f.loop(*columns, 1, [], lambda column: under((row, column))) and None)
+        f.loop(*taps, 1, [], lambda row: f.loop(*columns, 1, [], lambda column: under((row, column))))
         return [f.load(place, value.type) for value, place in zip(zeros, places, strict=True)]
 
     def _run(

@@ -52,6 +52,7 @@ def parsed(equation: str, ndims: Sequence[int]) -> tuple[list[str], str]:
 def contraction_order(terms: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], result: str) -> list[tuple[int, int]]:
     """Order products of operands by their cost; each pair is replaced by its product at the end of the list.
 
+    >>> from fluid.ops.einsum import contraction_order
     >>> contraction_order(("ab", "bc", "cd"), ((100, 100), (100, 100), (100, 1)), "ad")
     [(1, 2), (0, 1)]
     """
@@ -72,6 +73,7 @@ def contraction_order(terms: tuple[str, ...], shapes: tuple[tuple[int, ...], ...
 def split_labels(left: str, right: str, result: str) -> tuple[str, str, str, str]:
     """The labels of stacks, rows, the sum, and columns in a product of two operands.
 
+    >>> from fluid.ops.einsum import split_labels
     >>> split_labels("bhqd", "bhkd", "bhqk")
     ('bh', 'q', 'd', 'k')
     """

@@ -72,15 +72,22 @@ def like_result_of(op_type: str, source: str = "X") -> dict[str, Any]:
 
 
 def _fitted(op_type: str, source: str, transposes: bool, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
+    """Infer as `transpose_of` or `like_result_of`; axes that a slice drops may be there, with a size of 1."""
     X: Spec = inputs["X"]
     Like: Spec = inputs["Like"]
     definition, (first, second) = get(op_type), (Like, X) if transposes else (X, Like)
     slots = {slot: value for slot, value in inputs.items() if slot in definition.inputs and slot != "Like"}
     attributes = definition.defaults({name: value for name, value in attrs.items() if name in definition.attrs})
-    out, *_ = definition.infer_specs(
-        {**slots, source: first.with_dtype(X.dtype)}, attributes, dict.fromkeys(definition.outputs, second)
-    ).values()
-    if X.type is Like.type is VarType.LOD_TENSOR and not may_equal(out.shape, second.shape):
+
+    def result(**changes: Any) -> Spec:
+        declared = dict.fromkeys(definition.outputs, second)
+        specs = definition.infer_specs({**slots, source: first.with_dtype(X.dtype)}, {**attributes, **changes}, declared)
+        out: Spec = next(iter(specs.values()))
+        return out
+
+    out = result()
+    shapes = [out.shape, result(decrease_axis=[]).shape] if attributes.get("decrease_axis") else [out.shape]
+    if X.type is Like.type is VarType.LOD_TENSOR and not any(may_equal(shape, second.shape) for shape in shapes):
         raise InferenceError(f"X {X} and Like {Like} do not fit: {op_type} makes {out} of {'Like' if transposes else 'X'}")
     return X.with_shape(Like.shape)
 

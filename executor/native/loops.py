@@ -262,6 +262,20 @@ class Nest:
 
         return f.loop(first, last, most, totals, part, at_least_once=True)
 
+    def _loop_along(
+        self, count: int, times: int, nodes: Sequence[Reduction], begin: Sequence[Value], body: Callable[..., list[Value]]
+    ) -> list[Value]:
+        """Loop over the vectors of a row, some at a time; reductions restart as sums do in `_loop_in_parts`."""
+        f, most = self.f, times * self.limits.summed_rows
+        if not nodes or count <= most:
+            return f.loop(0, count, times, begin, body)
+
+        def part(start: Value, *before: Value) -> list[Value]:
+            values = f.loop(start, f.min(f.add(start, most), count), times, begin, body, at_least_once=True)
+            return [_combine(f, *reduction) for reduction in zip(nodes, before, values, strict=True)]
+
+        return f.loop(0, count, most, begin, part, at_least_once=True)
+
     def _segments(self) -> list[tuple[int, int, int]]:
         """Columns as runs of vectors: (first column, number of vectors, lanes)."""
         runs, at, width = [], 0, self.lanes
@@ -330,7 +344,8 @@ class Nest:
                         totals[node].append(self._across(node, width))
                 continue
             main = count // times * times
-            ends = f.loop(0, main, times, begin, vectors) if main else []
+            nodes = [node for node in along for _ in range(times)]
+            ends = self._loop_along(main, times, nodes, begin, vectors) if main else []
             for position, node in enumerate(along):
                 parts = ends[position * times : (position + 1) * times]
                 totals[node] += [_across(f, node, _combine_pairwise(f, node, parts))] if parts else []

@@ -75,3 +75,17 @@ def test_sgd_on_rows_adds_up_what_is_too_small_alone(engine: str) -> None:
         rows = np.asarray(fluid.global_scope().find_var("table").get_tensor())
     np.testing.assert_allclose(rows[0], np.full(16, np.float32(0.06)))
     np.testing.assert_allclose(rows[1], np.full(16, 0.06 - 2e-6), rtol=2e-7)
+
+
+@each("engine", ENGINES)
+def test_means_of_long_rows_keep_their_digits(engine: str) -> None:
+    """The gradient of a norm subtracts the mean of an equal gradient: nothing should be left."""
+    with fresh_programs():
+        x = fluid.data("x", [2, 381_001])
+        x.stop_gradient = False
+        mean = layers.reduce_mean(layers.scale(x, 1.0, bias=0.3), 1)
+        (gradient,) = fluid.gradients(layers.reduce_sum(layers.layer_norm(x)), x)
+        values = np.random.default_rng(0).standard_normal((2, 381_001)).astype("float32")
+        fetched, found = run(engine, {"x": values}, [mean, gradient])
+    np.testing.assert_allclose(fetched, (values.astype("float64") + np.float64(np.float32(0.3))).mean(1), rtol=1e-5)
+    assert np.abs(found).max() < 1e-5

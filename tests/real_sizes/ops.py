@@ -535,6 +535,8 @@ def contraction(d: Draft) -> OpCall:
         for place in places:
             at = c.below(len(terms[place]) + 1)
             terms[place] = terms[place][:at] + letter + terms[place][at:]
+    if not all(terms):
+        raise Unfit("an operand without axes")
     result = "".join(letter for letter in "gfedcba" if letter in sizes and c.chance(60))
     shapes = [[sizes[letter] for letter in term] for term in terms]
     if prod(sizes[letter] for letter in result) > 4 * ELEMENTS:

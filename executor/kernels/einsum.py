@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from fluid.ops.einsum import contraction_order, parsed, split_labels
+from fluid.ops.einsum import common_sizes, multiply_by_pairs, parsed, split_labels
 
 from ..runtime.products import multiply
 from .manipulation import copy
@@ -50,17 +50,9 @@ def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: 
 
 def contracted(xp: Any, arrays: Sequence[Any], terms: Sequence[str], result: str) -> tuple[Any, str]:
     """Compute the sum of products, without the labels of `result` that it is to be repeated along; returns it and its labels."""
-    extents: dict[str, int] = {}
-    for array, term in zip(arrays, terms, strict=True):
-        for letter, extent in zip(term, array.shape, strict=True):
-            extents[letter] = extent if extents.get(letter, 1) == 1 else extents[letter]
-    pairs = [_prepared(xp, array, term, extents) for array, term in zip(arrays, terms, strict=True)]
-    labels_of_pairs, shapes = tuple(labels for _, labels in pairs), tuple(array.shape for array, _ in pairs)
-    for left, right in contraction_order(labels_of_pairs, shapes, result):
-        factors = pairs.pop(left), pairs.pop(right - 1)
-        needed = result + "".join(labels for _, labels in pairs)
-        pairs.append(_multiplied(xp, *factors[0], *factors[1], needed))
-    ((product, labels),) = pairs
+    extents = common_sizes(terms, [array.shape for array in arrays])
+    factors = [_prepared(xp, array, term, extents) for array, term in zip(arrays, terms, strict=True)]
+    product, labels = multiply_by_pairs(factors, result, lambda left, right, needed: _multiplied(xp, *left, *right, needed))
     return _without(product, labels, "".join(set(labels) - set(result)))
 
 

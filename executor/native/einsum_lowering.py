@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from fluid.ops.einsum import contraction_order, parsed, split_labels
+from fluid.ops.einsum import common_sizes, multiply_by_pairs, parsed, split_labels
 
 from .graph import Node, broadcast_to, mapped, product, reduced, reshaped, transposed
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
@@ -63,19 +63,12 @@ def _multiplied(left: _Term, right: _Term, needed: str) -> _Term:
 
 def _contracted(nodes: Sequence[Node], terms: Sequence[str], result: str) -> _Term:
     """The sum of products of nodes, with the labels of `result` that they have."""
-    extents: dict[str, int] = {}
-    for node, term in zip(nodes, terms, strict=True):
-        for letter, extent in zip(term, node.shape, strict=True):
-            extents[letter] = extent if extents.get(letter, 1) == 1 else extents[letter]
+    extents = common_sizes(terms, [node.shape for node in nodes])
     factors = []
     for node, term in zip(nodes, terms, strict=True):
         repeated = "".join(letter for letter, extent in zip(term, node.shape, strict=True) if extent == 1 != extents[letter])
         factors.append(_summed((node, term), repeated))
-    order = contraction_order(tuple(term for _, term in factors), tuple(node.shape for node, _ in factors), result)
-    for left, right in order:
-        pair = factors.pop(left), factors.pop(right - 1)
-        factors.append(_multiplied(*pair, result + "".join(term for _, term in factors)))
-    ((node, labels),) = factors
+    node, labels = multiply_by_pairs(factors, result, _multiplied)
     return _summed((node, labels), "".join(set(labels) - set(result)))
 
 

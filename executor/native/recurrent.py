@@ -182,6 +182,10 @@ class _Cell:
         raise NotImplementedError
 
 
+def _first_columns(matrix: Node, count: int) -> Node:
+    return matrix if matrix.shape[1] == count else sliced(matrix, 1, 0, count)
+
+
 def _columns(node: Node, number: int, hidden: int) -> Node:
     return sliced(node, 1, number * hidden, hidden)
 
@@ -373,7 +377,6 @@ class _Gradients:
     """The gradients of a network, layer by layer.
 
     Attributes:
-        input: of the input, [steps, batch, features].
         states: of the states before the first step, by state and pass.
         weights: in the order of `Geometry.weight_shapes`.
     """
@@ -423,8 +426,7 @@ class _Gradients:
         packed = _packed(w.hidden, batch)
         zeros = mapped("copy", constant(0.0, self._element))
         grads: list[Node] = [zeros if grad is None else grad for grad in d_lasts]
-        blocks = mode.gates + (not cell.is_linear_in_both)
-        wide = blocks * hidden
+        wide = (mode.gates + (not cell.is_linear_in_both)) * hidden
         all_gates = Joined((steps * batch, wide), self._element, ())
         parts: list[Node] = []
         for step in reversed(range(steps)):
@@ -442,8 +444,7 @@ class _Gradients:
                 put_within(slope, of_step, gate * hidden, (wide, 1))
             put_within(of_step, all_gates, step * batch * wide, (wide, 1))
             parts.append(of_step)
-            of_hidden = of_step if blocks == mode.gates else sliced(of_step, 1, 0, mode.gates * hidden)
-            through = _product_with(of_hidden, w.hidden, packed)
+            through = _product_with(_first_columns(of_step, mode.gates * hidden), w.hidden, packed)
             grads = [_sum(through, direct[0]), *(grad for grad in direct[1:] if grad is not None)]
         all_gates.parts = tuple(parts)
         for state, grad in zip(self.states, grads, strict=True):
@@ -457,7 +458,6 @@ class _Gradients:
         w = _weights_of_pass(g, self._weights, layer, direction)
         inputs = reshaped(_in_time(x, direction), (steps * batch, features))
         states = reshaped(self._layout.hidden_states(self._reserve, layer, direction, 0), (steps * batch, hidden))
-        of_hidden = all_gates if all_gates.shape[1] == rows else sliced(all_gates, 1, 0, rows)
         d_bias = reshaped(reduced("sum", all_gates, [0]), (all_gates.shape[1],))
         if all_gates.shape[1] == rows:
             d_x, d_w_x, d_b_x = product(all_gates, w.input), product(_turned(all_gates), inputs), mapped("copy", d_bias)
@@ -469,7 +469,7 @@ class _Gradients:
             d_w_x = joined([product(_turned(early), inputs), product(_turned(new), inputs)], 0)
             d_b_x = joined([mapped("copy", sliced(d_bias, 0, start, count)) for start, count in ((0, last), (rows, hidden))], 0)
             d_b_h = mapped("copy", sliced(d_bias, 0, 0, rows))
-        gradients = (d_w_x, product(_turned(of_hidden), states), d_b_x, d_b_h)
+        gradients = (d_w_x, product(_turned(_first_columns(all_gates, rows)), states), d_b_x, d_b_h)
         for place, gradient in zip(_places_of_weights(g, layer, direction), gradients, strict=True):
             self.weights[place] = gradient
         return _in_time(reshaped(d_x, (steps, batch, features)), direction)

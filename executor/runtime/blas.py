@@ -54,11 +54,11 @@ def openblas() -> OpenBlas | None:
 def _solver(letter: str) -> Any:
     """The function of BLAS that solves triangular systems of an element type; None if there is none."""
     blas = openblas()
-    try:
-        function = None if blas is None else blas.function(f"cblas_{letter}trsm")
-    except AttributeError:
+    if blas is None:
         return None
-    if blas is None or function is None:
+    try:
+        function = blas.function(f"cblas_{letter}trsm")
+    except AttributeError:
         return None
     index = blas.index_type
     number = {"s": ctypes.c_float, "d": ctypes.c_double}.get(letter, ctypes.c_void_p)

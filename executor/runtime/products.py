@@ -39,11 +39,11 @@ def is_split(xp: Any, a: Any, b: Any, out: Any) -> bool:
 
 def product_call(xp: Any, a: Any, b: Any, out: Any) -> Call:
     """The call of ``xp.matmul(a, b, out=out)``; large products of numpy are computed in parts, deep ones in blocks."""
-    if xp is np and _is_deep(a, b, out):
+    if xp is not np:
+        return partial(xp.matmul, a, b, out=out)  # cupy takes it by its name alone
+    if _is_deep(a, b, out):
         return partial(multiply_in_blocks, a, b, out)
-    if xp is np:
-        return partial(multiply_in_parts if is_split(xp, a, b, out) else np.matmul, a, b, out)
-    return partial(xp.matmul, a, b, out=out)  # cupy takes it by its name alone
+    return partial(multiply_in_parts if len(_cuts(a, b, out)[1]) > 1 else np.matmul, a, b, out)
 
 
 def multiply(xp: Any, a: Any, b: Any, out: Any = None) -> Any:

@@ -179,8 +179,8 @@ def _backprop(count: int, slot: str) -> Callable[..., Spec]:
     def infer(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
         Output: Spec = inputs["Output"]
         Like: Spec = inputs["Like"]
-        image, filter_ = ({**inputs, slot: Like.with_dtype(Output.dtype)}[name] for name in ("Input", "Filter"))
-        out = convolved(image, filter_, attrs)
+        factors = {**inputs, slot: Like.with_dtype(Output.dtype)}
+        out = convolved(factors["Input"], factors["Filter"], attrs)
         _, axes = image_axes(attrs["data_format"], count + 2)
         steps = zip(attrs["strides"], [1] * count if attrs["padding_algorithm"] == "SAME" else attrs["dilations"], strict=True)
         # The output of a transposed convolution may have room for more windows than its input has elements.

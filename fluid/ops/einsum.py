@@ -6,7 +6,7 @@ labels twice (it is zero off the diagonal). The gradient of `einsum_like` is its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -68,6 +68,37 @@ def contraction_order(terms: tuple[str, ...], shapes: tuple[tuple[int, ...], ...
             count -= 1
             places = [*(place - 2 for place in places[2:]), count - 1]
     return pairs
+
+
+def common_sizes(terms: Sequence[str], shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+    """Label -> its size in all operands; where one has size 1, it broadcasts.
+
+    >>> from fluid.ops.einsum import common_sizes
+    >>> common_sizes(["ab", "b"], [(1, 1), (3,)])
+    {'a': 1, 'b': 3}
+    """
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        for letter, size in zip(term, shape, strict=True):
+            if sizes.get(letter, 1) == 1:
+                sizes[letter] = size
+    return sizes
+
+
+def multiply_by_pairs(
+    factors: Sequence[tuple[Any, str]], result: str, multiply: Callable[[tuple[Any, str], tuple[Any, str], str], tuple[Any, str]]
+) -> tuple[Any, str]:
+    """Multiply tensors with their labels, cheapest pair first.
+
+    Args:
+        multiply: ``multiply(left, right, labels)`` gives the product of two of them, summed over all labels but these.
+    """
+    remaining = list(factors)
+    order = contraction_order(tuple(term for _, term in factors), tuple(tuple(value.shape) for value, _ in factors), result)
+    for left, right in order:
+        pair = remaining.pop(left), remaining.pop(right - 1)
+        remaining.append(multiply(*pair, result + "".join(term for _, term in remaining)))
+    return remaining[0]
 
 
 def split_labels(left: str, right: str, result: str) -> tuple[str, str, str, str]:

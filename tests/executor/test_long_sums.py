@@ -65,7 +65,7 @@ def test_the_gradient_of_the_scale_of_layer_norm_sums_many_rows(engine: str) -> 
 
 @each("engine", ENGINES)
 def test_sgd_on_rows_adds_up_what_is_too_small_alone(engine: str) -> None:
-    """2,000 steps of 1e-9 change a parameter of 0.06, of which a single one is less than half a unit in the last place."""
+    """2,000 steps of 1e-9 change a parameter of 0.06, though one step alone is rounded away."""
     with fresh_programs():
         ids = fluid.data("ids", [2000, 1], "int64")
         table = fluid.ParamAttr("table", initializer=fluid.initializer.Constant(0.06))

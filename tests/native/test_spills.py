@@ -89,8 +89,8 @@ def test_inner_loops_of_products_do_not_spill(name: str, monkeypatch: pytest.Mon
                             if multiplications >= max(8, len(lines) / 4):  # no loop over the results
                                 products += 1
                                 with check(region.describe()):
-                                    found = spills(lines)
-                                    assert not found, (
-                                        f"{len(found)} of {len(lines)}, beside {multiplications} products: {found[:3]}"
+                                    stores = spills(lines)
+                                    assert not stores, (
+                                        f"{len(stores)} of {len(lines)}, beside {multiplications} products: {stores[:3]}"
                                     )
     assert products > 40

@@ -222,8 +222,8 @@ class Case:
 
     def floats(self, values: dict[str, Any], slots: Sequence[str]) -> list[Any]:
         """The variables of floating numbers in some slots."""
-        found = [values[slot] if isinstance(values[slot], list) else [values[slot]] for slot in slots if slot in values]
-        return [var for variables in found for var in variables if var.has_dtype and is_floating(var.dtype)]
+        of_slots = [values[slot] if isinstance(values[slot], list) else [values[slot]] for slot in slots if slot in values]
+        return [var for variables in of_slots for var in variables if var.has_dtype and is_floating(var.dtype)]
 
     def fault_of_text(self, text: str) -> str | None:
         """What is missing from a message."""

@@ -161,7 +161,7 @@ def test_a_class_that_there_is_not() -> None:
 
 
 def test_boxes_that_end_before_they_begin_overlap_nothing() -> None:
-    """Their area is 0: dividing what they share by it suppressed one of two such boxes."""
+    """Their area is 0. Dividing by it suppressed one of two such boxes."""
     deltas = np.zeros((1, 3, 4), "float32")
     anchors = np.array([[5, 5, 4.2, 9], [5, 5, 4.2, 9], [20, 20, 30, 30]], "float32")
     outputs = apply_op(

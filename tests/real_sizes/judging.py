@@ -12,9 +12,9 @@ to. Some things do not grow with a change, so that the largest change does not s
 
 - An optimizer divides a gradient by its size. Where the gradient cancels out, the size is that of the noise, and the update is
   not the largest where the noise is. So some runs change arrays by less (`_FRACTIONS`).
-- Where elements are equal, as many zeros are, an op that picks the largest may give the gradient to each. Changes make one of
-  them the largest. So some runs change only what comes after the last such op. Others round to float32, where more elements are
-  equal, such as those of a saturated tanh.
+- An op that picks the largest element may give the gradient to each of several equal ones. Changes make one of them the largest.
+  So some runs change arrays only after the last such op. Others round to float32, which makes more elements equal (a saturated
+  tanh).
 - In float32, terms often cancel out to exactly 0, which a factor never makes of a number; and the sign of 0 is neither that of a
   small positive number nor that of a negative one. So an element that some changes make positive and others negative, to whose
   error 0 belongs therefore, becomes 0 in some runs (`_Doubts`).
@@ -58,7 +58,7 @@ _PATIENCE = 45.0
 _SHARED = 16.0
 """How many times as large as the best engine's an error may be, if that is large, too."""
 _OPEN = 1000
-"""If last bits decide this many times as many elements as seem wrong, these prove nothing."""
+"""Wrong elements prove nothing if the number of elements that last bits decide is larger by this factor."""
 _EXACT_OPS = {"fill_constant", "increment", "assign", "cast", "one_hot", "one_hot_v2", "scale", "sum", "fill_zeros_like", "shape"}
 """Ops whose results are exact where they are small integers, such as counters."""
 _PICKS = {"reduce_max", "reduce_min", "reduce_amax", "reduce_amin", "segment_pool", "sequence_pool", "pool2d", "pool3d", "maxout"}

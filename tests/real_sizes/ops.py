@@ -864,7 +864,7 @@ _NOT_STRETCHED = {
     *(f"conv{dims}d_backprop_{part}" for dims in (2, 3) for part in ("filter", "input")),
 }
 """Ops whose inputs have to fit each other, to have full rank, or to keep the size of their elements; whose results have any sign
-(eigenvectors); or that draw by a seed that they are fed, of which XLA makes other numbers than numpy."""
+(eigenvectors); or that draw by a seed that they are fed: XLA draws other numbers than numpy."""
 
 
 def _stated(op: _OneOp, sample: Sample, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -110,6 +110,29 @@ def static_rnn() -> Step:
     return fluid_step(build, {"x": normal(35, 20, 128), "first": np.zeros((20, 128), "float32")})
 
 
+def states_in_array() -> Step:
+    """A recurrence that passes its state through an array of tensors, as decoders do."""
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        x, end = fluid.data("x", [30, 32, 128]), layers.fill_constant([1], "int64", 30)
+        w, u = (layers.create_parameter([128, 128], "float32") for _ in range(2))
+        first = layers.fill_constant([32, 128], "float32", 0.0)
+        i = layers.fill_constant([1], "int64", 0)
+        states, below = layers.array_write(first, i), layers.less_than(i, end)
+        loop = layers.While(below)
+        with loop.block():
+            word = layers.reshape(layers.gather(x, i), [32, 128])
+            h = layers.tanh(layers.matmul(word, w) + layers.matmul(layers.array_read(states, i), u))
+            layers.increment(i, in_place=True)
+            layers.array_write(h, i, states)
+            layers.less_than(i, end, cond=below)
+        return layers.mean(layers.array_read(states, end))
+
+    return fluid_step(build, {"x": normal(30, 32, 128)})
+
+
 def wide_lstm() -> Step:
     import fluid
     from fluid import layers
@@ -242,6 +265,20 @@ def torch_while_loop() -> Step:
     return torch_step([w], loss)
 
 
+def torch_states_in_list() -> Step:
+    import torch
+
+    x, weights = torch.randn(30, 32, 128), [torch.nn.Parameter(torch.randn(128, 128) / 12) for _ in range(2)]
+
+    def loss() -> Any:
+        states = [torch.zeros(32, 128)]
+        for word in x:
+            states.append(torch.tanh(word @ weights[0] + states[-1] @ weights[1]))
+        return states[-1].mean()
+
+    return torch_step(weights, loss)
+
+
 def torch_rnn() -> Step:
     import torch
 
@@ -297,6 +334,7 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "text CNN, 32 sentences": (text_cnn, torch_text_cnn),
     "transposed convolution 64 x 64, stride 32": (upsampling, torch_upsampling),
     "while, 100 products": (while_loop, torch_while_loop),
+    "while, 30 states of 128 in an array": (states_in_array, torch_states_in_list),
     "StaticRNN, 35 steps of 128": (static_rnn, torch_rnn),
     "LSTM, 35 steps of 650": (wide_lstm, torch_wide_lstm),
     "GRU tagger, 2 layers both ways": (tagger, torch_tagger),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from fluid.ir.program import Block
+from fluid.ir.program import Program
+from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
+from ..stepwise.loop_body import LoopBody
 from ..stepwise.repeated import CompiledBlock
 from .fallback import NativeUnavailable, or_unavailable, warn_of
 
@@ -14,23 +16,27 @@ __all__ = ["NativeBlocks"]
 
 
 class NativeBlocks:
-    """Compiles blocks whose ops are all native."""
+    """Compiles blocks whose ops are all native.
 
-    def compile(
-        self, block: Block, specs: Mapping[str, Spec], outputs: Collection[str], summed: Collection[str]
-    ) -> CompiledBlock | None:
-        """Compile the ops of a block; None if some of them stay on numpy.
+    Args:
+        program: the program of the blocks, for warnings.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def compile(self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value]) -> CompiledBlock | None:
+        """Compile the steps of a block; None if some of them stay on numpy.
 
         Args:
-            specs: name -> the spec of its value before a trip, for each name that the block reads first.
-            outputs: names whose values after a trip are stored in the caller's memory.
-            summed: names whose values are added up over the trips.
+            specs: value before a trip -> its spec, for each value that the block reads first.
+            outputs: values after a trip that are stored in the caller's memory.
         """
         try:
             with or_unavailable():
                 from .repeated import compiled_block
 
-                return compiled_block(block, specs, outputs, summed)
+                return compiled_block(body, specs, outputs)
         except NativeUnavailable as error:
-            warn_of(error, block.program)
+            warn_of(error, self._program)
             return None

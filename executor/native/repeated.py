@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from fluid.errors import FluidError
-from fluid.ir.program import Block
-from fluid.ir.versions import BlockVersions, Value
+from fluid.errors import FluidError, locate, said_of, while_running
+from fluid.ir.versions import Value
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import get
 from fluid.values.memory import ALIGNMENT, aligned_bytes
 from fluid.values.spec import Spec
-from fluid.values.types import VarType
+from fluid.values.types import VarType, is_floating
 
+from ..kernels.table import CHECKS, load_kernels
 from ..stepwise.interpreter import declared_scalars
-from ..stepwise.repeated import sums_of
+from ..stepwise.loop_body import LoopBody, Step
 from . import compiler
 from .functions import Op, OpInstruction
-from .instructions import CLEARED, RECORD_WORDS, NativeInstruction
+from .instructions import AFTER_BARRIER, CLEARED, RECORD_WORDS, Check, NativeInstruction
 from .plans import with_native_code
 from .pool import pool
 from .tables import flags_of, loaded
@@ -29,93 +29,127 @@ from .tables import flags_of, loaded
 __all__ = ["RepeatedBlock", "compiled_block"]
 
 
-def compiled_block(
-    block: Block, specs: Mapping[str, Spec], outputs: Collection[str], summed: Collection[str]
-) -> RepeatedBlock | None:
+def compiled_block(body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value]) -> RepeatedBlock | None:
     """See `NativeBlocks.compile`."""
-    versions = BlockVersions(block)
-    of_values = {(name, 0): spec for name, spec in specs.items()}
-    instructions = _instructions(versions, of_values)
-    if instructions is None or not all(name in versions.last for name in (*outputs, *summed)):
+    all_specs = dict(specs)
+    external = {*specs, *outputs, *(value for pair in body.updated.items() for value in pair)}
+    instructions = _instructions(body, all_specs, external)
+    if instructions is None or not all(value in all_specs for value in outputs):
         return None
-    storage: dict[str, Spec] = {}
-    live = [versions.current(name) for name in outputs]
-    for name in summed:
-        (before, total), part = sums_of(name), versions.current(name)
-        storage[total[0]] = of_values[before] = of_values[total] = of_values[part]
-        reads: dict[str, list[Value | None]] = {"X": [before, part]}
-        writes: dict[str, list[Value | None]] = {"Out": [total]}
-        instructions.append(OpInstruction(Op("sum", {}), get("sum"), reads, writes))
-        live.append(total)
-    regions = with_native_code(instructions, of_values, live, storage, fewest=1)
+    for before, last in body.updated.items():
+        all_specs.setdefault(before, all_specs[last])
+    storage = {name: all_specs[name, version] for name, version in body.updated.values()}
+    live = [*outputs, *body.updated.values()]
+    regions = with_native_code(instructions, all_specs, live, storage, fewest=1)
     if not _are_native(regions, live):
         return None
-    external = {*live, *((name, 0) for name in specs), *(value for name in summed for value in sums_of(name))}
-    return RepeatedBlock(regions, of_values, external)
+    return RepeatedBlock(regions, all_specs, external)
 
 
 def _are_native(regions: Sequence[Any], live: Sequence[Value]) -> bool:
     """Whether native code computes all ops and stores all live values."""
-    if not all(isinstance(region, NativeInstruction) for region in regions):
+    if not all(isinstance(region, (NativeInstruction, Check)) for region in regions):
         return False
     return {*live} <= {value for region in regions for value in region.written}
 
 
-def _instructions(versions: BlockVersions, specs: dict[Value, Spec]) -> list[OpInstruction] | None:
-    """The ops as instructions; adds the specs of their outputs. None if an op takes or makes more than plain tensors."""
-    instructions = []
-    for index, (op, definition) in enumerate(zip(versions.ops, versions.definitions, strict=True)):
-        if definition is None or op.sub_blocks or versions.updates[index]:
+def _instructions(body: LoopBody, specs: dict[Value, Spec], external: Collection[Value]) -> list[OpInstruction] | None:
+    """The steps as instructions; adds the specs of all values. None if an op takes or makes more than plain tensors.
+
+    Checks read copies of external values, because a copy has the same address in all trips.
+    """
+    load_kernels()
+    instructions: list[OpInstruction] = []
+    copies: dict[Value, Value] = {}
+    for step in body.steps:
+        values = [value for values in step.reads.values() for value in values if value is not None]
+        for value in values:
+            like = body.likes.get(value)
+            if value not in specs and like in specs:
+                specs[value] = specs[like]
+        results = _inferred(step, specs)
+        if results is None:
             return None
-        inputs: dict[str, Any] = {}
-        for slot, values in versions.reads[index].items():
-            if slot in definition.inputs and values:
-                read = [None if value is None else specs.get(value) for value in values]
-                if any(value is not None and spec is None for value, spec in zip(values, read, strict=True)):
-                    return None
-                inputs[slot] = read if definition.inputs[slot].many else read[0]
-        try:
-            results = infer_specs(definition, inputs, op.attrs, declared_scalars(op))
-        except FluidError:
-            return None
-        for slot, values in versions.writes[index].items():
-            of_slot = results.get(slot)
-            for value, spec in zip(values, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
-                if value is not None:
-                    if spec is None or not spec.known or spec.lod or spec.type is not VarType.LOD_TENSOR:
-                        return None
-                    specs[value] = spec
-        instructions.append(OpInstruction(op, definition, versions.reads[index], versions.writes[index]))
+        for value in values if step.definition.type in CHECKS else ():
+            if value in external and value not in copies and not is_floating(specs[value].dtype):
+                copies[value] = copy = f"{value[0]}.checked", value[1]
+                specs[copy] = specs[value]
+                instructions.append(OpInstruction(Op("assign", {}), get("assign"), {"X": [value]}, {"Out": [copy]}))
+        specs |= results
+        instructions.append(_instruction(step, copies if step.definition.type in CHECKS else {}))
     return instructions
+
+
+def _instruction(step: Step, copies: Mapping[Value, Value]) -> OpInstruction:
+    """A step as an instruction that reads copies of some values."""
+    reads = {slot: [copies.get(value, value) if value else None for value in values] for slot, values in step.reads.items()}
+    op = step.op if step.op is not None else Op(step.definition.type, {})
+    return OpInstruction(op, step.definition, reads, dict(step.writes))
+
+
+def _inferred(step: Step, specs: Mapping[Value, Spec]) -> dict[Value, Spec] | None:
+    """Infer the specs of a step's outputs; None if that is impossible, or they are no plain tensors."""
+    definition, inputs = step.definition, dict[str, Any]()
+    for slot, values in step.reads.items():
+        if slot in definition.inputs and values:
+            read = [None if value is None else specs.get(value) for value in values]
+            if any(value is not None and spec is None for value, spec in zip(values, read, strict=True)):
+                return None
+            inputs[slot] = read if definition.inputs[slot].many else read[0]
+    op = step.op
+    try:
+        results = infer_specs(definition, inputs, {} if op is None else op.attrs, {} if op is None else declared_scalars(op))
+    except FluidError:
+        return None
+    inferred: dict[Value, Spec] = {}
+    for slot, values in step.writes.items():
+        of_slot = results.get(slot)
+        for value, spec in zip(values, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
+            if value is not None:
+                if spec is None or not spec.known or spec.lod or spec.type is not VarType.LOD_TENSOR:
+                    return None
+                inferred[value] = spec
+    return inferred
 
 
 class RepeatedBlock:
     """Native code of a block, to run for many trips. Not thread-safe.
 
     Args:
-        regions: its instructions.
+        instructions: its native code, and checks.
         specs: of all values.
         external: values whose memory the caller gives, for each trip.
     """
 
-    def __init__(self, regions: Sequence[NativeInstruction], specs: Mapping[Value, Spec], external: Collection[Value]) -> None:
+    def __init__(
+        self, instructions: Sequence[NativeInstruction | Check], specs: Mapping[Value, Spec], external: Collection[Value]
+    ) -> None:
         self._specs = specs
+        regions = [item for item in instructions if isinstance(item, NativeInstruction)]
         calls = [call for region in regions for call in region.calls]
         writers = {signature: writer for region in regions for signature, writer in region.writers.items()}
         workspace_bytes = max(region.workspace_bytes for region in regions)
-        kernels, workspace, self._keep = loaded(
+        kernels, workspace, self._kept_alive = loaded(
             calls, writers, lambda value: specs[value].nbytes, workspace_bytes, compiler.host()
         )
-        self._memory, own = _own_memory(specs, external)
-        own[None] = workspace
+        self._arrays = arrays = _allocated(specs, external)
+        addresses: dict[Value | None, int] = {None: workspace}
+        addresses |= {value: array.ctypes.data for value, array in arrays.items()}
         operands = [operand for call in calls for operand in call.operands]
-        self._words = np.array([own.get(value, 0) + offset for value, offset in operands], np.int64)
+        self._words = np.array([addresses.get(value, 0) + offset for value, offset in operands], np.int64)
         """Of one trip, the addresses of operands; where the caller gives memory, the offsets."""
         self._places: dict[Value, list[int]] = {}
         """Value whose memory the caller gives -> its places among the words."""
         for place, (value, _) in enumerate(operands):
-            if value is not None and value not in own:
+            if value is not None and value not in addresses:
                 self._places.setdefault(value, []).append(place)
+        counts = np.cumsum([len(item.calls) if isinstance(item, NativeInstruction) else 0 for item in instructions])
+        self._checks = [
+            (int(count), item, item.call(arrays.__getitem__))
+            for count, item in zip(counts, instructions, strict=True)
+            if isinstance(item, Check)
+        ]
+        """The checks of a trip, with their calls, each after so many records."""
         first, following = list(flags_of(calls)), list(flags_of([*calls, *calls]))[len(calls) :]
         sizes = np.array([len(call.operands) for call in calls], np.int64)
         starts = (np.cumsum(sizes) - sizes) * self._words.itemsize
@@ -124,34 +158,40 @@ class RepeatedBlock:
         self._rows[:, 1] = starts
         self._rows[:, 2] = first
         self._flags_after_trip = following[0]
+        self._trips: NativeTrips | None = None
+        """The trips prepared last, whose tables the next ones use again."""
 
     def spec(self, value: Value) -> Spec:
         return self._specs[value]
 
     def trips(self, count: int, addresses: Mapping[Value, Any]) -> NativeTrips:
-        """Prepare trips.
+        """Prepare trips; those prepared before end.
 
         Args:
             addresses: value -> the address of its memory, a number or an array with one of each trip.
         """
-        words = np.repeat(self._words[None], count, axis=0)
+        if self._trips is None or self._trips.count != count:
+            words = np.repeat(self._words[None], count, axis=0)
+            rows = np.repeat(self._rows[None], count, axis=0)
+            rows[:, :, 1] += words.ctypes.data + np.arange(count)[:, None] * words[0].nbytes
+            self._trips = NativeTrips(rows, words, self._flags_after_trip, self._checks)
         for value, places in self._places.items():
-            words[:, places] += np.asarray(addresses[value], np.int64).reshape(-1, 1)
-        rows = np.repeat(self._rows[None], count, axis=0)
-        rows[:, :, 1] += words.ctypes.data + np.arange(count)[:, None] * words[0].nbytes
-        return NativeTrips(rows, words, self._flags_after_trip)
+            of_trips = np.asarray(addresses[value], np.int64).reshape(-1, 1)
+            self._trips.words[:, places] = self._words[places] + of_trips
+        return self._trips
 
 
-def _own_memory(specs: Mapping[Value, Spec], external: Collection[Value]) -> tuple[Any, dict[Value | None, int]]:
-    """Memory for the values that nobody gives, and the address of each; images with a halo begin as zeros."""
+def _allocated(specs: Mapping[Value, Spec], external: Collection[Value]) -> dict[Value, Any]:
+    """Allocate the arrays of the values that nobody gives; images with a halo begin as zeros."""
     sizes = {value: -(-spec.nbytes // ALIGNMENT) * ALIGNMENT for value, spec in specs.items() if value not in external}
     memory = aligned_bytes(np.zeros if any(name.startswith(CLEARED) for name, _ in sizes) else np.empty, sum(sizes.values()))
-    addresses: dict[Value | None, int] = {}
-    start = memory.ctypes.data
+    arrays: dict[Value, Any] = {}
+    start = 0
     for value, size in sizes.items():
-        addresses[value] = start
+        spec = specs[value]
+        arrays[value] = memory[start : start + spec.nbytes].view(spec.dtype.array_dtype).reshape(spec.shape)
         start += size
-    return memory, addresses
+    return arrays
 
 
 class NativeTrips:
@@ -161,18 +201,65 @@ class NativeTrips:
         rows: their records.
         words: the addresses of operands.
         flags_after_trip: the flags of a trip's first record where another trip runs before it in the same call.
+        checks: checks and their calls, each after so many records of a trip.
+
+    Attributes:
+        count: the number of trips.
     """
 
-    def __init__(self, rows: Any, words: Any, flags_after_trip: int) -> None:
-        self._rows, self._words, self._flags_after_trip = rows, words, flags_after_trip
+    def __init__(self, rows: Any, words: Any, flags_after_trip: int, checks: Sequence[tuple[int, Check, Any]]) -> None:
+        self.count, self.words = len(rows), words
+        self._rows, self._flags_after_trip, self._checks = rows, flags_after_trip, checks
 
     def run_all(self) -> None:
-        self._rows[1:, 0, 2] = self._flags_after_trip
-        pool().caller(self._rows.reshape(-1, RECORD_WORDS))()
+        if self._checks:
+            for number in range(self.count):
+                self._step(number)
+            return
+        self._all_trips()
+
+    @cached_property
+    def _all_trips(self) -> Callable[[], None]:
+        rows = self._rows.copy()
+        rows[1:, 0, 2] = self._flags_after_trip
+        return pool().caller(rows.reshape(-1, RECORD_WORDS))
 
     def run_one(self, number: int) -> None:
         self._step(number)
 
     @cached_property
     def _step(self) -> Callable[[int], None]:
-        return pool().stepper(self._rows)
+        """Runs one trip."""
+        if not self._checks:
+            return pool().stepper(self._rows)
+        steps: list[Callable[[int], None]] = []
+        start = 0
+        for end, check, call in self._checks:
+            if end > start:
+                steps.append(self._stepper(start, end))
+            steps.append(partial(_run_check, check, call))
+            start = end
+        if start < self._rows.shape[1]:
+            steps.append(self._stepper(start, self._rows.shape[1]))
+
+        def step(number: int) -> None:
+            for part in steps:
+                part(number)
+
+        return step
+
+    def _stepper(self, start: int, end: int) -> Callable[[int], None]:
+        """Runs some records of one trip."""
+        rows = np.ascontiguousarray(self._rows[:, start:end])
+        rows[:, 0, 2] &= ~AFTER_BARRIER
+        return pool().stepper(rows)
+
+
+def _run_check(check: Check, call: Callable[[], None], number: int) -> None:
+    """Raise an error of a check with its op, in any trip."""
+    try:
+        call()
+    except Exception as error:
+        failure = while_running(error, f"{said_of(check.op.type, error, ' failed')}\n{locate(check.op)}")
+        failure.located = True
+        raise failure from error

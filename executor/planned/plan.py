@@ -247,7 +247,7 @@ def compile_plan(
         planner.use_native_code()
     planner.place(reuse)
     plan = planner.plan()
-    plan.block_compiler = NativeBlocks() if native else None
+    plan.block_compiler = NativeBlocks(program) if native else None
     return plan
 
 

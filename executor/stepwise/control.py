@@ -147,10 +147,19 @@ class Runs:
             self.once(number)
         self.finish()
 
-    def while_true(self, condition: str) -> bool:
-        """Run the block as long as a condition that is true now remains so; False, before anything has run, if op by op."""
-        loop = self._machine.loop(self._op, self._region)
-        return loop is not None and run_while_true(loop, self._env, condition)
+    def while_true(self, condition: str) -> None:
+        """Run the block as long as a condition is true, and set the op's outputs."""
+        loop, number = self._machine.loop(self._op, self._region), 0
+        if loop is not None and truth(self._env.get(condition), condition):
+            number = run_while_true(loop, self._env, condition)
+            if not truth(self._env.get(condition), condition):
+                return
+        if number and self._region.scopes is not None:
+            self._frames = dict(enumerate(self._env.get(self._region.scopes)))
+        while truth(self._env.get(condition), condition):
+            self.once(number)
+            number += 1
+        self.finish()
 
     def _zeros(self, place: int) -> Any:
         """Zeros for a state that the block does not write."""
@@ -182,14 +191,7 @@ class Runs:
 
 @runs("while")
 def run_while(machine: Machine, op: Operator, env: Environment) -> None:
-    condition = op.input("Condition")[0]
-    block_runs, number = Runs(machine, op, env), 0
-    if truth(env.get(condition), condition) and block_runs.while_true(condition):
-        return
-    while truth(env.get(condition), condition):
-        block_runs.once(number)
-        number += 1
-    block_runs.finish()
+    Runs(machine, op, env).while_true(op.input("Condition")[0])
 
 
 @runs("conditional_block", "conditional_block_infer")

@@ -2,7 +2,7 @@
 
 Arrays with an entry for each trip hold the slices of sequences, the values for gradients and the stacked outputs. A value that
 passes from trip to trip is a chain: a trip reads one entry and writes the next. If nothing reads the entries later, a chain has
-two entries that take turns.
+two entries that take turns. An array of tensors is a stack, too; each trip reads and writes some entries.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fluid.ir.program import Block, Operator
+from fluid.ir.program import Operator
 from fluid.ir.regions import Region
 from fluid.ir.versions import BlockVersions, Value
 from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
 
 from ..runtime.specs import spec_of
-from .handlers import HANDLERS
+from .loop_arrays import LoopArrays, is_plain
+from .loop_body import Entry, LoopBody, total_of
 
 if TYPE_CHECKING:
     from .interpreter import Captured, Environment
 
 __all__ = [
     "BlockCompiler", "CompiledBlock", "Frames", "Loop", "PreparedTrips", "run_at_once", "run_while_true",
-    "sums_of",
 ]  # fmt: skip
 
 _FEWEST_RUNS = 16
@@ -51,7 +51,7 @@ class CompiledBlock(Protocol):
         """The spec of a value that the block writes."""
 
     def trips(self, count: int, addresses: Mapping[Value, Any]) -> PreparedTrips:
-        """Prepare trips.
+        """Prepare trips; those prepared before end.
 
         Args:
             addresses: external value -> its address, a number or an array with one address for each trip.
@@ -61,9 +61,7 @@ class CompiledBlock(Protocol):
 class BlockCompiler(Protocol):
     """Compiles blocks."""
 
-    def compile(
-        self, block: Block, specs: Mapping[str, Spec], outputs: Collection[str], summed: Collection[str]
-    ) -> CompiledBlock | None:
+    def compile(self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value]) -> CompiledBlock | None:
         """Compile a block; None if one of its ops stays on numpy. See `native.block_compiler.NativeBlocks`."""
 
 
@@ -173,37 +171,103 @@ class Loop:
         self._compiled: dict[Any, CompiledBlock | None] = {}
         self.capacity = _FEWEST_RUNS
         versions = BlockVersions(region.body)
-        self.reads, self.last = sorted(versions.read_first), versions.current
+        self.body, self.last = LoopBody.of(region, versions), versions.current
+        by_array: dict[str, list[Entry]] = {}
+        for entry in self.body.entries if self.body is not None else ():
+            by_array.setdefault(entry.array, []).append(entry)
+        self.entries = by_array
+        """Array -> the entries that trips read or write."""
+        self._summed_arrays = {total_of(part.inner) for part in region.summed}
+        self.reads, self.integers = ([], set[str]()) if self.body is None else (sorted(self.body.reads), self.body.integers)
+        self.writes = [name for name in region.writes if name not in by_array]
         states = {state.before: state.after for state in region.states}
-        self.links = states | {name: name for name in region.writes if name in versions.read_first or name in self.carried}
+        self.links = states | {name: name for name in self.writes if name in versions.read_first or name in self.carried}
         """Name of a chain before a run -> its name after it."""
         self.sequences = dict(region.slices)
         self.stacked = {part.inner for part in region.stacked if part.inner != EMPTY}
-        self.summed = [part.inner for part in region.summed if part.inner != EMPTY]
-        outputs = {*self.stacked, *region.writes, *(name for name in self.local if name in versions.last)}
+        self.summed = [] if self.body is None else self.body.totals
+        outputs = {*self.stacked, *self.writes, *(name for name in self.local if name in versions.last)}
         self.stacks = sorted(outputs - {*self.links.values()})
         """Outputs of the block that are no chains."""
-        self.is_possible = self._is_possible(versions)
+        self.is_possible = self.body is not None and self._is_possible(versions)
         """Whether the names of the block allow one call."""
 
     def _is_possible(self, versions: BlockVersions) -> bool:
         afters, last = list(self.links.values()), versions.last
+        if not self.entries.keys().isdisjoint(self.local | self.carried):
+            return False
         if EMPTY in self.links or len({*afters}) < len(afters) or {*self.sequences} & {*self.links}:
             return False
         if not all(name in last for name in (*afters, *self.stacks, *self.summed)) or {*self.summed} & {*afters, *self.stacks}:
             return False
-        if any(name in last for name in (*self.sequences, *(before for before, after in self.links.items() if before != after))):
-            return False
-        return not any(op.sub_blocks or op.type in HANDLERS for op in versions.ops)
+        return not any(
+            name in last for name in (*self.sequences, *(before for before, after in self.links.items() if before != after))
+        )
 
-    def compiled(self, arrays: Mapping[str, Any]) -> CompiledBlock | None:
-        """The block for values of these shapes and types before a run; None if it has to run op by op."""
-        key = tuple([(array.shape, array.dtype) for array in arrays.values()])
+    def compiled(self, arrays: Mapping[str, Any], former: Mapping[str, Sequence[Any]]) -> CompiledBlock | None:
+        """The block for values of these shapes and types before a run; None if it has to run op by op.
+
+        Args:
+            arrays: name -> its value.
+            former: array of tensors -> its entries, which have one shape and type.
+        """
+        items = {name: item for name, entries in former.items() for item in [*filter(_exists, entries)][:1]}
+        key = (
+            *[(array.shape, array.dtype) for array in arrays.values()],
+            *[(name, item.shape, item.dtype) for name, item in items.items()],
+        )
         if key not in self._compiled:
-            specs = {name: spec_of(array) for name, array in arrays.items()}
-            outputs = [*self.links.values(), *self.stacks]
-            self._compiled[key] = self._compiler.compile(self.region.body, specs, outputs, self.summed)
+            self._compiled[key] = self._compile(arrays, items)
         return self._compiled[key]
+
+    def _compile(self, arrays: Mapping[str, Any], items: Mapping[str, Any]) -> CompiledBlock | None:
+        assert self.body is not None, "callers ask is_possible first"
+        specs = {(name, 0): spec_of(array) for name, array in arrays.items()}
+        for name, item in items.items():
+            specs |= {(entry.name, 0): spec_of(item) for entry in self.entries[name]}
+        outputs = [self.last(name) for name in (*self.links.values(), *self.stacks)]
+        block = self._compiler.compile(self.body, specs, outputs)
+        if block is None or not all(self._have_one_spec(block, entries) for entries in self.entries.values()):
+            return None
+        return block
+
+    @staticmethod
+    def _have_one_spec(block: CompiledBlock, entries: Sequence[Entry]) -> bool:
+        """Whether the entries of an array have one shape and type, before and after a trip."""
+        specs = [block.spec(value) for entry in entries for value in {(entry.name, 0), entry.value}]
+        return all(spec == specs[0] for spec in specs)
+
+    def former_entries(self, env: Environment) -> dict[str, Sequence[Any]] | None:
+        """Array of tensors -> its entries before the first run; None if some do not fit into a stack."""
+        former: dict[str, Sequence[Any]] = {}
+        for name in self.entries:
+            array = env.get(name) if name not in self._summed_arrays else None
+            former[name] = array = [] if array is None else array
+            items = [item for item in array if item is not None] if isinstance(array, list) else [array]
+            if not all(map(is_plain, items)) or len({(item.shape, item.dtype) for item in items}) > 1:
+                return None
+            if not isinstance(array, list):
+                return None
+        return former
+
+    def counters(self, values: Mapping[str, Any]) -> dict[str, tuple[int, int]] | None:
+        """Integer that positions depend on -> its value in the first run, and the step to each next run; None if unknown.
+
+        Args:
+            values: chain, or outer name -> its value before the first run.
+        """
+        assert self.body is not None, "callers ask is_possible first"
+        counters = {}
+        for name in self.integers & values.keys():
+            if name not in self.links:
+                counters[name] = int(values[name].item()), 0
+                continue
+            after = self.body.affine.get(self.last(self.links[name]))
+            step = after.step(name) if after is not None else None
+            if step is None:
+                return None
+            counters[name] = int(values[name].item()), step
+        return counters
 
     def needs_all(self, name: str) -> bool:
         """Whether the values of all runs are read, not only the last."""
@@ -213,32 +277,39 @@ class Loop:
 def run_at_once(loop: Loop, env: Environment, count: int, is_reversed: bool, past: Frames | None) -> bool:
     """Run the block of a loop so many times; returns False, before anything has run, if it has to run op by op."""
     memory = _Memory.of(loop, env, count, is_reversed, past)
-    if memory is None:
+    if memory is None or memory.count_possible(0, count) < count:
         return False
     for start in range(0, count, _AT_ONCE):
-        memory.trips(start).run_all()
+        memory.trips(start, _AT_ONCE).run_all()
     memory.finish(env, count)
     return True
 
 
-def run_while_true(loop: Loop, env: Environment, condition: str) -> bool:
-    """Run the block until the condition is false, at least once; returns False as `run_at_once` does."""
+def run_while_true(loop: Loop, env: Environment, condition: str) -> int:
+    """Run the block until the condition is false; returns the number of trips.
+
+    If a trip has to run op by op, it has not run, and the condition is true: the caller goes on from there.
+    """
     memory = _Memory.of(loop, env, loop.capacity, False, None) if condition in loop.region.writes else None
     if memory is None:
-        return False
+        return 0
     count = start = stop = 0
     is_true = True
     while is_true:
         if count == memory.capacity:
             memory.grow(count)
         if count == stop:
-            start, stop, trips = count, min(count + _AT_ONCE, memory.capacity), memory.trips(count)
+            possible = memory.count_possible(count)
+            if not possible:
+                break
+            start, stop, trips = count, count + possible, memory.trips(count, possible)
         trips.run_one(count - start)
         count += 1
         is_true = bool(memory.value(condition, count).item())
-    memory.finish(env, count)
-    loop.capacity = max(count, _FEWEST_RUNS)
-    return True
+    if count:
+        memory.finish(env, count)
+        loop.capacity = max(count, _FEWEST_RUNS)
+    return count
 
 
 class _Memory:
@@ -248,6 +319,7 @@ class _Memory:
         firsts: name of a chain -> its value before the first run.
         fixed: outer name -> its value, the same for all runs.
         by_number: name -> an array with an entry for each run: a sequence, or values for the gradient.
+        arrays: the arrays of tensors.
         capacity: how many runs there is room for.
         is_reversed: the first trip has the last number.
     """
@@ -259,10 +331,11 @@ class _Memory:
         firsts: Mapping[str, Any],
         fixed: Mapping[str, Any],
         by_number: Mapping[str, Any],
+        arrays: LoopArrays,
         capacity: int,
         is_reversed: bool,
     ) -> None:
-        self._loop, self._block, self._fixed, self._by_number = loop, block, fixed, by_number
+        self._loop, self._block, self._fixed, self._by_number, self._arrays = loop, block, fixed, by_number, arrays
         self.capacity, self._is_reversed = capacity, is_reversed
         self.chains = {
             before: _Chain(firsts[before], capacity, self._has_entries(before, after), is_reversed)
@@ -274,32 +347,49 @@ class _Memory:
     @classmethod
     def of(cls, loop: Loop, env: Environment, capacity: int, is_reversed: bool, past: Frames | None) -> _Memory | None:
         """The memory for an environment; None if the block has to run op by op there."""
-        firsts: dict[str, Any] = {name: env.get(name) for name in loop.region.writes if name in loop.links}
+        firsts: dict[str, Any] = {name: env.get(name) for name in loop.writes if name in loop.links}
         for state in loop.region.states:
             first = env.get(state.first)
-            firsts[state.before] = np.zeros_like(first) if state.from_zero and _is_plain(first) else first
+            firsts[state.before] = np.zeros_like(first) if state.from_zero and is_plain(first) else first
         by_number = {inner: env.get(outer) for inner, outer in loop.sequences.items()}
         if past is not None:
             names = {name for name in loop.reads if name in past.stacks} - {*firsts, *by_number}
             by_number |= {name: past.stacks[name] for name in names}
         fixed = {name: env.get(name) for name in loop.reads if name not in firsts and name not in by_number}
-        if not all(map(_is_plain, chain(firsts.values(), by_number.values(), fixed.values()))):
+        if not all(map(is_plain, chain(firsts.values(), by_number.values(), fixed.values()))):
             return None
         before = {**firsts, **fixed, **{name: stack[0] for name, stack in by_number.items()}}
-        block = loop.compiled({name: before[name] for name in loop.reads})
+        former = loop.former_entries(env)
+        if former is None:
+            return None
+        block = loop.compiled({name: before[name] for name in loop.reads}, former)
         if block is None or any(block.spec(loop.last(after)) != spec_of(firsts[name]) for name, after in loop.links.items()):
             return None  # the entries of a chain have one shape
-        return cls(loop, block, firsts, fixed, by_number, capacity, is_reversed)
+        counters = loop.counters({**firsts, **fixed})
+        if counters is None:
+            return None
+        integers = {name: stack.reshape(-1) for name, stack in by_number.items() if name in loop.integers}
+        arrays = LoopArrays(loop.entries, former, block.spec, counters, integers)
+        return cls(loop, block, firsts, fixed, by_number, arrays, capacity, is_reversed)
+
+    def count_possible(self, start: int, most: int = _AT_ONCE) -> int:
+        """How many of at most so many trips from number `start` on have valid positions in arrays of tensors."""
+        return self._arrays.count_possible(*self._next(start, most))
+
+    def _next(self, start: int, count: int) -> tuple[Any, Any]:
+        """The trips from number `start` on, within the capacity, and the numbers of their runs."""
+        trips = np.arange(start, min(start + count, self.capacity))
+        return trips, self.capacity - 1 - trips if self._is_reversed else trips
 
     def _has_entries(self, before: str, after: str) -> bool:
         loop = self._loop
         return before in loop.local or before in loop.carried or loop.needs_all(after)
 
-    def trips(self, start: int) -> PreparedTrips:
-        """The trips from number `start` on, within the capacity and the limit of one call."""
-        loop, trips = self._loop, np.arange(start, min(start + _AT_ONCE, self.capacity))
-        numbers = self.capacity - 1 - trips if self._is_reversed else trips
+    def trips(self, start: int, most: int) -> PreparedTrips:
+        """At most so many trips from number `start` on, within the capacity."""
+        loop, (trips, numbers) = self._loop, self._next(start, most)
         addresses: dict[Value, Any] = {(name, 0): array.ctypes.data for name, array in self._fixed.items()}
+        addresses |= self._arrays.addresses(trips, numbers)
         for name, stack in self._by_number.items():
             addresses[name, 0] = stack.ctypes.data + numbers * stack.strides[0]
         for before, after in loop.links.items():
@@ -308,7 +398,7 @@ class _Memory:
         for name, output in self._stacks.items():
             addresses[loop.last(name)] = output.addresses(numbers)
         for name, total in self._sums.items():
-            addresses |= dict.fromkeys(sums_of(name), total.ctypes.data)
+            addresses |= dict.fromkeys([(total_of(name), 0), (total_of(name), 1)], total.ctypes.data)
         return self._block.trips(len(trips), addresses)
 
     def grow(self, count: int) -> None:
@@ -329,14 +419,19 @@ class _Memory:
         finals = {after: self.chains[before].value(count) for before, after in loop.links.items()}
         after = {name: self.chains[before].after(count) for before, name in loop.links.items() if self._has_entries(before, name)}
         after |= {name: stack.array[:count] for name, stack in self._stacks.items() if loop.needs_all(name)}
-        for name in region.writes:
+        lists = self._arrays.values(count)
+        for name in loop.writes:
             env.set(name, self.value(name, count).copy())
+        for name in region.writes:
+            if name in lists:
+                env.set(name, lists[name])
         for part in region.stacked:
             if part.name != EMPTY:
                 env.set(part.name, after[part.inner].copy() if part.inner in loop.local else after[part.inner])
         for part in region.summed:
             if part.name != EMPTY:
-                env.set(part.name, self._sums[part.inner])
+                total = total_of(part.inner)
+                env.set(part.name, lists[total] if total in lists else self._sums[part.inner])
         for part in region.final:
             if part.name != EMPTY:
                 env.set(part.name, finals[part.inner].copy())
@@ -351,15 +446,9 @@ class _Memory:
             env.set(region.scopes, Frames(count, stacks) if loop.is_captured else [])
 
 
-def sums_of(name: str) -> list[Value]:
-    """The values that hold the sum of a name over the runs, before and after a run."""
-    return [(f"{name}.sum", 0), (f"{name}.sum", 1)]
+def _exists(item: Any) -> bool:
+    return item is not None
 
 
 def _zeros(spec: Spec) -> Any:
     return np.zeros(spec.shape, spec.dtype.array_dtype)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is an array of numpy that compiled code can read."""
-    return type(value) is np.ndarray and value.flags.c_contiguous

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from beside_numpy import assert_alike, results_of
 from checks import each
 
@@ -195,3 +196,158 @@ def test_a_block_is_compiled_once_for_each_shape() -> None:
         for steps in (3, 5, 8, 3):
             executor.run(main, {"x": normal(steps, 2, 6), "first": normal(2, 6)}, [loss])
     assert compiled.call_count <= 3, "each number of steps has a plan, which compiles its block once"
+
+
+# ----------------------------------------------------------------------------------------------------------- arrays
+def integer(number: int) -> Variable:
+    return layers.fill_constant([1], "int64", number)
+
+
+def counted(trips: int, body: Callable[[Variable], None], start: int = 0) -> None:
+    """Run `body` for each number from `start` on."""
+    i, end = integer(start), integer(start + trips)
+    below = layers.less_than(i, end)
+    loop = layers.While(below)
+    with loop.block():
+        body(i)
+        layers.increment(i, in_place=True)
+        layers.less_than(i, end, cond=below)
+
+
+def states_in_array(trips: int) -> Callable[[], Sequence[Variable]]:
+    """A recurrence that passes its state through an array, and its training."""
+
+    def build() -> Sequence[Variable]:
+        x, w = fluid.data("x", [5, 7]), layers.create_parameter([7, 7], "float32")
+        states = layers.array_write(x, integer(0))
+        states.stop_gradient = False
+
+        def body(i: Variable) -> None:
+            h = layers.tanh(layers.matmul(layers.array_read(states, i), w))
+            layers.array_write(h, layers.increment(i, in_place=False), states)
+
+        counted(trips, body)
+        joined, _ = layers.tensor_array_to_tensor(states, 0, use_stack=True)
+        return [joined, *minimized(layers.mean(layers.square(joined)))]
+
+    return build
+
+
+@each("trips", [0, 1, 15, 16, 17, 100])
+def test_states_in_an_array(trips: int) -> None:
+    assert_native(states_in_array(trips), {"x": normal(5, 7)})
+
+
+def test_more_trips_than_one_call_has() -> None:
+    assert_native(states_in_array(1100), {"x": normal(5, 7)}, tolerance=1e-4)
+
+
+def test_entries_from_the_last_to_the_first() -> None:
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [6, 4])
+        x.stop_gradient = False
+        rows, sums, last = layers.create_array("float32"), layers.create_array("float32"), integer(5)
+        for number in range(6):
+            layers.array_write(layers.slice(x, [0], [number], [number + 1]), integer(number), rows)
+        layers.array_write(layers.fill_constant([1, 4], "float32", 0.0), integer(6), sums)
+
+        def body(i: Variable) -> None:
+            at = layers.elementwise_sub(last, i)
+            total = layers.elementwise_add(layers.array_read(sums, layers.scale(at, bias=1.0)), layers.array_read(rows, at))
+            layers.array_write(layers.tanh(total), at, sums)
+
+        counted(6, body)
+        total = layers.array_read(sums, integer(0))
+        return [total, *fluid.gradients([layers.mean(total)], [x])]
+
+    assert_native(build, {"x": normal(6, 4)})
+
+
+def test_an_entry_that_is_read_twice_and_written_twice() -> None:
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [3])
+        x.stop_gradient = False
+        array = layers.array_write(x, integer(0))
+
+        def body(i: Variable) -> None:
+            twice = layers.array_read(array, i) * layers.array_read(array, i)
+            following = layers.increment(i, in_place=False)
+            layers.array_write(layers.scale(twice, 5.0), following, array)
+            layers.array_write(layers.tanh(layers.array_read(array, following) + twice), following, array)
+
+        counted(4, body)
+        last = layers.array_read(array, integer(4))
+        return [last, layers.array_length(array), *fluid.gradients([layers.mean(last)], [x])]
+
+    assert_native(build, {"x": normal(3)})
+
+
+def test_ids_are_checked_in_each_trip() -> None:
+    def build() -> Sequence[Variable]:
+        ids, table = fluid.data("ids", [4, 3], "int64"), layers.create_parameter([11, 5], "float32")
+        states = layers.array_write(layers.fill_constant([3, 5], "float32", 0.0), integer(0))
+
+        def body(i: Variable) -> None:
+            words = layers.gather(table, layers.reshape(layers.gather(ids, i), [3]))
+            layers.array_write(layers.tanh(layers.array_read(states, i) + words), layers.increment(i, in_place=False), states)
+
+        counted(4, body)
+        return minimized(layers.mean(layers.array_read(states, integer(4))))
+
+    ids = np.random.default_rng(0).integers(0, 11, (4, 3))
+    assert_native(build, {"ids": ids})
+    ids[2, 1] = 11
+    with pytest.raises(fluid.errors.ExecutionError, match="index 11 is outside of") as error:
+        results_of(build, {"ids": ids}, native=True, runs=1)
+    assert "test_loops.py" in str(error.value), "the error names the line of the op"
+
+
+def test_an_entry_that_is_missing_is_named() -> None:
+    def build() -> Sequence[Variable]:
+        array = layers.array_write(fluid.data("x", [3]), integer(0))
+
+        def body(i: Variable) -> None:
+            layers.array_write(layers.array_read(array, layers.scale(i, 2.0)), layers.scale(i, 2.0, bias=1.0), array)
+
+        counted(3, body)
+        return [layers.array_length(array)]
+
+    for native in (True, False):
+        with pytest.raises(fluid.errors.ExecutionError, match="entry 2 is read from array_write_0"):
+            results_of(build, {"x": normal(3)}, native=native, runs=1)
+
+
+def test_positions_that_meet_run_op_by_op_from_there_on() -> None:
+    """One position falls and another one rises, so in the third trip they are equal."""
+
+    def build() -> Sequence[Variable]:
+        x, end = fluid.data("x", [3]), integer(4)
+        x.stop_gradient = False
+        array = layers.create_array("float32")
+        for number in range(5):
+            layers.array_write(layers.scale(x, number + 1.0), integer(number), array)
+
+        def body(i: Variable) -> None:
+            at = layers.elementwise_sub(end, i)
+            layers.array_write(layers.tanh(layers.array_read(array, i)), at, array)
+            layers.array_write(layers.array_read(array, at) * layers.array_read(array, i), i, array)
+
+        counted(5, body)
+        joined, _ = layers.tensor_array_to_tensor(array, 0, use_stack=True)
+        return [joined, *fluid.gradients([layers.mean(joined)], [x])]
+
+    assert_native(build, {"x": normal(3)}, op_by_op=2 * (3 + 5))
+
+
+def test_entries_of_two_shapes_run_op_by_op() -> None:
+    def build() -> Sequence[Variable]:
+        array = layers.array_write(fluid.data("x", [1, 3]), integer(0))
+
+        def body(i: Variable) -> None:
+            entry = layers.array_read(array, i)
+            layers.array_write(layers.concat([entry, entry], 0), layers.increment(i, in_place=False), array)
+
+        counted(3, body)
+        return [layers.array_read(array, integer(3))]
+
+    assert_native(build, {"x": normal(1, 3)}, op_by_op=6)

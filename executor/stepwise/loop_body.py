@@ -1,0 +1,286 @@
+"""The block of a loop as steps on plain tensors.
+
+Entries of arrays of tensors become variables of the block: one variable for each array and position (`Affine`), which is updated
+in place. The positions differ from each other in a trip; the loop checks this before it runs. Sums over the trips are variables
+that are updated in place, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluid.ir.program import Operator
+from fluid.ir.regions import Region
+from fluid.ir.versions import BlockVersions, Value
+from fluid.opdef.registry import EMPTY, OpDef, get
+from fluid.values.types import VarType
+
+from .handlers import HANDLERS
+from .positions import Affine, affine_values
+
+__all__ = ["Entry", "LoopBody", "Step", "total_of"]
+
+Slots = Mapping[str, list["Value | None"]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op on plain tensors.
+
+    Attributes:
+        op: the op of the block; None for an op without attributes that is not in the block.
+    """
+
+    op: Operator | None
+    definition: OpDef
+    reads: Slots
+    writes: Slots
+
+
+@dataclass(eq=False)
+class Entry:
+    """An entry of an array that trips read or write.
+
+    Attributes:
+        name: the variable that holds it.
+        array: the array.
+        position: its position.
+        version: the last version of the variable; 0 if trips only read the entry.
+        must_exist: whether trips read it from before the trip, and there has to be an entry then; otherwise a missing entry
+            counts as zeros.
+    """
+
+    name: str
+    array: str
+    position: Affine
+    version: int = 0
+    must_exist: bool = False
+
+    @property
+    def value(self) -> Value:
+        """Its current value."""
+        return self.name, self.version
+
+
+def total_of(name: str) -> str:
+    """The variable that holds the sum of a name over the trips."""
+    return f"{name}.sum"
+
+
+@dataclass
+class LoopBody:
+    """The steps of one trip.
+
+    Attributes:
+        steps: the ops, in order.
+        entries: entries of arrays.
+        totals: names of plain tensors that are summed over the trips.
+        likes: initial value of a variable that is updated in place -> a value of the same shape and type.
+        affine: value -> its sum, for single integers (see `affine_values`).
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    totals: list[str] = field(default_factory=list)
+    likes: dict[Value, Value] = field(default_factory=dict)
+    affine: dict[Value, Affine] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, region: Region, versions: BlockVersions) -> LoopBody | None:
+        """The steps of the block of a region; None if it has ops that only run one by one, or arrays in other roles."""
+        try:
+            return _Builder(region, versions).body
+        except _UnfitError:
+            return None
+
+    @property
+    def reads(self) -> set[str]:
+        """The names whose values before a trip the steps or the positions of entries need."""
+        values = {value for step in self.steps for values in step.reads.values() for value in values if value is not None}
+        in_place = {entry.name for entry in self.entries} | {total_of(name) for name in self.totals}
+        return {name for name, version in values if not version and name not in in_place} | self.integers
+
+    @property
+    def integers(self) -> set[str]:
+        """The integers that positions of entries depend on."""
+        return {name for entry in self.entries for name, _ in entry.position.factors}
+
+    @property
+    def updated(self) -> dict[Value, Value]:
+        """Initial -> last value of the variables that are updated in place."""
+        totals = {(total_of(name), 0): (total_of(name), 1) for name in self.totals}
+        return totals | {(entry.name, 0): entry.value for entry in self.entries if entry.version}
+
+
+class _UnfitError(Exception):
+    """The block has to run op by op."""
+
+
+@dataclass(frozen=True)
+class _Array:
+    """The content of an array in a block.
+
+    Attributes:
+        outer: the name of an array from outside that it updates; empty for a new array.
+        parts: of a new array, position -> value.
+    """
+
+    outer: str
+    parts: dict[Affine, Value] = field(default_factory=dict)
+
+
+class _Builder:
+    """Builds the body of a region's block."""
+
+    def __init__(self, region: Region, versions: BlockVersions) -> None:
+        self._region, self._versions = region, versions
+        self.body = LoopBody(affine=affine_values(versions))
+        self._arrays: dict[Value, _Array] = {}
+        self._entries: dict[tuple[str, Affine], Entry] = {}
+        self._zeros: set[Value] = set()
+        """Entries that this trip has removed, which count as zeros."""
+        for index, op in enumerate(versions.ops):
+            self._add(index, op)
+        self._add_totals()
+        for name in region.writes:
+            if self._is_array(name) and self._array(versions.current(name)).outer != name:
+                raise _UnfitError
+        passed = [*(state.before for state in region.states), *(name for name, _ in region.slices)]
+        passed += [part.inner for part in (*region.stacked, *region.final)]
+        if any(map(self._is_array, passed)):
+            raise _UnfitError
+
+    # -- arrays
+    def _is_array(self, name: str) -> bool:
+        var = self._region.body.find_var(name) if name != EMPTY else None
+        return var is not None and var.type is VarType.LOD_TENSOR_ARRAY
+
+    def _array(self, value: Value) -> _Array:
+        if value not in self._arrays:
+            if value[1] or value[0] in self._region.body.vars:
+                raise _UnfitError
+            self._arrays[value] = _Array(value[0])
+        return self._arrays[value]
+
+    def _entry(self, array: str, position: Affine) -> Entry:
+        entry = self._entries.get((array, position))
+        if entry is None:
+            self._entries[array, position] = entry = Entry(f"{array}[{len(self._entries)}]", array, position)
+            self.body.entries.append(entry)
+        return entry
+
+    def _update(self, entry: Entry, op_type: str, reads: list[Value | None]) -> None:
+        """Let an op compute the next value of an entry."""
+        entry.version += 1
+        self._step(op_type, reads, entry.value)
+
+    def _accumulate(self, entry: Entry, part: Value) -> None:
+        if entry.value in self._zeros:
+            self._update(entry, "assign", [part])
+        else:
+            self.body.likes.setdefault((entry.name, 0), part)
+            self._update(entry, "sum", [entry.value, part])
+
+    # -- ops
+    def _step(self, op_type: str, reads: list[Value | None], target: Value) -> None:
+        self.body.steps.append(Step(None, get(op_type), {"X": reads}, {"Out": [target]}))
+
+    def _add(self, index: int, op: Operator) -> None:
+        definition, reads, writes = self._versions.definitions[index], self._versions.reads[index], self._versions.writes[index]
+        names = (*op.input_arg_names, *op.output_arg_names)
+        if any(map(self._is_array, names)):
+            handler = _ON_ARRAYS.get(op.type)
+            if handler is None:
+                raise _UnfitError
+            handler(self, op, reads, writes)
+        elif definition is None or op.sub_blocks or op.type in HANDLERS or self._versions.updates[index]:
+            raise _UnfitError
+        else:
+            self.body.steps.append(Step(op, definition, reads, writes))
+
+    def _position(self, reads: Slots) -> Affine:
+        (value,) = reads["I"]
+        position = self.body.affine.get(value) if value is not None else None
+        if position is None:
+            raise _UnfitError
+        return position
+
+    def write(self, op: Operator, reads: Slots, writes: Slots) -> None:
+        (source,), (target,), position = reads["X"], writes["Out"], self._position(reads)
+        if source is None or target is None or self._is_array(source[0]):
+            raise _UnfitError
+        name, version = target
+        is_new = version == 1 and name in self._region.body.vars
+        array = _Array("") if is_new else self._array((name, version - 1))
+        if not array.outer:
+            parts = {place: value for place, value in array.parts.items() if place != position}
+            self._arrays[target] = _Array("", parts if op.attr("clears") else {**parts, position: source})
+            return
+        entry = self._entry(array.outer, position)
+        self._arrays[target] = array
+        self._update(entry, "fill_zeros_like" if op.attr("clears") else "assign", [source])
+        if op.attr("clears"):
+            self._zeros.add(entry.value)
+
+    def read(self, op: Operator, reads: Slots, writes: Slots) -> None:
+        (source,), (target,), position = reads["X"], writes["Out"], self._position(reads)
+        if source is None or target is None or self._is_array(target[0]):
+            raise _UnfitError
+        array, (like,) = self._array(source), reads.get("X_W") or [None]
+        if not array.outer:
+            if position not in array.parts:
+                raise _UnfitError
+            self._step("assign", [array.parts[position]], target)
+            return
+        entry = self._entry(array.outer, position)
+        if not entry.version and like is not None:
+            self.body.likes.setdefault(entry.value, like)
+        entry.must_exist |= not entry.version and like is None
+        self._step("assign", [entry.value], target)
+
+    def sum(self, op: Operator, reads: Slots, writes: Slots) -> None:
+        (target,), arrays = writes["Out"], [self._array(value) for value in reads["X"] if value is not None]
+        outer = [array.outer for array in arrays if array.outer]
+        if target is None or len(outer) > 1 or (outer and outer != [target[0]]):
+            raise _UnfitError
+        if outer:
+            for array in arrays:
+                for position, part in array.parts.items():
+                    self._accumulate(self._entry(outer[0], position), part)
+            self._arrays[target] = _Array(outer[0])
+            return
+        merged: dict[Affine, list[Value | None]] = {}
+        for array in arrays:
+            for position, part in array.parts.items():
+                merged.setdefault(position, []).append(part)
+        parts: dict[Affine, Value] = {}
+        for number, (position, values) in enumerate(merged.items()):
+            parts[position] = f"{target[0]}[{number}]", target[1]
+            self._step("sum", values, parts[position])
+        self._arrays[target] = _Array("", parts)
+
+    def _add_totals(self) -> None:
+        for name in dict.fromkeys(part.inner for part in self._region.summed if part.inner != EMPTY):
+            last = self._versions.current(name)
+            if not last[1]:
+                raise _UnfitError
+            if self._is_array(name):
+                array = self._array(last)
+                if array.outer:
+                    raise _UnfitError
+                for position, part in array.parts.items():
+                    self._accumulate(self._entry(total_of(name), position), part)
+                continue
+            self.body.totals.append(name)
+            self.body.likes[total_of(name), 0] = last
+            self._step("sum", [(total_of(name), 0), last], (total_of(name), 1))
+
+
+_ON_ARRAYS: dict[str, Callable[[Any, Operator, Slots, Slots], None]] = {
+    "write_to_array": _Builder.write,
+    "read_from_array": _Builder.read,
+    "sum": _Builder.sum,
+}
+"""Type of an op that reads or writes arrays -> how it becomes steps on entries."""

@@ -6,7 +6,7 @@ import argparse
 
 import torch
 from common import check_losses, header, milliseconds, race, race_row, row
-from peers import fluid_step, torch_step
+from peers import Unfit, fluid_step, torch_step
 from workloads import CONSTANT, WORKLOADS
 
 import fluid
@@ -16,7 +16,7 @@ OPTIMIZERS = {"sgd": fluid.optimizer.SGD, "adam": fluid.optimizer.Adam}
 
 
 def eager_step(loss_of, parameters, workload):
-    """A step of `loss_of()` and the workload's optimizer, from its first values; and `loss_of` itself."""
+    """A step of `loss_of()` and the workload's optimizer, from its first values, which gives the loss; and `loss_of` itself."""
     for parameter, value in zip(parameters, workload.first().values(), strict=True):
         parameter.set_value(value)
     kind, rate = workload.optimizer
@@ -27,7 +27,7 @@ def eager_step(loss_of, parameters, workload):
         loss.backward()
         optimizer.step()
         optimizer.clear_grad()
-        return loss.item()
+        return loss
 
     return step, loss_of
 
@@ -82,12 +82,28 @@ def traced(net, images):
 def show(workload, eager):
     """Race eager mode against torch, and say how it compares with the same step as a program, and what part recording is."""
     step, forward = eager
-    runs, program = {"fluid": step, "torch": torch_step(workload)}, fluid_step(workload)
+    runs, program = {"fluid": lambda: step().item(), "torch": torch_step(workload)}, fluid_step(workload)
     check_losses({name: [run() for _ in range(3)] for name, run in {**runs, "program": program}.items()})
-    found = race({"fluid": step, "program": program, "forward": forward, "unrecorded": dygraph.no_grad(forward)})
+    found = race({"fluid": runs["fluid"], "program": program, "forward": forward, "unrecorded": dygraph.no_grad(forward)})
     times = found["fluid"] / found["program"]
     recording = (found["forward"] - found["unrecorded"]) / found["program"]
     remark = f"{workload.remark}, eager; {times:.2f} of the time as a program, of which recording {recording:.2f}"
+    race_row(workload.what, runs, remark)
+
+
+def show_compiled(workload, eager):
+    """Race a compiled step against torch in eager mode, torch.compile, and the step as a program."""
+    step = dygraph.compile(eager[0])
+    runs, program = {"fluid": lambda: step().item(), "torch": torch_step(workload)}, fluid_step(workload)
+    check_losses({name: [run() for _ in range(3)] for name, run in {**runs, "program": program}.items()})
+    found = race({"fluid": runs["fluid"], "program": program})
+    remark = f"{workload.remark}, compiled; {found['fluid'] / found['program']:.2f} of the time as a program"
+    try:
+        by_torch = torch_step(workload, compiled=True)
+    except Unfit as error:
+        remark += f"; torch.compile: {error}"
+    else:
+        remark += f"; torch.compile takes {milliseconds(race({'torch': by_torch})['torch'])}"
     race_row(workload.what, runs, remark)
 
 
@@ -107,9 +123,11 @@ def main():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # ops so small are quicker in torch without its threads
     show(WORKLOADS["small_ops"], chain(WORKLOADS["small_ops"]))
+    show_compiled(WORKLOADS["small_ops"], chain(WORKLOADS["small_ops"]))
     torch.set_num_threads(threads)
     for name, net in (("mlp", perceptron), ("lenet", convolutions)):
         show(WORKLOADS[name], classifier(net(), WORKLOADS[name]))
+        show_compiled(WORKLOADS[name], classifier(net(), WORKLOADS[name]))
         show_traced(WORKLOADS[name], net())
 
 

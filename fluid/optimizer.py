@@ -403,6 +403,7 @@ class Optimizer:
         program = default_main_program()
         block = program.current_block()
         start = len(block.ops)
+        program.note_optimizer(self)
         self._create_global_learning_rate(pairs[0][0].dtype)
         trained = [pair for pair in pairs if pair[0].trainable]
         self._create_accumulators(block, [param for param, _ in trained if id(param) not in self._last_updates])
@@ -422,23 +423,17 @@ class Optimizer:
     def _create_global_learning_rate(self, dtype: VarType = VarType.FP32) -> None:
         program = default_main_program()
         rate = self._learning_rate
-        if callable(rate):
-            if not program.eager:
-                raise ProgramError(
-                    f"{type(rate).__name__} is for eager mode; programs have fluid.layers.exponential_decay and others"
-                )
-            rate = float(rate())
-            if program in self._rates:
-                eager: Any = self._rates[program]
-                eager.set_value([rate])
-        if program in self._rates:
-            return
-        if not isinstance(rate, Variable):
-            name = unique_name.generate("learning_rate")
-            rate = create_global_var([1], float(rate), dtype, persistable=True, name=name)
-        elif rate.block.program is not program:
-            raise ProgramError(f"the learning rate {rate.name} belongs to another program than the loss")
-        self._rates[program] = rate
+        scheduled = program.scheduled_rate(rate) if callable(rate) else None
+        if program not in self._rates:
+            if not isinstance(rate, Variable):
+                name, first = unique_name.generate("learning_rate"), 0.0 if callable(rate) else float(rate)
+                rate = create_global_var([1], first, dtype, persistable=True, name=name)
+            elif rate.block.program is not program:
+                raise ProgramError(f"the learning rate {rate.name} belongs to another program than the loss")
+            self._rates[program] = rate
+        if scheduled is not None:
+            eager: Any = self._rates[program]
+            eager.set_value(scheduled)
 
     def _global_learning_rate(self, program: Program | None = None) -> Variable | None:
         """The variable with the learning rate in a program; None before `minimize`."""

@@ -20,7 +20,7 @@ from fluid.ir.program import Program, default_main_program
 from .calls import Source
 
 __all__ = [
-    "RANDOM", "Caller", "Draw", "RandomStream", "RandomStreams", "draw_of_stream", "is_entropy", "names_from_zero",
+    "RANDOM", "Caller", "Draw", "Draws", "RandomStream", "RandomStreams", "draw_of_stream", "is_entropy", "names_from_zero",
     "own_seed", "seed", "seed_of", "stream_of_draw",
 ]  # fmt: skip
 
@@ -398,6 +398,30 @@ class _Calls:
         return number
 
 
+class Draws(NamedTuple):
+    """How a program draws like eager mode.
+
+    Attributes:
+        callers: first output of a random op -> its caller, if its type does not imply that.
+        events: what moves the stream of eager mode without a draw, in order: a caller of a random op that draws nothing (dropout
+            in tests), or None for a backward pass, which ends a run of eager mode.
+        events_before: first output of a random op -> the number of events before it, if there are any.
+    """
+
+    callers: dict[str, Caller]
+    events: list[Caller | None]
+    events_before: dict[str, int]
+
+
+class _Shared:
+    """A run of a program that draws like eager mode; `done` counts the events that have taken place."""
+
+    __slots__ = ("done", "draws")
+
+    def __init__(self, draws: Draws) -> None:
+        self.draws, self.done = draws, 0
+
+
 class _Tape(threading.local):
     """The state of a thread's draws."""
 
@@ -411,8 +435,8 @@ class _Tape(threading.local):
     """The caller of the running op, if its type does not imply that."""
     first: tuple[int, FirstDraws] | None = None
     """Seed and draws of initial values, for a program."""
-    shared: Mapping[str, Caller] | None = None
-    """If set, programs draw like eager mode: output of a random op -> its caller."""
+    shared: _Shared | None = None
+    """If set, programs draw like eager mode."""
 
 
 class RandomStream:
@@ -490,7 +514,20 @@ class RandomStream:
 
     def drawer_in_program(self, name: str, op_type: str) -> Drawer:
         """The drawer of a program's op that writes `name`, in the context `shared`."""
-        return self.drawer_of((self._tape.shared or {}).get(name, Caller(op_type)))
+        shared = self._tape.shared
+        if shared is None:
+            return self.drawer_of(Caller(op_type))
+        self._pass_events(shared, shared.draws.events_before.get(name, 0))
+        return self.drawer_of(shared.draws.callers.get(name, Caller(op_type)))
+
+    def _pass_events(self, shared: _Shared, until: int) -> None:
+        """Let the events of a run take place, up to number `until`."""
+        for caller in shared.draws.events[shared.done : until]:
+            if caller is None:
+                self.end_run()
+            else:
+                self.drawer_of(caller)
+        shared.done = max(shared.done, until)
 
     def call_of_kind(self, kind: str) -> contextlib.AbstractContextManager[None]:
         """In the ``with`` block, the running op draws as the next call of a layer of this kind."""
@@ -624,18 +661,20 @@ class RandomStream:
         return self._tape.shared is not None
 
     @contextlib.contextmanager
-    def shared(self, callers: Mapping[str, Caller]) -> Iterator[None]:
-        """In the ``with`` block, programs that this thread runs draw like eager mode.
-
-        Args:
-            callers: first output of a random op -> its caller, if its type does not imply that.
-        """
-        tape = self._tape
-        before, tape.shared = tape.shared, callers
+    def shared(self, draws: Draws) -> Iterator[None]:
+        """In the ``with`` block, a program that this thread runs draws like eager mode."""
+        tape, shared = self._tape, _Shared(draws)
+        before, tape.shared = tape.shared, shared
         try:
             yield
         finally:
             tape.shared = before
+        self._pass_events(shared, len(draws.events))
+
+    @property
+    def drawn(self) -> int:
+        """The number of draws since the seed was set."""
+        return self._calls.drawn
 
     def position(self) -> _Calls:
         """The state of the draws, for `take_back`."""

@@ -35,6 +35,7 @@ from . import (
 from .amp import AmpScaler, GradScaler, amp_guard
 from .backward_strategy import BackwardStrategy
 from .checkpoint import load_dygraph, save_dygraph
+from .compiled import compile
 from .container import LayerList, ParameterList, Sequential
 from .layer_of import LayerOf
 from .layers import Layer
@@ -131,6 +132,7 @@ __all__ = [
     "TransformerEncoderLayer",
     "amp_guard",
     "backward",
+    "compile",
     "declarative",
     "detect_anomaly",
     "disable_dygraph",

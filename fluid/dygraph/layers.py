@@ -219,6 +219,8 @@ class Layer(core.Layer):
 
     def _set_training(self: _Self, training: bool) -> _Self:
         for layer in self.sublayers(include_self=True):
+            if state.tracer is not None:
+                state.tracer.note_layer(layer)
             layer.__dict__["training"] = training
         return self
 

@@ -12,7 +12,7 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from .. import unique_name
 from ..building.layer_helper import listed
 from ..building.nested import flatten, rebuild
-from ..eager.dispatch import TensorOp
+from ..eager.dispatch import TensorOp, UpdateOp
 from ..eager.function import PyLayerNode
 from ..eager.graph import Node, OpNode, leaf_edge, line_text, sequence, user_line
 from ..eager.layers import loop
@@ -33,7 +33,7 @@ from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, ProgramError
 from ..executor import Executor, Scope, scope_guard
 from ..executor.binding.array_types import place_of_programs
-from ..executor.runtime.random import RANDOM, Caller
+from ..executor.runtime.random import RANDOM, Caller, Draws
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..ir.copying import _is_random
 from ..ir.program import Operator, Program, Variable, _clone_op, default_main_program, default_startup_program, program_guard
@@ -45,7 +45,25 @@ from ..values.place import XLAPlace
 from ..values.selected_rows import SelectedRows
 from .layers import Layer
 
-__all__ = ["TracedFunction", "TracedLayer", "Tracer", "check_layer", "trace", "traced_call"]
+__all__ = [
+    "TENSOR",
+    "TracedFunction",
+    "TracedLayer",
+    "Tracer",
+    "check_layer",
+    "copied_inputs",
+    "fetched_variables",
+    "from_fetched",
+    "input_names",
+    "modified_inputs",
+    "name_of",
+    "nodes_with_own_backward",
+    "own_backward",
+    "to_feed",
+    "trace",
+    "traced_call",
+    "without_tensors",
+]
 
 _SMALL = 1024
 """Constants of up to this many elements are written into the program."""
@@ -58,7 +76,7 @@ class Tracer:
         program: the ops traced so far.
         captured: variable -> the tensor from outside in the same memory.
         layers: id -> a layer that was called, its mode (`training`) and its buffers before the call.
-        callers: first output of a random op -> its caller, if the op's type does not determine it.
+        draws: how the program draws like eager mode.
     """
 
     def __init__(self) -> None:
@@ -66,7 +84,7 @@ class Tracer:
         self.startup = Program()
         self.captured: dict[str, Tensor] = {}
         self.layers: dict[int, tuple[Layer, bool, dict[str, Any]]] = {}
-        self.callers: dict[str, Caller] = {}
+        self.draws = Draws({}, [], {})
         self._recording = state.recording
         self._is_differentiable = False
         """True in the forward of a `PyLayer`: ops are not recorded, but gradients flow through them in the program."""
@@ -103,13 +121,17 @@ class Tracer:
         self._variables[id(tensor._array)] = variable
         self._arrays.append(tensor._array)
 
+    def fed_shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """The declared shape of an input; -1 for a size that may vary."""
+        return (-1, *tensor.shape[1:]) if tensor.lod else tensor.shape
+
     def feed(self, tensor: Tensor, name: str) -> Variable:
         """Declare a fed variable for a tensor; a tensor in the memory of an earlier input keeps the earlier variable."""
         if self.program.global_block().has_var(name):
             raise ProgramError(f"trace: two inputs are called {name!r}")
         variable = self.program.global_block().create_var(
             name=name,
-            shape=(-1, *tensor.shape[1:]) if tensor.lod else tensor.shape,
+            shape=self.fed_shape(tensor),
             dtype=tensor.dtype,
             lod_level=len(tensor.lod),
             is_data=True,
@@ -203,8 +225,8 @@ class Tracer:
         self._aliases[id(tensor._array), None] = stopped
         return captured
 
-    def note_created(self, tensor: Tensor) -> None:
-        """Note a tensor that was made of data while tracing: each run of the program makes it."""
+    def note_created(self, tensor: Tensor, data: Any) -> None:
+        """Note a tensor that was made of `data` while tracing: each run of the program makes it."""
         self._born.add(id(tensor._array))
         self._arrays.append(tensor._array)
 
@@ -263,6 +285,7 @@ class Tracer:
                 inputs[slot] = variable
             else:
                 inputs.setdefault(slot, []).append(variable)
+        drawn, caller = RANDOM.drawn, RANDOM.caller
         with tracing(None):
             result = op(*tensors)
         by_slot = dict(zip(op.visible, [result] if len(op.visible) == 1 else result, strict=True))
@@ -273,8 +296,8 @@ class Tracer:
             return len(value) if isinstance(value, list) else int(value is not None)
 
         appended = append_call(self.program, definition, op.attrs, inputs, self._names, count)
-        if definition.is_random and RANDOM.caller is not None:
-            self.callers[appended.output_arg_names[0]] = RANDOM.caller
+        if definition.is_random:
+            self._note_draws(appended.output_arg_names[0], definition.type, caller, RANDOM.drawn != drawn)
         block = self.program.current_block()
         if self._recording and not state.recording and not self._is_differentiable:
             for name in appended.output_arg_names:
@@ -285,6 +308,15 @@ class Tracer:
                     self.bind(item, block.var(name))
         self._bind_saved(op, tensors, appended, by_slot)
         return result
+
+    def _note_draws(self, name: str, op_type: str, caller: Caller | None, has_drawn: bool) -> None:
+        """Note how the random op that writes `name` draws."""
+        if self.draws.events:
+            self.draws.events_before[name] = len(self.draws.events)
+        if caller is not None:
+            self.draws.callers[name] = caller
+        if not has_drawn and not self._depth:
+            self.draws.events.append(caller or Caller(op_type))
 
     def _bind_saved(self, op: TensorOp, tensors: Sequence[Tensor], appended: Operator, by_slot: Mapping[str, Any]) -> None:
         """Bind the intermediate outputs that the op's gradient reads, by the arrays that the node saved."""
@@ -424,6 +456,36 @@ class Tracer:
                 "has, and the program would not depend on it. To branch or loop on a tensor use fluid.layers.cond or "
                 "fluid.layers.while_loop; to compute with it, ops on tensors"
             )
+
+    def note_print(self, tensor: Tensor) -> None:
+        """Note that a tensor is printed: by default, the values of the example are."""
+
+    def backward(self, tensors: Sequence[Tensor], weights: Any, retain_graph: Any, create_graph: bool, inputs: Any) -> None:
+        """Trace `fluid.dygraph.backward`, as `StepTracer` does."""
+        self.refuse_call("backward()", "gradients in a program are values: use dygraph.grad(...), or append_backward later")
+
+    def read_gradient(self, tensor: Tensor) -> None:
+        """Trace a read of the `grad` of a tensor, as `StepTracer` does."""
+        self.refuse_call(
+            f"a use of the grad of {tensor.name}, as by an optimizer,",
+            "gradients in a program are values: use dygraph.grad(...), or trace the loss and minimize it as a program; "
+            "dygraph.compile traces whole training steps",
+        )
+
+    def replace_gradient(self, tensor: Tensor) -> None:
+        """Trace that the `grad` of a tensor is cleared or replaced, as `StepTracer` does."""
+        self.refuse_call(f"a change of the grad of {tensor.name}", "do it before or after the traced call")
+
+    def update(self, op: UpdateOp, tensors: Sequence[Tensor]) -> None:
+        """Trace an update by an optimizer, as `StepTracer` does."""
+        self.refuse_call(f"an update ({op.definition.type})", "trace the loss, and minimize it as a program")
+
+    def scheduled_rate(self, schedule: Any) -> Any:
+        """Trace the use of a learning rate schedule, as `StepTracer` does."""
+        self.refuse_call(f"a {type(schedule).__name__}", "trace the loss, and minimize it as a program")
+
+    def note_optimizer(self, optimizer: Any) -> None:
+        """Note an optimizer that makes updates."""
 
     def refuse_call(self, call: str, instead: str) -> None:
         """Raise an error for a call that cannot be part of a program."""
@@ -690,7 +752,7 @@ class TracedFunction:
         self.executor = Executor(place_of_programs(device))
         self._examples = examples
         args, kwargs = examples
-        self._plain = len(args) if not kwargs and all(item is _TENSOR for item in args) else -1
+        self._plain = len(args) if not kwargs and all(item is TENSOR for item in args) else -1
         self._updates: list[tuple[int, str]] = []
         """(Index of an input that the function modifies in place, variable with its new value)."""
         self._same: dict[int, int] = {}
@@ -700,8 +762,8 @@ class TracedFunction:
         self._modified = [tensor for key, tensor in self.captured.items() if key in written_names]
         self._sent: dict[str, tuple[Any, ...]] | None = {} if isinstance(self.executor.place, XLAPlace) else None
         """For a scope on a device: the arrays from outside that it holds, with the versions of their tensors."""
-        self._callers = tracer.callers
-        self._random = any(_is_random(op) for block in blocks for op in block.ops)
+        self._draws = tracer.draws
+        self._random = bool(tracer.draws.events) or any(_is_random(op) for block in blocks for op in block.ops)
 
     @property
     def feeds(self) -> list[Variable]:
@@ -747,20 +809,24 @@ class TracedFunction:
         return refilled(self._result, iter(results))
 
     def _run(self, arguments: Sequence[Any]) -> list[Tensor]:
-        feed = {name: _to_feed(tensor) for name, tensor in zip(self.feed_names, arguments, strict=True)}
+        feed = self._feed(arguments)
         if self._sent is not None:
             self._send(self._sent)
-        if self._random:
-            with RANDOM.shared(self._callers):
-                results = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
-        else:
+        with self._drawing():
             results = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
         for tensor in self._modified:
             tensor._version[0] += 1
             tensor._version[1:] = [self.name, None]
         if self._sent is not None:
             self._fetch(self._sent)
-        return [_from_fetched(value) for value in results]
+        return [from_fetched(value) for value in results]
+
+    def _feed(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        return {name: to_feed(tensor) for name, tensor in zip(self.feed_names, arguments, strict=True)}
+
+    def _drawing(self) -> AbstractContextManager[None]:
+        """Inside the ``with``, random ops of a run draw as in eager mode."""
+        return RANDOM.shared(self._draws) if self._random else nullcontext()
 
     def _send(self, sent: dict[str, tuple[Any, ...]]) -> None:
         """Give the scope the arrays from outside that have changed since the last run."""
@@ -817,13 +883,13 @@ class TracedFunction:
         return f"<traced {self.name}: {', '.join(self.feed_names)} -> {', '.join(self.fetch_names)}>"
 
 
-def _to_feed(tensor: Any) -> Any:
+def to_feed(tensor: Any) -> Any:
     if not isinstance(tensor, Tensor):
         return tensor
     return (tensor._array, [list(level or ()) for level in tensor.lod]) if tensor.lod else tensor._array
 
 
-def _from_fetched(value: Any) -> Tensor:
+def from_fetched(value: Any) -> Tensor:
     tensor, lod = Tensor._of(value.array), value.lod()
     return tensor.with_lod(tuple(tuple(level) for level in lod)) if lod else tensor
 
@@ -835,7 +901,7 @@ class _Tensor:
         return "a tensor"
 
 
-_TENSOR = _Tensor()
+TENSOR = _Tensor()
 
 
 class _Differs(Exception):
@@ -853,7 +919,7 @@ def _is_given(value: Any) -> bool:
 def _match(example: Any, value: Any, where: str, tensors: list[Any]) -> None:
     """Add the tensors of a value to `tensors`; `_Differs` if it does not match the example."""
     place = f"argument {where}" if where else "the arguments"
-    if example is _TENSOR:
+    if example is TENSOR:
         if not _is_given(value):
             raise _Differs(f"{place} was a tensor, and now is {value!r}")
         tensors.append(value)
@@ -884,7 +950,7 @@ def _equal(one: Any, peer: Any) -> bool:
         return False
 
 
-def _input_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], count: int) -> list[str]:
+def input_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], count: int) -> list[str]:
     """Names for `count` inputs, after the function's parameters."""
     target = function.forward if isinstance(function, Layer) else function
     try:
@@ -921,15 +987,47 @@ def traced_call(
     examples = [list(args), dict(kwargs)]
     originals = tensors_in(examples)
     arguments = [to_variable(item) for item in originals]
-    names = list(feed_names) if feed_names is not None else _input_names(function, args, kwargs, len(arguments))
+    names = list(feed_names) if feed_names is not None else input_names(function, args, kwargs, len(arguments))
     if len(names) != len(arguments):
         raise ProgramError(f"trace: there are {len(arguments)} example tensors, but {len(names)} feed_names")
     tracer, start = Tracer(), next(sequence)
     for layer in layers:
         tracer.note_layer(layer)
+    inputs, same = copied_inputs(tracer, arguments, names, shared)
+    called = name_of(function)
+    passed_args, passed_kwargs = refilled(examples, iter(inputs))
+    with tracing(tracer), nullcontext() if keep else _state_restored(tracer):
+        result = function(*passed_args, **passed_kwargs)
+        tracer.check()
+        outputs = tensors_in(result)
+        if not outputs or any(not isinstance(item, Tensor) for item in outputs):
+            raise FluidTypeError(f"trace: {called} should return tensors, alone or in lists, tuples or dicts, not {result!r}")
+        if not keep:
+            _warn_of_backwards([item._edge[0] for item in outputs if item._edge is not None], start, called)
+        fetches = fetched_variables(tracer, outputs, fetch_names or ())
+        tracer.settle_buffers()
+        updates = modified_inputs(tracer, inputs, names, same)
+    shape = refilled(examples, iter([TENSOR] * len(arguments)))
+    traced = TracedFunction(tracer, shape, names, fetches, without_tensors(result), called, outputs[0].device)
+    traced._updates, traced._same = updates, same
+    if keep:
+        for number, _ in updates:
+            if isinstance(originals[number], Tensor):
+                originals[number].set_value(inputs[number])
+    return result, traced, tracer
+
+
+def name_of(function: Any) -> str:
+    """The name of a function or layer, for messages."""
+    return getattr(function, "__name__", None) or (function.full_name() if isinstance(function, Layer) else "function")
+
+
+def copied_inputs(
+    tracer: Tracer, arguments: Sequence[Tensor], names: Sequence[str], shared: bool
+) -> tuple[list[Tensor], dict[int, int]]:
+    """Copies of the examples, which the tracer feeds; and index -> index of an earlier one in the same memory, if `shared`."""
     inputs: list[Tensor] = []
     same: dict[int, int] = {}
-    """Index of an input -> index of an earlier input in the same memory."""
     for number, (tensor, name) in enumerate(zip(arguments, names, strict=True)):
         first = next((n for n in range(number) if shared and arguments[n]._array is tensor._array), None)
         if first is None:
@@ -944,44 +1042,37 @@ def traced_call(
         copied._stop = tensor._stop
         tracer.feed(copied, name)
         inputs.append(copied)
-    called = getattr(function, "__name__", None) or (function.full_name() if isinstance(function, Layer) else "function")
-    passed_args, passed_kwargs = refilled(examples, iter(inputs))
-    with tracing(tracer), nullcontext() if keep else _state_restored(tracer):
-        result = function(*passed_args, **passed_kwargs)
-        tracer.check()
-        outputs = tensors_in(result)
-        if not outputs or any(not isinstance(item, Tensor) for item in outputs):
-            raise FluidTypeError(f"trace: {called} should return tensors, alone or in lists, tuples or dicts, not {result!r}")
-        if not keep:
-            _warn_of_backwards([item._edge[0] for item in outputs if item._edge is not None], start, called)
-        fetches: list[str] = []
-        block = tracer.program.global_block()
-        for number, item in enumerate(outputs):
-            variable = tracer.variable(item)
-            wanted = fetch_names[number] if fetch_names is not None and number < len(fetch_names) else None
-            if variable.is_data or variable.persistable or variable.name in fetches or wanted is not None:
-                out = block.create_var(name=wanted or tracer._names("out"))
-                block.append_op("assign", {"X": variable}, {"Out": out})
-                variable = out
-            fetches.append(variable.name)
-        tracer.settle_buffers()
-        updates = [
-            (number, tracer.variable(copied).name)
-            for number, (copied, name) in enumerate(zip(inputs, names, strict=True))
-            if number not in same and tracer.variable(copied).name != name
-        ]
-    shape = refilled(examples, iter([_TENSOR] * len(arguments)))
-    traced = TracedFunction(tracer, shape, names, fetches, _without_tensors(result), called, outputs[0].device)
-    traced._updates, traced._same = updates, same
-    if keep:
-        for number, _ in updates:
-            if isinstance(originals[number], Tensor):
-                originals[number].set_value(inputs[number])
-    return result, traced, tracer
+    return inputs, same
 
 
-def _warn_of_backwards(roots: Sequence[Node], start: int, called: str) -> None:
-    """Warn of nodes recorded since `start` whose backward `append_backward` does not know: hooks and PyLayers."""
+def fetched_variables(tracer: Tracer, outputs: Sequence[Tensor], wanted_names: Sequence[str] = ()) -> list[str]:
+    """The variables to fetch for a function's results; a copy where one is fed, persistable or fetched already."""
+    fetches: list[str] = []
+    block = tracer.program.global_block()
+    for number, item in enumerate(outputs):
+        variable = tracer.variable(item)
+        wanted = wanted_names[number] if number < len(wanted_names) else None
+        if variable.is_data or variable.persistable or variable.name in fetches or wanted is not None:
+            out = block.create_var(name=wanted or tracer._names("out"))
+            block.append_op("assign", {"X": variable}, {"Out": out})
+            variable = out
+        fetches.append(variable.name)
+    return fetches
+
+
+def modified_inputs(
+    tracer: Tracer, inputs: Sequence[Tensor], names: Sequence[str], same: Mapping[int, int]
+) -> list[tuple[int, str]]:
+    """(Index, variable with the new value) of the inputs that the function modified in place."""
+    return [
+        (number, tracer.variable(copied).name)
+        for number, (copied, name) in enumerate(zip(inputs, names, strict=True))
+        if number not in same and tracer.variable(copied).name != name
+    ]
+
+
+def nodes_with_own_backward(roots: Sequence[Node], start: int) -> list[Node]:
+    """The nodes recorded since `start` whose backward a program does not know: hooks and PyLayers."""
     unknown: list[Node] = []
     stack, seen = list(roots), set(roots)
     while stack:
@@ -999,9 +1090,20 @@ def _warn_of_backwards(roots: Sequence[Node], start: int, called: str) -> None:
             if edge is not None and edge[0] not in seen:
                 seen.add(edge[0])
                 stack.append(edge[0])
+    return sorted(unknown, key=lambda node: node.sequence_nr)
+
+
+def own_backward(node: Node) -> str:
+    """What a node of `nodes_with_own_backward` computes its gradient by, for messages."""
+    return f"the backward of {node._cls.__name__}" if isinstance(node, PyLayerNode) else "the hook of a tensor"
+
+
+def _warn_of_backwards(roots: Sequence[Node], start: int, called: str) -> None:
+    """Warn of nodes recorded since `start` whose backward `append_backward` does not know."""
+    unknown = nodes_with_own_backward(roots, start)
     if unknown:
-        first = min(unknown, key=lambda node: node.sequence_nr)
-        culprit = f"the backward of {first._cls.__name__}" if isinstance(first, PyLayerNode) else "the hook of a tensor"
+        first = unknown[0]
+        culprit = own_backward(first)
         more = f" and of {len(unknown) - 1} more" if len(unknown) > 1 else ""
         warnings.warn(
             f"trace: {culprit} ({first.where}){more} is not part of the program of {called}: append_backward would differentiate "
@@ -1029,7 +1131,7 @@ def _state_restored(tracer: Tracer) -> Iterator[None]:
         RANDOM.take_back(before, len(draws))
 
 
-def _without_tensors(result: Any) -> Any:
+def without_tensors(result: Any) -> Any:
     """The structure of a result, without its tensors."""
     return refilled(result, iter([np.empty(0)] * len(tensors_in(result))))
 

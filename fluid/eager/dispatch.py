@@ -765,18 +765,19 @@ class UpdateOp:
         into: output slot -> the input slot whose tensor it overwrites; other outputs are not computed.
     """
 
-    __slots__ = ("_attrs", "_compiled", "_into", "_slots", "_targets", "definition")
+    __slots__ = ("_compiled", "_targets", "attrs", "definition", "into", "slots")
 
     def __init__(self, op_type: str, attrs: Mapping[str, Any], slots: Sequence[str], into: Mapping[str, str]) -> None:
         self.definition = registry.get(op_type)
-        self._attrs = self.definition.defaults(self.definition.check_attrs(attrs))
-        self._slots, self._into = tuple(slots), dict(into)
-        self._targets = [self._slots.index(slot) for slot in into.values()]
+        self.attrs = self.definition.defaults(self.definition.check_attrs(attrs))
+        self.slots, self.into = tuple(slots), dict(into)
+        self._targets = [self.slots.index(slot) for slot in into.values()]
         self._compiled: Cache[Any, Callable[..., Any]] = Cache()
 
     def __call__(self, *tensors: Tensor) -> None:
         if state.tracer is not None:
-            state.tracer.refuse_call(f"an update ({self.definition.type})", "trace the loss, and minimize it as a program")
+            state.tracer.update(self, tensors)
+            return
         kinds = tuple([tensor._kind for tensor in tensors])
         run = self._compiled.get(kinds)
         if run is None:
@@ -791,9 +792,9 @@ class UpdateOp:
             version[1:] = [self.definition.type, line]
 
     def _compile(self, kinds: Sequence[ArrayType]) -> Callable[..., Any]:
-        arguments = [Argument(slot, kind.spec) for slot, kind in zip(self._slots, kinds, strict=True)]
-        wants, into, xp = dict.fromkeys(self._into, True), self._into, kinds[0].xp
-        run = compiled(self.definition, self._attrs, arguments, xp, wants=wants, into=into, write_after=0).run
+        arguments = [Argument(slot, kind.spec) for slot, kind in zip(self.slots, kinds, strict=True)]
+        wants, into, xp = dict.fromkeys(self.into, True), self.into, kinds[0].xp
+        run = compiled(self.definition, self.attrs, arguments, xp, wants=wants, into=into, write_after=0).run
         is_threaded = xp is np and may_thread(self.definition.type, sum([kind.size for kind in kinds]))
         return on_one_thread(run) if is_threaded else run
 

@@ -715,9 +715,8 @@ def backward(
     """
     outputs = _listed(tensors, "backward: tensors")
     if state.tracer is not None:
-        state.tracer.refuse_call(
-            "backward()", "gradients in a program are values: use dygraph.grad(...), or append_backward later"
-        )
+        state.tracer.backward(outputs, grad_tensors, retain_graph, create_graph, inputs)
+        return
     _no_duplicates(outputs, "backward: tensors")
     roots = _roots(outputs, "backward: tensor")
     keep = create_graph if retain_graph is None else bool(retain_graph or create_graph)

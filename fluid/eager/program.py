@@ -17,6 +17,7 @@ from ..ir.program import Block, OpRole, Program, Variable, program_guard
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
 from ..opdef.registry import OpDef, Slot, updated_input
+from ..values.memory import contiguous_copy
 from ..values.types import DTypeLike, as_dtype
 from .dispatch import UpdateOp, namespace, update_op
 from .graph import AccumulateGrad, keep_gradient
@@ -67,7 +68,8 @@ class Parameter(Tensor):
         if isinstance(data, Tensor):
             data._read("Parameter(...)")
         with tracing(None):  # it outlives the trace
-            super().__init__(data, dtype, not trainable, name)
+            super().__init__(data, dtype, not trainable, name, copy=False)
+        self._array, self._version = contiguous_copy(self._kind.xp, self._array), [0]  # native code reads it faster
         self.optimize_attr = dict(optimize_attr) if optimize_attr is not None else {"learning_rate": 1.0}
         self.regularizer = regularizer
         self.gradient_clip_attr = gradient_clip_attr
@@ -164,7 +166,10 @@ class EagerBlock(Block):
         shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
         kind = Unset if shape is None else Tensor
         array = default_xp().zeros((0,) if shape is None else tuple(shape), "float32" if dtype is None else as_dtype(dtype).numpy)
-        return kind(array, name=kwargs.get("name"), copy=False)
+        if not kwargs.get("persistable"):
+            return kind(array, name=kwargs.get("name"), copy=False)
+        with tracing(None):  # it outlives the trace
+            return kind(contiguous_copy(default_xp(), array), name=kwargs.get("name"), copy=False)
 
     def create_parameter(self, **kwargs: Any) -> Any:
         """A parameter of zeros."""
@@ -180,7 +185,7 @@ class EagerBlock(Block):
 
     def initialize(self, var: Any, initializer: Callable[[Any, Block], Any]) -> Any:
         draws: list[Draw] = []
-        with RANDOM.noting(draws), RANDOM.first_values(var.name):
+        with tracing(None), RANDOM.noting(draws), RANDOM.first_values(var.name):
             initializer(var, self)
         var._start = initializer, draws, var.version  # for programs that start from the same values
         return var
@@ -330,7 +335,7 @@ class EagerProgram(Program):
             if not isinstance(item, Tensor):
                 raise FluidTypeError(f"parameter_list should hold tensors, such as layer.parameters(); {item!r} is not one")
         names = {item if isinstance(item, str) else item.name for item in left_out or ()}
-        pairs = [(item, item._grad) for item in chosen if item.trainable and item.name not in names]
+        pairs = [(item, item.grad) for item in chosen if item.trainable and item.name not in names]
         if all(grad is None for _, grad in pairs):
             raise ProgramError(
                 "there is nothing to optimize: no parameter has a gradient; call loss.backward() before minimize or step"
@@ -342,6 +347,13 @@ class EagerProgram(Program):
 
     def loaded(self, array: Any) -> Tensor:
         return to_variable(array)
+
+    def scheduled_rate(self, schedule: Callable[[], Any]) -> Any:
+        return [float(schedule())] if state.tracer is None else state.tracer.scheduled_rate(schedule)
+
+    def note_optimizer(self, optimizer: Any) -> None:
+        if state.tracer is not None:
+            state.tracer.note_optimizer(optimizer)
 
     def updating(self, param: Any, grad: Any) -> contextlib.AbstractContextManager[Block]:
         return _Updating(self.blocks[0])

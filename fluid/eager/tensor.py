@@ -115,7 +115,7 @@ class Tensor(_Values):
         self._stop, self._version, self._name = True, version if self._array is data else [0], name
         self.stop_gradient = stop_gradient if requires_grad is None else not requires_grad
         if state.tracer is not None:
-            state.tracer.note_created(self)
+            state.tracer.note_created(self, data)
 
     @classmethod
     def _of(cls, array: Any) -> Tensor:
@@ -129,6 +129,8 @@ class Tensor(_Values):
     @property  # type: ignore[misc]  # a variable's may be set
     def shape(self) -> tuple[int, ...]:
         """The dimensions."""
+        if state.sizes is not None:
+            return state.sizes.shape_of(self)
         return self._kind.shape
 
     @property
@@ -139,6 +141,8 @@ class Tensor(_Values):
     @property
     def size(self) -> int:
         """Number of elements."""
+        if state.sizes is not None:
+            state.sizes.note_size(self)
         return self._kind.size
 
     @property  # type: ignore[misc]
@@ -303,13 +307,13 @@ class Tensor(_Values):
     def grad(self) -> Tensor | None:
         """The sum of gradients from `backward`, or None."""
         if state.tracer is not None:
-            state.tracer.refuse_call(f"grad of {self.name}", "gradients in a program are values: use dygraph.grad(...)")
+            state.tracer.read_gradient(self)
         return self._grad
 
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
         if state.tracer is not None:
-            state.tracer.refuse_call(f"assigning the grad of {self.name}", "do it before or after the traced call")
+            state.tracer.replace_gradient(self)
         if grad is not None:
             if not isinstance(grad, Tensor):
                 raise FluidTypeError(f"grad should be a Tensor or None, not {_type_name(grad)}")
@@ -337,7 +341,7 @@ class Tensor(_Values):
     def clear_gradient(self) -> None:
         """Set the gradient to None."""
         if state.tracer is not None:
-            state.tracer.refuse_call("clear_gradient()", "call it before or after the traced call")
+            state.tracer.replace_gradient(self)
         self._grad = None
 
     def backward(
@@ -482,7 +486,9 @@ class Tensor(_Values):
     def __len__(self) -> int:
         if not self.shape:
             raise FluidTypeError("a tensor without dimensions has no length")
-        return self.shape[0]
+        if state.sizes is not None:
+            state.sizes.note_size(self)
+        return self._kind.shape[0]
 
     def __bool__(self) -> bool:
         """The value of the one element. Several count as True, since ``if bias:`` asks whether there is a tensor; several bools
@@ -520,6 +526,8 @@ class Tensor(_Values):
         return repr(self)
 
     def __repr__(self) -> str:
+        if state.tracer is not None:
+            state.tracer.note_print(self)
         values = np.array2string(self._host(), separator=", ", prefix="Tensor(")
         if self._edge is not None:
             graph = f", grad_fn={self._edge[0]!r}"

@@ -1234,6 +1234,15 @@ class Program:
         """
         return append(loss, parameters, left_out)
 
+    def scheduled_rate(self, schedule: Callable[[], float]) -> Any:
+        """The learning rate of the next step by a schedule of eager mode, as the value of a variable of one element."""
+        raise ProgramError(
+            f"{type(schedule).__name__} is for eager mode; programs have fluid.layers.exponential_decay and others"
+        )
+
+    def note_optimizer(self, optimizer: Any) -> None:
+        """Note an optimizer that appends updates; only a traced step of eager mode, which depends on its settings, does."""
+
     def updating(self, param: Variable, grad: Variable) -> contextlib.AbstractContextManager[Block]:
         """Ops appended to the current block inside the ``with`` belong to the update of `param` by `grad`; eager mode records
         none.

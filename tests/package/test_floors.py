@@ -262,7 +262,6 @@ ASKED = {
     "fluid/reader.py _Loader.__init__": "a loader of programs needs variables to feed, one of tensors has none",
     "fluid/optimizer.py Optimizer._own_parameters": "step() and clear_grad() are for tensors",
     "fluid/optimizer.py Optimizer._check_eager": "state_dict() and set_dict() are for tensors",
-    "fluid/optimizer.py Optimizer._create_global_learning_rate": "schedules that are objects are for eager mode",
     "fluid/optimizer.py Optimizer._add_accumulator": "set_dict() gives values to tensors, programs load theirs",
     "fluid/optimizer.py RecomputeOptimizer.backward": "is for programs",
     "fluid/contrib/mixed_precision/decorator.py OptimizerWithMixedPrecison.backward": "is for programs, tensors have amp_guard",

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..eager.mode import state
 from ..eager.nested import refilled, tensors_in
-from ..eager.program import to_variable
+from ..eager.program import Parameter, to_variable
 from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, InferenceError, ProgramError
 from ..executor.binding.array_types import CPU, place_of_programs
@@ -270,6 +270,11 @@ def _open(tensor: Any, sizes: list[int]) -> Any:
             f"dygraph.compile: {tensor.name} has {what}, and a compiled step takes dense tensors; pad the sequences, or run the "
             "step without compile"
         )
+    if isinstance(tensor, Parameter):
+        raise FluidTypeError(
+            f"dygraph.compile: the argument {tensor.name} is a parameter; let the step take parameters from layers, or from "
+            "outside"
+        )
     shape = tensor._kind.shape if is_tensor else tensor.shape
     requires = (tensor._stop, tensor._stop or tensor._grad is None) if is_tensor else (True, True)
     dtype = (tensor._kind.dtype, tensor._kind.device) if is_tensor else (str(tensor.dtype), CPU)
@@ -325,12 +330,14 @@ def _trace(
         passed_args, passed_kwargs = refilled(examples, iter(copies))
         result = function(*passed_args, **passed_kwargs)
         tracer.check_streams()
+        tracer.check_parameters()
         tracer.check()
         _check_result(result, called)
         outputs = tensors_in(result)
         fetches = fetched_variables(tracer, outputs)
         tracer.settle_buffers()
         updates = modified_inputs(tracer, copies, names, same)
+        _check_arguments(tracer, arguments)
         shape = refilled(examples, iter([TENSOR] * len(arguments)))
         devices = [tensor.device for tensor in (*outputs, *arguments, *tracer.captured.values())]
         step = _StepProgram(tracer, shape, copies, names, fetches, without_tensors(result), called, (*devices, CPU)[0])
@@ -343,6 +350,14 @@ def _trace(
     guards = _Guards(tracer, list(step.captured.values()), copies)
     entry = _Entry(step, sizes, not (is_fixed or tracer.reads_size), before, DeepSurroundings(tracer, function, owner), guards)
     return refilled(result, iter([make(item._array.copy(), item._kind) for item in outputs])), entry
+
+
+def _check_arguments(tracer: StepTracer, arguments: Sequence[Tensor]) -> None:
+    """Raise an error if the step also takes an argument from outside, so that two tensors would stand for it."""
+    captured = {id(tensor._array) for tensor in tracer.captured.values()}
+    for argument in arguments:
+        if id(argument._array) in captured:
+            tracer.refuse_call(f"{argument.name}, an argument that the step also takes from outside,", "let it do one of the two")
 
 
 def _check_result(result: Any, called: str) -> None:

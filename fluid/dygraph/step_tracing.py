@@ -78,6 +78,8 @@ class StepTracer(Tracer):
         super().__init__()
         self._is_fixed, self._start = is_fixed, next(sequence)
         self._inputs: list[Tensor] = []
+        self._parameters: list[Tensor] = []
+        """Parameters that were made in the step."""
         self.leaves: dict[int, LeafGradient] = {}
         self.schedules: dict[str, Any] = {}
         self.optimizers: dict[int, Any] = {}
@@ -130,6 +132,16 @@ class StepTracer(Tracer):
         ):  # later gradients are those by its new value, as after an optimizer's update
             writer = self.program.current_block().ops[-1]
             writer.attrs[OpRole.NAME] = writer.role | OpRole.OPTIMIZE
+
+    def note_parameter(self, parameter: Tensor) -> None:
+        self._parameters.append(parameter)
+
+    def check_parameters(self) -> None:
+        """Raise an error for parameters that the step makes, except by layers: eager mode would make new ones in each call."""
+        of_layers = {id(parameter) for layer, _, _ in self.layers.values() for parameter in layer.parameters()}
+        for parameter in self._parameters:
+            if id(parameter) not in of_layers and self.has_variable(parameter):
+                self.refuse_call(f"the parameter {parameter.name}, which is made in the step,", "make it before")
 
     # -- values that Python sees
     def refuse_read(self, tensor: Tensor, by: str) -> None:
@@ -279,6 +291,8 @@ class StepTracer(Tracer):
             self.refuse_call(f"{op_type}, an update that draws random numbers,", "run this optimizer outside the step")
         for slot in op.into.values():
             self.prepare_write(tensors[op.slots.index(slot)], op_type)
+            if self._variable(tensors[op.slots.index(slot)]).is_data:
+                self.refuse_call(f"{op_type}, an update of an argument,", "let the step take it from outside")
         targets = set(op.into.values())
         inputs = {
             slot: self._variable(tensor) if slot in targets else self.variable(tensor)

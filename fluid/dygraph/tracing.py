@@ -457,6 +457,9 @@ class Tracer:
                 "fluid.layers.while_loop; to compute with it, ops on tensors"
             )
 
+    def note_parameter(self, parameter: Parameter) -> None:
+        """Note a parameter that is made while tracing."""
+
     def note_print(self, tensor: Tensor) -> None:
         """Note that a tensor is printed: by default, the values of the example are."""
 

@@ -70,6 +70,8 @@ class Parameter(Tensor):
         with tracing(None):  # it outlives the trace
             super().__init__(data, dtype, not trainable, name, copy=False)
         self._array, self._version = contiguous_copy(self._kind.xp, self._array), [0]  # native code reads it faster
+        if state.tracer is not None:
+            state.tracer.note_parameter(self)
         self.optimize_attr = dict(optimize_attr) if optimize_attr is not None else {"learning_rate": 1.0}
         self.regularizer = regularizer
         self.gradient_clip_attr = gradient_clip_attr

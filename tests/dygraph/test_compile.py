@@ -773,6 +773,40 @@ def test_what_is_compiled_is_a_plain_function(function: Any, reason: str) -> Non
         dygraph.compile(function)
 
 
+def test_parameters_are_taken_from_outside() -> None:
+    weight, tensor = dygraph.Parameter([1.0]), Tensor([1.0], stop_gradient=False)
+    optimizer = fluid.optimizer.SGD(0.1, parameter_list=[tensor])
+
+    def train(tensor: Any) -> None:
+        (tensor * tensor).sum().backward()
+        optimizer.apply_gradients([(tensor, tensor.grad)])
+
+    with pytest.raises(FluidTypeError, match=r"the argument .* is a parameter; let the step take parameters from layers"):
+        dygraph.compile(lambda x: x * 2.0)(weight)
+    with dygraph.guard(), pytest.raises(ProgramError, match="sgd, an update of an argument, cannot be traced"):
+        dygraph.compile(train)(tensor)
+    with pytest.raises(ProgramError, match="an argument that the step also takes from outside, cannot be traced"):
+        dygraph.compile(lambda x: x * tensor)(tensor)
+    with pytest.raises(ProgramError, match=r"parameter_.*, which is made in the step, cannot be traced; make it before"):
+        dygraph.compile(lambda x: x * dygraph.Parameter([2.0]))(Tensor([1.0]))
+
+
+def test_layers_and_optimizers_made_in_the_step_are_new_in_each_call() -> None:
+    def use(task: Task, compile: Any) -> Any:
+        def step(x: Any, y: Any) -> Any:
+            optimizer = adam(task.net)
+            loss = loss_of(task.net, dygraph.Linear(4, 4)(x), y)
+            loss.backward()
+            optimizer.minimize(loss)
+            optimizer.clear_grad()
+            return loss
+
+        step = compile(step)
+        return [step(*batch(seed=seed)) for seed in range(4)]
+
+    check(simple, use)
+
+
 def test_a_result_of_another_kind_is_refused() -> None:
     with pytest.raises(FluidTypeError, match="<lambda> returns a object; a step returns tensors, numbers, strings or None"):
         dygraph.compile(lambda x: [x, object()])(batch()[0])

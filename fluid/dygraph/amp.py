@@ -118,6 +118,10 @@ class AmpScaler:
 
     def scale(self, var: Tensor) -> Tensor:
         """A loss times the factor."""
+        if state.tracer is not None and self._enabled:
+            state.tracer.refuse_call(
+                "AmpScaler", "it decides by values whether a step is skipped; train in bfloat16 without it, or run it outside"
+            )
         if not isinstance(var, Tensor):
             raise FluidTypeError(f"AmpScaler.scale takes the loss, a tensor, not {var!r}; programs have mixed_precision.decorate")
         return var * self._scale if self._enabled else var
@@ -134,6 +138,8 @@ class AmpScaler:
         """
         if not self._enabled:
             return
+        if state.tracer is not None:
+            state.tracer.refuse_call("AmpScaler.unscale_", "call it outside the step")
         if self._is_finite is not None:
             raise ProgramError(
                 "AmpScaler.unscale_: the gradients of this step have been divided already; call update() after step()"

@@ -9,6 +9,7 @@ from typing import Any
 from ..distributed.communicator import statement_of
 from ..distributed.environment import worker_of
 from ..distributed.process import communicator
+from ..eager.mode import state
 from ..errors import CommunicationError, FluidTypeError
 from ..executor.kernels.collective import group_of
 from ..values.place import namespace_of
@@ -138,6 +139,11 @@ class DataParallel(Layer):
         """
         if self._strategy.nranks == 1:
             return
+        if state.tracer is not None:
+            state.tracer.refuse_call(
+                "apply_collective_grads() of several processes",
+                "compile the forward and backward part, and the update, as two steps",
+            )
         gradients = {param.name: param._grad._array for param in self._layers.parameters() if param._grad is not None}
         arrays = [array.value if isinstance(array, SelectedRows) else array for array in gradients.values()]
         group = group_of(namespace_of(arrays[0])) if arrays else communicator()

@@ -461,6 +461,27 @@ def test_two_optimizers_and_dropout_between_two_backward_passes() -> None:
     check(make, use, most_calls=2)
 
 
+def test_averages_of_parameters() -> None:
+    def use(task: Task, compile: Any) -> Any:
+        average = fluid.optimizer.ExponentialMovingAverage(0.9, parameter_list=task.net.parameters())
+
+        def step(x: Any, y: Any) -> Any:
+            next(task.calls)
+            loss = loss_of(task.net, x, y)
+            loss.backward()
+            task.optimizer.minimize(loss)
+            task.net.clear_gradients()
+            average.update()
+            return loss
+
+        step = compile(step)
+        losses = [step(*batch(seed=seed)) for seed in range(4)]
+        with average.apply():
+            return [*losses, loss_of(task.net, *batch())]
+
+    check(simple, use, most_calls=1)
+
+
 # ---------------------------------------------------------------------------------------------------- state, modes and values
 def test_buffers_and_modes() -> None:
     def make() -> Task:
@@ -655,6 +676,12 @@ def drawn_by_a_generator(x: Any) -> Any:
     return x * float(GENERATOR.standard_normal())
 
 
+def collective(x: Any) -> None:
+    parallel = dygraph.DataParallel(dygraph.Linear(4, 1))
+    parallel._strategy.nranks = 2
+    parallel.apply_collective_grads()
+
+
 class Cube(dygraph.PyLayer):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -709,6 +736,8 @@ def printed(x: Any) -> Any:
         (by_pylayer, "the backward of Cube"),
         (of_an_intermediate, "which is computed in the step, cannot be traced"),
         (lambda x: dygraph.trace(lambda y: y, x), "trace.. cannot be traced"),
+        (lambda x: dygraph.AmpScaler().scale(x.sum()), "AmpScaler cannot be traced; it decides by values"),
+        (collective, "apply_collective_grads.. of several processes cannot be traced"),
     ],
 )
 def test_an_error_says_why_and_where(function: Any, reason: str) -> None:

@@ -123,7 +123,6 @@ def main():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # ops so small are quicker in torch without its threads
     show(WORKLOADS["small_ops"], chain(WORKLOADS["small_ops"]))
-    show_compiled(WORKLOADS["small_ops"], chain(WORKLOADS["small_ops"]))
     torch.set_num_threads(threads)
     for name, net in (("mlp", perceptron), ("lenet", convolutions)):
         show(WORKLOADS[name], classifier(net(), WORKLOADS[name]))

@@ -481,7 +481,8 @@ def _trace(
 
 
 def _find(programs: Programs, key: Any) -> TracedFunction | None:
-    for surroundings, traced in programs.get(key, ()):
+    entries: Sequence[tuple[Surroundings, TracedFunction]] = programs.get(key, ())
+    for surroundings, traced in entries:
         if surroundings.same_values() and surroundings.same_parts():
             return traced
     return None

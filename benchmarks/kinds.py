@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,14 +38,14 @@ def median_milliseconds(step: Step) -> float:
 
 
 # -------------------------------------------------------------------------------------------------------------- Fluid
-def fluid_step(build: Callable[[], Any], feed: dict[str, Any]) -> Step:
+def fluid_step(build: Callable[[], Any], feed: dict[str, Any], optimizer: str = "SGD") -> Step:
     import fluid
 
     fluid.set_num_threads(1)
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
         loss = build()
-        fluid.optimizer.SGD(0.01).minimize(loss)
+        getattr(fluid.optimizer, optimizer)(0.01).minimize(loss)
     executor, scope = fluid.Executor(), fluid.Scope()
     executor.run(startup, scope=scope)
     return lambda: executor.run(main, feed, [loss], scope=scope)
@@ -205,6 +206,60 @@ def gaussian_process() -> Step:
     return fluid_step(build, {"x": double(300, 3), "y": double(300, 1), "eye": np.eye(300)})
 
 
+# Fourier neural operators: Li and others, "Fourier neural operator for parametric partial differential equations" (2021).
+_OPERATORS: dict[int, tuple[int, int, tuple[int, ...], tuple[int, ...]]] = {
+    1: (32, 32, (256,), (16,)),
+    2: (8, 16, (64, 64), (12, 12)),
+}
+"""Dimensions -> batch, width, points and modes of a net that maps two functions to one."""
+
+
+def fourier_operator(ndim: int) -> Step:
+    import fluid
+    from fluid import layers
+    from fluid.extend import ops
+
+    batch, width, points, modes = _OPERATORS[ndim]
+    axes, letters = list(range(2, 2 + ndim)), "xyz"[:ndim]
+
+    def pointwise(x: Any, channels: int) -> Any:
+        image = x if ndim == 2 else layers.unsqueeze(x, [2])
+        result = layers.conv2d(image, channels, 1)
+        return result if ndim == 2 else layers.squeeze(result, [2])
+
+    def weight() -> Any:
+        start = fluid.initializer.Uniform(0.0, 1.0 / width**2)
+        parts = [layers.create_parameter([width, width, *modes], "float32", default_initializer=start) for _ in range(2)]
+        return ops().complex(*parts)
+
+    def modes_of(spectrum: Any, starts: list[int]) -> Any:
+        """Some modes, each multiplied by a matrix of its own."""
+        ends = [start + count for start, count in zip(starts, modes, strict=True)]
+        part = ops().slice(spectrum, axes=axes, starts=starts, ends=ends)
+        return ops().einsum([part, weight()], equation=f"bi{letters},io{letters}->bo{letters}")
+
+    def spectral(x: Any) -> Any:
+        f = ops()
+        spectrum = f.fft_r2c(x, axes=axes, normalization="backward", forward=True, onesided=True)
+        if ndim == 1:
+            part = modes_of(spectrum, [0])
+        else:  # low frequencies lie at both ends of the first axis
+            rows, gap = points[0] - modes[0], points[0] - 2 * modes[0]
+            zeros = layers.fill_constant([batch, width, gap, modes[1]], "float32", 0.0)
+            part = f.concat([modes_of(spectrum, [0, 0]), f.complex(zeros, zeros), modes_of(spectrum, [rows, 0])], axis=2)
+        whole = f.pad(part, paddings=[*[0] * (2 * ndim + 3), points[-1] // 2 + 1 - modes[-1]], pad_value=0.0)
+        return f.fft_c2r(whole, axes=axes, normalization="backward", forward=False, last_dim_size=points[-1])
+
+    def build() -> Any:
+        x, y = fluid.data("x", [batch, 2, *points]), fluid.data("y", [batch, 1, *points])
+        x = pointwise(x, width)
+        for _ in range(4):
+            x = layers.gelu(spectral(x) + pointwise(x, width))
+        return layers.mean(layers.square(pointwise(layers.gelu(pointwise(x, 64)), 1) - y))
+
+    return fluid_step(build, {"x": normal(batch, 2, *points), "y": normal(batch, 1, *points)}, "Adam")
+
+
 def double(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape)
 
@@ -214,11 +269,11 @@ def normal(*shape: int) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------------------- torch
-def torch_step(parameters: Any, loss: Callable[[], Any]) -> Step:
+def torch_step(parameters: Any, loss: Callable[[], Any], algorithm: str = "SGD") -> Step:
     import torch
 
     torch.set_num_threads(1)
-    optimizer = torch.optim.SGD(list(parameters), 0.01)
+    optimizer = getattr(torch.optim, algorithm)(list(parameters), 0.01)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -330,6 +385,40 @@ def torch_gaussian_process() -> Step:
     return torch_step([scale], loss)
 
 
+def torch_fourier_operator(ndim: int) -> Step:
+    import torch
+
+    batch, width, points, modes = _OPERATORS[ndim]
+    layer, letters = torch.nn.Conv1d if ndim == 1 else torch.nn.Conv2d, "xyz"[:ndim]
+    corners = [tuple(slice(count) for count in modes)]
+    if ndim == 2:
+        corners.append((slice(-modes[0], None), slice(modes[1])))
+    dims = tuple(range(2, 2 + ndim))
+    lift, hidden, last = layer(2, width, 1), layer(width, 64, 1), layer(64, 1, 1)
+    pointwise = torch.nn.ModuleList([layer(width, width, 1) for _ in range(4)])
+    weights = [
+        [torch.nn.Parameter(torch.rand(width, width, *modes, dtype=torch.cfloat) / width**2) for _ in corners] for _ in range(4)
+    ]
+    x, y = torch.randn(batch, 2, *points), torch.randn(batch, 1, *points)
+
+    def spectral(x: Any, parts: Any) -> Any:
+        spectrum = torch.fft.rfftn(x, dim=dims)
+        result = torch.zeros_like(spectrum)
+        for corner, weight in zip(corners, parts, strict=True):
+            place = (slice(None), slice(None), *corner)
+            result[place] = torch.einsum(f"bi{letters},io{letters}->bo{letters}", spectrum[place], weight)
+        return torch.fft.irfftn(result, s=points, dim=dims)
+
+    def loss() -> Any:
+        h = lift(x)
+        for parts, mix in zip(weights, pointwise, strict=True):
+            h = torch.nn.functional.gelu(spectral(h, parts) + mix(h))
+        return (last(torch.nn.functional.gelu(hidden(h))) - y).square().mean()
+
+    modules = torch.nn.ModuleList([lift, hidden, last, pointwise])
+    return torch_step([*modules.parameters(), *(weight for parts in weights for weight in parts)], loss, "Adam")
+
+
 KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "text CNN, 32 sentences": (text_cnn, torch_text_cnn),
     "transposed convolution 64 x 64, stride 32": (upsampling, torch_upsampling),
@@ -340,6 +429,8 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "GRU tagger, 2 layers both ways": (tagger, torch_tagger),
     "attention by labels (einsum)": (heads, torch_heads),
     "Gaussian process of 300 points": (gaussian_process, torch_gaussian_process),
+    "Fourier operator, 256 points": (partial(fourier_operator, 1), partial(torch_fourier_operator, 1)),
+    "Fourier operator, 64 x 64 points": (partial(fourier_operator, 2), partial(torch_fourier_operator, 2)),
 }
 
 

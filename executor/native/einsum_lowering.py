@@ -11,6 +11,8 @@ from fluid.ops.einsum import common_sizes, multiply_by_pairs, parsed, split_labe
 from .graph import Node, broadcast_to, mapped, product, reduced, reshaped, transposed
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
 
+__all__ = ["multiply_terms"]
+
 _Term = tuple[Node, str]
 """A node, and a label for each of its axes."""
 
@@ -59,6 +61,12 @@ def _multiplied(left: _Term, right: _Term, needed: str) -> _Term:
     factors = _matrices(left, stacks, rows, summed), _matrices(right, stacks, summed, columns)
     labels = stacks + rows + columns
     return reshaped(product(*factors), tuple(extents[letter] for letter in labels)), labels
+
+
+def multiply_terms(terms: Sequence[_Term], result: str) -> Node:
+    """Multiply two terms; returns their product with the labels `result`, each of which one of them has."""
+    left, right = terms
+    return mapped("copy", _ordered(_multiplied(left, right, result), result))
 
 
 def _contracted(nodes: Sequence[Node], terms: Sequence[str], result: str) -> _Term:

@@ -4,12 +4,13 @@ A function under `lowers` takes tensors (`GraphTensor`; lists for list slots, No
 the set of output slots that are read. The parameters ``inputs``, ``attrs`` and ``specs`` receive all inputs, attributes and
 output specs by name. The function returns the tensor of the first output, or slot -> tensor. If it raises `NotLowered`, the op,
 with these shapes and attributes, stays on its numpy kernel. A gradient op without such a function, or whose function raises
-`ByRule`, is lowered by running its gradient rule over tensors.
+`ByRule`, is lowered by running its gradient rule over tensors. An op of complex numbers has another function, under
+`lowers_complex`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,10 +19,11 @@ from fluid.opdef.registry import OpDef, Rule, grad_slot
 from fluid.opdef.tables import OpFunction, OpTable
 from fluid.values.operators import ValueOperators
 from fluid.values.spec import Spec
-from fluid.values.types import VarType
+from fluid.values.types import VarType, is_complex
 
 from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Type
 from .graph import Constant, Node, constant, mapped, reshaped
+from .transforms import Transforms
 
 __all__ = [
     "ELEMENTS",
@@ -33,6 +35,8 @@ __all__ = [
     "element_of",
     "lower",
     "lowers",
+    "lowers_complex",
+    "needs_parts",
     "number_like",
     "only_floats",
     "only_numbers",
@@ -165,8 +169,9 @@ def only_truths(*tensors: GraphTensor) -> None:
 
 _Lowering = Callable[..., Any]
 _L = TypeVar("_L", bound=_Lowering)
-_CONTEXT = ("wanted", "inputs", "attrs", "specs")
+_CONTEXT = ("wanted", "inputs", "attrs", "specs", "transforms")
 _LOWERINGS: OpTable[OpFunction] = OpTable("lowering")
+_COMPLEX_LOWERINGS: OpTable[OpFunction] = OpTable("lowering of complex numbers")
 
 
 def lowers(*op_types: str) -> Callable[[_L], _L]:
@@ -179,8 +184,30 @@ def lowers(*op_types: str) -> Callable[[_L], _L]:
     return register
 
 
+def lowers_complex(*op_types: str) -> Callable[[_L], _L]:
+    """Register the function that lowers these ops where they read or write complex numbers."""
+
+    def register(fn: _L) -> _L:
+        _COMPLEX_LOWERINGS.add(OpFunction.of(op_types, fn, _CONTEXT, _COMPLEX_LOWERINGS.noun))
+        return fn
+
+    return register
+
+
+def needs_parts(op_type: str) -> bool:
+    """Whether an op has a lowering of real numbers, and none of complex ones."""
+    return op_type in _LOWERINGS and op_type not in _COMPLEX_LOWERINGS
+
+
 class GraphNamespace(OpNamespace):
-    """Ops over tensors of the graph."""
+    """Ops over tensors of the graph.
+
+    Args:
+        transforms: the Fourier transforms of the graph so far.
+    """
+
+    def __init__(self, transforms: Transforms) -> None:
+        self.transforms = transforms
 
     if TYPE_CHECKING:
 
@@ -191,35 +218,50 @@ class GraphNamespace(OpNamespace):
         attrs = definition.defaults(definition.check_attrs(attrs))
         entry = _LOWERINGS.get(definition.type)
         specs: Mapping[str, Any] = {}
-        if entry is None or any(name in ("specs", "wanted") for name, _, _ in entry.parameters):
+        if entry is None or _has_complex(values.values()) or any(name in ("specs", "wanted") for name, _, _ in entry.parameters):
             specs = infer_specs(definition, {slot: _specs(value) for slot, value in values.items()}, attrs)
-        return lower(definition, values, attrs, specs)
+        return lower(definition, values, attrs, specs, self)
 
 
-NAMESPACE = GraphNamespace()
+NAMESPACE = GraphNamespace(Transforms())
+"""For ops that transform no signals."""
 
 
 def _specs(value: Any) -> Any:
     return [item and item.spec for item in value] if isinstance(value, list) else value and value.spec
 
 
-def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]) -> dict[str, Any]:
+def _has_complex(values: Iterable[Any]) -> bool:
+    """Whether any of these tensors, specs, or lists of them is of complex numbers."""
+    flat = (item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(item is not None and is_complex(item.dtype) for item in flat)
+
+
+def lower(
+    definition: OpDef,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    specs: Mapping[str, Any],
+    namespace: GraphNamespace = NAMESPACE,
+) -> dict[str, Any]:
     """Lower an op to tensors, by output slot; raises `NotLowered` if it stays on its numpy kernel.
 
     Args:
         inputs: tensors by slot; lists in list slots.
         attrs: all attributes, defaults included.
         specs: the specs of the outputs that are needed.
+        namespace: the ops that formulas and rules use.
     """
-    entry = _LOWERINGS.get(definition.type)
+    of_complex = _has_complex(inputs.values()) or _has_complex(specs.values())
+    entry = (_COMPLEX_LOWERINGS if of_complex else _LOWERINGS).get(definition.type)
     if entry is None:
-        return _by_rule(definition, inputs, attrs, specs)
+        return _by_rule(definition, inputs, attrs, specs, namespace)
     wanted = {slot for slot, spec in specs.items() if spec is not None}
-    context = {"wanted": wanted, "inputs": inputs, "attrs": attrs, "specs": specs}
+    context = {"wanted": wanted, "inputs": inputs, "attrs": attrs, "specs": specs, "transforms": namespace.transforms}
     try:
         return entry.results(definition, entry.arguments(inputs, attrs, context))
     except ByRule:
-        return _by_rule(definition, inputs, attrs, specs)
+        return _by_rule(definition, inputs, attrs, specs, namespace)
 
 
 def _in_shape(value: Any, spec: Any) -> Any:
@@ -231,21 +273,27 @@ def _in_shape(value: Any, spec: Any) -> Any:
     return GraphTensor(reshaped(value.node, spec.shape))
 
 
-def _by_rule(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]) -> dict[str, Any]:
+def _by_rule(
+    definition: OpDef,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    specs: Mapping[str, Any],
+    namespace: GraphNamespace,
+) -> dict[str, Any]:
     if definition.formula is not None:
         wanted = {slot for slot, spec in specs.items() if spec is not None}
-        results = definition.formula(NAMESPACE, dict(inputs), attrs, wanted)
+        results = definition.formula(namespace, dict(inputs), attrs, wanted)
         return {slot: _in_shape(value, specs.get(slot)) for slot, value in results.items()}
     forward = definition.forward
     if forward is None or not isinstance(forward.rule, Rule):
         raise NotLowered(f"no lowering of {definition.type}")
     wanted = {slot for slot in forward.rule.wrt if specs.get(grad_slot(slot)) is not None}
-    gradients = forward.rule(NAMESPACE, dict(inputs), attrs, wanted)
+    gradients = forward.rule(namespace, dict(inputs), attrs, wanted)
     results = {}
     for slot in wanted:
         gradient, spec = gradients.get(slot), specs[grad_slot(slot)]
         pairs = zip(gradient or (), spec, strict=True) if isinstance(spec, list) else [(gradient, spec)]
-        if any(one is not None and (tensor is None or tensor.node.size != prod(one.shape)) for tensor, one in pairs):
+        if any(one is not None and (tensor is None or prod(tensor.shape) != prod(one.shape)) for tensor, one in pairs):
             raise NotLowered(f"a gradient of {definition.type} that is zero")
         results[grad_slot(slot)] = gradient
     return results

@@ -148,8 +148,8 @@ def clip(X: GraphTensor, Min: GraphTensor | None, Max: GraphTensor | None, min: 
 
 
 @lowers("cast")
-def cast(X: GraphTensor, out_dtype: int) -> GraphTensor:
-    return GraphTensor(mapped("convert", X.node, element=element_of(as_dtype(out_dtype))))
+def cast(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(mapped("convert", X.node, element=element_of(specs["Out"].dtype)))
 
 
 @lowers("increment")

@@ -13,16 +13,18 @@ from fluid.ir.program import Block, Operator, Program
 from fluid.ir.versions import Value
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
-from fluid.values.types import VarType
+from fluid.values.types import VarType, is_complex, real_of
 
 from ..kernels.table import CHECKS, load_kernels
+from .complex_tensors import ComplexTensor, InPairs, in_shape
 from .emitter import BOOL, FLOAT
 from .fallback import warn_of_lowering
 from .fusion import Group, source_of
 from .graph import Choice, Drawn, Map, Node, PlanArray, Put, Rows, Scattered, constant, operands_of, reshaped
 from .instructions import Check, is_persistable, values_read
-from .lowering import GraphTensor, NotLowered, element_of, lower
+from .lowering import GraphNamespace, GraphTensor, NotLowered, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
+from .transforms import Transforms
 
 __all__ = ["PlanGraph"]
 
@@ -38,15 +40,24 @@ class PlanGraph:
         materialized: values that need memory: the plan's results; values that numpy kernels read or write are added.
         storage: names whose values live in the scope and are overwritten in place.
         as_rows: sparse gradients that a numpy kernel reads.
+        on_numpy: numbers of ops that stay on their numpy kernels.
     """
 
     def __init__(
-        self, specs: dict[Value, Spec], materialized: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]
+        self,
+        specs: dict[Value, Spec],
+        materialized: set[Value],
+        storage: Mapping[str, Spec],
+        as_rows: set[Value],
+        on_numpy: set[int],
     ) -> None:
         load_kernels()  # they register the checks of inputs
         self.specs, self.materialized, self.storage = specs, set(materialized), storage
-        self.as_rows = as_rows
+        self.as_rows, self.on_numpy = as_rows, on_numpy
         self.sparse: dict[Value, SparseTensor] = {}
+        self.complex: dict[Value, ComplexTensor] = {}
+        self.transforms = Transforms()
+        self._namespace = GraphNamespace(self.transforms)
         self.nodes: dict[Value, Node] = {}
         """Value -> its node."""
         self.former: dict[Value, Value] = {}
@@ -70,7 +81,8 @@ class PlanGraph:
             spec = self.specs.get(value)
             if spec is None or not spec.known:
                 raise NotLowered(f"{value[0]} has no shape")
-            self.nodes[value] = PlanArray(spec.shape, element_of(spec.dtype), value)
+            shape = (*spec.shape, 2) if is_complex(spec.dtype) else spec.shape
+            self.nodes[value] = PlanArray(shape, element_of(real_of(spec.dtype)), value)
         return self.nodes[value]
 
     def overwritten_by(self, value: Value) -> Node | None:
@@ -118,8 +130,15 @@ class PlanGraph:
         definition = check.instruction.definition
         return (definition.forward or definition).type, tuple(check.read)
 
-    def _tensor_of(self, value: Value) -> GraphTensor | SparseTensor:
-        return self.sparse.get(value) or GraphTensor(self.node_of(value))
+    def _tensor_of(self, value: Value) -> GraphTensor | ComplexTensor | SparseTensor:
+        if value in self.sparse:
+            return self.sparse[value]
+        node, spec = self.node_of(value), self.specs.get(value)
+        if spec is None or not is_complex(spec.dtype):
+            return GraphTensor(node)
+        if value not in self.complex:
+            self.complex[value] = InPairs(node)
+        return self.complex[value]
 
     def _is_empty(self, value: Value | None) -> bool:
         spec = self.specs.get(value) if value is not None else None
@@ -127,8 +146,9 @@ class PlanGraph:
 
     def lower(self, number: int, instruction: Any) -> None:
         """Lower an op; if that is impossible, materialize all values that it reads and writes."""
+        self.transforms.op = number
         try:
-            results = self._results(instruction)
+            results = None if number in self.on_numpy else self._results(instruction)
         except NotLowered:
             results = None
         except Exception as error:  # a fault in one lowering must not affect other ops
@@ -141,6 +161,7 @@ class PlanGraph:
                 self._checked |= {(op_type, (gathered,)) for op_type, read in self._checked if read == (source,)}
             for value in instruction.written:
                 self.nodes.pop(value, None)
+                self.complex.pop(value, None)
                 self.materialized.add(value)
         else:
             self.lowered[number] = results
@@ -173,8 +194,12 @@ class PlanGraph:
         wanted = self._wanted(op, definition, instruction.writes, follows_sparse)
         first = constant(0, FLOAT).serial
         self.origins.append((first, op))
+        attrs = definition.defaults(op.attrs)
         try:
-            outputs = (lower_sparse if is_sparse else lower)(definition, inputs, definition.defaults(op.attrs), wanted)
+            if is_sparse:
+                outputs = lower_sparse(definition, inputs, attrs, wanted)
+            else:
+                outputs = lower(definition, inputs, attrs, wanted, self._namespace)
         except FluidError as error:
             raise NotLowered(f"{op.type}: {error}") from error
         if not is_sparse and _reads_by_index(outputs, first) and not self._is_checked(instruction):
@@ -237,6 +262,9 @@ class PlanGraph:
                     continue
                 if tensor is None:
                     raise NotLowered(f"no {slot} of {op.type}")
+                if isinstance(tensor, ComplexTensor):
+                    nodes[value] = self._keep_complex(op, value, tensor)
+                    continue
                 node = tensor.node
                 if isinstance(node, Drawn):
                     continue
@@ -290,6 +318,14 @@ class PlanGraph:
                 ordered[value] = Map(node.shape, node.element, "copy", (node,))  # stored after the siblings are computed
         return ordered
 
+    def _keep_complex(self, op: Operator, value: Value, tensor: ComplexTensor) -> Node:
+        """Remember a complex tensor as the value of an op; returns its numbers as pairs."""
+        spec = self.specs.get(value) or tensor.spec
+        if tensor.spec.size != spec.size or tensor.dtype is not spec.dtype:
+            raise NotLowered(f"no complex numbers of {op.type}")
+        self.complex[value] = result = in_shape(tensor, spec.shape)
+        return result.pairs
+
     def _keep_sparse(self, op: Operator, value: Value, tensor: SparseTensor) -> None:
         var = op.block.find_var(value[0])
         if value in self.as_rows or (var is not None and var.persistable):
@@ -338,7 +374,7 @@ _BY_INDEX = frozenset({Rows, Choice, Scattered})
 
 def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
     """Whether outputs depend on indices, through nodes with a serial number above `first`."""
-    pending = [tensor.node for tensor in _tensors(outputs)]
+    pending = [tensor.pairs if isinstance(tensor, ComplexTensor) else tensor.node for tensor in _tensors(outputs)]
     seen: set[Node] = set()
     while pending:
         node = pending.pop()
@@ -351,6 +387,6 @@ def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
     return False
 
 
-def _tensors(values: Mapping[str, Any]) -> Iterator[GraphTensor]:
+def _tensors(values: Mapping[str, Any]) -> Iterator[GraphTensor | ComplexTensor]:
     for value in values.values():
         yield from (item for item in (value if isinstance(value, list) else [value]) if item is not None)

@@ -11,7 +11,9 @@ from fluid.values.spec import Spec
 from . import (  # noqa: F401  (they register lowerings)
     activation_lowering,
     compiler,
+    complex_lowering,
     einsum_lowering,
+    fourier_lowering,
     image_lowering,
     loss_lowering,
     ops,

@@ -13,6 +13,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .cores import halos_of, is_small, keeps_partial_sums, output_of
+from .costs import fast_transform_seconds, multiplication_seconds
 from .emitter import BYTE, FLOAT, Type
 from .fitting import fit
 from .fusion import HEAVY, FusionSchedule, Group, base_of, is_elementwise, reads_of, source_of
@@ -167,7 +168,7 @@ def native_regions(
         target: the processor that native code is for.
         fewest: if fewer ops than this can be lowered, none is.
     """
-    graph = _graph_of(instructions, specs, set(live_out), storage)
+    graph = _graph_of(instructions, specs, set(live_out), storage, target)
     if len(graph.lowered) < fewest:
         return list(instructions)
     owners = _owners(graph)
@@ -196,22 +197,41 @@ def native_regions(
 
 
 def _graph_of(
-    instructions: Sequence[Any], specs: dict[Value, Spec], live_out: set[Value], storage: Mapping[str, Spec]
+    instructions: Sequence[Any], specs: dict[Value, Spec], live_out: set[Value], storage: Mapping[str, Spec], target: Target
 ) -> PlanGraph:
     """Lower all ops to one graph.
 
-    Only lowering shows which sparse gradients numpy kernels read. If there are any, all ops are lowered again.
+    Only lowering shows which sparse gradients numpy kernels read, and how much of Fourier transforms is read. If an op should
+    have stayed on its numpy kernel, all ops are lowered again.
     """
     as_rows: set[Value] = set()
+    on_numpy: set[int] = set()
     while True:
-        graph = PlanGraph(specs, live_out, storage, as_rows)
+        graph = PlanGraph(specs, live_out, storage, as_rows, on_numpy)
         for number, instruction in enumerate(instructions):
             graph.lower(number, instruction)
-        refused = graph.sparse.keys() & graph.materialized
-        if not refused:
+        refused, slow = graph.sparse.keys() & graph.materialized, _slow_transforms(graph, target)
+        if not refused and not slow:
             graph.last = constant(0, FLOAT).serial
             return graph
         as_rows |= refused
+        on_numpy |= slow
+
+
+def _slow_transforms(graph: PlanGraph, target: Target) -> set[int]:
+    """The numbers of ops whose Fourier transforms take longer as products than numpy's fast ones."""
+    products = graph.transforms.products
+    if not products:
+        return set()
+    needed = _needed(
+        {value: node for results in graph.lowered.values() for value, node in results.items() if value in graph.materialized}
+    )
+    seconds: dict[int, float] = {}
+    for number, product, multiplications in products:
+        if product in needed:
+            seconds[number] = seconds.get(number, 0.0) + multiplication_seconds(multiplications, product.element, target)
+    fast = graph.transforms.fast
+    return {number for number, time in seconds.items() if time > fast_transform_seconds(fast[number])}
 
 
 def _add_opaque(schedule: FusionSchedule, graph: PlanGraph, instruction: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -29,6 +29,8 @@ from .graph import (
 )
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 
+__all__ = ["slices_of"]
+
 _OF_CHANNELS_LAST = (0, 3, 1, 2)
 """Dimension of images [N, C, H, W] -> its place in [N, H, W, C]."""
 
@@ -39,7 +41,7 @@ def _none(*tensors: Any) -> None:
         raise NotLowered("bounds or numbers in tensors")
 
 
-def _none_but(inputs: dict[str, Any], *slots: str) -> None:
+def _none_but(inputs: Mapping[str, Any], *slots: str) -> None:
     """Like `_none`, for all inputs except the given slots."""
     _none(*(value for slot, value in inputs.items() if slot not in slots))
 
@@ -64,8 +66,9 @@ def _joined(nodes: Sequence[Node], axis: int) -> Node:
     return joined(nodes, axis)
 
 
-def _slices(shape: Sequence[int], attrs: dict[str, Any]) -> list[tuple[int, range]]:
+def slices_of(shape: Sequence[int], inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> list[tuple[int, range]]:
     """(axis, places that the slice selects) for each sliced axis."""
+    _none_but(inputs, "Input", "X", "Like")
     axes = attrs["axes"]
     strides = attrs.get("strides") or [1] * len(axes)
     return [
@@ -76,23 +79,20 @@ def _slices(shape: Sequence[int], attrs: dict[str, Any]) -> list[tuple[int, rang
 
 @lowers("slice", "strided_slice")
 def slice_(Input: GraphTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
-    _none_but(inputs, "Input")
     node = Input.node
-    for axis, places in _slices(Input.shape, attrs):
+    for axis, places in slices_of(Input.shape, inputs, attrs):
         node = _cut(node, axis, places)
     return GraphTensor(mapped("copy", reshaped(node, specs["Out"].shape)))
 
 
 @lowers("slice_like", "strided_slice_like")
 def slice_like(X: GraphTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
-    _none_but(inputs, "X", "Like")
-    return slice_(X, {}, attrs, specs)
+    return slice_(X, inputs, attrs, specs)
 
 
 @lowers("unslice", "strided_unslice")
 def unslice(X: GraphTensor, Like: GraphTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> GraphTensor:
-    _none_but(inputs, "X", "Like")
-    cuts = _slices(Like.shape, attrs)
+    cuts = slices_of(Like.shape, inputs, attrs)
     if any(places.step != 1 for _, places in cuts):
         raise NotLowered("elements that lie apart")
     shape, pads = list(Like.shape), [(0, 0)] * Like.ndim

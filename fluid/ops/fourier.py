@@ -53,7 +53,8 @@ def fft_c2c(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     return {"X": f.fft_c2c(dOut, **_back(attrs))}
 
 
-def _half(size: int) -> int:
+def half(size: int) -> int:
+    """The number of elements of a one-sided transform; -1 if the size is unknown."""
     return size // 2 + 1 if size >= 0 else -1
 
 
@@ -61,7 +62,7 @@ def _r2c(X: Spec, axes: list[int], onesided: bool) -> Spec:
     last = _axes(X, axes)[-1]
     if complex_of(X.dtype) is X.dtype:
         raise ElementTypeError(f"fft_r2c: X is {X}; it should be of float32 or float64")
-    shape = tuple(_half(size) if onesided and axis == last else size for axis, size in enumerate(X.shape))
+    shape = tuple(half(size) if onesided and axis == last else size for axis, size in enumerate(X.shape))
     return Spec(shape, complex_of(X.dtype))
 
 
@@ -77,7 +78,7 @@ def _c2r(X: Spec, axes: list[int], last_dim_size: int) -> Spec:
     last = _axes(X, axes)[-1]
     size = X.shape[last]
     signal = last_dim_size or (2 * (size - 1) if size >= 0 else -1)
-    if signal == 0 or size not in (-1, _half(signal)):
+    if signal == 0 or size not in (-1, half(signal)):
         raise InferenceError(
             f"fft_c2r: X is {X}; along axis {last} it should have last_dim_size {last_dim_size} / 2 + 1 elements"
         )

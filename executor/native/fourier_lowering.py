@@ -77,13 +77,13 @@ class Transformed(ComplexTensor):
         else:
             node = sliced(plain(source.node), axis, places.start, len(places), places.step)
             source = GraphTensor(mapped("copy", node))
+        return self.of(source, line)
+
+    def of(self, source: GraphTensor | ComplexTensor, line: Line) -> Transformed:
+        """A part of this transform, of the same op."""
         result = Transformed(source, self.axis, line, self.transforms)
         result.op = self.op
         return result
-
-    def doubled(self) -> Transformed:
-        """The same transform with those frequencies doubled that stand for two of a whole spectrum."""
-        return Transformed(self.source, self.axis, replace(self.line, doubles_outputs=True), self.transforms)
 
     def _product(self, to_complex: bool) -> Node:
         of_complex = isinstance(self.source, ComplexTensor)
@@ -160,10 +160,11 @@ def fft_c2r(
 @lowers_complex("double_inner")
 def double_inner(X: ComplexTensor, Like: Any, axis: int) -> ComplexTensor:
     axis %= X.ndim
-    if isinstance(X, Transformed) and X.axis == axis:
-        return X.doubled()
-    if isinstance(X, Transformed) and isinstance(X.source, Transformed):
-        return Transformed(double_inner(X.source, Like, axis), X.axis, X.line, X.transforms)
+    numbers = tuple(range(X.shape[axis]))
+    if isinstance(X, Transformed) and X.axis == axis and X.line.outputs == numbers and not X.line.doubles_outputs:
+        return X.of(X.source, replace(X.line, doubles_outputs=True))
+    if isinstance(X, Transformed) and X.axis != axis and isinstance(X.source, Transformed):
+        return X.of(double_inner(X.source, Like, axis), X.line)
     shape = tuple(extent if place == axis else 1 for place, extent in enumerate(X.shape))
-    factors = GraphTensor(reshaped(weights(range(X.shape[axis]), Like.shape[axis], X.real.node.element), shape))
+    factors = GraphTensor(reshaped(weights(numbers, Like.shape[axis], X.real.node.element), shape))
     return InParts(X.real * factors, X.imag * factors)

@@ -239,6 +239,20 @@ def test_transforms_of_complex_numbers(axes: list[int], forward: bool) -> None:
     check(build, values(shapes, "float64"), "float64")
 
 
+@each("axes", [[1], [0, 1], [1, 0]])
+def test_doubled_frequencies(axes: list[int]) -> None:
+    """The op stands alone in programs of second derivatives."""
+
+    def build() -> list[Any]:
+        f = ops()
+        x = data("x", (6, 7), "float64")
+        attrs = {"axes": axes, "normalization": "forward", "forward": False}
+        doubled = f.double_inner(f.fft_r2c(x, **attrs, onesided=True), x, axis=axes[-1])
+        return with_gradients(f.double_inner(doubled, x, axis=axes[-1]), [x])
+
+    check(build, values({"x": (6, 7)}, "float64"), "float64")
+
+
 def test_gradients_against_differences() -> None:
     build, feed = spectral_net(3, "float64")
     with fresh_programs() as (main, _):

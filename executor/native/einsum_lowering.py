@@ -64,7 +64,7 @@ def _multiplied(left: _Term, right: _Term, needed: str) -> _Term:
 
 
 def multiply_terms(terms: Sequence[_Term], result: str) -> Node:
-    """Multiply two terms; returns their product with the labels `result`, each of which one of them has."""
+    """Multiply two terms; returns their product, with the labels `result`."""
     left, right = terms
     return mapped("copy", _ordered(_multiplied(left, right, result), result))
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple, TypeAlias
 
+from .costs import copies_left, copies_right
 from .emitter import BYTE, FLOAT, Function, Operand, Type, Value, zero
 from .kernel import Share
 from .target import Target
@@ -158,20 +159,16 @@ def _spread_tiling(product: MatrixProduct, target: Target, widest: int) -> _Tili
 
 
 def _packs(product: MatrixProduct, target: Target) -> tuple[bool, bool]:
-    """Whether it pays to copy panels of B, and to copy an A that lies by columns (each of its steps is in another cache line).
-
-    Measured on Zen 4. Wide tiles read more of a row at once and less often: below these sizes they are up to a third faster
-    with B in place. Narrow tiles are slower by as much already at far smaller sizes.
-    """
+    """Whether it pays to copy panels of B, and to copy an A that lies by columns."""
     (a_row, a_inner), (_, b_column) = product.a_strides, product.b_strides
     rows, columns, depth_bytes = product.rows, product.columns, product.inner * product.element.bytes
-    limits = target.limits
-    is_large = rows >= limits.packed_rows and depth_bytes * columns >= limits.packed_bytes
-    is_far = a_inner * product.element.bytes >= 2048 or depth_bytes * rows >= limits.packed_left_bytes
+    if product.b_is_packed:
+        packs_b = False
+    else:
+        packs_b = b_column != 1 or copies_right(rows, depth_bytes * columns, target.limits)
     is_by_columns = a_row == 1 and a_inner != 1 and rows > 1
-    return not product.b_is_packed and (
-        b_column != 1 or is_large
-    ), is_by_columns and is_far and columns >= limits.packed_left_columns
+    step_bytes = a_inner * product.element.bytes
+    return packs_b, is_by_columns and copies_left(columns, depth_bytes * rows, step_bytes, target.limits)
 
 
 def _dots_tiling(product: MatrixProduct, target: Target) -> _Tiling:

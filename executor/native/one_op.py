@@ -8,8 +8,8 @@ from typing import Any
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 
+from .costs import is_worth_it
 from .fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
-from .worth import is_worth_it
 
 __all__ = ["NativeOps"]
 

@@ -229,7 +229,7 @@ def _slow_transforms(graph: PlanGraph, target: Target) -> set[int]:
     seconds: dict[int, float] = {}
     for number, product, multiplications in products:
         if product in needed:
-            seconds[number] = seconds.get(number, 0.0) + multiplication_seconds(multiplications, product.element, target)
+            seconds[number] = seconds.get(number, 0.0) + multiplication_seconds(multiplications, product.element.bytes, target)
     fast = graph.transforms.fast
     return {number for number, time in seconds.items() if time > fast_transform_seconds(fast[number])}
 

@@ -24,6 +24,10 @@ class Limits:
     """Minimal rows of a product that copies panels of its right matrix."""
     packed_bytes: int = 1 << 20
     """Minimal bytes of the right matrix of such a product."""
+    packed_far_rows: int = 128
+    """Minimal rows if that matrix does not fit into the second cache."""
+    packed_far_bytes: int = 1 << 20
+    """Minimal bytes of such a matrix."""
     packed_left_bytes: int = 1 << 19
     """Minimal bytes of a left matrix, lying by columns, that is copied."""
     packed_left_columns: int = 128
@@ -107,6 +111,10 @@ class Limits:
     """Minimal channels, and filters, for Winograd's algorithm: with fewer, the transformations cost more than it saves."""
     winograd_tiles: int = 8
     """Minimal tiles of 2 x 2 outputs: with fewer, transforming the filter costs more than the algorithm saves."""
+    winograd_tile_work: int = 1
+    """Multiplications that take as long as transforming a tile, for each channel and filter."""
+    winograd_filter_work: int = 1
+    """The same for a filter of one channel. With vectors of 64 bytes, the limits above decide."""
     winograd_gradient_tiles: int = 64
     """Minimal tiles for a filter's gradient: with fewer, sums are read and written too often."""
     winograd_block_bytes: int = 512 << 10
@@ -171,5 +179,9 @@ class Target:
 
 def _limits_of(vector_bytes: int, registers: int) -> Limits:
     """The limits for a processor: with narrow vectors, copies pay for far smaller products."""
-    limits = Limits() if vector_bytes == 64 else Limits(packed_rows=64, packed_bytes=1 << 16, packed_left_bytes=1 << 16)
+    limits = Limits()
+    if vector_bytes < 64:
+        limits = replace(limits, packed_rows=64, packed_bytes=1 << 16, packed_far_rows=64, packed_left_bytes=1 << 16)
+    if vector_bytes == 32:  # measured on Zen 3: `tests/native/data/choices_avx2.json`
+        limits = replace(limits, packed_far_rows=16, winograd_channels=8, winograd_tile_work=60, winograd_filter_work=275)
     return limits if registers > 16 else replace(limits, depthwise_sums=7)

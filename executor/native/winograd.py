@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from .costs import uses_winograd
 from .emitter import BYTE, FLOAT, Function, Operand, Value, constant, zero
 from .geometry import Convolution, Walk, forward_walk, input_walks
 from .images import Epilogue, Pixel, affine, each_vector, store_pixel
@@ -99,11 +100,11 @@ def tiles_of(g: Convolution, walk: Walk, target: Target, fewest: int) -> Tiles |
     if g.element != FLOAT or g.groups != 1 or tuple(map(len, walk.taps)) != (3, 3):
         return None
     are_neighbours = (g.strides, g.dilations, walk.spacing) == ((1, 1),) * 3
-    if not are_neighbours or min(walk.channels, walk.filters) < target.limits.winograd_channels:
+    if not are_neighbours:
         return None
     rows, columns = -(-walk.extents[0] // 2), -(-walk.extents[1] // 2)
     all_rows = walk.output.count * rows
-    if all_rows * columns < fewest:
+    if not uses_winograd(walk.channels, walk.filters, all_rows * columns, fewest, target.limits):
         return None
     bytes_of_tile = PLACES * (walk.channels + walk.filters) * FLOAT.bytes
     least_of_block, most_of_block = target.limits.winograd_block_tiles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,19 +53,14 @@ def test_random_programs_with_random_limits(seeds: range, monkeypatch: pytest.Mo
                 check_programs(seed, random_target(seed), monkeypatch)
 
 
-def with_winograd(target: Target) -> Target:
-    """A target that uses Winograd's algorithm for every convolution it supports."""
-    return replace(target, limits=replace(target.limits, winograd_channels=1, winograd_tiles=1, winograd_gradient_tiles=1))
-
-
 KERNELS: dict[str, tuple[list[Any], Callable[[Any, Target], Any]]] = {
     "products": (test_matmul.CASES, lambda case, target: test_matmul.check_product(case, target, FLOAT, checked=True)),
     "convolutions": (
         test_convolution.CASES + test_convolution.MORE,
         lambda case, target: test_convolution.check_convolution(case, target),
     ),
-    "Winograd's": (test_winograd.CASES, lambda case, target: test_winograd.check(case, with_winograd(target))),
-    "Winograd's gradients": (test_winograd.CASES, lambda case, target: test_winograd.check_gradient(case, with_winograd(target))),
+    "Winograd's": (test_winograd.CASES, lambda case, target: test_winograd.check(case, target)),
+    "Winograd's gradients": (test_winograd.CASES, lambda case, target: test_winograd.check_gradient(case, target)),
     "pools": (test_pooling.CASES + test_pooling.MORE, lambda case, target: test_pooling.check_pools(case, target)),
 }
 

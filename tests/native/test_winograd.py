@@ -107,11 +107,19 @@ def test_more_gradients_of_filters_are_those_of_the_definition(case: Case, which
     check_gradient(case, nth_target(which))
 
 
+def with_winograd(target: Target) -> Target:
+    """A target that uses Winograd's algorithm for every convolution it supports."""
+    limits: dict[str, Any] = dict.fromkeys(("winograd_channels", "winograd_tiles", "winograd_gradient_tiles"), 1)
+    limits |= dict.fromkeys(("winograd_tile_work", "winograd_filter_work"), 1)
+    return replace(target, limits=replace(target.limits, **limits))
+
+
 def check_gradient(case: Case, target: Target) -> None:
     """By the same kernels with 1, 2 and 4 threads, for a processor whose code runs here; added to what is there."""
     g = case.geometry()
     random = np.random.default_rng(0)
     x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width), np.float32) for i in (g.x, g.y))
+    target = with_winograd(target)
     blocks = gradient_blocks(g, target)
     assert blocks is not None
 
@@ -153,6 +161,7 @@ def check(case: Case, target: Target) -> None:
     x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width), np.float32) for i in (g.x, g.y))
     w = random.standard_normal((case.filters, case.channels, 3, 3), np.float32)
     turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
+    target = with_winograd(target)
     forward, back = forward_blocks(g, target), input_blocks(g, target)
     assert forward is not None and back is not None
     check_way(target, g, forward, write_packed_filter, (g.x, x), g.y, w, lambda y: check_close(y, x, w, case.pads[0]))
@@ -231,7 +240,7 @@ def test_kernels_compile_for_neon() -> None:
 @each("extents", [(4, 4), (5, 3)], ids=str)
 def test_an_epilogue_sees_each_output_once(extents: tuple[int, int]) -> None:
     """A residual addition from images with another halo."""
-    target = TARGETS[0]
+    target = with_winograd(TARGETS[0])
     g = Case(2, 16, extents, 21, wider=1).geometry()
     other = Images.dense(2, *extents, 21, 3)
     blocks = forward_blocks(g, target)

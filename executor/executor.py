@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fluid.errors import ExecutionError, FeedTypeError
-from fluid.formats.bfloat16 import BFLOAT16
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Program, Variable
 from fluid.parallel.mesh import Mesh
+from fluid.values.bfloat16 import BFLOAT16
 from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.lod_array import LoDArray
 from fluid.values.place import CPUPlace, Place

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidError, FluidTypeError, did_you_mean, shown
-from fluid.formats.bfloat16 import BFLOAT16, to_bfloat16
 from fluid.ir.program import Program, Variable, default_main_program
 from fluid.parallel.mesh import Mesh
+from fluid.values.bfloat16 import BFLOAT16, to_bfloat16
 from fluid.values.lod_array import LoDArray, array_of, to_lod
 from fluid.values.lod_tensor import FedArray, Remote
 from fluid.values.numeric import DEFAULT_INT, NO_NUMBERS, numeric_array, said_by

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError, FeedError, locate
-from fluid.formats.bfloat16 import computable
 from fluid.ir.program import Operator
+from fluid.values.bfloat16 import computable
 from fluid.values.lod_array import array_of
 from fluid.values.one_element import convertible
 from fluid.values.place import to_numpy

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluid.formats.bfloat16 import to_float32
 from fluid.ir.frames import warn_user
 from fluid.ir.program import Program
+from fluid.values.bfloat16 import to_float32
 from fluid.values.types import BFLOAT16, VarType
 
 from .binding.halves import DTYPE_ATTRS

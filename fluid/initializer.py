@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from .errors import FluidTypeError, ProgramError
-from .formats.bfloat16 import computable, converted
 from .ir.program import Block, Operator, Variable
 from .not_here import names_here
+from .values.bfloat16 import computable, converted
 from .values.types import VarType
 
 __all__ = [

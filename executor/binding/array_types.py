@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError, FluidTypeError
-from fluid.formats.bfloat16 import computable, converted
+from fluid.values.bfloat16 import computable, converted
 from fluid.values.cache import Cache
 from fluid.values.numeric import NO_NUMBERS, numeric_array
 from fluid.values.place import CPUPlace, CUDAPlace, Place, XLAPlace, namespace_on

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fluid.formats.bfloat16 import to_bfloat16, to_float32
 from fluid.opdef.registry import OpDef
+from fluid.values.bfloat16 import to_bfloat16, to_float32
 from fluid.values.types import BFLOAT16, VarType, as_dtype
 
 from ..runtime.calls import Call, OutArray

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluid.errors import ExecutionError, IndexRangeError
-from fluid.formats.bfloat16 import computable, converted
 from fluid.ir.program import Operator
 from fluid.opdef.registry import EMPTY, grad_slot
+from fluid.values.bfloat16 import computable, converted
 from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import BFLOAT16, VarType

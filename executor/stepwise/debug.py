@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.formats.bfloat16 import BFLOAT16, computable, converted
 from fluid.ir.program import Operator, Program, Variable
 from fluid.ops.collective import COLLECTIVE
 from fluid.ops.debug import function_of
+from fluid.values.bfloat16 import BFLOAT16, computable, converted
 from fluid.values.lod_array import array_of, lod_of
 from fluid.values.place import to_numpy
 from fluid.values.types import as_dtype

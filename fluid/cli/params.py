@@ -7,8 +7,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ..formats.bfloat16 import BFLOAT16, to_float32
 from ..saving.models import save_arrays
+from ..values.bfloat16 import BFLOAT16, to_float32
 from .common import as_json, echo, echo_lines, human_bytes, listed, may_overwrite, model_argument, overwriting, read_model, table
 
 __all__ = ["COMMANDS"]

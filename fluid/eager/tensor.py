@@ -14,11 +14,11 @@ import numpy as np
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_of
-from ..formats.bfloat16 import BFLOAT16, computable, converted, to_float32
 from ..ir.program import Block, Variable
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
 from ..opdef.registry import Rule
+from ..values.bfloat16 import BFLOAT16, computable, converted, to_float32
 from ..values.lod_array import lod_of, to_lod
 from ..values.lod_tensor import LoDTensor
 from ..values.one_element import convertible

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FluidError, FormatError
-from .bfloat16 import as_bits
+from ..values.bfloat16 import as_bits
 from .commits import open_saved
 from .pickles import check_numbers, not_numbers
 from .room import most_bytes

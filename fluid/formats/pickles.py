@@ -21,7 +21,7 @@ import numpy as np
 
 from ..errors import FluidError, FluidTypeError, FormatError
 from ..ir.checked import checked
-from .bfloat16 import BFLOAT16, as_bits
+from ..values.bfloat16 import BFLOAT16, as_bits
 from .commits import open_saved
 from .writing import atomic_writer, reason
 

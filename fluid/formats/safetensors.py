@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FluidError, FormatError
-from .bfloat16 import BFLOAT16, to_float32
+from ..values.bfloat16 import BFLOAT16, to_float32
 from .commits import current
 from .pickles import check_numbers
 from .tensors import read_file

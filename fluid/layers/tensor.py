@@ -10,11 +10,11 @@ import numpy as np
 from .. import unique_name
 from ..building.layer_helper import LayerHelper, apply, apply_many, listed
 from ..errors import FluidTypeError, ProgramError
-from ..formats.bfloat16 import computable, converted
 from ..initializer import WIDER, Constant, Initializer, constant_attrs, value_attrs
 from ..ir.checked import check_variable
 from ..ir.program import Parameter, Variable
 from ..param_attr import AttrLike, ParamAttr
+from ..values.bfloat16 import computable, converted
 from ..values.numeric import numeric_array
 from ..values.types import DTypeLike, as_dtype
 

@@ -10,8 +10,8 @@ import numpy as np
 from ..errors import FluidTypeError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.executor import Executor
 from ..executor.runtime.scope import Scope, global_scope
-from ..formats.bfloat16 import computable
 from ..ir.program import OpRole, Program
+from ..values.bfloat16 import computable
 from .axes import axes_or_new
 
 __all__ = ["gradients", "weights"]

@@ -14,11 +14,11 @@ import numpy as np
 
 from ..errors import ExecutionError, FluidTypeError, FormatError, ProgramError
 from ..executor.runtime.scope import global_scope
-from ..formats.bfloat16 import to_bfloat16, to_float32
 from ..formats.tensors import Lod, open_tensors, write_rows, write_tensor
 from ..formats.writing import atomic_writer, together
 from ..ir.checked import checked
 from ..ir.program import Parameter, Program, Variable, default_main_program
+from ..values.bfloat16 import to_bfloat16, to_float32
 from ..values.numeric import numeric_array
 from ..values.place import CPUPlace
 from ..values.selected_rows import SelectedRows

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..executor import CPUPlace, Executor, Scope
 from ..executor.runtime.timing import Watch
-from ..formats.bfloat16 import computable
 from ..ir.checked import checked
 from ..ir.program import Operator, Program
+from ..values.bfloat16 import computable
 from .graph import ViewGraph
 
 __all__ = ["Measured", "Stats", "measure", "measures_of"]

@@ -18,9 +18,9 @@ from paths import TESTS
 import fluid
 from fluid import layers
 from fluid.executor import Scope
-from fluid.formats.bfloat16 import to_bfloat16
 from fluid.saving import models as model_io
 from fluid.transform import op_versions
+from fluid.values.bfloat16 import to_bfloat16
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 

@@ -15,8 +15,8 @@ from fluid import dygraph, layers
 from fluid.errors import ElementTypeError, FluidError, FluidTypeError
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.binding.halves import is_half
-from fluid.formats.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from fluid.opdef import registry
+from fluid.values.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from fluid.values.lod_array import array_of
 from fluid.values.types import VarType
 

@@ -28,7 +28,6 @@ from fluid.executor import Scope
 from fluid.formats import program as serde
 from fluid.formats import room
 from fluid.formats import tensors as tensor_io
-from fluid.formats.bfloat16 import BFLOAT16, as_bits, to_bfloat16, to_float32
 from fluid.formats.pir.files import pir_bytes
 from fluid.formats.pir.from_blocks import pir_of
 from fluid.formats.program import parse_program, serialize_program
@@ -39,6 +38,7 @@ from fluid.opdef import registry
 from fluid.opdef.inference import infer_specs
 from fluid.proto import ProgramDesc
 from fluid.transform.widen import widen
+from fluid.values.bfloat16 import BFLOAT16, as_bits, to_bfloat16, to_float32
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType

@@ -22,8 +22,8 @@ import fluid
 from fluid import io
 from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError, ProgramError
 from fluid.executor import Scope, scope_guard
-from fluid.formats.bfloat16 import BFLOAT16, to_bfloat16
 from fluid.formats.npz import write_npz
+from fluid.values.bfloat16 import BFLOAT16, to_bfloat16
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 

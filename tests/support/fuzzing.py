@@ -28,7 +28,6 @@ from fluid import io
 from fluid.errors import FluidError
 from fluid.executor import Scope, scope_guard
 from fluid.executor.planned.plan import compile_plan
-from fluid.formats.bfloat16 import to_bfloat16
 from fluid.formats.pir.files import pir_bytes
 from fluid.formats.pir.json_reading import parse_pir
 from fluid.formats.program import parse_program, serialize_program
@@ -42,6 +41,7 @@ from fluid.proto import ProgramDesc
 from fluid.saving import models as model_io
 from fluid.saving.by_workers import save_by_workers
 from fluid.saving.checkpoint import load_checkpoint, save_checkpoint
+from fluid.values.bfloat16 import to_bfloat16
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, as_dtype, is_floating

@@ -13,7 +13,7 @@ from test_mixed_precision import cond_loss, rnn_loss, while_loss
 import fluid
 from fluid import layers
 from fluid.contrib.mixed_precision import decorate
-from fluid.formats.bfloat16 import BFLOAT16, to_bfloat16
+from fluid.values.bfloat16 import BFLOAT16, to_bfloat16
 
 pytest.importorskip("jax")
 pytestmark = pytest.mark.usefixtures("fresh")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..values.types import BFLOAT16
+from .types import BFLOAT16
 
 __all__ = ["BFLOAT16", "as_bits", "computable", "converted", "to_bfloat16", "to_float32"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from fluid.distributed.communicator import Communicator
 from fluid.errors import CommunicationError
 from fluid.ops.collective import KINDS
 from fluid.values.selected_rows import SelectedRows
+from fluid.values.types import BFLOAT16
 
 from .engine import engine_of
 from .table import Call, OutArray, kernel, prepared, sparse
@@ -42,12 +44,12 @@ def start_reduction(xp: Any, X: Any, kind: str, nranks: int, Out: OutArray) -> N
     group = group_of(xp)
     check_workers(group, nranks)
     _copied(xp, X, Out)
-    group.start_allreduce(Out, kind)
+    group.start_allreduce([Out], kind)
 
 
 def finish_reduction(xp: Any, Out: OutArray) -> None:
     """Wait for the end of a reduction begun by `start_reduction`."""
-    group_of(xp).finish(Out)
+    group_of(xp).finish([Out])
 
 
 def make_progress(xp: Any) -> None:
@@ -68,6 +70,27 @@ def _define_reduction(kind: str) -> None:
 
 for _kind in KINDS:
     _define_reduction(_kind)
+
+
+def start_coalesced(xp: Any, X: Sequence[Any], nranks: int, sent_as: Any, Out: Sequence[Any]) -> None:
+    """Begin to sum all X, together, into Out."""
+    group = group_of(xp)
+    check_workers(group, nranks)
+    for x, out in zip(X, Out, strict=True):
+        _copied(xp, x, out)
+    group.start_allreduce(Out, "sum", sent_as)
+
+
+def finish_coalesced(xp: Any, Out: Sequence[Any]) -> None:
+    """Wait for the end of a sum begun by `start_coalesced`."""
+    group_of(xp).finish(Out)
+
+
+@prepared("c_allreduce_sum_coalesced", inplace={"Out": "X"})
+def c_allreduce_sum_coalesced(xp: Any, X: list[Any], nranks: int, sent_as: str, Out: list[Any]) -> list[Call]:
+    outs = [xp.empty_like(x) if out is None else out for x, out in zip(X, Out, strict=True)]
+    travels_as = BFLOAT16 if sent_as else None
+    return [partial(start_coalesced, xp, X, nranks, travels_as, outs), partial(finish_coalesced, xp, outs)] if X else []
 
 
 @prepared("allreduce", inplace={"Out": "X"})
@@ -131,7 +154,7 @@ def c_reducescatter(xp: Any, X: Any, nranks: int, Out: Any) -> None:
     group.reducescatter(X, Out)
 
 
-# ------------------------------------------------------------------------------------------------- streams, buckets
+# ------------------------------------------------------------------------------------------------------------- streams
 @prepared("c_sync_calc_stream", inplace={"Out": "X"})
 def c_sync_calc_stream(xp: Any, X: Any, Out: Any) -> list[Call]:
     return [] if Out is X else [partial(xp.copyto, Out, X)]
@@ -151,27 +174,3 @@ def sync_rows(X: list[Any]) -> list[Any]:
 def barrier(xp: Any, X: Any, Out: Any) -> None:
     _copied(xp, X, Out)
     group_of(xp).barrier()
-
-
-@prepared("join_flat")
-def join_flat(xp: Any, X: list[Any], Out: Any) -> list[Call]:
-    ends = _ends(X)
-    return [partial(xp.copyto, Out[end - x.size : end].reshape(x.shape), x) for x, end in zip(X, ends, strict=True) if x.size]
-
-
-@prepared("split_flat")
-def split_flat(xp: Any, X: Any, Like: list[Any], Out: list[Any]) -> list[Call]:
-    parts = zip(Like, Out, _ends(Like), strict=True)
-    return [
-        partial(xp.copyto, out, X[end - like.size : end].reshape(like.shape))
-        for like, out, end in parts
-        if out is not None and like.size
-    ]
-
-
-def _ends(arrays: list[Any]) -> list[int]:
-    ends, total = [], 0
-    for array in arrays:
-        total += array.size
-        ends.append(total)
-    return ends

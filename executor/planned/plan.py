@@ -526,25 +526,24 @@ class _Planner:
         kernel = kernel_of(instruction.op.type)
         shared: set[Value] = set()
         for slot, source in kernel.inplace.items() if kernel is not None else ():
-            outs, ins = instruction.writes.get(slot), instruction.reads.get(source)
-            if not outs or not ins or outs[0] is None or ins[0] is None:
-                continue
-            out, value = outs[0], ins[0]
-            uses = sum(v == value for vs in instruction.reads.values() for v in vs)
-            if (
-                uses == 1
-                and value in tenant_of
-                and last_use[value] == number
-                and value not in shared
-                and self._is_temporary(out)
-                and out not in tenant_of
-                and value[0] not in self.feeds
-                and self.specs[out] == self.specs[value]
-            ):
-                tenant_of[out] = tenant_of[value]
-                tenant_of[out].end = last_use[out]
-                instruction.shares[out] = value
-                shared.add(value)
+            for out, value in zip(instruction.writes.get(slot, ()), instruction.reads.get(source, ()), strict=False):
+                if out is None or value is None:
+                    continue
+                uses = sum(v == value for vs in instruction.reads.values() for v in vs)
+                if (
+                    uses == 1
+                    and value in tenant_of
+                    and last_use[value] == number
+                    and value not in shared
+                    and self._is_temporary(out)
+                    and out not in tenant_of
+                    and value[0] not in self.feeds
+                    and self.specs[out] == self.specs[value]
+                ):
+                    tenant_of[out] = tenant_of[value]
+                    tenant_of[out].end = last_use[out]
+                    instruction.shares[out] = value
+                    shared.add(value)
 
     def _reuse_images(self, last_use: dict[Value, int]) -> None:
         """Let images with a halo reuse the memory of dead images with the same spec and layout: its halo is already zero."""

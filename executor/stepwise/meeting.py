@@ -104,15 +104,14 @@ def reductions_in_flight(instructions: Sequence[Any], scope_names: Iterable[str]
         instructions: the instructions of a plan, in order.
         kept: names whose values live in the scope.
     """
-    in_scope, flights = set(scope_names), {}
+    in_scope, flights = set(scope_names), dict[int, int]()
     pending: dict[Value, int] = {}
     for number, instruction in enumerate(instructions):
         for value in {*instruction.read, *instruction.outer.values()}:
             if value in pending:
-                flights[pending.pop(value)] = number
+                flights.setdefault(pending.pop(value), number)
         op = instruction.op
-        if op.type.startswith("c_allreduce_") and not instruction.dynamic and not op.attrs.get("use_calc_stream"):
-            (value,) = instruction.written
-            if value[0] not in in_scope:
-                pending[value] = number
+        is_begun = op.type.startswith("c_allreduce_") and not instruction.dynamic and not op.attrs.get("use_calc_stream")
+        if is_begun and in_scope.isdisjoint(name for name, _ in instruction.written):
+            pending.update(dict.fromkeys(instruction.written, number))
     return flights

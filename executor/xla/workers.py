@@ -20,6 +20,7 @@ from fluid.distributed.communicator import Communicator, Statement
 from fluid.distributed.process import communicator
 from fluid.errors import CommunicationError, ExecutionError
 from fluid.values.place import XLAPlace
+from fluid.values.types import BFLOAT16
 
 from .arrays import Array, for_numpy, wrap
 from .sharding import OnDevice, OneDevice
@@ -148,14 +149,17 @@ class _TracedWorkers(Communicator):
     def __init__(self, size: int) -> None:
         super().__init__(-1, size)
 
-    def start_allreduce(self, array: Array, kind: str) -> None:
-        value = array.read()
-        if kind == "prod":
-            array.write(jnp.prod(lax.all_gather(value, _WORKERS), axis=0, dtype=value.dtype))
-        else:
-            array.write(_REDUCTIONS[kind](value, _WORKERS))
+    def start_allreduce(self, arrays: Sequence[Array], kind: str, sent_as: np.dtype[Any] | None = None) -> None:
+        for array in arrays:
+            value = array.read()
+            sent = value.astype(jnp.bfloat16) if sent_as == BFLOAT16 else value
+            if kind == "prod":
+                total = jnp.prod(lax.all_gather(sent, _WORKERS), axis=0, dtype=sent.dtype)
+            else:
+                total = _REDUCTIONS[kind](sent, _WORKERS)
+            array.write(total.astype(value.dtype))
 
-    def finish(self, array: Array) -> None:
+    def finish(self, arrays: Sequence[Array]) -> None:
         return
 
     def reduce(self, array: Array, root: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
-__all__ = ["digest_of", "first_difference"]
+__all__ = ["digest_of", "few_ranks", "first_difference"]
 
 _ADVICE = (
     "  all workers should build one program (no layer may depend on the rank), do the same in one order (save checkpoints, too), "
@@ -38,8 +38,9 @@ def _sides(lines: Sequence[str]) -> str:
     ranks: dict[str, list[int]] = {}
     for rank, line in enumerate(lines):
         ranks.setdefault(line, []).append(rank)
-    return "\n".join(f"  on rank {_few(members)}: {line}" for line, members in ranks.items())
+    return "\n".join(f"  on rank {few_ranks(members)}: {line}" for line, members in ranks.items())
 
 
-def _few(ranks: Sequence[int], most: int = 8) -> str:
+def few_ranks(ranks: Sequence[int], most: int = 8) -> str:
+    """The first ranks of several, as text."""
     return ", ".join(map(str, ranks[:most])) + (f" and {len(ranks) - most} more" if len(ranks) > most else "")

@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -20,13 +21,13 @@ from .agreement import first_difference
 from .communicator import EXCHANGE, Communicator, Statement, statement_of, time_limit
 from .ending import end_at_once
 from .environment import Worker
+from .parcel import combine, parcel_of
 
 __all__ = ["JaxCommunicator", "has_joined_jax", "join_jax"]
 
 _MOST_BYTES = 1 << 20
 """The size limit of one note."""
 _DAY = 86400
-_KINDS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
 def has_joined_jax() -> bool:
@@ -120,11 +121,14 @@ class JaxCommunicator(Communicator):
         """Keys of this worker's notes of the round before, which all have read when all have written again."""
 
     # -- arrays
-    def start_allreduce(self, array: Any, kind: str) -> None:
-        parts = self._arrays(array, "all-reduce")
-        array[...] = reduce(_KINDS[kind], parts)
+    def start_allreduce(self, arrays: Sequence[Any], kind: str, sent_as: np.dtype[Any] | None = None) -> None:
+        parcel = parcel_of(arrays, kind, sent_as)
+        flat = np.empty(parcel.size, parcel.sent_as)
+        parcel.pack(flat)
+        combine(parcel, self._arrays(flat, "all-reduce"), flat)
+        parcel.unpack(flat)
 
-    def finish(self, array: Any) -> None:
+    def finish(self, arrays: Sequence[Any]) -> None:
         return
 
     def reduce(self, array: Any, root: int) -> None:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..errors import CommunicationError
-from .agreement import digest_of
+from .agreement import digest_of, few_ranks
 
 __all__ = ["EXCHANGE", "Alone", "Communicator", "Statement", "Traffic", "seconds_of", "statement_of", "time_limit"]
 
@@ -43,7 +45,7 @@ class Traffic:
     Args:
         bytes: of the arrays that it was given.
         calls: how many arrays those were.
-        seconds_waited: how long the worker stood still for the others or for the network.
+        seconds_waited: how long the worker waited for the others and for the network, and reduced arrays meanwhile.
 
     >>> fluid.distributed.Alone().traffic
     Traffic(bytes=0, calls=0, seconds_waited=0.0)
@@ -95,17 +97,19 @@ class Communicator(ABC):
 
     def allreduce(self, array: Any, kind: str) -> None:
         """Replace the elements of `array` by their ``sum``, ``max``, ``min`` or ``prod``, as `kind` says, over all workers."""
-        self.start_allreduce(array, kind)
-        self.finish(array)
+        self.start_allreduce([array], kind)
+        self.finish([array])
 
     def who(self) -> str:
         """This worker, for messages."""
         return f"worker {self.rank} of {self.size}"
 
-    def waited_in_vain(self, seconds: float, action: str) -> CommunicationError:
-        """The error of a worker that has waited for the others for `seconds`, its limit, in `action`."""
+    def waited_in_vain(self, seconds: float, action: str, late: Sequence[int] = ()) -> CommunicationError:
+        """The error of a worker that has waited in `action` for `seconds`, its limit; `late` are the ranks of the workers that
+        did not come, if it knows them."""
+        missing = f"worker{'s' if len(late) > 1 else ''} {few_ranks(late)}" if late else "the others"
         return CommunicationError(
-            f"{self.who()} has waited {seconds:g} s for the others in the {action}. A worker hangs, has ended, or takes another "
+            f"{self.who()} has waited {seconds:g} s for {missing} in the {action}. A worker hangs, has ended, or takes another "
             f"way through the script; {_TIMEOUT} sets how many seconds to wait"
         )
 
@@ -115,12 +119,18 @@ class Communicator(ABC):
         self.traffic.bytes += int(array.nbytes)
 
     @abstractmethod
-    def start_allreduce(self, array: Any, kind: str) -> None:
-        """Begin to `allreduce` an `array` by its `kind`; nobody may touch the array until `finish`."""
+    def start_allreduce(self, arrays: Sequence[Any], kind: str, sent_as: np.dtype[Any] | None = None) -> None:
+        """Begin to `allreduce` arrays of one element type, all at once; nobody may touch them until `finish`.
+
+        Args:
+            arrays: one or more.
+            kind: as of `allreduce`.
+            sent_as: the element type that travels; None for the type of the arrays.
+        """
 
     @abstractmethod
-    def finish(self, array: Any) -> None:
-        """Wait for the end of the `start_allreduce` of `array`."""
+    def finish(self, arrays: Sequence[Any]) -> None:
+        """Wait for the end of the `start_allreduce` of these `arrays`."""
 
     def progress(self) -> None:
         """Advance the operations in flight, without waiting for them."""
@@ -174,10 +184,10 @@ class Alone(Communicator):
     def __init__(self) -> None:
         super().__init__(0, 1)
 
-    def start_allreduce(self, array: Any, kind: str) -> None:
+    def start_allreduce(self, arrays: Sequence[Any], kind: str, sent_as: np.dtype[Any] | None = None) -> None:
         pass
 
-    def finish(self, array: Any) -> None:
+    def finish(self, arrays: Sequence[Any]) -> None:
         pass
 
     def reduce(self, array: Any, root: int) -> None:

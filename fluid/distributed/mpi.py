@@ -6,7 +6,8 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,8 @@ from ..errors import CommunicationError
 from .agreement import first_difference
 from .communicator import EXCHANGE, Communicator, Statement, statement_of, time_limit
 from .environment import Worker
+from .parcel import Parcel, parcel_of
+from .shared_memory import SharedMemory, Steps, reduce_by_mpi, wait_for
 
 __all__ = ["MPICommunicator"]
 
@@ -27,6 +30,8 @@ _NAP = 5e-5
 _leave: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
 """Yields the processor to other processes."""
 _GRACE = 0.5
+_SHARED_KINDS = "fiu"
+"""Kinds of element types that are reduced in shared memory: floating point numbers and integers."""
 
 
 class MPICommunicator(Communicator):
@@ -59,32 +64,70 @@ class MPICommunicator(Communicator):
         super().__init__(world.rank, world.size)
         self._mpi = MPI
         self._group = world.Dup()
-        self._kinds = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}
         self._timeout = time_limit()
-        self._begun: dict[int, tuple[Any, Any, Any]] = {}
-        """Id of an array -> the array, the request, and MPI's own copy of the array, if it has one."""
+        self._begun: dict[int, tuple[Sequence[Any], Steps, Callable[[], None]]] = {}
+        """Id of the first of the arrays of a reduction -> the arrays, the steps, and a function that takes the results."""
         self._statement: tuple[Statement, Any, Any] | None = None
         """The statement that is not compared yet, its request, and the request's array."""
         self._is_lost = False
+        shared = SharedMemory(MPI, self._group, self._agree)
+        self._shared = shared if shared.is_useful else None
         self._end_together()
 
     # -- arrays
-    def start_allreduce(self, array: Any, kind: str) -> None:
+    def start_allreduce(self, arrays: Sequence[Any], kind: str, sent_as: np.dtype[Any] | None = None) -> None:
         self._compare_statements()
-        work = array.astype(np.float32) if array.dtype == np.float16 else array
-        self._count(array)
-        request = self._call("all-reduce", lambda: self._group.Iallreduce(self._mpi.IN_PLACE, work, self._kinds[kind]))
-        self._begun[id(array)] = array, request, work
+        parcel = parcel_of(arrays, kind, sent_as)
+        self._count(parcel)
+        steps, take_results = self._call("all-reduce", lambda: self._reduction(parcel))
+        self._call("all-reduce", lambda: next(steps, None))
+        self._begun[id(arrays[0])] = arrays, steps, take_results
 
-    def finish(self, array: Any) -> None:
-        _, request, work = self._begun.pop(id(array))
-        self._wait(request, "all-reduce")
-        if work is not array:
-            array[...] = work
+    def _reduction(self, parcel: Parcel) -> tuple[Steps, Callable[[], None]]:
+        """Begin to reduce a parcel in shared memory, or by MPI; see `SharedMemory.start`."""
+        if self._shared is not None and parcel.computed_in.kind in _SHARED_KINDS:
+            begun = self._shared.start(parcel)
+            if begun is not None:
+                return begun
+            self._shared = None
+            if self.rank == 0:
+                warnings.warn(
+                    f"the workers cannot share {parcel.nbytes:,} bytes of memory each, perhaps as /dev/shm is full or read-only: "
+                    "MPI sums their gradients instead, more slowly",
+                    stacklevel=2,
+                )
+        return self._reduce_by_mpi(parcel), lambda: None
+
+    def _reduce_by_mpi(self, parcel: Parcel) -> Steps:
+        (array, *more) = parcel.arrays
+        if not more and parcel.sent_as == array.dtype:
+            yield from reduce_by_mpi(self._mpi, self._group, parcel, array.reshape(-1))
+            return
+        flat = np.empty(parcel.size, parcel.sent_as)
+        parcel.pack(flat)
+        yield from reduce_by_mpi(self._mpi, self._group, parcel, flat)
+        parcel.unpack(flat)
+
+    def finish(self, arrays: Sequence[Any]) -> None:
+        _, steps, take_results = self._begun.pop(id(arrays[0]))
+        self._go_through(self._beside_others(steps), "all-reduce")
+        take_results()
+
+    def _beside_others(self, steps: Steps) -> Steps:
+        """Take the steps of one reduction, and advance the other reductions meanwhile: it may have to wait for them."""
+        for late in steps:
+            self.progress()
+            yield late
 
     def progress(self) -> None:
-        for _, request, _ in self._begun.values():
-            request.Test()
+        for _, steps, _ in self._begun.values():
+            next(steps, None)
+
+    def _agree(self, holds: bool) -> bool:
+        """Whether a statement holds for all workers."""
+        answer = np.array([holds], np.int64)
+        self._wait(self._group.Iallreduce(self._mpi.IN_PLACE, answer, self._mpi.MIN), "sharing of memory")
+        return bool(answer[0])
 
     def reduce(self, array: Any, root: int) -> None:
         is_root = self.rank == root
@@ -113,11 +156,14 @@ class MPICommunicator(Communicator):
         """Gather the rows of all workers; `counts` has the number of rows of each."""
         out = np.empty((int(counts.sum()), *array.shape[1:]), array.dtype)
         row = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
-        sizes = counts * row
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        target = [_bytes(out), (sizes, starts), self._mpi.BYTE]
+        target = self._places_of_rows(out, counts, row)
         self._run("gathering of rows", array, lambda: self._group.Iallgatherv(_bytes(array), target))
         return out
+
+    def _places_of_rows(self, rows: Any, counts: Any, row_bytes: int) -> list[Any]:
+        """Where the rows for, or of, each worker lie, as MPI wants it."""
+        sizes = counts * row_bytes
+        return [_bytes(rows), (sizes, np.cumsum(sizes) - sizes), self._mpi.BYTE]
 
     # -- plain Python
     def exchange(self, item: Any) -> list[Any]:
@@ -175,18 +221,20 @@ class MPICommunicator(Communicator):
 
     def _wait(self, request: Any, action: str) -> None:
         """Wait for a request, at most as long as is allowed."""
+        self._go_through(wait_for(request), action)
+
+    def _go_through(self, steps: Steps, action: str) -> None:
+        """Take all steps of an operation, at most as long as is allowed."""
         start = time.perf_counter()
-        count = 0
         try:
-            while not request.Test():
-                count += 1
+            for count, late in enumerate(steps):
                 if count > _YIELDS:
                     time.sleep(_NAP)
                 elif count > _SPINS:
                     _leave()
-                if count % 64 == 0 and time.perf_counter() - start > self._timeout:
+                if count % 64 == 63 and time.perf_counter() - start > self._timeout:
                     self._is_lost = True
-                    raise self.waited_in_vain(self._timeout, action)
+                    raise self.waited_in_vain(self._timeout, action, late)
         except self._mpi.Exception as error:
             self._is_lost = True
             raise CommunicationError(f"{self.who()}: the {action} failed, perhaps since a worker has died: {error}") from error

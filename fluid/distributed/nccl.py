@@ -6,9 +6,13 @@ except in the comparison before each run, which goes by MPI.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
+from ..errors import CommunicationError
 from .communicator import Alone, Communicator, Statement
 
 __all__ = ["NCCLCommunicator", "nccl_communicator"]
@@ -30,19 +34,35 @@ class NCCLCommunicator(Communicator):
         self._group = self._nccl.NcclCommunicator(self.size, tuple(workers.exchange(identity)[0]), self.rank)
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
-    def start_allreduce(self, array: Any, kind: str) -> None:
+        self._joined: dict[int, Any] = {}
+        """Id of the first of several arrays that are reduced together -> their elements, one after the other."""
+
+    def start_allreduce(self, arrays: Sequence[Any], kind: str, sent_as: np.dtype[Any] | None = None) -> None:
+        if sent_as is not None:
+            raise CommunicationError("gradients on GPUs travel as they are: leave gradients_sent_as of the strategy unset")
+        (array, *more) = arrays
+        if more:
+            array = self._joined[id(array)] = self._cupy.concatenate([part.reshape(-1) for part in arrays])
         self._begin(array)
         pointer, operation = array.data.ptr, getattr(self._nccl, f"NCCL_{kind.upper()}")
         self._group.allReduce(pointer, pointer, array.size, self._type(array), operation, self._stream.ptr)
 
-    def finish(self, array: Any) -> None:
+    def finish(self, arrays: Sequence[Any]) -> None:
+        self._wait()
+        joined, position = self._joined.pop(id(arrays[0]), None), 0
+        for array in arrays if joined is not None else ():
+            array[...] = joined[position : position + array.size].reshape(array.shape)
+            position += array.size
+
+    def _wait(self) -> None:
+        """Let the computations that follow wait for the communication so far."""
         self._cupy.cuda.get_current_stream().wait_event(self._stream.record())
 
     def reduce(self, array: Any, root: int) -> None:
         self._begin(array)
         pointer = array.data.ptr
         self._group.reduce(pointer, pointer, array.size, self._type(array), self._nccl.NCCL_SUM, root, self._stream.ptr)
-        self.finish(array)
+        self._wait()
         if self.rank != root:
             array.fill(0)
 
@@ -50,18 +70,18 @@ class NCCLCommunicator(Communicator):
         self._begin(array)
         pointer = array.data.ptr
         self._group.broadcast(pointer, pointer, array.nbytes, self._nccl.NCCL_UINT8, root, self._stream.ptr)
-        self.finish(array)
+        self._wait()
 
     def allgather(self, array: Any, out: Any) -> None:
         self._begin(array)
         self._group.allGather(array.data.ptr, out.data.ptr, array.nbytes, self._nccl.NCCL_UINT8, self._stream.ptr)
-        self.finish(out)
+        self._wait()
 
     def reducescatter(self, array: Any, out: Any) -> None:
         self._begin(array)
         operation = self._nccl.NCCL_SUM
         self._group.reduceScatter(array.data.ptr, out.data.ptr, out.size, self._type(array), operation, self._stream.ptr)
-        self.finish(out)
+        self._wait()
 
     def gather_rows(self, *arrays: Any) -> list[Any]:
         counts = self.exchange(len(arrays[0]))

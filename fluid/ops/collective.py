@@ -12,16 +12,24 @@ run, and any other is waited for at once. ``nranks`` is the number of workers th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, Attr, ShapeOnly, define, ints, least, like, required, strings
+from ..opdef.registry import NOT_DIFFERENTIABLE, Attr, choice, define, ints, least, like, required, strings
 from ..values.spec import Spec
+from ..values.types import VarType
 
 COLLECTIVE = frozenset(
     {
-        *("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_reduce_sum", "c_broadcast"),
+        *(
+            "c_allreduce_sum",
+            "c_allreduce_sum_coalesced",
+            "c_allreduce_max",
+            "c_allreduce_min",
+            "c_allreduce_prod",
+            "c_reduce_sum",
+            "c_broadcast",
+        ),
         *("c_allgather", "c_reducescatter", "allreduce", "barrier", "sync_batch_norm", "sync_batch_norm_grad"),
     }
 )
@@ -42,6 +50,14 @@ def _extremum(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
     return f.c_allreduce_sum(dOut, use_calc_stream=True) * f.equal(X, Out).astype(X.dtype)
 
 
+def _sums(X: Sequence[Spec], sent_as: str) -> list[Spec]:
+    if any(spec.dtype is not X[0].dtype for spec in X):
+        raise InferenceError(f"X are {', '.join(map(str, X))}; they should have one element type")
+    if sent_as and X and X[0].dtype is not VarType.FP32:
+        raise InferenceError(f"X are {', '.join(map(str, X))}; they should be float32 to be sent as {sent_as}")
+    return list(X)
+
+
 def _define_reduction(kind: str) -> Callable[[Callable[..., Any]], Any]:
     signature = f"c_allreduce_{kind}(X{', Cond?' if kind == 'sum' else ''}) -> Out"
     return define(signature, infer=like("X"), wrt=("X",), inline_grad=True, nranks=_WORKERS, use_model_parallel=False, **_STREAM)
@@ -51,6 +67,25 @@ def _define_reduction(kind: str) -> Callable[[Callable[..., Any]], Any]:
 def c_allreduce_sum(f: Any, dOut: Any, nranks: int) -> Any:
     """The sum of all workers' X."""
     return {"X": f.c_allreduce_sum(dOut, use_calc_stream=True, nranks=nranks)}
+
+
+@define(
+    "c_allreduce_sum_coalesced(X*) -> Out*",
+    infer=_sums,
+    inline_grad=True,
+    nranks=_WORKERS,
+    sent_as=choice("", "bfloat16"),
+    **_STREAM,
+)
+def c_allreduce_sum_coalesced(f: Any, dOut: Any, nranks: int, sent_as: str) -> Any:
+    """The sums of all workers' X, element by element, which travel together: `c_allreduce_sum` of a bucket of gradients.
+
+    Args:
+        X: tensors of one element type.
+        sent_as: ``bfloat16`` rounds each X before it travels, and the sum, which is computed in float32; X are float32 then.
+            Empty: X travel as they are.
+    """
+    return {"X": f.c_allreduce_sum_coalesced(list(dOut), nranks=nranks, sent_as=sent_as, use_calc_stream=True)}
 
 
 @_define_reduction("max")
@@ -137,33 +172,6 @@ def c_sync_comm_stream(f: Any, dOut: Any) -> Any:
 def barrier(f: Any, dOut: Any) -> Any:
     """X, once all workers are here."""
     return {"X": dOut}
-
-
-# ------------------------------------------------------------------------------------------------------------- buckets
-def _joined(X: Sequence[Spec]) -> Spec:
-    if any(spec.dtype is not X[0].dtype for spec in X):
-        raise InferenceError(f"X are {', '.join(map(str, X))}; they should have one element type")
-    sizes = [spec.size for spec in X]
-    return Spec((-1 if min(sizes, default=0) < 0 else sum(sizes),), X[0].dtype)
-
-
-@define("join_flat(X*) -> Out", infer=_joined, inline_grad=True)
-def join_flat(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """The elements of all X one after the other, ``[sum of their sizes]``: a bucket, which is reduced at once."""
-    return {"X": f.split_flat(dOut, X)}
-
-
-def _cut(X: Spec, Like: Sequence[Spec]) -> list[Spec]:
-    sizes = [prod(spec.shape) for spec in Like]
-    if X.ndim != 1 or (X.size >= 0 and min(sizes, default=0) >= 0 and X.size != sum(sizes)):
-        raise InferenceError(f"X is {X}; it should have as many elements as all of Like together, {sum(sizes)}, in one dimension")
-    return [Spec(spec.shape, X.dtype) for spec in Like]
-
-
-@define("split_flat(X, Like*) -> Out*", infer=_cut, wrt=("X",), inline_grad=True, shape_only=("Like",))
-def split_flat(f: Any, dOut: Any) -> Any:
-    """X ``[n]`` cut into parts that are shaped as the Likes: the transpose of `join_flat`."""
-    return {"X": f.join_flat(list(dOut))}
 
 
 # ------------------------------------------------------------------------------------------------------------ setting up

@@ -15,7 +15,14 @@ from ..ir.program import Block, Operator, OpRole, Program, Variable
 from ..ir.versions import outer_names
 from ..values.types import VarType
 
-__all__ = ["average_loss", "average_parameters", "broadcast_parameters", "reduce_gradients", "synchronize_batch_norm"]
+__all__ = [
+    "average_loss",
+    "average_parameters",
+    "broadcast_parameters",
+    "buckets",
+    "reduce_gradients",
+    "synchronize_batch_norm",
+]
 
 
 def broadcast_parameters(program: Program, startup_program: Program) -> None:
@@ -62,12 +69,10 @@ def average_parameters(block: Block, parameters: Sequence[Variable], workers: in
     """
     variables = {parameter.name: parameter for parameter in parameters}
     attrs = {"nranks": workers, "use_calc_stream": True}
-    for names in _buckets(list(variables.values()), bucket_bytes):
-        joined = _room_for(block, names, block.fresh_name(f"{names[0]}@MEAN"))
-        block.append_op("join_flat", {"X": names}, {"Out": joined})
-        block.append_op("c_allreduce_sum", {"X": joined}, {"Out": joined}, attrs)
-        block.append_op("scale", {"X": joined}, {"Out": joined}, {"scale": 1.0 / workers})
-        block.append_op("split_flat", {"X": joined, "Like": names}, {"Out": names})
+    for names in buckets(list(variables.values()), bucket_bytes):
+        block.append_op("c_allreduce_sum_coalesced", {"X": names}, {"Out": names}, attrs)
+        for name in names:
+            block.append_op("scale", {"X": name}, {"Out": name}, {"scale": 1.0 / workers})
 
 
 class _Bucket(NamedTuple):
@@ -84,10 +89,12 @@ class _Bucket(NamedTuple):
     reader: int
 
 
-def reduce_gradients(gradients: Iterable[Variable], end: int, workers: int, bucket_bytes: int) -> None:
+def reduce_gradients(
+    gradients: Iterable[Variable], end: int, workers: int, bucket_bytes: int, sent_as: str | None = None
+) -> None:
     """Sum gradients over the workers, after backward and before the ops that read them.
 
-    They are joined into buckets in backward's order. The reduction of a bucket begins after its last gradient, and the first
+    They are reduced in buckets, in backward's order. The reduction of a bucket begins after its last gradient, and the first
     op that reads one of them waits for it. Sparse gradients are gathered where they are made.
 
     Args:
@@ -95,6 +102,7 @@ def reduce_gradients(gradients: Iterable[Variable], end: int, workers: int, buck
         end: the position of the first op behind backward.
         workers: how many there are.
         bucket_bytes: a bucket is full at so many bytes.
+        sent_as: ``"bfloat16"`` rounds float32 gradients to bfloat16 before they travel; None sends them as they are.
     """
     variables = {gradient.name: gradient for gradient in gradients}
     if not variables:
@@ -108,16 +116,15 @@ def reduce_gradients(gradients: Iterable[Variable], end: int, workers: int, buck
     sparse = [gradient.name for gradient in in_order if gradient.type is VarType.SELECTED_ROWS]
     dense = [gradient for gradient in in_order if gradient.name not in sparse]
     readers = _first_uses(block, end, variables)
-    buckets = [
+    reduced = [
         _Bucket(names, max(writers[name] for name in names), min(readers[name] for name in names))
-        for names in _buckets(dense, bucket_bytes)
+        for names in buckets(dense, bucket_bytes)
     ]
-    used_names = {*block.vars}
     inserts: list[tuple[int, int, Callable[[int], None]]] = []
     for name in sparse:
         inserts.append((writers[name] + 1, len(inserts), _gathering(block, name, block.ops[writers[name]], workers)))
-    for bucket in buckets:
-        begin, finish = _reduction(block, bucket, workers, used_names)
+    for bucket in reduced:
+        begin, finish = _reduction(block, bucket, workers, sent_as)
         inserts.append((bucket.writer + 1, len(inserts), begin))
         inserts.append((bucket.reader, len(inserts), finish))
     for place, _, insert in sorted(inserts, key=lambda item: item[:2], reverse=True):
@@ -134,8 +141,8 @@ def _first_uses(block: Block, end: int, names: Iterable[str]) -> dict[str, int]:
     return uses
 
 
-def _buckets(gradients: Sequence[Variable], most: int) -> Iterator[list[str]]:
-    """The names of gradients, divided into buckets of one element type each."""
+def buckets(gradients: Sequence[Variable], most: int) -> Iterator[list[str]]:
+    """The names of gradients, or of parameters, divided into buckets of `most` bytes or more and of one element type each."""
     open_buckets: dict[VarType, tuple[list[str], int]] = {}
     for gradient in gradients:
         names, size = open_buckets.pop(gradient.dtype, ([], 0))
@@ -157,40 +164,21 @@ def _gathering(block: Block, name: str, source: Operator, workers: int) -> Calla
 
 
 def _reduction(
-    block: Block, bucket: _Bucket, workers: int, used_names: set[str]
+    block: Block, bucket: _Bucket, workers: int, sent_as: str | None
 ) -> tuple[Callable[[int], None], Callable[[int], None]]:
-    """Functions that insert the ops: one begins to reduce a bucket, one waits for it and gives the gradients their sums."""
+    """Functions that insert the ops: one begins to reduce a bucket, one waits for it."""
     names, source = bucket.names, block.ops[bucket.writer]
-    joined = names[0]
-    if len(names) > 1:
-        number = 0
-        while f"bucket_{number}" in used_names:
-            number += 1
-        joined = f"bucket_{number}"
-        used_names.add(joined)
-
-    def insert(place: int, op_type: str, reads: dict[str, Any], writes: dict[str, Any], attrs: dict[str, Any]) -> None:
-        _insert(block, place, source, op_type, reads, writes, attrs, OpRole.BACKWARD)
+    attrs: dict[str, Any] = {"nranks": workers}
+    if sent_as is not None and block.var(names[0]).dtype is VarType.FP32:
+        attrs["sent_as"] = sent_as
 
     def begin(place: int) -> None:
-        insert(place, "c_allreduce_sum", {"X": joined}, {"Out": joined}, {"nranks": workers})
-        if len(names) > 1:
-            insert(place, "join_flat", {"X": names}, {"Out": joined}, {})
+        _insert(block, place, source, "c_allreduce_sum_coalesced", {"X": names}, {"Out": names}, attrs, OpRole.BACKWARD)
 
     def finish(place: int) -> None:
-        if len(names) > 1:
-            insert(place, "split_flat", {"X": joined, "Like": names}, {"Out": names}, {})
-        insert(place, "c_sync_comm_stream", {"X": [joined]}, {"Out": [joined]}, {})
+        _insert(block, place, source, "c_sync_comm_stream", {"X": names}, {"Out": names}, {}, OpRole.BACKWARD)
 
-    if len(names) > 1:
-        _room_for(block, names, joined)
     return begin, finish
-
-
-def _room_for(block: Block, names: Sequence[str], joined: str) -> Variable:
-    """A new variable, of one dimension, for the elements of these one after the other."""
-    size = sum(block.var(name).spec.size for name in names)
-    return block.create_var(name=joined, shape=[size], dtype=block.var(names[0]).dtype, stop_gradient=True)
 
 
 def _insert(

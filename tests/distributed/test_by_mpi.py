@@ -95,7 +95,7 @@ def test_feeds_of_different_shapes() -> None:
         "  on rank 1: x: float32[3, 4]\n"
         "  all workers should build one program"
     )
-    assert errors.count(f"CommunicationError: c_allreduce_sum failed: {message}") == 2, errors  # on each
+    assert errors.count(f"CommunicationError: c_allreduce_sum_coalesced failed: {message}") == 2, errors  # on each
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_one_worker_needs_nothing_more() -> None:
     assert not any(op_type.startswith("c_") or op_type.endswith("_flat") for op_type in types)
 
 
-_TRAFFIC = r" = (c_\w+|join_flat|split_flat|scale|sgd)\("
+_TRAFFIC = r" = (c_\w+|scale|sgd)\("
 
 
 def test_gradients_are_reduced_in_buckets_while_backward_goes_on() -> None:
@@ -63,20 +64,16 @@ def test_gradients_are_reduced_in_buckets_while_backward_goes_on() -> None:
     texts = ops_of(program)
     assert [text.removeprefix("(ParamOut=").partition(") = ")[2] or text for text in texts if re.search(_TRAFFIC, text)] == [
         "mean_0.tmp_0@GRAD = scale(X=mean_0.tmp_0@GRAD) {scale=0.5}",
-        "bucket_0 = join_flat(X=[fc_1.b_0@GRAD, fc_1.w_0@GRAD])",
-        "bucket_0 = c_allreduce_sum(X=bucket_0) {nranks=2}",
-        "bucket_1 = join_flat(X=[fc_0.b_0@GRAD, fc_0.w_0@GRAD])",
-        "bucket_1 = c_allreduce_sum(X=bucket_1) {nranks=2}",
-        "bucket_1 = c_sync_comm_stream(X=bucket_1)",
-        "[fc_0.b_0@GRAD, fc_0.w_0@GRAD] = split_flat(X=bucket_1, Like=[fc_0.b_0@GRAD, fc_0.w_0@GRAD])",
+        "[fc_1.b_0@GRAD, fc_1.w_0@GRAD] = c_allreduce_sum_coalesced(X=[fc_1.b_0@GRAD, fc_1.w_0@GRAD]) {nranks=2}",
+        "[fc_0.b_0@GRAD, fc_0.w_0@GRAD] = c_allreduce_sum_coalesced(X=[fc_0.b_0@GRAD, fc_0.w_0@GRAD]) {nranks=2}",
+        "[fc_0.b_0@GRAD, fc_0.w_0@GRAD] = c_sync_comm_stream(X=[fc_0.b_0@GRAD, fc_0.w_0@GRAD])",
         "sgd(Param=fc_0.b_0, Grad=fc_0.b_0@GRAD, LearningRate=learning_rate_0)",
         "sgd(Param=fc_0.w_0, Grad=fc_0.w_0@GRAD, LearningRate=learning_rate_0)",
-        "bucket_0 = c_sync_comm_stream(X=bucket_0)",
-        "[fc_1.b_0@GRAD, fc_1.w_0@GRAD] = split_flat(X=bucket_0, Like=[fc_1.b_0@GRAD, fc_1.w_0@GRAD])",
+        "[fc_1.b_0@GRAD, fc_1.w_0@GRAD] = c_sync_comm_stream(X=[fc_1.b_0@GRAD, fc_1.w_0@GRAD])",
         "sgd(Param=fc_1.b_0, Grad=fc_1.b_0@GRAD, LearningRate=learning_rate_0)",
         "sgd(Param=fc_1.w_0, Grad=fc_1.w_0@GRAD, LearningRate=learning_rate_0)",
     ]
-    begins = texts.index("bucket_0 = c_allreduce_sum(X=bucket_0) {nranks=2}")
+    begins = next(place for place, text in enumerate(texts) if "c_allreduce_sum_coalesced(" in text)
     assert any("mul_grad(" in text for text in texts[begins:]), "backward goes on"
     program.verify()
     startup = fluid.default_startup_program().global_block()
@@ -92,10 +89,10 @@ def test_gradients_are_reduced_in_buckets_while_backward_goes_on() -> None:
 
 def test_a_bucket_that_is_not_full_holds_all_gradients_and_sparse_ones_go_alone() -> None:
     program, _ = trained(2, sparse=True)
-    reduced = [op for op in program.global_block().ops if op.type == "c_allreduce_sum"]
-    assert [op.input("X") for op in reduced] == [["bucket_0"], ["embedding_0.w_0@GRAD"]]
-    (join,) = [op for op in program.global_block().ops if op.type == "join_flat"]
-    assert len(join.input("X")) == 4
+    ops = program.global_block().ops
+    (bucket,) = [op for op in ops if op.type == "c_allreduce_sum_coalesced"]
+    assert len(bucket.input("X")) == 4
+    assert [op.input("X") for op in ops if op.type == "c_allreduce_sum"] == [["embedding_0.w_0@GRAD"]]
 
 
 def test_gradients_can_be_reduced_one_by_one_and_not_averaged() -> None:
@@ -105,8 +102,8 @@ def test_gradients_can_be_reduced_one_by_one_and_not_averaged() -> None:
     strategy.gradient_scale_strategy = fluid.BuildStrategy.GradientScaleStrategy.One
     CollectiveOptimizer(fluid.contrib.mixed_precision.decorate(fluid.optimizer.Adam(0.1)), strategy, fleet_of(3)).minimize(loss)
     ops = fluid.default_main_program().global_block().ops
-    assert [op.input("X") for op in ops if op.type == "c_allreduce_sum"] == [["fc_0.b_0@GRAD"], ["fc_0.w_0@GRAD"]]
-    assert not any(op.type in ("scale", "join_flat") for op in ops)
+    assert [op.input("X") for op in ops if op.type == "c_allreduce_sum_coalesced"] == [["fc_0.b_0@GRAD"], ["fc_0.w_0@GRAD"]]
+    assert not any(op.type == "scale" for op in ops)
 
 
 def test_scaled_gradients_are_reduced_before_they_are_looked_at() -> None:
@@ -116,7 +113,7 @@ def test_scaled_gradients_are_reduced_before_they_are_looked_at() -> None:
     CollectiveOptimizer(optimizer, DistributedStrategy(), fleet_of(3)).minimize(loss)
     ops = fluid.default_main_program().global_block().ops
     types = [op.type for op in ops]
-    assert types.index("c_allreduce_sum") < types.index("split_flat") < types.index("check_finite_and_unscale")
+    assert types.index("c_allreduce_sum_coalesced") < types.index("check_finite_and_unscale")
     (divided,) = [op for op in ops if op.type == "scale"]
     assert divided.output_arg_names == [f"{optimizer.get_scaled_loss().name}@GRAD"] and divided.attr("scale") == 1 / 3
 
@@ -196,12 +193,13 @@ class Recording(Alone):
     def state(self, statement: Any) -> None:
         self.calls.append(("state", 0))
 
-    def start_allreduce(self, array: Any, kind: str) -> None:
-        self.calls.append(("start", array.size))
-        array *= 2
+    def start_allreduce(self, arrays: Sequence[Any], kind: str, sent_as: Any = None) -> None:
+        self.calls.append(("start", sum(array.size for array in arrays)))
+        for array in arrays:
+            array *= 2
 
-    def finish(self, array: Any) -> None:
-        self.calls.append(("finish", array.size))
+    def finish(self, arrays: Sequence[Any]) -> None:
+        self.calls.append(("finish", sum(array.size for array in arrays)))
 
     def exchange(self, item: Any) -> list[Any]:
         return [item, item]
@@ -220,7 +218,23 @@ def test_what_sparse_gradients_are_made_of_is_gathered_where_shapes_are_known() 
         use_communicator(former)
     gathered = [each for each in instructions if each.op.type == "c_allgather"]
     assert [each.read[0][0] for each in gathered] == ["ids", "embedding_0.tmp_0@GRAD"]
-    assert [each.op.input("X") for each in instructions if each.op.type == "c_allreduce_sum"] == [["bucket_0"]]
+    types = [each.op.type for each in instructions]
+    assert "c_allreduce_sum" not in types and types.count("c_allreduce_sum_coalesced") == 1
+
+
+def test_only_float32_gradients_are_sent_as_bfloat16() -> None:
+    x = fluid.data("x", [None, 4], "float64")
+    loss = fluid.layers.mean(fluid.layers.fc(x, 1)) + fluid.layers.cast(
+        fluid.layers.mean(fluid.layers.fc(fluid.layers.cast(x, "float32"), 1)), "float64"
+    )
+    strategy = DistributedStrategy()
+    strategy.gradients_sent_as = "bfloat16"
+    fleet_of(2).distributed_optimizer(fluid.optimizer.SGD(0.1), strategy).minimize(loss)
+    ops = fluid.default_main_program().global_block().ops
+    sent = {op.input("X")[0][:4]: op.attr("sent_as") for op in ops if op.type == "c_allreduce_sum_coalesced"}
+    assert sent == {"fc_0": "", "fc_1": "bfloat16"}
+    with pytest.raises(ProgramError, match="gradients_sent_as = 'float16' is not here: leave it None"):
+        strategy.gradients_sent_as = "float16"
 
 
 def test_what_overwrites_a_parameter_is_waited_for_at_once() -> None:

@@ -12,6 +12,8 @@ import pytest
 from fluid.distributed import Alone
 from fluid.distributed.communicator import Communicator, Statement
 from fluid.distributed.nccl import nccl_communicator
+from fluid.errors import CommunicationError
+from fluid.values.types import BFLOAT16
 
 
 class Array(np.ndarray[Any, Any]):
@@ -68,7 +70,9 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", nccl)  # cupy.cuda has it once it is imported
     cuda = SimpleNamespace(Stream=Stream, get_current_stream=lambda: computing)
     zeros, empty = (lambda *shape: np.zeros(*shape).view(Array)), (lambda *shape: np.empty(*shape).view(Array))
-    return SimpleNamespace(cuda=cuda, log=log, zeros=zeros, empty=empty, concatenate=np.concatenate)
+    return SimpleNamespace(
+        cuda=cuda, log=log, zeros=zeros, empty=empty, concatenate=lambda parts: np.concatenate(parts).view(Array)
+    )
 
 
 def test_what_nccl_is_asked_for(cupy: Any) -> None:
@@ -84,10 +88,16 @@ def test_what_nccl_is_asked_for(cupy: Any) -> None:
         call()
         return list(log)
 
-    assert asked(lambda: group.start_allreduce(x, "max")) == [
+    assert asked(lambda: group.start_allreduce([x], "max")) == [
         begins, ("allReduce", address, address, 4, "FLOAT32", "MAX", "communication")
     ]  # fmt: skip
-    assert asked(lambda: group.finish(x)) == [ends]
+    assert asked(lambda: group.finish([x])) == [ends]
+    y = array(5, 6)
+    asked(lambda: group.start_allreduce([x, y], "sum"))
+    assert cupy.log[1][3:] == (6, "FLOAT32", "SUM", "communication") and asked(lambda: group.finish([x, y])) == [ends]
+    assert (x.tolist(), y.tolist()) == ([1, 2, 3, 4], [5, 6])
+    with pytest.raises(CommunicationError, match="leave gradients_sent_as of the strategy unset"):
+        group.start_allreduce([x], "sum", BFLOAT16)
     assert asked(lambda: group.broadcast(x, 0))[1] == ("broadcast", address, address, 16, "UINT8", 0, "communication")
     assert asked(lambda: group.reducescatter(x, out))[1] == (
         "reduceScatter", address, target, 2, "FLOAT32", "SUM", "communication"
@@ -100,7 +110,7 @@ def test_what_nccl_is_asked_for(cupy: Any) -> None:
     ]
     assert (size, kind) == (8, "UINT8")
     group.state(Statement(5, list))
-    assert group.exchange("x")[1] == "x" and group.traffic.calls == 6
+    assert group.exchange("x")[1] == "x" and group.traffic.calls == 7
 
 
 def test_a_worker_that_is_alone_needs_no_nccl() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .base import Data, Sample, add, structural
 
 data = Data("collective")
@@ -30,11 +28,5 @@ for op_type in ("c_allgather", "c_reducescatter"):
     add(op_type, Sample({"X": X}, {"nranks": 1}, same))
 add("c_sync_comm_stream", Sample({"X": [X, data(4)]}, {}, lambda X: {"Out": X}))
 for parts in ([X], [X, data(4), data(0, 3), data(1)]):
-    add("join_flat", Sample({"X": parts}, {}, lambda X: np.concatenate([x.reshape(-1) for x in X])))
-    flat = data(sum(part.size for part in parts))
-
-    def cut(X: Any, Like: Any) -> Any:
-        ends = np.cumsum([like.size for like in Like])
-        return {"Out": [X[end - like.size : end].reshape(like.shape) for like, end in zip(Like, ends, strict=True)]}
-
-    add("split_flat", Sample({"X": flat, "Like": parts}, {}, cut))
+    add("c_allreduce_sum_coalesced", Sample({"X": parts}, {}, lambda X: {"Out": X}))
+add("c_allreduce_sum_coalesced", Sample({"X": [X, data(4)]}, {"nranks": 1, "use_calc_stream": True}, lambda X: {"Out": X}))

@@ -48,8 +48,10 @@ class DistributedStrategy(BuildStrategy):
     """How the workers of a fleet train.
 
     Attributes:
-        fuse_all_reduce_ops: whether gradients are joined into buckets, which are reduced at once.
+        fuse_all_reduce_ops: whether gradients are reduced in buckets, each at once.
         fuse_grad_size_in_MB: how large a bucket is when its reduction begins.
+        gradients_sent_as: ``"bfloat16"`` to halve what float32 gradients send: each is rounded before it travels, and so is the
+            sum, which is computed in float32. None sends them as they are.
         gradient_scale_strategy: ``CoeffNumDevice`` divides by the number of workers, to give gradients of the mean of the
             workers' losses; ``One`` does not.
         sync_batch_norm: whether each batch_norm uses the statistics of all workers' rows, by two small reductions.
@@ -77,6 +79,7 @@ class DistributedStrategy(BuildStrategy):
     _DEFAULTS = BuildStrategy._DEFAULTS | {
         "fuse_all_reduce_ops": True,
         "fuse_grad_size_in_MB": 1,
+        "gradients_sent_as": None,
         "use_local_sgd": False,
         "local_sgd_steps": 1,
         "use_dist_fc": False,
@@ -96,6 +99,7 @@ class DistributedStrategy(BuildStrategy):
             (BuildStrategy.GradientScaleStrategy.CoeffNumDevice, BuildStrategy.GradientScaleStrategy.One),
             "multiply the loss by the factor that you want, and set One",
         ),
+        "gradients_sent_as": ((None, "bfloat16"), "leave it None to send gradients as they are"),
         "mode": (("nccl2", "collective"), "there are no parameter servers here: all processes are workers"),
         "use_dist_fc": ((False,), "layers of which each worker has a part are not here; leave it unset"),
     }
@@ -306,6 +310,10 @@ class CollectiveOptimizer(DistributedOptimizer):
             broadcast_parameters(program, startup)
         return updates, pairs
 
+    @property
+    def _bucket_bytes(self) -> int:
+        return int(self._strategy.fuse_grad_size_in_MB * 2**20) if self._strategy.fuse_all_reduce_ops else 1
+
     def _average(self, parameters: Sequence[Variable], count: int) -> None:
         """Append ops that average the parameters over all workers from time to time."""
         program, size = default_main_program(), int(self._strategy.fuse_grad_size_in_MB * 2**20)
@@ -329,8 +337,7 @@ class CollectiveOptimizer(DistributedOptimizer):
 
     def _reduce(self, loss: Variable, gradients: list[Variable], end: int, count: int) -> None:
         strategy: Any = self._strategy
-        size = int(strategy.fuse_grad_size_in_MB * 2**20) if strategy.fuse_all_reduce_ops else 1
-        reduce_gradients(gradients, end, count, size)
+        reduce_gradients(gradients, end, count, self._bucket_bytes, strategy.gradients_sent_as)
         if strategy.gradient_scale_strategy == BuildStrategy.GradientScaleStrategy.CoeffNumDevice:
             scaled = self._optimizer.get_scaled_loss() if hasattr(self._optimizer, "get_scaled_loss") else loss
             average_loss(scaled, count)

@@ -49,7 +49,7 @@ def embedding(
         input: int64 ids.
         size: shape of the table: how many rows, and how long they are.
         is_sparse: whether the gradient has only the rows that were looked up; see `layers.embedding`.
-        is_distributed: accepted as in Fluid, without effect.
+        is_distributed: whether the workers of a fleet each hold a part of the rows; without several workers, no effect.
         padding_idx: an id that gives zeros; negative ones count from the end; None for no such id.
         param_attr: attributes of the table.
         dtype: its element type.

@@ -8,12 +8,13 @@ from typing import Any
 
 from fluid.distributed.communicator import Communicator
 from fluid.errors import CommunicationError
-from fluid.ops.collective import KINDS
-from fluid.values.selected_rows import SelectedRows
+from fluid.ops.collective import DIVISIONS, KINDS
+from fluid.values.selected_rows import SelectedRows, add_rows_at
 from fluid.values.types import BFLOAT16
 
 from .engine import engine_of
-from .table import Call, OutArray, kernel, prepared, sparse
+from .manipulation import check_ids
+from .table import Call, OutArray, checked, kernel, prepared, sparse
 
 __all__ = ["average", "check_workers", "finish_reduction", "group_of", "make_progress"]
 
@@ -152,6 +153,89 @@ def c_reducescatter(xp: Any, X: Any, nranks: int, Out: Any) -> None:
     group = group_of(xp)
     check_workers(group, nranks)
     group.reducescatter(X, Out)
+
+
+# ------------------------------------------------------------------------------------------------- divided among workers
+@kernel("c_take_part")
+def c_take_part(xp: Any, X: Any, nranks: int, by: str, Out: Any) -> None:
+    group = group_of(xp)
+    check_workers(group, nranks)
+    if group.rank < 0:
+        raise CommunicationError(
+            "tables and states that are divided among workers need a CPUPlace, and workers that speak by MPI"
+        )
+    DIVISIONS[by](X.shape, nranks).take_part(X, group.rank, Out)
+
+
+@kernel("c_join_parts")
+def c_join_parts(xp: Any, X: list[Any], Like: list[Any], nranks: int, Out: list[Any]) -> None:
+    group = group_of(xp)
+    check_workers(group, nranks)
+    flat = xp.concatenate(X)
+    gathered = xp.empty(nranks * flat.size, flat.dtype)
+    group.allgather(flat, gathered)
+    parts, start = gathered.reshape(nranks, -1), 0
+    for x, out in zip(X, Out, strict=True):
+        if out is not None:
+            elements = parts[:, start : start + x.size].reshape(-1)
+            xp.copyto(out, elements[: out.size].reshape(out.shape))
+        start += x.size
+
+
+@checked("c_lookup_rows", "c_send_rows")
+def check_ids_of_table(xp: Any, Ids: Any, padding_idx: int, rows: int) -> None:
+    check_ids(Ids if padding_idx == -1 else Ids[Ids != padding_idx], rows, "the table's rows")
+
+
+@kernel("c_lookup_rows")
+def c_lookup_rows(xp: Any, W: Any, Ids: Any, nranks: int, padding_idx: int, Out: Any) -> None:
+    group = group_of(xp)
+    check_workers(group, nranks)
+    ids = Ids.reshape(-1)
+    is_read = ids != padding_idx if padding_idx != -1 else slice(None)
+    distinct, positions = xp.unique(ids[is_read], return_inverse=True)
+    order, counts = _by_owner(xp, distinct, nranks)
+    requests, request_counts = group.exchange_rows(distinct[order].astype("int64") // nranks, counts)
+    rows, _ = group.exchange_rows(W[requests], request_counts)
+    places = xp.empty_like(order)
+    places[order] = xp.arange(len(order))
+    out = Out.reshape(ids.size, W.shape[1])
+    out[...] = 0
+    out[is_read] = rows[places[positions]]
+
+
+@sparse("c_lookup_rows_grad")
+def c_lookup_rows_grad(xp: Any, W: Any, Ids: Any, dOut: Any, nranks: int, padding_idx: int) -> SelectedRows:
+    """Send the gradients of rows to their owners; what several workers send for one row counts as the sum."""
+    return _received_rows(xp, dOut, Ids, nranks, padding_idx, len(W))
+
+
+@kernel("c_send_rows")
+def c_send_rows(xp: Any, X: Any, Ids: Any, nranks: int, padding_idx: int, Out: Any) -> None:
+    received = _received_rows(xp, X, Ids, nranks, padding_idx, len(Out))
+    Out.fill(0)
+    add_rows_at(xp, received.value, received.index, Out)
+
+
+def _received_rows(xp: Any, X: Any, Ids: Any, nranks: int, padding_idx: int, height: int) -> SelectedRows:
+    """Add up the rows of X that have the same id, send the sums to the owners of the ids, and return the rows received."""
+    group = group_of(xp)
+    check_workers(group, nranks)
+    ids = Ids.reshape(-1)
+    rows = X.reshape(ids.size, X.shape[-1])
+    if padding_idx != -1:
+        ids, rows = ids[ids != padding_idx], rows[ids != padding_idx]
+    sums = SelectedRows(ids.astype("int64"), rows, height * nranks).merged(xp)
+    order, counts = _by_owner(xp, sums.index, nranks)
+    index, _ = group.exchange_rows(sums.index[order] // nranks, counts)
+    value, _ = group.exchange_rows(sums.value[order], counts)
+    return SelectedRows(index, value, height)
+
+
+def _by_owner(xp: Any, ids: Any, workers: int) -> tuple[Any, list[int]]:
+    """The order that sorts ids by the workers that own their rows (`RowDivision`), and the number of ids for each."""
+    owners = ids % workers
+    return xp.argsort(owners, kind="stable"), xp.bincount(owners, minlength=workers).tolist()
 
 
 # ------------------------------------------------------------------------------------------------------------- streams

@@ -157,6 +157,18 @@ class Communicator(ABC):
         """For each of these arrays, the rows of all workers one after the other. A worker's arrays all have one number of rows,
         which may differ from worker to worker."""
 
+    def exchange_rows(self, rows: Any, counts: Sequence[int]) -> tuple[Any, list[int]]:
+        """Send some rows to each worker, and receive the rows that workers send to this one.
+
+        Args:
+            rows: ``[n, ...]``, in the order of the workers that they are for.
+            counts: how many are for each worker.
+
+        Returns:
+            The rows received, in the order of their senders, and how many each has sent.
+        """
+        raise CommunicationError(f"{self.who()}: tables that are divided among workers need workers that speak by MPI")
+
     @abstractmethod
     def exchange(self, item: Any) -> list[Any]:
         """The items of all workers, in the order of their ranks: plain Python, for rare messages."""
@@ -204,6 +216,9 @@ class Alone(Communicator):
 
     def gather_rows(self, *arrays: Any) -> list[Any]:
         return list(arrays)
+
+    def exchange_rows(self, rows: Any, counts: Sequence[int]) -> tuple[Any, list[int]]:
+        return rows, list(counts)
 
     def exchange(self, item: Any) -> list[Any]:
         return [item]

@@ -30,6 +30,7 @@ _NAP = 5e-5
 _leave: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
 """Yields the processor to other processes."""
 _GRACE = 0.5
+_EXCHANGE_OF_ROWS = "exchange of rows"
 _SHARED_KINDS = "fiu"
 """Kinds of element types that are reduced in shared memory: floating point numbers and integers."""
 
@@ -159,6 +160,16 @@ class MPICommunicator(Communicator):
         target = self._places_of_rows(out, counts, row)
         self._run("gathering of rows", array, lambda: self._group.Iallgatherv(_bytes(array), target))
         return out
+
+    def exchange_rows(self, rows: Any, counts: Sequence[int]) -> tuple[Any, list[int]]:
+        self._compare_statements()
+        sent, received = np.array(counts, np.int64), np.empty(self.size, np.int64)
+        self._wait(self._call(_EXCHANGE_OF_ROWS, lambda: self._group.Ialltoall(sent, received)), _EXCHANGE_OF_ROWS)
+        out = np.empty((int(received.sum()), *rows.shape[1:]), rows.dtype)
+        row_bytes = rows.dtype.itemsize * int(np.prod(rows.shape[1:], dtype=np.int64))
+        source, target = self._places_of_rows(rows, sent, row_bytes), self._places_of_rows(out, received, row_bytes)
+        self._run(_EXCHANGE_OF_ROWS, rows, lambda: self._group.Ialltoallv(source, target))
+        return out, received.tolist()
 
     def _places_of_rows(self, rows: Any, counts: Any, row_bytes: int) -> list[Any]:
         """Where the rows for, or of, each worker lie, as MPI wants it."""

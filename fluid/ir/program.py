@@ -16,6 +16,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from .. import unique_name
+from ..distributed.parts import Division
 from ..errors import AttributeRuleError, FluidTypeError, NameNotFoundError, ProgramError, did_you_mean, locate
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
@@ -70,6 +71,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     Attributes:
         sharding: for each dimension, the axis of a mesh of devices over which it is split, or None (see `Program.shard`).
+        division: how the tensor is divided among the workers of a fleet, if this variable is a worker's part of one, or None.
 
     >>> x = fluid.data("x", [None, 3])
     >>> y = x * 2.0 + 1.0
@@ -78,8 +80,8 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     """
 
     __slots__ = (
-        "__dict__", "_dtype", "_persistable", "_shape", "_stop_gradient", "_type", "block", "error_clip", "is_data", "lod_level",
-        "name", "need_check_feed", "sharding", "wire",
+        "__dict__", "_dtype", "_persistable", "_shape", "_stop_gradient", "_type", "block", "division", "error_clip", "is_data",
+        "lod_level", "name", "need_check_feed", "sharding", "wire",
     )  # fmt: skip
 
     is_parameter = False
@@ -113,6 +115,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         self.is_data = is_data
         self.need_check_feed = need_check_feed
         self.sharding: tuple[str | None, ...] | None = None
+        self.division: Division | None = None
         self.wire: Any = None
 
     # -- setting any of these changes the program

@@ -136,7 +136,7 @@ def embedding(
         input: int32 or int64 ids, ``[..., 1]``, each below ``size[0]``.
         size: ``[rows, columns]`` of the table, the parameter that `param_attr` describes.
         is_sparse: for large tables: the gradient is a `SelectedRows` of only the rows looked up; optimizers update only these.
-        is_distributed: accepted and ignored.
+        is_distributed: whether the workers of a fleet each hold a part of the rows; without several workers, no effect.
         padding_idx: an id whose row reads as zeros and is not trained; negative ids count from the end.
         param_attr: attributes of the table.
         dtype: element type of the table and of the result.

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..distributed.parts import Division, FlatDivision, RowDivision
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, Attr, choice, define, ints, least, like, required, strings
+from ..opdef.registry import NOT_DIFFERENTIABLE, Attr, ShapeOnly, choice, define, ints, least, like, long, required, strings
 from ..values.spec import Spec
 from ..values.types import VarType
 
@@ -30,6 +31,7 @@ COLLECTIVE = frozenset(
             "c_reduce_sum",
             "c_broadcast",
         ),
+        *("c_join_parts", "c_lookup_rows", "c_lookup_rows_grad", "c_send_rows"),
         *("c_allgather", "c_reducescatter", "allreduce", "barrier", "sync_batch_norm", "sync_batch_norm_grad"),
     }
 )
@@ -43,6 +45,7 @@ KINDS = ("sum", "prod", "max", "min")
 
 _STREAM: dict[str, Any] = {"ring_id": 0, "use_calc_stream": False}
 _WORKERS = least(0, 0)
+_GROUP = Attr("int", None, True, least=1)
 
 
 # ------------------------------------------------------------------------------------------------------------ reductions
@@ -153,6 +156,118 @@ def _scattered(X: Spec, nranks: int) -> Spec:
 def c_reducescatter(f: Any, dOut: Any, nranks: int) -> Any:
     """This worker's part ``[n, ...]`` of the sum of all workers' X ``[nranks * n, ...]``."""
     return {"X": f.c_allgather(dOut, nranks=nranks, use_calc_stream=True)}
+
+
+# -------------------------------------------------------------------------------------------------- divided among workers
+DIVISIONS: dict[str, type[Division]] = {"flat": FlatDivision, "rows": RowDivision}
+"""The attribute ``by`` of `c_take_part` -> how workers divide a tensor."""
+
+
+def _part(X: Spec, nranks: int, by: str) -> Spec:
+    division = DIVISIONS[by](X.shape, nranks)
+    if by == "flat":
+        return X.with_shape(division.part_shape if X.known else (-1,))
+    return X.with_shape(division.part_shape if X.shape[0] >= 0 else X.shape)
+
+
+@define(
+    "c_take_part(X: [N, ...]) -> Out",
+    infer=_part,
+    grad=NOT_DIFFERENTIABLE,
+    nranks=Attr("int", None, True, least=1),
+    by=choice("flat", "rows"),
+)
+def c_take_part() -> None:
+    """This worker's part of X, which all workers have.
+
+    Args:
+        by: ``flat``: the `rank`-th of `nranks` equal slices of the elements, ``[ceil(size / nranks)]``; ``rows``: the rows
+            `rank`, ``rank + nranks`` and so on, ``[ceil(N / nranks), ...]``. Zeros fill what lies behind the end of X.
+    """
+
+
+def _joined(X: Sequence[Spec], Like: Sequence[Spec], nranks: int) -> list[Spec]:
+    for part, tensor in zip(X, Like, strict=True):
+        expected = FlatDivision(tensor.shape, nranks).part_shape
+        if part.known and tensor.known and part.shape != expected:
+            raise InferenceError(
+                f"X has a part {part}; the part of a {tensor} among {nranks} workers has the shape {list(expected)}"
+            )
+    return list(Like)
+
+
+@define(
+    "c_join_parts(X*, Like*) -> Out*",
+    infer=_joined,
+    grad=NOT_DIFFERENTIABLE,
+    shape_only=("Like",),
+    nranks=_GROUP,
+)
+def c_join_parts() -> None:
+    """Joins the parts that `c_take_part` by ``flat`` has given the workers to tensors; all X travel together.
+
+    Args:
+        X: of one element type.
+        Like: for each of X, the shape of the tensor.
+    """
+
+
+def _check_part(table: Spec, rows: int, nranks: int) -> None:
+    """Check the number of rows of a worker's part of a table."""
+    expected = -(-rows // nranks)
+    if table.shape[0] not in (-1, expected):
+        raise InferenceError(f"the part of the table is {table}; of {rows} rows, each of {nranks} workers should have {expected}")
+
+
+def _looked_up(W: Spec, Ids: Spec, squeeze: bool, rows: int, nranks: int) -> Spec:
+    _check_part(W, rows, nranks)
+    if squeeze and (not Ids.shape or Ids.shape[-1] not in (-1, 1)):
+        raise InferenceError(f"Ids is {Ids}; its last dimension should be 1")
+    return W.with_shape((*(Ids.shape[:-1] if squeeze else Ids.shape), *W.shape[1:]))
+
+
+def _sent(X: Spec, Ids: Spec, Like: Spec, rows: int, nranks: int) -> Spec:
+    _check_part(Like, rows, nranks)
+    if min(X.size, Ids.size, Like.shape[1]) >= 0 and X.size != Ids.size * Like.shape[1]:
+        raise InferenceError(f"X is {X}; it should have a row of {Like.shape[1]} elements for each of Ids, {Ids}")
+    return Like
+
+
+_TABLE: dict[str, Any] = {
+    "rows": Attr("long", None, True, least=1),
+    "nranks": _GROUP,
+    "padding_idx": long(-1),
+}
+
+
+@define(
+    "c_lookup_rows(W: [N, D], Ids: int) -> Out",
+    infer=_looked_up,
+    wrt=("W",),
+    sparse_grad="W",
+    squeeze=False,
+    is_sparse=False,
+    **_TABLE,
+)
+def c_lookup_rows(f: Any, W: ShapeOnly, Ids: Any, dOut: Any, rows: int, nranks: int, padding_idx: int) -> Any:
+    """The rows of a table that is divided among workers by `c_take_part`: each worker asks the owners of its Ids.
+
+    Args:
+        W: this worker's part of the table.
+        Ids: this worker's ids, from 0 to below `rows`; their number may differ between workers.
+        rows: the number of rows of the table.
+        padding_idx: an id whose row reads as zeros and has no gradient; -1: none.
+        squeeze: whether the last dimension of Ids, of 1, is left out.
+        is_sparse: whether the gradient is a `SelectedRows` of the rows of W that any worker has looked up.
+    """
+    return {"W": f.c_send_rows(dOut, Ids, W, rows=rows, nranks=nranks, padding_idx=padding_idx)}
+
+
+@define("c_send_rows(X, Ids: int, Like: [N, D]) -> Out", infer=_sent, wrt=("X",), shape_only=("Like",), **_TABLE)
+def c_send_rows(f: Any, X: ShapeOnly, Ids: Any, Like: ShapeOnly, dOut: Any, rows: int, nranks: int, padding_idx: int) -> Any:
+    """Adds the rows in X of all workers to a table of zeros, at their ids; Out is this worker's part of the table, shaped as
+    Like. The transpose of `c_lookup_rows`."""
+    return {"X": f.reshape_like(f.c_lookup_rows(dOut, Ids, rows=rows, nranks=nranks, padding_idx=padding_idx), X)}
 
 
 # ------------------------------------------------------------------------------------------------------------- streams

@@ -6,12 +6,16 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from ..distributed.communicator import statement_of
 from ..distributed.process import communicator
 from ..errors import CommunicationError, FluidError
 from ..formats.npz import write_npz
 from ..formats.shards import replacing_shards, write_manifest, write_shard
 from ..ir.program import Program
 from .checkpoint import STATE, Checkpoint, load_checkpoint, state_of
+from .variables import divided_variables
 
 __all__ = ["load_by_workers", "save_by_workers"]
 
@@ -37,14 +41,31 @@ def save_by_workers(
     """
     where, group = os.fspath(path), communicator()
     arrays = state_of(program, step, more=state)
+    writers = {name: number % group.size if shards else 0 for number, name in enumerate(sorted(arrays.keys() - {STATE}))}
+    _join_divided(program, arrays, writers)
     if shards:
-        names = sorted(arrays.keys() - {STATE})[group.rank :: group.size] + [STATE] * (group.rank == 0)
+        names = [name for name, writer in writers.items() if writer == group.rank] + [STATE] * (group.rank == 0)
         shard = {name: arrays[name] for name in names}
         label = f"step-{step}-shard"
         entries = _on_all(lambda: write_shard(where, group.rank, group.size, label, shard))
         _on_all(lambda: write_manifest(where, entries) if group.rank == 0 else None)
     else:
         _on_all(lambda: _write(where, arrays) if group.rank == 0 else None)
+
+
+def _join_divided(program: Program, arrays: dict[str, Any], writers: Mapping[str, int]) -> None:
+    """Replace the parts of tensors that are divided among the workers by the tensors, each on the worker that writes it."""
+    group = communicator()
+    divided = sorted(divided_variables(program), key=lambda var: var.name)
+    if divided:
+        group.state(statement_of("checkpoint of divided tensors", ((f"the variable {var.name}", str(var)) for var in divided)))
+    for var in divided:
+        part, division, writer = arrays[var.name], var.division, writers[var.name]
+        assert division is not None
+        counts = [part.size if rank == writer else 0 for rank in range(group.size)]
+        elements, _ = group.exchange_rows(np.ascontiguousarray(part).reshape(-1), counts)
+        if group.rank == writer:
+            arrays[var.name] = division.join([piece.reshape(part.shape) for piece in np.split(elements, group.size)])
 
 
 def _write(path: str, arrays: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ from ..ir.program import Program
 from ..values.lod_array import check_offsets
 from ..values.selected_rows import SelectedRows
 from .models import few
-from .variables import chosen_variables, fit_to_variable, is_persistable, put_value, value_of
+from .variables import chosen_variables, fit_to_variable, is_persistable, part_of_worker, put_value, refuse_divided, value_of
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
@@ -90,6 +90,7 @@ def save_checkpoint(
     >>> _ = exe.run(fluid.default_startup_program())
     >>> fluid.save_checkpoint(program, "training.ckpt", step=5)
     """
+    refuse_divided(program.list_vars(), "save_checkpoint")
     write_npz(os.fspath(path), state_of(program, step, scope, state))
 
 
@@ -174,6 +175,8 @@ def load_checkpoint(
         array = arrays[name]
         if name in state["height"]:
             array = _sparse(f"{where}, variable {name!r}", arrays[name + _ROWS], array, state["height"][name])
+        else:
+            array = part_of_worker(var, array)
         values[name] = fit_to_variable(var, array, where)
     with scope.lock:
         for name, value in values.items():

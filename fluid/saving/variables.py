@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..distributed.process import communicator
 from ..errors import ExecutionError, FluidTypeError, FormatError, ProgramError
 from ..executor.runtime.scope import global_scope
 from ..formats.tensors import Lod, open_tensors, write_rows, write_tensor
@@ -147,6 +148,29 @@ def fit_to_variable(var: Variable, array: Any, where: str) -> Any:
             f"{where}, variable {var.name!r}: the file holds {held}{list(shape)}, the program declares {var.describe()}"
         )
     return adapted
+
+
+def divided_variables(program: Program) -> list[Variable]:
+    """The variables that are divided among workers."""
+    return [var for var in chosen_variables(program, None, is_persistable) if var.division is not None]
+
+
+def part_of_worker(var: Variable, array: Any) -> Any:
+    """The part of an array of a file that this worker holds: all, unless the variable is divided among workers."""
+    division = var.division
+    if division is None or array.shape != division.shape:
+        return array
+    return division.part(array, communicator().rank)
+
+
+def refuse_divided(variables: Iterable[Variable], action: str) -> None:
+    """Raise `ProgramError` if variables are divided among workers: `action`, of one worker, would save one part."""
+    divided = [var for var in variables if var.division is not None]
+    if divided:
+        raise ProgramError(
+            f"{action}: each worker holds a part of {divided[0].name}; fleet.save_checkpoint, called by all workers, joins the "
+            "parts, and one process can load what it saves"
+        )
 
 
 def put_value(scope: Any, name: str, value: Any, lod: Lod, place: Any) -> None:

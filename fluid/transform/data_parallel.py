@@ -26,10 +26,10 @@ __all__ = [
 
 
 def broadcast_parameters(program: Program, startup_program: Program) -> None:
-    """Set each parameter that the startup program initializes to worker 0's value."""
+    """Set each parameter that the startup program initializes to worker 0's value, except those divided among the workers."""
     block = startup_program.global_block()
     for param in program.all_parameters():
-        if param.name in block.vars:
+        if param.name in block.vars and param.division is None:
             block.append_op("c_broadcast", {"X": param.name}, {"Out": param.name}, {"root": 0, "use_calc_stream": True})
 
 

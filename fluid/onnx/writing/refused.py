@@ -25,7 +25,7 @@ _BY_REASON = {
     "it speaks to other workers": (
         "allreduce barrier c_allgather c_allreduce_max c_allreduce_min c_allreduce_prod c_allreduce_sum c_broadcast "
         "c_comm_init c_comm_init_all c_gen_nccl_id c_reduce_sum c_reducescatter c_sync_calc_stream c_sync_comm_stream "
-        "c_allreduce_sum_coalesced sync_batch_norm"
+        "c_allreduce_sum_coalesced c_join_parts c_lookup_rows c_send_rows c_take_part sync_batch_norm"
     ),
     "it computes with complex numbers, which most of ONNX's ops do not take": (
         "angle as_complex as_real complex conj real imag fft_c2c fft_c2r fft_r2c double_inner stft"

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .... import io, unique_name
+from ....clip import GradientClipByGlobalNorm, GradientClipByNorm
 from ....compiler import BuildStrategy, ExecutionStrategy
 from ....contrib.mixed_precision import decorate
 from ....errors import FluidTypeError, ProgramError
@@ -29,6 +30,7 @@ from ....not_here import names_here
 from ....optimizer import LookaheadOptimizer, Optimizer, RecomputeOptimizer
 from ....saving.by_workers import load_by_workers, save_by_workers
 from ....saving.checkpoint import Checkpoint
+from ....saving.variables import refuse_divided
 from ....training.periods import do_every
 from ....transform.data_parallel import (
     average_loss,
@@ -37,6 +39,7 @@ from ....transform.data_parallel import (
     reduce_gradients,
     synchronize_batch_norm,
 )
+from ....transform.divided import divide_optimizer_state, divide_state_of_tables, divide_tables
 from ..base.fleet_base import DistributedOptimizer, Fleet, Mode
 
 __all__ = ["Collective", "CollectiveOptimizer", "DistributedStrategy", "fleet"]
@@ -64,6 +67,9 @@ class DistributedStrategy(BuildStrategy):
         exec_strategy, nccl_comm_num, and the settings of `BuildStrategy` that change speed in Paddle, never results: accepted
             without effect. So are `is_distribution`, `num_trainers`, `trainer_id` and `trainers_endpoints`: `fleet.init` finds
             out who the workers are.
+        shard_optimizer_state: whether each worker keeps the optimizer's state (such as moments) for its part of each parameter,
+            updates that part, and gets the others from the other workers (ZeRO, stage 1). For optimizers that update each element
+            by itself.
         use_local_sgd: whether each worker updates its parameters by its own gradients, and all take the mean of their parameters
             after every `local_sgd_steps` steps (1), instead of summing gradients in each.
         use_dist_fc, dist_fc_config: not supported; leave them unset.
@@ -80,6 +86,7 @@ class DistributedStrategy(BuildStrategy):
         "fuse_all_reduce_ops": True,
         "fuse_grad_size_in_MB": 1,
         "gradients_sent_as": None,
+        "shard_optimizer_state": False,
         "use_local_sgd": False,
         "local_sgd_steps": 1,
         "use_dist_fc": False,
@@ -94,14 +101,14 @@ class DistributedStrategy(BuildStrategy):
     }
     _LIMITS = {name: BuildStrategy._LIMITS[name] for name in ("async_mode", "debug_graphviz_path")} | {
         "collective_mode": ((None, "grad_allreduce"), "set use_local_sgd = True for local_sgd, and leave this unset"),
-        "dist_fc_config": ((None,), "layers of which each worker has a part are not here; leave it unset"),
+        "dist_fc_config": ((None,), "layers that are divided among workers are not here; leave it unset"),
         "gradient_scale_strategy": (
             (BuildStrategy.GradientScaleStrategy.CoeffNumDevice, BuildStrategy.GradientScaleStrategy.One),
             "multiply the loss by the factor that you want, and set One",
         ),
         "gradients_sent_as": ((None, "bfloat16"), "leave it None to send gradients as they are"),
         "mode": (("nccl2", "collective"), "there are no parameter servers here: all processes are workers"),
-        "use_dist_fc": ((False,), "layers of which each worker has a part are not here; leave it unset"),
+        "use_dist_fc": ((False,), "layers that are divided among workers are not here; leave it unset"),
     }
 
     def __init__(self) -> None:
@@ -152,6 +159,7 @@ class Collective(Fleet):
             executor, dirname, feeded_var_names, target_vars, export_for_deployment: see `fluid.io.save_inference_model`.
             main_program: the program; if None, the last one that was minimized.
         """
+        refuse_divided(self._program(main_program).all_parameters(), "save_inference_model")
         if not self.is_first_worker():
             return None
         program = main_program if main_program is not None else self.main_program
@@ -168,6 +176,7 @@ class Collective(Fleet):
             executor, dirname, filename: see `fluid.io.save_persistables`.
             main_program: the program; if None, the last one that was minimized.
         """
+        refuse_divided(self._program(main_program).list_vars(), "save_persistables")
         if self.is_first_worker():
             io.save_persistables(executor, dirname, main_program if main_program is not None else self.main_program, filename)
 
@@ -295,6 +304,7 @@ class CollectiveOptimizer(DistributedOptimizer):
         """
         startup = startup_program if startup_program is not None else default_startup_program()
         program, count = loss.block.program, self._workers.worker_num()
+        tables = {table.name: table for table in self._divide_tables(program, startup, count)} if count > 1 else {}
         if count > 1 and self._strategy.sync_batch_norm:
             synchronize_batch_norm(program, count)
         pairs = self.backward(loss, startup, parameter_list, no_grad_set)
@@ -306,9 +316,29 @@ class CollectiveOptimizer(DistributedOptimizer):
                 with program_guard(program, startup):
                     self._average([parameter for parameter, gradient in pairs if gradient is not None], count)
             else:
-                self._reduce(loss, [gradient for _, gradient in pairs if gradient is not None], end, count)
+                everywhere = [gradient for parameter, gradient in pairs if gradient is not None and parameter.name not in tables]
+                self._reduce(loss, everywhere, end, count)
+            divide_state_of_tables(tables.values(), updates)
+            if self._strategy.shard_optimizer_state:
+                divide_optimizer_state(startup, updates, count, self._bucket_bytes)
             broadcast_parameters(program, startup)
         return updates, pairs
+
+    def _divide_tables(self, program: Program, startup: Program, count: int) -> list[Variable]:
+        tables = divide_tables(program, startup, count)
+        if self._strategy.use_local_sgd and (tables or self._strategy.shard_optimizer_state):
+            setting = "is_distributed=True" if tables else "shard_optimizer_state"
+            raise ProgramError(f"use_local_sgd lets workers have parameters that differ, so {setting} is not possible with it")
+        optimizer = self._optimizer
+        while hasattr(optimizer, "_optimizer"):
+            optimizer = optimizer._optimizer
+        clip = getattr(optimizer, "_grad_clip", None)
+        if tables and isinstance(clip, (GradientClipByNorm, GradientClipByGlobalNorm)):
+            raise ProgramError(
+                f"{type(clip).__name__} needs the norm of a full gradient, and the gradient of {tables[0].name} is divided among "
+                "the workers (is_distributed=True); use GradientClipByValue, or leave is_distributed unset"
+            )
+        return tables
 
     @property
     def _bucket_bytes(self) -> int:

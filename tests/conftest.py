@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from checks import MORE, fresh_programs
+from checks import MORE, few_optimizations, fresh_programs
 from hypothesis import settings
 
 import fluid
@@ -32,6 +32,7 @@ for cache in ("FLUID_NATIVE_CACHE", "FLUID_XLA_CACHE"):
 
 collect_ignore_glob = [] if find_spec("llvmlite") else ["native/test_*.py"]  # some need it as they are imported
 
+pytest.register_assert_rewrite("conformance")
 load_kernels()  # since tests look into the tables
 
 Facts = dict[str, dict[str, set[Any]]]
@@ -49,6 +50,7 @@ def merge(facts: Facts, others: Facts) -> None:
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Cases of tests that have many; without pytest-xdist, what setup.cfg says of its processes is passed over."""
     parser.addoption("--case", default="", help="of tests with many cases, run those with this word in their names")
+    parser.addoption("--facet", default="", help="of the conformance suite, check the facets with this word in their names")
     if not pluginmanager.hasplugin("xdist"):
         for option in ("--numprocesses", "--dist"):
             parser.addoption(option, help="of pytest-xdist, which is not here")
@@ -64,11 +66,8 @@ def fresh() -> Iterator[None]:
 @pytest.fixture
 def quick_to_compile() -> Iterator[None]:
     """XLA compiles programs with few optimizations, for tests that run them once."""
-    import jax
-
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    with few_optimizations():
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +148,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         f"{len(facts)} ops, {sum(len(row['facets']) for row in facts.values())} checks of facets of their samples; "
         f"derivatives checked to order 3 for {orders.count(3)}, to order 2 for {orders.count(2)}, "
         f"to order 1 for {orders.count(1)}; "
-        f"{sum('kernel' in row['gradient'] for row in facts.values())} gradient kernels held against their rules"
+        f"{sum('kernel' in row['gradient'] for row in facts.values())} gradient kernels held against their rules; "
+        f"engines: {', '.join(sorted(set().union(*(row['engines'] for row in facts.values()))))}"
         + ("" if with_table else " (-v prints the table)")
     )

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each
+from conformance.case import CASES, Case, OneOp
 from numeric import flat
-from test_conformance import CASES, Case, OneOp
 
 import fluid
 from fluid import layers

@@ -9,10 +9,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from checks import Checks, each
+from conformance.in_eager_mode import SAMPLES, differentiable, run_eagerly, tensors, wrt_of
 from numeric import direction_like, flat
 from py_layers import Cube
 from samples import Sample, cast
-from test_eager_ops import CASES, differentiable, run_eagerly, tensors, wrt_of
 
 from fluid import dygraph, layers
 from fluid.dygraph import PyLayer, Tensor, grad, hessian, jacobian
@@ -25,7 +25,7 @@ from fluid.opdef.registry import Rule
 ROWS = 2
 SAMPLES = {
     op_type: {key: sample for key, sample in samples.items() if differentiable(op_type, sample)}
-    for op_type, samples in CASES.items()
+    for op_type, samples in SAMPLES.items()
 }
 """Samples by op, and by what they are called."""
 

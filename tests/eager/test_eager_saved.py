@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import MORE, Checks
+from conformance.in_eager_mode import SAMPLES, differentiable, run_eagerly, tensors, wrt_of
 from numeric import direction_like, flat
 from samples import Sample, cast
-from test_eager_ops import CASES, differentiable, run_eagerly, tensors, wrt_of
 
 import fluid
 from fluid import dygraph
@@ -125,7 +125,7 @@ def one_by_one(op_type: str, sample: Sample, monkeypatch: pytest.MonkeyPatch) ->
 def test_each_gradient_alone_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a node no longer keeps is not read: over arrays, and over tensors by the rule."""
     with Checks() as check:
-        for op_type, cases in CASES.items():
+        for op_type, cases in SAMPLES.items():
             for name, sample in list(cases.items())[: (MORE + 1) // 2]:
                 if differentiable(op_type, sample) and len(wrt_of(op_type, sample)) > 1:
                     with check(name):

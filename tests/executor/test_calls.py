@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each, some
+from conformance.case import CASES, Case
 from numeric import flat
-from test_conformance import CASES, Case
 
 from fluid.executor.binding import arrays as binding
 from fluid.executor.binding.compiled import apply_op

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import recording
 from checks import each, some
+from conformance.case import CASES, NUMBERS, Case
 from numeric import flat
 from recording import Namespace, Recording, ValueAsked
-from test_conformance import CASES, Case
 
 from fluid.errors import ExecutionError, FluidError
 from fluid.executor.binding.compiled import Argument, Compiled, compiled, updates_of
@@ -65,42 +65,6 @@ def assert_played_back(definition: OpDef, attrs: dict[str, Any], values: dict[st
         assert mine.tobytes() == value.tobytes()
 
 
-NUMBERS = [
-    "Axis",
-    "AxesTensor",
-    "AxesTensorList",
-    "AxisTensor",
-    "AxisTensorList",
-    "EndsTensor",
-    "EndsTensorList",
-    "ExpandTimes",
-    "K",
-    "MaxLenTensor",
-    "Offsets",
-    "OffsetsTensor",
-    "OutSize",
-    "Out_size",
-    "OutputShape",
-    "Paddings",
-    "RepeatTimes",
-    "RepeatsTensor",
-    "SectionsTensorList",
-    "Shape",
-    "ShapeTensor",
-    "ShapeTensorList",
-    "ShiftsTensor",
-    "SizeTensor",
-    "StartsTensor",
-    "StartsTensorList",
-    "StepsTensorList",
-    "StridesTensor",
-    "StridesTensorList",
-    "depth_tensor",
-    "expand_shapes_tensor",
-    "expand_times_tensor",
-    "repeat_times_tensor",
-]
-"""Slots with numbers that say what to compute: axes, bounds, extents."""
 _COUNTS = "how many there are decides a shape"
 _LENGTHS = "lengths decide what is computed"
 _SEARCH = "what is found at one step decides the next"

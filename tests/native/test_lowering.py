@@ -1,4 +1,4 @@
-"""The set of ops that native code computes, and special values. `test_samples` tests ordinary results."""
+"""The set of ops that native code computes, and special values. The conformance suite tests ordinary results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import Checks, each
-from numeric import flat
-from test_conformance import CASES, Case, OneOp
+from conformance.case import CASES, Case, OneOp
 
 import fluid
 from fluid import layers
@@ -63,9 +62,7 @@ def test_ops_and_gradients_that_are_lowered(family: str, monkeypatch: pytest.Mon
 def plan_of(case: Case) -> str:
     """The head of the plan of an op and its gradient."""
     one = OneOp(case)
-    fetch = [var for value in one.outputs.values() for var in flat(value)]
-    if case.wrt:
-        fetch += [gradient for gradient in one.first_order()[0] if gradient is not None]
+    fetch = one.with_gradients()  # feeds the factors of the gradients, too
     text = fluid.Executor().plan(one.program, one.fed, fetch).to_string()
     return "\n".join(text.splitlines()[:2])
 

@@ -11,8 +11,8 @@ from checks import each
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from conformance.case import Case, OneOp
 from onnx_running import bytes_of, lengths_of, run_program, session_of
-from test_conformance import Case, OneOp
 
 import fluid
 from fluid.onnx.writing import contents_of, signature_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,9 @@ from numeric import flat
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from conformance.case import CASES, KEYS_OF, Case, OneOp
+from conformance.facet import every_dtype
 from onnx_running import run_program
-from test_conformance import CASES, Case, OneOp, every_dtype
 
 from fluid.errors import BackwardError, InferenceError, ProgramError
 from fluid.executor.executor import Executor
@@ -24,8 +24,7 @@ from fluid.onnx.writing.refused import REFUSED
 
 pytestmark = pytest.mark.numpy_alone
 
-KEYS = {op_type: [key for key, _ in keys] for op_type, keys in groupby(CASES.items(), lambda item: item[1][0])}
-EXPORTED = {op_type: keys for op_type, keys in KEYS.items() if op_type not in REFUSED}
+EXPORTED = {op_type: keys for op_type, keys in KEYS_OF.items() if op_type not in REFUSED}
 BOUNDS = {"float32": (2e-5, 1e-5), "float64": (1e-6, 1e-7)}
 """By the type of floats, how far results may be from Fluid's, relative and absolute."""
 TELLS = (

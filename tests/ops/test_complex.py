@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import Checks, each, some
+from conformance.case import CASES, Case
+from conformance.facet import FACETS
+from conformance.in_eager_mode import holds_arrays, run_eagerly
 from numeric import flat
 from samples import OPS, Sample, cast
-from test_conformance import CASES, FACETS, Case
-from test_eager_ops import holds_arrays, run_eagerly
 
 import fluid
 from fluid import dygraph

@@ -853,7 +853,7 @@ _NOT_STRETCHED = {
 
 def _stated(op: _OneOp, sample: Sample, attrs: dict[str, Any]) -> dict[str, Any]:
     """What a sample's statement in plain numpy says of outputs, where it can be asked quickly."""
-    from test_conformance import call_reference
+    from conformance.case import call_reference
 
     if sum(array_of(item).size for value in op.arrays.values() for item in flat(value)) > 20_000:
         return {}

@@ -22,7 +22,7 @@ import fluid
 from fluid.executor.kernels.table import KERNELS
 from fluid.opdef import registry
 
-__all__ = ["MORE", "Checks", "each", "fresh_programs", "own_ops", "some"]
+__all__ = ["MORE", "Checks", "each", "few_optimizations", "fresh_programs", "own_ops", "some"]
 
 MORE = int(os.environ.get("FLUID_MORE_EXAMPLES", "1"))
 """How many times as many random programs and files the tests marked `random` or `hypothesis` draw; twenty in ``.ci/release``."""
@@ -150,6 +150,18 @@ def assert_no_cycles(step: Callable[[], None]) -> None:
         assert len(gc.get_objects()) - before < 20
     finally:
         gc.enable()
+
+
+@contextmanager
+def few_optimizations() -> Iterator[None]:
+    """Inside the ``with``, XLA compiles quickly, for programs that run once."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
 
 
 @contextmanager

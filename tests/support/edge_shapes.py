@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from conformance.case import CASES, TOLERANCES, Case, OneOp, call_reference, is_float
+from conformance.on_numpy import assert_inferred
 from numeric import flat
 from samples import Sample
-from test_conformance import CASES, TOLERANCES, Case, OneOp, assert_inferred, call_reference, is_float
 from test_schema import OURS
 
 from fluid.backward import gradients

@@ -1,30 +1,24 @@
-"""Every conformance sample, forward and gradient, compiled by XLA beside numpy."""
+"""The facet on XLA: results of compiled programs beside numpy's."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
-from checks import Checks, each
-from numeric import flat
+from checks import few_optimizations
 from support.comparing import VECTORS, assert_same_up_to_factors
 
-pytest.importorskip("jax")
-
-from test_conformance import CASES, Case, OneOp, every_dtype
-from test_engines import NUMBERS
-
-from fluid.errors import ExecutionError
 from fluid.executor.executor import Executor
 from fluid.executor.runtime.scope import Scope
-from fluid.executor.xla.callbacks import ON_HOST, REFUSED
 from fluid.initializer import value_attrs
 from fluid.values.lod_array import lod_of
 from fluid.values.place import XLAPlace
 
-pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("quick_to_compile")]
+from .case import CASES, KEYS_OF, NUMBERS, Case, OneOp
+from .facet import Engine, every_dtype, facet, first_dtype, number_of
+
+__all__ = ["NOT_COMPILED", "Traced", "run"]
 
 BOUNDS = {"float32": (1e-4, 1e-5), "float64": (1e-9, 1e-10)}
 """By the type of floats, how far XLA's results may be from numpy's, relative and absolute."""
@@ -37,8 +31,6 @@ OF_OP = {
     "sequence_mask": "X",
 }
 """Such a slot of an op."""
-
-KEYS = {op_type: [key for key, _ in keys] for op_type, keys in groupby(CASES.items(), lambda item: item[1][0])}
 
 
 class Traced(OneOp):
@@ -67,28 +59,12 @@ class Traced(OneOp):
 def run(case: Case, place: Any) -> tuple[list[str], list[Any]]:
     """Names and values of the outputs of a case, and of the gradients of its inputs."""
     one = Traced(case)
-    fetch = [var for value in one.outputs.values() for var in flat(value)]
-    if case.wrt and not case.sample.random:
-        fetch += [gradient for gradient in one.first_order()[0] if gradient is not None]
+    fetch = one.results if case.sample.random else one.with_gradients()
     one.program.random_seed = 1
     return [var.name for var in fetch], Executor(place).run(one.program, one.fed, fetch, scope=Scope())
 
 
-def check(key: str, dtype: str) -> None:
-    sample = CASES[key][1]
-    names, expected = run(Case(key, dtype), None)
-    results = run(Case(key, dtype), XLAPlace())[1]
-    rtol, atol = (bound * sample.tolerance for bound in BOUNDS[dtype])
-    vectors = VECTORS.get(CASES[key][0], {}) if XLAPlace().device != "cpu" else {}  # whose signs are those of another library
-    for name, value, other in zip(names, results, expected, strict=True):
-        assert value.dtype == other.dtype and value.shape == other.shape, (name, value.shape, other.shape)
-        if name in vectors:
-            assert_same_up_to_factors(value, other, vectors[name], name)
-        elif not sample.random and key not in DRAWN and not (vectors and name.endswith("@GRAD")):
-            np.testing.assert_allclose(value, other, rtol, atol, err_msg=name)
-
-
-DRAWN = ("random_crop-1", *KEYS["shuffle_batch"])
+DRAWN = ("random_crop-1", *KEYS_OF["shuffle_batch"])
 """Samples that numpy's generator decides."""
 NOT_COMPILED = {
     **{f"index_put-{number}": "a mask decides how many places there are" for number in (8, 9, 10, 11, 15)},
@@ -98,45 +74,36 @@ NOT_COMPILED = {
     "nearest_interp_v2-12": "a scale that is fed decides a shape",
 }
 """Samples of ops that are compiled otherwise."""
-COMPILED = [op_type for op_type in KEYS if op_type not in REFUSED]
-
-
-def keys_of(op_type: str) -> list[str]:
-    return [key for key in KEYS[op_type] if key not in NOT_COMPILED]
-
-
-def test_how_many_ops_are_compiled() -> None:
-    assert len(COMPILED) / len(KEYS) > 0.93 and len(KEYS) - len(COMPILED) == len(REFUSED.keys() & KEYS.keys())
-    assert len({*ON_HOST} & {*KEYS}) <= 30
-
-
-CROSS_SECTION = COMPILED[::24]
+CROSS_SECTION = frozenset(list(KEYS_OF)[::24])
 """Ops of which the default run compiles the first sample."""
 
 
-@each("op_type", CROSS_SECTION)
-def test_first_samples(op_type: str) -> None:
-    check(keys_of(op_type)[0], every_dtype(CASES[KEYS[op_type][0]][1])[0])
+@cache
+def refused() -> dict[str, str]:
+    """Ops that XLA cannot compute, with the reasons; the import needs jax."""
+    from fluid.executor.xla.callbacks import REFUSED
+
+    return REFUSED
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("op_type", COMPILED)
-def test_all_samples(op_type: str) -> None:
-    with Checks() as checks:
-        for key in keys_of(op_type):
-            for dtype in every_dtype(CASES[key][1]):
-                with checks(f"{key}, {dtype}"):
-                    check(key, dtype)
+def is_compiled(case: Case) -> bool:
+    return case.key not in NOT_COMPILED and case.type not in refused()
 
 
-@each("op_type", sorted(REFUSED.keys() & KEYS.keys()))
-def test_the_others_are_refused(op_type: str) -> None:
-    key = KEYS[op_type][0]
-    with pytest.raises(ExecutionError, match="cannot run at an XLAPlace"):
-        run(Case(key, every_dtype(CASES[key][1])[0]), XLAPlace())
+def is_in_cross_section(key: str, dtype: str) -> bool:
+    return CASES[key][0] in CROSS_SECTION and number_of(key) == 0 and dtype == first_dtype(key)
 
 
-@each("key", NOT_COMPILED)
-def test_what_values_decide_is_an_error(key: str) -> None:
-    with pytest.raises(ExecutionError, match=r"cannot run at an XLAPlace|asks for a value|a mask picks"):
-        run(Case(key, every_dtype(CASES[key][1])[0]), XLAPlace())
+@facet(every_dtype, is_compiled, Engine("XLA", "jax", few_optimizations), is_in_cross_section)
+def xla(case: Case) -> None:
+    """Results and gradients of the program that XLA compiles beside numpy's."""
+    names, expected = run(case, None)
+    _, results = run(Case(case.key, case.dtype), XLAPlace())  # a new case has the same random factors
+    rtol, atol = (bound * case.sample.tolerance for bound in BOUNDS[case.dtype])
+    vectors = VECTORS.get(case.type, {}) if XLAPlace().device != "cpu" else {}  # whose signs are those of another library
+    for name, value, reference in zip(names, results, expected, strict=True):
+        assert value.dtype == reference.dtype and value.shape == reference.shape, (name, value.shape, reference.shape)
+        if name in vectors:
+            assert_same_up_to_factors(value, reference, vectors[name], name)
+        elif not case.sample.random and case.key not in DRAWN and not (vectors and name.endswith("@GRAD")):
+            np.testing.assert_allclose(value, reference, rtol, atol, err_msg=name)

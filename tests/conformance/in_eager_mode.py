@@ -1,37 +1,46 @@
-"""Every op in eager mode: the same bits as in a program, forward and backward, and the same orders of derivatives."""
+"""Facets in eager mode: the same bits as in a program, forward and backward."""
 
 from __future__ import annotations
 
-import inspect
 import zlib
 from typing import Any
 
 import numpy as np
-import pytest
-from checks import Checks, each, some
 from numeric import direction_like, flat
 from samples import OPS, Sample, cast
 
-import fluid
 from fluid import dygraph
-from fluid.errors import FluidTypeError
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels.table import KERNELS
 from fluid.opdef import registry
 from fluid.opdef.registry import Rule, grad_slot
 from fluid.values.lod_array import LoDArray, array_of, with_lod
 
+from .case import Case
+from .facet import Engine, facet, float32, float64
+
+__all__ = ["SAMPLES", "assert_same", "differentiable", "holds_arrays", "run_eagerly", "tensors", "wrt_of"]
+
+EAGER = Engine("eager mode")
+
 
 def holds_arrays(sample: Sample) -> bool:
+    """Whether the inputs of a sample are arrays or numbers."""
     items = [item for value in sample.inputs.values() for item in flat(value)]
     return all(isinstance(item, (np.ndarray, np.generic, float, int)) for item in items)
 
 
-CASES = {
+SAMPLES = {
     op_type: {f"{op_type}-{number}": sample for number, sample in enumerate(samples) if holds_arrays(sample)}
     for op_type, samples in sorted(OPS.items())
 }
-"""Samples by op, and by what they are called."""
+"""Samples of arrays by op and key."""
+QUICK = {next(iter(samples)) for samples in list(SAMPLES.values())[::3] if samples}
+"""The first sample of every third op, which the default run checks."""
+
+
+def is_quick(key: str, dtype: str) -> bool:
+    return key in QUICK
 
 
 def tensor(array: Any, lod: Any, stop: bool) -> dygraph.Tensor:
@@ -74,8 +83,10 @@ def run_eagerly(op_type: str, sample: Sample, given: dict[str, Any]) -> dict[str
     return {visible[0]: found} if len(visible) == 1 else dict(zip(visible, found, strict=True))
 
 
-def check_forward(op_type: str, sample: Sample) -> None:
-    """The bits of the kernel."""
+@facet(float32, lambda case: holds_arrays(case.sample) and not case.sample.random, EAGER, is_quick)
+def eager_values(case: Case) -> None:
+    """Eager mode gives the bits of the kernel."""
+    op_type, sample = case.type, case.sample
     inputs = cast(sample.inputs, "float32")
     expected = apply_op(op_type, arrays(sample, inputs), sample.attrs)
     for _ in range(2):  # found out, and remembered
@@ -100,13 +111,17 @@ def wrt_of(op_type: str, sample: Sample) -> list[str]:
     return [s for s in rule.wrt if s in sample.inputs and all(np.asarray(i).dtype.kind == "f" for i in flat(sample.inputs[s]))]
 
 
-def check_backward(op_type: str, sample: Sample, seed: int) -> None:
+@facet(
+    float64, lambda case: holds_arrays(case.sample) and differentiable(case.type, case.sample), engine=EAGER, is_quick=is_quick
+)
+def eager_gradients(case: Case) -> None:
     """First-order gradients are those of the gradient op's kernel; over tensors, by the rule, they are equal up to rounding."""
+    op_type, sample = case.type, case.sample
     definition = registry.get(op_type)
     wrt = wrt_of(op_type, sample)
     if not wrt:
         return
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(zlib.crc32(case.key.encode()))
     inputs = cast(sample.inputs, "float64")
     given = tensors(sample, inputs, wrt)
     found = run_eagerly(op_type, sample, given)
@@ -141,73 +156,3 @@ def check_backward(op_type: str, sample: Sample, seed: int) -> None:
         for value in flat(expected[grad_slot(slot)]):
             assert_same(grads[position], value)
             position += 1
-
-
-@pytest.mark.random
-@each("op_type", some(CASES))
-def test_op(op_type: str) -> None:
-    check_samples(op_type, 1)
-
-
-@pytest.mark.slow
-@each("op_type", CASES)
-def test_every_sample(op_type: str) -> None:
-    check_samples(op_type, len(CASES[op_type]))
-
-
-def check_samples(op_type: str, count: int) -> None:
-    """The first samples of an op, forward and backward."""
-    with Checks() as check:
-        for key, sample in list(CASES[op_type].items())[:count]:
-            if not sample.random:
-                with check(f"{key}, forward"):
-                    check_forward(op_type, sample)
-            if differentiable(op_type, sample):
-                with check(f"{key}, backward"):
-                    check_backward(op_type, sample, zlib.crc32(key.encode()))
-
-
-# --------------------------------------------------------------------------------------------------------- fluid.layers
-FAMILIES = ("activation", "elementwise", "reduction")
-
-
-def takes_only_tensors(name: str) -> bool:
-    """Whether the layer can be called with the tensors of the op's first sample, and nothing else."""
-    if name not in OPS or registry.get(name).module.rpartition(".")[2] not in FAMILIES:
-        return False
-    parameters = inspect.signature(getattr(fluid.layers, name)).parameters.values()
-    return sum(parameter.default is parameter.empty for parameter in parameters) == len(OPS[name][0].inputs)
-
-
-GENERATED = [name for name in fluid.layers.ops.__all__ if takes_only_tensors(name)]
-
-
-@each("name", GENERATED)
-def test_layers_take_tensors(name: str) -> None:
-    """The layers that are one op each give what the op gives."""
-    sample = OPS[name][0]
-    inputs = cast(sample.inputs, "float32")
-    found = getattr(fluid.layers, name)(*tensors(sample, inputs, []).values())
-    expected = apply_op(name, inputs, {"reduce_all": True} if name.startswith("reduce_") else {})
-    assert_same(found, next(iter(expected.values())))
-
-
-def test_other_layers_take_tensors() -> None:
-    x = dygraph.Tensor(np.arange(6.0).reshape(2, 3), stop_gradient=False)
-    layers = fluid.layers
-    assert layers.reshape(x, [3, 2]).shape == (3, 2)
-    assert layers.concat([x, x], axis=1).shape == (2, 6)
-    assert [part.shape for part in layers.split(x, 3, dim=1)] == [(2, 1)] * 3
-    assert layers.mean(x).tolist() == [2.5]
-    assert layers.transpose(x, [1, 0]).shape == (3, 2)
-    assert layers.elementwise_add(x, x, act="relu").tolist() == (2 * x.numpy()).tolist()
-    values, places = layers.topk(x, 1)
-    assert values.tolist() == [[2], [5]] and places.tolist() == [[2], [2]]
-    assert layers.softmax(x).grad_fn is not None
-    out = dygraph.Tensor(np.zeros((2, 3)) > 0)
-    assert layers.less_than(x, x * 2.0, cond=out) is out and out.tolist() == [[False, True, True], [True, True, True]]
-    loss = layers.mean(layers.square_error_cost(x, x.detach() * 0.0))
-    loss.backward()
-    np.testing.assert_allclose(x.grad.numpy(), x.numpy() / 3)
-    with pytest.raises(FluidTypeError, match=r"tanh: x should be a Variable, not list"):
-        layers.tanh([[1.0]])

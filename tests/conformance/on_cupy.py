@@ -1,0 +1,156 @@
+"""Facets on cupy: results beside numpy's, on `support.strict_cupy`, which refuses what cupy refuses, and on a CUDA device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numeric import flat
+from samples import Sample
+from support.comparing import VECTORS, assert_same_up_to_factors
+from support.strict_cupy import cupy as strict_cupy
+
+from fluid.executor import is_compiled_with_cuda
+from fluid.executor.binding import array_types
+from fluid.executor.binding.compiled import apply_op
+from fluid.opdef import registry
+from fluid.opdef.registry import Rule, grad_slot
+from fluid.values.lod_array import array_of, lod_of, with_lod
+
+from .case import Case
+from .facet import Engine, facet, float32
+
+__all__: list[str] = []
+
+
+@contextmanager
+def on_strict_cupy() -> Iterator[None]:
+    """The namespace of CUDAPlace(0) is `strict_cupy`."""
+    array_types._array_types.clear()  # they name the namespace of "cuda:0"
+    with patch.dict(sys.modules, cupy=strict_cupy):
+        yield
+    array_types._array_types.clear()
+
+
+def host(value: Any) -> Any:
+    """Arrays of the device as numpy's."""
+    if isinstance(value, dict):
+        return {slot: host(item) for slot, item in value.items()}
+    if isinstance(value, list):
+        return [host(item) for item in value]
+    return None if value is None else array_of(value).get()
+
+
+def assert_close(found: Any, expected: Any, what: str) -> None:
+    if isinstance(expected, list):
+        for position, pair in enumerate(zip(found, expected, strict=True)):
+            assert_close(*pair, f"{what}[{position}]")
+        return
+    assert (found is None) == (expected is None), what
+    expected = array_of(expected)
+    if expected is not None:
+        assert found.shape == expected.shape and found.dtype == expected.dtype, what
+        scale = max(1.0, float(np.abs(expected, where=np.isfinite(expected), out=np.zeros_like(expected)).max(initial=0)))
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5 * scale, err_msg=what)
+
+
+DRAWN = ("random_crop", "shuffle_batch")
+"""Ops that draw by a seed among their inputs: another generator draws otherwise."""
+
+
+def is_quick(key: str, dtype: str) -> bool:
+    """The default run checks all samples."""
+    return True
+
+
+@facet(float32, engine=Engine("cupy", setting=on_strict_cupy), is_quick=is_quick)
+def cupy(case: Case) -> None:
+    """Results and gradients under cupy's interface beside numpy's."""
+    check(case)
+
+
+if is_compiled_with_cuda():
+
+    @facet(float32, engine=Engine("CUDA", "cupy"), is_quick=is_quick)
+    def cupy_on_a_device(case: Case) -> None:
+        """Results and gradients on a CUDA device beside numpy's."""
+        check(case)
+
+
+def check(case: Case) -> None:
+    """An op and its gradient give in the namespace of CUDAPlace(0) what they give on numpy."""
+    op_type, sample, namespace = case.type, case.sample, sys.modules["cupy"]
+    inputs = case.with_lods(case.inputs)
+    expected = apply_op(op_type, inputs, sample.attrs)
+    found = apply_op(op_type, inputs, sample.attrs, xp=namespace)
+    made = [array_of(item) for value in found.values() for item in flat(value) if item is not None]
+    assert all(isinstance(array, namespace.ndarray) for array in made)
+    if sample.random or op_type in DRAWN:
+        for slot, value in host(found).items():
+            for number, (drawn, like) in enumerate(zip(flat(value), flat(expected[slot]), strict=True)):
+                assert_drawn_alike(op_type, drawn, None if like is None else array_of(like), f"{op_type}.{slot}[{number}]")
+        return
+    for slot, value in host(found).items():
+        if slot in VECTORS.get(op_type, {}):
+            assert_same_up_to_factors(value, expected[slot], VECTORS[op_type][slot], f"{op_type}.{slot}")
+        else:
+            assert_close(value, expected[slot], f"{op_type}.{slot}")
+    check_gradient(op_type, sample, inputs, expected, namespace)
+
+
+def assert_drawn_alike(op_type: str, found: Any, expected: Any, what: str) -> None:
+    """Draws of two generators agree in shape, in mean and deviation, and what they shuffle holds the same numbers."""
+    assert (found is None) == (expected is None), what
+    if found is None:
+        return
+    assert found.dtype == expected.dtype, what
+    if op_type in ("randperm", "shuffle_batch") and expected.size > 1:
+        assert np.array_equal(np.sort(found, None), np.sort(expected, None)), what
+    if op_type in ("graph_khop_sampler", "rpn_target_assign"):
+        return  # how many are drawn differs
+    assert found.shape == expected.shape, what
+    if expected.size > 8 and expected.dtype.kind in "fiu":
+        mean, deviation = (np.array([function(x, dtype="float64") for x in (found, expected)]) for function in (np.mean, np.std))
+        assert (deviation[0] > 0) == (deviation[1] > 0), f"{what}: one number for all elements"
+        error = max(deviation) / np.sqrt(expected.size)
+        assert abs(mean[0] - mean[1]) <= 6 * error and abs(deviation[0] - deviation[1]) <= 6 * error, (
+            f"{what}: {mean} {deviation}"
+        )
+
+
+def check_gradient(op_type: str, sample: Sample, inputs: dict[str, Any], outputs: dict[str, Any], cupy: Any) -> None:
+    """The gradient op gives on cupy what it gives on numpy."""
+    definition = registry.get(op_type)
+    rule = definition.rule
+    if not isinstance(rule, Rule) or definition.inline_grad or sample.orders == 0:
+        return
+    rng = np.random.default_rng(0)
+    cotangents: dict[str, Any] = {}
+    for slot in rule.cotangents:
+        arrays = flat(outputs.get(slot))
+        if all(item is not None and item.dtype.kind == "f" for item in arrays):
+            gradients = [with_lod(rng.standard_normal(item.shape).astype(item.dtype), lod_of(item)) for item in arrays]
+            cotangents[grad_slot(slot)] = gradients if definition.outputs[slot].many else gradients[0]
+    reads = {
+        **{slot: inputs.get(slot) for slot in rule.inputs},
+        **{slot: outputs.get(slot) for slot in rule.outputs},
+        **cotangents,
+    }
+    reads = {slot: value for slot, value in reads.items() if value is not None}
+    slots = sample.wrt if sample.wrt is not None else rule.wrt
+    floats = [
+        slot
+        for slot in slots
+        if slot in inputs and all(np.asarray(array_of(item)).dtype.kind == "f" for item in flat(inputs[slot]))
+    ]
+    wanted = {grad_slot(slot) for slot in floats}
+    if not cotangents or not wanted:
+        return
+    expected = apply_op(definition.grad_type, reads, sample.attrs, wanted)
+    found = apply_op(definition.grad_type, reads, sample.attrs, wanted, xp=cupy)
+    for slot, value in host(found).items():
+        assert_close(value, expected[slot], f"{definition.grad_type}.{slot}")

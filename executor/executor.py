@@ -30,7 +30,7 @@ from .runtime.scope import Scope
 from .runtime.threads import OnNumpy
 from .runtime.timing import Watch
 from .stepwise.program import StepwiseProgram
-from .widening import holds_bfloat16, widened_copy
+from .widening import WidenedPrograms
 
 __all__ = ["Executor"]
 
@@ -88,8 +88,7 @@ class Executor:
         self._refused: weakref.WeakKeyDictionary[Program, set[_Key]] = weakref.WeakKeyDictionary()
         """Program -> the keys of plans that their backend cannot run."""
         self._runs: Cache[tuple[Any, ...], _Run] = Cache(OP_LIMIT)
-        self._widened: weakref.WeakKeyDictionary[Program, tuple[int, Program | None]] = weakref.WeakKeyDictionary()
-        """Program -> its version, and its copy without bfloat16 if it has any."""
+        self._widened = WidenedPrograms()
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -140,7 +139,7 @@ class Executor:
         feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(fetch_list)
         check = raise_if_not_finite if check_nan else None
         timer = timing.current
-        watches_ops = check is not None or (timer is not None and not timer.sees_native)
+        watches_ops = check is not None or (timer is not None and not timer.accepts_fused)
         bound = self._previous_bound_plan(program, feed, fetches, scope, mesh, watches_ops)
         request = Request(program, feed, fetches, scope, mesh, watches_ops)
         if bound is None:
@@ -259,21 +258,13 @@ class Executor:
     def _check_request(self, request: Request, device_array: type[Any] = np.ndarray) -> Request:
         """Check the feeds and fetches of a request, convert feeds to arrays, and widen bfloat16 if a backend lacks it. Arrays of
         type `device_array` stay as they are, unless rows form sequences: such programs may run on the host."""
-        program = self._without_bfloat16(request.program, request.scope)
+        program, takes_bfloat16 = request.program, all(backend.takes_bfloat16 for backend in self._backends)
+        if not takes_bfloat16:
+            program = self._widened.copy_of(program, request.scope)
         feeds = feeding.checked_feeds(program, request.feeds, self.place, device_array)
         if device_array is not np.ndarray and any(isinstance(value, (list, LoDArray)) for value in feeds.values()):
             feeds = feeding.checked_feeds(program, request.feeds, self.place)
         return replace(request, program=program, feeds=feeds, fetches=feeding.checked_fetches(program, request.fetches))
-
-    def _without_bfloat16(self, program: Program, scope: Scope) -> Program:
-        """The program, or a cached copy in float32 if the program has bfloat16 and a backend of this place lacks it."""
-        if all(backend.takes_bfloat16 for backend in self._backends):
-            return program
-        version, copy = self._widened.get(program, (-1, None))
-        if version != program.version:
-            copy = widened_copy(program, scope) if holds_bfloat16(program) else None
-            self._widened[program] = program.version, copy
-        return program if copy is None else copy
 
     # -- plans
     def _previous_bound_plan(

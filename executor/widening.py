@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from fluid.ir.frames import warn_user
@@ -12,7 +13,23 @@ from fluid.values.types import BFLOAT16, VarType
 from .binding.halves import DTYPE_ATTRS
 from .runtime.scope import Scope
 
-__all__ = ["holds_bfloat16", "widen_in_place", "widened_copy"]
+__all__ = ["WidenedPrograms", "holds_bfloat16", "widen_in_place"]
+
+
+class WidenedPrograms:
+    """Cached copies in float32 of programs with bfloat16."""
+
+    def __init__(self) -> None:
+        self._copies: weakref.WeakKeyDictionary[Program, tuple[int, Program | None]] = weakref.WeakKeyDictionary()
+        """Program -> its version, and its copy in float32 if it has bfloat16."""
+
+    def copy_of(self, program: Program, scope: Scope) -> Program:
+        """The copy of a program, whose values in the scope are converted; the program itself if it has no bfloat16."""
+        version, copy = self._copies.get(program, (-1, None))
+        if version != program.version:
+            copy = _widened_copy(program, scope) if holds_bfloat16(program) else None
+            self._copies[program] = program.version, copy
+        return program if copy is None else copy
 
 
 def holds_bfloat16(program: Program) -> bool:
@@ -20,7 +37,7 @@ def holds_bfloat16(program: Program) -> bool:
     return any(var._dtype is VarType.BF16 for block in program.blocks for var in block.vars.values())
 
 
-def widened_copy(program: Program, scope: Scope) -> Program:
+def _widened_copy(program: Program, scope: Scope) -> Program:
     """Copy a program with bfloat16 replaced by float32, also in its values in the scope; warns the user."""
     copy = program.clone()
     names = widen_in_place(copy, scope)

@@ -51,7 +51,7 @@ class Timeline(Watch):
         threads: thread -> its name.
     """
 
-    sees_native = True
+    accepts_fused = True
 
     def __init__(self) -> None:
         self.events: list[Event] = []

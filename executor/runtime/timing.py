@@ -18,8 +18,8 @@ __all__ = ["Count", "Timer", "Watch", "counted", "followed_by", "timed", "timed_
 class Watch:
     """Receives the times of ops. Several threads may share one."""
 
-    sees_native = False
-    """Whether native code may run while it is watched, as one event for several ops; otherwise runs avoid native code."""
+    accepts_fused = False
+    """Whether it accepts one event for several ops, as of native code; otherwise runs compute ops one by one."""
 
     def add(self, name: str, start: float, end: float, kind: str = "op", ops: Sequence[Operator] = (), line: str = "") -> None:
         """An op, or code for several ops, ran from `start` to `end`, in seconds of `time.perf_counter`.

@@ -122,7 +122,7 @@ class Executor:
             scope: where persistable variables live; by default, the global scope.
             return_numpy: return numpy arrays (arrays of one element convert to numbers in any shape); otherwise, return
                 each value as a `LoDTensor` at the executor's place, with the LoD of sequences. At an `XLAPlace` the run then
-                returns before it is done, as it does without fetches; whoever reads a tensor waits for it.
+                returns before it is done, as it does without fetches; reading a tensor waits for it.
             check_nan: stop at the first op that computes a NaN or an infinity, with an error that names it. Such a run computes
                 ops one by one, without native code.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.

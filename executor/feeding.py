@@ -232,7 +232,7 @@ def _reshaping(var: Variable, value: Any) -> str:
 
 
 def add_feed_differences(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
-    """Add to an error the feeds whose sizes or types differ from the declared ones, with which the program was built.
+    """Add to an error a list of the feeds whose sizes or types differ from the declared ones.
 
     Only `fluid.data` requires equal sizes; variables of `layers.data` accept any that the ops take, as in Fluid 1.6.
     """
@@ -276,7 +276,7 @@ def program_of(program: Any) -> Program:
 
 
 def mesh_of(program: Any, place: Place) -> Mesh | None:
-    """The devices that a program, or a `CompiledProgram`, is to be divided over; None for one device."""
+    """The mesh of devices that a program or a `CompiledProgram` runs on; None for one device."""
     mesh = getattr(program, "mesh", None)
     if not isinstance(place, XLAPlace):
         if mesh is not None:

@@ -1,4 +1,4 @@
-"""What layers are written with, by the name that Fluid 1.6 has for this: see `fluid.building.layer_helper`."""
+"""`LayerHelper` under the name of Fluid 1.6: see `fluid.building.layer_helper`."""
 
 from .building.layer_helper import LayerHelper
 from .not_here import names_here

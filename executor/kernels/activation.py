@@ -54,7 +54,7 @@ def sigmoid_of(xp: Any, x: Any) -> Any:
 
 
 def sigmoid_calls(xp: Any, X: Any, Out: Any) -> list[Call]:
-    """What computes the sigmoid, exact to its last bits where it is near 0."""
+    """Calls that compute the sigmoid, exact to its last bits where it is near 0."""
     lowest = -log(float(xp.finfo(X.dtype).max)) + 1.0  # exp would overflow below
     return [
         at_least(xp, X, lowest, Out),

@@ -180,7 +180,7 @@ class _Layout:
         return _swapped(frame[(slice(None), slice(None), *inner)])
 
     def lay_out(self, images: Any) -> tuple[list[Call], Any]:
-        """Calls that lay out the patches of images, and the matrices of them."""
+        """Lay out the patches of images as matrices; returns the calls and the matrices."""
         g, xp, count = self.geometry, self.xp, len(images)
         if self.is_direct:
             return [], images.reshape(count, g.groups, g.channels // g.groups, g.places)

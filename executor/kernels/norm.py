@@ -309,8 +309,8 @@ def _inverse_deviation(xp: Any, variance: Any, epsilon: float, out: Any) -> list
 
 
 def _tiled(xp: Any, scratch: Any, row: Any, parts: list[tuple[int, int]]) -> tuple[list[Call], Any]:
-    """Calls that repeat a row for each of a part, and the array of them: numpy combines equal shapes twice as fast. Where there
-    is one part only, that is not worth it."""
+    """Repeat a row for each row of a part; returns the calls and the array. numpy combines arrays of equal shapes twice as fast;
+    for a single part, that does not pay."""
     if row is None or len(parts) == 1:
         return [], row
     tile = scratch((parts[0][1], row.size), row.dtype)

@@ -94,7 +94,7 @@ def _axes(shape: tuple[int, ...], attrs: dict[str, Any]) -> list[_Axis]:
 
 
 def _by_window(axes: list[_Axis]) -> bool:
-    """Whether windows are to be taken one by one."""
+    """Whether to compute windows one by one."""
     return not all(axis.size for axis in axes) or prod(axis.out for axis in axes) <= sum(axis.size for axis in axes)
 
 

@@ -1,4 +1,4 @@
-"""What numpy, cupy and XLA's namespace compute by different functions, or in another order."""
+"""Helpers for functions that numpy, cupy and XLA's namespace have under different names, or compute in another order."""
 
 from __future__ import annotations
 

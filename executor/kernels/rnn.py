@@ -27,8 +27,8 @@ from .table import kernel
 
 @dataclass
 class _Layer:
-    """What one layer keeps: gates ``[step, direction, batch, kept, hidden]`` and states ``[state, step + 1, direction, batch,
-    hidden]``."""
+    """Arrays saved by one layer: gates ``[step, direction, batch, kept, hidden]`` and states ``[state, step + 1, direction,
+    batch, hidden]``."""
 
     gates: Any
     states: Any

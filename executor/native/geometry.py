@@ -15,7 +15,7 @@ from .images import Images
 __all__ = ["Convolution", "Walk", "forward_walk", "input_walks"]
 
 _FEWEST_CHANNELS = 8
-"""Channels under a tap from which on a loop over taps costs little."""
+"""Minimal channels per tap for which a loop over taps costs little."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Walk:
 
     @cached_property
     def skips_columns(self) -> bool:
-        """Whether tiles leave out columns of taps beside the image, as more than a quarter of them are."""
+        """Whether tiles skip columns of taps outside the image; it pays if more than a quarter of them are outside."""
         if self.channels < _FEWEST_CHANNELS:
             return False
         taps, (first, step, tap_step) = len(self.taps[1]), self.source_columns

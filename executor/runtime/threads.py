@@ -161,8 +161,8 @@ def hold_blas() -> object:
 
 
 class OnNumpy:
-    """A context in which numpy computes for a program: BLAS has one thread, and numpy does not warn, because its warnings would
-    not name the op (check_nan does)."""
+    """A context for computing a program with numpy: BLAS has one thread, and numpy does not warn, because its warnings would not
+    name the op (check_nan does)."""
 
     def __init__(self) -> None:
         self._settings = np.errstate(all="ignore")

@@ -150,7 +150,7 @@ class TracedRuns:
         self._finish(unflatten(form, end), outputs, met, outline, 1, jnp.asarray(holds).astype(jnp.int32))
 
     def _is_update(self, outline: _Outline) -> bool:
-        """Whether the block only updates parameters, so that choosing between its results and the old values costs less than a
+        """Whether the block only updates parameters. Then selecting between its results and the old values costs less than a
         branch, before which a GPU waits for the host."""
         tracer, ops = self._tracer, self._body.region.body.ops
         is_plain = all(op.role & OpRole.OPTIMIZE and not op.sub_blocks and op.type not in ON_HOST for op in ops)

@@ -138,7 +138,8 @@ class XlaPlan:
 
     @functools.cached_property
     def no_words(self) -> Any:
-        """The random words of programs that draw nothing, on the device: a copy in each run takes as long as a small run."""
+        """Random words for programs that draw nothing. They stay on the device, because copying them takes as long as a small
+        run."""
         words = self.layout.words(_NO_WORDS)
         return self.layout.put(words, self.layout.full_sharding) if isinstance(words, np.ndarray) else words
 
@@ -243,8 +244,8 @@ class XlaPlan:
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Disable Python's garbage collector. Tracing uses nearly all its objects to the end, and each pass of the collector would
-    walk through all of them, and all of jax, for nothing."""
+    """Disable Python's garbage collector. Tracing keeps nearly all its objects to the end, so each collection would visit all of
+    them, and all of jax, for nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

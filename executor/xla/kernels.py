@@ -38,8 +38,8 @@ def channels_last(image: Any, data_format: str) -> Any:
 
 
 class _Convolution:
-    """A convolution of images with their channels last and filters of certain shapes, and its transposes; `image` is the shape
-    of the images as `attrs` speak of them."""
+    """A convolution of images (channels last) with filters of certain shapes, and its transposes; `image` is the shape of the
+    images in the layout of `attrs`."""
 
     def __init__(self, attrs: Any, image: tuple[int, ...], filters: tuple[int, ...]) -> None:
         _, pads, self.dilations = conv_geometry(image, filters[2:], attrs)

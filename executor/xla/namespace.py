@@ -444,7 +444,7 @@ def _is_deep(left: Any, right: Any) -> bool:
 
 
 def _sums_of_products(left: Any, right: Any) -> Any:
-    """``dot(left, right)``, where one of them is a vector, as sums, which XLA rounds less."""
+    """``dot(left, right)`` with a vector, computed as sums, which XLA rounds less."""
     shape = (*left.shape[:-1], *right.shape[1:])
     if right.ndim == 1 or right.shape[1] == 1:
         return sum_(left * right.reshape(-1), -1).reshape(shape)
@@ -593,7 +593,8 @@ class TracedNamespace:
 
 
 class FusingNamespace(TracedNamespace):
-    """The namespace for devices whose products are calls of a library, such as cuBLAS, that XLA cannot fuse with other ops."""
+    """The namespace for GPUs and the like, where XLA calls a library (cuBLAS) for products and cannot fuse them with other
+    ops."""
 
     def dot(self, left: Any, right: Any, out: Any = None) -> Any:
         """Like `dot`; a product of a matrix and a vector, or of two vectors, becomes a sum, which XLA fuses."""

@@ -74,7 +74,7 @@ class Stack:
         return Form(self.tree, tuple((tuple(leaf.shape[1:]), leaf.dtype) for leaf in self.leaves))
 
     def with_room(self, room: int) -> Stack:
-        """The same entries, with room for at least `room` of them."""
+        """The same entries in arrays with room for at least `room` entries."""
         more = room - self.room
         if more <= 0:
             return self

@@ -60,7 +60,7 @@ def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dic
 
 
 def unfit(op: Operator, error: Exception) -> BackwardError:
-    """The error for an op whose gradient cannot be built, since that failed with `error`."""
+    """The error for an op whose gradient cannot be built, because of `error`."""
     return BackwardError(f"{op.type}: its gradient cannot be built: {reason_of(op, error)}\n{locate(op)}")
 
 

@@ -111,7 +111,7 @@ class DataParallel(Layer):
         return self._layers(*inputs, **kwargs) if self._share() else outputs
 
     def _share(self) -> bool:
-        """Copy the layer's state from process 0; return whether any of it was new."""
+        """Copy the layer's state from process 0; return whether this changed any of it."""
         if self._strategy.nranks == 1:
             return False
         tensors = self._layers._state(None, include_sublayers=True)  # parameters made later are shared in the first call

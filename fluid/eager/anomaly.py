@@ -48,7 +48,7 @@ class set_detect_anomaly:
 
 
 def detect_anomaly(mode: bool = True) -> set_detect_anomaly:
-    """Inside the ``with``, a backward pass ends at the first node whose gradient holds a NaN, with an error that names it.
+    """In the ``with`` block, a backward pass ends at the first node with a NaN in its gradients, and the error names the node.
 
     Args:
         mode: whether to check.

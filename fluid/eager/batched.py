@@ -89,7 +89,7 @@ class Batched(ValueOperators):
 
 
 def _reshaped(tensor: Tensor, shape: _Shape) -> Tensor:
-    """The tensor in another shape: in the same memory, unless that is to be recorded."""
+    """Reshape a tensor, in the same memory unless the op has to be recorded."""
     if not tensor._stop:
         return tensor.reshape(shape)
     kind = tensor._kind

@@ -332,7 +332,8 @@ class CompiledOp:
 
     # -- saved values
     def with_edges(self, edges: Sequence[Any]) -> CompiledOp:
-        """A copy of this compiled op that saves only what the gradients along these edges read; None where there is no edge."""
+        """A copy of this compiled op that saves only the values that the gradients along these edges read; None stands for no
+        edge."""
         has_edge = tuple([edge is not None for edge in edges])
         return self._by_edges.get(has_edge) or self._by_edges.keep(has_edge, self._saving_for(has_edge))
 

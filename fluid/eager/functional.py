@@ -269,7 +269,7 @@ def _recording(create_graph: bool) -> Any:
 
 
 def _plain(outputs: Any, connected: bool) -> Any:
-    """The outputs, detached from the graph unless they are to be differentiated."""
+    """The outputs, detached from the graph unless their gradients are wanted."""
     if connected:
         return outputs
     return tuple(output.detach() for output in outputs) if isinstance(outputs, (tuple, list)) else outputs.detach()

@@ -119,7 +119,7 @@ FORMATS: tuple[FileType, ...] = (*ARRAYS, ONNX, UNNAMED, *PROGRAMS)
 
 
 def head_of(path: str, content: str) -> tuple[bytes, int]:
-    """The first bytes of a file and its size; `FormatError` if the file is missing; `content` says what it should be."""
+    """The first bytes of a file and its size; `FormatError` if it is missing, which tells the expected `content`."""
     try:
         with open_saved(path) as file:
             return file.read(HEAD), os.fstat(file.fileno()).st_size

@@ -169,7 +169,7 @@ def _check_name(path: str) -> None:
 
 
 class _Group:
-    """Files that are renamed when all of them are written."""
+    """Files that are renamed together, after all of them are written."""
 
     def __init__(self) -> None:
         self._folders: dict[str, _Folder] = {}

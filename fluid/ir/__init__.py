@@ -1,1 +1,1 @@
-"""Programs as data: blocks, operators, variables, and what can be told of them without running or differentiating."""
+"""Programs as data: blocks, operators, variables, and analyses that neither run nor differentiate them."""

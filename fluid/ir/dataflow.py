@@ -81,7 +81,7 @@ class Forward(Generic[F]):
         return fact
 
     def frames(self, region: Region, facts: Facts[F]) -> Mapping[str, F] | None:
-        """For a gradient op: the facts about the names that the forward runs kept; None if nothing is known of them."""
+        """The facts that the runs of the forward block kept, for a gradient op; None if nothing is known."""
         return {}
 
     def keep(self, region: Region, before: Mapping[str, F | None], last: Facts[F], facts: Facts[F]) -> None:

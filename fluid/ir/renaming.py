@@ -27,7 +27,7 @@ _NAMES_INSIDE = frozenset(
 
 
 def _named_after(op: Operator, slots: Mapping[str, list[str]], old: str, new: str) -> Iterator[tuple[Variable, str]]:
-    """Variables in an op's block whose names derive from `old`, a name in `slots`; each with the name that derives from `new`."""
+    """Variables in an op's block with names derived from `old`, a name in `slots`; each with the same name derived from `new`."""
     region = region_of(op)
     if region is None or not any(old in names for names in slots.values()):
         return

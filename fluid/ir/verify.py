@@ -251,7 +251,7 @@ def _check_op(op: Operator, block: Block, has_hints: bool = True) -> Iterator[st
 
 
 def misuses_of(op: Operator) -> Iterator[str]:
-    """Faults that no definition of an op allows, whatever version of Paddle wrote it: crowded slots and wrong attributes."""
+    """Faults that no version of an op allows: crowded slots and wrong attributes."""
     definition = op.definition
     if definition is None:
         return

@@ -546,7 +546,7 @@ def detection_output(
     nms_eta: float = 1.0,
     return_index: bool = False,
 ) -> Any:
-    """What an SSD detects: rows ``[D, 6]`` of class, score and box, a sequence for each image.
+    """The detections of an SSD: rows ``[D, 6]`` of class, score and box, one sequence per image.
 
     Args:
         loc: predicted numbers ``[N, P, 4]``, as `box_coder` encodes boxes.

@@ -52,7 +52,7 @@ def rpn_target_assign(
     rpn_negative_overlap: float = 0.3,
     use_random: bool = True,
 ) -> tuple[Variable, ...]:
-    """What a network that proposes regions has predicted for some anchors, and should have.
+    """Predictions and targets of a region proposal network for some anchors.
 
     Formula: Ren et al., Faster R-CNN, 2015.
 
@@ -217,7 +217,7 @@ def generate_mask_labels(
     num_classes: Positive,
     resolution: Positive,
 ) -> tuple[Variable, ...]:
-    """What a branch for masks learns: the shapes of the objects in regions, on a grid of `resolution` by `resolution`.
+    """Targets for a mask branch: the shapes of the objects in regions, on a grid of `resolution` by `resolution`.
 
     Formula: He et al., Mask R-CNN, 2017.
 

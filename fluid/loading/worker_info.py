@@ -1,4 +1,4 @@
-"""Which of a loader's workers this process is."""
+"""The worker of a loader that reads in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["WorkerInfo", "as_worker", "get_worker_info"]
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """Which of a loader's workers reads.
+    """The worker of a loader that reads in this process.
 
     Attributes:
         id: its number, from 0.
@@ -34,7 +34,8 @@ _INFO: ContextVar[WorkerInfo | None] = ContextVar("fluid_worker_info", default=N
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """Which worker of a `fluid.io.DataLoader` this is, for an `IterableDataset` with ``splits_itself``, and for seeds.
+    """The worker of a `fluid.io.DataLoader` that reads in this process, for an `IterableDataset` with ``splits_itself``, and for
+    seeds.
 
     Worker 0 of 1 while a loader without workers reads; None elsewhere.
 

@@ -1,4 +1,4 @@
-"""Compute nodes with constant inputs while the program is built: arithmetic on shapes, and whatever else needs no weights.
+"""Compute nodes with constant inputs while the program is built: arithmetic on shapes, and all other ops that need no weights.
 
 Partly known integers, such as the shape of a batch of unknown size, are arrays that mix numbers with `Size`s and `Element`s. Ops
 that only move numbers move these too.

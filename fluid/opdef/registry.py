@@ -504,7 +504,7 @@ class OpDef:
         self.infer_reads = tuple(parameters_of(self.infer)) if self.infer is not None else ()
         self.typed = tuple(slot for slot in slots if slot.elements or slot.dims is not None)
 
-    # What most of the hundreds of ops are never asked is found out when it is.
+    # Cached when first used: most ops are never asked for these.
     @cached_property
     def required(self) -> tuple[str, ...]:
         """The input slots that may not be empty."""

@@ -1,4 +1,4 @@
-"""Tables of an engine's functions by op type, and functions whose parameters name the op's values that they take.
+"""Tables of an engine's functions by op type. A function's parameter names say which values of the op it takes.
 
 A kernel, a lowering or an export is a function such as ``def relu(xp, X, Out)``. `OpFunction` finds out once where each parameter
 comes from, and passes the values of an op by these names.

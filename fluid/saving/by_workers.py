@@ -74,7 +74,7 @@ def _write(path: str, arrays: Mapping[str, Any]) -> None:
 
 
 def load_by_workers(program: Program, path: str | os.PathLike[str], executor: Any = None) -> Checkpoint:
-    """Load what `save_by_workers` saved, with whatever number of workers; returns its step and state.
+    """Load a save of `save_by_workers`, with any number of workers; returns its step and state.
 
     Raises:
         FluidError: on all workers, if one of them cannot read, or they read checkpoints of different steps.

@@ -50,7 +50,7 @@ def is_parameter(var: Variable) -> bool:
 
 @checked
 def is_persistable(var: Variable) -> bool:
-    """Whether this variable keeps its value between runs and holds what a file can store.
+    """Whether this variable keeps its value between runs and has a type that files can store.
 
     >>> x = fluid.data("x", [None, 2])
     >>> w = layers.create_parameter([2], "float32")

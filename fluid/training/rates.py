@@ -33,7 +33,7 @@ def innermost_optimizer(optimizer: Any) -> Any:
 
 
 def is_tensor(variable: Any) -> bool:
-    """Whether a variable is a tensor of eager mode, which holds its own value; a program's variable has it in a scope."""
+    """Whether a variable is a tensor of eager mode, which holds its value; values of a program's variables are in a scope."""
     return hasattr(variable, "set_value")
 
 

@@ -345,7 +345,7 @@ def _any_var(program: Program, name: str) -> Variable:
 
 
 def _refuse_backward(program: Program, op: Operator, label: str) -> None:
-    """Raise `ProgramError` if a forward op is to be changed in a program that has gradient ops."""
+    """Raise `ProgramError` when a forward op would change in a program that has gradient ops."""
     if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
         return
     backward = sum(bool(candidate.role & OpRole.BACKWARD) for block in program.blocks for candidate in block.ops)

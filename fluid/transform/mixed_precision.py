@@ -159,8 +159,7 @@ class _Casting:
 
 
 def _crossing_names(program: Program) -> set[str]:
-    """Names whose values pass into the blocks that ops own, from run to run or out of them, and names that are written
-    repeatedly."""
+    """Names of values that enter or leave the blocks of ops or pass from run to run, and names that are written repeatedly."""
     names: set[str] = set()
     assigned: set[tuple[int, str]] = set()
     for block in program.blocks:

@@ -83,7 +83,7 @@ def _prune_block(block: Block, targets: Iterable[str], boundary: set[str]) -> No
 
 
 def _note_gradient_reads(op: Operator, read_by_gradients: dict[Block, set[str]]) -> None:
-    """Add to `read_by_gradients` what the gradient blocks under an op read of their forward blocks."""
+    """Add to `read_by_gradients` the names that gradient blocks under an op read from their forward blocks."""
     region = region_of(op)
     if region is not None and region.forward is not None:
         read_by_gradients.setdefault(region.forward, set()).update(outer_names(region.body)[0])
@@ -99,7 +99,8 @@ def _keep(
     needed: set[Value],
     read_by_gradients: Mapping[Block, set[str]],
 ) -> None:
-    """Keep only the ops at these positions in a block, and prune the blocks that they own to what the values `needed` need."""
+    """Keep only the ops at these positions in a block; prune the blocks that these ops own to the ops that `needed` values
+    need."""
     block.ops = [versions.ops[index] for index in positions]
     for index in positions:
         op = versions.ops[index]

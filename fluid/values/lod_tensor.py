@@ -56,7 +56,7 @@ class LoDTensor:
 
     Args:
         array: the array that it holds, not copied; None for nothing yet.
-        owner: is told when it holds another array, such as the scope.
+        owner: an object, such as the scope, that is notified when the tensor holds another array.
 
     >>> tensor = fluid.LoDTensor()
     >>> tensor.set(np.ones([5, 1], "float32"), fluid.CPUPlace())
@@ -87,8 +87,8 @@ class LoDTensor:
 
     @property
     def array(self) -> Any:
-        """The array itself, on its place; None until it is set. One that lives on a device is fetched to stay: whoever has it
-        may write to it."""
+        """The array itself, on its place; None until it is set. An array on a device is fetched to the host and stays
+        there, because the caller may write to it."""
         if isinstance(self._array, Remote):
             self.array = self._array.fetch()
         return self._array

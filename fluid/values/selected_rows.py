@@ -191,7 +191,7 @@ class SelectedRows:
 
     @staticmethod
     def total(parts: Sequence[SelectedRows]) -> SelectedRows:
-        """The sum of tensors of one shape, which stores all rows of all of them."""
+        """The sum of tensors with one shape; it stores the rows of each of them."""
         xp = namespace_of(parts[0].value)
         index, value = (xp.concatenate([getattr(part, name) for part in parts]) for name in ("index", "value"))
         return SelectedRows(index, value, parts[0].shape[0])

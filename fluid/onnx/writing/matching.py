@@ -22,6 +22,7 @@ __all__: list[str] = []
 
 
 def _best(g: OnnxGraph, x: OnnxTensor, axis: int) -> OnnxTensor:
+    """The index of the maximum along an axis, which remains with size 1."""
     sizes = tuple(1 if place == axis else size for place, size in enumerate(x.sizes))
     return g._sized("ArgMax", [x], VarType.INT64, sizes, axis=axis, keepdims=1)
 

@@ -31,7 +31,8 @@ def _magnitude(g: OnnxGraph, x: OnnxTensor, axis: int | None = None) -> OnnxTens
     return g.reshape(top, [1]) if axis is None else top
 
 
-def _quantized(g: OnnxGraph, x: OnnxTensor, scale: OnnxTensor, attrs: dict[str, Any], back: bool = False) -> OnnxTensor:
+def _quantized(g: OnnxGraph, x: OnnxTensor, scale: OnnxTensor, attrs: dict[str, Any], dequantizes: bool = False) -> OnnxTensor:
+    """Quantize x by a scale, and with `dequantizes` convert the integers back."""
     most = greatest(attrs["bit_length"])
     safe = g.binary("Max", scale, g.constant(_SMALLEST, scale.dtype))
     present = g.cast(g.binary("Greater", scale, g.number(0, scale), VarType.BOOL), x.dtype)
@@ -46,48 +47,53 @@ def _quantized(g: OnnxGraph, x: OnnxTensor, scale: OnnxTensor, attrs: dict[str, 
         result = g.binary("Mul", g.unary("Sign", result), size)
         low = -most
     result = g.binary("Min", g.binary("Max", result, g.number(low, x)), g.number(most, x))
-    if back:
+    if dequantizes:
         result = g.binary("Div", g.binary("Mul", result, scale), g.number(most, x))
     return result
 
 
-def _measured(back: bool) -> Any:
+def _quantize_by_maximum(dequantizes: bool) -> Any:
+    """A function that writes quantization by the greatest magnitude of the input."""
+
     def quantize(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
         axis = attrs.get("quant_axis")
         scale = _magnitude(g, X, axis)
         axis_scale = _along_axis(g, scale, X.ndim, -1 if axis is None else axis % X.ndim)
-        return {"Out": _quantized(g, X, axis_scale, attrs, back), "OutScale": scale}
+        return {"Out": _quantized(g, X, axis_scale, attrs, dequantizes), "OutScale": scale}
 
     return quantize
 
 
-exports("fake_quantize_abs_max", "fake_channel_wise_quantize_abs_max")(_measured(False))
-exports("fake_quantize_dequantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max")(_measured(True))
+exports("fake_quantize_abs_max", "fake_channel_wise_quantize_abs_max")(_quantize_by_maximum(False))
+exports("fake_quantize_dequantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max")(_quantize_by_maximum(True))
 
 
 def _moving(
     g: OnnxGraph, x: OnnxTensor, accum: OnnxTensor, state: OnnxTensor, rate: float
 ) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor]:
+    """Update the moving average of the greatest magnitude; returns the average, its sum and its count."""
     total = g.binary("Add", g.binary("Mul", g.reshape(accum, [1]), g.number(rate, accum)), _magnitude(g, x))
     count = g.binary("Add", g.binary("Mul", g.reshape(state, [1]), g.number(rate, state)), g.number(1, state))
     return g.binary("Div", total, count), total, count
 
 
-def _averaged(back: bool) -> Any:
+def _quantize_by_average(dequantizes: bool) -> Any:
+    """A function that writes quantization by a moving average of greatest magnitudes."""
+
     def quantize(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
         scale, accum, state = (inputs.get(slot) for slot in ("InScale", "InAccum", "InState"))
         assert scale is not None
         if not attrs["is_test"]:
             assert accum is not None and state is not None
             scale, accum, state = _moving(g, X, accum, state, attrs["moving_rate"])
-        out = _quantized(g, X, g.reshape(scale, []), attrs, back)
+        out = _quantized(g, X, g.reshape(scale, []), attrs, dequantizes)
         return {"Out": out, "OutScale": g.identity(scale), "OutAccum": accum, "OutState": state}
 
     return quantize
 
 
-exports("fake_quantize_moving_average_abs_max")(_averaged(False))
-exports("fake_quantize_dequantize_moving_average_abs_max")(_averaged(True))
+exports("fake_quantize_moving_average_abs_max")(_quantize_by_average(False))
+exports("fake_quantize_dequantize_moving_average_abs_max")(_quantize_by_average(True))
 
 
 @exports("fake_dequantize_max_abs")

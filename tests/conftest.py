@@ -85,12 +85,12 @@ def _seeded() -> None:
 
 @pytest.fixture(scope="session")
 def conformance(pytestconfig: pytest.Config) -> Facts:
-    """What the conformance suite says; printed when the run ends."""
+    """Facts that the conformance suite collects; printed when the run ends."""
     return pytestconfig.stash.setdefault(CONFORMANCE, {})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that take long or install Paddle run only where they are asked for, by their mark or by their names."""
+    """Deselect slow tests and tests that install Paddle, unless the command line selects them by mark or name."""
     left_out = {mark for mark in ("paddle", "paddle3", "pyodide", "slow") if mark not in config.getoption("markexpr")}
     if any("::" in argument for argument in config.args):
         left_out.discard("slow")
@@ -107,26 +107,27 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """What a file of tests leaves behind is kept for good, as caches are: `gc.collect` in a later test need not go through it."""
+    """Exempt objects that a test file leaves behind from garbage collection, as caches are: `gc.collect` in later tests is
+    faster."""
     if nextitem is not None and nextitem.path != item.path:
         collect_once()
 
 
 def collect_once() -> None:
-    """Collect garbage, and leave the collector nothing that is there now."""
+    """Collect garbage, and exempt all present objects from later collections."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist hands on what it has of the conformance suite."""
+    """Send the facts of a pytest-xdist worker to the main process."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["conformance"] = session.config.stash.get(CONFORMANCE, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """The process that started the workers gathers it."""
+    """Collect the facts of the workers in the main process."""
     merge(node.config.stash.setdefault(CONFORMANCE, {}), getattr(node, "workeroutput", {}).get("conformance", {}))
 
 

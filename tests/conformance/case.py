@@ -75,7 +75,7 @@ TOLERANCES = {"float32": (3e-5, 3e-6), "float64": (1e-10, 1e-11)}
 
 
 class Case:
-    """A sample of an op with its floats in one dtype; `sample` may be another one than that of the key.
+    """A sample of an op with its floats in one dtype; `sample` replaces the key's own sample.
 
     Cases of one sample and dtype may share their outputs: `computed` is a dict that holds them, with their LoDs.
     """
@@ -94,7 +94,7 @@ class Case:
         self._computed = {} if computed is None else computed
 
     def note(self, **facts: Any) -> None:
-        """Add to what is said of the op."""
+        """Record facts about the op."""
         for name, value in facts.items():
             self.facts.setdefault(name, set()).add(value)
 
@@ -110,11 +110,11 @@ class Case:
         return {slot: lod for slot, lod in lods.items() if lod}
 
     def with_lods(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Arrays by slot of an op, or of its gradient op, with the LoD of what holds sequences."""
+        """Arrays by slot of an op, or of its gradient op; those that hold sequences with their LoD."""
         return with_lods(values, self.lods_of(values))
 
     def grad(self, values: dict[str, Any], wanted: set[str], use_kernel: bool = True) -> dict[str, Any]:
-        """What the gradient op makes of arrays by its slots."""
+        """Compute the gradient op on arrays by slot."""
         found = apply_op(self.definition.grad_type, self.with_lods(values), self.sample.attrs, wanted, use_kernel)
         return map_values(array_of, found)
 
@@ -149,7 +149,7 @@ class Case:
         }
 
     def grad_inputs(self, cotangents: dict[str, Any]) -> dict[str, Any]:
-        """What the gradient op reads, by its slots."""
+        """The inputs of the gradient op, by slot."""
         assert self.rule is not None
         found = {slot: self.inputs[slot] for slot in self.rule.inputs if slot in self.inputs}
         found.update((slot, self.outputs[slot]) for slot in self.rule.outputs if slot in self.outputs)
@@ -157,7 +157,7 @@ class Case:
         return found
 
     def by_rule(self, cotangents: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
-        """Gradients by input slot, computed by the rule over arrays, or by differentiating what the op means."""
+        """Gradients by input slot, computed by the rule over arrays, or by differentiating the decomposition."""
         if self.definition.decomposition is not None:
             return Meaning(self).gradients(cotangents, wanted)
         values = self.grad_inputs(cotangents)
@@ -182,7 +182,7 @@ class Case:
 
     @property
     def draws_anew(self) -> bool:
-        """Whether other numbers are drawn each time."""
+        """Whether each call draws other numbers."""
         return self.sample.random and not self.attrs.get("seed")
 
 
@@ -191,7 +191,7 @@ def is_float(array: Any) -> bool:
 
 
 def call_reference(sample: Sample, inputs: dict[str, Any], definition: OpDef) -> dict[str, Any]:
-    """What the sample's numpy statement gives, by output slot."""
+    """Call the sample's numpy statement; returns arrays by output slot."""
     assert sample.reference is not None
     given = {**inputs, **sample.attrs}
     parameters = inspect.signature(sample.reference).parameters
@@ -252,7 +252,7 @@ class OneOp:
 
     @property
     def fed(self) -> dict[str, Any]:
-        """What an executor is fed."""
+        """The feeds for an executor."""
         return {
             name: (value, [list(level) for level in self.lods[name]]) if name in self.lods else value
             for name, value in self.feed.items()
@@ -296,7 +296,7 @@ class OneOp:
 
 
 class Meaning(OneOp):
-    """A program of one op and, after it, of what that means in ordinary ops, whose outputs are `outputs`."""
+    """A program of one op and of its decomposition into ordinary ops, whose outputs are `outputs`."""
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)

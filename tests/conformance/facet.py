@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Engine:
-    """What computes the samples of a facet.
+    """An engine that computes the samples of a facet.
 
     `package` has to be installed for it. `setting` is entered around each check.
     """
@@ -46,7 +46,7 @@ FIRST = 2
 
 
 def number_of(key: str) -> int:
-    """The number of a sample among those of its op."""
+    """A sample's number in the list of its op."""
     return int(key.rpartition("-")[2])
 
 
@@ -76,7 +76,7 @@ FACETS: list[Facet] = []
 
 
 def every_dtype(sample: Sample) -> Sequence[str]:
-    """Those of the sample; one if none of its inputs floats."""
+    """All dtypes of a sample; a single one if no input is of floats."""
     floats = any(is_float(item) for value in sample.inputs.values() for item in flat(value))
     return sample.dtypes if floats else sample.dtypes[:1]
 

@@ -115,7 +115,8 @@ def wrt_of(op_type: str, sample: Sample) -> list[str]:
     float64, lambda case: holds_arrays(case.sample) and differentiable(case.type, case.sample), engine=EAGER, is_quick=is_quick
 )
 def eager_gradients(case: Case) -> None:
-    """First-order gradients are those of the gradient op's kernel; over tensors, by the rule, they are equal up to rounding."""
+    """First-order gradients have the bits of the gradient op's kernel. Recorded gradients, computed by the rule, are equal up to
+    rounding."""
     op_type, sample = case.type, case.sample
     definition = registry.get(op_type)
     wrt = wrt_of(op_type, sample)

@@ -82,7 +82,7 @@ if is_compiled_with_cuda():
 
 
 def check(case: Case) -> None:
-    """An op and its gradient give in the namespace of CUDAPlace(0) what they give on numpy."""
+    """Compare an op and its gradient, in the namespace of CUDAPlace(0), with numpy."""
     op_type, sample, namespace = case.type, case.sample, sys.modules["cupy"]
     inputs = case.with_lods(case.inputs)
     expected = apply_op(op_type, inputs, sample.attrs)
@@ -103,7 +103,7 @@ def check(case: Case) -> None:
 
 
 def assert_drawn_alike(op_type: str, found: Any, expected: Any, what: str) -> None:
-    """Draws of two generators agree in shape, in mean and deviation, and what they shuffle holds the same numbers."""
+    """Draws of two generators agree in shape, mean and deviation; shuffled arrays hold the same numbers."""
     assert (found is None) == (expected is None), what
     if found is None:
         return
@@ -123,7 +123,7 @@ def assert_drawn_alike(op_type: str, found: Any, expected: Any, what: str) -> No
 
 
 def check_gradient(op_type: str, sample: Sample, inputs: dict[str, Any], outputs: dict[str, Any], cupy: Any) -> None:
-    """The gradient op gives on cupy what it gives on numpy."""
+    """Compare the gradient op on cupy with numpy."""
     definition = registry.get(op_type)
     rule = definition.rule
     if not isinstance(rule, Rule) or definition.inline_grad or sample.orders == 0:

@@ -77,7 +77,7 @@ def assert_draws(runs: Callable[[int], dict[str, Any]]) -> None:
 
 @facet(float64, lambda case: case.sample.random)
 def same_seed_same_bits(case: Case) -> None:
-    """The seed of the op decides what is drawn, and without one, that of the program."""
+    """The op's seed decides the drawn numbers; without it, the program's seed does."""
     if "seed" in case.definition.attrs:
         assert_draws(lambda seed: apply_op(case.type, case.inputs, {**case.sample.attrs, "seed": seed}))
     one = OneOp(case)
@@ -93,7 +93,7 @@ def same_seed_same_bits(case: Case) -> None:
 
 # --------------------------------------------------------------------------------------------------------- inference
 def unknown_extents(specs: dict[str, Any], known: Sequence[str]) -> list[dict[str, Any]]:
-    """`specs` with each extent, those of the slots `known` left out, replaced by -1 in turn, and with all replaced."""
+    """Variants of `specs`: each extent replaced by -1 in turn, then all; slots in `known` stay."""
 
     def hide(spec: Spec, axes: set[int]) -> Spec:
         shape = tuple(-1 if i in axes else n for i, n in enumerate(spec.shape))
@@ -132,7 +132,7 @@ def assert_inferred(inferred: dict[str, Any], outputs: dict[str, Any], exact: bo
 
 @facet(widest_dtype)
 def inference(case: Case) -> None:
-    """What is inferred is what is computed; extents that are not known may only make extents unknown."""
+    """Inferred specs equal computed ones; unknown extents may only make extents unknown."""
     specs = specs_of(case.with_lods(case.inputs))
     inferred = infer_specs(case.definition, specs, case.attrs)
     assert_inferred(inferred, case.outputs, exact=not case.sample.shapes_by_value)
@@ -191,7 +191,7 @@ def gradient_kernel(case: Case) -> None:
 
 @facet(every_dtype, lambda case: case.definition.meaning is not None)
 def meaning(case: Case) -> None:
-    """The formula of an op that has a kernel, against the kernel."""
+    """The formula of an op with a kernel, against the kernel."""
     rtol, atol = (10 * limit * case.sample.tolerance for limit in TOLERANCES[case.dtype])
     found = apply_op(case.definition.type, case.with_lods(case.inputs), case.sample.attrs, use_kernel=False)
     for slot, value in map_values(array_of, found).items():
@@ -202,7 +202,7 @@ def meaning(case: Case) -> None:
 
 
 def spoiled(array: Any) -> Any:
-    """An array of this shape and type, of values that no kernel can take for the right ones."""
+    """An array of this shape and type with values that are certainly wrong."""
     return np.full_like(array, np.nan) if is_float(array) else ~array
 
 
@@ -260,7 +260,7 @@ def steps_of(case: Case, definition: OpDef, inputs: dict[str, Any], outputs: dic
 
 @facet(widest_dtype, lambda case: not case.sample.shapes_by_value and not case.draws_anew)
 def kernel_binds_once(case: Case) -> None:
-    """What a prepared kernel returns computes from the values at the time of the call; outputs may hold anything."""
+    """A prepared kernel computes from the values at the time of the call; outputs may hold anything before."""
     for definition, inputs, expected in bindings(case):
         if any(slot in expected and updated_input(definition, slot) for slot in definition.outputs):
             continue  # inputs are outputs: held against the reference
@@ -307,7 +307,7 @@ def kernel_in_place(case: Case) -> None:
 
 @facet(every_dtype, lambda case: case.definition.decomposition is not None)
 def decomposition(case: Case) -> None:
-    """The ordinary ops that an op stands for, against its kernel; their gradient against that of the op is tested above."""
+    """The op's decomposition against its kernel; other facets test the gradients."""
     assert case.definition.grad_type in KERNELS, f"the gradient of {case.type} needs a kernel"
     one = Meaning(case)
     assert case.rule is not None and set(one.outputs) == set(case.rule.cotangents)
@@ -371,7 +371,7 @@ BY_WEIGHTS = {
 
 @facet(float64, lambda case: is_differentiated(case) and case.sample.orders >= 2 and case.type not in BY_WEIGHTS)
 def rules_hold_at_any_size(case: Case) -> None:
-    """What a rule appends to a program holds no size that the program declares, as a run may have another."""
+    """Ops that a rule appends hold no declared size, because a run may have other sizes."""
 
     def appended(unknown: int | None) -> list[str]:
         one = OneOp(case, unknown)
@@ -453,7 +453,7 @@ def round_trips(case: Case) -> None:
 
 @facet(every_dtype)
 def plan(case: Case) -> None:
-    """A planned run gives the bits of a run without a plan, each time, and leaves what is fed alone."""
+    """A planned run gives the bits of a run without a plan, each time, and does not change the feeds."""
     one = OneOp(case)
     fetch = one.with_gradients()
     one.program.random_seed = 1

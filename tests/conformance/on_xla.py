@@ -34,7 +34,7 @@ OF_OP = {
 
 
 class Traced(OneOp):
-    """The program of one op, in which numbers that say what to compute are constants."""
+    """The program of one op. Slots in `CONSTANTS` hold constants, because a compiled program needs their values."""
 
     def _data(self, name: str, value: Any) -> Any:
         slot = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name

@@ -1,4 +1,4 @@
-"""Backends: one of a few lines runs whole programs; what it does not take, the others do."""
+"""Backends: a backend of a few lines runs whole programs, and hands programs that it cannot run to the next backend."""
 
 from __future__ import annotations
 

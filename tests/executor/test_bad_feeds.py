@@ -30,7 +30,7 @@ DECLARED: dict[str, dict[str, Any]] = {
 
 
 def reader_of(name: str) -> tuple[fluid.Program, Any]:
-    """A program that reads x, declared so, and what it computes."""
+    """A program that reads x, with this declaration, and its fetches."""
     program = fluid.Program()
     with fluid.program_guard(program, fluid.Program()):
         return program, layers.cast(fluid.data("x", **DECLARED[name]), "float32") * 2.0
@@ -43,7 +43,7 @@ def of_programs(name: str, run: str) -> Callable[[Any], Any]:
 
 
 def uses() -> dict[str, Callable[[Any], Any]]:
-    """All that is given arrays, lengths of sequences, or what is fed and fetched."""
+    """All functions that take arrays, lengths of sequences, feeds or fetches."""
     program, y = reader_of("floats")
     x, executor = program.global_block().var("x"), fluid.Executor()
     keeping = fluid.Program()

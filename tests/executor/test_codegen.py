@@ -137,7 +137,7 @@ def test_names_that_python_has_taken() -> None:
 
 
 def test_a_loan_of_spare_memory_lends_each_byte_once() -> None:
-    """What finds no room is allocated; the next loan is asked for as much as was used."""
+    """Requests beyond the loan are allocated; the next loan is as large as the memory used."""
     for size in (0, 3 << 20, 1 << 24):
         loan = spare.Loan(size)
         arrays = [

@@ -91,7 +91,7 @@ def classifier() -> tuple[Any, Any]:
 
 
 def initial_values() -> dict[str, Any]:
-    """What the startup program makes on the processor."""
+    """The values that the startup program computes on the processor."""
     scope = Scope()
     Executor(CPUPlace()).run(fluid.default_startup_program(), scope=scope)
     return {name: scope.array(name) for name in scope.local_var_names()}

@@ -1,4 +1,4 @@
-"""What an engine brings: kernels of its own, an array namespace, and how calls are made (see executor/kernels/README.md)."""
+"""The parts of an engine: its own kernels, an array namespace, and how calls are made (see executor/kernels/README.md)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def results(found: Any) -> list[Any]:
 
 
 def assert_played_back(definition: OpDef, attrs: dict[str, Any], values: dict[str, Any], wants: Any = None) -> None:
-    """What was recorded on zeros gives the bits of the kernel."""
+    """Play back a recording made on zeros; it gives the bits of the kernel."""
     inputs = arrays_in(values)
     with np.errstate(all="ignore"):
         expected = results(bound_to(np, definition, attrs, values, wants).bound_run(*arrays_in(values)))
@@ -103,7 +103,7 @@ BY_VALUE = {
 
 
 def by_value(key: str) -> bool:
-    """Whether what a sample computes depends on its values, or is drawn."""
+    """Whether the ops that a sample calls depend on its values, or are drawn."""
     op_type, sample = CASES[key]
     also = {"Scale"} if "interp" in op_type else {"Y"} if op_type in ("im2sequence", "patch_index") else set()
     slots = {*sample.inputs} & {*NUMBERS, *also, *(["Seed"] if sample.random else [])}

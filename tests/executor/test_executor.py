@@ -345,7 +345,7 @@ def test_persistable_variables_that_grow_and_shrink(run: str) -> None:
 
 
 def test_a_variable_that_appears_in_the_scope_later() -> None:
-    """What a branch finds there is looked up anew when there was nothing at first."""
+    """A branch looks up a missing variable of the scope again in the next run."""
     x = data("x", [1])
     memory = main().global_block().create_var(name="memory", dtype="float32", shape=[1], persistable=True)
     zero = layers.fill_constant([1], "float32", 0.0)

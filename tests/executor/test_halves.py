@@ -140,7 +140,7 @@ def test_bfloat16_is_an_element_type_as_others() -> None:
 
 @each("half", ["float16", "bfloat16"])
 def test_tensors_of_halves(half: str) -> None:
-    """What makes them, changes them and reads them."""
+    """Functions that create, change and read tensors."""
     tensor = dygraph.to_tensor([1.0, 2.0], dtype=half)
     assert tensor.dtype.text == half and (tensor * 3.0).numpy().tolist() == [3.0, 6.0]
     assert (tensor.tolist(), tensor[1].item(), float(tensor[0])) == ([1.0, 2.0], 2.0, 1.0)

@@ -18,7 +18,7 @@ from fluid.executor.runtime import threads
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The number of threads is three, of BLAS too, whatever plans of other tests still hold it; afterwards, what it was."""
+    """Set three threads, also for BLAS, even if plans of other tests hold it; restore the number afterwards."""
     of_blas = threads.blas_threads()
     monkeypatch.setattr(threads, "_THREADS", threads._Threads())
     fluid.set_num_threads(3)

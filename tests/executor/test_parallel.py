@@ -1,4 +1,4 @@
-"""Meshes, and annotations of how variables are split: data on the program, and the errors of what does not fit."""
+"""Meshes, and annotations of how variables are split: stored in the program, with errors for splits that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans: what they print, the memory that values share, and that no sharing changes a bit."""
+"""Plans: their text, the memory that values share, and equal bits with and without sharing."""
 
 from __future__ import annotations
 
@@ -371,7 +371,7 @@ def test_a_loop_that_grows_a_tensor() -> None:
 
 
 def test_a_loop_that_settles_only_after_some_trips() -> None:
-    """What one variable is depends on what another was a trip before: a, b, c = b, c, concat(c, c)."""
+    """Shapes depend on the previous trip: a, b, c = b, c, concat(c, c)."""
     x = data("x", (1, 3))
     a, b, c = layers.assign(x), layers.assign(x), layers.assign(x)
 

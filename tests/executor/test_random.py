@@ -1,4 +1,4 @@
-"""What random ops draw, and on what it depends: seed, op, run and draw, and nothing else."""
+"""Random ops: their numbers depend on seed, op, run and draw, and on nothing else."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Step = Callable[[Any], Any]
 
 
 def dropped_products(x: Any) -> Any:
-    """Two products with a dropout in between, whose name has numbers among those of the products."""
+    """Two products with a dropout between them; the number in its name lies between theirs."""
     return layers.fc(layers.dropout(layers.fc(x, WIDTH), 0.5), WIDTH)
 
 

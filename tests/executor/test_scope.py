@@ -120,7 +120,7 @@ def test_scope_guard_is_the_threads_own() -> None:
 
 
 def test_sequences_outlive_a_run(fresh: None) -> None:
-    """What a run leaves in a persistable variable has its sequences in the next one, and for who looks at the tensor."""
+    """A persistable variable keeps its sequences for the next run and for readers of the tensor."""
     x = fluid.data("x", [None, 1], lod_level=1)
     state = fluid.default_main_program().global_block().create_var(name="state", shape=[1, 1], dtype="float32", persistable=True)
     layers.assign(x, state)
@@ -143,7 +143,7 @@ def _array(name: str) -> LoDTensorArray:
 
 
 def test_arrays_of_tensors_that_persist_outlive_a_run(fresh: None) -> None:
-    """What a run leaves in an array is found in the scope, and the next run goes on from there."""
+    """The scope keeps an array of tensors, and the next run appends to it."""
     x = fluid.layers.data("x", shape=[2])
     length = fluid.layers.create_global_var([1], 0, "int64", persistable=True, name="length")
     array = (

@@ -18,7 +18,7 @@ WORKERS = 8
 
 
 def at_once(work: Callable[[int], Any], workers: int = WORKERS) -> list[Any]:
-    """Results of `work` for each number, all of which start together."""
+    """Run `work` for each number, starting all at the same time; returns the results."""
     barrier = threading.Barrier(workers)
 
     def start(number: int) -> Any:
@@ -109,7 +109,7 @@ def test_children_of_one_scope_read_its_parameters_at_once() -> None:
 
 
 def test_programs_are_built_at_once() -> None:
-    """Guards are the threads' own, so each program, and each name in it, is what it would be alone."""
+    """Each thread has its own guards, so its program and names are the same as if it ran alone."""
 
     def build(number: int) -> str:
         main, _, _ = classifier(width=8 + number)

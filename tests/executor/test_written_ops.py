@@ -21,7 +21,7 @@ Runs = Callable[[], list[bytes]]
 
 
 def trained(build: Callable[[], Any], feeds: list[dict[str, Any]]) -> Runs:
-    """What trains a program from its start, and gives all losses and parameters as bytes."""
+    """Train a program from its start; returns all losses and parameters as bytes."""
     loss = build()
     fluid.optimizer.Adam(0.1).minimize(loss)
     main, startup = fluid.default_main_program(), fluid.default_startup_program()

@@ -1,4 +1,4 @@
-"""What is said to values of a wrong type where programs are run, fed and fetched, and where tensors are made."""
+"""Errors for values of a wrong type in runs, feeds, fetches and new tensors."""
 
 from __future__ import annotations
 

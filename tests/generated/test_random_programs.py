@@ -95,7 +95,7 @@ def test_runs_of_every_kind_agree(instructions: list[Instruction], chosen: int) 
 @settings(max_examples=5 * MORE)
 @given(straight_programs | block_programs)
 def test_backward_changes_no_value(instructions: list[Instruction]) -> None:
-    """What the forward part computes does not depend on whether, or how often, a program was differentiated."""
+    """Differentiating a program, even repeatedly, changes no value of its forward part."""
     plain, made = RandomProgram(instructions), RandomProgram(instructions)
     names = [var.name for var in made.vars]
     once = fluid.gradients(made.targets, made.inputs)

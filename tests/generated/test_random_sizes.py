@@ -33,7 +33,7 @@ COMMAND = ROOT / "benchmarks" / "real_sizes.py"
 
 
 def run_command(folder: Path, *arguments: str) -> str:
-    """What the command prints; it has to find nothing wrong."""
+    """The output of the command, which must find no fault."""
     done = subprocess.run(
         [sys.executable, str(COMMAND), "--log", str(folder / "log"), *arguments], capture_output=True, text=True, cwd=folder
     )
@@ -101,7 +101,7 @@ def test_errors_count_where_rounding_explains_them_not(
 
 
 def case_of(count: int, append: Callable[[Any], Any], numbers: Any) -> Case:
-    """What `append` makes of `count` numbers."""
+    """The case that `append` builds from `count` numbers."""
     main, startup = fluid.Program(), fluid.Program()
     main.random_seed = startup.random_seed = 1
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -122,7 +122,7 @@ def test_the_sign_of_what_cancels_out_may_be_any() -> None:
 
 
 def test_what_cancels_out_in_float32_may_be_zero() -> None:
-    """0.1 (0.75) is 0.075 in float32, and differs from what is fed by 1e-9 in float64."""
+    """0.1 (0.75) is 0.075 in float32, and differs from the feed by 1e-9 in float64."""
 
     def append(x: Any) -> Any:
         return layers.square(
@@ -185,7 +185,7 @@ def training(optimizer: Any) -> Case:
 def test_an_accumulator_that_is_wrong_by_some_per_cent_is_told(
     optimizer: Callable[[], Any], accumulator: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That of any parameter, in its largest element."""
+    """The accumulator of any parameter, in its largest element."""
     name = f"{name}_{accumulator} afterwards"
 
     def change(arrays: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ def test_memory_beside_what_is_fed_cannot_be_touched(at_end: bool, place: int) -
 
 
 def test_what_fails_is_made_smaller() -> None:
-    """Of many numbers, those that a check needs remain, as small as it lets them be."""
+    """Only the numbers that make a check fail remain, as small as possible."""
 
     def made(choices: Choices) -> list[int]:
         return [choices.extent(5000) for _ in choices.repeat(30, 90)]

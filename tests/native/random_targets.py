@@ -23,7 +23,7 @@ def _all_at(number: int) -> Limits:
 
 
 def random_target(seed: int) -> Target:
-    """This processor with any vectors and registers, and with limits of which each is tiny or as it is."""
+    """This processor with random vectors, registers and limits; each limit is tiny or unchanged."""
     rng, host = random.Random(seed), compiler.host()
     limits: dict[str, Any] = {}
     for name in LIMITS:

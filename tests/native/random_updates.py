@@ -50,7 +50,7 @@ class Updates:
         return self.rng.choice([var for var in [*self.others, *self.state] if len(var.shape) == 2])
 
     def target(self, *shape: int) -> Variable:
-        """What an op writes: a new variable, or one of the scope."""
+        """The output variable of an op: new, or in the scope."""
         own = [var for var in self.state if tuple(var.shape) == shape]
         if own and self.rng.random() < 0.5:
             return self.rng.choice(own)

@@ -74,7 +74,7 @@ class Kernels:
         return self.libraries[checked]
 
     def _footprints(self, number: int, threads: int) -> list[Footprint]:
-        """What a kernel says that it accesses of each operand, by so many threads."""
+        """A kernel's footprint of each operand, for a number of threads."""
         return texts(self.bodies[number][1], self.bodies[number][0], threads=threads).footprints["kernel0"]
 
     def run(self, number: int, arrays: Sequence[Guarded], threads: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""What guards tests of kernels: red zones, bounds that each access is asked about, threads that have to agree."""
+"""Tests of the guards that protect tests of kernels: red zones, bounds of each access, equal results of threads."""
 
 from __future__ import annotations
 

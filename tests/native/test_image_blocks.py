@@ -126,7 +126,7 @@ def test_a_value_of_a_block_has_room_for_a_block(fresh: None) -> None:
 
 
 def test_a_plan_on_disk_has_blocks(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a record says of a plan are the calls of all blocks."""
+    """The record of a plan has the calls of all blocks."""
     monkeypatch.setenv("FLUID_NATIVE_CACHE", str(tmp_path))
 
     def net(x: Any) -> list[Any]:
@@ -147,7 +147,7 @@ def test_a_plan_on_disk_has_blocks(fresh: None, tmp_path: Path, monkeypatch: pyt
 
 
 def test_training_keeps_all_images(fresh: None) -> None:
-    """What backward reads is there for all images."""
+    """Values that backward reads are there for all images."""
     x = fluid.data("x", IMAGES[0])
     (out,) = _bottlenecks(x)
     loss = layers.reduce_mean(layers.square(out))

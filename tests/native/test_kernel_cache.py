@@ -61,7 +61,7 @@ def unwritten(name: str) -> str:
 
 
 def results(kernels: Kernels) -> dict[str, float]:
-    """What each kernel makes of 0."""
+    """The result of each kernel for 0."""
     values = {}
     for name, address in kernels.addresses.items():
         x = np.zeros(1)
@@ -156,7 +156,7 @@ def test_kernels_are_compiled_in_several_modules(place: Path, compiled: list[int
 
 
 def test_kernels_of_other_sources_are_not_taken(place: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What writes texts has changed since a bundle was stored, or cannot be read."""
+    """The sources changed after a bundle was stored, or cannot be read."""
     compile_kernels(writers(1))
     here = Path(str(cache.__file__)).parent
     assert cache._sources() == cache._sources.__wrapped__()

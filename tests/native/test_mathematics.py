@@ -34,7 +34,7 @@ def kernel(names: Sequence[str], inputs: int, element: Type, lanes: int, count: 
 
 
 def computed(names: Sequence[str], inputs: Sequence[Any], target: Target, lanes: int | None = None) -> dict[str, Any]:
-    """What each function gives, for vectors of the target's width unless it is said how many lanes."""
+    """The results of each function, for vectors of the target's width or of `lanes` lanes."""
     dtype = inputs[0].dtype
     body = kernel(names, len(inputs), TYPES[dtype.type], lanes or target.vector_bytes // dtype.itemsize, len(inputs[0]))
     arrays = [*inputs, *(np.zeros_like(inputs[0]) for _ in names)]

@@ -1,4 +1,4 @@
-"""What an op takes, native code computes or leaves to numpy: no lowering fails, whatever shapes and attributes it meets."""
+"""Native code computes every valid op or leaves it to numpy: no lowering fails for any shape or attribute."""
 
 from __future__ import annotations
 

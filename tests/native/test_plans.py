@@ -53,7 +53,7 @@ def test_a_plan_prints_its_native_code(fresh: None, monkeypatch: pytest.MonkeyPa
 def on_both(
     program: fluid.Program, feed: dict[str, Any], fetch: Sequence[str], monkeypatch: pytest.MonkeyPatch, runs: int = 2
 ) -> tuple[list[Any], list[Any]]:
-    """What the last of some runs gives on numpy, and in native code."""
+    """The results of the last of some runs, on numpy and in native code."""
     results = []
     for native in "01":
         monkeypatch.setenv("FLUID_NATIVE", native)
@@ -63,7 +63,7 @@ def on_both(
 
 
 def assert_close(values: Sequence[Any], expected: Sequence[Any], rtol: float = 1e-8, atol: float = 1e-9) -> None:
-    """Hold values to others, of which they may be as far as the greatest of them says."""
+    """Compare values; the tolerance is relative to the greatest of the expected values."""
     for value, other in zip(values, expected, strict=True):
         assert value.shape == other.shape and value.dtype == other.dtype
         scale = max(1.0, float(np.abs(other).max(initial=0.0))) if other.dtype.kind == "f" else 1.0
@@ -115,7 +115,8 @@ def test_formulas_of_formulas_take_linear_time(monkeypatch: pytest.MonkeyPatch) 
 def state_after(
     monkeypatch: pytest.MonkeyPatch, append: Callable[..., None], shapes: dict[str, tuple[int, ...]], fetch: Sequence[str] = ()
 ) -> tuple[list[Any], list[Any]]:
-    """What a run gives and leaves in a scope, on numpy and in native code; `append` is given a block and what is persistable."""
+    """A run's results and its scope afterwards, on numpy and in native code; `append` gets a block and the persistable
+    variables."""
     with fresh_programs() as (main, _):
         block = main.global_block()
         state = [block.create_var(name=name, shape=shape, dtype="float32", persistable=True) for name, shape in shapes.items()]
@@ -148,7 +149,7 @@ def velocity_as_gradient(block: Any, a: Any, b: Any) -> None:
 
 
 def read_late(block: Any, a: Any, b: Any) -> None:
-    """What was computed of a variable is asked for after the variable was overwritten."""
+    """A value computed from a variable is read after the variable was overwritten."""
     mean, out = (block.create_var(name=name, shape=shape, dtype="float32") for name, shape in (("mean", (5,)), ("out", (5, 5))))
     block.append_op("reduce_mean", {"X": a}, {"Out": mean}, {"dim": [1]})
     rate = block.create_var(name="rate", shape=(1,), dtype="float32")
@@ -224,7 +225,7 @@ def test_random_programs_of_unusual_numbers(seeds: range, monkeypatch: pytest.Mo
 
 
 def with_unusual(array: Any, draws: np.random.Generator) -> Any:
-    """A copy in which two of the numbers are unusual ones, if they are no integers."""
+    """A copy of floats with two unusual numbers; integers stay."""
     copy = np.array(array)
     if copy.dtype.kind == "f":
         flat = copy.reshape(-1)
@@ -347,7 +348,7 @@ def test_rows_of_positions_are_not_those_of_a_reduction(monkeypatch: pytest.Monk
 
 
 def _on_numpy(monkeypatch: pytest.MonkeyPatch, fetches: list[fluid.Variable], feed: dict[str, Any]) -> list[Any]:
-    """What a program computes without native code."""
+    """The results of a program without native code."""
     with monkeypatch.context() as patch:
         patch.setenv("FLUID_NATIVE", "0")
         return fluid.Executor().run(feed=feed, fetch_list=fetches)
@@ -496,7 +497,7 @@ def test_images_with_halos_take_turns_in_memory(fresh: None) -> None:
 
 
 def test_what_is_put_together_of_constants_and_others_is_computed_in_each_run(fresh: None) -> None:
-    """A concat is written part by part: when the parts that are constants are there, the others are not."""
+    """A concat of constant and variable parts runs each time: its parts are written separately."""
     block = fluid.default_main_program().global_block()
     for name in ("first", "last"):
         block.create_var(name=name, shape=[1], dtype="int64", persistable=True)

@@ -31,7 +31,7 @@ def trained(
     optimizer: Optimizer, native: bool, monkeypatch: pytest.MonkeyPatch, ids: Any = IDS, dtype: str = "float32",
     paddings: Sequence[int | None] = (None,), clip: Any = None, fetch: str | None = None, threads: int = 2,
 ) -> tuple[dict[str, Any], str]:  # fmt: skip
-    """What the scope holds after some steps, with the losses, and the plan; one lookup of the table for each of `paddings`."""
+    """The scope after some steps, the losses, and the plan; the table has one lookup per entry of `paddings`."""
     monkeypatch.setenv("FLUID_NATIVE", str(int(native)))
     random = np.random.default_rng(0)
     main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()

@@ -51,7 +51,7 @@ def tiles_of(images: Any, size: int, pad: int) -> Any:
 
 
 def magnitudes(x: Any, w: Any, pad: int) -> Any:
-    """What the absolute values of all terms add up to that the algorithm has for each output."""
+    """For each output, the sum of the magnitudes of all terms that the algorithm adds."""
     products = np.einsum("nchwil,mcil->nmhwil", both_sides(B, tiles_of(x, 4, pad)), both_sides(G, w), optimize=True)
     sums = both_sides(A, products).transpose(0, 1, 2, 4, 3, 5)
     height, width = (extent + 2 * pad - 2 for extent in x.shape[2:])
@@ -115,7 +115,7 @@ def with_winograd(target: Target) -> Target:
 
 
 def check_gradient(case: Case, target: Target) -> None:
-    """By the same kernels with 1, 2 and 4 threads, for a processor whose code runs here; added to what is there."""
+    """Compare the kernels with 1, 2 and 4 threads, on a runnable target; the gradient is added to old contents."""
     g = case.geometry()
     random = np.random.default_rng(0)
     x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width), np.float32) for i in (g.x, g.y))

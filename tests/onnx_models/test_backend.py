@@ -1,4 +1,4 @@
-"""onnx's own test cases, which come with the package: those of domain ai.onnx that hold no strings.
+"""onnx's own test cases, which are in the package: all of domain ai.onnx without strings.
 
 Each is loaded and run; what fails does so for a reason that `EXCLUDED` names, and nothing else fails.
 """

@@ -1,4 +1,4 @@
-"""Gradients through what was read from ONNX, against central differences: for each op that the table says trains.
+"""Gradients through imported ONNX ops, against central differences: for each op that the table marks as trainable.
 
 The cases that come with onnx are computed in float64 here, at places that are moved a little, away from the kinks where many of
 them stand.

@@ -105,7 +105,7 @@ def test_it_trains(mlp: Path) -> None:
 
 
 def trained(path: Path) -> dict[str, Any]:
-    """What three steps make of the weights and statistics of a model from x to y."""
+    """Weights and statistics of a model from x to y after three steps."""
     model = load(path)
     model.program.make_trainable()
     with fluid.program_guard(model.program, fluid.Program()):

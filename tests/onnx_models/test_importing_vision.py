@@ -143,7 +143,7 @@ def test_n_grams_of_a_senseless_pool(tmp_path: Path) -> None:
 
 
 def _resized_as_torch_does(of: str) -> Any:
-    """A model that resizes `y` as torch writes it: batch and channels are those of a tensor, the other sizes constants."""
+    """A model that resizes `y` as torch writes it: batch and channels are a tensor's sizes, the other sizes are constants."""
     nodes = [
         helper.make_node("Relu", ["x"], ["y"]),
         helper.make_node("Shape", [of], ["shape"]),

@@ -1,4 +1,4 @@
-"""Damaged and hostile ONNX files: each ends in an error of ours that says which file, where in it, and what is wrong there."""
+"""Damaged and hostile ONNX files: each ends in an error that names the file, the place and the fault."""
 
 from __future__ import annotations
 

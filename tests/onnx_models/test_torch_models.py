@@ -145,7 +145,7 @@ def distance(actual: Any, expected: Any) -> float:
 
 
 def outputs_of(model: Any, inputs: Any) -> Any:
-    """What a loaded model computes."""
+    """The outputs of a loaded model."""
     feed = {name: value.numpy() for name, value in zip(model.feeds, inputs, strict=True)}
     return fluid.Executor().run(model.program, feed=feed, fetch_list=model.fetches, scope=model.scope)[0]
 

@@ -1,4 +1,4 @@
-"""Whole programs as ONNX models: inference and training, loops and branches, files, and what is refused."""
+"""Complete programs as ONNX models: inference and training, loops and branches, files, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every op and layer says to arguments that make no sense: each sample of an op, with one thing changed."""
+"""Errors of ops and layers for senseless arguments: each sample of an op, with one thing changed."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def mutations(definition: OpDef, sample: Sample) -> Iterator[Mutation]:
 
 
 def given(inputs: dict[str, Any], sample: Sample, changed: dict[str, Any]) -> dict[str, Any]:
-    """`inputs` with their LoD, but for those that are changed."""
+    """`inputs` with their LoD, without the changed slots."""
     found = {}
     for slot, value in inputs.items():
         lods = sample.lods.get(slot, ())
@@ -171,7 +171,7 @@ class Case:
         return self.program.global_block().create_var(name=name, shape=shape, dtype=array.dtype, lod_level=len(lod), is_data=True)
 
     def fault(self) -> str | None:
-        """What is wrong with what the op says to the mutation, or None."""
+        """The fault of the op's answer to the mutation, or None."""
         block = self.program.global_block()
         try:
             block.append_op(self.definition.type, self.inputs, self.outputs, self.mutation.attrs)
@@ -200,7 +200,7 @@ class Case:
         return None
 
     def fault_of_gradient(self) -> str | None:
-        """What Python itself says to the gradient of the op, where the op runs; None if all is well or refused."""
+        """Python's own error in the gradient of the op, if the op runs; None if the gradient runs or is refused."""
         block = self.program.global_block()
         rule = self.definition.rule
         assert isinstance(rule, Rule)
@@ -226,7 +226,7 @@ class Case:
         return [var for variables in of_slots for var in variables if var.has_dtype and is_floating(var.dtype)]
 
     def fault_of_text(self, text: str) -> str | None:
-        """What is missing from a message."""
+        """The missing part of a message."""
         head, _, tail = text.partition("\n")
         mutation, definition = self.mutation, self.definition
         if definition.type not in head:
@@ -264,7 +264,7 @@ def names(argument: str, text: str) -> bool:
 
 
 def distinct(samples: list[Sample]) -> list[Sample]:
-    """Those that differ in the slots and attributes that they give."""
+    """The samples with different slots and attributes."""
     found: dict[Any, Sample] = {}
     for sample in samples:
         sizes = [np.size(item) for value in sample.inputs.values() for item in (value if isinstance(value, list) else [value])]
@@ -303,7 +303,7 @@ def test_more_samples(op_type: str) -> None:
 
 
 def check_samples(op_type: str, count: int) -> None:
-    """Each change of a sample is taken, and then runs to the shapes that were inferred, or is refused with what is wrong."""
+    """Each changed sample runs with the inferred shapes, or is refused with an error that names the fault."""
     definition = registry.get(op_type)
     faults = []
     for sample in distinct(OPS[op_type])[:count]:
@@ -445,7 +445,7 @@ def check_annotations(name: str) -> None:
 
 
 def check_any_tensors(name: str, dtype: str) -> None:
-    """A layer either takes tensors of some rank and element type or says, where it is called, what it would take."""
+    """A layer takes tensors of some rank and element type, or its error at the call says which ones it takes."""
     layer = LAYERS[name]
     faults = []
     for shape in ((), (3,), (3, 2), (2, 3, 4), (2, 3, 4, 4), (1, 2, 3, 4, 4), (-1, 1)):

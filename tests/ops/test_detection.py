@@ -1,4 +1,4 @@
-"""Layers of object detection: what they compute together, that they train, what they refuse."""
+"""Layers of object detection: joint results, training, errors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_loss_of_an_ssd(normalize: bool, priors: int) -> None:
 
 
 def test_an_ssd_learns_boxes() -> None:
-    """And finds them again, by which its mean average precision comes to 1."""
+    """After training it finds the boxes: its mean average precision is 1."""
     image = fluid.data("image", [None, 3, 32, 32])
     one = layers.conv2d(image, 16, 3, stride=4, padding=1, act="relu")
     two = layers.conv2d(one, 16, 3, stride=2, padding=1, act="relu")
@@ -125,7 +125,7 @@ def test_what_an_ssd_detects() -> None:
 
 
 def test_nothing_is_detected() -> None:
-    """That is told by a row of one number, or by no rows."""
+    """Without detections, the result is a row of one number, or has no rows."""
     inputs = fluid.data("boxes", [2, 12, 4]), fluid.data("scores", [2, 3, 12])
     choice = 0.5, -1, -1
     detections = [nms(*inputs, *choice) for nms in (layers.multiclass_nms, layers.locality_aware_nms, layers.multiclass_nms2)]
@@ -137,7 +137,7 @@ def test_nothing_is_detected() -> None:
 
 
 def test_a_mean_average_precision_over_batches() -> None:
-    """That of two batches is that of both at once; `reset` forgets them."""
+    """The precision over two batches equals that of one joint batch; `reset` forgets them."""
     detections, (gt_box, gt_label) = fluid.data("detections", [None, 6], lod_level=1), labelled()
     measure = fluid.metrics.DetectionMAP(detections, gt_label, gt_box, class_num=4)
     assert fluid.evaluator.DetectionMAP is fluid.metrics.DetectionMAP

@@ -32,7 +32,7 @@ def program() -> Iterator[Program]:
 
 
 class Feed:
-    """What a program is fed, as float64, with sequences."""
+    """The feeds of a program, as float64, with sequences."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -58,7 +58,7 @@ class Feed:
 
 
 def check_orders(feed: Feed, target: Variable, inputs: list[Variable], orders: int = 3) -> None:
-    """Gradients of `target` against central differences, then those of their squares, and so on."""
+    """Compare gradients of `target` with central differences, then gradients of their squares, and so on."""
     program = target.block.program
     for order in range(orders):
         before = program.clone()

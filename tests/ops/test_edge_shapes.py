@@ -1,4 +1,4 @@
-"""Dimensions of 0 and 1, and rank 0: right answers, or an error that says what is wrong; see `edge_shapes`."""
+"""Dimensions of 0 and 1, and rank 0: right results, or an error that names the fault; see `edge_shapes`."""
 
 from __future__ import annotations
 

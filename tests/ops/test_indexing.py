@@ -1,4 +1,4 @@
-"""What indices outside are told, and the gradient of view_dtype, which no differences tell."""
+"""Errors for indices outside, and the gradient of view_dtype, which central differences cannot check."""
 
 from __future__ import annotations
 

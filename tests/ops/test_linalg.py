@@ -1,4 +1,4 @@
-"""What linear algebra refuses, and gradients where eigenvectors may be turned."""
+"""Errors of linear algebra, and gradients that do not depend on the phase of eigenvectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that propose regions and assign targets to them: Paddle's numbers, a detector, and what is refused."""
+"""Ops that propose regions and assign targets to them: Paddle's numbers, a detector, and errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CLASSES, CROWD = np.array([[1], [2]], "int32"), np.zeros((2, 1), "int32")
 
 
 def picture() -> Any:
-    """Two images, in each of which one of the boxes is bright."""
+    """Two images; in each, one of the boxes is bright."""
     image = np.zeros((2, 1, 48, 48), "float32")
     for number, (left, top, right, bottom) in enumerate(TRUTH.astype(int)):
         image[number, 0, top : bottom + 1, left : right + 1] = number + 1

@@ -41,7 +41,7 @@ STATES = {"InScale": 1.5, "InAccum": 2.0, "InState": 1.5}
 
 
 def quantized(op_type: str, x: Variable) -> tuple[Variable, Variable | None]:
-    """The output of an op, and the scale by which it remains to be dequantized, if it does."""
+    """The output of an op, and the scale to dequantize it with, if it is not dequantized yet."""
     inputs: dict[str, Any] = {"X": x}
     if "moving_average" in op_type:
         inputs |= {slot: number(value) for slot, value in STATES.items() if slot != "InScale" or "scale" not in op_type}
@@ -64,7 +64,7 @@ BY_NAME = [
 
 @each("op_type", BY_NAME)
 def test_gradients_go_straight_through(op_type: str) -> None:
-    """That of quantizing and dequantizing, in one op or two, is that of the identity; it is linear, so there is none after it."""
+    """The gradient of quantizing and dequantizing, in one op or two, is the identity; the second derivative is zero."""
     x = layers.data("x", [3, 4], append_batch_size=False, stop_gradient=False)
     out, scale = quantized(op_type, x)
     if scale is not None and "channel" in op_type:

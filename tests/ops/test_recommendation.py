@@ -1,5 +1,5 @@
-"""Counts of what was shown and clicked (`cvm`, whose numbers are in test_proposals.py), instances chosen by tags, convolutions of
-images of different sizes, and attention by ranks."""
+"""Counts of shows and clicks (`cvm`, with numbers in test_proposals.py), instances chosen by tags, convolutions of images of
+different sizes, and attention by ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 @each("use_cvm", [True, False])
 def test_counts_are_the_gradient_of_their_columns(use_cvm: bool) -> None:
-    """The gradient of the gradient is that of a linear op, which passes on what belongs to the other columns."""
+    """The second derivative is that of a linear op, which passes on the parts of the other columns."""
     x = layers.data("x", [4], lod_level=1, stop_gradient=False)
     counts = layers.data("counts", [2])
     out = layers.continuous_value_model(x, counts, use_cvm)

@@ -1,4 +1,4 @@
-"""Defining ops, from outside the package too, and what the registry says when something is wrong."""
+"""Definitions of ops, also outside the package, and errors of the registry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fluid.values.spec import Spec
 
 @pytest.fixture(name="own_ops")
 def forget_ops() -> Iterator[None]:
-    """What a test defines is forgotten when it ends."""
+    """Forget the ops that a test defines."""
     with own_ops():
         yield
 

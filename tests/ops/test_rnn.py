@@ -212,7 +212,7 @@ def test_rnn_takes_states_and_shares_parameters() -> None:
 @each("batch_first", [True, False])
 @each("kind", ["gru", "lstm"])
 def test_stacks_of_cells_in_both_directions(kind: str, batch_first: bool) -> None:
-    """The last states are what the last layer puts out at the ends; each layer has parameters of its own."""
+    """The last states are the last layer's outputs at the ends; each layer has its own parameters."""
     x = fluid.data("x", [-1, 4, 3] if batch_first else [4, -1, 3], "float32")
     lengths = fluid.data("n", [-1], "int64")
     options = {"sequence_length": lengths, "bidirectional": True, "batch_first": batch_first, "num_layers": 2}

@@ -1,4 +1,4 @@
-"""Layers on regions of interest, and deformable convolution: what they infer, that they train, what they refuse."""
+"""Layers on regions of interest, and deformable convolution: inference, training, errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_regions_of_learned_images(name: str) -> None:
 
 
 def test_an_upright_rectangle_is_cut_out() -> None:
-    """Its corners are those of the result; what is beyond its proportions is 0."""
+    """Corners equal the corners of the result; beyond the proportions it is 0."""
     corners = np.array([[1, 1, 4, 1, 4, 3, 1, 3], [0, 0, 2, 0, 2, 5, 0, 5]], "float32")
     out, mask, matrix = layers.roi_perspective_transform(image(), layers.data("rois", [8], lod_level=1), 3, 6)
     x = np.random.RandomState(0).rand(2, 8, 6, 8).astype("float32")

@@ -225,7 +225,7 @@ ROW_BY_ROW: dict[str, Callable[[], Any]] = {
 
 @each("name", ROW_BY_ROW)
 def test_only_rows_with_a_gradient_change(name: str) -> None:
-    """The rows that are looked up do what they do with a dense gradient, at the first step; no other changes in any."""
+    """In the first step, looked-up rows change as with a dense gradient; no other row ever changes."""
     sparse, dense = Model(True, ROW_BY_ROW[name]), Model(False, ROW_BY_ROW[name])
     for model in (sparse, dense):
         model.run(model.loss)
@@ -305,7 +305,7 @@ WHOLE = np.arange(1, 16, dtype="float32").reshape(5, 3)
 
 
 def eager_gradient(is_sparse: bool, count: int = 3) -> Any:
-    """The gradient ``[5, 3]`` of a table of which rows 1, 3 and again 1 are looked up."""
+    """The gradient ``[5, 3]`` of a table after looking up rows 1, 3 and 1."""
     table = fluid.dygraph.to_variable(np.zeros((5, 3), "float32"))
     table.stop_gradient = False
     ids = fluid.dygraph.to_variable(np.array([[1], [3], [1], [1], [3]])[:count])
@@ -403,7 +403,7 @@ def test_bias_and_bounds_are_refused_in_programs_too() -> None:
 
 # -------------------------------------------------------------------------------------------------------------- in blocks
 def branch(look_up: Callable[[], Any]) -> Any:
-    """What is looked up if the feed says so, or else zeros."""
+    """Looked-up rows if the feed says so, else zeros."""
     taken = layers.reduce_sum(fluid.data("taken", [1])) > 0.5
     return layers.cond(taken, look_up, lambda: layers.fill_constant([1], "float32", 0.25))
 
@@ -554,7 +554,7 @@ def filled(scope: fluid.Scope, name: str, rows: list[int], height: int, value: A
 
 
 def run_op(scope: fluid.Scope, op_type: str, inputs: dict[str, Any], outputs: dict[str, Any], **attrs: Any) -> None:
-    """Run one op on variables of a scope, each declared as what it holds."""
+    """Run one op on variables of a scope, declared by their values."""
     with program_guard(Program()):
         block = fluid.default_main_program().global_block()
         for names in [*inputs.values(), *outputs.values()]:

@@ -44,7 +44,7 @@ def run(fetch: Any, feed: Any = None, start: bool = True, **kwargs: Any) -> list
 
 
 def losses(loss: Variable, feed: Any, steps: int, rate: float) -> list[float]:
-    """What training gives, step by step."""
+    """The losses of training, step by step."""
     fluid.optimizer.Adam(rate).minimize(loss)
     executor = fluid.Executor()
     executor.run(fluid.default_startup_program())
@@ -106,7 +106,7 @@ def test_transitions_are_shared_by_name() -> None:
 
 
 def third_order(loss: Variable, wrt: list[Variable], feed: dict[str, Any], lods: dict[str, Any]) -> None:
-    """The gradient of the squares of the gradients of those of the gradients, against central differences."""
+    """The third derivative, through squares of gradients, against central differences."""
 
     def values(program: Program, arrays: dict[str, Any], fetch: Any) -> list[Any]:
         return interpret(program, {name: with_lod(value, lods.get(name, ())) for name, value in arrays.items()}, fetch)
@@ -198,7 +198,7 @@ def test_edit_distance_without_tokens() -> None:
 
 # --------------------------------------------------------------------------------------------------- unaligned labels
 def test_ctc_learns_to_read() -> None:
-    """Frames become a word; what the greedy decoder reads is that word, from padded frames too."""
+    """Frames become a word; the greedy decoder reads the word, from padded frames too."""
     frames, label = data("frames", [-1, 6], lod_level=1), data("label", [-1, 1], "int32", 1)
     logits = layers.fc(frames, 4)
     cost = layers.mean(layers.warpctc(logits, label, blank=3))

@@ -1,4 +1,4 @@
-"""Makes arrays by name, so that a program that fails can be printed with what it was fed."""
+"""Arrays by the name of their maker, so that a failing program can be printed with its feeds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MAKERS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Fed:
-    """What a variable is fed: a maker of arrays and its arguments.
+    """The value of a feed: a maker of arrays and its arguments.
 
     Attributes:
         lod: offsets of the sequences that rows form, level by level.
@@ -69,7 +69,7 @@ class Fed:
         return MAKERS[self.maker](*self.arguments)
 
     def next_one(self) -> Fed:
-        """What is fed in the next step: other numbers of the same kind, where they are drawn."""
+        """The feed of the next step: new random numbers of the same kind."""
         if self.maker in ("values", "repeated", "grown"):
             return self
         return Fed(self.maker, (self.arguments[0] + 1, *self.arguments[1:]), self.lod)

@@ -1,4 +1,4 @@
-"""What generators of programs share: variables that are fed, parameters, and how much work is left."""
+"""Helpers of program generators: feeds, parameters, and the remaining work."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Builder:
         self.products -= products
 
     def width(self, rows: int, each: int = 1, most: int = 5000) -> int:
-        """An extent for a result of so many rows, each number of which takes so many multiplications."""
+        """An extent for a result with this many rows and this many multiplications per number."""
         most = min(most, self.elements // max(rows, 1), self.products // max(rows * each, 1))
         if most < 1:
             raise Unfit("nothing is left to do")

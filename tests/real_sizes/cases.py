@@ -1,4 +1,4 @@
-"""A program with what it is fed and what is fetched of it, and its text, which runs by itself."""
+"""A program with its feeds and fetches, and its text as a script that runs alone."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SECONDS = 180
 
 @dataclass
 class Answer:
-    """What came of one case.
+    """The outcome of one case.
 
     Attributes:
         unfit: why the choices make no program; empty if they do.
@@ -77,7 +77,7 @@ def choices_of(seed: int) -> Choices:
 
 
 def check(generator: str, choices: Choices, engines: Sequence[str] = ENGINES) -> Answer:
-    """What engines make of a case, in this process."""
+    """Run a case on the engines, in this process."""
     try:
         case = GENERATORS[generator](choices)
     except Unfit as error:
@@ -99,7 +99,7 @@ def check(generator: str, choices: Choices, engines: Sequence[str] = ENGINES) ->
 
 
 def in_a_process(function: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """What a function returns in a process of its own; an `Answer` if it ends otherwise."""
+    """Call a function in a new process; returns its result, or an `Answer` if the process fails."""
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()

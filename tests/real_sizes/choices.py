@@ -1,4 +1,4 @@
-"""Choices that decide what a generator makes: drawn by a seed, or replayed, so that a program that fails can be made smaller."""
+"""Choices of a generator: drawn by a seed, or replayed, to make a failing program smaller."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Choices:
         return number
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of some options, of which the first is the simplest."""
+        """Choose an option; the first one is the simplest."""
         return options[self.below(len(options))]
 
     def chance(self, percent: int) -> bool:
@@ -72,7 +72,7 @@ class Choices:
         self.spans.append((start, len(self.drawn)))
 
     def repeat(self, most: int, percent: int) -> Iterator[int]:
-        """Numbers of trips, of which each happens so often, if the one before did."""
+        """Numbers of trips; each further trip happens with a fixed probability."""
         for number in range(most):
             start = len(self.drawn)
             if not self.chance(percent):

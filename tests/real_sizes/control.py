@@ -172,7 +172,7 @@ class Program(Builder, Statements):
         variables.append(layers.reshape(rnn(), [self.rows, self.size]))
 
     def rows_apart(self, variables: list[Variable], depth: int) -> None:
-        """Some rows go one way, the others another; the result has as many rows."""
+        """Send some rows through one branch and the others through another; the result has all rows."""
         if depth:
             self.make(variables, depth)
             return

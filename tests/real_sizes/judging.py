@@ -80,7 +80,7 @@ _LARGEST, _SMALLEST = 1e37, 1e-35
 
 @dataclass(frozen=True)
 class Problem:
-    """What an engine does wrong.
+    """A fault of an engine.
 
     Attributes:
         kind: in a word; of programs that get smaller, it stays.
@@ -98,7 +98,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Distance:
-    """How far an array is from what it should be.
+    """An array's distance from the expected values.
 
     Attributes:
         ratio: the largest error beside its bound.
@@ -115,7 +115,7 @@ class Distance:
 
 @dataclass
 class Verdict:
-    """What is wrong with a case, and how far engines were from float64, beside what they may be.
+    """The faults of a case, and the distances of engines from float64, with their bounds.
 
     Attributes:
         is_undecided: it is not known whether an engine is wrong: the program leaves the range of float32, or last bits decide so
@@ -177,7 +177,7 @@ class _Zeros:
 
 
 class _Doubts:
-    """Which elements are positive after some changes and negative after others, in each array that runs compute."""
+    """For each array of a run: the elements that change sign with small changes of the inputs."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[str, tuple[int, ...], Any, Any]] = []
@@ -254,7 +254,7 @@ class _Changes:
                 array[doubtful & (self._size * numbers > 0)] = 0
 
     def _residue(self, name: str, array: Any, op: Any) -> Any:
-        """What rounding leaves of terms that cancel out inside of an op: as much as changes of its inputs change the result."""
+        """Rounding errors of terms that cancel inside an op, estimated by the effect of small changes of its inputs."""
         place, self._place = self._place, self._place + 1
         before, cancels = self._cancelled[place] if place < len(self._cancelled) else ("", None)
         if cancels is None or before != name or cancels.shape != array.shape or op is None or op.sub_blocks:
@@ -388,7 +388,7 @@ class _Bounds:
         self._runs = max(self._runs, runs)
 
     def _changes(self, number: int) -> _Changes:
-        """Those of a run: each second one changes what the one before does, the other way."""
+        """The changes of a run; every second one is the opposite of the one before."""
         pair = number // 2
         turn = pair % len(_FRACTIONS) if number >= _FEW else 0
         size = _UNITS * _FRACTIONS[turn] * self.epsilon
@@ -398,7 +398,7 @@ class _Bounds:
         return _Changes(pair, signed, self._doubts, self._zeros.cancelled, start, turn == _WITH_ZEROS, rounds)
 
     def distance(self, name: str, value: Any, peers: Sequence[Any] = ()) -> Distance:
-        """How far an array is from what it should be.
+        """An array's distance from the expected values.
 
         Args:
             peers: what other engines computed: where each of them is wrong by much, too, rounding inside an op is to blame.
@@ -450,7 +450,7 @@ class _Bounds:
 
 
 def _error(value: Any, exact: Any, is_open: Any) -> Any:
-    """How far numbers are from what they should be; infinite for NaN, 0 where nothing is known."""
+    """The distance of numbers from the expected ones; infinite for NaN, 0 where nothing is known."""
     error = np.abs(_number(value) - exact)
     return np.where(is_open | (value == exact), 0.0, np.where(np.isnan(error), np.inf, error))
 
@@ -488,7 +488,7 @@ def _typical(errors: Any) -> float:
 
 
 def judge(case: Case, engines: tuple[str, ...] = ENGINES) -> Verdict:
-    """What is wrong with what engines make of a case."""
+    """The verdict on the results of engines for a case."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         first = first_values(case)
@@ -513,7 +513,7 @@ def judge(case: Case, engines: tuple[str, ...] = ENGINES) -> Verdict:
 
 
 def _results(case: Case, first: Arrays, engines: tuple[str, ...], verdict: Verdict) -> dict[str, Arrays]:
-    """What engines compute; errors become problems."""
+    """The results of engines; errors become problems."""
     results: dict[str, Arrays] = {}
     executor = fluid.Executor()
     for engine in engines:
@@ -559,7 +559,7 @@ def _count_wrong(distances: dict[tuple[str, str], Distance]) -> int:
 
 
 def _distances(bounds: _Bounds, results: dict[str, Arrays]) -> dict[tuple[str, str], Distance]:
-    """Engine and name of a result -> how far it is from what it should be."""
+    """Engine and name of a result -> its distance from the expected values."""
     distances = {}
     for engine, arrays in results.items():
         different = [values for peer, values in results.items() if _family(peer) != _family(engine)]

@@ -1,4 +1,4 @@
-"""Random layers, by the rank of what they are given: matrices, series, images, and rows that form sequences."""
+"""Random layers, by the kind of input: matrices, series, images, and rows that form sequences."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def softmax(b: Builder, x: Variable) -> Variable:
 
 
 def with_value(b: Builder, x: Variable) -> Variable:
-    """An elementwise op of two values, of which one may be broadcast: made before, a parameter, a constant or fed."""
+    """An elementwise op of two values; one may be broadcast, and is an earlier value, a parameter, a constant or a feed."""
     c = b.choices
     same = [var for var in b.values if var.shape == x.shape]
     kind = c.below(6)
@@ -90,7 +90,7 @@ def minus_reduced(b: Builder, x: Variable) -> Variable:
 
 
 def standardized(b: Builder, x: Variable) -> Variable:
-    """What layer normalization does, written with single ops."""
+    """Layer normalization, written with single ops."""
     centered = layers.elementwise_sub(x, layers.reduce_mean(x, dim=-1, keep_dim=True))
     variance = layers.reduce_mean(layers.square(centered), dim=-1, keep_dim=True)
     return layers.elementwise_mul(centered, layers.rsqrt(layers.scale(variance, bias=1e-2)))
@@ -192,7 +192,7 @@ def with_one_hot(b: Builder, x: Variable) -> Variable:
 
 
 def embedded(b: Builder, x: Variable) -> Variable:
-    """Rows of a table, added, or of which products are made."""
+    """Rows of a table, added or multiplied."""
     c = b.choices
     rows, batch, width = c.extent(5000, least=2), x.shape[0], x.shape[1]
     b.need(0, rows * width)
@@ -422,7 +422,7 @@ def residual(b: Builder, x: Variable) -> Variable:
 
 
 def attention_to_places(b: Builder, x: Variable) -> Variable:
-    """Weights of pixels, by a convolution of what their channels have in common."""
+    """Weights of pixels, by a convolution over statistics of their channels."""
     c = b.choices
     size = c.pick((3, 7, 1, 5))
     b.need(2 * prod(x.shape) * size * size // x.shape[1])

@@ -188,7 +188,7 @@ def recurrent_state(b: Builder, x: Variable) -> None:
 
 
 def summed_state(b: Builder, x: Variable) -> None:
-    """Sums over runs, written to what is read."""
+    """Sums over runs, written to a variable that the program reads."""
     state = b.state(x.shape, 0.25)
     if b.choices.chance(50):
         layers.sums([x, state], out=state)

@@ -740,7 +740,7 @@ def _computed(op_type: str, inputs: Inputs, attrs: Mapping[str, Any]) -> tuple[d
 
 
 class _OneOp:
-    """Appends one op to the default program, with what it reads and writes."""
+    """Appends one op to the default program, with its inputs and outputs."""
 
     def __init__(self, choices: Choices, call: OpCall) -> None:
         self.choices, (self.op_type, self._fed, attrs) = choices, call
@@ -782,7 +782,7 @@ class _OneOp:
 
     @property
     def wrt(self) -> list[Variable]:
-        """What gradients are wanted of."""
+        """The variables to differentiate by."""
         rule = self.definition.rule
         slots = [slot for slot in rule.wrt if slot in self.inputs] if isinstance(rule, Rule) else []
         variables = [var for slot in slots for var in flat(self.inputs[slot])]
@@ -852,7 +852,7 @@ _NOT_STRETCHED = {
 
 
 def _stated(op: _OneOp, sample: Sample, attrs: dict[str, Any]) -> dict[str, Any]:
-    """What a sample's statement in plain numpy says of outputs, where it can be asked quickly."""
+    """The expected outputs by a sample's numpy statement, if it is fast enough."""
     from conformance.case import call_reference
 
     if sum(array_of(item).size for value in op.arrays.values() for item in flat(value)) > 20_000:

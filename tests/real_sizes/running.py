@@ -81,7 +81,7 @@ def guarded(arrays: Mapping[str, Any], at_end: bool) -> Iterator[dict[str, Any]]
 
 # -------------------------------------------------------------------------------------------------------------- runs
 def first_values(case: Case) -> Arrays:
-    """What the scope holds before the first run: values of the startup program, computed by numpy."""
+    """The scope before the first run: values of the startup program, computed by numpy."""
     os.environ["FLUID_NATIVE"] = "0"
     scope = fluid.Scope()
     fluid.Executor().run(case.startup, scope=scope)
@@ -134,14 +134,14 @@ def settings(native: bool, is_single: bool) -> Iterator[None]:
 
 
 def run(case: Case, engine: str, first: Arrays) -> Arrays:
-    """What runs on numpy or by XLA give."""
+    """The results of runs on numpy or by XLA."""
     place = fluid.XLAPlace() if engine == "xla" else fluid.CPUPlace()
     with settings(False, False):
         return _results(case, fluid.Executor(place), new_scope(first), [_arrays(feed) for feed in case.feeds])
 
 
 def run_natively(case: Case, first: Arrays, threads: int, executor: fluid.Executor) -> Arrays:
-    """What native code gives, which must not touch what lies beside a feed, nor change it.
+    """The results of native code, which must not access memory beside a feed, nor change the feed.
 
     Args:
         executor: has the plan, if the program ran before.
@@ -166,7 +166,7 @@ def run_natively(case: Case, first: Arrays, threads: int, executor: fluid.Execut
 
 
 class Watch(Protocol):
-    """Looks at what a run is given and computes, or changes it."""
+    """Observes the inputs and results of ops in a run, or changes them."""
 
     def __call__(self, name: str, array: Any, op: Any = None) -> None: ...
 
@@ -175,7 +175,7 @@ class Watch(Protocol):
 
 
 def run_widened(case: Case, first: Arrays, watch: Watch) -> Arrays:
-    """What the program computes in float64, op by op.
+    """The program's results in float64, op by op.
 
     Args:
         watch: is called with each array that is fed, held or computed.
@@ -192,7 +192,7 @@ def run_widened(case: Case, first: Arrays, watch: Watch) -> Arrays:
 
 
 def run_alone(op: Operator, values: Arrays) -> Arrays:
-    """What one op computes of its inputs, by name of its results; nothing if it draws numbers, or takes more than arrays."""
+    """The results of one op by name; empty if it draws numbers, or takes more than arrays."""
     env = Environment(op.block, None, dict(values))
     try:
         Machine(np, _NoStreams(), {}).run_op(op, env)

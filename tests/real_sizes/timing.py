@@ -48,7 +48,7 @@ class Comparison:
 
 
 def compare_times(count: int, first: int = 0, report: Callable[[str], None] = print) -> list[Comparison]:
-    """Compare ops of so many seeds, and list those that take longer natively, by op.
+    """Time the ops of some seeds, and list the ops that native code computes more slowly than numpy.
 
     Returns:
         All comparisons.

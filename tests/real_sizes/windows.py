@@ -31,11 +31,11 @@ class Window:
         return [top, left] if (top, left) == (bottom, right) else self.pads
 
     def outputs(self, extents: Sequence[int]) -> list[int]:
-        """The extents of what a convolution makes of an image; `Unfit` if a window is larger than that."""
+        """The extents of a convolution's output; `Unfit` if a window is larger than the image."""
         return _positive([(extent - self._reach(i)) // self.strides[i] + 1 for i, extent in enumerate(extents)])
 
     def transposed_outputs(self, extents: Sequence[int]) -> list[int]:
-        """The extents of what a transposed convolution makes of an image."""
+        """The extents of a transposed convolution's output."""
         return _positive([(extent - 1) * self.strides[i] + self._reach(i) for i, extent in enumerate(extents)])
 
     def _reach(self, i: int) -> int:

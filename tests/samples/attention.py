@@ -85,7 +85,7 @@ add(
 
 
 def turned(x: Any, sin: Any, cos: Any, neox: bool) -> Any:
-    """Complex numbers, one for each pair of columns, times those of the angles."""
+    """Multiply pairs of columns, as complex numbers, by unit numbers of these angles."""
     if not neox:
         x = np.stack(np.split(x, 2, -1), -1).reshape(x.shape)
     number = (x[..., ::2] + 1j * x[..., 1::2]) * (cos[..., : cos.shape[-1] // 2] + 1j * sin[..., : cos.shape[-1] // 2])

@@ -1,4 +1,4 @@
-"""What a sample of an op is, and the data and helpers that make samples short."""
+"""Samples of ops, and data and helpers that make them short."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["OPS", "STRUCTURAL", "Data", "Sample", "add", "binary", "cast", "comp
 
 @dataclass
 class Sample:
-    """Inputs and attributes of an op, and what it should give for them.
+    """Inputs and attributes of an op, and its expected outputs.
 
     `reference` is a plain numpy statement of the op. It is called with those inputs and given attributes that its
     signature names (all, if it takes ``**``) and returns the first output, or a dict of output slot to array. `check`
@@ -62,7 +62,7 @@ def add(op_type: str, *samples: Sample) -> None:
 
 
 def structural(test_file: str, *op_types: str) -> None:
-    """These ops are covered by `test_file`, in which each of them is named."""
+    """Register ops that `test_file` covers instead of samples; the file names each of them."""
     for op_type in op_types:
         STRUCTURAL[op_type] = test_file
 
@@ -90,7 +90,7 @@ class Data:
         return found
 
     def distinct(self, *shape: int, step: float = 0.1) -> Any:
-        """Floats no two of which are closer than `step`, in random order: no ties."""
+        """Floats in random order with distances of at least `step`: no ties."""
         size = int(np.prod(shape))
         return ((self._rng.permutation(size) - size / 2 + 0.25) * step).reshape(shape)
 
@@ -115,7 +115,7 @@ def cast(value: Any, dtype: str) -> Any:
 
 
 def with_lods(values: Mapping[str, Any], lods: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays by slot, with the LoD of what holds sequences."""
+    """Arrays by slot; those in `lods` with their LoD."""
     return {
         slot: [with_lod(*pair) for pair in zip(value, lods[slot], strict=True)]
         if isinstance(value, list) and slot in lods

@@ -1,4 +1,4 @@
-"""Samples of `fluid.ops.collective` for a worker that is alone; tests/distributed has those of several."""
+"""Samples of `fluid.ops.collective` for a single worker; tests/distributed tests several."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ data = Data("ctc")
 
 # ----------------------------------------------------------------------------------------------------------------- CTC
 def read(path: Any, blank: int, merge: bool = True) -> list[int]:
-    """What a path of classes reads as."""
+    """The labels of a path of classes."""
     kept = [c for i, c in enumerate(path) if not merge or not i or path[i - 1] != c]
     return [int(c) for c in kept if c != blank]
 

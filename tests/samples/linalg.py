@@ -1,4 +1,4 @@
-"""Samples of `fluid.ops.linalg`. Decompositions are held to what they are: factors that multiply to the matrix."""
+"""Samples of `fluid.ops.linalg`. Decompositions are checked by their definition: the factors multiply to the matrix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def definite(*batch: int, n: int = 3) -> Any:
 
 
 def symmetric(direction: Any) -> Any:
-    """The symmetric (Hermitian) part: the directions in which the matrices of these ops may move."""
+    """The symmetric (Hermitian) part: directions in which these matrices may change."""
     return (direction + direction.conj().swapaxes(-1, -2)) / 2
 
 

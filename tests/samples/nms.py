@@ -62,7 +62,7 @@ def choose(
     keep_top_k: int = -1,
     normalized: bool = True,
 ) -> list[tuple[int, int]]:
-    """(class, box) of what is detected in an image, of scores [C, M]."""
+    """(class, box) of each detection in an image with scores [C, M]."""
     detections = []
     for label, row in enumerate(scores):
         kept: list[int] = []

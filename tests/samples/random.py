@@ -1,4 +1,4 @@
-"""Samples of `fluid.ops.random`: shapes, dtypes and statistics of what is drawn."""
+"""Samples of `fluid.ops.random`: shapes, dtypes and statistics of draws."""
 
 from __future__ import annotations
 

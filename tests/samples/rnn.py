@@ -30,7 +30,7 @@ def step(mode: str, x: Any, h: Any, states: list[Any]) -> list[Any]:
 
 
 def network(mode: str, Input: Any, first: list[Any], weights: list[Any], lengths: Any, layers: int, directions: int) -> Any:
-    """What comes out and the last states."""
+    """The output and the last states."""
     steps, batch = Input.shape[:2]
     hidden = first[0].shape[2]
     last = [np.array(state) for state in first]
@@ -94,7 +94,7 @@ for mode in GATES:
 
 
 def is_dropped(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-    """A part is dropped, and what is left of the first step goes, scaled up, into that of the second layer."""
+    """Dropout drops a part of the first layer's output; the remainder, scaled up, is the second layer's input."""
     dropped = outputs["DropoutState"]
     assert dropped.dtype == np.uint8 and dropped.shape == (5, 20, 2) and 0.4 < dropped.mean() < 0.8
     w_x, w_h, w_x2, w_h2, b_x, b_h, b_x2, b_h2 = inputs["WeightList"]

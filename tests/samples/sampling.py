@@ -34,7 +34,7 @@ def nce_cost(
     CustomDistProbs: Any = None,
     **_: Any,
 ) -> tuple[Any, Any]:
-    """The cost where `labels` are the labels and what was drawn, and the probability given to each."""
+    """The cost for `labels`, the sampled classes and their probabilities."""
     scores = np.einsum("bd,bsd->bs", Input, Weight[labels]) + (0 if Bias is None else Bias.reshape(-1)[labels])
     found = sigmoid(scores)
     if sampler == 2:

@@ -19,7 +19,7 @@ def each(function: Any) -> Any:
 
 
 def psi(x: float, n: int = 0) -> float:
-    """The polygamma functions by their sums over 1,000 terms, and what the integral says of the others."""
+    """Polygamma functions by sums of 1,000 terms, and an integral for the remaining terms."""
     if n == 0:
         return -EULER - 1 / x + math.fsum(x / (k * (k + x)) for k in range(1, 1000)) + rest(x)
     terms = math.fsum((k + x) ** -(n + 1) for k in range(1000))

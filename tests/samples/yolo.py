@@ -122,7 +122,7 @@ def yolo_loss(
 
 
 def terms_of(X: Any, ObjectnessMask: Any, GTMatchMask: Any, GTBox: Any, GTLabel: Any, GTScore: Any = None, **attrs: Any) -> Any:
-    """Weight and target are what the loss is made of: its differences by X, at two places that have the same matches."""
+    """Weight and target determine the loss: its differences by X, at two places with the same matches."""
     side, pairs = X.shape[2], [attrs["anchors"][k : k + 2] for k in range(0, len(attrs["anchors"]), 2)]
     shape = (len(X), len(attrs["anchor_mask"]), 5 + attrs["class_num"], side, side)
     values, weight, target = X.reshape(shape), np.zeros(shape, X.dtype), np.zeros(shape, X.dtype)

@@ -33,7 +33,7 @@ STEP = 1e-5
 
 
 def instructions_of(seed: int, thorough: bool) -> list[Instruction]:
-    """Those of program number `seed`: every fourth, or of small ones every sixteenth, may have blocks."""
+    """The instructions of program number `seed`: one program in four (one in sixteen of small ones) may have blocks."""
     rng = random.Random(seed)
     last = len(KINDS) if seed % (4 if thorough else 16) == 3 else STRAIGHT
     count = rng.randrange(2, 12) if thorough else rng.randrange(1, 5)
@@ -41,7 +41,7 @@ def instructions_of(seed: int, thorough: bool) -> list[Instruction]:
 
 
 def check(seed: int, thorough: bool) -> None:
-    """Check program number `seed`; an error says what is wrong with it."""
+    """Check program number `seed`; raises an error that describes the fault."""
     often = 20 if thorough else 100
     if seed % often == 19:
         check_nest(seed, deepest=3 if thorough else 1, orders=2 if thorough else 1)
@@ -85,7 +85,7 @@ def check_cheaply(instructions: list[Instruction], seed: int) -> None:
 
 
 def smallest(seed: int, thorough: bool) -> str:
-    """What is wrong with the smallest part of program number `seed` that still fails, and that part."""
+    """The smallest part of program number `seed` that still fails, and its fault."""
     if seed % (20 if thorough else 100) in (9, 19):
         return _failure(lambda: check(seed, thorough)) or ""
     left = instructions_of(seed, thorough)

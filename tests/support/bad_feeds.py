@@ -1,4 +1,4 @@
-"""Hundreds of values that no array can be made of, or that lie about what they are, for whatever takes arrays.
+"""Hundreds of bad values for functions that take arrays: some cannot become arrays, some describe themselves wrongly.
 
 `bad_values` puts every kind by itself into the containers in which users give values: lists, tuples, pairs with lengths, arrays
 of objects. No value names an address in memory that is not its own, which nobody can check. Values are made anew each time, by
@@ -48,7 +48,7 @@ def returning(name: str, result: Any) -> Any:
 
 
 def interface(**changes: Any) -> Any:
-    """An object whose `__array_interface__` is that of six floats, but for some entries; None leaves one out."""
+    """An object with the `__array_interface__` of six floats, changed in some entries; None removes an entry."""
     held = np.arange(6, dtype="float32")
     entries: dict[str, Any] = {"version": 3, "shape": (2, 3), "typestr": "<f4", "data": held.tobytes(), **changes}
     made = returning("__array_interface__", {name: value for name, value in entries.items() if value is not None})

@@ -68,7 +68,7 @@ def prepare(case: Case) -> dict[str, Any]:
 
 
 def trained(loss: Any, feed: dict[str, Any], optimizer: Any, *more: Any) -> Case:
-    """The case in which `optimizer` minimizes `loss`."""
+    """A case that minimizes `loss` with `optimizer`."""
     optimizer.minimize(loss)
     block = loss.block
     names = [param.name + "@GRAD" for param in block.program.all_parameters()]
@@ -81,7 +81,7 @@ def fed(feed_list: list[Any], rows: Any) -> dict[str, Any]:
 
 
 def cos_sim(x: Any, y: Any) -> Any:
-    """What `layers.cos_sim` is, of ops that Paddle 2.6 still has."""
+    """`layers.cos_sim` written with ops that Paddle 2.6 still has."""
 
     def dot(a: Any, b: Any) -> Any:
         return layers.reduce_sum(layers.elementwise_mul(a, b), dim=1, keep_dim=True)

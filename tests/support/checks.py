@@ -1,4 +1,4 @@
-"""Several checks in one test: one that fails does not hide the next."""
+"""Several checks in one test: a failed check does not hide later ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Checks:
 
 
 def _told(error: BaseException) -> str:
-    """What an error says, and the last line of the tests that it comes through."""
+    """The message of an error, and the last line of the tests in its traceback."""
     here = TESTS
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if here in Path(frame.filename).parents]
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
@@ -173,7 +173,7 @@ def own_ops() -> Iterator[None]:
 
 @contextmanager
 def _apart(fixtures: dict[str, Any], number: int, title: str) -> Iterator[dict[str, Any]]:
-    """The fixtures of a test for one of its cases, which shares nothing with the others."""
+    """Fixtures for one case of a test; cases share nothing."""
     own = dict(fixtures)
     with ExitStack() as stack:
         main, startup = stack.enter_context(fresh_programs())

@@ -72,7 +72,7 @@ def loop_without_trips(case: Case) -> tuple[Variable, list[Variable]]:
 
 @_builder
 def loop_that_overwrites_twice(case: Case) -> tuple[Variable, list[Variable]]:
-    """Twice in a trip, and by an op that reads what it overwrites."""
+    """Each trip overwrites a variable twice, once by an op that also reads it."""
     x = case.data("x")
     h = layers.tanh(x)
 
@@ -99,7 +99,7 @@ def loop_that_swaps(case: Case) -> tuple[Variable, list[Variable]]:
 
 @_builder
 def loop_that_forgets(case: Case) -> tuple[Variable, list[Variable]]:
-    """What a trip leaves does not depend on what the one before left: earlier trips have no gradient."""
+    """A trip's results do not depend on the trip before: earlier trips have no gradient."""
     x = case.data("x")
     h = layers.exp(x)
     repeat(3, lambda i: layers.assign(layers.tanh(x * layers.cast(i, "float64")), h))
@@ -521,7 +521,7 @@ def rnn_with_a_cond(case: Case) -> tuple[Variable, list[Variable]]:
 
 @_builder
 def rnn_of_two_memories(case: Case) -> tuple[Variable, list[Variable]]:
-    """Two sequences, two states of which each step swaps the roles, two outputs of which one is not used."""
+    """Two sequences, two states that each step swaps, and two outputs, one of them unused."""
     x, y, first = case.data("x", [3, 2]), case.data("y", [3, 2]), case.data("first", [2])
     rnn = layers.StaticRNN()
     with rnn.step():
@@ -537,7 +537,7 @@ def rnn_of_two_memories(case: Case) -> tuple[Variable, list[Variable]]:
 
 @_builder
 def rnn_whose_memories_swap(case: Case) -> tuple[Variable, list[Variable]]:
-    """A memory holds what the other held: the gradients of states change places, too."""
+    """Each step swaps the two memories: the gradients of the states are swapped, too."""
     x, p, q = case.data("x", [3, 2]), case.data("p", [2]), case.data("q", [2])
     rnn = layers.StaticRNN()
     with rnn.step():
@@ -550,7 +550,7 @@ def rnn_whose_memories_swap(case: Case) -> tuple[Variable, list[Variable]]:
 
 @_builder
 def rnn_whose_memory_is_not_used(case: Case) -> tuple[Variable, list[Variable]]:
-    """What goes from step to step does not reach the output: no gradient flows along it."""
+    """The memory does not reach the output: it has no gradient."""
     x, first = case.data("x", [3, 2]), case.data("first", [2])
     rnn = layers.StaticRNN()
     with rnn.step():
@@ -604,7 +604,7 @@ def _overwritten(v: Variable, x: Variable) -> None:
 
 @_builder
 def cond_in_cond_overwritten_later(case: Case) -> tuple[Variable, list[Variable]]:
-    """The inner branches read what is overwritten when all is done."""
+    """The inner branches read a variable that is overwritten at the end."""
     x, yes = case.data("x"), layers.less_than(integer(0), integer(1))
     v = layers.scale(x, 2.0)
     out = layers.cond(yes, lambda: layers.cond(yes, lambda: layers.tanh(v), lambda: layers.sin(v)), lambda: layers.scale(v, 0.5))
@@ -629,7 +629,7 @@ def loop_in_cond_overwritten_later(case: Case) -> tuple[Variable, list[Variable]
 
 @_builder
 def loop_of_cond_in_cond(case: Case) -> tuple[Variable, list[Variable]]:
-    """Nothing is overwritten in so many words: the loop overwrites what it carries."""
+    """No op overwrites a variable explicitly: the loop overwrites its carried variables."""
     x, yes = case.data("x"), layers.less_than(integer(0), integer(1))
 
     def body(i: Variable, h: Variable) -> list[Variable]:
@@ -688,7 +688,7 @@ def cond_in_cond_incremented_later(case: Case) -> tuple[Variable, list[Variable]
 
 @_builder
 def rnn_in_loop_in_branch_overwritten_later(case: Case) -> tuple[Variable, list[Variable]]:
-    """The sequence, whose slices have its name, is what is overwritten."""
+    """The sequence is overwritten; its slices have the same name."""
     x, yes = case.data("x", [3, 2]), layers.less_than(integer(0), integer(1))
     sequence, out = layers.tanh(x), layers.scale(x, 0.5)
 

@@ -1,4 +1,4 @@
-"""What the tests of differentiation share: `Case`, a program in float64 that is checked whenever it is differentiated."""
+"""Helpers for tests of differentiation: `Case`, a float64 program whose gradients are checked whenever it is differentiated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assert_golden(name: str, text: str) -> None:
 
 
 class Case:
-    """A program, what it is fed, and what its gradients were so far.
+    """A program, its feeds, and its gradients so far.
 
     `gradients` and `append_backward` are Fluid's, followed by checks: the program is well formed; run by its plan, and
     op by op after a round trip through the wire, it gives the same bits; each gradient is what central differences of the
@@ -66,7 +66,7 @@ class Case:
         return self.program.global_block().create_parameter(name=name, shape=shape, dtype="float64")
 
     def shape_of(self, var: Variable) -> tuple[int, ...]:
-        """The shape of a variable's value: what is fed may have a declared shape with -1."""
+        """The shape of a variable's value; feeds may have a declared shape with -1."""
         return tuple(self.values[var.name].shape) if var.name in self.values else var.shape
 
     @property
@@ -133,7 +133,7 @@ class Case:
         return dict(zip(names, run(program, feed, names, scope=scope), strict=True))
 
     def _inputs(self, program: Program) -> dict[str, Any]:
-        """What the program reads, parameters included; those without a value so far get one."""
+        """The inputs of the program, parameters included; parameters without a value get one."""
         for parameter in program.all_parameters():
             if parameter.name not in self.values:
                 self.values[parameter.name] = self.rng.uniform(0.2, 0.9, parameter.shape)
@@ -151,7 +151,7 @@ class Case:
         found: Mapping[str, Variable | None],
         frozen: Iterable[str],
     ) -> None:
-        """Hold `found`, gradients by name of what they belong to, against differences of targets (with their weights)."""
+        """Compare gradients `found`, by name, with differences of the weighted targets."""
         names = [grad.name for grad in found.values() if grad is not None]
         values = self.run(dict.fromkeys([*names, *self._earlier, *(name for name, _ in targets)]))
         for name, value in self._earlier.items():
@@ -188,7 +188,7 @@ class Case:
 
 
 def cut(program: Program, names: Iterable[str]) -> Program:
-    """A copy of the program in which nothing writes these names."""
+    """A copy of the program without ops that write these names."""
     copy = program.clone()
     for op in copy.global_block().ops:
         for name in names:

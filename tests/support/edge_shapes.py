@@ -88,8 +88,8 @@ def of_rank_0(sample: Sample, slots: list[str]) -> Sample:
 
 
 def edges(key: str) -> Iterator[Edge]:
-    """A sample with sizes of 0 and 1: of each dimension alone, of those that are equal, those of one axis, and of all; and with
-    inputs of rank 0."""
+    """Variants of a sample with sizes of 0 and 1: for each dimension, for equal dimensions, for each axis, for all dimensions;
+    and with inputs of rank 0."""
     sample = CASES[key][1]
     sample = replace(sample, inputs={slot: value for slot, value in sample.inputs.items() if value is not None})
     sizes: dict[Place, int] = {
@@ -133,8 +133,8 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def check_edge(edge: Edge) -> bool:
-    """Whether the op takes this sample, and then is right in all that can be said of it: the sample's own statement, inference
-    against what is computed, plan against interpreter, and gradients, of two orders, against shapes and rules.
+    """Check an op on a sample with small sizes; returns whether the op accepts it. Compares with the sample's statement,
+    inference with results, plan with interpreter, and gradients of two orders with shapes and rules.
 
     Otherwise the op refuses it; an error of numpy, a warning of numpy or anything wrong is an `AssertionError`.
     """

@@ -1,4 +1,4 @@
-"""Mutated models, and what is done with each: all that reads, prints, checks, compiles, differentiates and runs.
+"""Mutated models, and everything to do with each: read, print, check, compile, differentiate, run.
 
 A case is a seed and a number, and is made the same way each time. Whatever the mutation did, a case ends well or in a
 `FluidError`; `tests/formats/test_fuzz.py` runs a few thousand, `benchmarks/fuzz.py` as many as wanted.
@@ -153,7 +153,7 @@ def op_corpus(op_types: Iterable[str] = tuple(sorted(OPS))) -> list[Base]:
 
 
 def _distinct(samples: list[Sample]) -> list[Sample]:
-    """Those that differ in the slots that they fill, two at most."""
+    """At most two samples, which fill different slots."""
     return list({tuple(sample.inputs): sample for sample in samples[::-1] if not sample.declared}.values())[:2]
 
 
@@ -219,7 +219,7 @@ _KINDS = sorted(all_ops())
 
 
 def _desc(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
-    """A program of which one to three things are said otherwise, each in a legal way."""
+    """A program with one to three legal changes."""
     message = ProgramDesc.FromString(data)
     for _ in range(draw.choice((1, 1, 2, 3))):
         if not message.blocks:
@@ -435,7 +435,7 @@ def _rows(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
 
 
 def _shards(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
-    """What a manifest says of its shards."""
+    """A manifest's entries about its shards."""
     tree = json.loads(data)
     node = draw.choice(list(_containers(tree)))
     key = draw.choice(list(node) if isinstance(node, dict) else list(range(len(node))))
@@ -470,7 +470,7 @@ def _npz(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
 
 
 def _safetensors(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
-    """What the header says of a tensor."""
+    """A header's entries about a tensor."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     name = draw.choice([name for name in header if name != "__metadata__"])
@@ -508,7 +508,7 @@ def _pickle(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
 
 
 def _pir(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
-    """A program of Paddle 3 of which one to three things are said otherwise, in JSON that is well formed."""
+    """A program of Paddle 3 with one to three changes, as well-formed JSON."""
     tree = json.loads(data)
     for _ in range(draw.choice((1, 1, 2, 3))):
         nodes = list(_containers(tree))
@@ -694,7 +694,8 @@ def _one_tensor(path: Path, folder: Path, kind: VarType) -> str:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Inside the ``with``, a `FluidError` may be raised, but none for lack of memory: what a file says was then believed."""
+    """In the ``with`` block, a `FluidError` is fine, except for lack of memory: that would mean that sizes in a file were
+    trusted."""
     try:
         yield
     except FluidError as error:
@@ -732,7 +733,7 @@ def use_program(program: fluid.Program, feed: dict[str, Any]) -> str:
 
 
 def differentiate(program: fluid.Program) -> None:
-    """Append the gradients of what the last two ops make, with respect to what is fed and parameters."""
+    """Append gradients of the outputs of the last two ops by feeds and parameters."""
     root = program.global_block()
     floating = {name: var for name, var in root.vars.items() if var.has_dtype and is_floating(var.dtype)}
     inputs = [var for var in floating.values() if var.is_data or var.persistable]
@@ -751,7 +752,7 @@ def _with_gradient(op: Operator) -> list[str]:
 
 
 def ends_of(program: fluid.Program) -> list[list[str]]:
-    """What the first op makes, and the last two."""
+    """The outputs of the first op and of the last two."""
     root = program.global_block()
     ops = [op for op in root.ops if op.type not in ("feed", "fetch")]
     parts = ([name for op in part for name in op.output_arg_names if name in root.vars][:2] for part in (ops[:1], ops[-2:]))

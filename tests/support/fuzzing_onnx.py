@@ -49,7 +49,7 @@ def _model(nodes: list[Any], inputs: dict[str, Any], outputs: list[str], weights
 
 
 def _tables() -> dict[str, bytes]:
-    """Models of nodes of which the reader makes tables, as large as numbers in the file say."""
+    """Models with nodes for which the reader makes tables, of sizes given in the file."""
     row, image, whole = [1, 4, 1], [1, 1, 4, 4], np.array([1, 1, 4, 8])
     regions = {"r": np.array([[0, 0, 2, 2]], np.float32), "i": np.array([0])}
     window: dict[str, Any] = {"kernel_shape": [2, 2], "pads": [0, 0, 1, 1]}

@@ -1,4 +1,4 @@
-"""Kills processes that save models, at random moments, and reads what they leave: one whole save, and none but the last.
+"""Kills processes that save models at random moments, and checks that exactly one complete save is left: the last one.
 
 ``python tests/support/killed_saves.py --kills 1000`` runs for minutes; `tests/saving/test_killed_saves.py` kills a few. A kill is
 a seed and a number. Needs ``os.fork``; the numbers of a save are all alike, so that a mix of two saves shows.
@@ -56,7 +56,7 @@ def _load_vars(program: fluid.Program, folder: Path) -> None:
 
 
 def _save_beside(program: fluid.Program, folder: Path) -> None:
-    """Parameters in folders of their own, of which one is a link."""
+    """Save parameters in separate folders, one of them a link."""
     (folder / "real").mkdir(exist_ok=True)
     if not (folder / "part").is_symlink():
         (folder / "part").symlink_to("real")
@@ -68,7 +68,7 @@ def _load_beside(program: fluid.Program, folder: Path) -> None:
 
 
 def _with_paths(program: fluid.Program) -> fluid.Program:
-    """A program whose every second variable has a name in a folder; its values are those of the variables without it."""
+    """A program in which every second variable has a name with a folder; values are the same."""
     paths, scope = fluid.Program(), fluid.global_scope()
     for number, var in enumerate(sorted(filter(io.is_persistable, program.list_vars()), key=lambda var: var.name)):
         name = ("part/", "deep/er/", "")[number % 3] + var.name
@@ -194,7 +194,7 @@ def keep_saving(program: fluid.Program, way: Way, folder: Path, step: int, pipe:
 
 @dataclass
 class Report:
-    """What kills led to.
+    """Counts of the outcomes of kills.
 
     Attributes:
         kills: how many there were, by way.

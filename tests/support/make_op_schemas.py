@@ -18,7 +18,7 @@ from fluid.opdef import registry
 
 
 def reduced(schema: dict[str, Any]) -> dict[str, Any]:
-    """What the tests compare. ``grad`` is null where Paddle has no gradient, left out where it could not be told."""
+    """The part that the tests compare. ``grad`` is null if Paddle has no gradient, and absent if that is unknown."""
     found = {key: schema[key] for key in ("inputs", "outputs", "attrs", "defaults")}
     grad = schema.get("grad", "unknown")
     if not grad:

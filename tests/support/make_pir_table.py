@@ -112,7 +112,7 @@ class Probe:
         }
 
     def run(self, optional: bool, changed: str = "") -> list[dict[str, Any]]:
-        """What the op becomes, with or without its optional inputs, and with another value of one attribute."""
+        """The result of converting an op, with or without its optional inputs, and with one changed attribute."""
         attrs = dict(self.start)
         if changed:
             attrs[changed] = self.other(changed)
@@ -261,7 +261,7 @@ class Translation:
 
     @staticmethod
     def marked(kind: dict[str, Any]) -> tuple[int | None, str]:
-        """Which output a result is, and a star for a list of them."""
+        """The number of the output that a result is, with a star for a list."""
         many = "*" if kind["#"] == "0.t_vec" else ""
         while many and kind["#"] == "0.t_vec":
             if not kind["D"]:

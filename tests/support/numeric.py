@@ -91,8 +91,8 @@ def assert_gradients(
     step: float = STEP,
     within: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
 ) -> None:
-    """Hold gradients by name against central differences of `function` along random directions, of which `within` says for some
-    arguments where they may lead."""
+    """Compare gradients by name with central differences of `function` along random directions; `within` restricts the directions
+    of some arguments."""
     for name, gradient in gradients.items():
         for found, value in zip(flat(gradient), flat(at[name]), strict=True):
             assert found is None or np.shape(found) == np.shape(value), (

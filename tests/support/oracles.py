@@ -35,7 +35,7 @@ def environment(config: pytest.Config, folders: pytest.TempPathFactory, version:
 
 
 def runner(python: str, folder: Path, prelude: str) -> Paddle:
-    """What runs code by a Python with Paddle in a folder."""
+    """A function that runs code by a Python with Paddle, in a folder."""
 
     def run(code: str, **given: Any) -> dict[str, Any]:
         np.savez(folder / "given.npz", **given)

@@ -32,7 +32,7 @@ __all__ = ["Case", "answers_of", "cases", "cases_of", "write"]
 
 @dataclass(frozen=True)
 class Case:
-    """A program and what it computes.
+    """A program and its expected results.
 
     Attributes:
         key: ``relu-0`` for the first sample of ``relu``, ``relu-0-grad`` for the gradient of its first output, ``relu-0-grad2``
@@ -117,7 +117,7 @@ class _Builder:
         return True
 
     def _data(self, name: str, value: Any, lod: Any = (), is_copied: bool = True) -> fluid.Variable:
-        """A variable with what is fed: a copy of that, as Paddle lets ops overwrite what nothing else reads."""
+        """A copy of a fed variable, because Paddle lets ops overwrite variables that no other op reads."""
         fed = f"{name}@FED" if is_copied else name
         self.feed[fed] = (value, to_lengths(lod)) if lod else value
         how = {"shape": value.shape, "dtype": value.dtype, "lod_level": len(lod)}
@@ -153,7 +153,7 @@ class _Builder:
         return [var.name for var in found if var is not None]
 
     def values_of(self, names: list[str]) -> list[Any] | None:
-        """What the program computes here, as `LoDTensor`; None where some of it has no value."""
+        """The program's results here, as `LoDTensor`; None if one of them has no value."""
         with scope_guard(Scope()):
             try:
                 return fluid.Executor().run(self.program, self.feed, names, return_numpy=False)
@@ -174,7 +174,7 @@ def _flat(values: Iterable[Any]) -> list[Any]:
 
 # ----------------------------------------------------------------------------------------------------------- for Paddle
 def write(folder: Path, target: str, only: Iterable[Case]) -> dict[str, str]:
-    """Write cases into a folder for a version of Paddle; key -> why, for those that are refused."""
+    """Write cases into a folder for a version of Paddle; returns key -> reason for refused ones."""
     refused = {}
     with patch("os.fsync"):  # of thousands of files, none has to outlive the test
         for case in only:
@@ -270,7 +270,7 @@ for key in given["alone"].tolist():  # which may spoil the memory that others re
 
 
 def answers_of(paddle: Paddle, keys: Iterable[str], alone: Iterable[str] = ()) -> dict[str, str]:
-    """What Paddle makes of the cases that are written in its folder: ``same``, or how it ``differs`` or ``fails``."""
+    """Paddle's verdict on the cases in a folder: ``same``, or how a case ``differs`` or ``fails``."""
     alone = set(alone)
     parts = {"keys": [key for key in keys if key not in alone], "alone": [key for key in keys if key in alone]}
     found = paddle(ANSWERS, **{name: np.array(part, str) for name, part in parts.items()})

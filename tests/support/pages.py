@@ -51,7 +51,7 @@ class Block(NamedTuple):
     """Whether numbers may differ a little."""
 
     def shows(self, out: str) -> bool:
-        """Whether this is what is shown, if anything is; but for spaces at ends of lines and numbers of generated names."""
+        """Whether the output equals the shown text, except for trailing spaces and numbers of generated names."""
         shown, out = (
             re.sub(r" +$|(?<=generated_tensor_)\d+", "", text, flags=re.MULTILINE)
             for text in (out if self.shown is None else self.shown, out)
@@ -80,7 +80,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def run(blocks: Iterable[Block], name: str, names: dict[str, Any] | None = None) -> Iterator[tuple[Block, str]]:
-    """Run the blocks in the present folder, with these names besides; each with what it prints.
+    """Run the blocks in the current folder with these names; returns each block with its output.
 
     Messages that name lines name those of a script of this name that the blocks would be together.
     """

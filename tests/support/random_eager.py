@@ -89,7 +89,7 @@ class _TheirHalf(torch.autograd.Function):
 
 
 class Ours:
-    """What Fluid spells in its own way."""
+    """Fluid's spelling of operations."""
 
     cube, same, half = _OurCube.apply, _OurSame.apply, _OurHalf.apply
     no_grad, backward = dygraph.no_grad, staticmethod(dygraph.backward)
@@ -231,7 +231,7 @@ def _apply_hook(name: str, x: Any, number: int, seen: dict[int, list[Any]]) -> N
 
 
 def run(f: Any, seed: int) -> tuple[dict[str, Any], str]:
-    """What a program comes to, by name, and what it was refused for: nothing, "in place" or "complex"."""
+    """The results of a program by name, and the reason of a refusal: none, "in place" or "complex"."""
     arrays, wanted, steps = random_steps(seed)
     leaves = [f.tensor(array, want) for array, want in zip(arrays, wanted, strict=True)]
     values, result = list(leaves), {}

@@ -56,7 +56,7 @@ class Statements:
 
     @property
     def nesting(self) -> list[Statement]:
-        """Statements with blocks, in which others stand."""
+        """Statements with blocks that contain other statements."""
         return [self.loop, self.cond, self.case, self.switch_case, self.while_loop]
 
     def make(self, variables: list[Variable], depth: int) -> None:
@@ -170,7 +170,7 @@ class Nest(Statements):
 
 
 def _difference(program: Program, feed: Arrays, targets: Sequence[Variable], weights: Sequence[Variable | None]):
-    """The sum of targets, with their weights, as a function of what is fed."""
+    """The weighted sum of targets as a function of the feeds."""
     names = [None if weight is None else weight.name for weight in weights]
     run = interpreter(program, targets)
 

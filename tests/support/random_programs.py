@@ -1,4 +1,4 @@
-"""Random programs: a list of instructions, numbers that say what is done to which of the variables so far, makes one.
+"""Random programs, made from a list of instructions: numbers that choose an operation and its variables.
 
 So a program that fails shrinks to a short one. `test_random_programs` draws instructions with hypothesis, `attack` by seed.
 """
@@ -83,7 +83,7 @@ class RandomProgram:
     def op(
         self, op_type: str, inputs: Mapping[str, Any], outputs: Sequence[str] | Mapping[str, Any] = ("Out",), **attrs: Any
     ) -> list[Any]:
-        """Append an op that makes new variables, or writes to those given; those of the first slot become known."""
+        """Append an op with new outputs or the given ones; outputs in the first slot become available to later instructions."""
         if not isinstance(outputs, Mapping):
             outputs = {slot: self.block.create_var(name=f"v{len(self.block.vars)}_{slot}") for slot in outputs}
         self.block.append_op(op_type, inputs, outputs, attrs)
@@ -119,7 +119,7 @@ class RandomProgram:
         self.op("elementwise_div", {"X": x, "Y": more})
 
     def pair(self, a: int, b: int) -> tuple[Variable, Variable]:
-        """Two variables, perhaps one twice, of which the second broadcasts to the first."""
+        """Two variables, possibly the same; the second broadcasts to the first."""
         x = self.pick(a)
         y = self.among(b, lambda v: v.shape == x.shape or v.shape == (1,) or v.shape == x.shape[-1:])
         return x, y if y is not None else x
@@ -160,7 +160,7 @@ class RandomProgram:
             self.op("concat", {"X": [x, y]}, axis=len(x.shape) - 1)
 
     def part(self, a: int, b: int, c: int) -> None:
-        """Two outputs, of which later instructions may use one, both or none."""
+        """Two outputs; later instructions may use one, both or none."""
         x = self.pick(a)
         if x.shape[0] == 1:
             return
@@ -201,7 +201,7 @@ class RandomProgram:
         self.op(op_type, {"X": self.bounded(a)}, **attrs)
 
     def above_zero(self, a: int, b: int, c: int) -> None:
-        """What takes numbers above 0 alone."""
+        """An op that takes only positive numbers."""
         square = self.op("square", {"X": self.bounded(a)})[0]
         more = self.op("scale", {"X": square}, scale=1.0, bias=0.5)[0]
         op_type, attrs = (("log", {}), ("sqrt", {}), ("rsqrt", {}), ("reciprocal", {}), ("pow", {"factor": 1.5}))[b % 5]
@@ -301,7 +301,7 @@ class RandomProgram:
             self.op("lookup_table_v2", {"W": x, "Ids": ids}, padding_idx=0 if c % 4 == 0 else -1)
 
     def sequences(self, a: int, b: int, c: int) -> None:
-        """Rows of a matrix as two or three sequences, of which one may be empty."""
+        """Rows of a matrix as two or three sequences; one may be empty."""
         x = self.matrix(a)
         if x is None:
             return
@@ -346,7 +346,7 @@ class RandomProgram:
 
     # -- instructions that make blocks
     def branch(self, a: int, b: int, c: int) -> None:
-        """One of two formulas, of which each reads what the other may not."""
+        """One of two formulas, each with inputs that the other does not read."""
         x, y = self.pair(a, b)
         pred = self.block.var(("no", "yes")[c % 2])
         with fluid.program_guard(self.program):
@@ -385,7 +385,7 @@ class RandomProgram:
         self.vars += [carried, total]
 
     def array(self, a: int, b: int, c: int) -> None:
-        """A loop that keeps its values in an array, of which one is read afterwards."""
+        """A loop that stores its values in an array; one of them is read afterwards."""
         x, y = self.pair(a, b)
         with fluid.program_guard(self.program):
             index = layers.fill_constant([1], "int64", 0)

@@ -55,7 +55,7 @@ def build(seed: int, is_sparse: bool) -> tuple[Program, Program, Any]:
 
 
 def train(programs: tuple[Program, Program, Any], seed: int, run: str) -> list[Any]:
-    """Losses and what is persistable after some steps; `run` names the executor's method."""
+    """Losses and persistable variables after some steps; `run` is the method of the executor."""
     main, startup, loss = programs
     rng, scope, executor = np.random.default_rng(seed), fluid.Scope(), fluid.Executor()
     executor.run(startup, scope=scope)

@@ -1,4 +1,4 @@
-"""An engine that records: kernels run over its arrays as they are, and what they call is noted on buffers, to be played back.
+"""A recording engine: kernels run on its arrays, their numpy calls are recorded with buffers, and can be played back.
 
 An array is one of numpy whose values nobody may ask for. What is done with it (ufuncs, functions, methods, indexing) is done,
 on whatever values there are, and noted as a function with operands, of which arrays are views of buffers: number, offset,
@@ -30,7 +30,7 @@ class View(NamedTuple):
 
 
 class Note(NamedTuple):
-    """One call, with views in the place of arrays, and the buffers that its results are (None for what is no new array)."""
+    """A recorded call: views in place of arrays, and the buffers of its results (None for results that are no new array)."""
 
     function: Callable[..., Any]
     args: Any
@@ -48,7 +48,7 @@ def bounds(array: Any) -> tuple[int, int]:
 
 
 class Recording:
-    """What was done with arrays since it began. Buffers stay alive, so that no two are ever at one address."""
+    """The calls on arrays since it began. Buffers stay alive, so addresses are unique."""
 
     def __init__(self) -> None:
         self.notes: list[Note] = []
@@ -67,7 +67,7 @@ class Recording:
         return number
 
     def input(self, array: Any) -> Any:
-        """An array of which other values are given when this is played."""
+        """An array that gets other values in a playback."""
         self.inputs.append(self.add(array))
         return array.view(Array)
 
@@ -123,7 +123,7 @@ class Recording:
 
 
 def mapped(value: Any, kind: Any, fn: Callable[[Any], Any]) -> Any:
-    """`fn` of what is of a kind, in lists, tuples and dicts too."""
+    """Apply `fn` to all values of a kind, also within lists, tuples and dicts."""
     if isinstance(value, kind):
         return fn(value)
     if isinstance(value, dict):
@@ -151,7 +151,7 @@ def refused(*args: Any, **kwargs: Any) -> Any:
 
 
 class Array(np.ndarray):
-    """An array that notes what is done with it."""
+    """An array that records the operations on it."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.get("out")
@@ -206,7 +206,7 @@ for name in ["__bool__", "__float__", "__int__", "__index__", "item", "tobytes",
 
 
 class Namespace:
-    """numpy, with functions that note what they do."""
+    """numpy with functions that record their calls."""
 
     __name__ = "numpy"
     ndarray = Array

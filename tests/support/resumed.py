@@ -1,4 +1,4 @@
-"""A small training, of which each step can be told from the next: dropout, statistics, Adam and a falling learning rate."""
+"""A small training with distinct steps: dropout, statistics, Adam and a falling learning rate."""
 
 from __future__ import annotations
 

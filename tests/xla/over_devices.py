@@ -1,4 +1,4 @@
-"""What `test_sharding` runs in processes of its own, since the number of devices is set when jax starts.
+"""Tests that `test_sharding` runs in separate processes, because the number of devices is fixed when jax starts.
 
 python over_devices.py CHECK          on the devices that XLA_FLAGS makes of the CPU
 python over_devices.py CHECK ADDRESS NUMBER      as one of two processes
@@ -91,7 +91,8 @@ def two_devices() -> None:
 
 
 def annotations() -> None:
-    """Columns, rows, tables and optimizer states over axes; the losses stay those of one device, and each holds a part."""
+    """Split columns, rows, tables and optimizer states over axes: the losses equal those of one device, and each device holds a
+    part."""
     expected = one_device()
     divided: list[tuple[str, Any, dict[str, int], tuple[int, ...]]] = [
         ("fc_0.w_0*", [None, "model"], {"data": 2, "model": 2}, (16, 16)),
@@ -145,7 +146,7 @@ def tables() -> None:
 
 
 def sequences() -> None:
-    """Rows that form sequences are on all devices; what is called back at the host is given all of its inputs."""
+    """All devices hold the rows that form sequences; a callback at the host gets complete inputs."""
     values = []
     for mesh in (None, Mesh(data=4)):
         main, startup = fluid.Program(), fluid.Program()
@@ -191,7 +192,7 @@ def errors() -> None:
 
 # ----------------------------------------------------------------------------------------------------- two processes
 def two_processes(address: str, number: int) -> None:
-    """Each with its half of the batch, and first values of its own draws, of which all take those of process 0."""
+    """Two processes with half of the batch and different first values: both train with the values of process 0."""
     fluid.parallel.connect(address, 2, number, timeout=30)
     expected = one_device()
     half = slice(4 * number, 4 * number + 4)
@@ -210,7 +211,7 @@ def two_processes(address: str, number: int) -> None:
 
 
 def processes_that_differ(address: str, number: int) -> None:
-    """In what they are fed, when both shapes have been compiled on both: one asks, the other is told while it waits."""
+    """Two processes are fed different shapes after both shapes were compiled: one asks, the other learns of it while it waits."""
     fluid.parallel.connect(address, 2, number, timeout=30)
     net = Net()
     program = fluid.CompiledProgram(net.main).with_data_parallel()

@@ -1,4 +1,5 @@
-"""Loops, branches, recurrences and arrays of tensors at an XLAPlace, beside numpy: values, gradients, what they compile to."""
+"""Loops, branches, recurrences and arrays of tensors at an XLAPlace, compared with numpy: values, gradients, compiled
+programs."""
 
 from __future__ import annotations
 
@@ -189,7 +190,7 @@ def test_a_gradient_that_reads_nothing_of_the_trips(trips: int) -> None:
 
 
 def test_lengths_that_never_hold() -> None:
-    """What is joined has as many rows as are fed: each number of them is compiled once more."""
+    """A concat has as many rows as the feed: each number of rows is compiled once."""
     count = fluid.data("count", [1], "int64")
     array = layers.create_array("float64")
     i, n = layers.fill_constant([1], "int64", 0), layers.scale(count, 1.0)

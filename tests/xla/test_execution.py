@@ -1,4 +1,4 @@
-"""Programs at an XLAPlace: what they compute, and where their state lives."""
+"""Programs at an XLAPlace: their results, and where their state is stored."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_fetches_are_the_callers() -> None:
 
 
 def test_what_is_fed_may_become_state() -> None:
-    """The scope's array is no memory of what was fed."""
+    """The scope's array does not share memory with the feed."""
     x = fluid.data("x", [2])
     kept = fluid.layers.create_global_var([2], 0.0, "float32", persistable=True, name="kept")
     fluid.layers.assign(x, kept)
@@ -106,7 +106,7 @@ def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path: Any) -> None:
 
 
 def test_programs_take_turns_in_one_scope() -> None:
-    """One reads what the other updates, whose former values are gone."""
+    """One program reads a variable that the other one updates; the former value is gone."""
     loss = regression()
     test = fluid.default_main_program().clone(for_test=True)
     executor, scope = started(fluid.XLAPlace())
@@ -175,7 +175,7 @@ def test_the_plan_is_shown() -> None:
 
 
 def test_functions_of_eager_mode() -> None:
-    """What is traced under a guard runs at its place, on tensors whose memory is at the host."""
+    """A function traced under a guard runs at its place, on tensors in the memory of the host."""
     with fluid.dygraph.guard(fluid.XLAPlace()):
         layer = fluid.dygraph.Linear(3, 2)
         run = fluid.dygraph.to_static(lambda x: layer(x))

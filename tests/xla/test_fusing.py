@@ -1,4 +1,4 @@
-"""What programs for a GPU are: without products that XLA cannot fuse."""
+"""Programs for a GPU have no products that XLA cannot fuse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ X = np.random.default_rng(0).standard_normal((3, 4, 5, 4), np.float32)
 
 
 def built(norm: str) -> list[Any]:
-    """What a program with a norm and its gradients is asked for."""
+    """The compiled program of a norm and its gradients."""
     x = fluid.data("x", [None, 4, 5, 4])
     x.stop_gradient = False
     y = NORMS[norm](x)

@@ -1,4 +1,4 @@
-"""Sequences at an XLAPlace: offsets are constants of what is compiled, for so many batches as are worth it."""
+"""Sequences at an XLAPlace: their offsets are constants of compiled programs, for a limited number of batches."""
 
 from __future__ import annotations
 

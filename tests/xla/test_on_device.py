@@ -105,7 +105,7 @@ def test_what_was_fed_may_change_at_once() -> None:
 
 
 def test_tensors_outlive_the_runs_that_follow() -> None:
-    """Also those of parameters, whose memory the next run takes, and of what was fed."""
+    """Fetched tensors stay valid: parameters, whose memory the next run reuses, and feeds."""
     _, executor, scope = training()
     test = fluid.default_main_program().clone(for_test=True)
     weight, fed = executor.run(test, {"x": X}, ["w", "x"], scope=scope, return_numpy=False)

@@ -1,4 +1,4 @@
-"""What XLA is given must not grow with the batch: a program that is unrolled by rows takes minutes to compile."""
+"""Programs for XLA do not grow with the batch: a program unrolled over rows takes minutes to compile."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def lines(case: Case) -> int:
 
 
 class _TooLongError(Exception):
-    """numpy takes too long to compute what the sample of this size should give."""
+    """numpy takes too long to compute a sample of this size."""
 
 
 @contextmanager

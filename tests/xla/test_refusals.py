@@ -1,4 +1,4 @@
-"""What cannot run at an XLAPlace is told before anything runs, with what to do."""
+"""Programs that cannot run at an XLAPlace are refused before anything runs, and the error says what to do."""
 
 from __future__ import annotations
 

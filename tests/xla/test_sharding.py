@@ -1,4 +1,4 @@
-"""Programs over several devices, and over several processes; what is checked stands in `over_devices`."""
+"""Programs over several devices and several processes; `over_devices` has the checks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def started(*args: str, devices: int = 1) -> subprocess.Popen[str]:
 
 
 def output_of(*processes: subprocess.Popen[str]) -> list[str]:
-    """What processes say, to their ends."""
+    """The output of processes, after all have ended."""
     try:
         return [process.communicate(timeout=SECONDS)[0] for process in processes]
     finally:

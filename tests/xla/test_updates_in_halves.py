@@ -56,7 +56,7 @@ def test_a_step_is_one_program_without_a_branch(optimizer: str, settings: dict[s
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_steps_with_infinite_gradients_change_nothing_but_the_scale(optimizer: str) -> None:
-    """As on numpy: values of the state after steps, one of which overflows."""
+    """The state after steps with one overflow is the same as on numpy."""
     loss, decorated = net(OPTIMIZERS[optimizer](), **DYNAMIC)
     (cpu, alone), (xla, scope) = started(fluid.CPUPlace()), started(fluid.XLAPlace())
     names = sorted(alone.local_var_names())

@@ -1,4 +1,4 @@
-"""float16 and bfloat16 at an XLAPlace: products of halves, what is kept and fetched, and the losses of numpy."""
+"""float16 and bfloat16 at an XLAPlace: products of halves, element types of state and fetches, and losses as on numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nets of images at an XLAPlace, where convolutions leave images with their channels last: every value is that of the plan."""
+"""Nets of images at an XLAPlace, where convolutions store images with channels last: every value equals the plan's."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def net(seed: int) -> list[Any]:
 
 
 def check(seed: int) -> None:
-    """Values, gradients of what is fed and of parameters, and statistics after the run."""
+    """Compare values, gradients of feeds and parameters, and statistics after the run."""
     with fresh_programs():
         main, startup = fluid.default_main_program(), fluid.default_startup_program()
         main.random_seed = startup.random_seed = seed + 1

@@ -1,4 +1,4 @@
-"""What random ops draw at an XLAPlace: reproducible by seed, run and name, from the distributions that they should."""
+"""Random ops at an XLAPlace: draws are reproducible by seed, run and name, and have the right distributions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N = 20000
 
 
 def drawn(make: Callable[[], Any], seed: int = 1, runs: int = 1) -> Any:
-    """What an op draws in the last of some runs of its program."""
+    """An op's draws in the last of some runs of its program."""
     with fresh_programs():
         out = make()
         fluid.default_main_program().random_seed = seed
@@ -60,7 +60,7 @@ DISTRIBUTIONS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 
 def made_by(op_type: str, **attrs: Any) -> Any:
-    """What an op without a layer makes."""
+    """The outputs of an op that has no layer."""
     block = fluid.default_main_program().global_block()
     out = block.create_var(name="made")
     block.append_op(op_type, {}, {"Out": out}, attrs)

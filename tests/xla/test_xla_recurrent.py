@@ -21,7 +21,7 @@ LENGTHS = np.array([3, 1, 2], "int32")
 
 
 def network(mode: str, steps: int, has_lengths: bool) -> tuple[dict[str, Any], list[Any], Any]:
-    """What is fed to a layer in both directions, the variables that gradients are wanted of, and a number that comes of it."""
+    """The feeds of a bidirectional layer, the variables to differentiate, and a loss."""
     random = np.random.default_rng(3)
     geometry = Geometry(mode, 1, 2, FEATURES, HIDDEN)
     feed: dict[str, Any] = {}

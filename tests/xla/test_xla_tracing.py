@@ -1,4 +1,4 @@
-"""What is written down while a program is traced for XLA: nothing twice, and nothing to and fro."""
+"""Tracing a program for XLA records nothing twice, and no conversions to and fro."""
 
 from __future__ import annotations
 

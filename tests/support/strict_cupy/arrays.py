@@ -44,7 +44,7 @@ def lowered(value: Any, takes_numpy: bool = False) -> Any:
 
 
 def wrapped(value: Any, sources: tuple[Any, ...] = ()) -> Any:
-    """What numpy returns as arrays here, scalars too; an array that is one of the sources is that object."""
+    """Wrap numpy's results as arrays, scalars too; a result that is one of the sources stays that object."""
     if isinstance(value, (list, tuple)):
         items = [wrapped(item, sources) for item in value]
         return items if isinstance(value, list) else tuple(items)
@@ -82,7 +82,7 @@ def assign(host: np.ndarray[Any, Any], index: Any, value: Any) -> None:
 
 
 class ndarray:
-    """An array of the device. Memory is shared between views as cupy shares it, also by those of single elements."""
+    """An array of the device. Views share memory as in cupy, also views of single elements."""
 
     __slots__ = ("_base", "_host")
     __module__ = HERE

@@ -129,7 +129,7 @@ class ufunc:
 
 
 def _fits(value: Any, char: str) -> bool:
-    """Whether an operand is one of a loop; Python's numbers take the type of the others."""
+    """Whether an operand fits a loop; Python numbers take the type of the other operands."""
     if type(value) is bool:
         return True
     if type(value) in (int, float, complex):

@@ -22,7 +22,7 @@ BATCH = 50
 
 
 def run_batch(first, last, until, thorough):
-    """How many of the programs from `first` on were checked before the time was up, and what was wrong."""
+    """Check programs from number `first` on until the time is up; returns how many were checked, and the faults."""
     from attack import check, smallest
 
     warnings.simplefilter("ignore")

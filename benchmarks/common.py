@@ -1,4 +1,4 @@
-"""What the benchmarks share: a header that says on what they run, fair timing, and the form of a table's rows.
+"""Helpers of the benchmarks: a header about the machine, fair timing, and the rows of tables.
 
 Importing it starts the process anew without OPENBLAS_CORETYPE, if that is set: it makes OpenBLAS take the kernels of
 another processor, which can halve numpy's speed without a word.
@@ -26,7 +26,7 @@ Program = Any
 
 # ------------------------------------------------------------------------------------------------------ what is shown
 def header(title: str, torch: bool = True) -> None:
-    """Say what is measured, and on what: processor, versions, BLAS with its kernel type and threads."""
+    """Print the subject and the machine: processor, versions, BLAS with its kernel type and threads."""
     print(f"\n{title}\n{'-' * len(title)}")
     if os.environ.get("BENCHMARK_HEADER") != "once":
         print(machine(torch))
@@ -94,7 +94,8 @@ def milliseconds(seconds: float) -> str:
 
 # --------------------------------------------------------------------------------------------------------------- time
 def timed_block(run: Callable[[], Any], seconds: float) -> list[float]:
-    """Seconds of each call in about so many seconds, after a pause in which threads of others stop spinning, and three calls."""
+    """Time calls for some seconds, after a pause in which spinning threads stop, and after three calls; returns the seconds of
+    each call."""
     time.sleep(0.3)
     for _ in range(3):
         run()

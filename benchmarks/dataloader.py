@@ -1,4 +1,4 @@
-"""Loading a dataset beside torch: an expensive change by workers, and what a batch costs by itself."""
+"""Load a dataset beside torch: an expensive transformation by workers, and the cost of a batch alone."""
 
 from __future__ import annotations
 

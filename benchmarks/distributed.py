@@ -1,4 +1,4 @@
-"""Steps of models by two workers on this machine, beside steps of one: weak scaling, each with a full batch and one thread.
+"""Steps of models by two workers on this machine, beside one worker: weak scaling, with a full batch and one thread per worker.
 
 One worker and two take turns in one run, in many short series; printed are medians. Where other jobs use the cores, wall times
 mean little, and processor times more: they include most of the waiting. A model of communication, of which latency and bandwidth
@@ -55,7 +55,7 @@ WAYS = {"mlp": DENSE, "resnet20": DENSE, "table": SPARSE}
 
 # ------------------------------------------------------------------------------------------------------------- a worker
 def measured(names: Sequence[str], rounds: int) -> dict[str, Any]:
-    """What this worker measures; all workers take part."""
+    """The measurements of this worker; all workers take part."""
     import numpy as np
     from peers import fluid_step
     from workloads import WORKLOADS

@@ -39,7 +39,7 @@ def hang(number, frame):
 
 
 def data_bytes():
-    """What this process has of private memory that it may write to."""
+    """Bytes of this process's private writable memory."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[5]) * resource.getpagesize()
 

@@ -50,7 +50,7 @@ class Steps(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a process found out while it compiled."""
+    """The measurements of a process: losses, seconds of the first step, and peak memory."""
 
     losses: list[float]
     first_step: float
@@ -245,7 +245,7 @@ def measure(names: list[str], systems: list[str], setting: Setting, minutes: flo
 
 
 def _check_losses(name: str, losses: dict[str, list[float]]) -> None:
-    """Print which systems' losses differ from those of the first by more than one in a thousand."""
+    """Print the systems with losses that differ from the first system's by more than a thousandth."""
     import numpy as np
 
     first = next(iter(losses), None)

@@ -1,4 +1,4 @@
-"""What `import fluid` adds to `import numpy`, beside `import torch`, and the size of the wheel.
+"""The time that `import fluid` adds to `import numpy`, beside `import torch`, and the size of the wheel.
 
 Measured on the wheel as pip installs it, with compiled bytecode. Needs setuptools, to build it.
 """

@@ -24,7 +24,7 @@ def draw(*shape):
 
 
 def fluid_call(op_type, inputs, attrs, wanted=None):
-    """What runs the op on these arrays, and its outputs by slot."""
+    """A function that runs the op on these arrays, and its outputs by slot."""
     definition = registry.get(op_type)
     outputs = {slot: made for slot, made in apply_op(op_type, inputs, attrs, wanted).items() if wanted is None or slot in wanted}
     full = definition.defaults(definition.check_attrs(attrs))
@@ -178,7 +178,7 @@ def quantization():
 
 
 def detection():
-    """What torch alone has nothing to race with: detections of an SSD of 300 x 300 pixels, and YOLOv3's middle feature map."""
+    """Cases without a counterpart in torch: detections of an SSD of 300 x 300 pixels, and YOLOv3's middle feature map."""
     priors, classes = 8732, 21
     first = 0.7 * _random.random((8, priors, 2), np.float32)
     boxes = np.concatenate([first, first + 0.3 * _random.random(first.shape, np.float32)], 2)

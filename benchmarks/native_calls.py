@@ -1,4 +1,4 @@
-"""Native kernels, compiled and called by the loop that runs tables, without a program: what the benchmarks of kernels share."""
+"""Helpers of the kernel benchmarks: compile native kernels, and call them by the loop that runs tables, without a program."""
 
 from __future__ import annotations
 

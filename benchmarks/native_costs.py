@@ -1,4 +1,4 @@
-"""What native code costs besides computing: records, launches, memory, compiling, and the first steps of programs.
+"""The costs of native code besides computing: records, launches, memory, compiling, and the first steps of programs.
 
     python benchmarks/native_costs.py
 

@@ -124,7 +124,7 @@ Wrapper = Callable[[Any], Any]
 def fluid_program(
     workload: Workload, place: Any = None, trained_by: Wrapper = lambda optimizer: optimizer
 ) -> tuple[Any, Any, Any, Any]:
-    """An executor, the program, what is fetched of it, and the scope with the first values."""
+    """An executor, the program, its fetches, and the scope with the first values."""
     import fluid
 
     batch = dict(workload.batch())
@@ -148,7 +148,7 @@ def fluid_program(
 
 
 def _from_file(executor: Any, main: Any, feeds: list[str], out: Any, scope: Any) -> tuple[Any, Any]:
-    """A prediction program and what it fetches, as a model that was saved and loaded; its weights replace those of the scope."""
+    """A prediction program and its fetches, saved and loaded; its weights replace those in the scope."""
     import fluid
 
     with tempfile.TemporaryDirectory() as folder, fluid.scope_guard(scope):
@@ -484,7 +484,7 @@ class _Node:
 
 
 class OnnxOps:
-    """Ops that add nodes to an ONNX graph; those of models that predict."""
+    """Ops of prediction models that add nodes to an ONNX graph."""
 
     def __init__(self, first: Any) -> None:
         from onnx import helper, numpy_helper
@@ -577,7 +577,7 @@ def step_of(name: str, workload: Workload) -> Step:
 
 
 def versions() -> str:
-    """The versions of what is installed of jax, onnxruntime and llvmlite."""
+    """The installed versions of jax, onnxruntime and llvmlite."""
     found = []
     for name in ("jax", "onnxruntime", "llvmlite"):
         try:

@@ -43,7 +43,7 @@ def run_batch(kind, seeds, engines, progress, until):
 
 
 def engines_of(seed, engines):
-    """Those that check a program: XLA, which takes long to compile, only every so often."""
+    """The engines that check a program; XLA checks few of them, because it compiles slowly."""
     every = int(os.environ.get("REAL_SIZES_XLA_EVERY", "1"))
     return [engine for engine in engines if engine != "xla" or seed % every == 0]
 
@@ -83,7 +83,7 @@ def work(tasks, results, engines, folder, until, shrinking):
 
 
 class Summary:
-    """What was checked so far, and the log of what failed."""
+    """The counts so far, and the log of failures."""
 
     def __init__(self, log):
         self.log, self.start = log, time.time()

@@ -62,7 +62,7 @@ def dynamic_step(words, labels):
 
 
 def torch_step(words, labels, start):
-    """The loop by hand: sentences sorted by length, so that those that go on are the first rows."""
+    """The loop by hand: sentences are sorted by length, so that the running ones are the first rows."""
     order = sorted(range(len(words)), key=lambda number: -len(words[number]))
     lengths = [len(words[number]) for number in order]
     active = [sum(length > step for length in lengths) for step in range(lengths[0])]

@@ -51,7 +51,7 @@ def torch_step(ids, goals, table, optimizer):
 
 
 def peak(step):
-    """Bytes that numpy allocates in a step beyond what it holds before, at most."""
+    """The peak of bytes that numpy allocates in a step, beyond the memory before it."""
     step()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]

@@ -19,7 +19,7 @@ TABLE = FOLDER.with_suffix(".md")
 
 
 class Name(NamedTuple):
-    """A public name: where it is, and what it stands for."""
+    """A public name: its place, and its object."""
 
     path: str
     value: Any
@@ -33,7 +33,7 @@ class Name(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The names of a module: those that are documented there, and those that are documented elsewhere."""
+    """The names of a module: those documented on this page, and links to the others."""
 
     module: str
     about: str
@@ -56,7 +56,7 @@ def module_of(name: str) -> ModuleType:
 
 
 def names_of(name: str) -> list[Name]:
-    """The public names of a module, sorted, without those that are modules."""
+    """The public names of a module, sorted, without modules."""
     module = module_of(name)
     public = list(module.__all__)
     if name == "fluid":

@@ -34,7 +34,7 @@ def network(images, labels):
 
 
 def means(executor, program, loader, fetches):
-    """Means of what is fetched over the batches of a loader, weighted by their sizes."""
+    """Means of the fetches over the batches of a loader, weighted by batch size."""
     runs = [(executor.run(program, feed, fetches), len(feed["label"])) for feed in loader]
     return np.average([np.ravel(values) for values, _ in runs], axis=0, weights=[count for _, count in runs])
 

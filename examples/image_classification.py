@@ -48,7 +48,8 @@ def residual(x, filters, stride):
 
 
 def resnet(image, classes=10, filters=(16, 32), blocks=2):
-    """A convolution, then for each number of `filters` so many residual blocks, the first of which halves the extents."""
+    """A convolution, then a stage of residual blocks for each number of `filters`; the first block of a stage halves the
+    extents."""
     found = conv_bn(image, filters[0], 3, 1)
     for depth, number in enumerate(filters):
         for block in range(blocks):

@@ -99,7 +99,7 @@ def translation(source, first_ids, first_scores, size=32, beam_size=3, longest=1
 
 
 def beginnings(count):
-    """What to feed for the first words and scores of `count` sources: each has one prefix, and that one word, the start sign."""
+    """The feeds for the first words and scores of `count` sources: each has one prefix, the start sign alone."""
     levels = [[1] * count, [1] * count]
     return {
         "first_ids": fluid.create_lod_tensor(np.full([count, 1], START, np.int64), levels, place),

@@ -18,7 +18,7 @@ SHAPES = ["background", "disk", "square", "triangle"]
 
 
 def shape(kind, down, across):
-    """Which places, from -1 to 1 in the box of a shape, belong to it."""
+    """A mask of the places that belong to a shape; coordinates go from -1 to 1 in its box."""
     if kind == 1:
         return down**2 + across**2 <= 1
     inside = (np.abs(down) <= 1) & (np.abs(across) <= 1)
@@ -47,7 +47,7 @@ def picture(random):
 
 
 def ssd(image, filters=(16, 32, 48, 64)):
-    """What three feature maps, of an 8th of the picture's extent and less, predict: locations and classes, and their priors."""
+    """The predictions of three feature maps (an 8th of the extent and less): locations, classes and priors."""
     features, maps = image, []
     for number in filters:
         features = layers.conv2d(features, number, 3, stride=2, padding=1, bias_attr=False)
@@ -68,7 +68,7 @@ def ssd(image, filters=(16, 32, 48, 64)):
 
 
 def draw(image, detected):
-    """The picture with detections in characters: frames, and what is found in their corners."""
+    """The picture with detections as text: frames, and classes in their corners."""
     shades = " .:*#"
     levels = np.clip(image.mean(axis=0) * len(shades), 0, len(shades) - 1).astype(int)
     cells = [[shades[level] for level in row] for row in levels[::2]]  # characters are twice as high as wide

@@ -57,7 +57,7 @@ def embedded(number, count, size, name):
 
 
 def of_user(user, gender, age, job, size):
-    """A vector for each user: those of his properties, one after the other, through a dense layer."""
+    """A vector for each user: the user's properties, concatenated, through a dense layer."""
     parts = []
     for number, count, name in ((user, USERS, "user"), (gender, GENDERS, "gender"), (age, AGES, "age"), (job, JOBS, "job")):
         parts.append(layers.fc(embedded(number, count, size // 2, name), size=size // 2))

@@ -1,4 +1,4 @@
-"""What the examples from the book have in common: their options, and the loop that trains."""
+"""Shared code of the examples from the book: their options, and the training loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import fluid
 
 
 def parser_of(doc: str, epochs: int, samples: int, goal: float, of: str) -> argparse.ArgumentParser:
-    """A parser of the options that these examples share, with defaults; `of` says what the goal is of."""
+    """A parser of the shared options, with defaults; `of` describes the goal."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=epochs, help="passes over the training data (%(default)s)")
     parser.add_argument("--samples", type=int, default=samples, help="how many samples to train on (%(default)s)")
@@ -25,7 +25,7 @@ def parser_of(doc: str, epochs: int, samples: int, goal: float, of: str) -> argp
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options given; of `--quick`, what it means."""
+    """Parse the options, and apply `--quick`."""
     args = parser.parse_args()
     if args.quick:
         args.epochs, args.samples = 2, 96
@@ -49,7 +49,7 @@ def train(
     epochs: int,
     batch_size: int,
 ) -> list[float]:
-    """Train on `samples`, tuples of what the variables of `feed_list` are fed; the mean loss of each epoch."""
+    """Train on `samples`, tuples of feeds for `feed_list`; the mean loss of each epoch."""
     samples = list(samples)
     feeder = fluid.DataFeeder(feed_list, fluid.CPUPlace())
     reader: Callable[[], Iterable[Any]] = fluid.io.batch(fluid.io.shuffle(lambda: iter(samples), len(samples)), batch_size)
@@ -66,7 +66,7 @@ def train(
 
 
 def judge(args: argparse.Namespace, losses: list[float], reached: float, what: str) -> None:
-    """Print what was reached, and end with an error if that is less than the goal."""
+    """Print the result, and exit with an error if it misses the goal."""
     print(f"\n{what}: {reached:.1%}")
     if args.quick:
         if not losses[-1] < losses[0]:

@@ -51,7 +51,7 @@ def conv_net(words, size=24):
 
 
 def stacked_lstm(words, size=24, stacked=3):
-    """LSTMs one over the other, every second of which reads from the end; the greatest values of the last one."""
+    """Stacked LSTMs, every second one from end to start; class probabilities from the maxima of the last layer over time."""
     vectors = layers.embedding(words, size=[len(WORDS), size], is_sparse=True)
     below = [layers.fc(vectors, size=4 * size)]
     for depth in range(stacked):

@@ -331,7 +331,7 @@ def test_minimize_between_two_losses(case: Case) -> None:
 
 
 def test_minimize_before_the_second_loss(case: Case) -> None:
-    """The second loss reads what the update left: its gradient is taken there."""
+    """The second loss reads updated parameters: its gradient is by the updated values."""
     x, w = case.data("x"), case.parameter("w")
     fluid.optimizer.SGD(0.5).minimize(layers.mean(layers.tanh(x * w)))
     found = case.append_backward(layers.mean(layers.exp(x * w) * w), frozen=["w"])
@@ -340,7 +340,7 @@ def test_minimize_before_the_second_loss(case: Case) -> None:
 
 
 def test_gradients_do_not_flow_through_updates(case: Case) -> None:
-    """What an update leaves is a new start, though it depends on what the gradient is taken of."""
+    """An updated parameter is a new start: no gradient flows through the update."""
     x, w, v = case.data("x"), case.parameter("w"), case.parameter("v")
     fluid.optimizer.SGD(0.5).minimize(layers.mean(layers.tanh(x * w) * v), parameter_list=[w])
     found = case.append_backward(layers.mean(layers.exp(x * w) * v), parameter_list=[v], frozen=["w"])
@@ -404,7 +404,7 @@ def test_name_overwritten_before_its_value_is_read(case: Case) -> None:
 
 
 def test_fed_name_overwritten(case: Case) -> None:
-    """The gradient is that of the value that was fed."""
+    """The gradient of an overwritten feed is by the fed value."""
     x = case.data("x")
     y = layers.tanh(x)
     layers.assign(layers.exp(y), x)
@@ -471,7 +471,7 @@ def test_intermediate_inputs(case: Case) -> None:
 
 
 def test_intermediate_input_overwritten(case: Case) -> None:
-    """The gradient of a name that was made and overwritten is that of its first value."""
+    """The gradient of an overwritten name is by its first value."""
     x = case.data("x")
     h = layers.tanh(x)
     y = layers.exp(h)
@@ -560,7 +560,7 @@ def test_gradient_ops_know_the_line_of_the_user(case: Case) -> None:
 
 # ------------------------------------------------------------------------------------------------------- cost
 def chain_ops(length: int) -> int:
-    """Backward ops of a chain of so many ops, in which a parameter is read over and over."""
+    """The backward ops of a chain with this many ops, which all read one parameter."""
     program = Program()
     with fluid.program_guard(program, Program()), fluid.unique_name.guard():
         block = program.global_block()
@@ -697,7 +697,7 @@ def test_gradients_of_sequences_whose_rows_are_known(after: str):
 
 @each("lengths", [[1, 1], [2], []], ids=str)
 def test_a_sequence_is_overwritten_by_other_sequences_of_the_same_rows(lengths: list[int]):
-    """What a gradient reads of a value's shape alone is its sequences, too."""
+    """A gradient that reads only the shape of a value also reads its sequences."""
     with fluid.program_guard(fluid.Program(), fluid.Program()):
         x = fluid.data("x", [2, 3], "float64")
         x.stop_gradient = False

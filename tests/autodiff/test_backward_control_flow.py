@@ -27,7 +27,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
 
 @each("name", BUILDERS)
 def test_first_order(case: Case, name: str) -> None:
-    """Each of the small programs; see `control_flow_programs` for what they are."""
+    """The gradients of each program of `control_flow_programs`."""
     case.name = name
     target, inputs = BUILDERS[name](case)
     case.gradients(target, inputs)
@@ -55,7 +55,7 @@ def test_loop_that_the_loss_does_not_use(case: Case) -> None:
 
 
 def test_loop_that_carries_nothing_wanted(case: Case) -> None:
-    """The loss needs what the loop makes, but that depends on nothing wanted."""
+    """The loss needs the result of the loop, but that does not depend on wanted variables."""
     x, w = case.data("x"), case.parameter("w")
     x.stop_gradient = True
     h = layers.exp(x)
@@ -113,7 +113,7 @@ def loop_with_local(case: Case) -> tuple[Variable, Variable, Variable]:
 
 @each("how", ["stop_gradient", "no_grad_set", "no_grad_set by name"])
 def test_gradient_cut_inside_a_loop(case: Case, how: str) -> None:
-    """No gradient flows along `found`; held against a program in which it is made of something else."""
+    """No gradient flows along `found`; compared with a program that computes it from other values."""
     case.name = "gradient_cut_inside_a_loop"
     x, local, target = loop_with_local(case)
     if how == "stop_gradient":
@@ -196,7 +196,7 @@ def test_tensor_array_to_tensor(case: Case, axis: int, use_stack: bool) -> None:
 
 
 def test_entries_of_several_sizes_from_a_loop(case: Case) -> None:
-    """What a loop wrote, entries of which one is longer, concatenated; the gradient goes through the loop."""
+    """A loop writes entries, one of them longer, which are concatenated; the gradient goes through the loop."""
     x, w = case.data("x"), case.parameter("w")
     h, array = layers.tanh(x * w), layers.create_array("float64")
 

@@ -24,7 +24,7 @@ NO_DEPENDENCE = {"lod_reset": {"Y"}, "roi_pick": {"ROIs"}, "roi_place": {"ROIs"}
 
 
 def of_gradients(op_type: str) -> bool:
-    """Ops that only rules apply: what they take as constants, the op that the rule belongs to takes so."""
+    """Ops that only rules apply: their constant inputs are constants of the rule's op, too."""
     return op_type.endswith(("_back", "_like", "scatter", "sum_to")) or op_type in ("uninterp", "deform_columns", "deform_image")
 
 
@@ -93,7 +93,7 @@ LABELLED = {
 
 @each("name", LABELLED)
 def test_a_label_without_a_gradient_is_told(name: str) -> None:
-    """As in Paddle, whose numbers an autoencoder's gradients are, too: there the label is what it is fed."""
+    """Paddle also gives no gradient to a label. An autoencoder's gradients equal Paddle's numbers: its label is its feed."""
     x = fluid.data("x", [3, 1])
     x.stop_gradient = False
     (message,) = told(lambda: fluid.gradients(LABELLED[name](x, layers.sigmoid(x)), [x]))
@@ -109,7 +109,7 @@ def test_where_there_is_none_at_all() -> None:
 
 
 def test_nothing_is_told_where_nothing_is_cut() -> None:
-    """Off the way to the target, of what gradients are not wanted of, and where the user has said it."""
+    """No warning off the way to the target, for variables without a wanted gradient, or after the user stopped the gradient."""
     x, bound = data()
     clipped(x, bound)
     assert not told(lambda: fluid.gradients(x * bound, [x, bound]))

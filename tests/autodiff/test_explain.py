@@ -222,7 +222,7 @@ def test_path_through_a_loop(case: Case) -> None:
 
 @each("kind", ["loop", "branch"])
 def test_cut_inside_a_block(case: Case, kind: str) -> None:
-    """What passes through the block is cut there, and the words say by what."""
+    """The block cuts the gradient, and the explanation names the op."""
     x, h = case.data("x"), layers.create_tensor("float64", name="h")
     lines = []
 
@@ -240,7 +240,7 @@ def test_cut_inside_a_block(case: Case, kind: str) -> None:
 
 
 def test_state_that_reaches_the_output_later(case: Case) -> None:
-    """What is carried needs two trips, or three, to come out."""
+    """A carried value needs two or three trips to reach the output."""
     x = case.data("x")
     a, b, c = layers.tanh(x), layers.zeros([2, 3], "float64"), layers.zeros([2, 3], "float64")
 

@@ -1,4 +1,4 @@
-"""Gradients of inference models: with respect to what is fed, and where an export lacks what only gradients read."""
+"""Gradients of inference models: by their feeds, and without outputs that only gradients read, which an export lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X = np.random.default_rng(5).uniform(-1, 1, (2, 3, 4)).astype("float32")
 
 
 def net() -> tuple[fluid.framework.Variable, fluid.framework.Variable]:
-    """What is fed, and a number, by way of ops whose outputs for gradients exports lack."""
+    """A feed and a loss, through ops with outputs for gradients, which exports lack."""
     x = fluid.data("x", [2, 3, 4])
     h = layers.reshape(layers.fc(x, 6, num_flatten_dims=2, act="tanh"), [2, 18])
     h = layers.transpose(layers.layer_norm(h), [1, 0])

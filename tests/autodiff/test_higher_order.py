@@ -119,7 +119,7 @@ def test_first_order_again_after_the_second(case: Case) -> None:
 
 
 def test_only_gradient_ops_on_the_way_are_written_out(case: Case) -> None:
-    """Those of another loss stay as they are."""
+    """Gradient ops of another loss stay as they are."""
     x, y = case.data("x"), case.data("y")
     case.gradients(total(layers.sigmoid(y * y)), y)
     (grad,) = case.gradients(total(layers.tanh(x * x)), x)
@@ -147,7 +147,7 @@ def test_third_order(case: Case, name: str) -> None:
 
 
 def differentiate(case: Case, name: str, printed: dict[int, Sequence[str]]) -> None:
-    """Check the orders after the first, and the program's text at those that a golden file has."""
+    """Check the orders after the first; compare the program's text for the orders in the golden file."""
     target, inputs = BUILDERS[name](case)
     grad = fluid.gradients(target, inputs[0])[0]
     for order, names in printed.items():

@@ -40,7 +40,7 @@ def copies(program: Program) -> list[str]:
 
 
 def candidates(program: Program) -> list[str]:
-    """What the ops of block 0 make, in order."""
+    """The outputs of the ops of block 0, in order."""
     return list(dict.fromkeys(name for op in program.global_block().ops for name in op.output_arg_names))
 
 
@@ -157,7 +157,7 @@ class Made:
         self.fetch = [loss.name, *(grad.name for _, grad in pairs)]
 
     def run(self, program: Program | None = None, interpret: bool = False) -> list[Any]:
-        """What two runs give, and the state after them."""
+        """The results of two runs, and the state after them."""
         scope, executor = Scope(), Executor()
         executor.run(self.startup, scope=scope)
         run = executor.interpret if interpret else executor.run
@@ -226,7 +226,7 @@ def test_every_op_that_draws_is_known_to() -> None:
 
 
 def test_random_ops_that_write_to_one_name_are_kept() -> None:
-    """The numbers of the second follow those of the first, which a copy of the second alone would draw."""
+    """The second draw of a name follows the first; a copy of the second op alone would repeat the first."""
 
     def net(x: Variable) -> list[Variable]:
         found = [layers.fc(x, 6)]
@@ -478,7 +478,7 @@ def test_random_programs(instructions: list[Instruction], chosen: list[int]) -> 
 @settings(max_examples=2 * MORE)
 @given(straight_programs | block_programs, st.lists(st.integers(0, 40), min_size=1, max_size=4))
 def test_second_order_of_random_programs(instructions: list[Instruction], chosen: list[int]) -> None:
-    """The second derivatives of a program that recomputes are those of one that does not."""
+    """Second derivatives are equal with and without recomputation."""
     found = []
     for checkpoints in ([], chosen):
         made, fetch = differentiated(instructions, checkpoints)
@@ -514,7 +514,7 @@ def test_two_losses_each_with_checkpoints() -> None:
 
 
 def test_parameters_updated_before_the_second_loss() -> None:
-    """Between the losses an optimizer has changed the parameters, so what they were is saved."""
+    """An optimizer changes the parameters between the losses, so their former values are saved."""
     found = []
     for cut in (False, True):
         with fluid.program_guard(Program(), Program()), fluid.unique_name.guard():
@@ -560,7 +560,7 @@ def test_no_gradient_and_wanted_values_reach_their_copies() -> None:
 
 
 def test_the_gradient_of_what_is_overwritten_and_computed_again() -> None:
-    """Which of its values is meant, in the copies too, cannot be told: an error instead of a wrong gradient."""
+    """It is ambiguous which value is meant, also in the copies: an error instead of a wrong gradient."""
     with new_case("overwritten") as case:
         x = case.data("x")
         h = layers.tanh(x * 0.7)

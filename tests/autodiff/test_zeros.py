@@ -48,7 +48,7 @@ def changed(value: Any, by: Any) -> Any:
 
 @each("op_type", STEPS)
 def test_an_op_with_the_gradient_zero_is_constant_around_its_samples(op_type: str) -> None:
-    """A small change of what it is given changes nothing, as its gradient says."""
+    """Small changes of the inputs change no output."""
     if op_type in CONSTANT_BY_DEFINITION:
         return
     for key, sample in samples_of(op_type):

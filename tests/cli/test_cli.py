@@ -36,7 +36,7 @@ LENET, LINREG = str(ZOO / "lenet" / "model"), str(ZOO / "linreg" / "model")
 
 
 def call(*arguments, status=0):
-    """What a command prints; its errors, where a status other than 0 is expected of it."""
+    """A command's output; its errors if `status` is not 0."""
     done = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
     assert done.exit_code == status, done.output
     return done.stdout if status != 2 else done.stderr
@@ -562,7 +562,7 @@ def test_without_its_libraries_the_command_says_what_to_install():
 
 
 def on_terminal(*arguments, **kwargs):
-    """What `fluid` prints on a terminal, with the marks of colours."""
+    """The output of `fluid` on a terminal, with escape codes for colours."""
     from test_examples import on_a_terminal
 
     code = "from fluid.cli import main; main()"

@@ -1,4 +1,4 @@
-"""What is around programs: the profiler, the check of an installation, machines and versions, older ways to run, `contrib`."""
+"""Tools around programs: the profiler, the check of an installation, versions, older ways to run, `contrib`."""
 
 from __future__ import annotations
 

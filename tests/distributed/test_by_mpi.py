@@ -55,14 +55,14 @@ def test_training_of_each_kind(network: str, optimizer: str) -> None:
     ],
 )
 def test_accumulated_gradients_of_workers(network: str, optimizer: str) -> None:
-    """Two workers that accumulate those of two batches come to what one process comes to with the batch of all."""
+    """Two workers that accumulate two batches each get the result of one process with all batches."""
     one = json.loads(alone("training.py", network, optimizer, 0.001))
     check_same(json.loads(together("training.py", network, optimizer, 0.001, "CPUPlace", 0, 2)), one)
 
 
 @pytest.mark.slow
 def test_local_sgd() -> None:
-    """After one step of SGD each, the mean of the parameters is what the mean of the gradients gives; after more, it is not."""
+    """After one step of SGD, the mean of the parameters equals a step by the mean gradient; after more steps, it does not."""
     one, means, seldom, never = (
         json.loads(text)["losses"]
         for text in (

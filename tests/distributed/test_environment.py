@@ -1,4 +1,4 @@
-"""What processes are told of themselves, by whoever starts them."""
+"""The environment variables that launchers set for workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of Fluid 1.6: role makers, the program that a fleet trains, what is saved."""
+"""The interface of Fluid 1.6: role makers, the program that a fleet trains, saved files."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_scaled_gradients_are_reduced_before_they_are_looked_at() -> None:
 
 @pytest.mark.parametrize("recomputes", [False, True])
 def test_use_amp_trains_in_mixed_precision(recomputes: bool) -> None:
-    """The program is that of an optimizer that was decorated."""
+    """The program is the same as with a decorated optimizer."""
 
     def program_by(use_amp: bool) -> str:
         strategy, optimizer = DistributedStrategy(), fluid.optimizer.Adam(0.1)
@@ -183,7 +183,7 @@ def test_values_are_reduced_once_and_waited_for_where_they_are_read() -> None:
 
 
 class Recording(Alone):
-    """One of two workers that are the same, and what it is asked to do."""
+    """One of two equal workers; it records the calls of its methods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -368,7 +368,7 @@ def test_a_fleet_of_one_saves_and_loads(tmp_path: Path) -> None:
 
 
 class OneOf(Alone):
-    """One worker of several that run one after the other: it hears what the others would say."""
+    """One of several workers that run one after the other; it receives the recorded messages of the others."""
 
     def __init__(self, rank: int, said: list[list[Any]]) -> None:
         Communicator.__init__(self, rank, len(said))

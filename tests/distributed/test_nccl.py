@@ -1,4 +1,4 @@
-"""What NCCL is asked for, by a stand-in for cupy: there is no GPU here."""
+"""Calls of NCCL, tested with a stand-in for cupy, because there is no GPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Peers(Alone):
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """numpy with streams and NCCL, which note what they are asked for."""
+    """numpy with streams and NCCL that record their calls."""
     log: list[Any] = []
 
     class Stream:

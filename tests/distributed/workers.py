@@ -20,7 +20,7 @@ needs_mpi = pytest.mark.skipif(
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The variables of a worker: none of a job in which the tests may run, and one thread for each."""
+    """The environment of a worker: no variables of a surrounding job, and one thread."""
     prefixes = ("PMI", "OMPI_", "SLURM_", "PADDLE_", "MPI")
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "JOB_COMPLETION_INDEX")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes) and name not in names}
@@ -28,12 +28,12 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def alone(script: Path | str, *arguments: object, status: int = 0, **variables: str) -> str:
-    """What one process prints."""
+    """The output of one process."""
     return _run([sys.executable, str(SCRIPTS / script), *map(str, arguments)], status, variables)[0]
 
 
 def together(script: Path | str, *arguments: object, workers: int = 2, status: int = 0, **variables: str) -> str:
-    """What several print, by mpiexec."""
+    """The output of several processes, by mpiexec."""
     command = [str(MPIEXEC), "-n", str(workers), sys.executable, str(SCRIPTS / script), *map(str, arguments)]
     return _run(command, status, variables)[0]
 

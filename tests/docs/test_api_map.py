@@ -42,7 +42,7 @@ NOT_AS_LISTED = {
 
 
 def entries() -> dict[str, list[str]]:
-    """What is covered, by section of the map."""
+    """The covered names, by section of the map."""
     sections: dict[str, list[str]] = {}
     section = ""
     for line in LINES:

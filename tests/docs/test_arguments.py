@@ -118,7 +118,7 @@ def good_values(program: fluid.Program, names: Iterable[str]) -> dict[str, Any]:
 def test_what_an_argument_cannot_be_is_refused(
     function: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With each argument in turn replaced by what it cannot be; an error of Python's own fails the test."""
+    """Replace each argument in turn by an invalid value; an error of Python's own fails the test."""
     monkeypatch.chdir(tmp_path)
     parameters = inspect.signature(function).parameters
     known = arguments_of(inspect.unwrap(function))

@@ -36,8 +36,8 @@ OF_COMMANDS = {"import", "pytest", "with"}
 
 @cache
 def identifiers(path: Path) -> set[str]:
-    """Names that a module defines: classes, functions, parameters, variables, attributes; strings that look like names, which
-    slots and tables have, but not those of tests."""
+    """Names that a module defines: classes, functions, parameters, variables, attributes; outside of tests also strings that look
+    like names, for slots and tables."""
     names = set()
     has_strings = not path.is_relative_to(ROOT / "tests")
     for node in ast.walk(tree_of(path)):

@@ -22,7 +22,7 @@ def test_every_op_is_documented_once() -> None:
 
 
 def entry(op_type: str, text: str | None = None) -> str:
-    """What a text, by default a new one, says of an op."""
+    """The entry of an op in a text, by default in a newly generated one."""
     match = re.search(rf"^### {op_type}\n\n(.*?)(?=^##|\Z)", text or document.render(), re.MULTILINE | re.DOTALL)
     assert match is not None
     return match.group(1)

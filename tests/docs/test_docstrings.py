@@ -89,7 +89,7 @@ def text_of(value: Any) -> str:
 
 
 def members(name: str, kind: type) -> Iterator[Documented]:
-    """The public methods and properties that a class itself defines; those that others define first share their docstrings."""
+    """The public methods and properties that a class defines and its bases lack; overriding ones share docstrings."""
     for attribute, value in vars(kind).items():
         function = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
         if attribute.startswith("_") or not (isinstance(function, property) or inspect.isfunction(function)):
@@ -99,7 +99,7 @@ def members(name: str, kind: type) -> Iterator[Documented]:
 
 
 def public(module: str) -> Iterator[Documented]:
-    """What a module hands on, by its ``__all__``."""
+    """The public names of a module, by its ``__all__``."""
     loaded = importlib.import_module(module)
     for name in loaded.__all__:
         value = getattr(loaded, name)
@@ -124,7 +124,7 @@ def parameters(value: Any) -> list[str]:
 
 
 def described(text: str) -> set[str]:
-    """The names in the sections of arguments and attributes: ``name: what it is``, or several with commas between."""
+    """The names in the sections of arguments and attributes: ``name: description``, or several with commas."""
     sections = re.findall(r"^(?:Args|Attributes):\n((?: .*\n|\n)*)", text + "\n", re.MULTILINE)
     rows = [row for section in sections for row in re.findall(r"^ {4}([\w, ]+):", section, re.MULTILINE)]
     return {name.strip() for row in rows for name in row.split(",")}
@@ -166,7 +166,7 @@ def test_examples(module: str) -> None:
 
 
 def test_exceptions_are_needed() -> None:
-    """Each is of names that are there and that are not as the others are."""
+    """Each exception names existing functions that would fail without it."""
     items = {item.name: item for module in MODULES.values() for item in public(module)}
     for pattern in NO_EXAMPLE:
         assert any(re.fullmatch(pattern, name) and ">>> " not in item.text for name, item in items.items()), pattern

@@ -1,4 +1,4 @@
-"""The examples in docstrings run and show what they say, and what is used most has one.
+"""The examples in docstrings run and print the shown output; the most used names have examples.
 
 Each docstring has programs, names, a scope and a folder of its own; numbers are printed with four digits.
 """

@@ -1,4 +1,4 @@
-"""The examples, and the code in README.md and CONTRIBUTING.md, are run in a process of their own; what they print is read."""
+"""The examples, and the code in README.md and CONTRIBUTING.md, run in separate processes; the tests read their output."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_help_says_what_an_example_does(helps, script):
 
 
 def on_a_terminal(*command, columns=120, typed="", status=0):
-    """What a process writes to a terminal of 24 rows, on which something is typed."""
+    """The output of a process on a terminal of 24 rows, with typed input."""
     import fcntl
     import pty
     import termios

@@ -1,4 +1,4 @@
-"""The notebooks of the documentation run from top to bottom and print what they show: as plain Python, and in Jupyter."""
+"""The notebooks run from top to bottom, as plain Python and in Jupyter, and print the shown output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
 
 def printed(cell: dict) -> str:
-    """What a cell has printed, without what it shows otherwise."""
+    """The printed output of a cell, without rich output."""
     return "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
 
 

@@ -1,4 +1,4 @@
-"""The documentation's pages: their blocks of Python run and print what is shown, and no public name is missing."""
+"""The pages of the documentation: their Python blocks run and print the shown output; no public name is missing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_name_is_described_twice() -> None:
 
 
 def public_names() -> Iterator[tuple[str, Any]]:
-    """Names by which users reach functions, classes and constants, with what they stand for."""
+    """Public names of functions, classes and constants, each with its object."""
     waiting, seen = {"fluid": fluid}, set()
     while waiting:
         path, module = waiting.popitem()
@@ -81,7 +81,7 @@ def test_what_counts_as_shown() -> None:
 
 
 def headings(path: Path) -> set[str]:
-    """The names by which links lead to a page's headings."""
+    """The anchors of the headings of a page."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -1,4 +1,4 @@
-"""Modules show the names that they hand on, and not what they import for their own use."""
+"""Modules show their public names, but not their imports."""
 
 from __future__ import annotations
 

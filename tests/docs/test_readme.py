@@ -1,4 +1,4 @@
-"""The README's blocks of Python run, each in a new process, and print what it says."""
+"""The README's Python blocks run, each in a new process, and print the shown output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST, TRAINING, RESUMING, EAGERLY = re.findall(r"^```python\n(.*?)^```", README
 
 
 def output_of(code: str, folder: Path) -> str:
-    """What a new process prints that runs the code in a folder."""
+    """The output of code in a new process, in a folder."""
     return subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True, timeout=120
     ).stdout

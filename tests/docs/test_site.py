@@ -126,7 +126,7 @@ PAGES = ("index.html", "tutorial/program.html", "how_to/own_op.html", "reference
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1400])
 def test_pages_have_no_errors_and_fit_the_window(site: Path, driver: Any, width: int) -> None:
-    """At the width of a phone, what is too wide (code, tables) scrolls by itself."""
+    """At the width of a phone, wide content (code, tables) scrolls by itself."""
     driver.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     )

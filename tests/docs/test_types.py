@@ -1,4 +1,4 @@
-"""Type checkers know what layers give: the examples, and what the functions below are made of, are read by mypy.
+"""Type checkers know the types of layers: mypy checks the examples, and code made of the functions below.
 
 The package is put together from three folders, which mypy finds under one name in a folder of links.
 """

@@ -1,4 +1,4 @@
-"""Layers as objects: what they compute, their parameters and states, hooks, containers, files, guards."""
+"""Layers as objects: results, parameters and states, hooks, containers, files, guards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dygraph.recompute`: gradients as without it, of every order, with random ops and statistics; memory; what is refused."""
+"""`dygraph.recompute`: gradients of every order as without it, with random ops and statistics; memory; errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _fresh(fresh: None) -> Iterator[None]:
 
 
 class Block(dygraph.Layer):
-    """What is random, what keeps statistics, and what has parameters."""
+    """Random ops, statistics, and parameters."""
 
     def __init__(self) -> None:
         super().__init__(dtype="float64")
@@ -62,7 +62,7 @@ def around(function: Call, *args: Any) -> Any:
 
 
 def trained(call: Call, order: int = 1) -> tuple[list[Any], list[Any]]:
-    """The loss and gradients of three blocks; what they keep afterwards, and what is drawn next."""
+    """The loss and gradients of three blocks, their state afterwards, and the next draws."""
     dygraph.seed(5)
     with dygraph.guard():
         net = dygraph.Sequential(Block(), Block(), Block())
@@ -96,7 +96,7 @@ def test_it_changes_nothing(call: Call, order: int) -> None:
 
 
 def test_only_the_arguments_are_kept() -> None:
-    """The function is called twice, what it made at first is gone in between, and all of it after the pass."""
+    """The function runs twice. Its first results are freed in between, all results after the backward pass."""
     made: list[Any] = []
 
     def function(x: Any) -> Any:
@@ -168,7 +168,7 @@ def test_several_outputs_and_arguments_in_all_shapes() -> None:
 
 
 def test_inputs_that_need_no_gradient() -> None:
-    """Those of the parameters come all the same; where nothing asks for one, nothing is called again."""
+    """Parameters get gradients anyway; if no gradient is needed, the function is not called again."""
     layer = dygraph.Linear(4, 3, dtype="float64")
     y = recompute(layer, Tensor(X))
     y.sum().backward()
@@ -210,7 +210,7 @@ def test_what_is_handed_through() -> None:
 
 
 def test_a_tensor_used_inside_and_outside() -> None:
-    """As an argument, in what the argument was computed of, and by name: each adds its part once."""
+    """As an argument, in the computation of the argument, and by name: each use contributes once."""
     for order in (1, 2):
         found = []
         for call in (plainly, recompute):
@@ -291,7 +291,7 @@ def test_sparse_tables_and_sequences() -> None:
 
 # ---------------------------------------------------------------------------------------------- where and how it is called
 def test_backward_outside_of_the_guard() -> None:
-    """What the function makes without an input is made as in the first call: at once, and by that stream."""
+    """Ops without inputs run as in the first call: eagerly, and with the same random stream."""
     layer = dygraph.Linear(4, 4, dtype="float64")
 
     def function(x: Any) -> Any:
@@ -411,7 +411,7 @@ def test_traced_and_printed() -> None:
 
 
 def test_layers_made_in_the_first_call() -> None:
-    """What their parameters draw then is passed over when the function is called again, nested or not."""
+    """The second call skips the draws of new parameters, nested or not."""
 
     def run(call: Call, order: int) -> list[Any]:
         dygraph.seed(5)

@@ -220,7 +220,7 @@ def test_traced_it_has_two_parameters() -> None:
 
 
 def test_attributes() -> None:
-    """What is assigned to the attribute takes the place of both."""
+    """A value assigned to the attribute replaces both parameters."""
 
     class Block(dygraph.Layer):
         def __init__(self) -> None:

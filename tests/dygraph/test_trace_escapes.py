@@ -61,7 +61,7 @@ class Cube(dygraph.PyLayer):
 
 
 def after(change: Any) -> Any:
-    """What a change in place leaves of a copy, and of what it was computed from."""
+    """A copy, and the tensor that it was computed from, after a change in place."""
 
     def call(x: Tensor) -> Any:
         y = x * 1.0

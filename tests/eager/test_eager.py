@@ -421,7 +421,7 @@ COMPUTED = {
 
 @each("what", COMPUTED)
 def test_tensors_keep_their_gradients_inside_a_guard(what: str) -> None:
-    """As all did in Fluid 1.6, whose scripts ask those that are no leaves for theirs."""
+    """Scripts of Fluid 1.6 read the gradients of tensors that are no leaves."""
     with dygraph.guard():
         x = leaf(4)
         y = COMPUTED[what](x)
@@ -1033,7 +1033,7 @@ def test_errors_in_other_threads_reach_the_caller() -> None:
 
 @pytest.mark.usefixtures("threads")
 def test_the_number_of_threads_changes_no_bit_of_higher_orders() -> None:
-    """A pass that is recorded numbers its nodes, by which the next pass is ordered."""
+    """A recorded pass numbers its nodes, and the next pass uses the order of the numbers."""
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((160, 160)).astype("float32") for _ in range(5)]
 
@@ -1154,7 +1154,7 @@ def test_time_is_linear_in_depth() -> None:
 
 
 def test_nothing_is_left_behind_without_the_garbage_collector() -> None:
-    """No reference cycles: what a step made is gone when it ends."""
+    """A step leaves no reference cycles: its objects are freed when it ends."""
 
     class Double(dygraph.PyLayer):
         @staticmethod
@@ -1353,7 +1353,7 @@ def test_what_is_assigned_to_whole_numbers_is_whole() -> None:
 
 
 def in_a_program(x: Tensor, compute: Callable[[Any], Any]) -> Any:
-    """What is computed of a variable with the elements of a tensor."""
+    """Compute on a variable with a tensor's elements."""
     program = fluid.Program()
     with fluid.program_guard(program, fluid.Program()):
         found = compute(fluid.data("x", [-1], x.dtype))

@@ -1,4 +1,4 @@
-"""Leaves, their gradients and what is called when these are there; where torch has the same, held against it."""
+"""Leaves, their gradients, and callbacks for gradients; compared with torch where it has the same."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_tensors_keep_the_sequences_of_what_they_are_made_of() -> None:
 
 
 def test_in_place_methods() -> None:
-    """Values, gradients of what was there and of what comes in, as in torch."""
+    """Values, and gradients of old and new operands, as in torch."""
     array, rows = np.array([[-1.5, 0.4], [2.0, 0.25]]), np.array([[3.0, -4.0]])
     mask, index = array > 0.3, np.array([1])
     for ours, theirs in (

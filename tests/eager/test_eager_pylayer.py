@@ -1,4 +1,4 @@
-"""A `PyLayer` next to what is modified in place, and differentiated more than once."""
+"""A `PyLayer` with in-place changes, and differentiated more than once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is saved for backward: what the gradients that are wanted read, and nothing else."""
+"""Nodes save exactly the values that the wanted gradients read."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_hooks_on_what_is_saved() -> None:
 
 
 def one_by_one(op_type: str, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradient of each input alone has the bits that it has together with the others."""
+    """Compute the gradient of each input alone: the bits equal those of the joint computation."""
     wrt = wrt_of(op_type, sample)
     inputs = cast(sample.inputs, "float64")
     rng = np.random.default_rng(zlib.crc32(op_type.encode()))
@@ -123,7 +123,7 @@ def one_by_one(op_type: str, sample: Sample, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.random
 def test_each_gradient_alone_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a node no longer keeps is not read: over arrays, and over tensors by the rule."""
+    """Gradients over arrays, and recorded gradients by the rule, read no value that the node did not save."""
     with Checks() as check:
         for op_type, cases in SAMPLES.items():
             for name, sample in list(cases.items())[: (MORE + 1) // 2]:

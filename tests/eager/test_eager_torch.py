@@ -379,7 +379,7 @@ def test_random_augmented_operators(seed: int) -> None:
 
 
 def test_gradients_of_what_is_modified_in_place() -> None:
-    """A gradient that is retained is that of the new elements; a hook from before sees that of the old."""
+    """A retained gradient belongs to the new elements; an earlier hook sees the gradient of the old ones."""
 
     def run(x: Any, retain: str) -> list[Any]:
         seen: list[Any] = []

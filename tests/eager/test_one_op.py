@@ -182,7 +182,7 @@ def test_an_error_names_the_layer_each_time() -> None:
 
 
 def test_a_layer_without_tensors_goes_by_the_mode() -> None:
-    """What it made in eager mode is no reason to make a tensor for a program."""
+    """Earlier tensors of eager mode do not make the layer create tensors in a program."""
     with dygraph.guard():
         for _ in range(3):
             assert isinstance(layers.fill_constant([1], "int64", 1), Tensor)

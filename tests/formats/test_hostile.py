@@ -1,4 +1,4 @@
-"""Hostile and broken files: each ends in an error of ours that says which file, where in it, and what was expected there.
+"""Hostile and broken files: each ends in an error that names the file, the place in it, and what was expected there.
 
 `test_serde.py`, `test_io.py`, `test_pickle_io.py` and `test_model_io.py` have each format's own damage; here is what a user does:
 load a model, or run what could be loaded. `test_fuzz.py` does the same with thousands of random mutations.
@@ -742,7 +742,7 @@ def test_types_that_no_tensor_has_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_large_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is only read stays a view of the file; what a run overwrites, or cannot read as it lies, is copied then."""
+    """Values that are only read stay views of the file; values that a run overwrites, or cannot read in place, are copied."""
     monkeypatch.setattr(tensor_io, "_LARGE_FILE", 1 << 16)
     monkeypatch.setattr(tensor_io, "_LARGE_ARRAY", 1 << 12)
     x = fluid.data("x", [None, 64])

@@ -1,4 +1,4 @@
-"""Files that an earlier version wrote are read, and what they hold goes on as it did: see `golden/make_files.py`."""
+"""Files of earlier versions are read, and trainings continue as before: see `golden/make_files.py`."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_arrays(name: str) -> None:
 
 @pytest.fixture
 def expected(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the pickled networks came to, in the end; `__main__` is the script that made them."""
+    """The final results of the pickled networks; `__main__` is the script that made them."""
     for name in ("Net",):
         monkeypatch.setattr(sys.modules["__main__"], name, getattr(make_files, name), raising=False)
     with np.load(FILES / "pickles.npz") as file:
@@ -117,8 +117,8 @@ def expected(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @each("path", sorted(FILES.glob("net_*.pickle")), ids=lambda path: path.stem)
 def test_networks(path: Path, expected: dict[str, Any]) -> None:
-    """A net goes on as it did: it computes the same after more steps. Its parameters need not be equal: where a norm takes away
-    what a step changes, a gradient is the rounding of zero, and Adam goes by its sign."""
+    """A net computes the same after more steps. Its parameters may differ: if a norm cancels a step, the gradient is a rounding
+    error, and Adam follows its sign."""
     with dygraph.guard():
         net, how, average = pickle.loads(path.read_bytes())
         make_files.train(net, how, 2)

@@ -1,4 +1,4 @@
-"""The wire format: what goes in comes out, what is unknown survives, and no bytes do anything but parse or fail with reason."""
+"""The wire format: values survive a round trip, so do unknown fields, and any bytes parse or fail with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of programs: what it looks like, that it parses back to an equal program, and what it says of text that does not."""
+"""The text of programs: its form, equal programs after parsing, and errors for other texts."""
 
 from __future__ import annotations
 
@@ -278,7 +278,8 @@ HOSTILE = {
 
 @each("what", HOSTILE)
 def test_time_and_memory_of_texts_are_bounded_by_their_size(what: str) -> None:
-    """About a second for a megabyte (three here), and ten times the text: of a line, only what is being read is kept."""
+    """About a second for a megabyte (three here), and memory of ten times the text: the parser keeps only the current part of a
+    line."""
     text = HOSTILE[what]
     start = time.process_time()
     with pytest.raises(FormatError):

@@ -96,7 +96,7 @@ def test_names_that_no_file_can_have(tmp_path: Path, name: str, says: str) -> No
 
 
 def identity(name: str) -> tuple[int, ...]:
-    """What following a link leaves as it is: its time of access may change."""
+    """The properties of a file that reading through a link does not change; its time of access may change."""
     status = os.lstat(name)
     return status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -172,7 +172,7 @@ SAVES: dict[str, tuple[Any, list[str]]] = {
 
 @each("way", SAVES)
 def test_saves_rename_when_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """And in the order in which readers are safest. Where a rename fails, what was not renamed is gone."""
+    """Files are renamed in the safest order for readers. If a rename fails, the remaining new files are deleted."""
     save, names = SAVES[way]
     program, renamed, replace = model(), [], os.replace
 

@@ -1,4 +1,4 @@
-"""Make `paddle3/`: models that Paddle 3 wrote, what each was fed, and what it computed.
+"""Make `paddle3/`: models that Paddle 3 wrote, their feeds, and their results.
 
 Run it by a Python that has paddlepaddle 3.0 to 3.3: ``python tests/golden/make_paddle3.py [folder [name...]]``. Beside
 ``name.json`` and ``name.pdiparams`` lies ``name.npz``: ``in/0``, ``in/1``, ... by position, and ``out/0``, ``out/1``, ...
@@ -216,7 +216,7 @@ def array_loops(x: Any) -> list[Any]:
 
 
 def array_gradients(x: Any) -> list[Any]:
-    """Gradients through arrays, outside of loops; Paddle loses those that go through slices."""
+    """Gradients through arrays, outside of loops; Paddle loses gradients through slices."""
     x.stop_gradient = False
     array = array_of(x)
     first = paddle.tensor.array_read(array, at(0))

@@ -1,4 +1,4 @@
-"""Writes book/*.npz: the tiny programs of tests/support/book.py, as files, run by Paddle 2.6.2: what was fed, and what came out.
+"""Writes book/*.npz: the tiny programs of tests/support/book.py, as files, with feeds and results of Paddle 2.6.2.
 
     python tests/golden/make_paddle_book.py PADDLE_PYTHON [CASE ...]
 

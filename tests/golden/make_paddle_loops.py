@@ -104,7 +104,7 @@ def loop_in_loop(x: Any, w: Any) -> Any:
 
 @case
 def wrong_in_paddle(x: Any, w: Any) -> Any:
-    """The second product reads what the trip has overwritten; Paddle's gradient reads what was there before the trip."""
+    """The second product reads a variable that the trip overwrote; Paddle's gradient reads the value before the trip."""
     i, n, h = integer(0), integer(3), paddle.tanh(x)
     go = paddle.less_than(i, n)
     loop = While(go)

@@ -1,4 +1,4 @@
-"""Make `paddle_optimizers.npz`: what the optimizers' ops of Paddle 2.6.2 do to a parameter in one step and in five.
+"""Make `paddle_optimizers.npz`: a parameter after one step and after five, by the optimizers' ops of Paddle 2.6.2.
 
 Run it by a Python that has paddlepaddle 2.6.2: ``python tests/golden/make_paddle_optimizers.py``. The entry ``cases`` (JSON) has
 for each case the op, its attributes, and which output updates which input; arrays are named ``case/start/slot``,

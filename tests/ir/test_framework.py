@@ -172,7 +172,7 @@ def test_whole_numbers_and_fractions(apply: Callable[..., Any]) -> None:
 
 
 def test_integers_divided_by_integers() -> None:
-    """The quotients are those of `elementwise_div`, whole as those of two variables, and as in Fluid 1.6."""
+    """Quotients are those of `elementwise_div`: integers, as for two variables, and as in Fluid 1.6."""
     x = data("x", [4], "int64")
     quotients = [x / 7, x / 7.0, x / layers.fill_constant([1], "int64", 7), x / np.int64(7)]
     values = np.array([3, 14, -10, 18])
@@ -550,7 +550,7 @@ def test_clones_for_test() -> None:
 
 
 def test_clones_for_test_of_programs_with_loops() -> None:
-    """The blocks of gradients go, and those that stay are numbered anew."""
+    """Clones drop the blocks of gradients, and renumber the remaining blocks."""
     x = data("x", [1])
     x.stop_gradient = False
     i, n = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 3)

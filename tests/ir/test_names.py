@@ -1,4 +1,4 @@
-"""Names of the package itself, and generated names, are those of Fluid 1.6; `test_api_map` holds the rest."""
+"""Names of the package, and generated names, equal those of Fluid 1.6; `test_api_map` covers the other names."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_generated_layers_are_documented() -> None:
 
 
 def test_import_takes_numpy_alone() -> None:
-    """What `import fluid` loads besides numpy and the standard library is Fluid."""
+    """`import fluid` loads only Fluid, numpy and the standard library."""
     code = "import sys, numpy; before = set(sys.modules); import fluid; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     tops = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)

@@ -1,4 +1,4 @@
-"""`fluid.contrib`'s StateCell and its decoders: what is trained by one is what the other searches with."""
+"""`fluid.contrib`'s StateCell and its decoders: one decoder trains a cell, the other one searches with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCES = [[2], [5, 6, 7], [3, 4], [6]]
 
 
 def target(source: list[int]) -> list[int]:
-    """What a source is to become: its last word, and all words after that."""
+    """The target of a source: its last word, and all words after that."""
     return list(range(source[-1], WORDS))
 
 

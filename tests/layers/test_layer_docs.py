@@ -35,7 +35,7 @@ def with_methods(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def parameters(function: Any) -> set[str]:
-    """The names of a function's parameters, or of those that an object of a class is made with."""
+    """The names of a function's parameters, or of a class's constructor parameters."""
     if isinstance(function, type):
         if function.__init__ is object.__init__:
             return set()
@@ -105,5 +105,5 @@ def test_common_arguments_make_a_section() -> None:
 
 
 def inner_of(function: Any) -> str:
-    """The docstring of a function in a function, as that of one in a module would be."""
+    """The docstring of an inner function, as if it were in a module."""
     return re.sub(r"\n {4}(?=    )", "\n", function.__doc__)

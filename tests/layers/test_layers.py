@@ -1,4 +1,4 @@
-"""Layers: what they build, what they infer, what they refuse; initializers; indexing; control flow."""
+"""Layers: appended ops, inference, errors; initializers; indexing; control flow."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_norms_of_no_rows(layer: Callable[..., Any], layout: str, programs: flui
 
 
 def test_dice_loss_of_float64(programs: fluid.Program) -> None:
-    """Labels take the element type of what is predicted."""
+    """Labels take the element type of the prediction."""
     loss = layers.dice_loss(fluid.data("x", [None, 2], "float64"), fluid.data("label", [None, 1], "int64"))
     feed = {"x": np.array([[0.25, 0.75], [1.0, 0.0]]), "label": np.array([[1], [0]])}
     (found,) = fluid.Executor().run(programs, feed=feed, fetch_list=[loss])

@@ -32,7 +32,7 @@ GENERATED = [name for name in fluid.layers.ops.__all__ if takes_only_tensors(nam
 
 @each("name", GENERATED)
 def test_layers_take_tensors(name: str) -> None:
-    """The layers that are one op each give what the op gives."""
+    """A layer that is a single op gives the result of the op."""
     sample = OPS[name][0]
     inputs = cast(sample.inputs, "float32")
     found = getattr(fluid.layers, name)(*tensors(sample, inputs, []).values())

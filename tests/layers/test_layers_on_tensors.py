@@ -21,7 +21,7 @@ pytestmark = pytest.mark.numpy_alone
 
 
 class Inputs:
-    """Makes what a layer is called with, the same values each time: variables that are fed, or tensors."""
+    """Makes a layer's inputs, with the same values each time: fed variables, or tensors."""
 
     def __init__(self, eager: bool, folder: Path) -> None:
         self.eager, self.folder, self.feed = eager, folder, dict[str, Any]()
@@ -63,7 +63,7 @@ class Inputs:
 
 
 def blank(shape: list[int]) -> Any:
-    """A variable that takes what a function gives."""
+    """A variable for the result of a function."""
     return fluid.default_main_program().current_block().create_var(name="blank", shape=shape, dtype="float32")
 
 
@@ -555,7 +555,7 @@ def flat(value: Any) -> list[Any]:
 
 
 def in_a_program(call: Callable[[Inputs], Any], folder: Path) -> tuple[list[Any], list[Any]]:
-    """The first values of its parameters, and what it gives, as pairs of arrays and lengths."""
+    """The first values of the parameters, and the results, as pairs of arrays and lengths."""
     main, startup, scope, executor = Program(), Program(), Scope(), fluid.Executor()
     with fluid.unique_name.guard(), fluid.program_guard(main, startup):
         t = Inputs(False, folder)
@@ -567,7 +567,7 @@ def in_a_program(call: Callable[[Inputs], Any], folder: Path) -> tuple[list[Any]
 
 
 def at_once(call: Callable[[Inputs], Any], folder: Path, first: list[Any]) -> list[Any]:
-    """What it gives with parameters of these values."""
+    """The results with these values of the parameters."""
     with dygraph.guard():
         layer = dygraph.LayerOf(lambda: call(Inputs(True, folder)))
         found = layer()

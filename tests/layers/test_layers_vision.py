@@ -1,4 +1,4 @@
-"""Layers of images and volumes: what they infer, that they run and train, what they refuse."""
+"""Layers of images and volumes: inference, runs, training, errors."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
 
 
 def run(program: fluid.Program, fetch: list[Any], steps: int = 1) -> list[list[Any]]:
-    """What some steps fetch, fed with random numbers."""
+    """The fetches of some steps, fed with random numbers."""
     rng, executor = np.random.default_rng(3), fluid.Executor()
     executor.run(fluid.default_startup_program())
     feed = {

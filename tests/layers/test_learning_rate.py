@@ -1,4 +1,4 @@
-"""Learning-rate schedules: their numbers against their formulas, and what they put into programs."""
+"""Learning-rate schedules: their numbers against their formulas, and their ops in programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def programs() -> Iterator[fluid.Program]:
 
 
 def rates(steps: int, *fetch: Variable) -> list[float]:
-    """What the first of `fetch` is in each of so many runs (and that the variable is float32 of one element)."""
+    """The first of `fetch` in each of some runs; also checks that the variable is one float32 element."""
     executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
     executor.run(fluid.default_startup_program(), scope=scope)
     found = []

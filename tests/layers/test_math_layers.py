@@ -19,7 +19,7 @@ RNG = np.random.default_rng(5)
 
 
 def computed(build: Callable[..., Any], *arrays: Any, grads: bool = False) -> list[Any]:
-    """What `build`, called with a variable for each array, gives; then the gradients of its sum for floating ones."""
+    """The results of `build`, called with a variable for each array, and gradients of their sum by the floating ones."""
     main, startup = Program(), Program()
     with fluid.program_guard(main, startup):
         variables = [

@@ -1,4 +1,4 @@
-"""What turns rows of data into feeds: DataFeeder, readers, averages and metrics."""
+"""Tools that turn rows of data into feeds: DataFeeder, readers, averages and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data sets that ship: what they hold, how they are split, and that readers and arrays agree."""
+"""The data sets in the package: contents, splits, and equal results of readers and arrays."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_tensors_in_eager_mode() -> None:
 
 # ------------------------------------------------------------------------------------------------------- shared memory
 def test_arrays_stay_as_long_as_somebody_has_them() -> None:
-    """Batches that are kept, after the loader and its workers are gone, too; what is written to one does not reach another."""
+    """Batches outlive the loader and its workers; writes to one batch do not reach another."""
     loader = io.DataLoader(Draws(5000), 1, num_workers=1)
     kept = [batch[1] for batch in loader]
     kept[0][:] = 7

@@ -1,4 +1,4 @@
-"""What tests with many checks say of those that fail."""
+"""Reports of tests with many checks: they name each failed check."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which module may import which: down the floors of the table in docs/design.md, never up, and never in a circle; and who
-may ask whether a program is that of eager mode.
+"""Imports go down the floors of the table in docs/design.md, never up and never in a circle; and only some code asks whether a
+program belongs to eager mode.
 
 Imports inside functions count. Those for type checkers alone do not: nothing is imported for them.
 """
@@ -172,7 +172,7 @@ NUMBERS = {f"fluid.{part}" if part != "fluid" else part: floor for floor, parts 
 
 
 def floor_of(name: str) -> int:
-    """The floor of a module: that of the longest name in the table which it is or is inside of."""
+    """The floor of a module: the floor of the longest matching name in the table."""
     while name not in NUMBERS:
         name = name.rpartition(".")[0]
     return NUMBERS[name]
@@ -211,7 +211,7 @@ def test_no_module_imports_itself_through_others():
 
 
 def test_flat_modules_are_those_of_fluid_1_6():
-    """What lies flat in the package: names that Fluid 1.6 has, errors, extend, the command line; others hand names on."""
+    """Flat modules of the package: names of Fluid 1.6, errors, extend, the command line; others only re-export names."""
     flat = {path.stem for path in (ROOT / "fluid").glob("*.py")} - {"__init__"}
     for door in flat - FLUID_1_6 - {"__main__", "errors", "extend", "not_here"}:
         body = ast.parse((ROOT / "fluid" / f"{door}.py").read_text()).body

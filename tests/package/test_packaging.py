@@ -1,4 +1,4 @@
-"""What users install: the wheel holds every module and data file of the three folders, under one import name, and is small.
+"""The installed package: the wheel holds every module and data file of the three folders, under one import name, and is small.
 
 The pages beside the code, for developers, are in the sdist only.
 """

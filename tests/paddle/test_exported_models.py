@@ -1,4 +1,4 @@
-"""Exported models of Paddle 2.x: what of them is trained, what they lack and training needs, and what inspecting them says."""
+"""Exported models of Paddle 2.x: what can be trained, what training lacks, and what an inspection shows."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_damaged_notes_on_parameters(executor, tmp_path, notes):
 
 
 def test_the_arithmetic_of_a_model_whose_feeds_are_not_marked(executor, tmp_path):
-    """Paddle's exports do not say ``need_check_feed`` of what they are fed."""
+    """Paddle's exports do not set ``need_check_feed`` for feeds."""
     x = fluid.data("x", [None, 3])
     out = layers.fc(x, 5, bias_attr=False)
     executor.run(fluid.default_startup_program())

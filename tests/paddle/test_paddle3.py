@@ -1,4 +1,4 @@
-"""Models that Paddle 3.0 to 3.3 wrote: what Fluid reads of them, and that it computes what they did."""
+"""Models that Paddle 3.0 to 3.3 wrote: Fluid reads them and computes the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INFERENCE = sorted({str(path.relative_to(FOLDER).with_suffix("")) for path in FO
 
 
 def arrays_of(name: str, side: str) -> list[Any]:
-    """What a golden model was fed (``in``), or computed (``out``), by position."""
+    """A golden model's feeds (``in``) or results (``out``), by position."""
     with np.load(FOLDER / f"{name}.npz") as arrays:
         return [arrays[key] for key in sorted(arrays.files, key=lambda key: (len(key), key)) if key.startswith(side)]
 
@@ -247,7 +247,7 @@ def test_gradients_of_loops_and_branches_become_loops_and_branches(tmp_path: Pat
 
 
 def looped_gradient() -> PirProgram:
-    """``y = tanh(tanh(tanh(x)))`` by a loop, and the gradient of its sum by another, which pops what the first one pushed.
+    """``y = tanh(tanh(tanh(x)))`` by a loop, and its gradient by another loop, which pops the values that the first one pushed.
 
     Paddle 3.0 to 3.3 make such programs, and abort when they should write them.
     """

@@ -1,5 +1,5 @@
-"""Files that claim to be programs of Paddle 3: each ends in an error of ours that says what is wrong, and takes no more memory
-than its size allows.
+"""Files that claim to be programs of Paddle 3: each ends in an error that names the fault, and takes no more memory than its size
+allows.
 
 `test_fuzz` has thousands of damaged ones; here are those that are built to hurt.
 """

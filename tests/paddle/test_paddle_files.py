@@ -55,7 +55,7 @@ def images(number: int = 0) -> dict[str, Any]:
 
 
 def lenet(optimizer: Any) -> tuple[fluid.Variable, fluid.Variable]:
-    """The digits network of Paddle's book, with a batch_norm; what it predicts, and its loss."""
+    """The digits network of Paddle's book, with a batch_norm; its prediction and its loss."""
     img, label = fluid.data("img", [None, 1, 28, 28]), fluid.data("label", [None, 1], "int64")
     first = nets.simple_img_conv_pool(img, 6, 5, 2, 2, act="relu")
     second = nets.simple_img_conv_pool(layers.batch_norm(first), 16, 5, 2, 2, act="relu")

@@ -12,7 +12,8 @@ NUMBERS = PaddleNumbers("paddle_fused.npz")
 
 @each("number", range(len(NUMBERS.records)))
 def test_numbers_of_paddle(number: int) -> None:
-    """Of what others may read; workspaces are not here. Sums of sequences are rows, which Paddle calls sequences of one row."""
+    """Compare public outputs; workspaces do not exist here. Sums of sequences are rows; Paddle calls them sequences of one
+    row."""
     record = NUMBERS.records[number]
     slots = registry.get(record["type"]).outputs
     record["outputs"] = {slot: lods for slot, lods in record["outputs"].items() if not slots[slot].intermediate}

@@ -17,7 +17,7 @@ CASES = sorted({key.partition(".")[0] for key in GOLDEN})
 
 
 def load(name: str) -> tuple[Program, dict[str, Any], list[str], list[Any]]:
-    """The program of a case, what it is fed, the names of its gradients, and what they are."""
+    """The program of a case, its feeds, the names of its gradients, and their values."""
     feed = {key.rpartition(".")[2]: value for key, value in GOLDEN.items() if key.startswith(f"{name}.feed.")}
     fetch = [str(item) for item in GOLDEN[f"{name}.fetch"]]
     values = [GOLDEN[f"{name}.value.{number}"] for number in range(len(fetch))]
@@ -51,7 +51,7 @@ def test_each_op_is_in_a_program_of_paddle() -> None:
 
 @each("name", [name for name in CASES if b"_triple_grad" in GOLDEN[f"{name}.program"].tobytes() and name != "penalty"])
 def test_they_are_differentiated_further(name: str) -> None:
-    """The third order, of what Paddle wrote for the second."""
+    """The third derivative, of programs that Paddle wrote for the second."""
     program, feed, fetch, values = load(name)
     count = len(fetch) // 3
     root = program.global_block()

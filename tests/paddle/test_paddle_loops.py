@@ -21,7 +21,7 @@ WRONG = "wrong_in_paddle"
 
 
 def load(name: str) -> tuple[Program, dict[str, Any], list[str], list[Any]]:
-    """The program of a case, what it is fed, the names of its result and gradients, and what they are."""
+    """The program of a case, its feeds, the names of its result and gradients, and their values."""
     feed = {key.rpartition(".")[2]: value for key, value in GOLDEN.items() if key.startswith(f"{name}.feed.")}
     fetch = [str(item) for item in GOLDEN[f"{name}.fetch"]]
     values = [GOLDEN[f"{name}.value.{number}"] for number in range(len(fetch))]
@@ -31,7 +31,7 @@ def load(name: str) -> tuple[Program, dict[str, Any], list[str], list[Any]]:
 @pytest.mark.filterwarnings("ignore:a gradient is wrong")
 @each("name", CASES)
 def test_numbers_of_paddle(name: str) -> None:
-    """Planned and op by op, twice: what a gradient block counts back must not be left so."""
+    """Run planned and op by op, twice: a gradient block must restore the counters that it decreases."""
     program, feed, fetch, values = load(name)
     executor, scope = fluid.Executor(), fluid.Scope()
     for run in (executor.run, executor.interpret, executor.run):

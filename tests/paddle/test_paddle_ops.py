@@ -29,7 +29,7 @@ def test_what_is_not_here_is_listed() -> None:
 
 
 def test_gradients_are_here_where_their_ops_are() -> None:
-    """Of those that Paddle's training programs hold; the ops of a pass for inference have none there."""
+    """Ops in Paddle's training programs have gradients here; ops of inference passes have none there."""
     here, missing = registry.all_ops(), []
     for op_type in known_ops("paddle-2.6") - set(here):
         base = re.sub(r"(_grad|_double|_triple)*_grad2?$", "", op_type)

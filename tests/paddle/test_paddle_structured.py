@@ -60,7 +60,8 @@ def test_values_lod_and_gradients(number: int) -> None:
 
 
 def drawn_by_paddle(number: int, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
-    """What nce makes of the classes that Paddle drew, by plain numpy: held against Paddle below, and against ours in samples."""
+    """The cost of nce for the classes that Paddle drew, by plain numpy: compared with Paddle here, and with ours in the
+    samples."""
     from samples.sampling import nce_cost
 
     labels = GOLDEN[f"{number}.out.SampleLabels"]
@@ -72,7 +73,7 @@ def drawn_by_paddle(number: int, inputs: dict[str, Any], attrs: dict[str, Any]) 
 
 @each("number", range(len(SEARCHES)))
 def test_beam_search_decode(number: int) -> None:
-    """Backtracking through what was selected, over arrays of tensors."""
+    """Backtracking through the selected entries, over arrays of tensors."""
     from fluid import layers
 
     search = SEARCHES[number]

@@ -1,4 +1,4 @@
-"""Whole programs as people wrote them for Fluid 1.6, in `tests/scripts`: each trains, and what it learns is looked at."""
+"""Complete programs as users wrote them for Fluid 1.6, in `tests/scripts`: each trains, and the tests look at the results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def script(name: str) -> ModuleType:
 
 
 def trains(name: str) -> Any:
-    """Run a script, and see its losses fall; what it returns beside them."""
+    """Run a script, and check that its losses fall; returns its other results."""
     steps, part = STEPS[name]
     with fresh_programs():
         losses, result = script(name).main(steps)

@@ -1,4 +1,4 @@
-"""Scripts of Fluid 1.6 run with only the import changed: idioms of that time, and what is said where one has no meaning."""
+"""Scripts of Fluid 1.6 run with only the import changed: idioms of that time, and errors for idioms without a meaning."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_tensor_of_a_scope_converts(fresh: None) -> None:
 
 # ------------------------------------------------------------------------------------------------ sizes of what is fed
 def test_layers_data_is_fed_any_sizes_and_fluid_data_checks_them(fresh: None) -> None:
-    """Scripts declare a batch size, or the sizes of some other batch, and feed what they have."""
+    """Scripts declare a batch size, or the sizes of another batch, and feed other sizes."""
     old = layers.data("old", [2, 3], append_batch_size=False)
     flat = layers.data("flat", [-256, 1], append_batch_size=False, dtype="int64")  # of 256 words for each row of an unknown batch
     total = layers.reduce_sum(layers.scale(old, 2.0), dim=-1)
@@ -154,7 +154,8 @@ def test_labels_without_their_second_dimension_get_advice(fresh: None) -> None:
 
 # ------------------------------------------------------------------------------------------------ truth
 def test_the_truth_of_a_variable_is_that_there_is_one(fresh: None) -> None:
-    """``if bias:`` and ``x if x else y`` ask for that; what a comparison gives is still not known while the program is built."""
+    """``if bias:`` and ``x if x else y`` test whether a variable is given; the result of a comparison is unknown while the
+    program is built."""
     x = fluid.data("x", [None, 3])
     assert x and (None or x) is x and bool(fluid.data("label", [None], "int64"))
     with pytest.raises(fluid.errors.ProgramError, match=r"use layers\.cond or layers\.while_loop"):
@@ -402,7 +403,7 @@ def test_variables_take_any_attribute_and_do_not_hide_what_they_lack(fresh: None
 
 
 def test_gradients_are_read_by_the_names_that_they_had() -> None:
-    """Of parameters, to compare them with what a program computes."""
+    """Scripts read gradients of parameters by name to compare them."""
     with fluid.dygraph.guard():
         used, unused = fluid.dygraph.Linear(2, 2), fluid.dygraph.Linear(2, 2)
         x = fluid.dygraph.to_variable(np.ones((3, 2), np.float32))
@@ -453,7 +454,7 @@ OLD_NAMES: dict[str, tuple[Callable[[], Any], str, tuple[int, ...]]] = {
 
 @each("kind", OLD_NAMES)
 def test_parameters_have_the_names_that_layers_gave_them(kind: str) -> None:
-    """Also where they are assigned, by which scripts share them; that once added a parameter that nothing used."""
+    """Assigned parameters keep their names, too, because scripts share them by name; once this added an unused parameter."""
     make, names, shape = OLD_NAMES[kind]
     with fluid.dygraph.guard():
         one, other = make(), make()

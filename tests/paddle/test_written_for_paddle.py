@@ -1,4 +1,4 @@
-"""What is written for Paddle 2.6 and 3, without Paddle: the program computes the same here, or is refused by name.
+"""Programs written for Paddle 2.6 and 3, without Paddle: the converted program computes the same here, or is refused by name.
 
 `tests/paddle/test_paddle_every_op.py` runs it in Paddle.
 """
@@ -40,7 +40,7 @@ def cases_of_rows(target: str, count: int | None) -> Iterator[Case]:
 
 
 def assert_written_right(target: str, count: int | None) -> set[str]:
-    """What is written computes the same; returns the types of ops that were written, before they were converted."""
+    """The written program computes the same; returns the types of its ops before the conversion."""
     seen: set[str] = set()
     with Checks() as check:
         for case in cases_of_rows(target, count):

@@ -20,7 +20,7 @@ MISSING = (
 
 
 class Plugin:
-    """Turns what fails for what a browser lacks into skipped tests, and prints others as they fail."""
+    """Turns failures from missing features of a browser into skips, and prints other failures at once."""
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item, call):

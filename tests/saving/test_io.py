@@ -30,7 +30,7 @@ LINREG = TESTS / "golden" / "zoo" / "linreg"
 
 
 class Place:
-    """What these functions use of an executor."""
+    """The part of an executor that these functions use."""
 
     place = CPUPlace()
 
@@ -532,7 +532,7 @@ def test_models_that_are_none_are_named(tmp_path):
 
 
 def test_inference_model_with_a_recurrence(tmp_path):
-    """What a recurrence hands from step to step, and all that it lists as outputs, stays in the model."""
+    """States of a recurrence, and all its listed outputs, stay in the model."""
     program = Program()
     with program_guard(program, Program()), unique_name.guard():
         x = fluid.data("x", [3, 2])
@@ -553,7 +553,7 @@ def test_inference_model_with_a_recurrence(tmp_path):
 
 
 def test_pruning_keeps_what_gradients_of_blocks_need():
-    """The op that owns a gradient block takes gradients from it, and the block reads what is local to the forward one."""
+    """The owner of a gradient block reads gradients from it, and the block reads local variables of the forward block."""
     program = Program()
     with program_guard(program, Program()), unique_name.guard():
         x = fluid.data("x", [3, 2])

@@ -63,7 +63,7 @@ NUMBER = "0123456789abcdef"
 
 
 def interrupted(folder: Path) -> None:
-    """Files a and b, of which a save replaced a, was killed before it renamed b, and c is new."""
+    """A folder after a killed save: file a is replaced, b is not renamed yet, and c is new."""
     for name, text in (("a", b"new"), ("b", b"old"), (f".fluid-{NUMBER}-2", b"new"), (f".fluid-{NUMBER}-3", b"new")):
         (folder / name).write_bytes(text)
     write_commits({(str(folder), NUMBER): {name: f".fluid-{NUMBER}-{n}" for n, name in enumerate("abc", 1)}})

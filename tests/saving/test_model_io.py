@@ -1,4 +1,4 @@
-"""One function that reads models in whatever form, one that writes them; what is broken is named."""
+"""One function reads models of all formats, another one writes them; errors name the broken part."""
 
 from __future__ import annotations
 
@@ -393,7 +393,7 @@ def test_parameters_of_another_program(tmp_path):
 
 
 def test_each_format_tells_its_own_files_and_no_others(tmp_path):
-    """The table of formats: what a row writes, that row alone recognizes, and reads back."""
+    """Each row of the table of formats recognizes and reads its own files, and no other row does."""
     arrays = {"w": np.arange(6, dtype="float32").reshape(2, 3)}
     program = fluid.Program()
     program.global_block().create_var(name="x", shape=[1], dtype="float32", is_data=True, need_check_feed=True)

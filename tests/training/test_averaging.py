@@ -155,7 +155,7 @@ def test_averages_leave_out_who_asks_for_it() -> None:
 
 
 def test_an_average_of_nothing() -> None:
-    """Before the first step there is no average, and the parameters stay what they are."""
+    """Before the first step there is no average, and the parameters do not change."""
     build()
     averages = [optimizer.ExponentialMovingAverage(0.9), optimizer.ModelAverage(0.5)]
     executor = fluid.Executor(fluid.CPUPlace())

@@ -84,7 +84,7 @@ def test_errors_of_auc() -> None:
 
 # ------------------------------------------------------------------------------------------------- sums in the program
 class Counted(fluid.evaluator.Evaluator):
-    """Sums what is fed."""
+    """A metric that sums its inputs."""
 
     def __init__(self, value: fluid.Variable) -> None:
         super().__init__("counted")

@@ -28,7 +28,7 @@ def main() -> Any:
 
 
 def precision_of(op_type: str, program: Any = None, nth: int = 0) -> str:
-    """The element type of what an op makes."""
+    """The element type of an op's output."""
     ops = [op for block in (program or main()).blocks for op in block.ops if op.type == op_type]
     return ops[nth].block.var(ops[nth].output_arg_names[0]).dtype.text
 

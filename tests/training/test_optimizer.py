@@ -87,8 +87,8 @@ def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float =
 
 
 def descent(state: dict[str, float], step: Callable[[Array, Array, int, dict[str, Array]], Array]) -> Callable[[int], Array]:
-    """What a parameter is after steps: `step` gives it from its value, its gradient, the step's number and the state, in which
-    it replaces the arrays, at first full of the given numbers."""
+    """A parameter after some steps. `step` computes the new value from value, gradient, step number and state; it replaces the
+    state's arrays, which are filled with the given numbers at first."""
 
     def after(steps: int) -> Array:
         w, arrays = FIRST.copy(), {name: np.full_like(FIRST, value) for name, value in state.items()}
@@ -262,7 +262,8 @@ STATES: list[tuple[Callable[[], optimizer.Optimizer], dict[str, str]]] = [
 def test_names_of_states(
     make: Callable[[], optimizer.Optimizer], state: dict[str, str], programs: fluid.Program, tmp_path: Any
 ) -> None:
-    """Variables have Fluid's names and start in the startup program; what is saved goes on as what was not."""
+    """State variables have the names of Fluid 1.6 and are initialized by the startup program; a training continues the same after
+    a save."""
     ops, _ = make().minimize(linear())
     op, *_ = ops
     assert {slot: op.input(slot) for slot in state} == {slot: [f"w_{name}_0"] for slot, name in state.items()}

@@ -1,4 +1,4 @@
-"""Plots of weights, gradients, timelines and memory: what is drawn."""
+"""Plots of weights, gradients, timelines and memory."""
 
 from __future__ import annotations
 

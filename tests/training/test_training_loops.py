@@ -114,7 +114,7 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
 
 @each("name", OPTIMIZERS)
 def test_three_batches_update_as_one(name: str) -> None:
-    """In a program: the parameters are those that whole batches give, and rest between the updates."""
+    """In a program, parameters equal those of joint batches, and do not change between updates."""
     parts, found = feeds(6), []
     whole = [{key: np.concatenate([part[key] for part in parts[at : at + 3]]) for key in ("x", "y")} for at in (0, 3)]
     for steps, batches in ((1, whole), (3, parts)):

@@ -1,4 +1,4 @@
-"""Edits of programs: what they change, that the result computes what it should, and that a failed one changes nothing."""
+"""Edits of programs: their changes, right results afterwards, and no change after a failure."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_rename_reaches_every_block_and_the_attributes_that_hold_names(executor)
 
 
 def recurrence():
-    """(x, a sequence made of it, what the steps put out, the gradient of that with respect to x)."""
+    """(x, a sequence computed from it, the outputs of the steps, their gradient by x)."""
     x = fluid.data("x", [3, 2])
     x.stop_gradient = False
     sequence = layers.tanh(x)
@@ -163,7 +163,7 @@ def recurrence():
 
 
 def test_rename_reaches_the_slices_of_a_recurrence(executor):
-    """A slice is known by the name of its sequence, and what a step puts out by the name of all of it."""
+    """A slice has the name of its sequence, and a step's output the name of the stacked output."""
     x, sequence, out = recurrence()
     (grad,) = fluid.gradients(out, x)
     feed = {"x": np.arange(6, dtype="float32").reshape(3, 2) / 6}
@@ -188,7 +188,7 @@ def test_insert_before_a_recurrence(executor):
 
 
 def test_insert_refuses_a_slice_of_a_name_that_the_recurrence_reads(executor):
-    """Inside, the slice of what is inserted would hide the variable that the recurrence reads."""
+    """In the block, the slice of the inserted variable would hide the variable that the recurrence reads."""
     x = fluid.data("x", [2, 2])
     sequence, other = layers.tanh(x), layers.exp(x)
     rnn = layers.StaticRNN()

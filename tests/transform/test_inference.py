@@ -131,7 +131,7 @@ def test_ops_that_change_nothing(fetched: str) -> None:
 
 
 def test_what_goes_on_in_branches() -> None:
-    """What a block reads of the ops around it is read there still."""
+    """Blocks still read the same values of outer ops."""
     x = fluid.data("x", [2, 4])
     kept = layers.dropout(layers.tanh(x), 0.5, is_test=True, dropout_implementation="upscale_in_train")
     one = layers.fill_constant([1], "float32", 1.0)
@@ -154,7 +154,7 @@ def test_faults() -> None:
 
 
 def test_the_arithmetic_stays_that_of_the_ops() -> None:
-    """That of a fused op is that of what it is made of."""
+    """A fused op counts the arithmetic of its parts."""
     scores = classifier()
     started()
     main = fluid.default_main_program().clone(for_test=True)

@@ -1,4 +1,4 @@
-"""Programs in the ops of other versions: each row of the table is tried, and what a version cannot say is listed."""
+"""Programs in other versions' ops: each row of the table is tested, and inexpressible programs are listed."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_rewritten_op_computes_the_same(target, build):
 
 
 def test_every_rewriting_row_is_tried():
-    """Those of Paddle 2.6 and 3 are tried by `tests/paddle/test_written_for_paddle.py`, with the samples of their ops."""
+    """`tests/paddle/test_written_for_paddle.py` tests the rows of Paddle 2.6 and 3 with the samples of their ops."""
     for target, builds in REWRITTEN.items():
         rewriting = {kind for kind, row in TABLE[target].items() if row.rewrite is not None}
         tried = {build.__name__ for build in builds}

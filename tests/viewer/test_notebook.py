@@ -1,4 +1,4 @@
-"""What notebooks show of programs and plans."""
+"""Programs and plans as notebooks show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that shows a program: what is in it. What a browser makes of it is in `test_viewer_browser`."""
+"""The content of the page that shows a program. `test_viewer_browser` tests it in a browser."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def test_rows_stay_narrow_and_ways_few():
 
 @each("shared", [100, 3000])
 def test_values_that_live_long_do_not_fill_the_page(shared):
-    """Each op of a chain also reads what the op twice as far from the end has made: far too many ways to draw them all."""
+    """Each op of a chain also reads a value from twice as far back: far too many edges to draw."""
     program = fluid.Program()
     block = program.global_block()
     for index in range(shared):

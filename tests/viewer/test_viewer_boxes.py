@@ -55,7 +55,7 @@ def owners(graph, node):
 
 
 def chained(names, types=("relu",)):
-    """A chain of ops, each of which reads a parameter if it has a name; main program."""
+    """The main program of a chain of ops; each op with a name reads a parameter."""
     program = fluid.Program()
     block = program.global_block()
     block.create_var(name="v0", shape=[2], dtype="float32", is_data=True)
@@ -138,7 +138,7 @@ def test_no_level_is_long_unless_it_repeats(build):
 
 @each("build", [lambda: residual(40), lambda: scoped(30), lambda: chained([None] * 200)])
 def test_values_flow_through_boxes_one_way(build):
-    """Boxes hold ops in a row, and so stand below what they read."""
+    """A box holds consecutive ops, and lies below the values that it reads."""
     graph = boxed(build())
     place = rows_of(graph, make_sheets(graph))
     order = [number for number, node in enumerate(graph.nodes) if node.kind == FORWARD and node.op is not None]

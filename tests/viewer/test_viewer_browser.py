@@ -45,7 +45,7 @@ FLAGS = [
 
 
 class Page:
-    """A page in the browser, and what a person would do there."""
+    """A page in the browser, with a user's actions."""
 
     def __init__(self, driver):
         self.driver = driver
@@ -64,7 +64,7 @@ class Page:
         WebDriverWait(self.driver, 60).until(lambda driver: driver.execute_script(f"return {condition}"))
 
     def draw(self):
-        """Wait for the next frame to be drawn, and say what it shows: types of ops."""
+        """Wait for the next frame; returns the types of the visible ops."""
         before = self.run("const n = p.drawn.frames; p.ask(); return n")
         self.wait(f"fluidViewer.painter.drawn.frames > {before}")
         return self.run("return p.drawn.nodes.filter((n) => n.isOp).map((n) => n.type)")
@@ -97,7 +97,7 @@ class Page:
         self.mouse(node).click().perform()
 
     def size(self, width, height, mobile=False):
-        """A window of another size; None for that of before."""
+        """Set the size of the window; None restores the former size."""
         if width is None:
             self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         else:
@@ -426,7 +426,7 @@ def test_dark_and_light(page):
 
 
 def test_five_thousand_ops(page):
-    """Folded, they fit a screen; unfolded, only what is in view is drawn; search, paths and clicks work as ever."""
+    """Folded, they fit a screen; unfolded, only visible ops are drawn; search, paths and clicks still work."""
     program = residual(173)
     count = len(program.global_block().ops)
     assert count > 5000

@@ -1,4 +1,4 @@
-"""What the page that shows a program adds: a second program that it is compared with, and what a run tells."""
+"""Additions to the page that shows a program: a comparison with a second program, and results of a run."""
 
 from __future__ import annotations
 

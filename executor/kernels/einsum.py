@@ -49,7 +49,8 @@ def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: 
 
 
 def contracted(xp: Any, arrays: Sequence[Any], terms: Sequence[str], result: str) -> tuple[Any, str]:
-    """Compute the sum of products, and its labels: those of `result` that an operand has."""
+    """Sum products over all labels that `result` lacks; returns the sum, and its labels. Labels without an operand are left
+    out."""
     extents = common_sizes(terms, [array.shape for array in arrays])
     factors = [_prepared(xp, array, term, extents) for array, term in zip(arrays, terms, strict=True)]
     product, labels = multiply_by_pairs(factors, result, lambda left, right, needed: _multiplied(xp, *left, *right, needed))

@@ -31,8 +31,8 @@ class _Boundary(RecordedNode):
 
 
 def _through(value: Any, name: str) -> tuple[Any, _Boundary, list[int]]:
-    """Put the tensors of a value that require a gradient behind a boundary; return the value, the boundary, and their numbers
-    among all tensors."""
+    """Put the tensors of a value that require a gradient behind a boundary; returns the value, the boundary, and the positions of
+    these tensors."""
     items = tensors_in(value)
     numbers = [number for number, item in enumerate(items) if isinstance(item, Tensor) and not item._stop]
     inner = [items[number] for number in numbers]
@@ -45,7 +45,7 @@ def _through(value: Any, name: str) -> tuple[Any, _Boundary, list[int]]:
 
 
 def called_between(layer: Any, hooks: Hooks, call: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
-    """``call(*inputs)``, whose backward calls ``hook(layer, gradients of inputs, gradients of outputs)``."""
+    """Call ``call(*inputs)``; its backward calls ``hook(layer, gradients of inputs, gradients of outputs)``."""
     name, count = layer.full_name(), len(tensors_in(inputs))
     behind, entry, places = _through(inputs, f"{name}_inputs")
     versions = [tensor._version[0] for tensor in tensors_in(behind) if isinstance(tensor, Tensor)]

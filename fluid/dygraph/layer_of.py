@@ -157,7 +157,7 @@ def _homes() -> list[Any]:
 
 
 def how_to_keep(layer: str) -> str:
-    """The code that makes an object of this layer which keeps its parameters, for messages."""
+    """Code, for messages, that creates an object which keeps the parameters of this layer."""
     kind = _class_of(layer)
     if kind is not None:
         return f"layer = fluid.dygraph.{kind.__name__}(...)"

@@ -99,7 +99,7 @@ def _decode(goes_on: Callable[..., Any], body: Callable[..., Any], loop_vars: Se
 
 
 def _stacked(steps: Sequence[Any]) -> Any:
-    """The outputs of the steps, which have one structure, stacked to tensors ``[time, ...]`` in this structure."""
+    """Stack the outputs of steps, all nested alike, to tensors ``[time, ...]`` nested in the same way."""
     columns = zip(*(flatten(step, "the values") for step in steps), strict=True)
     return rebuild(steps[0], iter([namespace.stack(list(column), axis=0) for column in columns]))
 

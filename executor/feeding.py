@@ -54,7 +54,7 @@ def checked_feeds(
         except FluidError:
             raise
         except Exception as error:  # the value raises when it is inspected
-            raise FeedError(f"what is fed to {var.name} ({var.describe()}) raises an error: {said_by(error)}") from error
+            raise FeedError(f"the feed of {var.name} ({var.describe()}) raises an error: {said_by(error)}") from error
     return feeds
 
 
@@ -137,12 +137,12 @@ def _fed(var: Variable, value: Any, place: Place, device_array: type[Any]) -> An
         lod = to_lod(levels, array.shape[0] if array.ndim else 0)
         return LoDArray(array, lod) if lod else array
     except ExecutionError as error:
-        raise FeedError(f"what is fed to {var.name} ({var.describe()}, lod_level={var.lod_level}): {error}") from None
+        raise FeedError(f"the feed of {var.name} ({var.describe()}, lod_level={var.lod_level}): {error}") from None
 
 
 def _as_item(var: Variable, item: Any) -> Any:
     """An entry of a list that is fed to an array of tensors."""
-    array = numeric_array(item, f"what is fed to {var.name} ({var.describe()}) holds what is no array")
+    array = numeric_array(item, f"the feed of {var.name} ({var.describe()}) holds an item that is no array")
     if array.dtype != var.dtype.array_dtype:
         raise FeedError(
             f"{var.name} is an array of tensors of {var.dtype.text}, but one of {array.dtype} is fed{_converting(var)}"
@@ -249,7 +249,7 @@ def add_feed_differences(error: ExecutionError, program: Program, feeds: Mapping
 def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
     """Convert a list or number of Python to an array, with the declared type if the cast is safe within its kind."""
     try:
-        array = numeric_array(value, f"what is fed to {var.name} ({var.describe()}) is not an array")
+        array = numeric_array(value, f"the feed of {var.name} ({var.describe()}) is not an array")
     except FluidTypeError as error:
         raise FeedError(str(error)) from None
     if hasattr(value, "dtype") or not (np.can_cast(array.dtype, expected, "same_kind") or array.size == 0):

@@ -103,7 +103,7 @@ class DataFeeder:
     def _no_rows(self, instead: object) -> str:
         count = f"{len(self.feed_vars)} field{'s' * (len(self.feed_vars) != 1)}"
         names = ", ".join(var.name for var in self.feed_vars)
-        return f"what is fed should be a list of rows, each a list of {count}, for {names}, not {instead}"
+        return f"the feed should be a list of rows, each a list of {count}, for {names}, not {instead}"
 
     def feed_parallel(self, iterable: Iterable[Any], num_places: int | None = None) -> Iterator[dict[str, Any]]:
         """`feed` for each batch of `iterable`; `num_places` has no effect."""

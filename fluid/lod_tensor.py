@@ -76,7 +76,7 @@ def _rows_of(sequences: list[Any], lengths: list[int]) -> np.ndarray[Any, Any]:
         raise LengthsError(f"the sequences have {counts} elements, but the last level of the lengths says {lengths}")
     if not items:
         return np.zeros((0, 1), np.int64)
-    array = numeric_array(items, "create_lod_tensor: the sequences hold what is no number").reshape(len(items), -1)
+    array = numeric_array(items, "create_lod_tensor: the sequences hold something that is no number").reshape(len(items), -1)
     return array.astype(np.int64) if array.dtype.kind in "iu" else array
 
 

@@ -69,7 +69,9 @@ def index_put(xp: Any, x: Any, indices: list[Any], value: Any, accumulate: bool,
         else:
             out[tuple(indices)] = _values_in_order(xp, out, indices, value)
     except ValueError as error:  # a mask decides how many places there are
-        raise ExecutionError(f"index_put: value should be as large as what is picked, or broadcast to it: {error}") from None
+        raise ExecutionError(
+            f"index_put: value should have, or broadcast to, the shape of the picked elements: {error}"
+        ) from None
 
 
 @kernel("picked_sum")

@@ -712,7 +712,7 @@ class Function:
                 raise ValueError(f"{self.name} accesses nobody knows how much of operand {number}")
             footprints.append((int(low), int(high)))
         if by_root:
-            raise ValueError(f"{self.name} uses a pointer of which nobody knows where it points")
+            raise ValueError(f"{self.name} uses a pointer with an unknown target")
         return footprints
 
     def within(self, pointer: Value, size: int) -> Value:

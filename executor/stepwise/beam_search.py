@@ -62,7 +62,7 @@ def _sentences(steps: list[_Step], end_id: int) -> list[list[list[tuple[Any, Any
 def beam_search_decode(machine: Machine, op: Operator, env: Environment) -> None:
     lists = [env.get(op.input(slot)[0]) for slot in ("Ids", "Scores")]
     if not all(isinstance(steps, list) and steps and None not in steps for steps in lists) or len(lists[0]) != len(lists[1]):
-        raise ExecutionError("Ids and Scores should be arrays of what was selected, with one entry for each step of the search")
+        raise ExecutionError("Ids and Scores should be arrays of selections, with one entry for each step of the search")
     ids, scores = lists
     steps = [_Step(*pair, number) for number, pair in enumerate(zip(ids, scores, strict=True))]
     sources = _sentences(steps, int(op.attr("end_id")))

@@ -42,7 +42,7 @@ class Meeting:
     def statement(self, feeds: Mapping[str, Any], way: str, more: Iterable[tuple[str, str]] = ()) -> Statement:
         """The statement of this worker. `feeds` are arrays or specs; `way` says how the program runs; `more` are further
         (subject, text) lines. Everything that decides the communication must be included."""
-        fed = [(f"what is fed to {name}", f"{name}: {_shape_of(value)}") for name, value in sorted(feeds.items())]
+        fed = [(f"the feed of {name}", f"{name}: {_shape_of(value)}") for name, value in sorted(feeds.items())]
         fed += [("how the program runs", way), *more]
         return Statement(self._digest ^ digest_of(fed), lambda: [*self._lines, *fed])
 

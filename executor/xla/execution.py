@@ -363,8 +363,8 @@ class XlaStep:
             block.host.forget_errors()
             compiled = plan.compiled
         raise ExecutionError(
-            "the lengths of loops and of arrays of tensors that this program has differ each time that it is compiled "
-            "for those of the time before: they depend on each other; run it on CPUPlace()"
+            "each compilation changes the lengths of loops and of arrays of tensors in this program, "
+            "because they depend on each other; run it on CPUPlace()"
         )
 
     def _store_state(self, scope: Scope, plan: XlaPlan, state: Sequence[Any]) -> None:

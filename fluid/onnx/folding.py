@@ -266,7 +266,7 @@ def _cast(node: OnnxNode, arrays: list[Any]) -> Any:
     number = node.int("to", 1)
     if node.tensor(0).onnx_type is not None or number in (4, 12) or number > 15:
         return None
-    dtype = element_type(number, "what it casts to")
+    dtype = element_type(number, "the type that it casts to")
     if arrays[0].dtype == object:
         return None if is_floating(dtype) or dtype.text not in ("int32", "int64") else arrays[0]
     if arrays[0].dtype.kind == "c":

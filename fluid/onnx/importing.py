@@ -202,7 +202,7 @@ class Importer:
         if type_case == "sequence_type":
             inner = kind.sequence_type.elem_type
             if inner.WhichOneof("value") != "tensor_type":
-                raise FormatError(f"{where} is a sequence of what are no tensors")
+                raise FormatError(f"{where} is a sequence of values that are no tensors")
             dtype = element_type(inner.tensor_type.elem_type, where)
             shape = self._shape(inner.tensor_type, name) if inner.tensor_type.HasField("shape") else ()
             held = root.create_var(name=name, shape=shape, dtype=dtype, type=VarType.LOD_TENSOR_ARRAY, is_data=True)

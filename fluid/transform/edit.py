@@ -427,8 +427,7 @@ def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[
                 if not is_there(block, name):
                     fed = ", ".join(feeds or ()) or "nothing"
                     raise ProgramError(
-                        f"{label}: {name!r} is needed, but it is neither computed, persistable nor among what is fed ({fed})\n"
-                        f"{locate(op)}"
+                        f"{label}: {name!r} is needed, but it is neither computed, persistable nor fed ({fed})\n{locate(op)}"
                     )
     root = program.global_block()
     for name in targets:
@@ -651,7 +650,7 @@ def replace(program: Program, op: OpLike, builder: Builder) -> EditReport:
                 end += 1
             old = block.var(name)
             if not agree(old.shape, var.shape) and (isinstance(old, Parameter) or old.is_data):
-                raise InferenceError(f"{edit.label}: {name} is {old.describe()}, what is to replace it is {var.describe()}")
+                raise InferenceError(f"{edit.label}: {name} is {old.describe()}, its replacement is {var.describe()}")
             old._shape, old._dtype = var._shape, var._dtype
         _drop_unused(program, set(target.output_arg_names))
         infer_downstream(program, [block.var(name) for name in new], edit.label)

@@ -90,7 +90,7 @@ def check_fault(fault: str, *expected: str, **variables: str) -> None:
 def test_feeds_of_different_shapes() -> None:
     errors = failing("faults.py", "shape")
     message = (
-        "the workers do not run the same: they differ in what is fed to x\n"
+        "the workers do not run the same: they differ in the feed of x\n"
         "  on rank 0: x: float32[4, 4]\n"
         "  on rank 1: x: float32[3, 4]\n"
         "  all workers should build one program"

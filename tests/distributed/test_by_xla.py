@@ -54,7 +54,7 @@ def test_what_goes_wrong(tmp_path: Path) -> None:
     assert re.search("what they do\n  on rank 0: comparison of what .*\n  on rank 1: exchange of plain values", errors), errors
     for fault, message in (
         ("program", "the workers do not run the same: they differ in"),
-        ("shape", r"they differ in what is fed to x\n  on rank 0: x: float32\[4, 4\]\n  on rank 1: x: float32\[3, 4\]"),
+        ("shape", r"they differ in the feed of x\n  on rank 0: x: float32\[4, 4\]\n  on rank 1: x: float32\[3, 4\]"),
         ("hangs", "worker 0 of 2 has waited 8 s for the others in the (comparison|run of a program)"),
         ("dies", "worker 1 .code 9. ended before the script did(.|\n)*worker 0 of 2 has lost the others, perhaps since one has"),
         ("sequences", "x: sequences differ from worker to worker"),

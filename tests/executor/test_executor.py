@@ -137,9 +137,9 @@ def test_arrays_of_tensors_can_be_fetched() -> None:
         (np.zeros(3, "float32"), r"x is declared float32\[-1, 3\], but float32\[3\] is fed"),
         (np.float32(1), r"x is declared float32\[-1, 3\], but float32\[\] is fed"),
         ([[1.0, 2.0]], r"x is declared float32\[-1, 3\], but float32\[1, 2\] is fed"),
-        (None, r"what is fed to x \(float32\[-1, 3\]\) is not an array: it is None"),
-        ([[1.0, 2.0], [3.0]], r"what is fed to x \(float32\[-1, 3\]\) is not an array"),
-        ([["a", "b", "c"]], r"what is fed to x \(float32\[-1, 3\]\) is not an array: it holds 'a', a str"),
+        (None, r"the feed of x \(float32\[-1, 3\]\) is not an array: it is None"),
+        ([[1.0, 2.0], [3.0]], r"the feed of x \(float32\[-1, 3\]\) is not an array"),
+        ([["a", "b", "c"]], r"the feed of x \(float32\[-1, 3\]\) is not an array: it holds 'a', a str"),
     ],
 )
 def test_feeds_that_do_not_fit(value: Any, message: str) -> None:

@@ -81,7 +81,7 @@ def test_values_that_are_no_arrays(run: Callable[..., Any]) -> None:
     with dygraph.guard(), Checks() as check:
         for value, says in NO_ARRAYS:
             for where, call, heads in (
-                ("feed", lambda v: run(feed={"x": v}), r"what is fed to x \(float32\[-1, 3\]\) is not an array: "),
+                ("feed", lambda v: run(feed={"x": v}), r"the feed of x \(float32\[-1, 3\]\) is not an array: "),
                 ("set", fluid.LoDTensor().set, "LoDTensor.set takes an array: "),
                 ("to_variable", dygraph.to_variable, "a tensor is made of an array: "),
                 ("set_value", dygraph.to_variable(X).set_value, "a tensor is made of an array: "),

@@ -221,7 +221,7 @@ def on_the_stack(f: Function, pointers: Sequence[Value]) -> None:
     "body, message",
     [
         (by_number, "kernel0 accesses nobody knows how much of operand 0"),
-        (elsewhere, "kernel0 uses a pointer of which nobody knows where it points"),
+        (elsewhere, "kernel0 uses a pointer with an unknown target"),
         (on_the_stack, "kernel0 accesses bytes 0 to 40 of 32 on the stack"),
     ],
 )

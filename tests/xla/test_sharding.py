@@ -76,7 +76,7 @@ def test_two_processes_that_differ() -> None:
     processes = two_started("processes_that_differ")
     for text in output_of(*processes):
         assert text.count("ran\n") == 4, text
-        message = "they differ in what is fed to x\n  on rank 0: x: float32[4, 16]\n  on rank 1: x: float32[2, 16]\n"
+        message = "they differ in the feed of x\n  on rank 0: x: float32[4, 16]\n  on rank 1: x: float32[2, 16]\n"
         assert f"CommunicationError: the workers do not run the same: {message}" in text, text
     assert [process.returncode for process in processes] == [1, 1]
 

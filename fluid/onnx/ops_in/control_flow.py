@@ -142,7 +142,7 @@ def _looped(b: Builder, node: OnnxNode, graph: Any, carried: list[Any]) -> Any:
             results: list[Variable | None] = []
             for state, value in zip(states, outputs[1 : 1 + count], strict=True):
                 if isinstance(value, SequenceValue) is not (state.type is VarType.LOD_TENSOR_ARRAY):
-                    raise FormatError("of what it carries and what its body gives in place of that, one is a sequence")
+                    raise FormatError("a carried value and its next value should both be sequences, or both tensors")
                 if isinstance(value, SequenceValue):
                     is_own = value.array_variable is state  # the body appended to it
                     results.append(None if is_own else b.f.assign(as_array(b, value)))

@@ -261,13 +261,13 @@ def cast(b: Builder, node: OnnxNode) -> Any:
 def bit_cast(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     number = node.int("to", 1)
-    dtype = element_type(number, "what it casts to")
+    dtype = element_type(number, "the type that it casts to")
     held = node.tensor(0).onnx_type
     bits = [abs(integer_bits(type_number) or 0) for type_number in (held or _number_of(x.dtype), number)]
     if bits[0] == bits[1] > 0 and (held is not None or is_held_wider(number)):
         return as_type(b, x, held, number)  # integers, which wrap around
     if held is not None or is_held_wider(number) or dtype.numpy.itemsize != x.dtype.numpy.itemsize:
-        raise FormatError("it reads the bits of one type as another, of which Fluid holds one in a wider type")
+        raise FormatError("it reads the bits of one type as another, and Fluid holds one of them in a wider type")
     if not x.ndim:
         return b.squeeze(b.f.view_dtype(b.unsqueeze(x, [0]), dtype=int(dtype)), [0])
     return b.f.view_dtype(x, dtype=int(dtype))
@@ -279,7 +279,7 @@ def _number_of(dtype: VarType) -> int:
 
 def as_type(b: Builder, x: Any, before: int | None, number: int, saturate: bool = True) -> Any:
     """Cast `x` to an element type of ONNX; where Fluid holds this type in a wider one, round to the values that it has."""
-    dtype = element_type(number, "what it casts to")
+    dtype = element_type(number, "the type that it casts to")
     bits, floats = integer_bits(number), float_format(number)
     if dtype is VarType.BOOL and x.dtype is not VarType.BOOL:
         return b.f.not_equal(x, b.number(0, x.dtype))

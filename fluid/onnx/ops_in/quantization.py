@@ -39,7 +39,7 @@ def _along(b: Builder, x: Any, part: Any, node: OnnxNode) -> Any:
 
 def quantized(b: Builder, node: OnnxNode, x: Any, scale: Any, zero: Any, number: int) -> Any:
     """Quantize floats to integers (or small floats) of ONNX's type `number`: round, then clip to its range."""
-    dtype = element_type(number, "what it quantizes to")
+    dtype = element_type(number, "the type that it quantizes to")
     if is_floating(x.dtype) and x.dtype is not scale.dtype:
         x = b.cast(x, scale.dtype)
     ratio = b.f.elementwise_div(b.cast(x, scale.dtype), _along(b, x, scale, node))

@@ -62,7 +62,7 @@ def _wanted_sizes(x: Any, axes: list[int], node: OnnxNode) -> list[int]:
     sizes = node.numbers(3) or []
     sizes = [-1 if size == Size(x.name, axis) else size for size, axis in zip(sizes, axes, strict=bool(sizes))]
     if not sizes or not all(isinstance(size, int) for size in sizes):
-        raise FormatError("its sizes should be known beforehand, except those that stay as they are")
+        raise FormatError("its sizes should be known beforehand, except unchanged ones")
     return sizes
 
 

@@ -139,7 +139,7 @@ def split(b: Builder, node: OnnxNode) -> Any:
     sizes = node.constant_input(1, "its sizes")
     axis_size = x.shape[axis]
     if axis_size < 0:
-        raise FormatError("the size of what it splits is known only in a run")
+        raise FormatError("the size of its input is known only in a run")
     keep = bool(node.int("keepdims", 1)) or sizes is not None
     parts: Iterable[int]
     if sizes is not None and sizes.ndim:

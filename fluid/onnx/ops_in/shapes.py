@@ -143,7 +143,7 @@ def expand(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     numbers = node.numbers(1)
     if numbers is None:
-        raise FormatError("not even the number of dimensions to which it expands is known beforehand")
+        raise FormatError("even the number of dimensions of its result is known only in a run")
     return expanded(b, x, numbers)
 
 

@@ -104,7 +104,7 @@ def _output_size(op: Operator) -> None:
         source = op.output("Out") or op.input("Out@GRAD")
         sizes = shape_of(op.block.var(source[0]))[2:]
         if -1 in sizes:
-            raise Refused("the size of what it makes is not known")
+            raise Refused("the size of its output is not known")
         op.attrs["output_size"] = list(sizes)
 
 

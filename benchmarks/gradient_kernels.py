@@ -1,14 +1,15 @@
 """Time of gradient kernels on numpy beside the rules that they restate: ``python benchmarks/gradient_kernels.py``.
 
 For each op with a gradient kernel, samples are stretched to sizes of users, and the gradient runs by its kernel and by its rule,
-in turn. A line gives the ratio of times, rule / kernel: its median over the cases, the least and the largest, and at how many
-elements. A kernel whose median ratio is not above 1.2 does not pay.
+in turn, in one thread. A line gives the ratio of their median processor times, rule / kernel: its median over the cases, the
+least and the largest, and at how many elements. A kernel whose median ratio is not above 1.2 does not pay.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -58,21 +59,23 @@ def runners(op_type: str, attrs: Any, values: dict[str, Any], wanted: set[str]) 
     return found
 
 
-def best_time(run: Any, seconds: float) -> float:
-    """The least time of a run, among as many as fit."""
-    least, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        least = min(least, time.perf_counter() - start)
-    return least
+def median_times(runs: list[Any], seconds: float) -> list[float]:
+    """The median processor time of each run; they take turns until the time is over."""
+    times: list[list[float]] = [[] for _ in runs]
+    end = time.process_time() + seconds
+    while time.process_time() < end or len(times[0]) < 5:
+        for run, of_run in zip(runs, times, strict=True):
+            start = time.process_time_ns()
+            run()
+            of_run.append((time.process_time_ns() - start) / 1e9)
+    return [statistics.median(of_run) for of_run in times]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ops", nargs="*", help="gradient ops; all with a kernel by default")
     parser.add_argument("--cases", type=int, default=5, help="stretched samples of each op")
-    parser.add_argument("--seconds", type=float, default=0.1, help="time for each function")
+    parser.add_argument("--seconds", type=float, default=0.2, help="processor time for each case")
     options = parser.parse_args()
     load_kernels()
     names = options.ops or sorted(name for name in KERNELS if registry.get(name).forward is not None)
@@ -99,7 +102,7 @@ def main() -> None:
                     and array_of(inputs[slot][0] if isinstance(inputs[slot], list) else inputs[slot]).dtype.kind == "f"
                 }
                 pair = runners(name, attrs, values, wanted)
-                times = [best_time(run, options.seconds) for run in pair]
+                times = median_times(pair, options.seconds)
             except Exception as error:  # a stretched sample that fits no more
                 problem = f"{type(error).__name__}: {error}"
                 continue

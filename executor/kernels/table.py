@@ -40,7 +40,8 @@ from importlib import import_module
 from typing import Any
 
 from fluid.opdef import registry
-from fluid.opdef.tables import OpFunction, OpTable
+from fluid.opdef.parameters import OpFunction
+from fluid.opdef.tables import OpTable
 
 from ..runtime.calls import KERNEL_FUNCTIONS, Call, OutArray, fill
 
@@ -220,7 +221,7 @@ def _registers(
     """Make a decorator that adds a function to a table."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        entries: dict[str, Kernel] = Kernel.of(op_types, fn, _CONTEXT, table.noun, is_prepared=is_prepared)
+        entries: dict[str, Kernel] = Kernel.of(map(registry.get, op_types), fn, _CONTEXT, table.noun, is_prepared=is_prepared)
         for op_type, entry in entries.items():
             entry.inplace = _in_place(op_type, inplace or {})
             if not is_prepared:  # its calls are named after the op

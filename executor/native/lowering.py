@@ -15,8 +15,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluid.opdef.inference import OpNamespace, infer_specs
-from fluid.opdef.registry import OpDef, Rule, grad_slot
-from fluid.opdef.tables import OpFunction, OpTable
+from fluid.opdef.parameters import OpFunction
+from fluid.opdef.registry import OpDef, Rule, get, grad_slot
+from fluid.opdef.tables import OpTable
 from fluid.values.operators import ValueOperators
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_complex
@@ -178,7 +179,7 @@ def lowers(*op_types: str) -> Callable[[_L], _L]:
     """Register the function that lowers these ops."""
 
     def register(fn: _L) -> _L:
-        _LOWERINGS.add(OpFunction.of(op_types, fn, _CONTEXT, _LOWERINGS.noun))
+        _LOWERINGS.add(OpFunction.of(map(get, op_types), fn, _CONTEXT, _LOWERINGS.noun))
         return fn
 
     return register

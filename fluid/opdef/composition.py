@@ -14,7 +14,8 @@ from typing import Any
 from ..errors import BackwardError, ProgramError
 from ..values.operators import ValueOperators
 from .inference import OpNamespace
-from .registry import ZERO_GRADIENT, OpDef, Rule, ShapeOnly, define, get, grad_slot, parameters_of
+from .parameters import OpFunction, grad_slot, parameters_of
+from .registry import SHAPE_ONLY, ZERO_GRADIENT, OpDef, Rule, define, get
 
 __all__ = ["Composition", "composed", "higher_gradient", "means", "pullback"]
 
@@ -166,7 +167,6 @@ class _ComposedRule(Rule):
         self.outputs = dict.fromkeys(listed, True)
         self.cotangents = list(definition.visible)
         self.optional = {*definition.outputs, *(slot.name for slot in definition.inputs.values() if slot.optional)}
-        self.attrs, self.all_attrs, self.takes_wanted = [], tuple(definition.attrs), True
 
     def __call__(self, f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
         inputs = {slot: values[slot] for slot in self.inputs if values.get(slot) is not None}
@@ -183,7 +183,7 @@ def _or_zeros(f: OpNamespace, gradient: Any, value: Any) -> Any:
 
 
 class Composition:
-    """The ops that a composed op consists of. Call it with a namespace, values and attributes by name, and the outputs wanted.
+    """The ops that an op consists of. Call it with a namespace, values and attributes by name, and the outputs wanted.
 
     Attributes:
         fn: the function that states it; None for a gradient of a gradient op.
@@ -191,14 +191,22 @@ class Composition:
         listed: outputs that Paddle's gradient op lists; this one does not read their elements.
     """
 
-    def __init__(
-        self,
-        function: Function,
-        fn: Callable[..., Any] | None = None,
-        shape_only: Iterable[str] = (),
-        listed: Iterable[str] = (),
-    ) -> None:
-        self._function, self.fn, self.shape_only, self.listed = function, fn, frozenset(shape_only), tuple(listed)
+    def __init__(self, function: Function, fn: Callable[..., Any] | None = None, listed: Iterable[str] = ()) -> None:
+        self._function, self.fn, self.listed = function, fn, tuple(listed)
+        annotations = {} if fn is None else parameters_of(fn)
+        self.shape_only = frozenset(name for name, (annotation, _) in annotations.items() if annotation in SHAPE_ONLY)
+
+    def of(self, definition: OpDef) -> Composition:
+        """The composition of an op; a function that names slots and attributes gets the op's."""
+        if self.fn is None:
+            return self
+        bound = OpFunction.of_one(definition, self.fn, ("f", "wanted", "values", "attrs"), "formula")
+
+        def function(f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
+            context = {"f": f, "wanted": wanted, "values": values, "attrs": definition.known(attrs)}
+            return bound.results(definition, bound.arguments(values, attrs, context))
+
+        return Composition(function, self.fn, self.listed)
 
     def __call__(self, f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
         results = {slot: value for slot, value in self._function(f, values, attrs, wanted).items() if slot in wanted}
@@ -240,34 +248,10 @@ def composed(
     """
 
     def register(fn: Callable[..., Any]) -> OpDef:
-        names = {name: annotation for name, (annotation, _) in list(parameters_of(fn).items())[1:]}
-
-        def function(f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
-            everything = {"wanted": wanted, "values": values, "attrs": {name: attrs[name] for name in definition.attrs}}
-            arguments = {
-                name: everything[name] if name in everything else attrs[name.rstrip("_")] if is_attr(name) else values.get(name)
-                for name in names
-            }
-            result = fn(f, **arguments)
-            return result if isinstance(result, dict) else {next(iter(definition.outputs)): result}
-
-        def is_attr(name: str) -> bool:
-            return name.rstrip("_") in definition.attrs
-
-        shapes = [name for name, annotation in names.items() if annotation in (ShapeOnly, "ShapeOnly")]
+        composition = Composition(_unbound, fn, listed or ())
         document = _documented(inspect.getdoc(fn), fn)
-        definition = define(
-            signature,
-            wrt=wrt,
-            composition=Composition(function, fn, shapes, listed or ()),
-            inline_grad=listed is None,
-            shape_only=shapes,
-            **how,
-        )(document)
-        for name in names:
-            if name not in definition.inputs and not is_attr(name) and name not in ("wanted", "values", "attrs"):
-                raise ProgramError(f"{definition.type} is composed of {name!r}, which is no slot or attribute of it")
-        return definition
+        inline_grad, shapes = listed is None, composition.shape_only
+        return define(signature, wrt=wrt, composition=composition, inline_grad=inline_grad, shape_only=shapes, **how)(document)
 
     return register
 
@@ -276,8 +260,8 @@ def means(fn: Callable[..., Any]) -> Composition:
     """Make the meaning of an op that also has a kernel, for `define(..., meaning=...)`.
 
     Args:
-        fn: a function of a namespace and of the op's inputs and attributes by name, as of `composed`. It returns the output
-            ``Out``, or a dict by slot. It may look at the sizes of dimensions only where engines know them.
+        fn: a function of a namespace and of the op's inputs and attributes by name, as of `composed`. It returns the
+            first output, or a dict by slot. It may look at the sizes of dimensions only where engines know them.
 
     >>> formula = fluid.extend.means(lambda f, X: X * f.sigmoid(X))
     >>> @fluid.extend.define("gated(X: float) -> Out", infer=fluid.extend.like("X"), meaning=formula)
@@ -285,17 +269,11 @@ def means(fn: Callable[..., Any]) -> Composition:
     ...     gate = f.sigmoid(X)
     ...     return {"X": dOut * gate * (1.0 + X * (1.0 - gate))}
     """
-    names = [name for name in parameters_of(fn) if name != "f"]
+    return Composition(_unbound, fn)
 
-    def function(f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
-        everything = {"wanted": wanted, "values": values, "attrs": attrs}
-        result = fn(
-            f,
-            **{name: everything[name] if name in everything else attrs.get(name.rstrip("_"), values.get(name)) for name in names},
-        )
-        return result if isinstance(result, dict) else {"Out": result}
 
-    return Composition(function, fn)
+def _unbound(f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
+    raise ProgramError("a formula is computed for an op; pass it to define(..., meaning=...)")
 
 
 def _documented(doc: str | None, like: Callable[..., Any] | None = None) -> Callable[[], None]:

@@ -36,12 +36,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AttributeRuleError, ElementTypeError, InferenceError, ProgramError, did_you_mean
 from ..values.cache import Cache
 from ..values.types import VarType, is_complex, is_floating
+from .parameters import OpFunction, grad_slot, parameters_of
 
 if TYPE_CHECKING:
     from ..values.spec import Spec
@@ -58,6 +58,7 @@ __all__ = [
     "PADDLE_SLOTS",
     "REGION",
     "SEEDS",
+    "SHAPE_ONLY",
     "ZERO_GRADIENT",
     "Attr",
     "OpDef",
@@ -91,7 +92,7 @@ class ShapeOnly:
     """Annotates a rule's parameter that is read only for its shape and dtype, so that its value need not be kept."""
 
 
-_SHAPE_ONLY = (ShapeOnly, "ShapeOnly", "Like")
+SHAPE_ONLY = (ShapeOnly, "ShapeOnly", "Like")
 """Spellings of the annotation; `Like` is its former name."""
 
 
@@ -133,11 +134,6 @@ UNUSED_SLOTS = {("save", "kLookupTablePath")}
 """(op, slot) that Paddle has, and that nothing is written to here."""
 UNREAD_SLOTS = {"batch_norm_grad": ("Mean", "Variance")}
 """Inputs that Paddle's gradient op has under some attributes, and that hold what ours reads in other slots."""
-
-
-def grad_slot(slot: str) -> str:
-    """The slot of a gradient op for the gradient of `slot`."""
-    return slot + "@GRAD"
 
 
 _ONE = ("one",)
@@ -351,28 +347,14 @@ def required(kind: str) -> Attr:
 
 
 # -------------------------------------------------------------------------------------------------- gradient rules
-def parameters_of(fn: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
-    """Parameter -> its annotation (`inspect.Parameter.empty` if it has none), and whether it has a default.
-
-    For plain functions they are read from the code object: `inspect.signature` takes six times as long, and there are many ops.
-    """
-    if type(fn) is not FunctionType or fn.__dict__ or fn.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
-        parameters = inspect.signature(fn).parameters
-        return {name: (parameter.annotation, parameter.default is not parameter.empty) for name, parameter in parameters.items()}
-    code = fn.__code__
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    first = code.co_argcount - len(fn.__defaults__ or ())
-    optional = {*names[first : code.co_argcount], *(fn.__kwdefaults__ or ())}
-    return {name: (fn.__annotations__.get(name, inspect.Parameter.empty), name in optional) for name in names}
+_CONTEXT = ("f", "wanted", "attrs")
+"""What a rule gets besides slots, cotangents and attributes by name."""
 
 
 class Rule:
     """A gradient rule. Its signature names the values that it reads."""
 
-    __slots__ = (
-        "all_attrs", "attrs", "cotangents", "definition", "fn", "inputs", "intermediate", "optional", "outputs", "takes_wanted",
-        "wrt",
-    )  # fmt: skip
+    __slots__ = ("_bound", "cotangents", "definition", "fn", "inputs", "intermediate", "optional", "outputs", "wrt")
 
     def __init__(self, fn: Callable[..., Mapping[str, Any]], definition: OpDef, wrt: tuple[str, ...] | None) -> None:
         self.fn, self.definition = fn, definition
@@ -380,32 +362,22 @@ class Rule:
         self.outputs: dict[str, bool] = {}
         self.cotangents: list[str] = []
         self.optional: set[str] = set()
-        self.attrs: list[str] = []
-        self.all_attrs: tuple[str, ...] = ()
-        self.takes_wanted = False
-        for position, (name, (annotation, has_default)) in enumerate(parameters_of(fn).items()):
-            shape_only = annotation in _SHAPE_ONLY
-            if position == 0:
+        context = (*_CONTEXT, *("d" + slot for slot in definition.outputs))
+        self._bound = OpFunction.of_one(definition, fn, context, "gradient rule")
+        parameters = parameters_of(fn)
+        for name, source, _ in self._bound.parameters:
+            annotation, has_default = parameters[name]
+            slot = name[1:] if source == "context" else name
+            if source == "in":
+                self.inputs[slot] = annotation in SHAPE_ONLY
+            elif source == "out":
+                self.outputs[slot] = annotation in SHAPE_ONLY
+            elif source == "attr" or name in _CONTEXT:
                 continue
-            if name == "wanted":
-                self.takes_wanted = True
-            elif name == "attrs":
-                self.all_attrs = tuple(definition.attrs)
-            elif name in definition.inputs:
-                self.inputs[name] = shape_only
-                if has_default:
-                    self.optional.add(name)
-            elif name in definition.outputs:
-                self.outputs[name] = shape_only
-            elif name[:1] == "d" and name[1:] in definition.outputs:
-                self.cotangents.append(name[1:])
-                if has_default:
-                    self.optional.add(name[1:])
-            elif name.rstrip("_") in definition.attrs:  # lambda_ reads the attribute lambda
-                self.attrs.append(name)
             else:
-                text = f"the gradient rule of {definition.type} names {name!r}, which is not a slot or attribute of it"
-                raise ProgramError(text)
+                self.cotangents.append(slot)
+            if has_default and source != "out":
+                self.optional.add(slot)
         updated = tuple(slot.name for slot in definition.outputs.values() if slot.updated)
         self.wrt = wrt if wrt is not None else tuple(definition.inputs) + updated
         read = [definition.outputs[name] for name in self.outputs]
@@ -414,23 +386,13 @@ class Rule:
 
     def __call__(self, f: OpNamespace, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
         """The wanted gradients, by input slot. `values` maps slots to values, cotangents under ``Out@GRAD``."""
-        kwargs: dict[str, Any] = {}
-        for name in self.inputs:
-            kwargs[name] = values.get(name)
-        for name in self.outputs:
-            kwargs[name] = values.get(name)
-        for name in self.cotangents:
-            kwargs["d" + name] = values.get(grad_slot(name))
-        for name in self.attrs:
-            kwargs[name] = attrs[name.rstrip("_")]
-        if self.all_attrs:
-            kwargs["attrs"] = {name: attrs[name] for name in self.all_attrs}
-        if self.takes_wanted:
-            kwargs["wanted"] = wanted
+        context = {"f": f, "wanted": wanted, "attrs": self.definition.known(attrs)}
+        context |= {"d" + slot: values.get(grad_slot(slot)) for slot in self.cotangents}
+        kwargs = self._bound.arguments(values, attrs, context, values)
         conjugates = self.definition.complex_rule == ANALYTIC and any(_complex(kwargs["d" + name]) for name in self.cotangents)
         if conjugates:
             kwargs.update((name, _conjugate(f, kwargs[name])) for name in ("d" + slot for slot in self.cotangents))
-        gradients = self.fn(f, **kwargs)
+        gradients = self.fn(**kwargs)
         if gradients is None:
             raise ProgramError(f"{self.fn.__name__} is decomposed and has no gradient rule, so its gradient needs a kernel")
         results = {slot: value() if callable(value) else value for slot, value in gradients.items() if slot in wanted}
@@ -451,6 +413,10 @@ def _conjugate(f: Any, value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------ definitions
+_INFERENCE = ("declared", "inputs", "attrs")
+"""What an inference function gets besides input slots and attributes by name."""
+
+
 @dataclass
 class OpDef:
     """The definition of an op: slots, attributes, inference, gradient and documentation."""
@@ -494,17 +460,24 @@ class OpDef:
     """The module that defines the op."""
     forward: OpDef | None = None
     """For a gradient op: the definition of the forward op, whose rule computes it."""
-    infer_reads: tuple[str, ...] = field(init=False, repr=False)
-    """The parameters of `infer`."""
     typed: tuple[Slot, ...] = field(init=False, repr=False)
     """The inputs whose element types or shape the signature restricts."""
 
     def __post_init__(self) -> None:
         slots = self.inputs.values() if self.forward is None else ()
-        self.infer_reads = tuple(parameters_of(self.infer)) if self.infer is not None else ()
         self.typed = tuple(slot for slot in slots if slot.elements or slot.dims is not None)
 
     # Cached when first used: most ops are never asked for these.
+    @cached_property
+    def _inference(self) -> OpFunction | None:
+        """The inference function, with the sources of its parameters."""
+        return None if self.infer is None else OpFunction.of_one(self, self.infer, _INFERENCE, "inference function")
+
+    @cached_property
+    def infer_reads(self) -> tuple[str, ...]:
+        """The parameters of the inference function."""
+        return () if self._inference is None else tuple(name for name, _, _ in self._inference.parameters)
+
     @cached_property
     def required(self) -> tuple[str, ...]:
         """The input slots that may not be empty."""
@@ -565,6 +538,10 @@ class OpDef:
     def updates(self, slot: str) -> bool:
         """Whether this is an output that the op updates."""
         return slot in self.updated
+
+    def known(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes of this definition, without others that a file may add."""
+        return {name: attrs[name] for name in self.attrs if name in attrs}
 
     def defaults(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` completed with the defaults of this definition."""
@@ -638,22 +615,11 @@ class OpDef:
         """
         if self.typed:
             self.check_inputs(inputs)
-        if self.infer is None:
+        if self._inference is None:
             return self.inferred_by_composition(inputs, attrs)
-        kwargs: dict[str, Any] = {}
-        for name in self.infer_reads:
-            if name in self.inputs:
-                kwargs[name] = inputs.get(name)
-            elif name in self.attrs:
-                kwargs[name] = attrs[name]
-            elif name == "declared":
-                kwargs[name] = declared or {}
-            elif name == "inputs":
-                kwargs[name] = inputs
-            elif name == "attrs":
-                kwargs[name] = attrs
+        context = {"declared": declared or {}, "inputs": inputs, "attrs": attrs}
         try:
-            specs = self.infer(**kwargs)
+            specs = self._inference.fn(**self._inference.arguments(inputs, attrs, context))
         except InferenceError as error:
             raise self.naming_inputs(error, inputs) from None
         if isinstance(specs, dict):
@@ -788,8 +754,6 @@ def define(
         grad_type=grad_type or name + "_grad",
         inline_grad=inline_grad,
         decomposition=decomposition,
-        composition=composition,
-        meaning=meaning,
         constants=tuple(constants),
         region=region,
         gradient_of=gradient_of,
@@ -801,12 +765,14 @@ def define(
     def register(fn: Callable[..., Any]) -> OpDef:
         definition.doc = inspect.getdoc(fn) or ""
         definition.module = fn.__module__
+        definition.composition = composition and composition.of(definition)
+        definition.meaning = meaning and meaning.of(definition)
         if grad is not None:
             definition.rule = grad
         elif parameters_of(fn):
             definition.rule = Rule(fn, definition, tuple(wrt) if wrt is not None else None)
-        elif composition is not None:
-            definition.rule = composition.rule(definition, tuple(wrt) if wrt is not None else None)
+        elif definition.composition is not None:
+            definition.rule = definition.composition.rule(definition, tuple(wrt) if wrt is not None else None)
         add(definition)
         return definition
 

@@ -19,7 +19,7 @@ from fluid.executor.native import cache, compiler, fallback, kernel_calls, lower
 from fluid.executor.native.fallback import NativeUnavailable
 from fluid.executor.native.fusion import FusionSchedule
 from fluid.executor.native.regions import NativeRegion
-from fluid.opdef.tables import OpFunction
+from fluid.opdef.parameters import OpFunction
 
 load_kernels()
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

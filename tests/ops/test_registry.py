@@ -247,7 +247,7 @@ def test_slot_that_is_none() -> None:
 
 
 def test_rule_that_names_nothing_known(own_ops: None) -> None:
-    with pytest.raises(ProgramError, match="the gradient rule of cubic names 'Z', which is not a slot or attribute of it"):
+    with pytest.raises(ProgramError, match="the gradient rule of cubic names 'Z', which is no slot or attribute of it"):
 
         @define("cubic(X) -> Out", infer=like("X"))
         def cubic(f: Any, Z: Any, dOut: Any) -> None: ...

@@ -21,8 +21,9 @@ import numpy as np
 from fluid.errors import FluidError
 from fluid.executor.binding.compiled import apply_op
 from fluid.opdef.inference import OpNamespace, infer_specs
-from fluid.opdef.registry import OpDef, Rule, grad_slot
-from fluid.opdef.tables import OpFunction, OpTable
+from fluid.opdef.parameters import OpFunction
+from fluid.opdef.registry import OpDef, Rule, get, grad_slot
+from fluid.opdef.tables import OpTable
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -42,7 +43,7 @@ def exports(*op_types: str) -> Callable[[_E], _E]:
     """Register the function that writes these ops."""
 
     def register(fn: _E) -> _E:
-        EXPORTS.add(OpFunction.of(op_types, fn, _CONTEXT, EXPORTS.noun))
+        EXPORTS.add(OpFunction.of(map(get, op_types), fn, _CONTEXT, EXPORTS.noun))
         return fn
 
     return register

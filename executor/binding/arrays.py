@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fluid.errors import ExecutionError
 from fluid.opdef.inference import OpNamespace, infer_specs
@@ -20,6 +22,12 @@ from ..runtime.calls import Call, fill
 from ..runtime.specs import spec_of
 from .halves import widened
 
+_VIEWS = frozenset(
+    ("reshape2", "reshape", "squeeze2", "squeeze", "unsqueeze2", "unsqueeze", "flatten2", "flatten", "flatten_contiguous_range",
+     "reshape_like")
+)  # fmt: skip
+"""Ops whose result is X in another shape."""
+
 __all__ = ["Allocate", "Cell", "Recorder", "bind_op"]
 
 Allocate = Callable[[tuple[int, ...], Any], Any]
@@ -28,57 +36,113 @@ _NO_LODS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Cell(ValueOperators):
-    """An array, possibly with a LoD, for gradient rules; `namespace` records the ops on it."""
+    """An array, possibly with a LoD, for rules and formulas; `namespace` records the ops on it.
 
-    __slots__ = ("_namespace", "array", "lod")
+    Attributes:
+        spec: its shape, element type and LoD.
+        array: None for the result of an op that is not bound yet.
+    """
 
-    def __init__(self, array: Any, namespace: Recorder, lod: Lod = ()) -> None:
-        self.array, self.lod, self._namespace = array, lod, namespace
+    __slots__ = ("_namespace", "array", "spec")
+
+    def __init__(self, spec: Spec, namespace: Recorder, array: Any = None) -> None:
+        self.spec, self.array, self._namespace = spec, array, namespace
 
     def _ops(self) -> OpNamespace:
         return self._namespace
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
+        return self.spec.shape
 
     @property
     def ndim(self) -> int:
-        return int(self.array.ndim)
+        return len(self.spec.shape)
 
     @property
     def dtype(self) -> VarType:
-        return as_dtype(self.array.dtype)
+        return self.spec.dtype
 
     @property
-    def spec(self) -> Spec:
-        return Spec(self.shape, self.dtype, lod=self.lod)
+    def lod(self) -> Lod:
+        return self.spec.lod
 
 
 class Recorder(OpNamespace):
-    """Ops on arrays: applying an op binds its kernel and records the calls in order, without making them."""
+    """Ops on arrays. Applying an op records it; `calls` binds the kernels, when the wanted results and their places are known."""
 
     def __init__(self, context: Mapping[str, Any], allocate: Allocate) -> None:
         self._context, self._allocate = context, allocate
-        self.calls: list[Call] = []
+        self._ops: list[_Recorded] = []
 
     def wrap(self, array: Any, lod: Any = ()) -> Any:
         """Wrap an array in a cell, a list of arrays in a list of cells; None stays None."""
         if isinstance(array, list):
             return [self.wrap(*pair) for pair in zip(array, lod or [()] * len(array), strict=True)]
-        return None if array is None else Cell(array, self, lod)
+        return None if array is None else Cell(Spec(tuple(array.shape), as_dtype(array.dtype), lod=lod), self, array)
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         cells = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
         attrs = definition.defaults(definition.check_attrs(attrs))
         specs = infer_specs(definition, map_values(lambda cell: cell.spec, cells), attrs)
-        arrays, outputs = map_values(lambda cell: cell.array, cells), map_values(self._make, specs)
-        lods = {**lods_of(cells), **lods_of(specs)}
-        self.calls += bind_op(definition, arrays, outputs, attrs, self._context, self._allocate, lods=lods)
-        return {slot: self.wrap(array, lods.get(slot, ())) for slot, array in outputs.items()}
+        outputs = map_values(lambda spec: Cell(spec, self), specs)
+        self._ops.append(_Recorded(definition, cells, attrs, outputs))
+        return outputs
 
-    def _make(self, spec: Spec) -> Any:
-        return self._allocate(spec.shape, spec.dtype.array_dtype)
+    def write_into(self, cell: Cell, out: Any) -> None:
+        """Have the op of this cell write its result into `out`; where it gives X a shape, have the op of X write there too."""
+        cell.array = out
+        maker = next((op for op in self._ops if any(output is cell for output in _cells_of(op.outputs))), None)
+        if maker is not None and maker.is_view and maker.inputs["X"].array is None:
+            self.write_into(maker.inputs["X"], out.reshape(maker.inputs["X"].shape))
+
+    def calls(self, results: Iterable[Cell | None]) -> list[Call]:
+        """Bind the recorded ops that these results need; a result without an array gets one."""
+        wanted = {id(cell) for cell in results if cell is not None}
+        needed = []
+        for op in reversed(self._ops):
+            if op.definition.is_random or op.definition.updated or any(id(cell) in wanted for cell in _cells_of(op.outputs)):
+                wanted.update(map(id, _cells_of(op.inputs)))
+                needed.append(op)
+        return [call for op in reversed(needed) for call in self._bind(op)]
+
+    def _bind(self, op: _Recorded) -> list[Call]:
+        if op.is_view and _is_plain(source := op.inputs["X"].array):
+            out = next(iter(op.outputs.values()))
+            if out.array is None:
+                out.array = source.reshape(out.shape)
+            if np.may_share_memory(out.array, source):
+                return []
+        for cell in _cells_of(op.outputs):
+            if cell.array is None:
+                cell.array = self._allocate(cell.shape, cell.dtype.array_dtype)
+        inputs, outputs = (map_values(lambda cell: cell.array, cells) for cells in (op.inputs, op.outputs))
+        lods = {**lods_of(op.inputs), **lods_of(op.outputs)}
+        return bind_op(op.definition, inputs, outputs, op.attrs, self._context, self._allocate, lods=lods)
+
+
+class _Recorded(NamedTuple):
+    """An op on cells."""
+
+    definition: OpDef
+    inputs: Mapping[str, Any]
+    attrs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the result may be X's array in another shape."""
+        return self.definition.type in _VIEWS and -1 not in self.outputs["Out"].shape
+
+
+def _is_plain(array: Any) -> bool:
+    """Whether an array is numpy's and contiguous."""
+    return type(array) is np.ndarray and array.flags.c_contiguous
+
+
+def _cells_of(values: Mapping[str, Any]) -> list[Cell]:
+    items = [item for value in values.values() for item in (value if isinstance(value, list) else (value,))]
+    return [cell for cell in items if cell is not None]
 
 
 def map_values(fn: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,13 +234,29 @@ def _bind(
         return bind(kernel, check, inputs, outputs, attrs, context, lods)
     recorder = Recorder(context, allocate)
     cells = {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in inputs.items()}
-    computed, calls = _compute_by_rule(definition, recorder, cells, outputs, attrs), recorder.calls
+    computed = _compute_by_rule(definition, recorder, cells, outputs, attrs)
+    results: list[tuple[Any, Cell | None]] = []
     for slot, value in computed.items():
         target = outputs[slot]
-        for out, cell in zip(target, value or (), strict=False) if isinstance(target, list) else [(target, value)]:
-            if out is not None:
-                calls.append(_store(context["xp"], out, cell))
+        pairs = zip(target, value or (), strict=False) if isinstance(target, list) else [(target, value)]
+        results += [(out, cell) for out, cell in pairs if out is not None]
+    arrays = [array for value in inputs.values() for array in (value if isinstance(value, list) else (value,))]
+    for out, cell in results:
+        if cell is not None and cell.array is None:
+            recorder.write_into(cell, out if _takes(out, cell.spec, arrays) else allocate(cell.shape, cell.dtype.array_dtype))
+    calls = recorder.calls(cell for _, cell in results)
+    calls += [_store(context["xp"], out, cell) for out, cell in results if cell is None or cell.array is not out]
     return calls if check is None else [check_call(check, inputs, outputs, attrs, context, lods), *calls]
+
+
+def _takes(out: Any, spec: Spec, inputs: Iterable[Any]) -> bool:
+    """Whether an op may write a value of this spec right into `out`: an array of numpy that shares no memory with the inputs."""
+    return (
+        _is_plain(out)
+        and out.shape == spec.shape
+        and out.dtype == spec.dtype.array_dtype
+        and not any(array is not None and np.may_share_memory(out, array) for array in inputs)
+    )
 
 
 def _compute_by_rule(

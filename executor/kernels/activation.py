@@ -11,7 +11,7 @@ from fluid.ops.activation import GELU_TANH
 
 from .elementwise import scalar
 from .manipulation import ranges
-from .table import Call, fill, kernel, prepared
+from .table import Call, kernel, prepared
 
 _LARGE = 8192
 """The least number of elements for numpy's clip: it is slow to start, but then faster than its maximum with a number."""
@@ -412,13 +412,3 @@ def sqrt_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Call]:
 @prepared("square_grad", inplace={"dX": "dOut"})
 def square_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> list[Call]:
     return [partial(xp.multiply, dOut, X, dX), _numbered(xp, "multiply", 2.0, dX)]
-
-
-@prepared("abs_grad")
-def abs_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> list[Call]:
-    return [partial(xp.sign, X, dX), partial(xp.multiply, dX, dOut, dX)]
-
-
-@prepared("floor_grad", "ceil_grad", "round_grad")
-def step_grad(xp: Any, dX: Any) -> Call:
-    return fill(xp, dX, 0)

@@ -302,13 +302,6 @@ def conv2d(xp: Any, scratch: Any, Input: Any, Filter: Any, attrs: dict[str, Any]
     return _forward(xp, scratch, Input, Filter, Output, attrs)
 
 
-@prepared("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
-def conv2d_grad(
-    xp: Any, scratch: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any], dInput: Any, dFilter: Any
-) -> list[Call]:
-    return _backward(xp, scratch, Input, Filter, dOutput, dInput, dFilter, attrs)
-
-
 @prepared("conv2d_backprop_input", "conv3d_backprop_input")
 def conv2d_backprop_input(xp: Any, scratch: Any, Filter: Any, Output: Any, attrs: dict[str, Any], Input: Any) -> list[Call]:
     return _backward(xp, scratch, None, Filter, Output, Input, None, attrs)

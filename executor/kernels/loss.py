@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from .activation import log1p_exp
-from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, place_into, ranges, write_wanted
+from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, ranges, write_wanted
 from .portable import reduction
 from .reduction import sum_over
 from .table import Call, OutArray, checked, fill, kernel, prepared
@@ -81,21 +81,6 @@ def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call
         row, top = (scratch(_row_shape(x.shape, axis), X.dtype) for _ in range(2))
         steps += [*_exponentials(xp, scratch, x, out, row, axis, top), partial(xp.log, row, row)]
         steps += [partial(xp.subtract, x, top, out), partial(xp.subtract, out, row, out)]
-    return steps
-
-
-@prepared("log_softmax_grad")
-def log_softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Call]:
-    steps: list[Call] = []
-    axis, parts = _rows(xp, axis, Out, dOut, dX)
-    for out, d_out, d_x in parts:
-        row = scratch(_row_shape(out.shape, axis), Out.dtype)
-        steps += [
-            *_row_sums(xp, scratch, d_out, row, axis),
-            partial(xp.exp, out, d_x),
-            partial(xp.multiply, d_x, row, d_x),
-            partial(xp.subtract, d_out, d_x, d_x),
-        ]
     return steps
 
 
@@ -386,13 +371,6 @@ def huber_loss_grad(
     if dResidual is not None:
         steps.append(partial(xp.add, d_y, dResidual, d_y))
     return steps if dX is None else [*steps, partial(xp.negative, d_y, dX)]
-
-
-@kernel("cross_entropy_grad2")
-def cross_entropy_grad2(xp: Any, Label: Any, MatchX: Any, dY: Any, dMatchX: Any, ignore_index: int, dX: Any) -> None:
-    slopes = -(dY / MatchX)
-    Label, slopes = _as_columns(dX.shape, Label, slopes if dMatchX is None else slopes + dMatchX)
-    place_into(xp, slopes, Label, -1, ignore_index, dX)
 
 
 @kernel("log_loss")

@@ -135,11 +135,6 @@ def transpose2(xp: Any, X: Any, axis: list[int], Out: Any) -> Call:
     return partial(xp.copyto, Out, X.transpose(axis))
 
 
-@prepared("transpose2_grad", "transpose_grad")
-def transpose2_grad(xp: Any, dOut: Any, axis: list[int], dX: Any) -> Call:
-    return partial(xp.copyto, dX.transpose(axis), dOut)
-
-
 # -------------------------------------------------------------------------------------------------- joining and cutting
 def _parts(array: Any, extents: list[int], axis: int) -> list[Any]:
     parts, start = [], 0
@@ -188,11 +183,6 @@ def split_like(xp: Any, X: Any, Like: list[Any], AxisTensor: Any, axis: int, Out
     return _cut_along(xp, X, Like, AxisTensor, axis, Out)
 
 
-@prepared("concat_grad")
-def concat_grad(xp: Any, X: list[Any], AxisTensor: Any, dOut: Any, axis: int, dX: list[Any]) -> list[Call]:
-    return _cut_along(xp, dOut, X, AxisTensor, axis, dX)
-
-
 def _split_at_run(X: Any, AxisTensor: Any, SectionsTensorList: Any, axis: int, sections: list[int], Out: list[Any]) -> Any:
     axis = normalize_axis(numbers(AxisTensor, None, [axis])[0], X.ndim)
     extents = cut_sizes(X.shape, axis, len(Out), numbers(None, SectionsTensorList, sections))
@@ -230,11 +220,6 @@ def _unstack(xp: Any, X: Any, axis: int, Y: list[Any]) -> list[Call]:
 @prepared("unstack")
 def unstack(xp: Any, X: Any, axis: int, Y: list[Any]) -> list[Call]:
     return _unstack(xp, X, axis, Y)
-
-
-@prepared("stack_grad")
-def stack_grad(xp: Any, dY: Any, axis: int, dX: list[Any]) -> list[Call]:
-    return _unstack(xp, dY, axis, dX)
 
 
 def _bounds(inputs: Slots, attrs: Slots) -> tuple[Slots, bool]:
@@ -311,11 +296,6 @@ def unslice(xp: Any, X: Any, inputs: Slots, attrs: Slots, Out: Any) -> list[Call
     return _put_back(xp, X, inputs, attrs, Out)
 
 
-@prepared("slice_grad")
-def slice_grad(xp: Any, dOut: Any, inputs: Slots, attrs: Slots, dInput: Any) -> list[Call]:
-    return _put_back(xp, dOut, inputs, attrs, dInput)
-
-
 @prepared("flip", "reverse")
 def flip(xp: Any, X: Any, axis: list[int], Out: Any) -> Call:
     return partial(xp.copyto, Out, xp.flip(X, tuple(axis)))
@@ -352,14 +332,6 @@ def gather_like(xp: Any, X: Any, Index: Any, Axis: Any, Out: Any) -> None:
     gather(xp, X, Index, Axis, 0, Out)
 
 
-def _scatter_add(xp: Any, rows: Any, Index: Any, axis: int, out: Any) -> None:
-    ids = Index.reshape(-1)
-    out.fill(0)
-    if not Index.ndim:
-        rows = xp.expand_dims(rows, axis)
-    add_rows_at(xp, xp.moveaxis(rows, axis, 0), ids, xp.moveaxis(out, axis, 0))
-
-
 @checked("scatter_add_like")
 def check_scatter_add_like(Index: Any, Axis: Any, axis: int, Out: Any) -> None:
     check_ids(Index, Out.shape[numbers(Axis, None, [axis])[0]], "the gradient of gather")
@@ -372,12 +344,10 @@ def check_gather_grad(Index: Any, Axis: Any, axis: int, dX: Any) -> None:
 
 @kernel("scatter_add_like")
 def scatter_add_like(xp: Any, X: Any, Index: Any, Axis: Any, axis: int, Out: Any) -> None:
-    _scatter_add(xp, X, Index, numbers(Axis, None, [axis])[0], Out)
-
-
-@kernel("gather_grad")
-def gather_grad(xp: Any, dOut: Any, Index: Any, Axis: Any, axis: int, dX: Any) -> None:
-    _scatter_add(xp, dOut, Index, numbers(Axis, None, [axis])[0], dX)
+    axis = numbers(Axis, None, [axis])[0]
+    rows = X if Index.ndim else xp.expand_dims(X, axis)
+    Out.fill(0)
+    add_rows_at(xp, xp.moveaxis(rows, axis, 0), Index.reshape(-1), xp.moveaxis(Out, axis, 0))
 
 
 @checked("scatter")
@@ -442,16 +412,6 @@ def lookup_table(xp: Any, W: Any, Ids: Any, padding_idx: int, Out: Any) -> None:
     rows[padded] = 0
 
 
-def _scatter_rows(xp: Any, rows: Any, Ids: Any, padding_idx: int, out: Any) -> None:
-    ids = Ids.reshape(-1)
-    rows = rows.reshape(ids.size, out.shape[1])
-    out.fill(0)
-    if padding_idx != -1:  # zeros are added to the first row
-        ids, is_counted = kept_ids(xp, ids, padding_idx)
-        rows = xp.where(is_counted[:, None], rows, rows.dtype.type(0))
-    add_rows_at(xp, rows, ids, out)
-
-
 @checked("scatter_rows_like")
 def check_scatter_rows_like(Ids: Any, padding_idx: int, Out: Any) -> None:
     check_ids(Ids if padding_idx == -1 else Ids[Ids != padding_idx], len(Out), "the table's rows")
@@ -469,12 +429,13 @@ def check_lookup_table_grad_of_rows(W: Any, Ids: Any, padding_idx: int) -> None:
 
 @kernel("scatter_rows_like")
 def scatter_rows_like(xp: Any, X: Any, Ids: Any, padding_idx: int, Out: Any) -> None:
-    _scatter_rows(xp, X, Ids, padding_idx, Out)
-
-
-@kernel("lookup_table_v2_grad", "lookup_table_grad")
-def lookup_table_grad(xp: Any, Ids: Any, dOut: Any, padding_idx: int, dW: Any) -> None:
-    _scatter_rows(xp, dOut, Ids, padding_idx, dW)
+    ids = Ids.reshape(-1)
+    rows = X.reshape(ids.size, Out.shape[1])
+    Out.fill(0)
+    if padding_idx != -1:  # zeros are added to the first row
+        ids, is_counted = kept_ids(xp, ids, padding_idx)
+        rows = xp.where(is_counted[:, None], rows, rows.dtype.type(0))
+    add_rows_at(xp, rows, ids, Out)
 
 
 def check_kept_ids(xp: Any, ids: Any, ignore_index: int, extent: int) -> None:
@@ -611,19 +572,10 @@ def tile_like(xp: Any, X: Any, Out: Any) -> Call:
     return _tile(xp, X, None, None, [], Out)
 
 
-def _untile(xp: Any, X: Any, out: Any) -> Call:
-    target, source = _tiled_views(out, X)
-    return partial(xp.add.reduce, source, tuple(range(0, source.ndim, 2)), None, target, True)
-
-
 @prepared("untile")
 def untile(xp: Any, X: Any, Out: Any) -> Call:
-    return _untile(xp, X, Out)
-
-
-@prepared("tile_grad", "expand_grad", "expand_as_grad")
-def tile_grad(xp: Any, dOut: Any, dX: Any) -> Call:
-    return _untile(xp, dOut, dX)
+    target, source = _tiled_views(Out, X)
+    return partial(xp.add.reduce, source, tuple(range(0, source.ndim, 2)), None, target, True)
 
 
 # --------------------------------------------------------------------------------------------------- triangles, diagonals

@@ -6,7 +6,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 
-from .manipulation import check_ids, check_kept_ids, numbers, place_into, write_wanted
+from .manipulation import check_ids, check_kept_ids, numbers, write_wanted
 from .table import checked, kernel
 
 _FULL_SORT = 256
@@ -51,16 +51,6 @@ def check_top_k_grad(xp: Any, Indices: Any, dX: Any) -> None:
 @checked("top_k_v2_grad")
 def check_top_k_v2_grad(xp: Any, Indices: Any, axis: int, dX: Any) -> None:
     check_kept_ids(xp, Indices, -1, dX.shape[axis])
-
-
-@kernel("top_k_grad")
-def top_k_grad(xp: Any, Indices: Any, dOut: Any, dX: Any) -> None:
-    place_into(xp, dOut, Indices, -1, -1, dX)
-
-
-@kernel("top_k_v2_grad")
-def top_k_v2_grad(xp: Any, Indices: Any, dOut: Any, axis: int, dX: Any) -> None:
-    place_into(xp, dOut, Indices, axis, -1, dX)
 
 
 @kernel("accuracy")

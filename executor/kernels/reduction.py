@@ -119,21 +119,6 @@ def mean(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Call]:
     return _mean(xp, X, tuple(range(X.ndim)), Out, scratch)
 
 
-@prepared("reduce_sum_grad")
-def reduce_sum_grad(xp: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any, scratch: Any) -> list[Call]:
-    return _expand(xp, dOut, reduced_axes(dX.ndim, dim, reduce_all), False, dX, scratch)
-
-
-@prepared("reduce_mean_grad")
-def reduce_mean_grad(xp: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any, scratch: Any) -> list[Call]:
-    return _expand(xp, dOut, reduced_axes(dX.ndim, dim, reduce_all), True, dX, scratch)
-
-
-@prepared("mean_grad")
-def mean_grad(xp: Any, dOut: Any, dX: Any, scratch: Any) -> list[Call]:
-    return _expand(xp, dOut, range(dX.ndim), True, dX, scratch)
-
-
 @prepared("expand_reduced")
 def expand_reduced(xp: Any, X: Any, dim: list[int], reduce_all: bool, average: bool, Out: Any, scratch: Any) -> list[Call]:
     return _expand(xp, X, reduced_axes(Out.ndim, dim, reduce_all), average, Out, scratch)

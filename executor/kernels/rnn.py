@@ -20,7 +20,7 @@ from fluid.values.lod_array import last_offsets
 from fluid.values.spec import Lod
 
 from ..runtime.products import multiply
-from .activation import sigmoid_calls, sigmoid_of
+from .activation import sigmoid_calls
 from .manipulation import flattened
 from .table import kernel
 
@@ -532,35 +532,6 @@ def lstm_unit(xp: Any, X: Any, C_prev: Any, forget_bias: float, C: Any, H: Any) 
     cell += g
     if H is not None:
         xp.multiply(o, xp.tanh(cell), out=H)
-
-
-def _tanh_slope(xp: Any, x: Any) -> Any:
-    """``1 - tanh(x) ** 2``, exact where tanh(x) rounds to 1 or -1."""
-    small = xp.exp(-2 * xp.abs(x))
-    return 4 * small / xp.square(1 + small)
-
-
-@kernel("lstm_unit_grad")
-def lstm_unit_grad(xp: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forget_bias: float, dX: Any, dC_prev: Any) -> None:
-    (i, f, o), g = _lstm_unit_gates(xp, X, forget_bias)
-    to_gate = dH * o
-    inner = to_gate * _tanh_slope(xp, C)
-    inner += dC
-    if dC_prev is not None:
-        xp.multiply(inner, f, out=dC_prev)
-    if dX is None:
-        return
-    x_i, x_f, x_o, x_g = _columns(X, 4)
-    d_i, d_f, d_o, d_g = _columns(dX, 4)
-    to_gate *= xp.tanh(C)
-    xp.multiply(to_gate, sigmoid_of(xp, -x_o), out=d_o)
-    to_input = inner * i
-    xp.multiply(to_input, _tanh_slope(xp, x_g), out=d_g)
-    to_input *= g
-    xp.multiply(to_input, sigmoid_of(xp, -x_i), out=d_i)
-    inner *= f
-    inner *= C_prev
-    xp.multiply(inner, sigmoid_of(xp, -(x_f + X.dtype.type(forget_bias))), out=d_f)
 
 
 def _gru_weights(weight: Any) -> tuple[Any, Any]:

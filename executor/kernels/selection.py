@@ -10,7 +10,7 @@ from fluid.ops.selection import REDUCTIONS
 from fluid.ops.shapes import broadcast, slice_of
 from fluid.values.types import as_dtype
 
-from .manipulation import check_ids, check_kept_ids, copy, numbers, place_into, write_wanted
+from .manipulation import check_ids, check_kept_ids, copy, numbers, write_wanted
 from .portable import multiply_at, values_in_order
 from .table import Call, OutArray, Slots, checked, kernel, prepared
 
@@ -39,11 +39,6 @@ def index_sample(xp: Any, X: Any, Index: Any, Out: Any) -> None:
 @checked("index_sample_grad")
 def check_index_sample_grad(xp: Any, Index: Any, dX: Any) -> None:
     check_kept_ids(xp, Index, -1, dX.shape[1])
-
-
-@kernel("index_sample_grad")
-def index_sample_grad(xp: Any, Index: Any, dOut: Any, dX: Any) -> None:
-    place_into(xp, dOut, Index, 1, -1, dX)
 
 
 @checked("put_along_axis")
@@ -79,19 +74,10 @@ def masked_pick(xp: Any, X: Any, Mask: Any, Out: Any) -> None:
     xp.copyto(Out, X[Mask].reshape(Out.shape))
 
 
-def _masked_place(X: Any, Mask: Any, out: Any) -> None:
-    out.fill(0)
-    out[Mask] = X.reshape(-1)
-
-
 @kernel("masked_place")
 def masked_place(X: Any, Mask: Any, Out: Any) -> None:
-    _masked_place(X, Mask, Out)
-
-
-@kernel("masked_select_grad")
-def masked_select_grad(Mask: Any, dY: Any, dX: Any) -> None:
-    _masked_place(dY, Mask, dX)
+    Out.fill(0)
+    Out[Mask] = X.reshape(-1)
 
 
 # ------------------------------------------------------------------------------------------------------------- sorting

@@ -130,14 +130,6 @@ def convolve(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
     channels_last(Output, data_format).write(convolution.of(*operands(channels_last(Input, data_format), Filter)))
 
 
-@kernel("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
-def convolve_back(Input: Any, Filter: Any, dOutput: Any, attrs: Any, dInput: Any, dFilter: Any) -> None:
-    if dInput is not None:
-        _to_image(attrs, Filter, dOutput, dInput)
-    if dFilter is not None:
-        _to_filters(attrs, Input, dOutput, dFilter)
-
-
 @kernel("conv2d_backprop_input", "conv3d_backprop_input")
 def convolve_back_to_input(Filter: Any, Output: Any, attrs: Any, Input: Any) -> None:
     _to_image(attrs, Filter, Output, Input)
@@ -275,24 +267,15 @@ def masked_pick(X: Any, Mask: Any, Out: Any) -> None:
     Out.write(X.reshape(-1).read()[places].reshape(Out.shape))
 
 
-def _place_by_mask(values: Any, Mask: Any, out: Any) -> None:
-    mask = Mask.read()
-    if not values.size:
-        out.fill(0)
-        return
-    number = lax.cumsum(mask.reshape(-1).astype(np.int64)) - 1
-    placed = values.reshape(-1).read().at[number].get(mode="clip").reshape(mask.shape)
-    out.write(jnp.where(mask, placed, 0))
-
-
 @kernel("masked_place")
 def masked_place(X: Any, Mask: Any, Out: Any) -> None:
-    _place_by_mask(X, Mask, Out)
-
-
-@kernel("masked_select_grad")
-def masked_select_grad(Mask: Any, dY: Any, dX: Any) -> None:
-    _place_by_mask(dY, Mask, dX)
+    mask = Mask.read()
+    if not X.size:
+        Out.fill(0)
+        return
+    number = lax.cumsum(mask.reshape(-1).astype(np.int64)) - 1
+    placed = X.reshape(-1).read().at[number].get(mode="clip").reshape(mask.shape)
+    Out.write(jnp.where(mask, placed, 0))
 
 
 @kernel("update_loss_scaling")

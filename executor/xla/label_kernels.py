@@ -121,11 +121,3 @@ def cross_entropy_grad(
     is_labelled, _ = _labelled(xp, X.shape, Label, -1, ignore_index)
     d_loss = dY.reshape(*X.shape[:-1], 1)
     xp.copyto(dX, xp.where(is_labelled, -d_loss / xp.where(is_labelled, X, 1), 0))
-
-
-@kernel("cross_entropy_grad2")
-def cross_entropy_grad2(xp: Any, Label: Array, MatchX: Array, dY: Array, dMatchX: Any, ignore_index: int, dX: Any) -> None:
-    is_labelled, _ = _labelled(xp, dX.shape, Label, -1, ignore_index)
-    slopes = -(dY.reshape(MatchX.shape) / MatchX)
-    slopes = slopes if dMatchX is None else slopes + dMatchX
-    xp.copyto(dX, xp.where(is_labelled, slopes.reshape(*dX.shape[:-1], 1), 0))

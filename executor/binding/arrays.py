@@ -7,8 +7,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fluid.errors import ExecutionError
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import LINEAR, OpDef, Rule, grad_slot
@@ -107,11 +105,12 @@ class Recorder(OpNamespace):
         return [call for op in reversed(needed) for call in self._bind(op)]
 
     def _bind(self, op: _Recorded) -> list[Call]:
-        if op.is_view and _is_plain(source := op.inputs["X"].array):
+        xp = self._context["xp"]
+        if op.is_view and _is_plain(xp, source := op.inputs["X"].array):
             out = next(iter(op.outputs.values()))
             if out.array is None:
                 out.array = source.reshape(out.shape)
-            if np.may_share_memory(out.array, source):
+            if xp.may_share_memory(out.array, source):
                 return []
         for cell in _cells_of(op.outputs):
             if cell.array is None:
@@ -135,9 +134,9 @@ class _Recorded(NamedTuple):
         return self.definition.type in _VIEWS and -1 not in self.outputs["Out"].shape
 
 
-def _is_plain(array: Any) -> bool:
-    """Whether an array is numpy's and contiguous."""
-    return type(array) is np.ndarray and array.flags.c_contiguous
+def _is_plain(xp: Any, array: Any) -> bool:
+    """Whether an array has an address and is contiguous."""
+    return engine_of(xp).writes_functions and type(array) is xp.ndarray and bool(array.flags.c_contiguous)
 
 
 def _cells_of(values: Mapping[str, Any]) -> list[Cell]:
@@ -243,19 +242,21 @@ def _bind(
     arrays = [array for value in inputs.values() for array in (value if isinstance(value, list) else (value,))]
     for out, cell in results:
         if cell is not None and cell.array is None:
-            recorder.write_into(cell, out if _takes(out, cell.spec, arrays) else allocate(cell.shape, cell.dtype.array_dtype))
+            recorder.write_into(
+                cell, out if _takes(context["xp"], out, cell.spec, arrays) else allocate(cell.shape, cell.dtype.array_dtype)
+            )
     calls = recorder.calls(cell for _, cell in results)
     calls += [_store(context["xp"], out, cell) for out, cell in results if cell is None or cell.array is not out]
     return calls if check is None else [check_call(check, inputs, outputs, attrs, context, lods), *calls]
 
 
-def _takes(out: Any, spec: Spec, inputs: Iterable[Any]) -> bool:
-    """Whether an op may write a value of this spec right into `out`: an array of numpy that shares no memory with the inputs."""
+def _takes(xp: Any, out: Any, spec: Spec, inputs: Iterable[Any]) -> bool:
+    """Whether an op may write a value of this spec right into `out`: a plain array that shares no memory with the inputs."""
     return (
-        _is_plain(out)
+        _is_plain(xp, out)
         and out.shape == spec.shape
         and out.dtype == spec.dtype.array_dtype
-        and not any(array is not None and np.may_share_memory(out, array) for array in inputs)
+        and not any(array is not None and xp.may_share_memory(out, array) for array in inputs)
     )
 
 

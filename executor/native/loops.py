@@ -37,6 +37,10 @@ def _available(group: Group, stage: Mapping[Node, int], source: Node, reader: No
     return stage[source] + (1 if along_rows or crosses else 0)
 
 
+Totals = Sequence[tuple[Reduction, Value]]
+"""Reductions with their values so far."""
+
+
 @dataclass
 class _Row:
     """State of one row: its number, values that are constant along the row, and pointers to its start in operands."""
@@ -208,7 +212,7 @@ class Nest:
         targets = {node: f.at(self.pointers.output(node), f.mul(number, self.columns), node.element) for node in sums}
         self._targets = targets
         if self._in_registers:
-            begin = [zero(node.element.of(width)) for node, _, width in places]
+            begin = [(node, _neutral(node, width)) for node, _, width in places]
 
             def row(index: Value, *values: Value) -> list[Value]:
                 register_sums = dict(zip([(node, at) for node, at, _ in places], values, strict=True))
@@ -228,8 +232,8 @@ class Nest:
 
         self._loop_rows(first, last, [], lambda index: self._write_row(index, self.columns, None))
 
-    def _loop_rows(self, first: Any, last: Any, begin: Sequence[Value], body: Callable[..., Any]) -> list[Value]:
-        """Loop over strips and their rows; `begin` are the initial values of the sums that the loops carry."""
+    def _loop_rows(self, first: Any, last: Any, totals: Totals, body: Callable[..., Any]) -> list[Value]:
+        """Loop over strips and their rows; the loops carry the sums `totals`, from their first values on."""
         f = self.f
 
         def strip(number: Value, *values: Value) -> list[Value]:
@@ -243,38 +247,32 @@ class Nest:
                 self._last_place = place
                 return list(body(f.add(first_row, place), *inner) or ())
 
-            return self._loop_in_parts(0, self.strip, self.strip, self.limits.summed_rows, values, row)
+            inner_totals = [(node, value) for (node, _), value in zip(totals, values, strict=True)]
+            return self._loop_in_parts((0, self.strip, 1), self.strip, self.limits.summed_rows, inner_totals, row)
 
-        return self._loop_in_parts(first, last, self.chunk, max(self.limits.summed_rows // self.strip, 1), begin, strip)
+        most = max(self.limits.summed_rows // self.strip, 1)
+        return self._loop_in_parts((first, last, 1), self.chunk, most, totals, strip)
 
     def _loop_in_parts(
-        self, first: Operand, last: Operand, count: int, most: int, totals: Sequence[Value], body: Callable[..., list[Value]]
+        self, span: tuple[Operand, Operand, int], count: int, most: int, totals: Totals, body: Callable[..., list[Value]]
     ) -> list[Value]:
-        """Loop over at most `count` numbers. Sums restart after `most` of them, so that rounding errors do not grow."""
-        f = self.f
+        """Loop over at most `count` numbers. Totals restart after `most` of them, so that rounding errors do not grow.
+
+        Args:
+            span: start, stop and step.
+            totals: the reductions that the loop carries, each with its first value.
+        """
+        f, (start, stop, step) = self.f, span
+        nodes, begin = [node for node, _ in totals], [value for _, value in totals]
         if not totals or count <= most:
-            return f.loop(first, last, 1, totals, body, at_least_once=True)
+            return f.loop(start, stop, step, begin, body, at_least_once=True)
 
-        def part(start: Value, *before: Value) -> list[Value]:
-            zeros = [zero(total.type) for total in before]
-            sums = f.loop(start, f.min(f.add(start, most), last), 1, zeros, body, at_least_once=True)
-            return [f.add(total, value) for total, value in zip(before, sums, strict=True)]
-
-        return f.loop(first, last, most, totals, part, at_least_once=True)
-
-    def _loop_along(
-        self, count: int, times: int, nodes: Sequence[Reduction], begin: Sequence[Value], body: Callable[..., list[Value]]
-    ) -> list[Value]:
-        """Loop over the vectors of a row, some at a time; reductions restart as sums do in `_loop_in_parts`."""
-        f, most = self.f, times * self.limits.summed_rows
-        if not nodes or count <= most:
-            return f.loop(0, count, times, begin, body)
-
-        def part(start: Value, *before: Value) -> list[Value]:
-            values = f.loop(start, f.min(f.add(start, most), count), times, begin, body, at_least_once=True)
+        def part(first: Value, *before: Value) -> list[Value]:
+            neutral = [_neutral(node, value.type.lanes) for node, value in totals]
+            values = f.loop(first, f.min(f.add(first, most), stop), step, neutral, body, at_least_once=True)
             return [_combine(f, *reduction) for reduction in zip(nodes, before, values, strict=True)]
 
-        return f.loop(0, count, most, begin, part, at_least_once=True)
+        return f.loop(start, stop, most, begin, part, at_least_once=True)
 
     def _segments(self) -> list[tuple[int, int, int]]:
         """Columns as runs of vectors: (first column, number of vectors, lanes)."""
@@ -322,7 +320,7 @@ class Nest:
         totals: dict[Node, list[Value]] = {node: [] for node in along}
         for at, count, width in self._segments():
             times = 4 if along and count >= 8 else 1
-            begin = [_neutral(node, width) for node in along for _ in range(times)]
+            begin = [(node, _neutral(node, width)) for node in along for _ in range(times)]
 
             def vectors(index: Value, *values: Value, at: int = at, width: int = width, times: int = times) -> list[Value]:
                 results = list(values)
@@ -344,8 +342,8 @@ class Nest:
                         totals[node].append(self._across(node, width))
                 continue
             main = count // times * times
-            nodes = [node for node in along for _ in range(times)]
-            ends = self._loop_along(main, times, nodes, begin, vectors) if main else []
+            most = times * self.limits.summed_rows
+            ends = self._loop_in_parts((0, main, times), main, most, begin, vectors) if main else []
             for position, node in enumerate(along):
                 parts = ends[position * times : (position + 1) * times]
                 totals[node] += [_across(f, node, _combine_pairwise(f, node, parts))] if parts else []

@@ -70,17 +70,6 @@ def sigmoid(xp: Any, X: Any, Out: Any) -> list[Call]:
     return sigmoid_calls(xp, X, Out)
 
 
-@prepared("silu")
-def silu(xp: Any, X: Any, Out: Any) -> list[Call]:
-    return [*sigmoid_calls(xp, X, Out), partial(xp.multiply, Out, X, Out)]
-
-
-@prepared("swish")
-def swish(xp: Any, X: Any, beta: float, Out: Any) -> list[Call]:
-    scaled = partial(xp.multiply, X, scalar(xp, beta, X.dtype), Out)
-    return [scaled, *sigmoid_calls(xp, Out, Out), partial(xp.multiply, Out, X, Out)]
-
-
 @prepared("relu", inplace={"Out": "X"})
 def relu(xp: Any, X: Any, Out: Any) -> Call:
     return at_least(xp, X, 0.0, Out)
@@ -129,11 +118,6 @@ def softsign(xp: Any, X: Any, Out: Any) -> list[Call]:
     return [partial(xp.absolute, X, Out), _numbered(xp, "add", 1.0, Out), partial(xp.true_divide, X, Out, Out)]
 
 
-@prepared("tanh_shrink")
-def tanh_shrink(xp: Any, X: Any, Out: Any) -> list[Call]:
-    return [partial(xp.tanh, X, Out), partial(xp.subtract, X, Out, Out)]
-
-
 @prepared("softshrink")
 def softshrink(xp: Any, X: Any, lambda_: float, Out: Any) -> list[Call]:
     return [_between(xp, X, -lambda_, lambda_, Out), partial(xp.subtract, X, Out, Out)]
@@ -172,61 +156,13 @@ def _formula(op_type: str, into: str = "Out") -> Callable[[Callable[..., Any]], 
     return register
 
 
-def log1p_exp(xp: Any, x: Any) -> Any:
-    """``log(1 + exp(x))`` without overflow."""
-    result = xp.asarray(xp.abs(x))  # without dimensions, numpy returns a number
-    xp.negative(result, out=result)
-    xp.exp(result, out=result)
-    xp.log1p(result, out=result)
-    return xp.add(result, xp.maximum(x, 0), out=result)
-
-
-def _elu(xp: Any, X: Any, alpha: float, width: float) -> Any:
-    """X if positive, ``alpha * (exp(X / width) - 1)`` elsewhere."""
+@_formula("celu")
+def celu(xp: Any, X: Any, alpha: float) -> Any:
     result = xp.minimum(X, 0)
-    if width != 1.0:
-        result /= width
+    result /= alpha
     xp.expm1(result, out=result)
     result *= alpha
     return xp.add(result, xp.maximum(X, 0), out=result)  # one of the two is 0
-
-
-@_formula("selu")
-def selu(xp: Any, X: Any, scale: float, alpha: float) -> Any:
-    result = _elu(xp, X, alpha, 1.0)
-    result *= scale
-    return result
-
-
-@_formula("elu")
-def elu(xp: Any, X: Any, alpha: float) -> Any:
-    return _elu(xp, X, alpha, 1.0)
-
-
-@_formula("celu")
-def celu(xp: Any, X: Any, alpha: float) -> Any:
-    return _elu(xp, X, alpha, alpha)
-
-
-@_formula("softplus")
-def softplus(xp: Any, X: Any, beta: float, threshold: float) -> Any:
-    scaled = X * beta
-    return xp.where(scaled > threshold, X, log1p_exp(xp, scaled) / beta)
-
-
-@_formula("mish")
-def mish(xp: Any, X: Any, threshold: float) -> Any:
-    return X * xp.tanh(softplus(xp, X, 1.0, threshold))
-
-
-@_formula("logsigmoid")
-def logsigmoid(xp: Any, X: Any) -> Any:
-    return -log1p_exp(xp, -X)
-
-
-@_formula("soft_relu")
-def soft_relu(xp: Any, X: Any, threshold: float) -> Any:
-    return xp.log1p(xp.exp(xp.clip(X, -threshold, threshold)))
 
 
 @_formula("hard_shrink")

@@ -7,7 +7,6 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from .activation import log1p_exp
 from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, ranges, write_wanted
 from .portable import reduction
 from .reduction import sum_over
@@ -334,18 +333,6 @@ def _stable_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: A
 
 
 # --------------------------------------------------------------------------------------------------------- other losses
-@kernel("sigmoid_cross_entropy_with_logits")
-def sigmoid_cross_entropy_with_logits(
-    xp: Any, X: Any, Label: Any, pos_weight: Any, normalize: bool, ignore_index: int, Out: Any
-) -> None:
-    missed = xp.log1p(xp.exp(-xp.abs(X))) + xp.maximum(-X, 0)  # -log(sigmoid(X))
-    if pos_weight is not None:
-        missed *= pos_weight
-    is_counted = Label != ignore_index
-    losses = ((1 - Label) * X + missed) * is_counted
-    xp.copyto(Out, losses / xp.maximum(is_counted.sum(), 1).astype(losses.dtype) if normalize else losses)
-
-
 @prepared("huber_loss")
 def huber_loss(xp: Any, scratch: Any, X: Any, Y: Any, delta: float, Out: Any, Residual: Any) -> list[Call]:
     residual = Residual if Residual is not None else scratch(X.shape, X.dtype)
@@ -385,22 +372,6 @@ def hinge_loss(xp: Any, Logits: Any, Labels: Any, Loss: Any) -> None:
     xp.maximum(1 - (2 * Labels - 1) * Logits, 0, out=Loss)
 
 
-@kernel("bce_loss")
-def bce_loss(xp: Any, X: Any, Label: Any, Out: Any) -> None:
-    hit, miss = xp.maximum(xp.log(X), -100), xp.maximum(xp.log(1 - X), -100)
-    xp.negative(Label * hit + (1 - Label) * miss, out=Out)
-
-
-@kernel("kldiv_loss")
-def kldiv_loss(xp: Any, X: Any, Target: Any, reduction: str, Loss: Any) -> None:
-    counts = Target > 0
-    losses = xp.where(counts, Target * (xp.log(xp.where(counts, Target, 1)) - X), 0)
-    if reduction == "none":
-        xp.copyto(Loss, losses)
-    else:
-        Loss[...] = losses.sum() / {"sum": 1, "mean": max(X.size, 1), "batchmean": max((*X.shape, 1)[0], 1)}[reduction]
-
-
 @checked("nll_loss")
 def check_nll_loss(xp: Any, X: Any, Label: Any, ignore_index: int) -> None:
     check_kept_ids(xp, Label, ignore_index, X.shape[1])
@@ -417,18 +388,6 @@ def nll_loss(xp: Any, X: Any, Label: Any, Weight: Any, ignore_index: int, reduct
         write_wanted((Out, losses), (Total_weight, 0))
     else:
         write_wanted((Out, losses.sum() / (total if reduction == "mean" else 1)), (Total_weight, total))
-
-
-@kernel("rank_loss")
-def rank_loss(xp: Any, Label: Any, Left: Any, Right: Any, Out: Any) -> None:
-    apart = Left - Right
-    xp.subtract(log1p_exp(xp, apart), Label * apart, out=Out)
-
-
-@kernel("margin_rank_loss")
-def margin_rank_loss(xp: Any, X1: Any, X2: Any, Label: Any, margin: float, Out: Any, Activated: Any) -> None:
-    losses = xp.maximum(margin - Label * (X1 - X2), 0)
-    write_wanted((Activated, losses > 0), (Out, losses))
 
 
 @checked("bpr_loss")
@@ -471,14 +430,6 @@ def smooth_l1_loss(xp: Any, X: Any, Y: Any, InsideWeight: Any, OutsideWeight: An
 def modified_huber_loss(xp: Any, X: Any, Y: Any, IntermediateVal: Any, Out: Any) -> None:
     a = (2 * Y - 1) * X
     write_wanted((IntermediateVal, a), (Out, xp.where(a < -1, -4 * a, xp.maximum(1 - a, 0) ** 2)))
-
-
-@kernel("teacher_student_sigmoid_loss")
-def teacher_student_sigmoid_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
-    score = Label >= 0
-    click = xp.where(score, Label >= 1, Label >= -1)
-    by_click = log1p_exp(xp, X) - xp.where(click, X, 0)
-    xp.copyto(Y, by_click + xp.where(score, log1p_exp(xp, X) - X * (Label - click), 0))
 
 
 @checked("center_loss")

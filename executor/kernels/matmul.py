@@ -10,7 +10,7 @@ from typing import Any
 from fluid.ops.matmul import cross_axis
 from fluid.ops.shapes import aligned, broadcast
 
-from ..runtime.products import is_split, multiply, product_call
+from ..runtime.products import is_split, product_call
 from .elementwise import scalar, unbroadcast
 from .table import Call, kernel, prepared
 
@@ -137,23 +137,6 @@ def mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_
 
 
 # ---------------------------------------------------------------------------------------------- products of fixed ranks
-@prepared("bmm")
-def bmm(xp: Any, X: Any, Y: Any, Out: Any, scratch: Any) -> list[Call]:
-    return _product(xp, X, Y, False, False, 1.0, Out, scratch)
-
-
-@prepared("mv")
-def mv(xp: Any, X: Any, Vec: Any, Out: Any, scratch: Any) -> list[Call]:
-    return _product(xp, X, Vec, False, False, 1.0, Out, scratch)
-
-
-@kernel("addmm")
-def addmm(xp: Any, Input: Any, X: Any, Y: Any, Beta: float, Alpha: float, Out: Any) -> None:
-    multiply(xp, X, Y, Out)
-    xp.multiply(Out, Alpha, Out)
-    xp.add(Out, Input * Beta, Out)
-
-
 @kernel("dot")
 def dot(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     xp.copyto(Out, (X * Y).sum(-1).reshape(Out.shape))

@@ -191,22 +191,6 @@ def frobenius_norm(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) 
     _size(xp, X, reduced_axes(X.ndim, dim, reduce_all), 2.0, Out)
 
 
-@kernel("p_norm")
-def p_norm(xp: Any, X: Any, porder: float, axis: int, asvector: bool, Out: Any) -> None:
-    _size(xp, X, reduced_axes(X.ndim, [axis], asvector), porder, Out)
-
-
-@kernel("dist")
-def dist(xp: Any, X: Any, Y: Any, p: float, Out: Any) -> None:
-    apart = X - Y
-    _size(xp, apart, tuple(range(apart.ndim)), p, Out)
-
-
-@kernel("l1_norm")
-def l1_norm(xp: Any, X: Any, Out: Any) -> None:
-    _size(xp, X, tuple(range(X.ndim)), 1.0, Out)
-
-
 @kernel("norm")
 def norm(xp: Any, X: Any, axis: int, epsilon: float, Out: Any, Norm: Any) -> None:
     size = xp.sqrt(xp.square(X).sum(axis, keepdims=True) + X.dtype.type(epsilon))

@@ -111,7 +111,7 @@ def _elu_of_width(f: Any, x: Any, alpha: float, width: float) -> Any:
     "selu",
     scale=1.0507010221481323,
     alpha=1.6732631921768188,
-    meaning=means(lambda f, X, scale, alpha: _elu_of_width(f, X, alpha, 1.0) * scale),
+    composition=means(lambda f, X, scale, alpha: _elu_of_width(f, X, alpha, 1.0) * scale),
 )
 def selu(f: Any, Out: Any, dOut: Any, scale: float, alpha: float) -> Any:
     """``scale * X`` where X is positive, ``scale * alpha * (exp(X) - 1)`` elsewhere.
@@ -128,7 +128,7 @@ def selu(f: Any, Out: Any, dOut: Any, scale: float, alpha: float) -> Any:
 @_unary(
     "soft_relu",
     threshold=least(0, 40.0),
-    meaning=means(lambda f, X, threshold: f.log1p(f.exp(f.clip(X, min=-threshold, max=threshold)))),
+    composition=means(lambda f, X, threshold: f.log1p(f.exp(f.clip(X, min=-threshold, max=threshold)))),
 )
 def soft_relu(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
     """``log(1 + exp(X))``, with X first clipped to ``[-threshold, threshold]``.
@@ -264,7 +264,7 @@ def leaky_relu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
     return {"X": dOut * (_where(X > 0.0, dOut) * (1.0 - alpha) + alpha)}
 
 
-@_unary("elu", alpha=1.0, meaning=means(lambda f, X, alpha: _elu_of_width(f, X, alpha, 1.0)))
+@_unary("elu", alpha=1.0, composition=means(lambda f, X, alpha: _elu_of_width(f, X, alpha, 1.0)))
 def elu(f: Any, X: Any, Out: Any, dOut: Any, alpha: float) -> Any:
     """X where it is positive, ``alpha * (exp(X) - 1)`` elsewhere.
 
@@ -334,7 +334,7 @@ def _softplus_formula(f: Any, X: Any, beta: float, threshold: float) -> Any:
     return choose(f, scaled > threshold, X, log1p_exp(f, scaled) / beta)
 
 
-@define("softplus(X: float) -> Out", infer=_softplus, beta=1.0, threshold=20.0, meaning=means(_softplus_formula))
+@define("softplus(X: float) -> Out", infer=_softplus, beta=1.0, threshold=20.0, composition=means(_softplus_formula))
 def softplus(f: Any, X: Any, dOut: Any, beta: float, threshold: float) -> Any:
     """``log(1 + exp(beta * X)) / beta``, and X itself where ``beta * X`` is above `threshold`.
 
@@ -352,13 +352,13 @@ def softsign(f: Any, X: Any, dOut: Any) -> Any:
     return {"X": dOut / f.square(f.abs(X) + 1.0)}
 
 
-@_unary("logsigmoid", meaning=means(lambda f, X: -log1p_exp(f, -X)))
+@_unary("logsigmoid", composition=means(lambda f, X: -log1p_exp(f, -X)))
 def logsigmoid(f: Any, X: Any, dOut: Any) -> Any:
     """The logarithm of `sigmoid`."""
     return {"X": dOut * f.sigmoid(-X)}
 
 
-@_unary("swish", beta=1.0, meaning=means(lambda f, X, beta: X * f.sigmoid(X * beta)))
+@_unary("swish", beta=1.0, composition=means(lambda f, X, beta: X * f.sigmoid(X * beta)))
 def swish(f: Any, X: Any, dOut: Any, beta: float) -> Any:
     """``X * sigmoid(beta * X)``.
 
@@ -371,13 +371,13 @@ def swish(f: Any, X: Any, dOut: Any, beta: float) -> Any:
     return {"X": dOut * gate * (1.0 + X * beta * (1.0 - gate))}
 
 
-@_unary("silu", meaning=means(lambda f, X: X * f.sigmoid(X)))
+@_unary("silu", composition=means(lambda f, X: X * f.sigmoid(X)))
 def silu(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
     """``X * sigmoid(X)``."""
     return {"X": dOut * f.sigmoid(X) * (X - Out + 1.0)}
 
 
-@_unary("mish", threshold=20.0, meaning=means(lambda f, X, threshold: X * f.tanh(f.softplus(X, threshold=threshold))))
+@_unary("mish", threshold=20.0, composition=means(lambda f, X, threshold: X * f.tanh(f.softplus(X, threshold=threshold))))
 def mish(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     """``X * tanh(softplus(X))``, with the threshold of `softplus`.
 
@@ -413,7 +413,7 @@ def hard_swish(f: Any, X: Any, dOut: Any, threshold: float, scale: float, offset
     return {"X": dOut * (above * threshold + middle * (X * 2.0 + offset)) * (1.0 / scale)}
 
 
-@_unary("tanh_shrink", meaning=means(lambda f, X: X - f.tanh(X)))
+@_unary("tanh_shrink", composition=means(lambda f, X: X - f.tanh(X)))
 def tanh_shrink(f: Any, X: Any, dOut: Any) -> Any:
     """``X - tanh(X)``."""
     return {"X": dOut * f.square(f.tanh(X))}

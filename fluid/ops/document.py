@@ -94,7 +94,7 @@ def _gradient(definition: OpDef) -> Iterator[str]:
         yield "Gradient: none; asking for one is an error."
     elif rule is REGION:
         yield "Gradient: that of the block it owns, as a block of its own."
-    elif definition.composition is not None:
+    elif definition.composition is not None and definition.infer is None:
         yield "Gradient: that of the ops that it is made of, written as ordinary ops."
     elif isinstance(rule, Rule):
         if definition.decomposition is not None:
@@ -149,8 +149,8 @@ def _op(definition: OpDef) -> Iterator[str]:
     yield from (*(f"- {', '.join(names)}: {text}" for text, names in items), "")
     if definition.attrs:
         yield from ("Attributes: " + "; ".join(_attribute(name, attr) for name, attr in definition.attrs.items()) + ".", "")
-    if definition.composition is not None and definition.composition.fn is not None:
-        yield from ("Made of other ops:", "", "```python", *_body(definition.composition.fn), "```", "")
+    if definition.formula is not None and definition.formula.fn is not None and (body := _body(definition.formula.fn)):
+        yield from ("Made of other ops:", "", "```python", *body, "```", "")
     yield from (*_gradient(definition), "")
 
 

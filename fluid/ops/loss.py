@@ -178,7 +178,7 @@ def _losses_of_logits(f: Any, X: Any, Label: Any, pos_weight: Any, normalize: bo
     constants=("Label",),
     normalize=False,
     ignore_index=-100,
-    meaning=means(_losses_of_logits),
+    composition=means(_losses_of_logits),
 )
 def sigmoid_cross_entropy_with_logits(
     f: Any, X: Any, Label: Any, pos_weight: Any, dOut: Any, normalize: Any, ignore_index: Any
@@ -308,7 +308,7 @@ def _bce(f: Any, X: Any, Label: Any) -> Any:
     return -(Label * at_least(f, f.log(X), -100.0) + (1.0 - Label) * at_least(f, f.log(1.0 - X), -100.0))
 
 
-@define("bce_loss(X: float, Label) -> Out", infer=_binary, meaning=means(_bce))
+@define("bce_loss(X: float, Label) -> Out", infer=_binary, composition=means(_bce))
 def bce_loss(f: Any, X: Any, Label: Any, dOut: Any) -> Any:
     """``-Label * log(X) - (1 - Label) * log(1 - X)`` of probabilities X; logarithms are clipped to -100 at least."""
 
@@ -346,7 +346,7 @@ def _kldiv(f: Any, X: Any, Target: Any, reduction: str) -> Any:
     return {"Loss": total / size_of(f, X, 0) if reduction == "batchmean" else total}
 
 
-@define("kldiv_loss(X: float, Target: float) -> Loss", infer=_kldiv_loss, reduction="mean", meaning=means(_kldiv))
+@define("kldiv_loss(X: float, Target: float) -> Loss", infer=_kldiv_loss, reduction="mean", composition=means(_kldiv))
 def kldiv_loss(f: Any, X: Any, Target: Any, dLoss: Any, reduction: str) -> Any:
     """``Target * (log(Target) - X)`` of logarithms X of probabilities, 0 where Target is not above 0.
 
@@ -424,7 +424,7 @@ def _rank(f: Any, Label: Any, Left: Any, Right: Any) -> Any:
     return log1p_exp(f, difference) - Label * difference
 
 
-@define("rank_loss(Label: float, Left: float, Right) -> Out", infer=_rank_loss, meaning=means(_rank))
+@define("rank_loss(Label: float, Left: float, Right) -> Out", infer=_rank_loss, composition=means(_rank))
 def rank_loss(f: Any, Label: Any, Left: Any, Right: Any, dOut: Any) -> Any:
     """``log(1 + exp(Left - Right)) - Label * (Left - Right)``; Label is the probability that Left should rank higher.
 
@@ -454,7 +454,7 @@ def _margin_rank(f: Any, X1: Any, X2: Any, Label: Any, margin: float) -> Any:
     wrt=("X1", "X2"),
     constants=("Label",),
     margin=0.0,
-    meaning=means(_margin_rank),
+    composition=means(_margin_rank),
 )
 def margin_rank_loss(f: Any, Label: Any, Activated: Any, dOut: Any, dActivated: Any = None) -> Any:
     """``max(0, margin - Label * (X1 - X2))``; Label is 1 where X1 should rank higher, -1 where X2 should.
@@ -652,7 +652,7 @@ def _teacher_student_sum(f: Any, X: Any, Label: Any) -> Any:
     constants=("Label",),
     soft_max_up_bound=15.0,
     soft_max_lower_bound=-15.0,
-    meaning=means(_teacher_student_sum),
+    composition=means(_teacher_student_sum),
 )
 def teacher_student_sigmoid_loss(
     f: Any, X: Any, Label: Any, dY: Any, soft_max_up_bound: float, soft_max_lower_bound: float

@@ -178,7 +178,7 @@ def _bmm(X: Spec, Y: Spec) -> Spec:
     return X.with_shape((max(X.shape[0], Y.shape[0]), X.shape[1], Y.shape[2]))
 
 
-@define("bmm(X, Y) -> Out", infer=_bmm, meaning=means(lambda f, X, Y: f.matmul_v2(X, Y)))
+@define("bmm(X, Y) -> Out", infer=_bmm, composition=means(lambda f, X, Y: f.matmul_v2(X, Y)))
 def bmm(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The products of the matrices of X and Y, both of shape [batch, rows, columns]."""
     return _products(f, X, Y, dOut, False, False)
@@ -190,7 +190,7 @@ def _mv(X: Spec, Vec: Spec) -> Spec:
     return X.with_shape(X.shape[:1])
 
 
-@define("mv(X, Vec) -> Out", infer=_mv, meaning=means(lambda f, X, Vec: f.matmul_v2(X, Vec)))
+@define("mv(X, Vec) -> Out", infer=_mv, composition=means(lambda f, X, Vec: f.matmul_v2(X, Vec)))
 def mv(f: Any, X: Any, Vec: Any, dOut: Any) -> Any:
     """The product of the matrix X and the vector Vec."""
     gradients = _products(f, X, Vec, dOut, False, False)
@@ -212,7 +212,7 @@ def _addmm(Input: Spec, X: Spec, Y: Spec) -> Spec:
     infer=_addmm,
     Beta=1.0,
     Alpha=1.0,
-    meaning=means(lambda f, Input, X, Y, Beta, Alpha: f.elementwise_add(f.matmul_v2(X, Y) * Alpha, Input * Beta)),
+    composition=means(lambda f, Input, X, Y, Beta, Alpha: f.elementwise_add(f.matmul_v2(X, Y) * Alpha, Input * Beta)),
 )
 def addmm(f: Any, Input: ShapeOnly, X: Any, Y: Any, dOut: Any, Beta: float, Alpha: float) -> Any:
     """``Beta * Input + Alpha * X @ Y`` of matrices; Input broadcasts."""

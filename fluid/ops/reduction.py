@@ -285,7 +285,7 @@ def _p_norm(X: Spec, porder: float, axis: int, keepdim: bool, asvector: bool, de
     epsilon=1e-12,
     keepdim=False,
     asvector=False,
-    meaning=means(lambda f, X, porder, axis, keepdim, asvector: _norm_over(f, X, porder, [axis], keepdim, asvector)),
+    composition=means(lambda f, X, porder, axis, keepdim, asvector: _norm_over(f, X, porder, [axis], keepdim, asvector)),
 )
 def p_norm(f: Any, X: Any, Out: Any, dOut: Any, porder: float, axis: int, keepdim: bool, asvector: bool) -> Any:
     """``sum(abs(X) ** porder) ** (1 / porder)`` along `axis`, or of all elements with `asvector`.
@@ -310,7 +310,7 @@ def _dist(X: Spec, Y: Spec, p: float, declared: Mapping[str, Spec]) -> Spec:
     "dist(X: float, Y: float) -> Out",
     infer=_dist,
     p=2.0,
-    meaning=means(lambda f, X, Y, p: _norm_over(f, X - Y, p, [], False, True)),
+    composition=means(lambda f, X, Y, p: _norm_over(f, X - Y, p, [], False, True)),
 )
 def dist(f: Any, X: Any, Y: Any, Out: Any, dOut: Any, p: float) -> Any:
     """The norm of order `p` of ``X - Y``, as in `p_norm`; X and Y broadcast."""
@@ -344,7 +344,7 @@ def norm(f: Any, X: Any, Norm: ShapeOnly, dOut: Any, axis: int, epsilon: float) 
     return {"X": (dOut - unit * f.reduce_sum(dOut * unit, dim=[axis], keep_dim=True)) / size}
 
 
-@define("l1_norm(X: int|float) -> Out", infer=_one, meaning=means(lambda f, X: f.reduce_sum(f.abs(X), reduce_all=True)))
+@define("l1_norm(X: int|float) -> Out", infer=_one, composition=means(lambda f, X: f.reduce_sum(f.abs(X), reduce_all=True)))
 def l1_norm(f: Any, X: Any, dOut: Any) -> Any:
     """The sum of the absolute values of all elements, as a tensor of one element."""
     return {"X": f.expand_reduced(dOut, X, reduce_all=True) * f.sign(X)}

@@ -637,11 +637,6 @@ def roll(xp: Any, X: Any, ShiftsTensor: Any, shifts: list[int], axis: list[int],
     xp.copyto(Out, xp.roll(X, tuple(by), tuple(axis)) if axis else xp.roll(X, sum(by)))
 
 
-@kernel("index_select")
-def index_select(xp: Any, X: Any, Index: Any, dim: int, Out: Any) -> None:
-    gather(xp, X, Index, None, dim, Out)
-
-
 @prepared("unbind")
 def unbind(xp: Any, X: Any, axis: int, Out: list[Any]) -> list[Call]:
     return _unstack(xp, X, axis, Out)

@@ -114,11 +114,6 @@ def reduce_mean(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any, scr
     return _mean(xp, X, reduced_axes(X.ndim, dim, reduce_all), Out, scratch)
 
 
-@prepared("mean")
-def mean(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Call]:
-    return _mean(xp, X, tuple(range(X.ndim)), Out, scratch)
-
-
 @prepared("expand_reduced")
 def expand_reduced(xp: Any, X: Any, dim: list[int], reduce_all: bool, average: bool, Out: Any, scratch: Any) -> list[Call]:
     return _expand(xp, X, reduced_axes(Out.ndim, dim, reduce_all), average, Out, scratch)
@@ -146,13 +141,13 @@ def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: boo
     xp.multiply(xp.moveaxis(ahead.reshape(moved.shape), last, axes), _spread(dOut, X.shape, axes), dX)
 
 
-@prepared("reduce_max", "reduce_amax")
+@prepared("reduce_max")
 def reduce_max(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
     axes = reduced_axes(X.ndim, dim, reduce_all)
     return partial(xp.max, X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
 
 
-@prepared("reduce_min", "reduce_amin")
+@prepared("reduce_min")
 def reduce_min(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
     axes = reduced_axes(X.ndim, dim, reduce_all)
     return minima(xp, X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluid.ops.conv import image_axes
 from fluid.ops.norm import dropout_scale
 
 from .emitter import BOOL
-from .graph import Drawn, mapped, reshaped
-from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like, only_floats
+from .graph import Drawn, mapped
+from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like
 
 __all__ = ["chosen"]
 
@@ -20,18 +19,6 @@ def chosen(condition: GraphTensor, a: GraphTensor, b: GraphTensor | float) -> Gr
     """Select `a` where the condition holds, `b` elsewhere."""
     alternative = b.node if isinstance(b, GraphTensor) else number_like(b, a.node)
     return GraphTensor(mapped("select", condition.node, a.node, alternative, element=a.node.element))
-
-
-@lowers("prelu")
-def prelu(X: GraphTensor, Alpha: GraphTensor, mode: str, data_format: str) -> GraphTensor:
-    only_floats(X, Alpha)
-    shape = [1] * X.ndim
-    if mode == "element":
-        shape[1:] = X.shape[1:]
-    elif mode == "channel":
-        shape[image_axes(data_format, X.ndim)[0]] = Alpha.node.size
-    alpha = reshaped(Alpha.node, tuple(shape))
-    return chosen(X <= 0.0, GraphTensor(mapped("mul", X.node, alpha)), X)
 
 
 # --------------------------------------------------------------------------------------------------------------- dropout

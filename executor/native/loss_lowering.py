@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from .activation_lowering import chosen
 from .emitter import BOOL, INT32, INT64
@@ -64,21 +63,3 @@ def minus_log(probabilities: Node) -> Node:
     is_zero = mapped("oeq", probabilities, number_like(0.0, probabilities), element=BOOL)
     logs = mapped("neg", mapped("log", probabilities))
     return mapped("select", is_zero, number_like(1e20, logs), logs, element=logs.element)
-
-
-@lowers("cross_entropy")
-def cross_entropy(X: GraphTensor, Label: GraphTensor, soft_label: bool, ignore_index: int, specs: dict[str, Any]) -> GraphTensor:
-    if soft_label:
-        loss = f.reduce_sum(Label * GraphTensor(minus_log(X.node)), dim=[-1], keep_dim=True).node
-    else:
-        ids, is_valid = labels_of(Label, X.shape, ignore_index)
-        loss = minus_log(chosen(GraphTensor(is_valid), GraphTensor(picked(X.node, ids)), 1.0).node)
-    return GraphTensor(reshaped(loss, specs["Y"].shape))
-
-
-@lowers("cross_entropy2")
-def cross_entropy2(X: GraphTensor, Label: GraphTensor, ignore_index: int, specs: dict[str, Any]) -> dict[str, GraphTensor]:
-    ids, is_valid = labels_of(Label, X.shape, ignore_index)
-    match = chosen(GraphTensor(is_valid), GraphTensor(picked(X.node, ids)), 1.0)
-    shape = (specs.get("Y") or specs["MatchX"]).shape
-    return {"Y": GraphTensor(reshaped(minus_log(match.node), shape)), "MatchX": GraphTensor(reshaped(match.node, shape))}

@@ -51,8 +51,8 @@ def _unary(formula: str) -> Callable[[GraphTensor], GraphTensor]:
 
 
 for _type, _formula in {
-    "tanh": "tanh", "exp": "exp", "sqrt": "sqrt", "log": "log", "sigmoid": "sigmoid", "relu": "relu", "square": "square",
-    "abs": "abs", "floor": "floor", "ceil": "ceil", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "erf": "erf",
+    "tanh": "tanh", "exp": "exp", "sqrt": "sqrt", "log": "log", "sigmoid": "sigmoid", "relu": "relu",
+    "abs": "abs", "floor": "floor", "ceil": "ceil", "reciprocal": "reciprocal", "erf": "erf",
     "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "round": "round", "sinh": "sinh",
     "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan",
 }.items():  # fmt: skip
@@ -152,12 +152,6 @@ def cast(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(mapped("convert", X.node, element=element_of(specs["Out"].dtype)))
 
 
-@lowers("increment")
-def increment(X: GraphTensor, step: float) -> GraphTensor:
-    only_numbers(X)
-    return GraphTensor(mapped("add", X.node, number_like(step, X.node)))
-
-
 @lowers("fill_any_like")
 def fill_any_like(X: GraphTensor, value: float, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(broadcast_to(constant(value, element_of(specs["Out"].dtype)), X.shape))
@@ -176,11 +170,6 @@ def pow_(X: GraphTensor, FactorTensor: GraphTensor | None, factor: float) -> Gra
         only_floats(FactorTensor)
         return GraphTensor(mapped("pow", X.node, mapped("convert", _one(FactorTensor, X.ndim), element=X.node.element)))
     return GraphTensor(mapped("pow", X.node, number_like(factor, X.node)) if formula is None else mapped(formula, X.node))
-
-
-@lowers("fill_zeros_like")
-def fill_zeros_like(X: GraphTensor) -> GraphTensor:
-    return GraphTensor(broadcast_to(number_like(0.0, X.node), X.shape))
 
 
 @lowers("fill_constant")
@@ -285,11 +274,6 @@ def reduce_sum(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str
 @lowers("reduce_mean")
 def reduce_mean(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(reshaped(_mean(X.node, _of_reduced(X, dim, reduce_all)), specs["Out"].shape))
-
-
-@lowers("mean")
-def mean(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
-    return GraphTensor(reshaped(_mean(X.node, _of_reduced(X, [], True)), specs["Out"].shape))
 
 
 # ---------------------------------------------------------------------------------------------------------- products

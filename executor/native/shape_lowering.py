@@ -258,11 +258,6 @@ def gather(X: GraphTensor, Index: GraphTensor, Axis: Any, axis: int, specs: dict
     return _gathered_rows(X, _ids_of(Index), 1, specs["Out"].shape)
 
 
-@lowers("index_select")
-def index_select(X: GraphTensor, Index: GraphTensor, dim: int, specs: dict[str, Any]) -> GraphTensor:
-    return gather(X, Index, None, dim, specs)
-
-
 @lowers("scatter_add_like")
 def scatter_add_like(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, Axis: Any, axis: int) -> GraphTensor:
     _none(Axis)

@@ -76,7 +76,7 @@ def sqrt(f: Any, Out: Any, dOut: Any) -> Any:
     return {"X": dOut * 0.5 / Out}
 
 
-@_unary("rsqrt")
+@_unary("rsqrt", meaning=means(lambda f, X: f.reciprocal(f.sqrt(X))))
 def rsqrt(f: Any, Out: Any, dOut: Any) -> Any:
     """``1 / sqrt(X)``."""
     return {"X": dOut * -0.5 * Out * Out * Out}
@@ -152,7 +152,7 @@ def abs_(f: Any, X: Any, dOut: Any) -> Any:
     return {"X": (dOut / (length + at_zero)).astype(X.dtype) * X}
 
 
-@_unary("square", of="int|float")
+@_unary("square", of="int|float", meaning=means(lambda f, X: X * X))
 def square(f: Any, X: Any, dOut: Any) -> Any:
     """``X * X``."""
     return {"X": dOut * X * 2.0}

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, define, floats, ints, least, like, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
@@ -181,7 +182,13 @@ def fill_constant_batch_size_like() -> None:
     """As `fill_constant`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`."""
 
 
-@define("fill_zeros_like(X) -> Out", infer=like("X"), grad=ZERO_GRADIENT, shape_only=["X"])
+@define(
+    "fill_zeros_like(X) -> Out",
+    infer=like("X"),
+    grad=ZERO_GRADIENT,
+    shape_only=["X"],
+    meaning=means(lambda f, X: f.fill_any_like(X)),
+)
 def fill_zeros_like() -> None:
     """Zeros with the shape and dtype of X."""
 

@@ -256,7 +256,13 @@ def cast(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     return {"X": (f.real(dOut) if real else dOut).astype(dtype)}
 
 
-@define("increment(X) -> Out", infer=_increment, inline_grad=True, step=1.0)
+@define(
+    "increment(X) -> Out",
+    infer=_increment,
+    inline_grad=True,
+    step=1.0,
+    meaning=means(lambda f, X, step: f.scale(X, bias=step)),
+)
 def increment(f: Any, dOut: Any) -> Any:
     """``X + step``, of one element."""
     return {"X": f.assign(dOut)}

@@ -65,7 +65,29 @@ def _as_column(f: Any, value: Any, X: Any) -> Any:
     return value if len(value.shape) == len(X.shape) else f.unsqueeze(value, axes=[len(value.shape)])
 
 
-@define("cross_entropy(X: float, Label: int|float) -> Y", infer=_cross_entropy, soft_label=False, ignore_index=-100)
+def _minus_log(f: Any, x: Any) -> Any:
+    return -at_least(f, f.log(x), -1e20)
+
+
+def _losses(f: Any, X: Any, Label: Any, soft_label: bool, ignore_index: int) -> Any:
+    if soft_label:
+        return f.reduce_sum(Label * _minus_log(f, X), dim=[-1], keep_dim=True)
+    return _hard_losses(f, X, Label, ignore_index)["Y"]
+
+
+def _hard_losses(f: Any, X: Any, Label: Any, ignore_index: int) -> dict[str, Any]:
+    match = f.pick(X, _as_column(f, Label, X), ignore_index=ignore_index, default=1.0)
+    match = match if len(Label.shape) == len(X.shape) else f.squeeze(match, axes=[-1])
+    return {"Y": _minus_log(f, match), "MatchX": match}
+
+
+@define(
+    "cross_entropy(X: float, Label: int|float) -> Y",
+    infer=_cross_entropy,
+    soft_label=False,
+    ignore_index=-100,
+    meaning=means(_losses),
+)
 def cross_entropy(f: Any, X: Any, Label: Any, dY: Any, soft_label: Any, ignore_index: Any) -> Any:
     """``-log(X[label])`` of probabilities X [..., classes] and class numbers Label [..., 1] or [...]; Y has the shape of Label.
 
@@ -90,6 +112,7 @@ def _cross_entropy2(X: Spec, Label: Spec) -> tuple[Spec, Spec, Spec]:
     wrt=("X",),
     grad_type="cross_entropy_grad2",
     ignore_index=-100,
+    meaning=means(_hard_losses),
 )
 def cross_entropy2(f: Any, Label: Any, XShape: ShapeOnly, MatchX: Any, dY: Any, ignore_index: Any, dMatchX: Any = None) -> Any:
     """`cross_entropy` with class numbers; keeps the labelled probabilities in MatchX for the gradient."""
@@ -104,6 +127,16 @@ def _softmax_with_cross_entropy(Logits: Spec, Label: Spec, soft_label: bool, axi
     return Logits, Logits.with_shape(_loss_shape("softmax_with_cross_entropy", Logits, Label, soft_label, axis))
 
 
+def _softmax_and_loss(
+    f: Any, Logits: Any, Label: Any, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int
+) -> dict[str, Any]:
+    softmax = f.softmax(Logits, axis=axis) if use_softmax else f.assign(Logits)
+    losses = -f.log_softmax(Logits, axis=axis) if use_softmax else _minus_log(f, Logits)
+    if soft_label:
+        return {"Softmax": softmax, "Loss": f.reduce_sum(Label * losses, dim=[axis], keep_dim=True)}
+    return {"Softmax": softmax, "Loss": f.pick(losses, Label, axis=axis, ignore_index=ignore_index)}
+
+
 @define(
     "softmax_with_cross_entropy(Logits: float, Label: int|float) -> Softmax, Loss",
     infer=_softmax_with_cross_entropy,
@@ -112,6 +145,7 @@ def _softmax_with_cross_entropy(Logits: Spec, Label: Spec, soft_label: bool, axi
     numeric_stable_mode=True,
     ignore_index=-100,
     axis=-1,
+    meaning=means(_softmax_and_loss),
 )
 def softmax_with_cross_entropy(
     f: Any,

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, get, ints, least, long, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
@@ -1055,7 +1056,13 @@ def roll(f: Any, X: ShapeOnly, ShiftsTensor: Any, dOut: Any, shifts: list[int], 
     return {"X": f.roll(dOut, back, shifts=[-shift for shift in shifts], axis=axis)}
 
 
-@define("index_select(X, Index: int) -> Out", infer=lambda X, Index, dim: _gather(X, Index, None, dim), wrt=("X",), dim=0)
+@define(
+    "index_select(X, Index: int) -> Out",
+    infer=lambda X, Index, dim: _gather(X, Index, None, dim),
+    wrt=("X",),
+    dim=0,
+    composition=means(lambda f, X, Index, dim: f.gather(X, Index, axis=dim)),
+)
 def index_select(f: Any, X: ShapeOnly, Index: Any, dOut: Any, dim: int) -> Any:
     """The slices of X along `dim` with the indices in the vector Index."""
     return {"X": f.scatter_add_like(dOut, Index, X, axis=dim)}

@@ -235,7 +235,32 @@ def _instance_norm(X: Spec, Scale: Spec | None, Bias: Spec | None) -> tuple[Spec
     return X, statistics, statistics
 
 
-@define("instance_norm(X: float, Scale?, Bias?) -> Y, SavedMean~, SavedVariance~", infer=_instance_norm, epsilon=least(0, 1e-5))
+def _standardized(f: Any, x: Any, axes: list[int], epsilon: float) -> tuple[Any, Any, Any, Any]:
+    """x with mean 0 and variance 1 over axes; also the means, variances and inverse deviations."""
+    mean = f.reduce_mean(x, dim=axes, keep_dim=True) if axes else x
+    centered = x - mean
+    variance = f.reduce_mean(f.square(centered), dim=axes, keep_dim=True) if axes else f.square(centered)
+    inverse = f.rsqrt(variance + epsilon)
+    return centered * inverse, mean, variance, inverse
+
+
+def _scaled_channels(f: Any, x: Any, Scale: Any, Bias: Any) -> Any:
+    x = x if Scale is None else f.elementwise_mul(x, Scale, axis=1)
+    return x if Bias is None else f.elementwise_add(x, Bias, axis=1)
+
+
+def _instances(f: Any, X: Any, Scale: Any, Bias: Any, epsilon: float) -> dict[str, Any]:
+    y, mean, _, inverse = _standardized(f, X, list(range(2, X.ndim)), epsilon)
+    saved = [f.reshape(statistic, shape=[-1]) for statistic in (mean, inverse)]
+    return {"Y": _scaled_channels(f, y, Scale, Bias), "SavedMean": saved[0], "SavedVariance": saved[1]}
+
+
+@define(
+    "instance_norm(X: float, Scale?, Bias?) -> Y, SavedMean~, SavedVariance~",
+    infer=_instance_norm,
+    epsilon=least(0, 1e-5),
+    meaning=means(_instances),
+)
 def instance_norm(f: Any, X: Any, Scale: Any, SavedMean: Any, SavedVariance: Any, dY: Any, epsilon: float) -> Any:
     """``(X - mean) / sqrt(variance + epsilon) * Scale + Bias``, with statistics over the axes from the third.
 
@@ -265,12 +290,26 @@ def _group_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, groups: int, dat
     return X, statistics, statistics
 
 
+def _groups(f: Any, X: Any, Scale: Any, Bias: Any, epsilon: float, groups: int, data_layout: str) -> dict[str, Any]:
+    last = channel_axis(data_layout, X.ndim) != 1
+    x = f.transpose(X, axis=[0, X.ndim - 1, *range(1, X.ndim - 1)]) if last else X
+    y, mean, variance, _ = _standardized(f, f.reshape(x, shape=[0, groups, -1]), [2], epsilon)
+    y = _scaled_channels(f, f.reshape_like(y, x), Scale, Bias)
+    statistics = [f.squeeze(statistic, axes=[2]) for statistic in (mean, variance)]
+    return {
+        "Y": f.transpose(y, axis=[0, *range(2, X.ndim), 1]) if last else y,
+        "Mean": statistics[0],
+        "Variance": statistics[1],
+    }
+
+
 @define(
     "group_norm(X: float, Scale?, Bias?) -> Y, Mean~, Variance~",
     infer=_group_norm,
     epsilon=least(0, 1e-5),
     groups=-1,
     data_layout="NCHW",
+    meaning=means(_groups),
 )
 def group_norm(
     f: Any,

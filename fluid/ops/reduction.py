@@ -190,19 +190,31 @@ def _evenly(f: Any, X: Any, Out: Any, dOut: Any, **attrs: Any) -> Any:
     return {"X": _back(f, share, X, **attrs) * reached}
 
 
-def _define_even(op_type: str) -> Callable[[Callable[..., Any]], Any]:
+def _define_even(op_type: str, of: str) -> Callable[[Callable[..., Any]], Any]:
+    """Define an op that computes another reduction, and has another gradient."""
+
+    def result(f: Any, X: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+        return getattr(f, of)(X, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
+
     return define(
-        f"{op_type}(X) -> Out", infer=_extreme, dim=longs(0), keep_dim=False, reduce_all=False, in_dtype=-1, out_dtype=-1
+        f"{op_type}(X) -> Out",
+        infer=_extreme,
+        composition=means(result),
+        dim=longs(0),
+        keep_dim=False,
+        reduce_all=False,
+        in_dtype=-1,
+        out_dtype=-1,
     )
 
 
-@_define_even("reduce_amax")
+@_define_even("reduce_amax", "reduce_max")
 def reduce_amax(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
     """As `reduce_max`, but equal elements share the gradient evenly."""
     return _evenly(f, X, Out, dOut, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
 
 
-@_define_even("reduce_amin")
+@_define_even("reduce_amin", "reduce_min")
 def reduce_amin(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
     """As `reduce_min`, but equal elements share the gradient evenly."""
     return _evenly(f, X, Out, dOut, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
@@ -390,7 +402,7 @@ def reduce_any() -> None:
     """Whether any element of X, bools or integers, over the dimensions `dim`, or over all, is true, or not 0."""
 
 
-@define("mean(X) -> Out", infer=_one)
+@define("mean(X) -> Out", infer=_one, composition=means(lambda f, X: f.reduce_mean(X, reduce_all=True)))
 def mean(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The mean of all elements, as a tensor of one element."""
     return {"X": f.expand_reduced(dOut, X, reduce_all=True, average=True)}

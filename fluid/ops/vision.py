@@ -15,7 +15,7 @@ from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, choice, counted, define, floats, ints, least, required
 from ..values.spec import Spec
 from .conv import image_axes, image_format, steps_of_window
-from .formulas import size_of
+from .formulas import choose, size_of
 from .manipulation import LIKE
 from .pool import by_channel, place_maxima
 from .shapes import fits, may_equal, normalize_axis, scaled
@@ -225,8 +225,19 @@ def _prelu(X: Spec, Alpha: Spec, mode: str, data_format: str) -> Spec:
     return X
 
 
+def _with_slopes(f: Any, X: Any, Alpha: Any, mode: str, data_format: str) -> Any:
+    x = f.flatten2(X, axis=1) if mode == "element" else X
+    axis = image_axes(data_format, X.ndim)[0] if mode == "channel" else -1
+    out = choose(f, x <= 0.0, f.elementwise_mul(x, f.reshape(Alpha, shape=[-1]), axis=axis), x)
+    return f.reshape_like(out, X) if mode == "element" else out
+
+
 @define(
-    "prelu(X: float[N, ...], Alpha) -> Out", infer=_prelu, mode=choice("all", "channel", "element"), data_format=image_format()
+    "prelu(X: float[N, ...], Alpha) -> Out",
+    infer=_prelu,
+    mode=choice("all", "channel", "element"),
+    data_format=image_format(),
+    meaning=means(_with_slopes),
 )
 def prelu(f: Any, X: Any, Alpha: Any, dOut: Any, mode: str, data_format: str) -> Any:
     """X where it is above 0, else Alpha times X; Alpha is one number, one per channel, or one per element of a row of X."""

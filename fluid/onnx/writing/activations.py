@@ -53,16 +53,6 @@ def round_(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.binary("Mul", g.unary("Sign", X), g.unary("Floor", plus(g, g.unary("Abs", X), 0.5)))
 
 
-@exports("square")
-def square(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return g.binary("Mul", X, X)
-
-
-@exports("rsqrt")
-def rsqrt(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return g.unary("Reciprocal", g.unary("Sqrt", X))
-
-
 @exports("expm1")
 def expm1(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     """``tanh(x / 2) * (exp(x) + 1)``, which is exact near 0."""
@@ -85,19 +75,6 @@ def softplus(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """``log(1 + exp(x))`` without overflow."""
     small = g.unary("Exp", g.unary("Neg", g.unary("Abs", x)))
     return g.binary("Add", g.unary("Relu", x), g.unary("Log", plus(g, small, 1.0)))
-
-
-def _between(g: OnnxGraph, x: OnnxTensor, low: float, high: float) -> OnnxTensor:
-    return g.binary("Min", g.binary("Max", x, g.number(low, x)), g.number(high, x))
-
-
-def _choice(g: OnnxGraph, x: OnnxTensor, above: float, yes: OnnxTensor, no: OnnxTensor) -> OnnxTensor:
-    """Select `yes` where x is above a number, `no` elsewhere."""
-    return g.where(g.binary("Greater", x, g.number(above, x), VarType.BOOL), yes, no)
-
-
-def _negative(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
-    return g.binary("Min", x, g.number(0, x))
 
 
 @exports("leaky_relu")

@@ -154,11 +154,6 @@ def scale(
     return g.identity(X) if x is X else x
 
 
-@exports("increment")
-def increment(g: OnnxGraph, X: OnnxTensor, step: float) -> OnnxTensor:
-    return g.binary("Add", X, g.number(step, X))
-
-
 @exports("cast")
 def cast(g: OnnxGraph, X: OnnxTensor, out_dtype: int) -> OnnxTensor:
     return g.identity(X) if X.dtype is as_dtype(out_dtype) else g.cast(X, as_dtype(out_dtype))

@@ -165,7 +165,7 @@ def export(
             {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
         )
     entry = EXPORTS.get(definition.type)
-    if entry is None and _reads_shapes_alone(definition):
+    if entry is None and definition.formula is None and _reads_shapes_alone(definition):
         return _computed(graph, definition, inputs, attrs)
     if entry is None:
         results = _by_rule(graph, definition, inputs, attrs, wanted)

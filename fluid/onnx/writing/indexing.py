@@ -25,12 +25,6 @@ def gather(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Axis: OnnxTensor | No
     return g.gather(X, g.cast(index, VarType.INT64), axis)
 
 
-@exports("index_select")
-def index_select(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, dim: int) -> OnnxTensor:
-    index = Index if Index.ndim < 2 else g.reshape(Index, [-1], Index.sizes[:1])
-    return g.gather(X, g.cast(index, VarType.INT64), dim)
-
-
 @exports("scatter_add_like")
 def scatter_add_like(
     g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor, Axis: OnnxTensor | None, axis: int

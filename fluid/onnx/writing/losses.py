@@ -36,15 +36,6 @@ def _minus_log(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g.unary("Neg", g.binary("Max", g.unary("Log", x), g.number(_LEAST, x)))
 
 
-@exports("cross_entropy")
-def cross_entropy(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, soft_label: bool, ignore_index: int, specs: Any) -> OnnxTensor:
-    if soft_label:
-        return g.reduce("ReduceSum", g.binary("Mul", Label, _minus_log(g, X)), [-1], keep=True)
-    label = Label if Label.ndim == X.ndim else g.unsqueeze(Label, -1)
-    loss = _minus_log(g, picked(g, X, label, -1, ignore_index, 1.0))
-    return loss if Label.ndim == X.ndim else g.squeeze(loss, -1)
-
-
 @exports("cross_entropy2")
 def cross_entropy2(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, ignore_index: int, specs: Any) -> dict[str, OnnxTensor]:
     label = Label if Label.ndim == X.ndim else g.unsqueeze(Label, -1)
@@ -55,24 +46,6 @@ def cross_entropy2(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, ignore_index:
         "MatchX": match,
         "XShape": shape_of(X),
     }
-
-
-@exports("softmax_with_cross_entropy")
-def softmax_with_cross_entropy(
-    g: OnnxGraph, Logits: OnnxTensor, Label: OnnxTensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int
-) -> dict[str, OnnxTensor]:
-    axis = axis % Logits.ndim
-    if use_softmax:
-        probabilities, logs = (g.unary(op, Logits, axis=axis) for op in ("Softmax", "LogSoftmax"))
-        losses = g.unary("Neg", logs)
-    else:
-        probabilities = g.identity(Logits)
-        losses = _minus_log(g, Logits)
-    if soft_label:
-        loss = g.reduce("ReduceSum", g.binary("Mul", Label, losses), [axis], keep=True)
-    else:
-        loss = picked(g, losses, Label, axis, ignore_index, 0.0)
-    return {"Softmax": probabilities, "Loss": loss}
 
 
 @exports("nll_loss")

@@ -91,11 +91,6 @@ def fill_constant_batch_size_like(g: OnnxGraph, Input: OnnxTensor, attrs: dict[s
     return filled(g, g.joined_sizes(sizes), _number(attrs["value"], attrs["str_value"], spec.dtype), spec)
 
 
-@exports("fill_zeros_like")
-def fill_zeros_like(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return zeros_like(g, X)
-
-
 @exports("fill_zeros_like2", "fill_any_like")
 def fill_any_like(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     return zeros_like(g, X, specs["Out"].dtype, attrs.get("value", 0.0))

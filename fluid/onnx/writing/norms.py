@@ -107,34 +107,6 @@ def layer_norm(
     return {"Y": y, "Mean": flat[0], "Variance": flat[1]}
 
 
-@exports("instance_norm")
-def instance_norm(
-    g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor | None, Bias: OnnxTensor | None, epsilon: float
-) -> dict[str, OnnxTensor]:
-    normal, mean, _, inverse = _normalized(g, X, list(range(2, X.ndim)), epsilon)
-    scale, bias = (None if vector is None else _stretched(g, vector, X.ndim, 1) for vector in (Scale, Bias))
-    saved = [g.reshape(statistic, [-1], (-1,)) for statistic in (mean, inverse)]
-    return {"Y": _affine(g, normal, scale, bias), "SavedMean": saved[0], "SavedVariance": saved[1]}
-
-
-@exports("group_norm")
-def group_norm(
-    g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor | None, Bias: OnnxTensor | None, epsilon: float, groups: int, data_layout: str
-) -> dict[str, OnnxTensor]:
-    last = channel_axis(data_layout, X.ndim) != 1
-    x = g.transpose(X, [0, X.ndim - 1, *range(1, X.ndim - 1)]) if last else X
-    sizes = g.sizes_of(x)
-    batch, elements = sizes[0], g.product_of(sizes[1:])
-    width = elements // groups if isinstance(elements, int) else g.binary("Div", elements, g.ints(groups))
-    grouped = g.reshape(x, [batch, groups, width])
-    normal, mean, variance, _ = _normalized(g, grouped, [2], epsilon)
-    scale, bias = (None if vector is None else _stretched(g, vector, X.ndim, 1) for vector in (Scale, Bias))
-    y = _affine(g, g.reshape_as(normal, x), scale, bias)
-    if last:
-        y = g.transpose(y, [0, *range(2, X.ndim), 1])
-    return {"Y": y, "Mean": g.squeeze(mean, 2), "Variance": g.squeeze(variance, 2)}
-
-
 @exports("lrn")
 def lrn(g: OnnxGraph, X: OnnxTensor, n: int, k: float, alpha: float, beta: float, data_format: str) -> dict[str, OnnxTensor]:
     channel = channel_axis(data_format, X.ndim)

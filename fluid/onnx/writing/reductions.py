@@ -59,8 +59,8 @@ def _extremum(op: str) -> Any:
     return extremum
 
 
-exports("reduce_max", "reduce_amax")(_extremum("ReduceMax"))
-exports("reduce_min", "reduce_amin")(_extremum("ReduceMin"))
+exports("reduce_max")(_extremum("ReduceMax"))
+exports("reduce_min")(_extremum("ReduceMin"))
 exports("reduce_prod")(_extremum("ReduceProd"))
 
 
@@ -76,11 +76,6 @@ def _test(op: str) -> Any:
 
 exports("reduce_all")(_test("ReduceMin"))
 exports("reduce_any")(_test("ReduceMax"))
-
-
-@exports("mean")
-def mean(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return _mean(g, X, range(X.ndim), False)
 
 
 @exports("expand_reduced")

@@ -142,19 +142,6 @@ def maxout(g: OnnxGraph, X: OnnxTensor, groups: int, axis: int) -> OnnxTensor:
     return g.reduce("ReduceMax", parts, [axis + 1])
 
 
-@exports("prelu")
-def prelu(g: OnnxGraph, X: OnnxTensor, Alpha: OnnxTensor, mode: str, data_format: str) -> OnnxTensor:
-    if mode == "element":
-        alpha = g.reshape(Alpha, [1, *g.sizes_of(X)[1:]])
-    elif mode == "channel":
-        channel = image_axes(data_format, X.ndim)[0]
-        alpha = g.reshape(Alpha, [-1 if axis == channel else 1 for axis in range(X.ndim)])
-    else:
-        alpha = g.reshape(Alpha, [])
-    below = g.binary("LessOrEqual", X, g.number(0, X), VarType.BOOL)
-    return g.where(below, g.binary("Mul", X, alpha), X)
-
-
 # -------------------------------------------------------------------------------------------------- patches of images
 def _patch_places(sizes: tuple[int, ...], attrs: dict[str, Any]) -> Any:
     """For each element of each patch, its place in the image, row by row; the image's size stands for padding."""

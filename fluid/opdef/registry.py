@@ -498,6 +498,11 @@ class OpDef:
         """The ops that compute the op: of a composed op, or of one with a meaning; None for other ops."""
         return self.composition or self.meaning
 
+    @property
+    def is_composed(self) -> bool:
+        """Whether inference and gradient, too, are those of the ops that the op is made of."""
+        return self.composition is not None and self.infer is None
+
     @cached_property
     def is_random(self) -> bool:
         """Whether the op draws random numbers, at least with some attributes."""

@@ -94,7 +94,7 @@ def _gradient(definition: OpDef) -> Iterator[str]:
         yield "Gradient: none; asking for one is an error."
     elif rule is REGION:
         yield "Gradient: that of the block it owns, as a block of its own."
-    elif definition.composition is not None and definition.infer is None:
+    elif definition.is_composed:
         yield "Gradient: that of the ops that it is made of, written as ordinary ops."
     elif isinstance(rule, Rule):
         if definition.decomposition is not None:

@@ -11,8 +11,8 @@ from math import inf, prod
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.composition import Composition, means
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, ints, least, like, longs, required
+from ..opdef.composition import means
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, ShapeOnly, define, ints, least, like, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .formulas import at_least, choose, number_like
@@ -109,17 +109,19 @@ def _cumsum(X: Spec, axis: int, flatten: bool) -> Spec:
 
 # ------------------------------------------------------------------------------------------------------------ reductions
 def _define(
-    op_type: str, takes: str = "", infer: Callable[..., Spec] = _reduce, meaning: Composition | None = None
+    op_type: str, infer: Callable[..., Spec] = _reduce, takes: str = "", dim: Attr | None = None, **how: Any
 ) -> Callable[[Callable[..., Any]], Any]:
+    """Define a reduction over the dimensions `dim`; `takes` follows X in the signature."""
+    signature = f"{op_type}(X{takes}) -> Out"
     return define(
-        f"{op_type}(X{takes}) -> Out",
+        signature,
         infer=infer,
-        meaning=meaning,
-        dim=ints(0),
+        dim=ints(0) if dim is None else dim,
         keep_dim=False,
         reduce_all=False,
         in_dtype=-1,
         out_dtype=-1,
+        **how,
     )
 
 
@@ -196,16 +198,7 @@ def _define_even(op_type: str, of: str) -> Callable[[Callable[..., Any]], Any]:
     def result(f: Any, X: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
         return getattr(f, of)(X, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
 
-    return define(
-        f"{op_type}(X) -> Out",
-        infer=_extreme,
-        composition=means(result),
-        dim=longs(0),
-        keep_dim=False,
-        reduce_all=False,
-        in_dtype=-1,
-        out_dtype=-1,
-    )
+    return _define(op_type, _extreme, dim=longs(0), composition=means(result))
 
 
 @_define_even("reduce_amax", "reduce_max")
@@ -274,7 +267,7 @@ def _norm_over(f: Any, x: Any, order: float, dim: list[int], keep_dim: bool, red
 
 @_define(
     "frobenius_norm",
-    ": float",
+    takes=": float",
     meaning=means(lambda f, X, dim, keep_dim, reduce_all: _norm_over(f, X, 2.0, dim, keep_dim, reduce_all)),
 )
 def frobenius_norm(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
@@ -379,25 +372,15 @@ def clip_by_norm() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- tests
-def _define_test(op_type: str) -> Callable[[Callable[..., Any]], Any]:
-    return define(
-        f"{op_type}(X, AxisTensor?, AxisTensorList*?) -> Out",
-        infer=_test,
-        grad=ZERO_GRADIENT,
-        dim=longs(0),
-        keep_dim=False,
-        reduce_all=False,
-        in_dtype=-1,
-        out_dtype=-1,
-    )
+_TEST: dict[str, Any] = {"takes": ", AxisTensor?, AxisTensorList*?", "dim": longs(0), "grad": ZERO_GRADIENT}
 
 
-@_define_test("reduce_all")
+@_define("reduce_all", _test, **_TEST)
 def reduce_all() -> None:
     """Whether all elements of X, bools or integers, over the dimensions `dim`, or over all, are true, or not 0."""
 
 
-@_define_test("reduce_any")
+@_define("reduce_any", _test, **_TEST)
 def reduce_any() -> None:
     """Whether any element of X, bools or integers, over the dimensions `dim`, or over all, is true, or not 0."""
 

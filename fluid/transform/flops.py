@@ -153,7 +153,7 @@ def flops_of(op: Operator) -> int | None:
         return None if count is None else count * (_wanted(op) if is_grad else 1)
     if op.definition is None:
         return None
-    if op.definition.composition is not None and op.definition.infer is None:  # an op with inference of its own counts as one
+    if op.definition.is_composed:  # others count as one
         return _composed(op, op.definition)
     elements = _elements(op)
     return None if elements is None else elements * PER_ELEMENT.get(base, 1)

@@ -63,7 +63,7 @@ def _gradient(definition: OpDef) -> str:
     """How the gradient of an op is written."""
     if not isinstance(definition.rule, Rule):
         return "by a graph inside" if f"{definition.type}_grad" in HANDLERS else ""
-    if definition.decomposition is not None or definition.composition is not None:
+    if definition.decomposition is not None or definition.is_composed:
         return "of the ordinary ops"
     has_function = definition.grad_type in EXPORTS or definition.grad_type in HANDLERS
     return "by an own function" if has_function else "by its rule"

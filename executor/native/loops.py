@@ -204,7 +204,7 @@ class Nest:
             last = f.add(first, self.chunk)
             if self.strips % self.chunk:
                 last = f.min(last, self.strips)
-        sums = [node for node in self.group.nodes if node in self.group.sums]
+        sums = [node for node in self.group.nodes if isinstance(node, Reduction) and node in self.group.sums]
         segments = self._segments()
         places = [
             (node, at, width) for node in sums for at, count, width in segments for at in range(at, at + count * width, width)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from fluid.values.types import VarType
 
@@ -80,9 +79,3 @@ def softplus(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
 @exports("leaky_relu")
 def leaky_relu(g: OnnxGraph, X: OnnxTensor, alpha: float) -> OnnxTensor:
     return g.unary("LeakyRelu", X, alpha=float(alpha))
-
-
-@exports("tanh_grad_grad")
-def tanh_grad_grad(inputs: dict[str, Any], Out: OnnxTensor, grad_out: OnnxTensor) -> dict[str, Any]:
-    upper = inputs["grad_x@GRAD"]
-    return {"grad_out@GRAD": upper * (1.0 - Out * Out), "Out@GRAD": Out * grad_out * upper * -2.0}

@@ -115,16 +115,6 @@ def sum_(g: OnnxGraph, X: list[OnnxTensor]) -> OnnxTensor:
     return result
 
 
-@exports("elementwise_add_grad_grad")
-def elementwise_add_grad_grad(f: Any, DOut: OnnxTensor, DDX: OnnxTensor | None, DDY: OnnxTensor | None, axis: int) -> Any:
-    if DDX is None and DDY is None:
-        return f.fill_zeros_like(DOut)
-    if DDX is None or DDY is None:
-        only: Any = DDX if DDY is None else DDY
-        return f.expand_to(only, DOut, axis=axis)
-    return f.elementwise_add(DDX, DDY, axis=axis)
-
-
 # ------------------------------------------------------------------------------------------------- one operand, numbers
 def number_of(g: OnnxGraph, tensor: OnnxTensor, ndim: int = 0) -> OnnxTensor:
     """Reshape a one-element tensor to at most `ndim` dimensions, so that it broadcasts with everything."""

@@ -136,28 +136,6 @@ def unkron(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, Like: OnnxTensor) -> Onnx
     return g.reshape_as(g.reduce("ReduceSum", product, [2 * axis + 1 for axis in range(ndim)]), Like)
 
 
-@exports("mul_grad_grad")
-def mul_grad_grad(
-    f: Any, X: OnnxTensor, Y: OnnxTensor, DOut: OnnxTensor, DDX: Any, DDY: Any, x_num_col_dims: int, y_num_col_dims: int
-) -> dict[str, Any]:
-    x, y, d = x_num_col_dims, y_num_col_dims, DOut
-
-    def product(left: Any, right: Any, rows: int, columns: int) -> Any:
-        return f.mul(left, right, x_num_col_dims=rows, y_num_col_dims=columns)
-
-    def turned(value: Any, rows: int) -> Any:
-        axes = range(value.ndim)
-        return f.transpose2(value, axis=[*axes[rows:], *axes[:rows]])
-
-    terms = [product(DDX, Y, x, y)] if DDX is not None else []
-    terms += [product(X, DDY, x, y)] if DDY is not None else []
-    return {
-        "DDOut": f.sum(terms) if terms else f.fill_zeros_like(d),
-        "DX": f.fill_zeros_like(X) if DDY is None else f.reshape_like(product(d, turned(DDY, y), x, Y.ndim - y), X),
-        "DY": f.fill_zeros_like(Y) if DDX is None else f.reshape_like(product(turned(DDX, x), d, X.ndim - x, x), Y),
-    }
-
-
 def _einsum(g: OnnxGraph, operands: list[OnnxTensor], equation: str, sizes: tuple[int, ...]) -> OnnxTensor:
     return g._sized("Einsum", operands, operands[0].dtype, sizes, equation=equation)
 

@@ -252,4 +252,4 @@ def locality_aware_nms(xp: Any, BBoxes: Any, Scores: Any, attrs: Slots) -> LoDAr
 @kernel("nms")
 def nms(xp: Any, Boxes: Any, iou_threshold: float) -> Any:
     boxes = to_numpy(Boxes)
-    return xp.asarray(np.asarray(suppress(boxes, iou_threshold, lambda one, other: jaccard(np, one, other)), np.int64))
+    return xp.asarray(np.asarray(suppress(boxes, iou_threshold, lambda one, two: jaccard(np, one, two)), np.int64))

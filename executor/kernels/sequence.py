@@ -169,8 +169,8 @@ def _concatenated(lods: list[Lod], number: int) -> Any:
 
 
 @kernel("sequence_concatenated")
-def sequence_concatenated(xp: Any, X_lod: list[Lod], which: int, Out: Any) -> None:
-    _put(xp, Out, _concatenated(X_lod, which))
+def sequence_concatenated(xp: Any, X_lod: list[Lod], attrs: Slots, Out: Any) -> None:
+    _put(xp, Out, _concatenated(X_lod, attrs["which"]))
 
 
 def _sliced(lod: Lod, Offset: Any, Length: Any) -> tuple[Any, Lod]:

@@ -203,7 +203,7 @@ class Composition:
         bound = OpFunction.of_one(definition, self.fn, ("f", "wanted", "values", "attrs"), "formula")
 
         def function(f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
-            context = {"f": f, "wanted": wanted, "values": values, "attrs": definition.known(attrs)}
+            context = {"f": f, "wanted": wanted, "values": values, "attrs": definition.declared_attrs(attrs)}
             return bound.results(definition, bound.arguments(values, attrs, context))
 
         return Composition(function, self.fn, self.listed)

@@ -386,7 +386,7 @@ class Rule:
 
     def __call__(self, f: OpNamespace, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
         """The wanted gradients, by input slot. `values` maps slots to values, cotangents under ``Out@GRAD``."""
-        context = {"f": f, "wanted": wanted, "attrs": self.definition.known(attrs)}
+        context = {"f": f, "wanted": wanted, "attrs": self.definition.declared_attrs(attrs)}
         context |= {"d" + slot: values.get(grad_slot(slot)) for slot in self.cotangents}
         kwargs = self._bound.arguments(values, attrs, context, values)
         conjugates = self.definition.complex_rule == ANALYTIC and any(_complex(kwargs["d" + name]) for name in self.cotangents)
@@ -500,7 +500,7 @@ class OpDef:
 
     @property
     def is_composed(self) -> bool:
-        """Whether inference and gradient, too, are those of the ops that the op is made of."""
+        """Whether the op has neither inference nor a gradient rule of its own, only a formula."""
         return self.composition is not None and self.infer is None
 
     @cached_property
@@ -544,7 +544,7 @@ class OpDef:
         """Whether this is an output that the op updates."""
         return slot in self.updated
 
-    def known(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    def declared_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """The attributes of this definition, without others that a file may add."""
         return {name: attrs[name] for name in self.attrs if name in attrs}
 

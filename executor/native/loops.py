@@ -225,7 +225,7 @@ class Nest:
         for node in sums:
             for at, count, width in segments:
 
-                def clear(i: Value, node: Node = node, at: int = at, width: int = width) -> None:
+                def clear(i: Value, node: Reduction = node, at: int = at, width: int = width) -> None:
                     f.store(zero(node.element.of(width)), f.at(targets[node], f.add(f.mul(i, width), at), node.element))
 
                 f.loop(0, count, 1, [], clear)

@@ -189,7 +189,7 @@ def lowers_complex(*op_types: str) -> Callable[[_L], _L]:
     """Register the function that lowers these ops where they read or write complex numbers."""
 
     def register(fn: _L) -> _L:
-        _COMPLEX_LOWERINGS.add(OpFunction.of(op_types, fn, _CONTEXT, _COMPLEX_LOWERINGS.noun))
+        _COMPLEX_LOWERINGS.add(OpFunction.of(map(get, op_types), fn, _CONTEXT, _COMPLEX_LOWERINGS.noun))
         return fn
 
     return register
@@ -282,7 +282,7 @@ def _by_rule(
     namespace: GraphNamespace,
 ) -> dict[str, Any]:
     if definition.formula is not None:
-        wanted = {slot for slot, spec in specs.items() if spec is not None}
+        wanted = {slot for slot, spec in specs.items() if spec is not None} or {next(iter(definition.outputs))}  # rows of a table
         results = definition.formula(namespace, dict(inputs), attrs, wanted)
         return {slot: _in_shape(value, specs.get(slot)) for slot, value in results.items()}
     forward = definition.forward

@@ -194,7 +194,7 @@ class Loop:
 
     def _is_possible(self, versions: BlockVersions) -> bool:
         afters, last = list(self.links.values()), versions.last
-        if not self.entries.keys().isdisjoint(self.local | self.carried):
+        if not self.entries.keys().isdisjoint(self.local | self.carried) or self._undoes_updates(versions):
             return False
         if EMPTY in self.links or len({*afters}) < len(afters) or {*self.sequences} & {*self.links}:
             return False
@@ -203,6 +203,11 @@ class Loop:
         return not any(
             name in last for name in (*self.sequences, *(before for before, after in self.links.items() if before != after))
         )
+
+    def _undoes_updates(self, versions: BlockVersions) -> bool:
+        """Whether the block writes variables from outside that the op does not list, as Paddle's gradient blocks undo updates."""
+        forward, declared = self.region.forward, {*self.region.body.vars, *self.region.writes, *self.links.values()}
+        return not versions.last.keys() <= declared | (forward.vars.keys() if forward is not None else set())
 
     def compiled(self, arrays: Mapping[str, Any], former: Mapping[str, Sequence[Any]]) -> CompiledBlock | None:
         """The block for values of these shapes and types before a run; None if it has to run op by op.

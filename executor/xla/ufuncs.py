@@ -12,6 +12,7 @@ from jax import Array as JaxArray
 from jax import lax
 from jax import numpy as jnp
 
+from ..runtime.products import BLOCK_DEPTH
 from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, empty, is_known, mask_of, value_of, wrap
 from .rows import add_to_rows
 from .views import spread
@@ -275,8 +276,24 @@ def _all_known(index: Any) -> bool:
     return all(map(is_known, index)) if isinstance(index, tuple) else is_known(index)
 
 
+def _sum(value: Any, axes: Sequence[int]) -> Any:
+    """Sum along axes. On CPUs, XLA adds the terms of a long axis to a few sums, one by one, so blocks of it are summed first."""
+    axis = max(axes, key=value.shape.__getitem__, default=0)
+    if not axes or value.dtype.kind != "f" or value.shape[axis] <= _LONG_AXIS:
+        return lax.reduce_sum(value, axes)
+    count, remaining = divmod(value.shape[axis], BLOCK_DEPTH)
+    end = count * BLOCK_DEPTH
+    blocks = lax.slice_in_dim(value, 0, end, axis=axis)
+    blocks = lax.reshape(blocks, (*value.shape[:axis], count, BLOCK_DEPTH, *value.shape[axis + 1 :]))
+    sums = lax.optimization_barrier(lax.reduce_sum(blocks, (axis + 1,)))  # XLA would make one sum of both
+    total = lax.reduce_sum(sums, axes)
+    return total + lax.reduce_sum(lax.slice_in_dim(value, end, end + remaining, axis=axis), axes) if remaining else total
+
+
+_LONG_AXIS = 16 * BLOCK_DEPTH
+
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "add": lax.reduce_sum,
+    "add": _sum,
     "multiply": lax.reduce_prod,
     "maximum": lax.reduce_max,
     "minimum": lax.reduce_min,

@@ -105,8 +105,13 @@ class Communicator(ABC):
         return f"worker {self.rank} of {self.size}"
 
     def waited_in_vain(self, seconds: float, action: str, late: Sequence[int] = ()) -> CommunicationError:
-        """The error of a worker that has waited in `action` for `seconds`, its limit; `late` are the ranks of the workers that
-        did not come, if it knows them."""
+        """The error of a worker that has waited for the others as long as it may.
+
+        Args:
+            seconds: the limit.
+            action: the communication that it waited in.
+            late: the ranks of the workers that did not come, if they are known.
+        """
         missing = f"worker{'s' if len(late) > 1 else ''} {few_ranks(late)}" if late else "the others"
         return CommunicationError(
             f"{self.who()} has waited {seconds:g} s for {missing} in the {action}. A worker hangs, has ended, or takes another "

@@ -143,7 +143,7 @@ _WITHOUT_EFFECT: dict[Any, str] = {
 _WITHOUT_EFFECT[DistributedStrategy] = f"{_WITHOUT_EFFECT[fluid.BuildStrategy]} exec_strategy num_trainers is_distribution"
 _WITH_EFFECT = {
     DistributedStrategy: "amp_loss_scaling forward_recompute fuse_all_reduce_ops fuse_grad_size_in_MB gradient_scale_strategy "
-    "local_sgd_steps recompute_checkpoints sync_batch_norm use_amp use_local_sgd"
+    "gradients_sent_as local_sgd_steps recompute_checkpoints shard_optimizer_state sync_batch_norm use_amp use_local_sgd"
 }
 """Tests of fleets show what these do."""
 _REFUSED: dict[Any, dict[str, Any]] = {

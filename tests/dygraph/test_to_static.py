@@ -360,8 +360,8 @@ def test_a_traced_function_in_a_traced_function() -> None:
     np.testing.assert_array_equal(norm._mean.numpy(), state["_mean"])
     found, moved = both(rows(2)).numpy(), norm._mean.numpy()
     norm.set_dict(state)
-    np.testing.assert_array_equal(normal(normal(rows(2))).numpy(), found)
-    np.testing.assert_array_equal(norm._mean.numpy(), moved)
+    np.testing.assert_allclose(normal(normal(rows(2))).numpy(), found, rtol=1e-5, atol=1e-6)  # one program may round differently
+    np.testing.assert_allclose(norm._mean.numpy(), moved, rtol=1e-5, atol=1e-6)
     with fluid.program_guard(normal.program, fluid.Program()):
         fluid.layers.create_parameter([1], "float32", name="late")
     with pytest.raises(ProgramError, match="has got a variable late since it was traced"):

@@ -256,7 +256,7 @@ def _filter(x: Any) -> Any:
 
 PARTS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "products": ((10, 10), lambda x: layers.matmul(x, x)),
-    "large products": ((300, 300), lambda x: layers.tanh(layers.matmul(x, x))),
+    "large products": ((300, 300), lambda x: layers.tanh(layers.matmul(x, x, alpha=0.05))),
     "columns": ((9, 9), lambda x: layers.matmul(x, layers.slice(x, [1], [0], [1]))),
     "batches of products": ((3, 5, 5), lambda x: layers.matmul(x, x)),
     "convolutions": ((2, 3, 6, 6), _filter),

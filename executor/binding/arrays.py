@@ -95,7 +95,7 @@ class Recorder(OpNamespace):
             self.write_into(maker.inputs["X"], out.reshape(maker.inputs["X"].shape))
 
     def calls(self, results: Iterable[Cell | None]) -> list[Call]:
-        """Bind the recorded ops that these results need, and those that check values; a result without an array gets one."""
+        """Bind the recorded ops that these results need, and the checks of values; a result without an array gets one."""
         wanted = {id(cell) for cell in results if cell is not None}
         needed = []
         for op in reversed(self._ops):

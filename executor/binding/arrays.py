@@ -95,12 +95,11 @@ class Recorder(OpNamespace):
             self.write_into(maker.inputs["X"], out.reshape(maker.inputs["X"].shape))
 
     def calls(self, results: Iterable[Cell | None]) -> list[Call]:
-        """Bind the recorded ops that these results need, and the checks of values; a result without an array gets one."""
+        """Bind the recorded ops that these results need; a result without an array gets one."""
         wanted = {id(cell) for cell in results if cell is not None}
         needed = []
         for op in reversed(self._ops):
-            has_effect = op.definition.is_random or op.definition.updated or op.definition.type in CHECKS
-            if has_effect or any(id(cell) in wanted for cell in _cells_of(op.outputs)):
+            if op.definition.is_random or op.definition.updated or any(id(cell) in wanted for cell in _cells_of(op.outputs)):
                 wanted.update(map(id, _cells_of(op.inputs)))
                 needed.append(op)
         return [call for op in reversed(needed) for call in self._bind(op)]

@@ -32,7 +32,7 @@ from ..values.types import VarType, is_complex
 from .graph import LARGE, OpNode, leaf_edge, line_text, sequence, user_line
 from .mode import state
 from .parts import parts
-from .reads import Traced, rule_sources
+from .reads import Traced, Tracing, rule_sources
 from .tensor import Tensor, make
 
 __all__ = ["CompiledOp", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update_op"]
@@ -356,18 +356,18 @@ class CompiledOp:
 
     def _read_by_rule(self, rule: Rule, edges: Sequence[bool], present: Sequence[bool]) -> frozenset[int]:
         """The numbers of the saved values that the rule reads for the gradients along these edges."""
-        definition, saved_kinds = self.op.definition, self.saved_kinds()
+        definition, saved_kinds, namespace = self.op.definition, self.saved_kinds(), Tracing()
         values: dict[str, Any] = {}
         slots = _slots_of_gradient(definition)
         for slot, source, item in self.reads(rule, present):
             kind = saved_kinds[item] if source == "saved" else self.out_kinds[item] if source == "grad" else item
-            value = Traced(kind.spec, frozenset([item] if source == "saved" else []))
+            value = Traced(kind.spec, namespace, frozenset([item] if source == "saved" else []))
             if slots[slot].many:
                 values.setdefault(slot, []).append(value)
             else:
                 values[slot] = value
         wanted = {slot for (slot, _), edge in zip(self.op.positions(), edges, strict=True) if edge}
-        return rule_sources(rule, values, self.op.attrs, wanted)
+        return rule_sources(rule, namespace, values, self.op.attrs, wanted)
 
     def arrange(self, outputs: Sequence[Any]) -> Any:
         """The visible outputs as a call returns them."""

@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..executor.binding.arrays import map_values
+from ..executor.kernels.table import check_of
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import OpDef, Rule
 from ..values.operators import ValueOperators
 from ..values.spec import Lod, Spec
 from ..values.types import VarType
 
-__all__ = ["Traced", "rule_sources"]
+__all__ = ["Traced", "Tracing", "rule_sources"]
 
 
 class Traced(ValueOperators):
@@ -22,13 +23,13 @@ class Traced(ValueOperators):
         sources: numbers of the saved values whose elements it depends on.
     """
 
-    __slots__ = ("sources", "spec")
+    __slots__ = ("_namespace", "sources", "spec")
 
-    def __init__(self, spec: Spec, sources: frozenset[int] = frozenset()) -> None:
-        self.spec, self.sources = spec, sources
+    def __init__(self, spec: Spec, namespace: Tracing, sources: frozenset[int] = frozenset()) -> None:
+        self.spec, self._namespace, self.sources = spec, namespace, sources
 
     def _ops(self) -> OpNamespace:
-        return _tracing
+        return self._namespace
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -47,8 +48,15 @@ class Traced(ValueOperators):
         return self.spec.lod
 
 
-class _Tracing(OpNamespace):
-    """Ops on traced values: outputs have the sources of the inputs, except of inputs whose shape alone is read."""
+class Tracing(OpNamespace):
+    """Ops on traced values: outputs have the sources of the inputs, except of inputs whose shape alone is read.
+
+    Attributes:
+        checked: the sources of values that ops check, whether or not their results are needed.
+    """
+
+    def __init__(self) -> None:
+        self.checked: frozenset[int] = frozenset()
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
@@ -57,10 +65,9 @@ class _Tracing(OpNamespace):
             value for slot, value in values.items() if slot not in definition.inputs or not definition.inputs[slot].shape_only
         ]
         sources = sources_of(read)
-        return map_values(lambda spec: Traced(spec, sources), specs)
-
-
-_tracing = _Tracing()
+        if check_of(definition.type) is not None:
+            self.checked |= sources
+        return map_values(lambda spec: Traced(spec, self, sources), specs)
 
 
 def sources_of(values: Collection[Any]) -> frozenset[int]:
@@ -69,6 +76,8 @@ def sources_of(values: Collection[Any]) -> frozenset[int]:
     return frozenset().union(*[item.sources for item in listed if item is not None])
 
 
-def rule_sources(rule: Rule, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> frozenset[int]:
-    """The saved values that the wanted gradients of a rule depend on; `values` are traced."""
-    return sources_of(list(rule(_tracing, values, attrs, wanted).values()))
+def rule_sources(
+    rule: Rule, namespace: Tracing, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
+) -> frozenset[int]:
+    """The saved values that the wanted gradients of a rule depend on, or that its ops check; `values` are traced."""
+    return sources_of(list(rule(namespace, values, attrs, wanted).values())) | namespace.checked

@@ -48,9 +48,19 @@ class ComplexTensor(ValueOperators):
 
     shape: Shape
     dtype: VarType
-    real: GraphTensor
-    imag: GraphTensor
     pairs: Node
+
+    @cached_property
+    def real(self) -> GraphTensor:
+        return self._part(0)
+
+    @cached_property
+    def imag(self) -> GraphTensor:
+        return self._part(1)
+
+    def _part(self, place: int) -> GraphTensor:
+        axis = len(self.shape)
+        return GraphTensor(mapped("copy", reshaped(sliced(plain(self.pairs), axis, place, 1), self.shape)))
 
     def _ops(self) -> OpNamespace:
         return NAMESPACE
@@ -80,18 +90,6 @@ class InPairs(ComplexTensor):
         self.pairs = pairs
         self.shape = pairs.shape[:-1]
         self.dtype = complex_of(GraphTensor(pairs).dtype)
-
-    @cached_property
-    def real(self) -> GraphTensor:  # type: ignore[override]
-        return self._part(0)
-
-    @cached_property
-    def imag(self) -> GraphTensor:  # type: ignore[override]
-        return self._part(1)
-
-    def _part(self, place: int) -> GraphTensor:
-        axis = len(self.shape)
-        return GraphTensor(mapped("copy", reshaped(sliced(plain(self.pairs), axis, place, 1), self.shape)))
 
 
 class InParts(ComplexTensor):
@@ -141,18 +139,6 @@ class Padded(ComplexTensor):
                 pieces.append(part.pairs)
                 end = start + part.shape[self.axis]
         return joined(pieces, self.axis)
-
-    @cached_property
-    def _stored(self) -> InPairs:
-        return InPairs(self.pairs)
-
-    @property
-    def real(self) -> GraphTensor:  # type: ignore[override]
-        return self._stored.real
-
-    @property
-    def imag(self) -> GraphTensor:  # type: ignore[override]
-        return self._stored.imag
 
     def cut(self, axis: int, places: range) -> ComplexTensor:
         if axis != self.axis:

@@ -1,7 +1,7 @@
 """Lowers Fourier transforms to products with matrices of roots of unity.
 
 A transform is lazy: cutting frequencies off makes its matrix smaller, and zeros around its input do, too. Where all of a long
-transform is read, its op is given back to numpy's fast transform (`costs.worse_than_fast`).
+transform is read, its op is given back to numpy's fast transform (`costs.fast_transform_seconds`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from fluid.ops.fourier import half
 from fluid.values.types import complex_of
 
-from .complex_tensors import ComplexTensor, InPairs, InParts, Padded, joined_along
+from .complex_tensors import ComplexTensor, InParts, Padded, joined_along
 from .einsum_lowering import multiply_terms
 from .graph import Node, mapped, plain, reshaped, sliced
 from .lowering import GraphTensor, NotLowered, lowers_complex
@@ -47,18 +47,6 @@ class Transformed(ComplexTensor):
     @cached_property
     def pairs(self) -> Node:  # type: ignore[override]
         return self._product(to_complex=True)
-
-    @cached_property
-    def _stored(self) -> InPairs:
-        return InPairs(self.pairs)
-
-    @property
-    def real(self) -> GraphTensor:  # type: ignore[override]
-        return self._stored.real
-
-    @property
-    def imag(self) -> GraphTensor:  # type: ignore[override]
-        return self._stored.imag
 
     def real_part(self) -> GraphTensor:
         return GraphTensor(self._product(to_complex=False))

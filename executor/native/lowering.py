@@ -281,8 +281,8 @@ def _by_rule(
     specs: Mapping[str, Any],
     namespace: GraphNamespace,
 ) -> dict[str, Any]:
-    if definition.formula is not None:
-        wanted = {slot for slot, spec in specs.items() if spec is not None} or {next(iter(definition.outputs))}  # rows of a table
+    if definition.formula is not None:  # the number of rows of a sparse gradient is not inferred, so it has no specs
+        wanted = {slot for slot, spec in specs.items() if spec is not None} or {next(iter(definition.outputs))}
         results = definition.formula(namespace, dict(inputs), attrs, wanted)
         return {slot: _in_shape(value, specs.get(slot)) for slot, value in results.items()}
     forward = definition.forward

@@ -152,9 +152,8 @@ class LoopArrays:
 
     def _mark(self, trip: int) -> None:
         """Note what the trips before a trip have written."""
-        for stack in self._stacks.values():
-            if self._positions:
-                stack.mark(self._positions, trip - self._start)
+        for stack in self._stacks.values() if self._positions else ():
+            stack.mark(self._positions, trip - self._start)
         self._positions = {}
 
     def values(self, count: int) -> dict[str, list[Any]]:

@@ -216,7 +216,8 @@ class Loop:
             arrays: name -> its value.
             former: array of tensors -> its entries, which have one shape and type.
         """
-        items = {name: item for name, entries in former.items() for item in [*filter(_exists, entries)][:1]}
+        firsts = {name: next((item for item in entries if item is not None), None) for name, entries in former.items()}
+        items = {name: item for name, item in firsts.items() if item is not None}
         key = (
             *[(array.shape, array.dtype) for array in arrays.values()],
             *[(name, item.shape, item.dtype) for name, item in items.items()],
@@ -247,11 +248,11 @@ class Loop:
         former: dict[str, Sequence[Any]] = {}
         for name in self.entries:
             array = env.get(name) if name not in self._summed_arrays else None
-            former[name] = array = [] if array is None else array
-            items = [item for item in array if item is not None] if isinstance(array, list) else [array]
-            if not all(map(is_plain, items)) or len({(item.shape, item.dtype) for item in items}) > 1:
+            former[name] = [] if array is None else array
+            if not isinstance(former[name], list):
                 return None
-            if not isinstance(array, list):
+            items = [item for item in former[name] if item is not None]
+            if not all(map(is_plain, items)) or len({(item.shape, item.dtype) for item in items}) > 1:
                 return None
         return former
 
@@ -425,11 +426,8 @@ class _Memory:
         after = {name: self.chains[before].after(count) for before, name in loop.links.items() if self._has_entries(before, name)}
         after |= {name: stack.array[:count] for name, stack in self._stacks.items() if loop.needs_all(name)}
         lists = self._arrays.values(count)
-        for name in loop.writes:
-            env.set(name, self.value(name, count).copy())
         for name in region.writes:
-            if name in lists:
-                env.set(name, lists[name])
+            env.set(name, lists[name] if name in lists else self.value(name, count).copy())
         for part in region.stacked:
             if part.name != EMPTY:
                 env.set(part.name, after[part.inner].copy() if part.inner in loop.local else after[part.inner])
@@ -449,10 +447,6 @@ class _Memory:
                     stacks[name] = self.chains[name].before(count)
             stacks |= {name: self.chains[name].before(count) for name in loop.carried if name in self.chains}
             env.set(region.scopes, Frames(count, stacks) if loop.is_captured else [])
-
-
-def _exists(item: Any) -> bool:
-    return item is not None
 
 
 def _zeros(spec: Spec) -> Any:

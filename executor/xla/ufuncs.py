@@ -291,6 +291,7 @@ def _sum(value: Any, axes: Sequence[int]) -> Any:
 
 
 _LONG_AXIS = 16 * BLOCK_DEPTH
+"""The longest axis that XLA sums as it likes."""
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "add": _sum,

@@ -177,8 +177,7 @@ def c_join_parts(xp: Any, X: list[Any], Like: list[Any], nranks: int, Out: list[
     parts, start = gathered.reshape(nranks, -1), 0
     for x, out in zip(X, Out, strict=True):
         if out is not None:
-            elements = parts[:, start : start + x.size].reshape(-1)
-            xp.copyto(out, elements[: out.size].reshape(out.shape))
+            xp.copyto(out, DIVISIONS["flat"](out.shape, nranks).join(parts[:, start : start + x.size]))
         start += x.size
 
 

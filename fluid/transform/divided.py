@@ -61,7 +61,7 @@ def divide_tables(program: Program, startup: Program, workers: int) -> list[Vari
     tables = [block.var(name) for name in names]
     for table in tables:
         _divide(table, RowDivision(table.shape, workers))
-        _keep_part(startup.global_block(), table, "rows")
+        _keep_rows(startup.global_block(), table)
     program._changed()
     return tables
 
@@ -71,8 +71,8 @@ def _common(op: Operator) -> dict[str, Any]:
     return {name: value for name, value in op.attrs.items() if name not in registry.get(op.type).attrs}
 
 
-def _keep_part(block: Block, table: Variable, by: str) -> None:
-    """Let a startup program make a table under another name, and keep this worker's part of it."""
+def _keep_rows(block: Block, table: Variable) -> None:
+    """Let a startup program make a table under another name, and keep this worker's rows of it."""
     division = table.division
     assert division is not None
     makers = [place for place, op in enumerate(block.ops) if table.name in op.output_arg_names]
@@ -85,7 +85,7 @@ def _keep_part(block: Block, table: Variable, by: str) -> None:
         for names in (*op.inputs.values(), *op.outputs.values()):
             names[:] = [full.name if name == table.name else name for name in names]
     _divide(block.var(table.name), division)
-    attrs = {"nranks": division.workers, "by": by}
+    attrs = {"nranks": division.workers, "by": "rows"}
     block.insert_op(makers[-1] + 1, "c_take_part", inputs={"X": full.name}, outputs={"Out": table.name}, attrs=attrs)
 
 

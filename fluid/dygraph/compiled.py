@@ -265,10 +265,10 @@ def _open(tensor: Any, sizes: list[int]) -> Any:
     """The part of a tensor that any program for it depends on: all but its first size, which is added to `sizes`."""
     is_tensor = isinstance(tensor, Tensor)
     if is_tensor and (tensor._kind.lod or tensor.type is not VarType.LOD_TENSOR):
-        what = "rows that form sequences (LoD)" if tensor._kind.lod else "a sparse gradient"
+        content = "rows that form sequences (LoD)" if tensor._kind.lod else "a sparse gradient"
         raise FluidTypeError(
-            f"dygraph.compile: {tensor.name} has {what}, and a compiled step takes dense tensors; pad the sequences, or run the "
-            "step without compile"
+            f"dygraph.compile: {tensor.name} has {content}, and a compiled step takes dense tensors; pad the sequences, or run "
+            "the step without compile"
         )
     if isinstance(tensor, Parameter):
         raise FluidTypeError(

@@ -110,13 +110,13 @@ class Case:
         return {slot: lod for slot, lod in lods.items() if lod}
 
     def with_lods(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Arrays by slot of an op, or of its gradient op; those that hold sequences with their LoD."""
+        """Arrays by slot, of an op or of its gradient op, with the LoD of sequences."""
         return with_lods(values, self.lods_of(values))
 
     def grad(self, values: dict[str, Any], wanted: set[str], use_kernel: bool = True) -> dict[str, Any]:
         """Compute the gradient op on arrays by slot."""
-        found = apply_op(self.definition.grad_type, self.with_lods(values), self.sample.attrs, wanted, use_kernel)
-        return map_values(array_of, found)
+        gradients = apply_op(self.definition.grad_type, self.with_lods(values), self.sample.attrs, wanted, use_kernel)
+        return map_values(array_of, gradients)
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -151,10 +151,10 @@ class Case:
     def grad_inputs(self, cotangents: dict[str, Any]) -> dict[str, Any]:
         """The inputs of the gradient op, by slot."""
         assert self.rule is not None
-        found = {slot: self.inputs[slot] for slot in self.rule.inputs if slot in self.inputs}
-        found.update((slot, self.outputs[slot]) for slot in self.rule.outputs if slot in self.outputs)
-        found.update((grad_slot(slot), value) for slot, value in cotangents.items())
-        return found
+        values = {slot: self.inputs[slot] for slot in self.rule.inputs if slot in self.inputs}
+        values.update((slot, self.outputs[slot]) for slot in self.rule.outputs if slot in self.outputs)
+        values.update((grad_slot(slot), value) for slot, value in cotangents.items())
+        return values
 
     def by_rule(self, cotangents: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
         """Gradients by input slot, computed by the rule over arrays, or by differentiating the decomposition."""
@@ -162,8 +162,8 @@ class Case:
             return Meaning(self).gradients(cotangents, wanted)
         values = self.grad_inputs(cotangents)
         if not self.definition.inline_grad:
-            found = self.grad(values, {grad_slot(slot) for slot in wanted}, use_kernel=False)
-            return {slot: found[grad_slot(slot)] for slot in wanted}
+            gradients = self.grad(values, {grad_slot(slot) for slot in wanted}, use_kernel=False)
+            return {slot: gradients[grad_slot(slot)] for slot in wanted}
         assert self.rule is not None
         recorder = Recorder({"xp": np, "scratch": np.empty, "rng": None}, np.empty)
         lods = self.lods_of(values)
@@ -277,8 +277,8 @@ class OneOp:
 
     def with_gradients(self) -> list[Variable]:
         """The outputs, and the gradients of the inputs, which are added to the program."""
-        found = self.first_order()[0] if self.case.wrt else []
-        return self.results + [gradient for gradient in found if gradient is not None]
+        gradients = self.first_order()[0] if self.case.wrt else []
+        return self.results + [gradient for gradient in gradients if gradient is not None]
 
     def first_order(self) -> tuple[list[Variable | None], dict[str, Any]]:
         """Gradients of a random combination of the outputs, and the combination's factors by output slot."""

@@ -69,7 +69,7 @@ DRAWN = ("random_crop-1", *KEYS_OF["shuffle_batch"])
 NOT_COMPILED = {
     **{f"index_put-{number}": "a mask decides how many places there are" for number in (8, 9, 10, 11, 15)},
     **{f"picked_sum-{number}": "a mask decides how many places there are" for number in (5, 6, 7)},
-    "where-4": "gives as many rows as it finds",
+    "where-4": "the number of rows depends on values",
     "bilinear_interp_v2-9": "a scale that is fed decides a shape",
     "nearest_interp_v2-12": "a scale that is fed decides a shape",
 }
@@ -100,7 +100,7 @@ def xla(case: Case) -> None:
     names, expected = run(case, None)
     _, results = run(Case(case.key, case.dtype), XLAPlace())  # a new case has the same random factors
     rtol, atol = (bound * case.sample.tolerance for bound in BOUNDS[case.dtype])
-    vectors = VECTORS.get(case.type, {}) if XLAPlace().device != "cpu" else {}  # whose signs are those of another library
+    vectors = VECTORS.get(case.type, {}) if XLAPlace().device != "cpu" else {}  # their signs differ between libraries
     for name, value, reference in zip(names, results, expected, strict=True):
         assert value.dtype == reference.dtype and value.shape == reference.shape, (name, value.shape, reference.shape)
         if name in vectors:

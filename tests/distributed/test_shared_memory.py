@@ -12,7 +12,7 @@ from fluid.values.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 pytestmark = needs_mpi
 
 TWO_MACHINES = {"MPIR_CVAR_NUM_CLIQUES": "2"}
-"""MPICH takes half of the workers for those of another machine."""
+"""Makes MPICH treat half of the workers as if they ran on another machine."""
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

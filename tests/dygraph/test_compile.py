@@ -516,13 +516,13 @@ def test_a_step_may_change_the_mode() -> None:
             return task.net(x)
 
         evaluate, switch = compile(evaluate), compile(switch)
-        found = [evaluate(batch()[0]) for _ in range(3)]
+        results = [evaluate(batch()[0]) for _ in range(3)]
         modes = []
         for _ in range(3):
             task.net.train()
-            found.append(switch(batch()[0]))
+            results.append(switch(batch()[0]))
             modes.append(task.net.training)
-        return found, modes
+        return results, modes
 
     check(lambda: Task(net := perceptron(dygraph.Dropout(0.5)), adam(net)), use, most_calls=1)
 

@@ -1,4 +1,4 @@
-"""Hostile and broken files: each ends in an error that names the file, the place in it, and what was expected there.
+"""Hostile and broken files: each ends in an error that names the file, the place, and the expected content.
 
 `test_serde.py`, `test_io.py`, `test_pickle_io.py` and `test_model_io.py` have each format's own damage; here is what a user does:
 load a model, or run what could be loaded. `test_fuzz.py` does the same with thousands of random mutations.

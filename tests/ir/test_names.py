@@ -1,4 +1,4 @@
-"""Names of the package, and generated names, equal those of Fluid 1.6; `test_api_map` covers the other names."""
+"""The package has the names of Fluid 1.6, and generates the same names; `test_api_map` covers the other names."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_nothing_is_detected() -> None:
 
 
 def test_a_mean_average_precision_over_batches() -> None:
-    """The precision over two batches equals that of one joint batch; `reset` forgets them."""
+    """Two batches have the same precision as one joint batch; `reset` forgets them."""
     detections, (gt_box, gt_label) = fluid.data("detections", [None, 6], lod_level=1), labelled()
     measure = fluid.metrics.DetectionMAP(detections, gt_label, gt_box, class_num=4)
     assert fluid.evaluator.DetectionMAP is fluid.metrics.DetectionMAP

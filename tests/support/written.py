@@ -1,7 +1,7 @@
 """Which engines have code of their own for each op: ``python tests/support/written.py`` prints a table.
 
-Ops that are written for numpy, native code and ONNX alike come first: those with a formula, those that `PRIMITIVES` names, and
-the others. ``--thrice`` prints the last kind alone. tests/ops/test_one_definition.py holds that their number does not grow.
+Ops that are written for numpy, native code and ONNX alike come first: ops with a formula, then the ops in `PRIMITIVES`, then
+all others. ``--thrice`` prints only the last kind. tests/ops/test_one_definition.py holds that their number does not grow.
 """
 
 from __future__ import annotations

@@ -48,10 +48,10 @@ def check(shapes, dtype, kind="sum", sent_as=None):
 
 def run(*checks):
     """Begin all, then finish all."""
-    for each in checks:
-        next(each)
-    for each in checks:
-        next(each, None)
+    for steps in checks:
+        next(steps)
+    for steps in checks:
+        next(steps, None)
 
 
 with warnings.catch_warnings(record=True) as caught:

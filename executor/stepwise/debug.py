@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fluid.errors import ExecutionError
+from fluid.ir.nesting import walk
 from fluid.ir.program import Operator, Program, Variable
 from fluid.ops.collective import COLLECTIVE
 from fluid.ops.debug import function_of
@@ -28,7 +29,7 @@ _EFFECTS = {"print", "py_func"} | COLLECTIVE
 
 def has_effect(op: Operator) -> bool:
     """Whether an op runs even if its outputs are not needed."""
-    return op.type in _EFFECTS or any(has_effect(inner) for block in op.sub_blocks for inner in block.ops)
+    return any(inner.type in _EFFECTS for inner in walk([op]))
 
 
 # ------------------------------------------------------------------------------------------------------------ printing

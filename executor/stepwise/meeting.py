@@ -7,6 +7,7 @@ from typing import Any
 
 from fluid.distributed.agreement import digest_of
 from fluid.distributed.communicator import Statement, statement_of
+from fluid.ir.nesting import walk
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.versions import Value
 from fluid.ops.collective import COLLECTIVE, SETTING_UP
@@ -67,7 +68,7 @@ def stating(
 
 
 def _communicates(op: Operator) -> bool:
-    return op.type in COLLECTIVE or any(_communicates(inner) for block in op.sub_blocks for inner in block.ops)
+    return any(inner.type in COLLECTIVE for inner in walk([op]))
 
 
 def _shape_of(value: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fluid.errors import ExecutionError, locate, printable
+from fluid.ir.nesting import walk
 from fluid.ir.program import Operator, Program
 from fluid.ir.verify import misuses_of
 from fluid.opdef.registry import Rule
@@ -13,7 +14,7 @@ from fluid.opdef.registry import Rule
 from ..kernels.table import kernel_of, sparse_kernel_of
 from .handlers import ARRAY_HANDLERS, HANDLERS
 
-__all__ = ["REACHES_OUT", "UnsupportedOp", "refuse_unsupported", "unsupported_ops", "with_owned"]
+__all__ = ["REACHES_OUT", "UnsupportedOp", "refuse_unsupported", "unsupported_ops"]
 
 REACHES_OUT = {
     "load": "reads files",
@@ -66,7 +67,7 @@ def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
             raise ExecutionError(f"{unsupported[0]}\n{locate(unsupported[0].first)}{advice}")
         lines = [f"{len(unsupported)} kinds of ops of the program cannot run:", *(f"  - {item}" for item in unsupported)]
         raise ExecutionError("\n".join(lines) + advice)
-    for op in with_owned(ops):
+    for op in walk(ops):
         for fault in misuses_of(op):
             raise ExecutionError(f"{op.type}: {fault}\n{locate(op)}")
 
@@ -74,7 +75,7 @@ def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
 def _cut_advice(program: Program, op: Operator) -> str:
     """A line that names variables to fetch in place of the outputs of an op; "" if there are none."""
     root = program.global_block()
-    owners = {id(inner): owner for owner in root.ops for inner in with_owned([owner])}
+    owners = {id(inner): owner for owner in root.ops for inner in walk([owner])}
     op = owners.get(id(op), op)
     computed = {name for earlier in root.ops[: op.idx] if earlier.type != "feed" for name in earlier.output_arg_names}
     names = [name for name in dict.fromkeys(op.input_arg_names) if name in computed and not root.var(name).persistable]
@@ -90,7 +91,7 @@ def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[O
     `ops` restricts this to some ops of block 0 and the blocks that they own.
     """
     allowed = None if program.allowed_ops is None else program.allowed_ops | set(allow)
-    chosen = None if ops is None else {id(op) for op in with_owned(ops)}
+    chosen = None if ops is None else {id(op) for op in walk(ops)}
     places: dict[str, list[tuple[int, int, Operator]]] = {}
     for block in program.blocks:
         for position, op in enumerate(block.ops):
@@ -102,19 +103,6 @@ def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[O
         for block_index, position, first in ops_of_type[:1]
         if (reason := _reason(first, allowed)) is not None
     ]
-
-
-def with_owned(ops: Iterable[Operator]) -> Iterable[Operator]:
-    """The ops, followed by the ops of their blocks."""
-    stack = list(ops)
-    seen: set[int] = set()
-    while stack:
-        op = stack.pop()
-        yield op
-        for block in op.sub_blocks:
-            if block.idx not in seen:
-                seen.add(block.idx)
-                stack += block.ops
 
 
 def _reason(op: Operator, allowed: frozenset[str] | None) -> str | None:

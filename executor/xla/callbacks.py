@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from fluid.errors import ExecutionError, locate
+from fluid.ir.nesting import walk
 from fluid.ir.program import Operator
 from fluid.values.lod_array import array_of
 from fluid.values.place import XLAPlace
@@ -19,7 +20,6 @@ from ..runtime.calls import Source
 from ..runtime.threads import on_one_thread
 from ..stepwise.handlers import HANDLERS as OF_INTERPRETER
 from ..stepwise.interpreter import BlockOp, Environment, Machine, signature_of
-from ..stepwise.unsupported import with_owned
 from . import function_kernels, region_kernels  # noqa: F401  (they fill the table)
 from .arrays import ValueAsked, type_of_jax, value_of, wrap
 from .tracing import HANDLERS, XlaTracer
@@ -87,7 +87,7 @@ def is_on_host(op: Operator) -> bool:
 def refuse_untraceable(ops: Sequence[Operator], place: XLAPlace) -> None:
     """Raise an `ExecutionError` listing the ops, in blocks too, that cannot run at a place."""
     reasons: dict[str, tuple[str, Operator]] = {}
-    for op in with_owned(ops):
+    for op in walk(ops):
         if op.type not in reasons and (reason := _reason(op, place)):
             reasons[op.type] = reason, op
     if not reasons:
@@ -109,7 +109,7 @@ def _else_at(place: XLAPlace) -> str:
 
 def called_back(ops: Sequence[Operator]) -> list[str]:
     """The types of the ops, in blocks too, that numpy computes at the host."""
-    return sorted({op.type for op in with_owned(ops) if is_on_host(op)})
+    return sorted({op.type for op in walk(ops) if is_on_host(op)})
 
 
 class _Streams:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fluid.ir.nesting import walk
 from fluid.ir.program import Block, Operator
 from fluid.opdef.registry import EMPTY
 from fluid.values.lod_tensor import Remote
@@ -45,11 +46,13 @@ def groups_of_equal(block: Block, ops: Sequence[Operator], specs: Mapping[str, S
         The names that follow each leader.
     """
     updates: dict[str, list[Hashable]] = {}
-    for number, op in _leaves(ops):
+    for op in walk(ops):
+        if op.sub_blocks:
+            continue
         names = [name for name in op.output_arg_names if name != EMPTY]
         updated = dict(_updates(op))
         for name in names:
-            updates.setdefault(name, []).append((number, updated[name]) if name in updated else None)
+            updates.setdefault(name, []).append((op.block.idx, updated[name]) if name in updated else None)
     candidates: dict[Hashable, list[str]] = {}
     for name, keys in updates.items():
         var, spec = block.vars.get(name), specs.get(name)
@@ -62,15 +65,6 @@ def groups_of_equal(block: Block, ops: Sequence[Operator], specs: Mapping[str, S
             if followers:
                 groups[leader] = followers
     return groups
-
-
-def _leaves(ops: Sequence[Operator], number: int = 0) -> Iterator[tuple[int, Operator]]:
-    """The ops that own no block, in inner blocks too; each with the number of its block."""
-    for op in ops:
-        if not op.sub_blocks:
-            yield number, op
-        for block in op.sub_blocks:
-            yield from _leaves(block.ops, block.idx)
 
 
 def _updates(op: Operator) -> Iterator[tuple[str, Hashable]]:

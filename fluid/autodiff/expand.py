@@ -18,6 +18,7 @@ from ..errors import BackwardError, FluidError, locate
 from ..ir.copying import declare_like
 from ..ir.dataflow import needed_ops
 from ..ir.inference import BuildNamespace
+from ..ir.nesting import walk
 from ..ir.program import Block, Operator, OpRole, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.renaming import rename_variables
@@ -41,7 +42,7 @@ __all__ = [
 
 def _holds(block: Block, is_one: Callable[[Operator], bool]) -> bool:
     """Whether there is such an op in `block` or the blocks inside it."""
-    return any(map(is_one, block.ops)) or any(_holds(sub, is_one) for op in block.ops for sub in op.sub_blocks)
+    return any(map(is_one, walk(block.ops)))
 
 
 def expand_active(block: Block, targets: Iterable[str], wanted: Iterable[str], no_grad: frozenset[str]) -> None:

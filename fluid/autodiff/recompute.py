@@ -19,8 +19,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import BackwardError
-from ..ir.copying import _blocks_in, _copy_op, _is_random, _random_writers, declare_like
+from ..ir.copying import _copy_op, _is_random, _random_writers, declare_like
 from ..ir.dataflow import reads_of
+from ..ir.nesting import nested_blocks
 from ..ir.program import Block, Operator, OpRole
 from ..ir.regions import is_gradient_op, region_of
 from ..ir.renaming import redirect
@@ -216,7 +217,7 @@ class _Recomputation:
                 for slot in ("Out", "outputs"):
                     if slot in grad_op.inputs:
                         grad_op.inputs[slot] = [outs.get(name, name) for name in grad_op.inputs[slot]]
-                for sub in _blocks_in(grad_op):
+                for sub in nested_blocks([grad_op]):
                     assert sub.parent is not None
                     sub.parent = blocks.get(sub.parent, sub.parent)
                     sub.forward = blocks.get(sub.forward, sub.forward) if sub.forward is not None else None
@@ -266,7 +267,7 @@ class _Recomputation:
             del self.block.vars[name]
         # A block comes after the blocks that it refers to.
         program = self.block.program
-        late = {sub for ops_of in self.backward for op in ops_of for sub in _blocks_in(op)}
+        late = {sub for ops_of in self.backward for sub in nested_blocks(ops_of)}
         program.blocks = [*(b for b in program.blocks if b not in late), *(b for b in program.blocks if b in late)]
         for number, block in enumerate(program.blocks):
             block._idx = number

@@ -36,6 +36,7 @@ from ..executor.binding.array_types import place_of_programs
 from ..executor.runtime.random import RANDOM, Caller, Draws
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..ir.copying import _is_random
+from ..ir.nesting import walk
 from ..ir.program import Operator, Program, Variable, _clone_op, default_main_program, default_startup_program, program_guard
 from ..ir.renaming import redirect
 from ..layers import control_flow
@@ -717,7 +718,7 @@ def _is_steady(norm: Operator) -> bool:
 
 def _reads(op: Operator, name: str) -> bool:
     """Whether an op, or one in the blocks that it owns, reads a variable."""
-    return name in op.input_arg_names or any(_reads(inner, name) for block in op.sub_blocks for inner in block.ops)
+    return any(name in inner.input_arg_names for inner in walk([op]))
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..autodiff.reverse import Differentiator
 from ..backward import _undone_on_error
 from ..errors import BackwardError
+from ..ir.nesting import nested_blocks
 from ..ir.program import Block, Operator, OpRole, Variable
 from ..ir.regions import is_gradient_op
 from .engine import InnerTask, engine
@@ -68,7 +69,7 @@ class EagerRegion:
     def edges(self) -> dict[_Edge, list[str]]:
         """The edges of values that the ops read but do not compute, each with the names of its variables."""
         computed = {name for op in self.ops for name in op.output_arg_names}
-        computed.update(name for op in self.ops for block in _blocks_of(op) for name in block.vars)
+        computed.update(name for block in nested_blocks(self.ops) for name in block.vars)
         edges: dict[_Edge, list[str]] = {}
         for name, edge in self._reads.items():
             if name not in computed:
@@ -132,13 +133,6 @@ class EagerRegion:
                     op.attrs.pop(OpRole.NAME, None)  # they are part of the function, not of a backward part
         program._changed()
         return gradients
-
-
-def _blocks_of(op: Operator) -> Iterable[Block]:
-    for sub in op.sub_blocks:
-        yield sub
-        for inner in sub.ops:
-            yield from _blocks_of(inner)
 
 
 class Refusal(RecordedNode):
@@ -218,7 +212,7 @@ class RegionNode(RecordedNode):
         tracer = region.tracer
         if tracer.program.current_block() is not region.block:
             tracer.refuse_call(f"the gradient of a {region.name} inside another branch or loop", _INSTEAD)
-        if any(is_gradient_op(op) for outer in region.ops for block in _blocks_of(outer) for op in block.ops):
+        if any(is_gradient_op(op) for block in nested_blocks(region.ops) for op in block.ops):
             tracer.refuse_call(f"the gradient of a {region.name} in which gradients are computed", _INSTEAD)
         seen: set[Node] = set()
         stack = [tensor._edge[0] for tensor in self._saved[2] if tensor._edge is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 from .program import Block, Operator, OpRole, Variable
 
@@ -21,14 +20,6 @@ def _random_writers(block: Block) -> Counter[str]:
     """How many random ops of the program draw from the stream of each name."""
     ops = [op for home in block.program.blocks for op in home.ops if _is_random(op) and RANDOM_STREAM not in op.attrs]
     return Counter(op.output_arg_names[0] for op in ops)
-
-
-def _blocks_in(op: Operator) -> Iterator[Block]:
-    """The blocks that an op owns, and those inside them."""
-    for sub in op.sub_blocks:
-        yield sub
-        for inner in sub.ops:
-            yield from _blocks_in(inner)
 
 
 def _copy_op(op: Operator, home: Block, blocks: dict[Block, Block]) -> Operator:

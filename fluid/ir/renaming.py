@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import ProgramError, locate
 from ..opdef.registry import grad_slot
+from .nesting import walk
 from .program import Block, Operator, OpRole, Variable
 from .regions import list_inner_gradients, region_of, shape_slots
 from .versions import outer_names
@@ -164,6 +165,4 @@ def _follow(op: Operator, names: Mapping[str, str], slots: Mapping[str, list[str
 
 def _uses(block: Block, name: str) -> bool:
     """Whether a block, or one inside it, uses a variable of this name."""
-    return any(
-        name in (*op.input_arg_names, *op.output_arg_names) or any(_uses(sub, name) for sub in op.sub_blocks) for op in block.ops
-    )
+    return any(name in (*op.input_arg_names, *op.output_arg_names) for op in walk(block.ops))

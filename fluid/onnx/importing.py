@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import unique_name
 from ..errors import FluidError, FormatError, ProgramError, did_you_mean
+from ..ir.nesting import walk
 from ..ir.program import Program, Variable, program_guard
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
@@ -493,17 +494,8 @@ def _drop_dead_ops(program: Program, fetches: list[str]) -> None:
         outputs = op.output_arg_names
         if any(name in needed for name in outputs):
             live_ops.append(op)
-            needed.update(op.input_arg_names)
-            for block in op.sub_blocks:
-                _read_inside(block, needed)
+            needed.update(name for inner in walk([op]) for name in inner.input_arg_names)
     root.ops = live_ops[::-1]
     used = {name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
     for name in [name for name, var in root.vars.items() if name not in used and not var.is_data and name not in fetches]:
         del root.vars[name]
-
-
-def _read_inside(block: Any, needed: set[str]) -> None:
-    for op in block.ops:
-        needed.update(op.input_arg_names)
-        for inner in op.sub_blocks:
-            _read_inside(inner, needed)

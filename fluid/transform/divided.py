@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
 from ..distributed.parts import Division, FlatDivision, RowDivision
 from ..errors import ProgramError
 from ..ir.copying import RANDOM_STREAM
+from ..ir.nesting import walk
 from ..ir.program import Block, Operator, OpRole, Program, Variable
 from ..opdef import registry
 from ..values.types import VarType
@@ -96,20 +97,12 @@ def _divide(var: Variable, division: Division) -> None:
 def divide_state_of_tables(tables: Iterable[Variable], updates: Iterable[Operator]) -> None:
     """Note that what an optimizer keeps for each row of a divided table is divided in the same way."""
     divisions = {table.name: table.division for table in tables}
-    for op in _with_inner_ops(updates):
+    for op in walk(updates):
         name = op.input("Param")[0] if "Param" in op.inputs else None
         if name in divisions:
             sums = [op.block.var(gradient) for gradient in op.input("Grad")]  # over several batches
             for state in (*_state_of(op, op.block.var(name).shape), *(total for total in sums if total.persistable)):
                 state.division = divisions[name]
-
-
-def _with_inner_ops(ops: Iterable[Operator]) -> Iterator[Operator]:
-    """The ops, and the ops of the blocks that they own: some updates are made on a condition."""
-    for op in ops:
-        yield op
-        for block in op.sub_blocks:
-            yield from _with_inner_ops(block.ops)
 
 
 def _state_of(op: Operator, shape: tuple[int, ...]) -> list[Variable]:
@@ -137,7 +130,7 @@ def divide_optimizer_state(startup: Program, updates: Iterable[Operator], worker
         ProgramError: an op updates a parameter by more than its elements, or the state does not start from one number.
     """
     by_name: dict[str, Operator] = {}
-    for op in _with_inner_ops(updates):
+    for op in walk(updates):
         if "Param" in op.inputs and _can_be_divided(op):
             if op.type not in _ELEMENTWISE or op.inputs.get("MasterParam"):
                 raise ProgramError(

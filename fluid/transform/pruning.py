@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ..ir.checked import checked
 from ..ir.dataflow import needed_ops, reads_of
+from ..ir.nesting import walk
 from ..ir.program import Block, Operator, Program, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.verify import refuse_deep
@@ -77,19 +78,11 @@ def _prune_block(block: Block, targets: Iterable[str], boundary: set[str]) -> No
     needed = set(filter(is_made_here, map(versions.current, targets)))
     positions = needed_ops(versions, needed, lambda index: filter(is_made_here, reads_of(versions, index)))
     read_by_gradients: dict[Block, set[str]] = {}
-    for index in positions:
-        _note_gradient_reads(versions.ops[index], read_by_gradients)
+    for op in walk(versions.ops[index] for index in positions):
+        region = region_of(op)
+        if region is not None and region.forward is not None:
+            read_by_gradients.setdefault(region.forward, set()).update(outer_names(region.body)[0])
     _keep(block, versions, positions, needed, read_by_gradients)
-
-
-def _note_gradient_reads(op: Operator, read_by_gradients: dict[Block, set[str]]) -> None:
-    """Add to `read_by_gradients` the names that gradient blocks under an op read from their forward blocks."""
-    region = region_of(op)
-    if region is not None and region.forward is not None:
-        read_by_gradients.setdefault(region.forward, set()).update(outer_names(region.body)[0])
-    for sub in op.sub_blocks:
-        for inner in sub.ops:
-            _note_gradient_reads(inner, read_by_gradients)
 
 
 def _keep(

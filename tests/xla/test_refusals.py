@@ -13,7 +13,6 @@ pytest.importorskip("jax")
 
 import fluid
 from fluid.errors import ExecutionError
-from fluid.executor.stepwise.unsupported import with_owned
 from fluid.executor.xla import callbacks
 from fluid.opdef import registry
 
@@ -115,4 +114,3 @@ def test_the_lists_name_ops_that_there_are() -> None:
     assert types <= {*registry.all_ops()}
     assert len({*callbacks.ON_HOST, *callbacks.OF_LENGTHS}) <= 30
     assert not {*callbacks.ON_HOST} & {*callbacks.REFUSED}
-    assert with_owned([]) is not None

@@ -12,6 +12,7 @@ from fluid.errors import FluidError, ProgramError, locate
 from fluid.executor.stepwise.interpreter import step_captures
 from fluid.ir.dataflow import needed_ops
 from fluid.ir.inference import declared_specs
+from fluid.ir.nesting import walk
 from fluid.ir.program import Block, Operator, Program, Variable
 from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY, OpDef
@@ -138,11 +139,7 @@ def refusals(program: Program, positions: Iterable[int] | None = None) -> list[s
     reasons: dict[str, None] = {}
     block = program.global_block()
     ops = block.ops if positions is None else [block.ops[position] for position in positions]
-    waiting = list(ops)
-    while waiting:
-        op = waiting.pop(0)
-        for sub in op.sub_blocks:
-            waiting += sub.ops
+    for op in walk(ops):
         if op.type in _EDGES or op.type in HANDLERS:
             continue
         definition = op.definition

@@ -31,6 +31,7 @@ __all__ = [
     "ProgramError",
     "did_you_mean",
     "locate",
+    "op_failure",
     "printable",
     "readable",
     "said_of",
@@ -247,6 +248,26 @@ def while_running(error: Exception, message: str) -> ExecutionError:
     if isinstance(error, CommunicationError):
         return CommunicationError(message)
     return IndexRangeError(message) if isinstance(error, IndexError) else ExecutionError(message)
+
+
+def op_failure(op: Operator, error: Exception, inputs: str = "") -> ExecutionError:
+    """Make the error for an operator that failed by `error` while a program ran: what happened, where, and with what.
+
+    Args:
+        inputs: describes the inputs at run time.
+
+    >>> y = layers.relu(fluid.data("x", [None, 2]))
+    >>> print(fluid.errors.op_failure(y.op, ValueError("there is no input"), "x is absent"))  # doctest: +ELLIPSIS
+    relu failed: there is no input
+      op: relu_0.tmp_0: float32[-1, 2] = relu(X=x)
+      inputs: x: float32[-1, 2]
+      made at: ...
+      at run time: x is absent
+    """
+    at_run = f"\n  at run time: {inputs}" if inputs else ""
+    failure = while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}{at_run}")
+    failure.located = True
+    return failure
 
 
 def locate(op: Operator) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import FluidError, locate, said_of, while_running
+from fluid.errors import FluidError, op_failure
 from fluid.ir.versions import Value
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import get
@@ -260,6 +260,4 @@ def _run_check(check: Check, call: Callable[[], None], number: int) -> None:
     try:
         call()
     except Exception as error:
-        failure = while_running(error, f"{said_of(check.op.type, error, ' failed')}\n{locate(check.op)}")
-        failure.located = True
-        raise failure from error
+        raise op_failure(check.op, error) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError, FluidError, locate, said_of, while_running
+from fluid.errors import ExecutionError, FluidError, locate, op_failure, said_of, while_running
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
@@ -441,7 +441,7 @@ class BoundArenaPlan:
         instruction = self.plan.instructions[bisect_right(self._starts, position) - 1]
         op, specs = instruction.op, self.plan.specs
         inputs = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
-        return while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {inputs or 'no inputs'}")
+        return op_failure(op, error, inputs or "no inputs")
 
     def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Watch | None) -> None:
         ends = [*self._starts[1:], len(self.steps)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fluid.errors import ExecutionError, locate, said_of, while_running
+from fluid.errors import ExecutionError, locate, op_failure
 from fluid.ir.copying import RANDOM_STREAM
 from fluid.ir.program import Block, Operator, Parameter, Program
 from fluid.ir.regions import Region, region_of
@@ -267,9 +267,7 @@ class Machine:
         """Wrap the error of an op in one that names the op and its inputs."""
         values = [f"{name} is {describe(env.get(name))}" for name in dict.fromkeys(op.input_arg_names)]
         at_run = "; ".join(values) or "no inputs"
-        failure = while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {at_run}")
-        failure.located = True
-        return failure
+        return op_failure(op, error, at_run)
 
     def _compute(self, op: Operator, env: Environment) -> None:
         block_op = self._ops.get(op)

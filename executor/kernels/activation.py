@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, log, pi
+from math import inf, pi
 from typing import Any
 
 from fluid.ops.activation import GELU_TANH
@@ -54,11 +54,9 @@ def sigmoid_of(xp: Any, x: Any) -> Any:
 
 
 def sigmoid_calls(xp: Any, X: Any, Out: Any) -> list[Call]:
-    """Calls that compute the sigmoid, exact to its last bits where it is near 0."""
-    lowest = -log(float(xp.finfo(X.dtype).max)) + 1.0  # exp would overflow below
+    """Calls that compute the sigmoid, exact to its last bits where it is near 0; 0 where exp(-x) overflows."""
     return [
-        at_least(xp, X, lowest, Out),
-        partial(xp.negative, Out, Out),
+        partial(xp.negative, X, Out),
         partial(xp.exp, Out, Out),
         _numbered(xp, "add", 1.0, Out),
         partial(xp.true_divide, scalar(xp, 1.0, Out.dtype), Out, Out),

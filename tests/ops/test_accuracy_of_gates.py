@@ -41,3 +41,14 @@ def test_lstm_unit(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
         bound = 2e-5 * np.abs(right) * (1 + np.abs(wide[0] if name != "dX" else np.tile(wide[0], 4)))
         wrong = np.abs(got - right) > bound + 1e-12
         assert wrong.mean() < 1e-2, f"{name}: {wrong.mean():.1%} of the elements are wrong"
+
+
+@each("native", ["0", "1"])
+@each("dtype", ["float32", "float64"])
+def test_sigmoid_of_large_negative_numbers(dtype: str, native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy's result stopped at 8e-39; multiplied by large numbers, that was far from 0."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    x = fluid.data("x", [None], dtype)
+    feed = np.tile(np.array([-np.inf, -1e5, -1000.0, 0.0, 1e5, np.inf], dtype), 4096)
+    (result,) = fluid.Executor().run(feed={"x": feed}, fetch_list=[layers.sigmoid(x)])
+    assert result[:6].tolist() == [0, 0, 0, 0.5, 1, 1]

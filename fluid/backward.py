@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from .autodiff.enclosing import EnclosingBlocks
 from .autodiff.expand import expand_active
 from .autodiff.recompute import copies_of, recompute, recomputed, segment_ends
 from .autodiff.reverse import Callback, Differentiator
@@ -21,7 +22,7 @@ from .ir.collector import collector_paused
 from .ir.dataflow import needed_ops
 from .ir.program import Block, OpRole, Parameter, Program, Variable
 from .ir.verify import refuse_deep
-from .ir.versions import BlockVersions, Value
+from .ir.versions import Value, outer_names
 from .not_here import names_here
 from .values.types import is_complex, is_floating
 
@@ -30,15 +31,34 @@ __all__ = ["append_backward", "calc_gradient", "gradients"]
 __dir__ = names_here(__name__)
 
 
-def _global_block(var: Any, label: str) -> Block:
+def _block_of(targets: Sequence[Any], label: str) -> Block:
+    """The block that receives the gradient ops: from the current block outwards, the first that declares or writes a target."""
+    for var in targets:
+        if not isinstance(var, Variable):
+            raise BackwardError(f"{label} should be a Variable, not {type(var).__name__}")
+    program = targets[0].block.program
+    names = {var.name for var in targets}
+    block: Block | None = program.current_block()
+    while block is not None and block.parent is not None:
+        if not names.isdisjoint(block.vars) or any(not names.isdisjoint(op.output_arg_names) for op in block.ops):
+            break
+        block = block.parent
+    for var in targets:
+        _check_visible(var, block, label)
+    return block
+
+
+def _check_visible(var: Any, block: Block, label: str) -> None:
+    """Raise a `BackwardError` if a variable cannot be read in the block that receives the gradient ops."""
     if not isinstance(var, Variable):
         raise BackwardError(f"{label} should be a Variable, not {type(var).__name__}")
-    program = var.block.program
-    if var.block is not program.global_block():
+    if var.block.program is not block.program:
+        raise BackwardError(f"{label} {var.name} belongs to another program than the target")
+    if block.find_var(var.name) is not var:
         raise BackwardError(
-            f"{label} {var.name} lives in sub-block {var.block.idx}; take it out of the loop or branch (as an output) first"
+            f"{label} {var.name} lives in sub-block {var.block.idx}, which is complete; take it out of the loop or branch (as an "
+            "output) first, or differentiate it inside"
         )
-    return program.global_block()
 
 
 def _no_grad_names(items: Iterable[Any] | None, program: Program) -> list[str]:
@@ -79,19 +99,6 @@ def _names(items: Iterable[Any] | None, label: str, program: Program) -> list[st
     return names
 
 
-def start_version(versions: BlockVersions, name: str, end: int) -> Value:
-    """The version of `name` to differentiate by: the first one, as fed, or the last one that an optimizer wrote before `end`."""
-    version = 0
-    var = versions.block.vars.get(name)
-    if versions.last.get(name, 0) and var is not None and not (var.persistable or var.is_data):
-        version = 0 if name in versions.read_first else 1
-    for later in range(version + 1, versions.last.get(name, 0) + 1):
-        writer = versions.writer[(name, later)]
-        if writer < end and (versions.ops[writer].type == "feed" or versions.ops[writer].role & OpRole.OPTIMIZE):
-            version = later
-    return name, version
-
-
 def _differentiate(
     block: Block,
     targets: Sequence[Variable],
@@ -120,13 +127,14 @@ def _append_gradients(
 ) -> list[str | None]:
     copies = recomputed(block)
     groups = [[name, *_copies_to_sum(block, name, copies)] for name in wanted]
-    expand_active(block, [target.name for target in targets], [name for names in groups for name in names], no_grad)
-    walker = Differentiator(block, block, no_grad, callbacks)
+    names = list(dict.fromkeys(name for group in groups for name in group))
+    _expand_gradient_ops(block, [target.name for target in targets], names, no_grad)
+    blocks = EnclosingBlocks(block, no_grad, callbacks)
+    walker = blocks.inner
     versions = walker.versions
     values = [versions.current(target.name) for target in targets]
     end = max((versions.writer[value] + 1 for value in values if value in versions.writer), default=0)
-    starts = [[start_version(versions, name, end) for name in names] for names in groups]
-    walker.mark_varied([start for group in starts for start in group if not walker.stops_gradient(start[0])], end)
+    blocks.mark_varied(names, end)
     cuts = segment_ends(versions, checkpoints, end)
     bounds = [0, *(position for position, _ in cuts), end]
     appended: list[int] = []
@@ -138,16 +146,30 @@ def _append_gradients(
             appended.append(len(block.ops))
             walker.walk(stop, start)
         appended.append(len(block.ops))
-        results = [_total(walker, [walker.gradient(start) for start in group]) for group in starts]
+        blocks.walk_outwards()
+        results = [_total(walker, [blocks.gradient(name) for name in group]) for group in groups]
         forward = [versions.ops[start:stop] for start, stop in pairwise(bounds)]
         backward = [block.ops[first:after] for first, after in pairwise(appended)][::-1]
-        walker.apply_inserts()
+        for each in blocks.walkers:
+            each.apply_inserts()
         if cuts:
             recompute(block, forward, backward, [value for _, value in cuts], walker.saved)
+    blocks.check_loops(values)
     if walker.constants:
         walker.warn_of_constants(needed_ops(versions, set(values)))
     block.program._changed()
     return results
+
+
+def _expand_gradient_ops(block: Block, targets: Iterable[str], wanted: Sequence[str], no_grad: frozenset[str]) -> None:
+    """Expand the gradient ops between targets and wanted variables, in the block and in the blocks around it."""
+    home: Block | None = block
+    names = set(targets)
+    while home is not None:
+        outer_reads = outer_names(home)[0]
+        expand_active(home, sorted(names), [*wanted, *outer_reads], no_grad)
+        names = {name for name in (*names, *outer_reads) if name not in home.vars}
+        home = home.parent
 
 
 def _copies_to_sum(block: Block, name: str, among: Sequence[str]) -> list[str]:
@@ -222,7 +244,8 @@ def append_backward(
     """Append to the loss's program the ops that compute the loss's gradient with respect to parameters.
 
     Args:
-        loss: a floating-point variable with one element, in block 0.
+        loss: a floating-point variable with one element. If a loop or branch that is being built computes it, the gradient ops go
+            to that block, and run with it; see `gradients`.
         parameter_list: parameters or their names; all trainable parameters by default.
         no_grad_set: variables or names through which no gradient may flow; a warning lists names that the program does not have.
         callbacks: called as ``callback(block, context)`` whenever a gradient variable is complete; ``context`` maps names of
@@ -235,14 +258,14 @@ def append_backward(
         (parameter, gradient) for each parameter that the loss depends on.
 
     Raises:
-        BackwardError: the loss is not a scalar, is in a sub-block, or depends on a parameter through an op without a gradient;
-            a checkpoint is unknown, in a sub-block, or computed after the loss.
+        BackwardError: the loss is not a scalar, is in a loop or branch that is complete, or depends on a parameter through an op
+            without a gradient; a checkpoint is unknown, in a sub-block, or computed after the loss.
 
     >>> loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
     >>> [(param.name, grad.name) for param, grad in fluid.append_backward(loss)]
     [('fc_0.w_0', 'fc_0.w_0@GRAD'), ('fc_0.b_0', 'fc_0.b_0@GRAD')]
     """
-    block = _global_block(loss, "the loss")
+    block = _block_of([loss], "the loss")
     if not is_floating(loss.dtype):
         raise BackwardError(f"the loss {loss.name} is {loss.describe()}, and only floating-point values have gradients")
     if is_complex(loss.dtype):
@@ -257,23 +280,23 @@ def append_backward(
     program = block.program
     if parameter_list is None:
         wanted = [p.name for p in program.all_parameters() if p.trainable]
-        data = [var for var in block.vars.values() if var.is_data and not var.stop_gradient]
+        data = [var for var in program.global_block().vars.values() if var.is_data and not var.stop_gradient]
         wanted += [var.name for var in data if is_floating(var.dtype)]
     else:
         wanted = _names(parameter_list, "parameter_list", program)
         for name in wanted:
-            if name not in block.vars:
-                raise BackwardError(f"parameter_list names {name!r}, which is not a variable of the loss's program")
+            if block.find_var(name) is None:
+                raise BackwardError(f"parameter_list names {name!r}, which the block of the loss does not see")
     no_grad = _no_grad_names(no_grad_set, program)
     cuts = _names(checkpoints, "checkpoints", program)
     for name in cuts:
-        if name not in block.vars:
+        if block.parent is not None or name not in block.vars:
             raise BackwardError(f"the checkpoint {name} lives in a sub-block; name a value of block 0, such as the loop's output")
     results = _differentiate(block, [loss], [None], wanted, no_grad, callbacks or (), cuts)
     _mark_loss(block, loss)
     pairs = []
     for name, grad in zip(wanted, results, strict=True):
-        parameter = block.vars[name]
+        parameter = block.var(name)
         if grad is not None and (isinstance(parameter, Parameter) or parameter_list is not None):
             pairs.append((parameter, block.vars[grad]))
     _mark_pairs(block, pairs)
@@ -307,7 +330,9 @@ def gradients(
     """Append ops that compute the gradient of the sum of `targets` with respect to `inputs`.
 
     Args:
-        targets, inputs: variables of block 0 of one program.
+        targets, inputs: variables of one program. If a loop or branch that is being built computes a target, the gradient ops
+            go to that block: they run in each trip, and a gradient is that of the trip's target with respect to what the inputs
+            are in it.
         target_gradients: the factor of each target in the sum, of the target's shape; None, the default, stands for ones.
         no_grad_set: variables or names through which no gradient may flow; a warning lists names that the program does not have.
 
@@ -320,6 +345,21 @@ def gradients(
     >>> (grad,) = fluid.gradients(layers.square(x), x)
     >>> fluid.Executor().run(feed={"x": np.array([[1.0, 3.0]], "float32")}, fetch_list=[grad])
     [array([[2., 6.]], dtype=float32)]
+
+    Newton's method for y**3 = 2, with the slope computed in each trip of a loop:
+
+    >>> y = layers.fill_constant([1], "float32", 1.0)
+    >>> y.stop_gradient = False
+    >>> i, n = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 6)
+    >>> less = layers.less_than(i, n)
+    >>> with layers.While(less).block():
+    ...     error = layers.pow(y, 3.0) - 2.0
+    ...     (slope,) = fluid.gradients(error, y)
+    ...     y = layers.assign(y - error / slope, y)
+    ...     i = layers.increment(i)
+    ...     less = layers.less_than(i, n, cond=less)
+    >>> fluid.Executor().run(fetch_list=[y])
+    [array([1.259921], dtype=float32)]
     """
     targets = [targets] if isinstance(targets, Variable) else list(targets)
     inputs = [inputs] if isinstance(inputs, Variable) else list(inputs)
@@ -332,12 +372,11 @@ def gradients(
         raise BackwardError(f"there are {len(targets)} targets but {len(seeds)} target_gradients")
     if not targets:
         return [None] * len(inputs)
-    block = _global_block(targets[0], "the target")
-    program: Program = block.program
+    block = _block_of(targets, "the target")
     for label, variables in (("target", targets), ("input", inputs), ("target gradient", seeds)):
         for var in variables:
-            if var is not None and _global_block(var, f"the {label}").program is not program:
-                raise BackwardError(f"the {label} {var.name} belongs to another program than the target {targets[0].name}")
+            if var is not None:
+                _check_visible(var, block, f"the {label}")
     for target, seed in zip(targets, seeds, strict=True):
         if seed is not None and (
             len(seed.shape) != len(target.shape)
@@ -346,9 +385,9 @@ def gradients(
             raise BackwardError(
                 f"the target gradient {seed.name} is {seed.describe()}, but its target {target.name} is {target.describe()}"
             )
-    no_grad = _no_grad_names(no_grad_set, program)
+    no_grad = _no_grad_names(no_grad_set, block.program)
     results = _differentiate(block, targets, seeds, [var.name for var in inputs], no_grad, ())
-    return [None if name is None else block.vars[name] for name in results]
+    return [None if name is None else block.var(name) for name in results]
 
 
 def calc_gradient(

@@ -511,7 +511,7 @@ def _differentiate_as_loop(block: Block, op: Operator) -> None:
     _lower_recurrent(home, forward)
     end = len(home.ops)
     home.ops += later_ops
-    walker = Differentiator(home, block, frozenset())
+    walker = Differentiator(home, block, frozenset(), runs_later=home.parent is not None and home is not block)
     before = [walker.versions.before(name, start) for name in op.input("outputs")]
     cotangents = zip(before, op.input(grad_slot("outputs")), strict=True)
     seeds = [((name, version + 1), grad) for (name, version), grad in cotangents if grad != EMPTY]

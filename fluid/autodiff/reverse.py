@@ -94,6 +94,10 @@ class Contribution:
 class Differentiator:
     """Differentiates one block into another (or into itself, at its end).
 
+    Args:
+        block, out, no_grad, callbacks: see the attributes.
+        runs_later: whether the gradient ops run after further runs of the block, which overwrite variables outside.
+
     Attributes:
         block: the block that is differentiated.
         out: the block that receives the gradient ops.
@@ -105,7 +109,9 @@ class Differentiator:
         outer_reads: name that gradient ops read from outside a differentiated sub-block -> whether they read its shape only.
     """
 
-    def __init__(self, block: Block, out: Block, no_grad: frozenset[str], callbacks: Sequence[Callback] = ()) -> None:
+    def __init__(
+        self, block: Block, out: Block, no_grad: frozenset[str], callbacks: Sequence[Callback] = (), runs_later: bool = False
+    ) -> None:
         self.block = block
         self.out = out
         self.no_grad = no_grad
@@ -121,7 +127,7 @@ class Differentiator:
         self._final: dict[Value, str | None] = {}
         self.saved: dict[Value, str] = {}
         self._inserts: dict[int, list[Operator]] = {}
-        self._is_region = block.parent is not None
+        self._runs_later = runs_later
         self._cut: dict[str, bool] = {}
 
     # ------------------------------------------------------------------------------------------------- forward pass
@@ -149,7 +155,7 @@ class Differentiator:
         """The differentiator of the block that op number `index` owns; set its `out` before it walks."""
         if index not in self.inner:
             body: Block = self.versions.ops[index].attr("sub_block")
-            self.inner[index] = Differentiator(body, body, self.no_grad, self.callbacks)
+            self.inner[index] = Differentiator(body, body, self.no_grad, self.callbacks, runs_later=True)
         return self.inner[index]
 
     def warn_of_constants(self, needed: Collection[int]) -> None:
@@ -420,7 +426,7 @@ class Differentiator:
     def _owned(self, name: str, op: Operator) -> str:
         """The gradient of this name, or a copy, as a variable without other readers, which may be updated in place."""
         assert name != EMPTY
-        if not (name in self.owned or (self._is_region and name in self.out.vars)):
+        if not (name in self.owned or (self._runs_later and name in self.out.vars)):
             copied = self.new_name(name)
             self.copy_gradient(name, copied, op)
             self.declare(copied, self.out.var(name))
@@ -472,7 +478,7 @@ class Differentiator:
         """The name under which gradient ops read `value`: its own, or its copy's name if its own is overwritten."""
         name, version = value
         last = self.versions.last.get(name, 0)
-        if version == last and (not self._is_region or name in self.block.vars):
+        if version == last and (not self._runs_later or name in self.block.vars):
             return name
         if last == 0:
             self.outer_reads[name] = self.outer_reads.get(name, True) and shape_only

@@ -596,6 +596,9 @@ class Block(BlockValue):
         parent: the block around it; None for block 0.
         forward: the block that it differentiates, if any.
 
+    Attributes:
+        checks: called with the op that owns the block, when it is appended; they may raise errors.
+
     >>> block = fluid.default_main_program().global_block()
     >>> x = block.create_var(name="x", shape=[2, 3], dtype="float32")
     >>> y = block.create_var(name="y")
@@ -604,7 +607,7 @@ class Block(BlockValue):
     (2, 3)
     """
 
-    __slots__ = ("_idx", "forward", "ops", "parent", "program", "vars", "wire")
+    __slots__ = ("_idx", "checks", "forward", "ops", "parent", "program", "vars", "wire")
 
     def __init__(self, program: Program, idx: int, parent: Block | None = None, forward: Block | None = None) -> None:
         self.program = program
@@ -613,6 +616,7 @@ class Block(BlockValue):
         self.forward = forward
         self.vars: dict[str, Variable] = {}
         self.ops: list[Operator] = []
+        self.checks: list[Callable[[Operator], None]] = []
         self.wire: Any = None
 
     @property
@@ -855,6 +859,10 @@ class Block(BlockValue):
             InferenceError: the inputs do not fit each other.
         """
         op = self._make_op(type, inputs, outputs, attrs, frames)
+        for body in op.sub_blocks if attrs and "sub_block" in attrs else ():
+            for check in body.checks:
+                check(op)
+            body.checks.clear()
         infer_shape(op)
         self.ops.append(op)
         self.program._changed()

@@ -597,7 +597,9 @@ def test_loss_in_a_sub_block(case: Case, call: Callable[[Variable], Any]) -> Non
     with loop.block():
         loss = layers.mean(x)
         layers.less_than(layers.increment(i), layers.fill_constant([1], "int64", 2), cond=loop.cond_var)
-    with pytest.raises(BackwardError, match=f"{loss.name} lives in sub-block 1; take it out of the loop or branch") as error:
+    with pytest.raises(
+        BackwardError, match=f"{loss.name} lives in sub-block 1, which is complete; take it out of the loop or branch"
+    ) as error:
         call(loss)
     assert ("the loss " if call is append_backward else "the target ") in str(error.value)
 

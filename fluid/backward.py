@@ -38,8 +38,8 @@ def _block_of(targets: Sequence[Any], label: str) -> Block:
             raise BackwardError(f"{label} should be a Variable, not {type(var).__name__}")
     program = targets[0].block.program
     names = {var.name for var in targets}
-    block: Block | None = program.current_block()
-    while block is not None and block.parent is not None:
+    block: Block = program.current_block()
+    while block.parent is not None:
         if not names.isdisjoint(block.vars) or any(not names.isdisjoint(op.output_arg_names) for op in block.ops):
             break
         block = block.parent
@@ -150,8 +150,8 @@ def _append_gradients(
         results = [_total(walker, [blocks.gradient(name) for name in group]) for group in groups]
         forward = [versions.ops[start:stop] for start, stop in pairwise(bounds)]
         backward = [block.ops[first:after] for first, after in pairwise(appended)][::-1]
-        for each in blocks.walkers:
-            each.apply_inserts()
+        for block_walker in blocks.walkers:
+            block_walker.apply_inserts()
         if cuts:
             recompute(block, forward, backward, [value for _, value in cuts], walker.saved)
     blocks.check_loops(values)
@@ -331,8 +331,7 @@ def gradients(
 
     Args:
         targets, inputs: variables of one program. If a loop or branch that is being built computes a target, the gradient ops
-            go to that block: they run in each trip, and a gradient is that of the trip's target with respect to what the inputs
-            are in it.
+            go to that block: they run in each trip, and a gradient covers the current trip alone.
         target_gradients: the factor of each target in the sum, of the target's shape; None, the default, stands for ones.
         no_grad_set: variables or names through which no gradient may flow; a warning lists names that the program does not have.
 

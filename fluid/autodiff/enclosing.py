@@ -52,7 +52,7 @@ class EnclosingBlocks:
     """
 
     def __init__(self, block: Block, no_grad: frozenset[str], callbacks: Sequence[Callback] = ()) -> None:
-        self.walkers = [Differentiator(each, block, no_grad, callbacks) for each in _from_inside(block)]
+        self.walkers = [Differentiator(enclosing, block, no_grad, callbacks) for enclosing in _from_inside(block)]
         self.inner = self.walkers[0]
         self._starts: dict[str, tuple[int, Value]] = {}
         self._seeded: list[list[Value]] = [[] for _ in self.walkers]
@@ -70,7 +70,7 @@ class EnclosingBlocks:
             outer = walker
 
     def _find_start(self, name: str, end: int) -> tuple[int, Value]:
-        """The number of the walker, and the value there, by which to differentiate: from inside, the first that has it."""
+        """Find the walker and the value to start from, in the innermost block that declares or writes the variable."""
         for number, walker in enumerate(self.walkers):
             value = walker.versions.current(name) if number else start_version(walker.versions, name, end)
             if value[1] or name in walker.block.vars:
@@ -133,14 +133,14 @@ def _varied_at_end(walker: Differentiator) -> list[str]:
 
 @dataclass(frozen=True)
 class _LoopCheck:
-    """Called with the op that owns a block in which gradients are computed; raises an error if it is a loop and they miss a part.
+    """Called with the op that owns a block with gradients; raises an error if a loop makes them incomplete.
 
     Attributes:
         no_grad: names through which no gradient flows.
-        starts: variables outside of the block by which it differentiates.
+        starts: the variables outside whose gradients are wanted.
         targets: the values of the block that it differentiates.
         fixed: variables outside that the gradient ops take to be the same in all trips.
-        sources: variables outside that depend on those of `starts`.
+        sources: variables outside that depend on `starts`.
     """
 
     no_grad: frozenset[str]

@@ -11,6 +11,7 @@ from fluid.values.spec import Spec
 from ..stepwise.loop_body import LoopBody
 from ..stepwise.repeated import CompiledBlock
 from .fallback import NativeUnavailable, or_unavailable, warn_of
+from .target import Target
 
 __all__ = ["NativeBlocks"]
 
@@ -20,10 +21,11 @@ class NativeBlocks:
 
     Args:
         program: the program of the blocks, for warnings.
+        target: the processor that runs them.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, target: Target) -> None:
+        self._program, self._target = program, target
 
     def compile(self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value]) -> CompiledBlock | None:
         """Compile the steps of a block; None if some of them stay on numpy.
@@ -36,7 +38,7 @@ class NativeBlocks:
             with or_unavailable():
                 from .repeated import compiled_block
 
-                return compiled_block(body, specs, outputs)
+                return compiled_block(body, specs, outputs, self._target)
         except NativeUnavailable as error:
             warn_of(error, self._program)
             return None

@@ -35,7 +35,6 @@ from weakref import WeakValueDictionary
 from ...formats.writing import reason
 from ..runtime.cache_folder import CacheFolder, is_own
 from ..runtime.threads import available_cores, get_num_threads
-from . import compiler
 from .bounds import Footprint
 from .compiler import Library, NativeUnavailable, compile_object, versions
 from .instructions import Writer, WrittenKernel
@@ -76,7 +75,7 @@ class Kernels:
     libraries: Collection[Library]
 
 
-def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None) -> Kernels:
+def compile_kernels(writers: Mapping[str, Writer], target: Target) -> Kernels:
     """Load kernels from memory or disk, and write and compile the missing ones.
 
     Args:
@@ -86,7 +85,6 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     Raises:
         NativeUnavailable: kernels cannot be compiled or loaded here; the message says why.
     """
-    target = target or compiler.host()
     keys = {signature: _key(signature, target) for signature in writers}
     place = folder()
     libraries = _available_libraries(place, keys.values())
@@ -99,9 +97,9 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     return _kernels(keys, libraries)
 
 
-def available_kernels(signatures: Iterable[str]) -> Kernels | None:
-    """Kernels of this processor, from memory or disk; None if one of them is missing."""
-    keys = {signature: _key(signature, compiler.host()) for signature in signatures}
+def available_kernels(signatures: Iterable[str], target: Target) -> Kernels | None:
+    """Kernels for a processor, from memory or disk; None if one of them is missing."""
+    keys = {signature: _key(signature, target) for signature in signatures}
     libraries = _available_libraries(folder(), keys.values())
     return _kernels(keys, libraries) if libraries.keys() >= set(keys.values()) else None
 
@@ -131,9 +129,9 @@ def _sources() -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
-def made_by() -> tuple[str, ...]:
+def made_by(target: Target) -> tuple[str, ...]:
     """The toolchain and processor that stored plans depend on."""
-    return versions(), repr(compiler.host())
+    return versions(), repr(target)
 
 
 def _key(signature: str, target: Target) -> bytes:

@@ -20,6 +20,7 @@ from .lowering import NotLowered
 from .plans import with_native_code
 from .regions import NativeRegion
 from .tables import Tables
+from .target import Target
 
 __all__ = ["NativeFunction", "Op", "OpInstruction", "native_function"]
 
@@ -70,6 +71,7 @@ def native_function(
     inputs: Slots,
     passed: Sequence[bool],
     outputs: Slots,
+    target: Target,
     into: Mapping[str, str] | None = None,
 ) -> tuple[Callable[..., Any], frozenset[int]] | None:
     """Compile an op to a native function; None if the op stays on numpy.
@@ -79,6 +81,7 @@ def native_function(
 
     Args:
         passed: for each input, whether its array is passed; otherwise only its shape is used.
+        target: this processor, or an older one with compatible code.
         into: output slot -> the input slot whose array it overwrites.
     """
     specs: dict[Value, Spec] = {}
@@ -106,7 +109,7 @@ def native_function(
             targets[places.pop(new)] = places[value] = places[former]
             writes[slot] = [value]
     instruction = OpInstruction(Op(definition.type, attrs), definition, reads, writes)
-    regions = with_native_code([instruction], specs, instruction.written, storage, fewest=1)
+    regions = with_native_code([instruction], specs, instruction.written, storage, target, fewest=1)
     if not regions or not all(isinstance(region, NativeRegion) for region in regions):
         return None
     position = {number: at for at, number in enumerate(number for number, is_passed in enumerate(passed) if is_passed)}
@@ -114,7 +117,7 @@ def native_function(
     read = {number for number in read if number < len(inputs)}
     if not read <= position.keys():
         return None
-    function = NativeFunction(regions, specs, places, position, targets, len(inputs), [spec for _, spec in outputs])
+    function = NativeFunction(regions, specs, places, position, targets, len(inputs), [spec for _, spec in outputs], target)
     return function, frozenset(position[number] for number in read)
 
 
@@ -130,6 +133,7 @@ class NativeFunction:
         targets: Mapping[int, int],
         inputs: int,
         outputs: Sequence[Spec | None],
+        target: Target,
     ) -> None:
         self._scratch: list[tuple[Value, int]] = []
         """Intermediate values, with their offsets in the scratch memory."""
@@ -157,7 +161,7 @@ class NativeFunction:
         for value, number in places.items():
             if value in used:
                 self._operands.append((value, position[number] if number < inputs else len(position) + number - inputs))
-        self._tables, self._lock = Tables(), threading.Lock()
+        self._tables, self._lock = Tables(target), threading.Lock()
         self._run = self._tables.add(regions)
         self._tables.compile(lambda value: 0, lambda value: specs[value].nbytes)
 

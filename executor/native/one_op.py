@@ -31,9 +31,10 @@ class NativeOps:
     ) -> tuple[Callable[..., Any], frozenset[int]] | None:
         try:
             with or_unavailable():
+                from . import compiler
                 from .functions import native_function
 
-                return native_function(definition, attrs, inputs, passed, outputs, into)
+                return native_function(definition, attrs, inputs, passed, outputs, compiler.host(), into)
         except NativeUnavailable as error:
             warn_of(error)
             return None

@@ -10,7 +10,6 @@ from fluid.values.spec import Spec
 
 from . import (  # noqa: F401  (they register lowerings)
     activation_lowering,
-    compiler,
     complex_lowering,
     einsum_lowering,
     fourier_lowering,
@@ -24,16 +23,21 @@ from . import (  # noqa: F401  (they register lowerings)
 from .image_blocks import in_blocks, regions_of
 from .kernel_calls import find_calls
 from .regions import native_regions
+from .target import Target
 from .verifying import verify_order, verify_partial_sums, verify_writes
 
 __all__ = ["with_native_code"]
 
 
 def with_native_code(
-    instructions: Sequence[Any], specs: dict[Value, Spec], live_out: Iterable[Value], storage: Mapping[str, Spec], fewest: int
+    instructions: Sequence[Any],
+    specs: dict[Value, Spec],
+    live_out: Iterable[Value],
+    storage: Mapping[str, Spec],
+    target: Target,
+    fewest: int,
 ) -> list[Any]:
-    """Replace ops of a plan by native regions for this processor, and verify the result (see `native_regions`)."""
-    target = compiler.host()
+    """Replace ops of a plan by native regions, and verify the result (see `native_regions`)."""
     results = native_regions(instructions, specs, live_out, storage, target, fewest)
     results = in_blocks(results, specs, storage, target)
     regions = list(regions_of(results))

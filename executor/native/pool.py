@@ -310,8 +310,10 @@ class Pool:
     """Threads that run tables together. `pool()` returns the pool of the process."""
 
     def __init__(self) -> None:
-        self._has_threads = _family_of(host()) is not None
-        self._kernels = compile_kernels({f"pool {self._has_threads}": lambda name: WrittenKernel(pool_text(host(), name), [])})
+        target = host()
+        self._has_threads = _family_of(target) is not None
+        writers = {f"pool {self._has_threads}": lambda name: WrittenKernel(pool_text(target, name), [])}
+        self._kernels = compile_kernels(writers, target)
         addresses = np.zeros(len(_FUNCTIONS), np.int64)
         (write_addresses,) = self._kernels.addresses.values()
         CFUNCTYPE(None, c_void_p)(write_addresses)(addresses.ctypes.data)

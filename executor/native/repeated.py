@@ -19,17 +19,19 @@ from fluid.values.types import VarType, is_floating
 from ..kernels.table import CHECKS, load_kernels
 from ..stepwise.interpreter import declared_scalars
 from ..stepwise.loop_body import LoopBody, Step
-from . import compiler
 from .functions import Op, OpInstruction
 from .instructions import AFTER_BARRIER, CLEARED, RECORD_WORDS, Check, NativeInstruction
 from .plans import with_native_code
 from .pool import pool
 from .tables import flags_of, loaded
+from .target import Target
 
 __all__ = ["RepeatedBlock", "compiled_block"]
 
 
-def compiled_block(body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value]) -> RepeatedBlock | None:
+def compiled_block(
+    body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target
+) -> RepeatedBlock | None:
     """See `NativeBlocks.compile`."""
     all_specs = dict(specs)
     external = {*specs, *outputs, *(value for pair in body.updated.items() for value in pair)}
@@ -40,10 +42,10 @@ def compiled_block(body: LoopBody, specs: Mapping[Value, Spec], outputs: Collect
         all_specs.setdefault(before, all_specs[last])
     storage = {name: all_specs[name, version] for name, version in body.updated.values()}
     live = [*outputs, *body.updated.values()]
-    regions = with_native_code(instructions, all_specs, live, storage, fewest=1)
+    regions = with_native_code(instructions, all_specs, live, storage, target, fewest=1)
     if not _are_native(regions, live):
         return None
-    return RepeatedBlock(regions, all_specs, external)
+    return RepeatedBlock(regions, all_specs, external, target)
 
 
 def _are_native(regions: Sequence[Any], live: Sequence[Value]) -> bool:
@@ -119,19 +121,22 @@ class RepeatedBlock:
         instructions: its native code, and checks.
         specs: of all values.
         external: values whose memory the caller gives, for each trip.
+        target: the processor that the native code is for.
     """
 
     def __init__(
-        self, instructions: Sequence[NativeInstruction | Check], specs: Mapping[Value, Spec], external: Collection[Value]
+        self,
+        instructions: Sequence[NativeInstruction | Check],
+        specs: Mapping[Value, Spec],
+        external: Collection[Value],
+        target: Target,
     ) -> None:
         self._specs = specs
         regions = [item for item in instructions if isinstance(item, NativeInstruction)]
         calls = [call for region in regions for call in region.calls]
         writers = {signature: writer for region in regions for signature, writer in region.writers.items()}
         workspace_bytes = max(region.workspace_bytes for region in regions)
-        kernels, workspace, self._kept_alive = loaded(
-            calls, writers, lambda value: specs[value].nbytes, workspace_bytes, compiler.host()
-        )
+        kernels, workspace, self._kept_alive = loaded(calls, writers, lambda value: specs[value].nbytes, workspace_bytes, target)
         self._arrays = arrays = _allocated(specs, external)
         addresses: dict[Value | None, int] = {None: workspace}
         addresses |= {value: array.ctypes.data for value, array in arrays.items()}

@@ -16,7 +16,6 @@ from fluid.ir.versions import Value as PlanValue
 from fluid.values.memory import aligned_bytes
 
 from ..runtime.threads import hold_blas
-from . import compiler
 from .cache import Kernels, compile_kernels
 from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
 from .pool import pool
@@ -122,10 +121,14 @@ def loaded(
 
 
 class Tables:
-    """The native code of a plan."""
+    """The native code of a plan.
 
-    def __init__(self) -> None:
-        self.target = compiler.host()
+    Args:
+        target: the processor that the plan was made for.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
         self._tables: list[list[KernelCall]] = []
         self._words: list[Any] = []
         """Operand addresses of each table, in the order of its calls."""

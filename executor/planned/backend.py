@@ -7,10 +7,12 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+from fluid.ir.program import Program
 from fluid.values.place import Place
 
 from ..backend import BoundPlan, Request
-from ..native.fallback import is_enabled
+from ..native.fallback import NativeUnavailable, is_enabled, warn_of
+from ..native.target import Target
 from ..runtime.scope import Scope
 from ..stepwise.program import BoundSteps
 from .bound_plan import BoundArenaPlan
@@ -24,8 +26,6 @@ __all__ = ["NativeBackend", "PlannedBackend"]
 class PlannedBackend:
     """Compiles programs with plain array feeds to plans, which run op by op in memory that is placed once."""
 
-    _is_native = False
-
     def __init__(self, place: Place) -> None:
         self._place = place
         self._memories: WeakKeyDictionary[Scope, ref[Memory]] = WeakKeyDictionary()
@@ -36,9 +36,14 @@ class PlannedBackend:
         return None if request.has_sequences else tuple(request.specs.items())
 
     def compile(self, request: Request) -> ArenaPlan:
-        plan = compile_plan(request.program, request.specs, request.fetches, request.scope, native=self._is_native)
+        target = self._target(request.program)
+        plan = compile_plan(request.program, request.specs, request.fetches, request.scope, target=target)
         plan.calls_of, plan.binder = calls_of, self._bound
         return plan
+
+    def _target(self, program: Program) -> Target | None:
+        """The processor that native code is made for; None for plans without native code."""
+        return None
 
     def _bound(self, plan: ArenaPlan, scope: Scope) -> BoundPlan:
         if plan.step_by_step:
@@ -54,7 +59,14 @@ class PlannedBackend:
 class NativeBackend(PlannedBackend):
     """Compiles programs to plans whose ops mostly run as native code."""
 
-    _is_native = True
-
     def key(self, request: Request) -> Hashable | None:
         return None if request.watches_ops or not is_enabled() else super().key(request)
+
+    def _target(self, program: Program) -> Target | None:
+        from ..native import compiler
+
+        try:
+            return compiler.host()
+        except NativeUnavailable as error:
+            warn_of(error, program)
+            return None

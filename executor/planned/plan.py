@@ -12,6 +12,7 @@ import html
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
@@ -28,6 +29,7 @@ from ..kernels.table import kernel_of
 from ..native.block_compiler import NativeBlocks
 from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
 from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, NativeInstruction
+from ..native.target import Target
 from ..runtime.scope import Scope
 from ..runtime.specs import spec_of
 from ..stepwise.handlers import HANDLERS
@@ -226,11 +228,16 @@ def _size(count: int) -> str:
 
 
 def compile_plan(
-    program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, reuse: bool = True, native: bool = False
+    program: Program,
+    feeds: Mapping[str, Spec],
+    fetches: Sequence[str],
+    scope: Scope,
+    reuse: bool = True,
+    target: Target | None = None,
 ) -> ArenaPlan:
     """Compile block 0 of `program` for feeds of these shapes and types, and the variables of `scope`.
 
-    With `reuse=False`, values do not share bytes; with `native`, ops become native code if possible.
+    With `reuse=False`, values do not share bytes; with a `target`, ops become native code for it if possible.
 
     Raises:
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
@@ -243,11 +250,11 @@ def compile_plan(
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
     planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
-    if native:
-        planner.use_native_code()
+    if target is not None:
+        planner.use_native_code(target)
     planner.place(reuse)
     plan = planner.plan()
-    plan.block_compiler = NativeBlocks(program) if native else None
+    plan.block_compiler = NativeBlocks(program, target) if target is not None else None
     return plan
 
 
@@ -427,32 +434,33 @@ class _Planner:
         return self._memo[key]
 
     # -- native code
-    def use_native_code(self) -> None:
+    def use_native_code(self, target: Target) -> None:
         """Replace ops by native code, read from disk or compiled; if neither is possible, warn and change nothing."""
         try:
             with or_unavailable():
-                instructions, specs, kernels = self._native_code()
+                instructions, specs, kernels = self._native_code(target)
         except NativeUnavailable as error:
             warn_of(error, self.program)
             return
         if any(instruction.is_native for instruction in instructions):
             from ..native.tables import Tables
 
-            self.instructions, self.specs, self.kernels, self.new_tables = instructions, specs, kernels, Tables
+            self.instructions, self.specs, self.kernels = instructions, specs, kernels
+            self.new_tables = partial(Tables, target)
 
-    def _native_code(self) -> tuple[list[AnyInstruction], dict[Value, Spec], Kernels | None]:
+    def _native_code(self, target: Target) -> tuple[list[AnyInstruction], dict[Value, Spec], Kernels | None]:
         """The instructions including native code, the specs of all values, and the kernels if they came from disk."""
         from .records import read_native_code, record_path, write_native_code
 
         originals = [instruction for instruction in self.instructions if isinstance(instruction, Instruction)]
         fetched = [self.versions.current(name) for name in self.fetches]
-        path = record_path(self.program, self.specs, self.storage, self.fetches)
-        if path is not None and (code := read_native_code(path, originals, self.specs, self.storage, fetched)):
+        path = record_path(self.program, self.specs, self.storage, self.fetches, target)
+        if path is not None and (code := read_native_code(path, originals, self.specs, self.storage, fetched, target)):
             return code.instructions, {**self.specs, **code.specs}, code.kernels
         from ..native.plans import with_native_code
 
         specs = dict(self.specs)
-        instructions = with_native_code(originals, specs, fetched, self.storage, _FEWEST)
+        instructions = with_native_code(originals, specs, fetched, self.storage, target, _FEWEST)
         if path is not None and any(instruction.is_native for instruction in instructions):
             write_native_code(path, originals, instructions, specs)
         return instructions, specs, None

@@ -34,6 +34,7 @@ from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS, chec
 from ..native.cache import PLAN, Kernels, available_kernels, folder, made_by, read_sealed, write_sealed
 from ..native.fallback import NativeUnavailable, fault
 from ..native.instructions import NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer, WrittenKernel, values_read
+from ..native.target import Target
 from ..native.verifying import verify_accesses, verify_order, verify_writes
 from ..stepwise.handlers import HANDLERS
 
@@ -49,12 +50,15 @@ _FEWEST_OPS = 32
 
 
 # ------------------------------------------------------------------------------------------------------------ the name
-def record_path(program: Program, specs: Mapping[Value, Spec], storage: Iterable[str], fetches: Sequence[str]) -> str | None:
+def record_path(
+    program: Program, specs: Mapping[Value, Spec], storage: Iterable[str], fetches: Sequence[str], target: Target
+) -> str | None:
     """The file of a program's native code; None if it is not stored.
 
     Args:
         specs: the specs of all values of the program's plan, before native code is made.
         storage: names whose values live in the scope, where they are overwritten in place.
+        target: the processor that the code is for.
     """
     ops = program.global_block().ops
     if len(program.blocks) > 1 or len(ops) < _FEWEST_OPS:
@@ -69,7 +73,7 @@ def record_path(program: Program, specs: Mapping[Value, Spec], storage: Iterable
         return None
     spec_rows = [(*value, spec.shape, int(spec.dtype), int(spec.type), spec.lod) for value, spec in specs.items()]
     try:
-        parts = [made_by(), sources, spec_rows, sorted(storage), list(fetches), *_program_facts(program)]
+        parts = [made_by(target), sources, spec_rows, sorted(storage), list(fetches), *_program_facts(program)]
     except NativeUnavailable:
         return None
     digest = sha256(marshal.dumps(parts, 2))  # version 2 maps equal parts to equal bytes; several times as fast as JSON
@@ -236,6 +240,7 @@ def read_native_code(
     specs: Mapping[Value, Spec],
     storage: Mapping[str, Spec],
     fetched: Iterable[Value],
+    target: Target,
 ) -> NativeCode | None:
     """Read the native code for the instructions of a plan from a file; None if there is no usable code.
 
@@ -244,13 +249,14 @@ def read_native_code(
         specs: the specs of their values.
         storage: names whose values live in the scope, where they are overwritten in place.
         fetched: values that are fetched.
+        target: the processor that the code is for.
     """
     body = read_sealed(path, _HEAD)
     if body is None:
         return None
     try:
         record = json.loads(body)
-        kernels = available_kernels(record["kernels"])
+        kernels = available_kernels(record["kernels"], target)
         if kernels is None:
             return None
         code = _Reader(record, originals, specs).native_code(kernels)

@@ -20,7 +20,7 @@ import pytest
 from checks import Checks, each
 
 from fluid.executor.native import cache, compiler
-from fluid.executor.native.cache import Kernels, Writer, compile_kernels, folder
+from fluid.executor.native.cache import Kernels, Writer, folder
 from fluid.executor.native.compiler import NativeUnavailable
 from fluid.executor.native.emitter import DOUBLE, Function, Module, Value
 from fluid.executor.native.instructions import WrittenKernel
@@ -58,6 +58,11 @@ def bad(text: str) -> Writer:
 def unwritten(name: str) -> str:
     """Stands for a text that nobody needs."""
     raise AssertionError(f"{name} is written again")
+
+
+def compile_kernels(writers: dict[str, Writer], target: Target | None = None) -> Kernels:
+    """Compile kernels, for this processor unless a target is given."""
+    return cache.compile_kernels(writers, target or compiler.host())
 
 
 def results(kernels: Kernels) -> dict[str, float]:

@@ -77,7 +77,7 @@ def least(runners: Mapping[str, tuple[Runner, int]]) -> tuple[dict[str, float], 
 
 def compiled(bodies: Mapping[str, tuple[int, Body]]) -> tuple[Library, float]:
     start = time.thread_time()
-    module = Module()
+    module = Module(HOST)
     for name, (operands, body) in bodies.items():
         write_kernel(module, name, operands, body)
     code = compile_object(module.text, HOST)

@@ -52,7 +52,7 @@ class Kernel:
 
     def __post_init__(self) -> None:
         start = time.process_time()
-        module = Module()
+        module = Module(host())
         write_kernel(module, "kernel", len(self.operands), self.body)
         code = compile_object(module.text, host())
         self.seconds = time.process_time() - start

@@ -233,12 +233,12 @@ class _EpilogueWriter:
         return self.f.at(first, shift * steps[-2], element) if shift else first
 
 
-def phases_of(group: Group, target: Target, threads: int) -> tuple[list[Phase], int]:
+def phases_of(group: Group, target: Target) -> tuple[list[Phase], int]:
     """The kernels of a group that begins with a core, in order, and their workspace in bytes."""
     core = group.core
     match core:
         case Product():
-            return _product_phases(group, core, target, threads)
+            return _product_phases(group, core, target)
         case PackedMatrix():
             return [_packing_matrix(core, target)], 0
         case Scattered() | Merged() | Put() | Places() | Firsts():
@@ -246,15 +246,15 @@ def phases_of(group: Group, target: Target, threads: int) -> tuple[list[Phase], 
         case PackedFilter():
             return _packing_phases(core, target)
         case Convolved() | ConvolvedBack():
-            return _convolution_phases(group, core, target, threads)
+            return _convolution_phases(group, core, target)
         case FilterGradient():
-            return _filter_gradient_phases(group, core, target, threads)
+            return _filter_gradient_phases(group, core, target)
         case Pooled() | Positions() | PooledBack():
             return [_pooling(group, core, target)], 0
     raise AssertionError(f"no kernel of {type(core).__name__}")
 
 
-def _product_phases(group: Group, core: Product, target: Target, threads: int) -> tuple[list[Phase], int]:
+def _product_phases(group: Group, core: Product, target: Target) -> tuple[list[Phase], int]:
     product = _matrix_product(core)
     packed = core.packed
 
@@ -266,7 +266,7 @@ def _product_phases(group: Group, core: Product, target: Target, threads: int) -
         strided = product if steps is None else replace(product, c_stride=steps[0] if core.shape[0] > 1 else core.shape[1])
         matmul.write_product(f, strided, left, right, pointers.output(output), share, workspace, target, epilogue.callback)
 
-    return [write], matmul.workspace_bytes(product, target) * threads
+    return [write], matmul.workspace_bytes(product, target) * target.threads
 
 
 def _matrix_product(node: Product) -> matmul.MatrixProduct:
@@ -354,7 +354,7 @@ def _packing_phases(core: PackedFilter, target: Target) -> tuple[list[Phase], in
     return [packed, transformed], blocks.packed_bytes
 
 
-def _convolution_phases(group: Group, core: Convolved | ConvolvedBack, target: Target, threads: int) -> tuple[list[Phase], int]:
+def _convolution_phases(group: Group, core: Convolved | ConvolvedBack, target: Target) -> tuple[list[Phase], int]:
     is_forward = isinstance(core, Convolved)
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
@@ -373,10 +373,10 @@ def _convolution_phases(group: Group, core: Convolved | ConvolvedBack, target: T
 
     dense = _of_shapes(core.packed.images, core.packed.windows, core.element)
     blocks = _blocks_of(dense, core.packed.for_input, target)
-    return [write], blocks.bytes * threads if blocks is not None else 0
+    return [write], blocks.bytes * target.threads if blocks is not None else 0
 
 
-def _filter_gradient_phases(group: Group, core: FilterGradient, target: Target, threads: int) -> tuple[list[Phase], int]:
+def _filter_gradient_phases(group: Group, core: FilterGradient, target: Target) -> tuple[list[Phase], int]:
     geometry = _convolution(_images(core.source), _images(core.gradient), core.windows, core.element)
     blocks = winograd_gradient.gradient_blocks(geometry, target)
     is_depthwise = depthwise.is_depthwise(geometry)
@@ -399,7 +399,7 @@ def _filter_gradient_phases(group: Group, core: FilterGradient, target: Target, 
         write(f, geometry, workspace, output, share, target, epilogue.callback)
 
     if blocks is not None:
-        size = blocks.shared_bytes + blocks.bytes * threads
+        size = blocks.shared_bytes + blocks.bytes * target.threads
     elif is_depthwise:
         size = depthwise.depthwise_partial_elements(geometry, target) * core.element.bytes
     else:

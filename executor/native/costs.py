@@ -27,7 +27,7 @@ _CYCLE = 1 / 2.45e9
 
 def multiplication_seconds(multiplications: int, element_bytes: int, target: Target) -> float:
     """The time of a product of matrices by one thread, with two vectors per cycle at three quarters of the peak."""
-    return multiplications * _CYCLE / (2 * target.vector_bytes // element_bytes * 0.75)
+    return multiplications * _CYCLE / (2 * target.lanes(element_bytes) * 0.75)
 
 
 def copies_right(rows: int, matrix_bytes: int, limits: Limits) -> bool:

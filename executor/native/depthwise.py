@@ -163,7 +163,7 @@ def _write_walk(
 
             f.loop(*rows, 1, [], row, at_least_once=True)
 
-        each_vector(f, channels, target.vector_bytes // element.bytes, vector)
+        each_vector(f, channels, target.lanes(element.bytes), vector)
 
     f.loop(*share.of(f, count * blocks * walks), 1, [], chunk)
 
@@ -217,7 +217,7 @@ def write_depthwise_partial_filters(
     """Write a kernel for partial sums, each over some images, of the gradient of a depthwise filter."""
     g, element, channels = geometry, geometry.element, geometry.x.channels
     require_halo(g.x, g.x_halo, "input")
-    lanes, count, limits = target.vector_bytes // element.bytes, _partials(g, target), target.limits
+    lanes, count, limits = target.lanes(element.bytes), _partials(g, target), target.limits
     blocks = _blocks(limits.convolution_chunks, g.y.height, g.y.width * prod(g.strides) * channels * element.bytes, limits)
 
     def sums(partial: Value, first: Operand, vectors: tuple[Operand, Operand], lanes: int) -> None:

@@ -28,6 +28,8 @@ from .bounds import Footprint, IndexBounds, Sum, Turns, facts_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .target import Target
+
 __all__ = [
     "BOOL",
     "BYTE",
@@ -152,11 +154,12 @@ class Module:
     """Functions that are compiled together, with their declarations.
 
     Args:
+        target: the processor that they are for.
         checked: whether kernels test each access to an operand against its bounds; slow, for tests.
     """
 
-    def __init__(self, checked: bool = False) -> None:
-        self.checked = checked
+    def __init__(self, target: Target, checked: bool = False) -> None:
+        self.target, self.checked = target, checked
         self._declarations: dict[str, None] = {}
         self._functions: dict[str, str] = {}
         self._exported: list[str] = []
@@ -528,7 +531,9 @@ class Function:
         return self.value(f"call {result} @{full}({arguments})", result)
 
     def fma(self, a: Value, b: Operand, c: Operand) -> Value:
-        """``a * b + c``, rounded once."""
+        """``a * b + c``, rounded once if the processor has an instruction for it, else twice."""
+        if a.type.element not in self.module.target.fused:
+            return self.add(self.mul(a, b), c)
         return self.intrinsic("fma", a, self._as(b, a.type), self._as(c, a.type))
 
     def compare(self, relation: str, a: Operand, b: Operand) -> Value:
@@ -612,7 +617,9 @@ class Function:
         """Load a value of a type: one element, or consecutive elements for the lanes of a vector. Truth values are bytes."""
         if type_.element == "i1":
             return self.convert(self.load(pointer, type_.with_element(BYTE), align), BOOL)
-        root = pointer.root if type_ == POINTER else -1
+        root = -1
+        if type_ == POINTER:
+            root, align = pointer.root, align or self.module.target.pointer_bytes
         pointer = self.within(pointer, type_.bytes * type_.lanes)
         return self.value(f"load {type_}, ptr {pointer}, align {align or type_.bytes}", type_, root)
 

@@ -268,7 +268,7 @@ def add_partials(f: Function, element: Type, sums: Value, size: int, count: int,
     """Add all partial sums to the first, in order: `count` sums of `size` elements, `stride` elements from one to the next."""
     if count == 1:
         return
-    lanes = target.vector_bytes // element.bytes
+    lanes = target.lanes(element.bytes)
 
     def add(number: Value, lanes: int) -> None:
         place = f.opaque(f.at(sums, number, element))

@@ -290,7 +290,7 @@ def write_transposed(f: Function, rows: int, columns: int, lanes: int, source: S
 
 def square_lanes(element: Type, target: Target) -> int:
     """Edge of the squares in which matrices are transposed: 256 bits, the fastest on every processor."""
-    return min(target.vector_bytes, 32) // element.bytes
+    return min(target.lanes(element.bytes), 32 // element.bytes)
 
 
 def write_channels_last(

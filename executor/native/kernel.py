@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..runtime.threads import MOST_THREADS
 from .bounds import IndexBounds, Sum
 from .emitter import INT64, POINTER, Function, Module, Operand, Value
 from .instructions import WrittenKernel
+from .target import Target
 
 __all__ = ["Share", "checked_words", "fault_in", "write_kernel", "written_kernel"]
 
@@ -34,6 +34,8 @@ class Share:
 
     def of(self, f: Function, chunks: int) -> tuple[Operand, Operand]:
         """The first chunk of this thread, and the one after its last."""
+        if f.module.target.threads == 1:
+            return 0, chunks
         if chunks == 1:
             first = f.compare("eq", self.thread, 0)
             return 0, f.select(first, f.int64(1), f.int64(0))
@@ -46,8 +48,8 @@ Body: TypeAlias = "Callable[[Function, Sequence[Value], Share], None]"
 """Writes the body of a kernel, from the pointers to its operands and the thread's share."""
 
 
-def write_kernel(module: Module, name: str, operands: int, body: Body, most_threads: int = MOST_THREADS) -> None:
-    """Write a kernel for at most `most_threads` threads."""
+def write_kernel(module: Module, name: str, operands: int, body: Body) -> None:
+    """Write a kernel for at most as many threads as the module's target has."""
     f = Function(module, name, [POINTER, INT64, INT64])
     words, thread, threads = f.arguments
     pointers = []
@@ -58,14 +60,16 @@ def write_kernel(module: Module, name: str, operands: int, body: Body, most_thre
         bounds = [f.load(f.at(words, operands + number, INT64), INT64) for number in range(2 * operands)]
         f.guard(list(zip(bounds[::2], bounds[1::2], strict=True)), f.at(words, 3 * operands, INT64))
     f.bounds = IndexBounds()
-    body(f, pointers, Share(f.between(thread, 0, most_threads - 1), threads))
+    most = module.target.threads
+    share = Share(f.int64(0), f.int64(1)) if most == 1 else Share(f.between(thread, 0, most - 1), threads)
+    body(f, pointers, share)
     f.end()
     module.footprints[name] = f.footprints(operands)
 
 
-def written_kernel(name: str, operands: int, body: Body) -> WrittenKernel:
+def written_kernel(name: str, operands: int, body: Body, target: Target) -> WrittenKernel:
     """Write a kernel as the only kernel of a new module."""
-    module = Module()
+    module = Module(target)
     write_kernel(module, name, operands, body)
     return WrittenKernel(module.text, module.footprints[name])
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ..runtime.threads import MOST_THREADS
 from .cores import Phase, phases_of
 from .emitter import Function, Type, Value, zero
 from .fusion import source_of
@@ -93,7 +92,7 @@ def _phases(region: NativeRegion) -> tuple[list[Phase], int]:
     nest = region.nest
     if nest is not None:
         return [lambda f, pointers, workspace, share: nest.write(f, pointers, share)], 0
-    return phases_of(region.group, region.target, MOST_THREADS)
+    return phases_of(region.group, region.target)
 
 
 def _kernel(region: NativeRegion, phase: Phase, name: str) -> WrittenKernel:
@@ -102,7 +101,7 @@ def _kernel(region: NativeRegion, phase: Phase, name: str) -> WrittenKernel:
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         phase(f, Pointers(region, pointers), pointers[-1], share)
 
-    return written_kernel(name, len(region.sources) + len(region.targets) + (region.nest is None), body)
+    return written_kernel(name, len(region.sources) + len(region.targets) + (region.nest is None), body, region.target)
 
 
 def _kernel_of_totals(chunks: int, columns: int, element: Type, target: Target, name: str) -> WrittenKernel:
@@ -110,7 +109,7 @@ def _kernel_of_totals(chunks: int, columns: int, element: Type, target: Target, 
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         parts, out = pointers
-        at, width, most = 0, target.vector_bytes // element.bytes, target.limits.summed_parts
+        at, width, most = 0, target.lanes(element.bytes), target.limits.summed_parts
         while at < columns:
             while width > columns - at:
                 width //= 2
@@ -133,4 +132,4 @@ def _kernel_of_totals(chunks: int, columns: int, element: Type, target: Target, 
             f.loop(0, count, 1, [], vector)
             at += count * width
 
-    return written_kernel(name, 2, body)
+    return written_kernel(name, 2, body, target)

@@ -61,8 +61,7 @@ class Nest:
 
     def __init__(self, group: Group, stored: Sequence[Node], target: Target) -> None:
         self.group, self.stored, self.limits = group, list(stored), target.limits
-        widest = max((8 * node.element.bytes for node in group.nodes), default=32)
-        self.lanes = max(8 * target.vector_bytes // max(widest, 32), 1)
+        self.lanes = target.lanes(max((max(node.element.bytes, 4) for node in group.nodes), default=4))
         self.stage, self.passes = stages_of(group)
         self._members = {*group.nodes, *group.uniform}
         self._merge_dimensions()

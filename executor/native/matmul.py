@@ -114,7 +114,7 @@ class _Tiling:
 def _tiling(product: MatrixProduct, target: Target) -> _Tiling:
     """Choose the way with the fewest steps (vectors multiplied or moved); prefer spread in a tie, as it has the least code."""
     rows, columns, inner = product.rows, product.columns, product.inner
-    lanes = target.vector_bytes // product.element.bytes
+    lanes = target.lanes(product.element.bytes)
 
     def spread_steps(product: MatrixProduct) -> int:
         transposing = 0 if product.b_is_packed or product.b_strides[1] == 1 else 5
@@ -137,7 +137,7 @@ def _tiling(product: MatrixProduct, target: Target) -> _Tiling:
 def _spread_tiling(product: MatrixProduct, target: Target, widest: int) -> _Tiling:
     """Choose the tiles with the fewest loads, at most `widest` vectors wide, and whether to copy A and B."""
     rows, columns, inner, element_bytes = product.rows, product.columns, product.inner, product.element.bytes
-    most = target.vector_bytes // element_bytes
+    most = target.lanes(element_bytes)
     lanes = min(most, 1 << (columns - 1).bit_length())
     vectors = -(-columns // lanes)
     packs, packs_a = _packs(product, target)
@@ -179,7 +179,7 @@ def _dots_tiling(product: MatrixProduct, target: Target) -> _Tiling:
         sizes, key=lambda size: (-(-columns // size[1]) * rows + -(-rows // size[0]) * columns, size[0] * size[1])
     )
     axis, _ = _axis(product, -(-rows // height), -(-columns // width), {})
-    return _Tiling("dots", target.vector_bytes // product.element.bytes, height, width, False, False, max(product.inner, 1), axis)
+    return _Tiling("dots", target.lanes(product.element.bytes), height, width, False, False, max(product.inner, 1), axis)
 
 
 def _sizes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:

@@ -358,7 +358,7 @@ def _each_pixel(
     counted from `channel`. A chunk is some rows of an image."""
     if not images.count * images.height * images.channels:
         return
-    lanes = target.vector_bytes // element.bytes
+    lanes = target.lanes(element.bytes)
     at_once = lanes * target.limits.pool_vectors
     main = images.channels // at_once * at_once
     blocks = min(images.height, -(-target.limits.convolution_chunks // images.count))

@@ -42,7 +42,7 @@ class RowSource:
 
 def _by_columns(f: Function, width: int, element: Type, share: Share, target: Target, body: Callable[..., None]) -> None:
     """Write ``body(first, vectors)`` for each thread's columns; `vectors` come from `images.parts`, relative to `first`."""
-    most = target.vector_bytes // element.bytes
+    most = target.lanes(element.bytes)
     block = most * max(1, min(target.limits.table_vectors, -(-width // most) // 2))
     full_blocks, remaining_columns = divmod(width, block)
     f.loop(*share.of(f, full_blocks), 1, [], lambda number: body(f.mul(number, block), parts(block, most)))
@@ -129,7 +129,7 @@ def write_places(
     count = ids.shape[0]
 
     def all_rows(_: Value) -> None:
-        for start, number, lanes in _segments(height, target.vector_bytes // INT64.bytes):
+        for start, number, lanes in _segments(height, target.lanes(INT64.bytes)):
             absent = f.splat(f.int64(count), lanes)
             f.loop(
                 0,

@@ -6,7 +6,10 @@ tiny limits and code for this processor (`compiler.host`) take the same path.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
+
+from ..runtime.threads import MOST_THREADS
 
 __all__ = ["Limits", "Target"]
 
@@ -151,6 +154,9 @@ class Target:
         vector_bytes: bytes of the vectors that kernels use.
         registers: number of vector registers that kernels assume.
         limits: sizes at which kernels change their method.
+        pointer_bytes: bytes of a pointer.
+        fused: LLVM's names of the types whose ``a * b + c`` is one instruction; for other types, it is two, which round twice.
+        threads: the most threads that run a kernel together.
     """
 
     triple: str
@@ -159,14 +165,25 @@ class Target:
     vector_bytes: int
     registers: int
     limits: Limits
+    pointer_bytes: int = 8
+    fused: tuple[str, ...] = ("float", "double")
+    threads: int = MOST_THREADS
 
     @classmethod
     def of(cls, triple: str, cpu: str, features: str) -> Target:
         """The target for a processor, with the widest useful vectors, all registers, and suitable limits."""
-        is_wide = "+avx512f" in features
-        vector_bytes = 64 if is_wide else 32 if "+avx2" in features else 16
-        registers = 32 if is_wide or not triple.startswith("x86") else 16
-        return cls(triple, cpu, features, vector_bytes, registers, _limits_of(vector_bytes, registers))
+        present = frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
+        family = triple.partition("-")[0]
+        vector_bytes, registers = _vectors_of(family, present)
+        pointer_bytes = 8 if "64" in family else 4
+        return cls(
+            triple, cpu, features, vector_bytes, registers, _limits_of(vector_bytes, registers), pointer_bytes,
+            _fused_in(family, present),
+        )  # fmt: skip
+
+    def lanes(self, element_bytes: int) -> int:
+        """Elements of this size in a vector; 1 if they are larger than a vector."""
+        return max(self.vector_bytes // element_bytes, 1)
 
     @property
     def attributes(self) -> str:
@@ -175,6 +192,28 @@ class Target:
             f'attributes #0 = {{ nounwind "target-cpu"="{self.cpu}" "target-features"="{self.features}" '
             f'"prefer-vector-width"="{8 * self.vector_bytes}" }}'
         )
+
+
+def _vectors_of(family: str, features: Set[str]) -> tuple[int, int]:
+    """Bytes of a vector, and number of vector registers, of a family of processors: the first part of a triple."""
+    if family == "x86_64":
+        return (64, 32) if "avx512f" in features else (32 if "avx2" in features else 16, 16)
+    if family in ("aarch64", "arm64"):
+        return 16, 32
+    if family.startswith("wasm"):
+        return (16 if "simd128" in features else 4), 16
+    return 4, 32 if family.startswith("riscv") else 16
+
+
+def _fused_in(family: str, features: Set[str]) -> tuple[str, ...]:
+    """The types with fused multiply-add of a family of processors."""
+    if family in ("aarch64", "arm64") or (family == "x86_64" and not features.isdisjoint({"fma", "avx512f"})):
+        return "float", "double"
+    if family.startswith("riscv"):
+        return tuple(name for name, feature in (("float", "f"), ("double", "d")) if feature in features)
+    if family.startswith(("arm", "thumb")):
+        return ("float",) if not features.isdisjoint({"vfp4d16sp", "fp-armv8d16sp"}) else ()
+    return ()
 
 
 def _limits_of(vector_bytes: int, registers: int) -> Limits:

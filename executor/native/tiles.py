@@ -100,7 +100,7 @@ def tiling_of(rows: int, filters: int, element: Type, target: Target, stride: in
     should stay in the L1 cache until the neighbouring elements are read. Tiles have at least `least` rows, if possible.
     """
     registers = target.registers
-    lanes = target.vector_bytes // element.bytes
+    lanes = target.lanes(element.bytes)
 
     def cost(tiling: Tiling) -> float:
         total = 0.0

@@ -64,7 +64,7 @@ class Tiles:
 
     @property
     def lanes(self) -> int:
-        return self.target.vector_bytes // FLOAT.bytes
+        return self.target.lanes(FLOAT.bytes)
 
     @property
     def blocks(self) -> int:

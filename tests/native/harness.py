@@ -32,7 +32,6 @@ from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Function, Module, Value
 from fluid.executor.native.kernel import Share, checked_words, fault_in, write_kernel
 from fluid.executor.native.target import Target
-from fluid.executor.runtime.threads import MOST_THREADS
 
 Body = Callable[[Function, Sequence[Value], Share], None]
 
@@ -142,21 +141,22 @@ def assert_within(operand: int, footprint: Footprint, low: int, high: int) -> No
     assert first == end or low <= first <= end <= high, f"operand {operand}: bytes {first} to {end} of {low} to {high}"
 
 
-def texts(phases: Body | Sequence[Body], operands: int, checked: bool = False, threads: int = MOST_THREADS) -> Module:
-    """Kernels, one for each phase."""
-    module = Module(checked=checked)
+def texts(phases: Body | Sequence[Body], operands: int, checked: bool = False, target: Target | None = None) -> Module:
+    """Kernels, one for each phase; for this processor unless a target is given."""
+    module = Module(target or compiler.host(), checked)
     for number, body in enumerate([phases] if callable(phases) else phases):
-        write_kernel(module, f"kernel{number}", operands, body, threads)
+        write_kernel(module, f"kernel{number}", operands, body)
     return module
 
 
 def compiled(phases: Body | Sequence[Body], operands: int, target: Target | None = None, checked: bool = False) -> Compiled:
     """Compile kernels for a processor that code of runs here; the same text is compiled once."""
-    module = texts(phases, operands, checked)
-    library = _library(module.text, tuple(module.names), target or compiler.host())
+    processor = target or compiler.host()
+    module = texts(phases, operands, checked, processor)
+    library = _library(module.text, tuple(module.names), processor)
 
     def footprints(threads: int) -> list[list[Footprint]]:
-        return list(texts(phases, operands, threads=threads).footprints.values())
+        return list(texts(phases, operands, target=replace(processor, threads=threads)).footprints.values())
 
     return Compiled([library.addresses[name] for name in module.names], footprints, checked, library)
 
@@ -204,6 +204,6 @@ def emits(phases: Body | Sequence[Body], operands: int, target: Target) -> bytes
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    code = compile_object(texts(phases, operands).text, target)
+    code = compile_object(texts(phases, operands, target=target).text, target)
     assert code[:4] == b"\x7fELF"
     return code

@@ -32,13 +32,16 @@ def random_target(seed: int) -> Target:
             limits[name] = getattr(host.limits, name)
         else:
             limits[name] = (drawn, drawn + rng.randrange(9)) if name == "winograd_block_tiles" else drawn
-    return replace(host, vector_bytes=rng.choice([16, 32, 64]), registers=rng.choice([16, 32]), limits=Limits(**limits))
+    vector_bytes, registers, fused = rng.choice([4, 16, 32, 64]), rng.choice([16, 32]), rng.choice([(), ("float",), host.fused])
+    return replace(host, vector_bytes=vector_bytes, registers=registers, fused=fused, limits=Limits(**limits))
 
 
 OTHER_TARGETS: dict[str, Target] = {
     "vectors of 128 bits": replace(compiler.host(), vector_bytes=16, registers=32),
     "those of AVX2": replace(compiler.host(), vector_bytes=32, registers=16),
     "those of AVX-512": replace(compiler.host(), vector_bytes=64, registers=32),
+    "those of WebAssembly": replace(compiler.host(), vector_bytes=16, registers=16, fused=()),
+    "no vectors": replace(compiler.host(), vector_bytes=4, registers=16, fused=("float",)),
     "limits of 1": replace(compiler.host(), limits=_all_at(1)),
     "limits of 3, vectors of 128 bits": replace(compiler.host(), vector_bytes=16, registers=16, limits=_all_at(3)),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ class Kernels:
 
     def _library(self, checked: bool) -> Library:
         if checked not in self.libraries:
-            module = Module(checked=checked)
+            module = Module(self.target, checked)
             for count, (operands, body) in enumerate(self.bodies):
                 write_kernel(module, f"kernel{count}", operands, body)
             self.libraries[checked] = Library([compile_object(module.text, self.target)], module.footprints)
@@ -75,7 +75,8 @@ class Kernels:
 
     def _footprints(self, number: int, threads: int) -> list[Footprint]:
         """A kernel's footprint of each operand, for a number of threads."""
-        return texts(self.bodies[number][1], self.bodies[number][0], threads=threads).footprints["kernel0"]
+        target = replace(self.target, threads=threads)
+        return texts(self.bodies[number][1], self.bodies[number][0], target=target).footprints["kernel0"]
 
     def run(self, number: int, arrays: Sequence[Guarded], threads: int = 1) -> None:
         """Run a kernel on arrays, a thread after the other, and check the red zones; one thread asks of each access, too,

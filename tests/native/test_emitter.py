@@ -10,6 +10,7 @@ import pytest
 from checks import each
 from harness import run
 
+from fluid.executor.native import compiler
 from fluid.executor.native.emitter import BOOL, FLOAT, INT64, POINTER, Function, Module, constant
 
 NUMBER, LANE, LANES = (constant(1.0, type_) for type_ in (FLOAT, FLOAT.of(1), FLOAT.of(8)))
@@ -34,7 +35,7 @@ MIXED: dict[str, Callable[[Function], Any]] = {
 
 @each("mixed", MIXED)
 def test_numbers_and_vectors_do_not_meet(mixed: str) -> None:
-    f = Function(Module(), "f", [])
+    f = Function(Module(compiler.host()), "f", [])
     with pytest.raises(TypeError, match=r"a (number|vector of [18]) "):
         MIXED[mixed](f)
 

@@ -31,7 +31,7 @@ from fluid.executor.runtime import cache_folder
 
 def written(name: str, add: float, helper: bool = False) -> WrittenKernel:
     """A kernel that adds a number to its operand, in a function that it calls or by itself."""
-    module = Module()
+    module = Module(compiler.host())
     if helper:
         f = Function(module, "plus", [DOUBLE], DOUBLE, "internal")
         f.end(f.fma(f.arguments[0], 1.0, add))

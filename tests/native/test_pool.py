@@ -59,7 +59,7 @@ def write_counted(f: Function, pointers: Any, share: Share) -> None:
 
 def compiled() -> Library:
     """The kernels of these tests."""
-    module = Module()
+    module = Module(host())
     write_kernel(module, "mixed", 2, write_mixed)
     write_kernel(module, "counted", 1, write_counted)
     return Library([compile_object(module.text, host())], module.footprints)

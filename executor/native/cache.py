@@ -40,7 +40,18 @@ from .compiler import Library, NativeUnavailable, compile_object, versions
 from .instructions import Writer, WrittenKernel
 from .target import Target
 
-__all__ = ["PLAN", "Kernels", "available_kernels", "compile_kernels", "folder", "made_by", "read_sealed", "write_sealed"]
+__all__ = [
+    "PLAN",
+    "Kernels",
+    "available_kernels",
+    "compile_kernels",
+    "folder",
+    "joined",
+    "made_by",
+    "read_sealed",
+    "with_private_names",
+    "write_sealed",
+]
 
 _FORMAT = 4
 """Version of the bundles' format, of the kernels' calling convention, and of the compiler's settings."""
@@ -157,23 +168,25 @@ def _compile(writers: Mapping[bytes, Writer], target: Target) -> _Bundle:
 
 def _modules(writers: Mapping[bytes, Writer], footprints: dict[bytes, Sequence[Footprint]]) -> Iterator[str]:
     """Write kernels as the texts of a few long modules; also fills in `footprints`."""
-    functions: list[str] = []
-    declared: dict[str, None] = {}
-    length = 0
+    texts: list[str] = []
     for key, write in writers.items():
-        text, footprints[key] = _with_private_names(_symbol(key), write)
-        lines = text.splitlines()
-        declared.update(dict.fromkeys(line for line in lines if line.startswith("declare ")))
-        functions += [line for line in lines if not line.startswith("declare ")]
-        length += len(text)
-        if length > _LONG_TEXT:
-            yield "\n".join([*declared, *functions])
-            functions, declared, length = [], {}, 0
-    if functions:
-        yield "\n".join([*declared, *functions])
+        text, footprints[key] = with_private_names(_symbol(key), write)
+        texts.append(text)
+        if sum(map(len, texts)) > _LONG_TEXT:
+            yield joined(texts)
+            texts = []
+    if texts:
+        yield joined(texts)
 
 
-def _with_private_names(symbol: str, write: Writer) -> WrittenKernel:
+def joined(texts: Iterable[str]) -> str:
+    """The texts of modules as one module, with each declaration once."""
+    lines = [line for text in texts for line in text.splitlines()]
+    declared = dict.fromkeys(line for line in lines if line.startswith("declare "))
+    return "\n".join([*declared, *(line for line in lines if line not in declared)])
+
+
+def with_private_names(symbol: str, write: Writer) -> WrittenKernel:
     """Write a kernel, with its private functions renamed so that kernels of one module do not clash."""
     text, footprints = write(symbol)
     private_names = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}

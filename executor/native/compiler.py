@@ -17,7 +17,7 @@ from .bounds import Footprint
 from .fallback import NativeUnavailable
 from .target import Target
 
-__all__ = ["Library", "NativeUnavailable", "compile_object", "host", "versions"]
+__all__ = ["Library", "NativeUnavailable", "compile_library", "compile_object", "host", "versions"]
 
 _OLDEST_LLVM = 20
 
@@ -89,7 +89,7 @@ def _needs(feature: str, name: str) -> bool:
 
 
 def _machine(target: Target) -> Any:
-    """LLVM's code generator for a processor."""
+    """LLVM's code generator for this processor."""
     llvm = _llvm()
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=1, reloc="pic", codemodel="small", jit=True
@@ -110,6 +110,28 @@ def compile_object(text: str, target: Target) -> bytes:
             return _emit_object(module, _machine(target))
     except RuntimeError as error:
         raise NativeUnavailable(f"LLVM makes no code of a kernel: {error}") from None
+
+
+def compile_library(text: str, target: Target) -> bytes:
+    """Compile the functions in a text, for any processor, to an object file for its usual linker.
+
+    Raises:
+        NativeUnavailable: LLVM does not know the target, or refuses the text.
+    """
+    llvm = _llvm()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    has_loader = "-none" not in target.triple and not target.triple.startswith("wasm")
+    try:
+        machine = llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=1, reloc="pic" if has_loader else "static", codemodel="default"
+        )
+        head = f'target triple = "{target.triple}"\ntarget datalayout = "{machine.target_data}"\n'
+        with llvm.parse_assembly(f"{head}{text}\n{target.attributes}", llvm.create_context()) as module:
+            module.verify()
+            return _emit_object(module, machine)
+    except RuntimeError as error:
+        raise NativeUnavailable(f"LLVM makes no code for {target.triple}: {error}") from None
 
 
 def _emit_object(module: Any, machine: Any) -> bytes:

@@ -617,11 +617,13 @@ class Function:
         """Load a value of a type: one element, or consecutive elements for the lanes of a vector. Truth values are bytes."""
         if type_.element == "i1":
             return self.convert(self.load(pointer, type_.with_element(BYTE), align), BOOL)
-        root = -1
-        if type_ == POINTER:
-            root, align = pointer.root, align or self.module.target.pointer_bytes
+        root = pointer.root if type_ == POINTER else -1
         pointer = self.within(pointer, type_.bytes * type_.lanes)
-        return self.value(f"load {type_}, ptr {pointer}, align {align or type_.bytes}", type_, root)
+        return self.value(f"load {type_}, ptr {pointer}, align {align or self._alignment(type_)}", type_, root)
+
+    def _alignment(self, type_: Type) -> int:
+        """The least alignment of an element in memory."""
+        return self.module.target.pointer_bytes if type_ == POINTER else type_.bytes
 
     def load_first(self, pointer: Value, type_: Type, count: int) -> Value:
         """Load `count` consecutive elements into the first lanes; the remaining lanes are zero and their memory is not read."""
@@ -685,7 +687,7 @@ class Function:
         if value.type.element == "i1":
             value = self.convert(value, BYTE)
         pointer = self.within(pointer, value.type.bytes * value.type.lanes)
-        self.write(f"store {value.type} {value}, ptr {pointer}, align {align or value.type.bytes}")
+        self.write(f"store {value.type} {value}, ptr {pointer}, align {align or self._alignment(value.type)}")
 
     def guard(self, bounds: Sequence[tuple[Value, Value]], fault: Value) -> None:
         """From here on, test each access through a pointer with a root against the bounds of the root.

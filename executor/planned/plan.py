@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..native.cache import Kernels
     from ..native.tables import Tables
 
-__all__ = ["ArenaPlan", "Instruction", "compile_plan"]
+__all__ = ["ArenaPlan", "Instruction", "compile_native_plan", "compile_plan"]
 
 
 _FEWEST = 2
@@ -242,20 +242,49 @@ def compile_plan(
     Raises:
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
     """
-    block = program.global_block()
-    versions = versions_to_run(block, fetches)
-    refuse_unsupported(program, versions.ops)
-    if any(_is_persistent_list(var, scope) for var in block.vars.values()):
-        return ArenaPlan(program, dict(feeds), list(fetches), versions.ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
-    planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
-    planner.infer()
-    planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
+    planner = _planner_of(program, feeds, fetches, scope)
+    if planner is None:
+        ops = versions_to_run(program.global_block(), fetches).ops
+        return ArenaPlan(program, dict(feeds), list(fetches), ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     if target is not None:
         planner.use_native_code(target)
     planner.place(reuse)
     plan = planner.plan()
     plan.block_compiler = NativeBlocks(program, target) if target is not None else None
     return plan
+
+
+def compile_native_plan(
+    program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, target: Target
+) -> ArenaPlan | None:
+    """Compile block 0 of `program` to a plan with native code for any processor; None if it can only run op by op.
+
+    The cache on disk is not used: the plan has the writers of all its kernels. See `compile_plan` for arguments and
+    further errors.
+
+    Raises:
+        NativeUnavailable: native code cannot be made.
+    """
+    planner = _planner_of(program, feeds, fetches, scope)
+    if planner is None:
+        return None
+    with or_unavailable():
+        planner.instructions, planner.specs = planner.lowered(target, fewest=1)
+    planner.place(reuse=True)
+    return planner.plan()
+
+
+def _planner_of(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope) -> _Planner | None:
+    """A planner with the instructions of a program and all specs; None if the program can only run op by op."""
+    block = program.global_block()
+    versions = versions_to_run(block, fetches)
+    refuse_unsupported(program, versions.ops)
+    if any(_is_persistent_list(var, scope) for var in block.vars.values()):
+        return None
+    planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
+    planner.infer()
+    planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
+    return planner
 
 
 _NO_TENSORS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
@@ -452,18 +481,29 @@ class _Planner:
         """The instructions including native code, the specs of all values, and the kernels if they came from disk."""
         from .records import read_native_code, record_path, write_native_code
 
-        originals = [instruction for instruction in self.instructions if isinstance(instruction, Instruction)]
-        fetched = [self.versions.current(name) for name in self.fetches]
+        originals, fetched = self._originals, self._fetched
         path = record_path(self.program, self.specs, self.storage, self.fetches, target)
         if path is not None and (code := read_native_code(path, originals, self.specs, self.storage, fetched, target)):
             return code.instructions, {**self.specs, **code.specs}, code.kernels
-        from ..native.plans import with_native_code
-
-        specs = dict(self.specs)
-        instructions = with_native_code(originals, specs, fetched, self.storage, target, _FEWEST)
+        instructions, specs = self.lowered(target, _FEWEST)
         if path is not None and any(instruction.is_native for instruction in instructions):
             write_native_code(path, originals, instructions, specs)
         return instructions, specs, None
+
+    @property
+    def _originals(self) -> list[Instruction]:
+        return [instruction for instruction in self.instructions if isinstance(instruction, Instruction)]
+
+    @property
+    def _fetched(self) -> list[Value]:
+        return [self.versions.current(name) for name in self.fetches]
+
+    def lowered(self, target: Target, fewest: int) -> tuple[list[AnyInstruction], dict[Value, Spec]]:
+        """The instructions including native code, and the specs of all values; see `native_regions`."""
+        from ..native.plans import with_native_code
+
+        specs = dict(self.specs)
+        return with_native_code(self._originals, specs, self._fetched, self.storage, target, fewest), specs
 
     # -- places
     def place(self, reuse: bool) -> None:

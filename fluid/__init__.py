@@ -68,6 +68,7 @@ from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
     from . import (
+        ahead,
         contrib,
         dataset,
         distributed,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
         profiler,
         reader,
     )
+    from .ahead import compile_program, load_compiled_state, save_compiled_state
     from .dygraph.summary import summary
     from .formats import text
     from .io import load, save
@@ -116,10 +118,12 @@ __all__ = [
     "Variable",
     "WeightNormParamAttr",
     "XLAPlace",
+    "ahead",
     "append_backward",
     "average",
     "backward",
     "clip",
+    "compile_program",
     "compiler",
     "contrib",
     "core",
@@ -157,6 +161,7 @@ __all__ = [
     "layers",
     "load",
     "load_checkpoint",
+    "load_compiled_state",
     "load_model",
     "load_op_library",
     "lod_tensor",
@@ -175,6 +180,7 @@ __all__ = [
     "require_version",
     "save",
     "save_checkpoint",
+    "save_compiled_state",
     "save_model",
     "scope_guard",
     "seed",
@@ -187,6 +193,7 @@ __all__ = [
 
 # Loaded when used: they need more than numpy, or are not always needed.
 _LAZY = {
+    "ahead": "ahead",
     "bfloat16": "bfloat16",
     "contrib": "contrib",
     "distributed": "distributed",
@@ -215,9 +222,11 @@ _OF_DYGRAPH = (
 )  # fmt: skip
 """Names that are at the top in Fluid 1.6, too."""
 _LAZY_FROM = {
+    "compile_program": "ahead",
     "diff": "transform.compare",
     "load": "io",
     "load_checkpoint": "saving.checkpoint",
+    "load_compiled_state": "ahead",
     "load_model": "saving.models",
     "load_program_state": "io",
     "memory_optimize": "transpiler",
@@ -225,6 +234,7 @@ _LAZY_FROM = {
     "release_memory": "transpiler",
     "save": "io",
     "save_checkpoint": "saving.checkpoint",
+    "save_compiled_state": "ahead",
     "save_model": "saving.models",
     "set_program_state": "io",
     "summary": "dygraph.summary",

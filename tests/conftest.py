@@ -30,7 +30,9 @@ for cache in ("FLUID_NATIVE_CACHE", "FLUID_XLA_CACHE"):
         os.environ[cache] = tempfile.mkdtemp(prefix="fluid-cache-")
         atexit.register(shutil.rmtree, os.environ[cache], ignore_errors=True)
 
-collect_ignore_glob = [] if find_spec("llvmlite") else ["native/test_*.py"]  # some need it as they are imported
+collect_ignore_glob = (
+    [] if find_spec("llvmlite") else ["ahead/test_*.py", "native/test_*.py"]
+)  # some need it as they are imported
 
 pytest.register_assert_rewrite("conformance")
 load_kernels()  # since tests look into the tables

@@ -1,0 +1,95 @@
+"""Ranges of labels and ids, which the compiled code checks before it uses them as indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..executor.native.instructions import Check
+from ..ir.versions import Value
+
+__all__ = ["IdRange", "ranges_of"]
+
+
+@dataclass(frozen=True)
+class IdRange:
+    """Integers that must lie from 0 to below `extent`.
+
+    Attributes:
+        value: the tensor of integers.
+        extent: the number of rows or classes that they choose from.
+        ignored: an integer that is allowed, too; None if there is none.
+        first, step: every `step`-th element counts, from element `first` on.
+    """
+
+    value: Value
+    extent: int
+    ignored: int | None = None
+    first: int = 0
+    step: int = 1
+
+
+def ranges_of(check: Check) -> list[IdRange] | None:
+    """The ranges that a check of a plan asks for, as the check's kernel does; None if it asks for anything else."""
+    instruction = check.instruction
+    attrs = instruction.definition.defaults(check.op.attrs)
+    slots = (instruction.reads | instruction.writes).items()
+    values = {slot: listed[0] for slot, listed in slots if listed and listed[0]}
+    rule = _RULES.get(check.op.type)
+    return rule(attrs, values, check.specs) if rule is not None else None
+
+
+_Rule = Callable[[Mapping[str, Any], Mapping[str, Value], Mapping[Value, Any]], "list[IdRange] | None"]
+
+
+def _along(ids: str, table: str, axis: str | int, ignored: str = "", none: int | None = None) -> _Rule:
+    """A rule for ids that count along an axis of a table.
+
+    Args:
+        ids, table: slots.
+        axis: the axis, or the attribute that names it.
+        ignored: the attribute with the ignored id.
+        none: the attribute's value if no id is ignored.
+    """
+
+    def rule(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
+        if attrs.get("soft_label") or table not in values:
+            return []
+        if "Axis" in values:
+            return None
+        number = attrs[axis] if isinstance(axis, str) else axis
+        skipped = int(attrs[ignored]) if ignored and attrs[ignored] != none else None
+        return [IdRange(values[ids], specs[values[table]].shape[number], skipped)]
+
+    return rule
+
+
+def _one_hot(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
+    if "depth_tensor" in values:
+        return None
+    return [] if attrs["allow_out_of_range"] else [IdRange(values["X"], int(attrs["depth"]))]
+
+
+def _columns(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
+    """Each column of the ids counts along a dimension of the table of its own."""
+    index, shape = values["Index"], specs[values["X"]].shape
+    columns = specs[index].shape[-1]
+    return [IdRange(index, shape[column], None, column, columns) for column in range(columns)]
+
+
+_RULES: dict[str, _Rule] = {
+    "gather": _along("Index", "X", "axis"),
+    "scatter_add_like": _along("Index", "Out", "axis"),
+    "gather_nd": _columns,
+    "scatter_nd_add": _columns,
+    "lookup_table": _along("Ids", "W", 0, "padding_idx", -1),
+    "lookup_table_v2": _along("Ids", "W", 0, "padding_idx", -1),
+    "scatter_rows_like": _along("Ids", "Out", 0, "padding_idx", -1),
+    "one_hot": _one_hot,
+    "one_hot_v2": _one_hot,
+    "pick": _along("Index", "X", "axis", "ignore_index"),
+    "place": _along("Index", "Out", "axis", "ignore_index"),
+    "softmax_with_cross_entropy": _along("Label", "Logits", "axis", "ignore_index"),
+    "softmax_with_cross_entropy_grad": _along("Label", "Softmax", "axis", "ignore_index"),
+}

@@ -1,0 +1,181 @@
+"""The memory of a compiled library: where each value of its functions lies.
+
+There are three kinds of memory, all of the caller. The *state* holds the variables that last, for all functions the same. The
+*arena* holds what a call computes. A *feed* is read in place. An address is a base and an offset from it, so all memory may move
+between calls.
+
+The arena begins with the *images*: values with a border of zeros, which is zeroed once and never written. Functions do not share
+the bytes of images. A stamp before them tells whether they have been zeroed. Behind them lie temporary values and the workspace
+of kernels, where all functions use the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..executor.native.instructions import CLEARED, Check, NativeInstruction, Operand
+from ..executor.planned.placement import padded
+from ..executor.planned.plan import ArenaPlan
+from ..ir.versions import Value
+from ..values.spec import Spec
+
+__all__ = ["ARENA", "STATE", "Layout", "LibraryFunction", "Place"]
+
+STATE, ARENA = "the state", "the arena"
+"""Bases of addresses; each feed is another base, under its name."""
+
+
+class Place(NamedTuple):
+    """An address: an offset in bytes from a base."""
+
+    base: str
+    offset: int
+
+
+@dataclass(eq=False)
+class LibraryFunction:
+    """A function of the library.
+
+    Attributes:
+        name: its name, behind the name of the library: ``step``, ``predict_32``.
+        kind: the name of its structs: ``step``, ``predict``.
+        plan: its plan.
+        feeds, fetches: name in C -> name of the variable.
+    """
+
+    name: str
+    kind: str
+    plan: ArenaPlan
+    feeds: dict[str, str]
+    fetches: dict[str, str]
+
+    @property
+    def fetched(self) -> dict[str, Value]:
+        """Name in C -> the fetched value."""
+        return dict(zip(self.fetches, self.plan.fetch_values, strict=True))
+
+    @property
+    def feed_specs(self) -> dict[str, Spec]:
+        """Name in C -> the spec of the feed."""
+        return {name: self.plan.feeds[variable] for name, variable in self.feeds.items()}
+
+    @property
+    def fetch_specs(self) -> dict[str, Spec]:
+        """Name in C -> the spec of the fetched value."""
+        return {name: self.plan.specs[value] for name, value in self.fetched.items()}
+
+    @property
+    def native(self) -> list[NativeInstruction]:
+        """The instructions of native code."""
+        return [instruction for instruction in self.plan.instructions if isinstance(instruction, NativeInstruction)]
+
+    @property
+    def parts(self) -> list[Check | list[NativeInstruction]]:
+        """The checks, and the native code between two of them, in order."""
+        parts: list[Check | list[NativeInstruction]] = []
+        for instruction in self.plan.instructions:
+            if isinstance(instruction, Check):
+                parts.append(instruction)
+            elif isinstance(instruction, NativeInstruction):
+                if not parts or isinstance(parts[-1], Check):
+                    parts.append([])
+                parts[-1].append(instruction)  # type: ignore[union-attr]
+        return parts
+
+    def size_of(self, value: Value) -> int:
+        """Bytes of a value."""
+        return self.plan.specs[value].nbytes
+
+    def lasts(self, value: Value) -> bool:
+        """Whether a value lies in the state."""
+        return value[0] in self.plan.storage or (value[1] == 0 and value[0] in self.plan.externals)
+
+
+class Layout:
+    """Places the values of functions.
+
+    Args:
+        entries: the functions.
+        alignment: variables of the state begin at multiples of this many bytes.
+
+    Attributes:
+        state: variable -> its offset in the state, and its spec.
+        state_bytes: size of the state.
+        image_bytes, temporary_bytes, workspace_bytes: sizes of the parts of the arena, in order, behind the stamp.
+    """
+
+    def __init__(self, entries: Sequence[LibraryFunction], alignment: int) -> None:
+        self.state: dict[str, tuple[int, Spec]] = {}
+        self.state_bytes = 0
+        for entry in entries:
+            for name, spec in {**entry.plan.externals, **entry.plan.storage}.items():
+                if name not in self.state:
+                    self.state[name] = self.state_bytes, spec
+                    self.state_bytes += -(-spec.nbytes // alignment) * alignment
+        self.image_bytes = 0
+        self._images: dict[LibraryFunction, dict[Value, int]] = {entry: self._place_images(entry) for entry in entries}
+        self.stamp_bytes = padded(8) if self.image_bytes else 0
+        self.temporary_bytes = max(padded(entry.plan.arena_bytes) for entry in entries)
+        native = [instruction for entry in entries for instruction in entry.native]
+        self.workspace_bytes = max((padded(instruction.workspace_bytes) for instruction in native), default=0)
+
+    @property
+    def arena_bytes(self) -> int:
+        return self._behind_images + self.temporary_bytes + self.workspace_bytes
+
+    @property
+    def stamp(self) -> int:
+        """The number that the arena begins with once the images have been zeroed; other libraries have other numbers."""
+        facts = (
+            self.state_bytes,
+            self.image_bytes,
+            self.arena_bytes,
+            [sorted(places.items()) for places in self._images.values()],
+        )
+        return int.from_bytes(hashlib.sha256(repr(facts).encode()).digest()[:8], "little", signed=True)
+
+    @property
+    def _behind_images(self) -> int:
+        return self.stamp_bytes + self.image_bytes
+
+    def place(self, entry: LibraryFunction, operand: Operand) -> Place:
+        """The address of an operand of a kernel."""
+        value, offset = operand
+        if value is None:
+            return Place(ARENA, self._behind_images + self.temporary_bytes + offset)
+        if entry.lasts(value):
+            return Place(STATE, self.state[value[0]][0] + offset)
+        if value in self._feeds_of(entry):
+            return Place(self._feeds_of(entry)[value], offset)
+        if value in entry.plan.offset_of:
+            return Place(ARENA, self._behind_images + entry.plan.offset_of[value] + offset)
+        if value in self._images[entry]:
+            return Place(ARENA, self.stamp_bytes + self._images[entry][value] + offset)
+        assert not entry.plan.specs[value].nbytes, f"{value[0]} has no place"
+        return Place(ARENA, 0)
+
+    def _feeds_of(self, entry: LibraryFunction) -> Mapping[Value, str]:
+        return {(variable, 0): name for name, variable in entry.feeds.items()}
+
+    def _place_images(self, entry: LibraryFunction) -> dict[Value, int]:
+        """Image -> its offset behind the stamp. Images that share memory in turn have the same offset."""
+        shared = {out: source for instruction in entry.native for out, source in instruction.shares.items()}
+        places: dict[Value, int] = {}
+        for value in _images_of(entry.plan.specs):
+            if value not in shared:
+                places[value] = self.image_bytes
+                self.image_bytes += padded(entry.plan.specs[value].nbytes)
+        for out in shared:
+            first = out
+            while first in shared:
+                first = shared[first]
+            if first in places:
+                places[out] = places[first]
+        return places
+
+
+def _images_of(values: Iterable[Value]) -> list[Value]:
+    return [value for value in values if value[0].startswith(CLEARED)]

@@ -1,0 +1,188 @@
+"""Compiled libraries compute the bits of the executor, in memory of the caller."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each
+from libraries import Library, Memory, compiler_of_c, made
+from networks import NETWORKS, build
+
+import fluid
+
+__all__: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    compiler_of_c()
+    threads = fluid.get_num_threads()
+    fluid.set_num_threads(1)
+    yield
+    fluid.set_num_threads(threads)
+
+
+def assert_equal_states(library: Library, scope: fluid.Scope) -> None:
+    """Every variable of the state has the bits that it has in the scope."""
+    variables = library.variables()
+    different = [name for name, array in variables.items() if array.tobytes() != np.array(scope.array(name)).tobytes()]
+    assert not different and variables
+
+
+@each("name", NETWORKS)
+def test_steps_and_predictions_have_the_bits_of_the_executor(name: str, tmp_path: Path) -> None:
+    network = build(name)
+    executor, scope = network.started()
+    library = Library(made(network, tmp_path, scope))
+    test = network.main.clone(for_test=True)
+    assert_equal_states(library, scope)
+    for feed in network.batches(5):
+        (loss,) = executor.run(network.main, feed, [network.loss], scope=scope)
+        assert library.step(feed).tobytes() == loss.tobytes()
+        assert_equal_states(library, scope)
+        (prediction,) = executor.run(test, feed, [network.prediction], scope=scope)
+        code, results = library.call("predict_6", feed)
+        assert code == 0 and results["prediction"].tobytes() == prediction.tobytes()
+
+
+def test_many_steps_do_not_drift(tmp_path: Path) -> None:
+    network = build("convolutions")
+    executor, scope = network.started()
+    library = Library(made(network, tmp_path, scope))
+    batches = network.batches(20)
+    for _ in range(25):
+        for feed in batches:
+            library.step(feed)
+            executor.run(network.main, feed, [], scope=scope)
+    assert_equal_states(library, scope)
+    assert all(np.isfinite(array).all() for array in library.variables().values())
+
+
+def test_memory_may_move_and_change_between_calls(tmp_path: Path) -> None:
+    """State and arena hold no addresses; an arena that is overwritten as a whole is as good as a new one."""
+    network = build("convolutions")
+    _, scope = network.started()
+    library, beside = (Library(made(network, tmp_path / folder, scope)) for folder in ("one", "two"))
+    for number, feed in enumerate(network.batches(6)):
+        moved = Memory(library.state.size, 8)
+        moved.bytes[:] = library.state.bytes
+        library.state.bytes[:] = 0xFF
+        library.state = moved
+        if number % 2:
+            library.arena.bytes[:] = number
+        else:
+            library.arena = library.new_arena()
+        assert library.step(feed).tobytes() == beside.step(feed).tobytes()
+    assert library.state.bytes.tobytes() == beside.state.bytes.tobytes()
+
+
+def test_threads_with_arenas_of_their_own_do_not_meet(tmp_path: Path) -> None:
+    network = build("convolutions")
+    _, scope = network.started()
+    library = Library(made(network, tmp_path, scope))
+    batches = network.batches(8)
+    expected = [library.step(feed) for feed in batches]
+    losses: dict[int, list[Any]] = {}
+
+    def train(number: int) -> None:
+        memory = {"state": library.new_state(), "arena": library.new_arena()}
+        losses[number] = [library.step(feed, **memory) for feed in batches]
+
+    threads = [threading.Thread(target=train, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(losses[number], expected) for number in range(3))
+
+
+def test_training_continues_on_either_side(tmp_path: Path) -> None:
+    network = build("words")
+    executor, scope = network.started()
+    library = Library(made(network, tmp_path, scope))
+    batches = network.batches(9)
+    for feed in batches[:3]:
+        library.step(feed)
+    there = fluid.Scope()
+    fluid.load_compiled_state(library.state.bytes.tobytes(), library.json, scope=there)
+    for feed in batches[3:6]:
+        executor.run(network.main, feed, [], scope=there)
+    path = tmp_path / "after.state"
+    fluid.save_compiled_state(path, library.json, scope=there)
+    library.state.bytes[:] = np.fromfile(path, np.uint8)
+    for feed in batches[6:]:
+        library.step(feed)
+    for feed in batches:
+        executor.run(network.main, feed, [], scope=scope)
+    assert_equal_states(library, scope)
+
+
+WRONG = {"too great": ("label", 3), "negative": ("label", -2), "a word": ("x", 11), "a negative word": ("x", -1)}
+
+
+@each("name", WRONG)
+def test_ids_out_of_range_are_codes(name: str, tmp_path: Path) -> None:
+    network = build("words")
+    _, scope = network.started()
+    library = Library(made(network, tmp_path, scope))
+    (feed,) = network.batches(1)
+    library.step(feed)
+    before = library.state.bytes.tobytes()
+    key, number = WRONG[name]
+    wrong = {**feed, key: feed[key].copy()}
+    wrong[key][2, 0] = number
+    code, results = library.call("step", wrong)
+    assert code > 0 and library.state.bytes.tobytes() == before and (results["loss"] == 7).all()
+    assert library.error(code).startswith(f"{key}: an id is outside of [0, {3 if key == 'label' else 11}) (")
+    assert "networks.py:" in library.error(code)
+    library.step(feed)
+
+
+def test_ignored_labels_and_nan_pass(tmp_path: Path) -> None:
+    network = build("perceptron")
+    executor, scope = network.started()
+    library = Library(made(network, tmp_path, scope))
+    (feed,) = network.batches(1)
+    feed["label"][2:4] = -1
+    assert library.step(feed).tobytes() == executor.run(network.main, feed, [network.loss], scope=scope)[0].tobytes()
+    feed["x"][0, 0, 0, 0] = np.nan
+    assert np.isnan(library.step(feed)).all()
+
+
+def test_messages_of_codes(tmp_path: Path) -> None:
+    network = build("perceptron")
+    _, scope = network.started()
+    library = Library(made(network, tmp_path, scope))
+    assert library.error(0) == "no error"
+    assert library.error(99) == library.error(-1) == library.error(2**31 - 1) == "an unknown code"
+
+
+def test_a_fetch_may_be_null(tmp_path: Path) -> None:
+    import ctypes
+
+    network = build("perceptron")
+    _, scope = network.started()
+    library = Library(made(network, tmp_path, scope))
+    (feed,) = network.batches(1)
+    feeds = (ctypes.c_void_p * 2)(feed["x"].ctypes.data, feed["label"].ctypes.data)
+    assert library.function("step")(library.state.address, library.arena.address, feeds, (ctypes.c_void_p * 1)(None)) == 0
+
+
+def test_rows_of_predictions(tmp_path: Path) -> None:
+    """There is a function for each number of rows; their arenas are one."""
+    network = build("convolutions")
+    executor, scope = network.started()
+    library = Library(made(network, tmp_path, scope, batch=[6, 1, 3]))
+    assert list(library.description["functions"]) == ["step", "predict_6", "predict_1", "predict_3"]
+    (feed,) = network.batches(1)
+    test = network.main.clone(for_test=True)
+    for rows in (1, 6, 3, 1):
+        some = {key: array[:rows] for key, array in feed.items()}
+        (expected,) = executor.run(test, some, [network.prediction], scope=scope)
+        code, results = library.call(f"predict_{rows}", some)
+        assert code == 0 and results["prediction"].tobytes() == expected.tobytes()

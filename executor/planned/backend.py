@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from fluid.ir.program import Program
-from fluid.values.place import Place
+from fluid.values.cache import OP_LIMIT, Cache
+from fluid.values.place import Place, to_numpy
 
 from ..backend import BoundPlan, Request
 from ..native.fallback import NativeUnavailable, is_enabled, warn_of
@@ -19,8 +21,13 @@ from .bound_plan import BoundArenaPlan
 from .memory import Memory
 from .plan import ArenaPlan, compile_plan
 from .printing import calls_of
+from .specialization import deciding_feeds
 
 __all__ = ["NativeBackend", "PlannedBackend"]
+
+
+_MOST_NUMBERS, _MOST_VALUES = 8, 8
+"""The most elements of a feed whose values decide, and the most values for which there are plans."""
 
 
 class PlannedBackend:
@@ -30,14 +37,35 @@ class PlannedBackend:
         self._place = place
         self._memories: WeakKeyDictionary[Scope, ref[Memory]] = WeakKeyDictionary()
         """Bound plans keep the memory of their scope; it goes with the last of them."""
+        self._values: WeakKeyDictionary[Program, Cache[Hashable, set[Hashable]]] = WeakKeyDictionary()
+        """Program -> its version and the specs of feeds -> the values of deciding feeds for which there are plans."""
         self.takes_bfloat16 = place.xp is np
 
     def key(self, request: Request) -> Hashable | None:
-        return None if request.has_sequences else tuple(request.specs.items())
+        if request.has_sequences:
+            return None
+        values = self._deciding_values(request)
+        return (*request.specs.items(), *((name, array.tobytes()) for name, array in values.items()))
+
+    def _deciding_values(self, request: Request) -> dict[str, Any]:
+        """The fed values that decide shapes or branches, for the first `_MOST_VALUES` of them; other values share one plan.
+
+        A plan for each value of a counter would take longer than runs that compute shapes.
+        """
+        arrays = {name: request.feeds[name] for name in deciding_feeds(request.program) if name in request.feeds}
+        values = {name: to_numpy(array) for name, array in arrays.items() if array.size <= _MOST_NUMBERS}
+        if not values:
+            return {}
+        of_program = self._values.setdefault(request.program, Cache(OP_LIMIT))
+        signature, data = (request.program.version, *request.specs.items()), tuple(array.tobytes() for array in values.values())
+        planned = of_program.get(signature) or of_program.keep(signature, set())
+        if len(planned) < _MOST_VALUES:
+            planned.add(data)
+        return values if data in planned else {}
 
     def compile(self, request: Request) -> ArenaPlan:
-        target = self._target(request.program)
-        plan = compile_plan(request.program, request.specs, request.fetches, request.scope, target=target)
+        target, values = self._target(request.program), self._deciding_values(request)
+        plan = compile_plan(request.program, request.specs, request.fetches, request.scope, target=target, values=values)
         plan.calls_of, plan.binder = calls_of, self._bound
         return plan
 

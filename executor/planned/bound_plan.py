@@ -351,7 +351,7 @@ class BoundArenaPlan:
         return temporary
 
     def _dynamic_step(self, instruction: Instruction, frees: list[Value]) -> Step:
-        op, block, machine, cells = instruction.op, self.plan.program.global_block(), self._machine, self._cells
+        op, block, machine, cells = instruction.op, instruction.op.block, self._machine, self._cells
         arrays = {name: self.array(value) for name, value in instruction.outer.items() if value in self.plan.specs}
         fixed = {name: array for name, array in arrays.items() if array is not None}
         from_cells = [(name, value) for name, value in instruction.outer.items() if name not in fixed]

@@ -40,6 +40,7 @@ from ..stepwise.repeated import BlockCompiler
 from ..stepwise.unsupported import refuse_unsupported
 from .gathering import gather_lookups
 from .placement import Tenant, live_bytes, place, place_apart
+from .specialization import is_decided_by_values, specialized
 
 if TYPE_CHECKING:
     from ..backend import BoundPlan
@@ -151,6 +152,8 @@ class ArenaPlan:
     """Binds the plan to a scope; set by the backend that compiled it."""
     block_compiler: BlockCompiler | None = field(default=None, repr=False)
     """Compiles blocks of loops; None for a plan without native code."""
+    values: dict[str, bytes] = field(default_factory=dict)
+    """Feed -> its bytes, for feeds whose values decided shapes or branches; other values take another plan."""
     step_by_step: bool = False
     """Whether its program runs op by op: it stores arrays of tensors or rank tables in the scope (then there are no
     instructions), or reads a `SelectedRows` there, whose number of rows may change."""
@@ -234,15 +237,18 @@ def compile_plan(
     scope: Scope,
     reuse: bool = True,
     target: Target | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> ArenaPlan:
     """Compile block 0 of `program` for feeds of these shapes and types, and the variables of `scope`.
 
-    With `reuse=False`, values do not share bytes; with a `target`, ops become native code for it if possible.
+    With `reuse=False`, values do not share bytes; with a `target`, ops become native code for it if possible. The plan is for
+    the feeds with these `values` alone, which may decide shapes and branches.
 
     Raises:
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
     """
-    planner = _planner_of(program, feeds, fetches, scope)
+    values = values or {}
+    planner = _planner_of(program, feeds, fetches, scope, values)
     if planner is None:
         ops = versions_to_run(program.global_block(), fetches).ops
         return ArenaPlan(program, dict(feeds), list(fetches), ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
@@ -250,7 +256,9 @@ def compile_plan(
         planner.use_native_code(target)
     planner.place(reuse)
     plan = planner.plan()
-    plan.block_compiler = NativeBlocks(program, target) if target is not None else None
+    plan.program = program
+    plan.block_compiler = NativeBlocks(planner.program, target) if target is not None else None
+    plan.values = {name: array.tobytes() for name, array in values.items()}
     return plan
 
 
@@ -265,7 +273,7 @@ def compile_native_plan(
     Raises:
         NativeUnavailable: native code cannot be made.
     """
-    planner = _planner_of(program, feeds, fetches, scope)
+    planner = _planner_of(program, feeds, fetches, scope, {})
     if planner is None:
         return None
     with or_unavailable():
@@ -274,7 +282,9 @@ def compile_native_plan(
     return planner.plan()
 
 
-def _planner_of(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope) -> _Planner | None:
+def _planner_of(
+    program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, values: Mapping[str, Any]
+) -> _Planner | None:
     """A planner with the instructions of a program and all specs; None if the program can only run op by op."""
     block = program.global_block()
     versions = versions_to_run(block, fetches)
@@ -283,8 +293,22 @@ def _planner_of(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[s
         return None
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
+    if any(instruction.dynamic and is_decided_by_values(instruction.op) for instruction in planner.instructions):
+        planner = _specialized(planner, values)
     planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
     return planner
+
+
+def _specialized(planner: _Planner, values: Mapping[str, Any]) -> _Planner:
+    """The planner of the program that is specialized for the sizes and values of its feeds; `planner` if nothing is known."""
+    specs = {**planner.externals, **planner.feeds}
+    program = specialized(planner.program, {name: spec.shape for name, spec in specs.items()}, values)
+    if program is None:
+        return planner
+    versions = versions_to_run(program.global_block(), planner.fetches)
+    new = _Planner(program, versions, planner.feeds, planner.fetches, planner.scope)
+    new.infer()
+    return new
 
 
 _NO_TENSORS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)

@@ -33,6 +33,8 @@ _DEEPEST_CALL = 24
 _SPARE_NODES, _BYTES_OF_NODE = 3000, 4
 """The most nodes that calls and loop trips may read again: a fixed number, and one more for these many bytes of
 the file. The same limit holds for the ops built from a file's nodes; building an op takes 0.1 ms."""
+_MOST_NUMBERS = 64
+"""The most integers of an initializer that become an op of the program, whose value plans know."""
 _DOMAINS = ("", "ai.onnx")
 Scope = dict[str, Value]
 
@@ -151,7 +153,8 @@ class Importer:
     def _weight(self, name: str, array: Any, onnx_type: int | None) -> TensorValue:
         is_weight = array.dtype.kind in "fc" and array.ndim > 0
         wider = onnx_type if onnx_type is not None and is_held_wider(onnx_type) else None
-        if self._scopes[1:] or array.ndim == 0:  # of an inner graph; or a number, such as a divisor of scores
+        is_few = not is_weight and array.size <= _MOST_NUMBERS
+        if self._scopes[1:] or array.ndim == 0 or is_few:  # of an inner graph; a divisor of scores; sizes or axes
             return self.builder.constant(array, wider)
         ours = self._variable_name(name)
         return TensorValue(

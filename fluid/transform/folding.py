@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..errors import FluidError, ProgramError
-from ..executor.binding.arrays import specs_of
-from ..executor.binding.compiled import apply_op
-from ..executor.kernels.table import kernel_of
+from ..errors import ProgramError
+from ..executor.binding.constants import computed_outputs
 from ..executor.runtime.scope import Scope, global_scope
 from ..ir.checked import checked
 from ..ir.program import Block, Operator, OpRole, Program, Variable
-from ..opdef.inference import infer_specs
 from ..opdef.registry import EMPTY
 from ..ops.norm import channel_axis, uses_global_stats
 from ..values.types import VarType, as_dtype
@@ -97,56 +93,17 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
 
 def _computed(op: Operator, constants: Mapping[str, Any], uses: Uses, room: int) -> dict[str, Any] | None:
     """The outputs of an op of constants; None if it has to run each time, or has outputs with more than `room` elements."""
-    definition = op.definition
-    kernel = kernel_of(op.type)
-    if definition is None or op.sub_blocks or kernel is None:
+    if any(uses.writes[name] != 1 for name in op.output_arg_names):
         return None
-    if any(source == "lod" or key == "rng" for _, source, key in kernel.parameters):
-        return None
-    if any(slot.updated for slot in definition.outputs.values()):
-        return None
-    for name in op.output_arg_names:
-        var = op.block.find_var(name)
-        if var is None or var.persistable or var.type is not VarType.LOD_TENSOR or var.block is not op.block:
-            return None
-        if uses.writes[name] != 1 or var.is_data:
-            return None
     if not op.output_arg_names or any(name == EMPTY or name not in constants for names in op.inputs.values() for name in names):
         return None
-    inputs = {}
-    for slot, names in op.inputs.items():
-        if names and slot in definition.inputs:
-            values = [constants[name] for name in names]
-            inputs[slot] = values if definition.inputs[slot].many else values[0]
-    wanted = {slot for slot, names in op.outputs.items() if slot in definition.outputs and any(n != EMPTY for n in names)}
-    attrs = definition.defaults(op.attrs)
+    inputs = {slot: [constants[name] for name in names] for slot, names in op.inputs.items()}
     most = max([room, *(constants[name].size for name in op.input_arg_names)])
-    try:
-        if _elements(infer_specs(definition, specs_of(inputs), attrs)) > most:
-            return None
-        with np.errstate(all="ignore"):
-            outputs = apply_op(op.type, inputs, attrs, wanted=wanted)
-    except (FluidError, ArithmeticError, LookupError, TypeError, ValueError):
-        return None  # running it will report the error
-    results: dict[str, Any] = {}
-    for slot, names in op.outputs.items():
-        value = outputs.get(slot)
-        for name, item in zip(names, value if isinstance(value, list) else [value], strict=False):
-            if name != EMPTY and item is not None:
-                results[name] = _as_declared(op.block.var(name), np.asarray(item))
+    results = computed_outputs(op, inputs, most)
+    if results is None:
+        return None
     needed = {name for name in op.output_arg_names if uses.reads[name]}
     return results if needed <= results.keys() else None
-
-
-def _elements(specs: Mapping[str, Any]) -> int:
-    """The number of elements of the largest of these specs; dimensions that depend on values count as one."""
-    listed = [item for spec in specs.values() for item in (spec if isinstance(spec, list) else [spec]) if item is not None]
-    return max((math.prod(max(size, 1) for size in spec.shape) for spec in listed), default=0)
-
-
-def _as_declared(var: Variable, value: Any) -> Any:
-    scalars = ((), (1,))
-    return value.reshape(var.shape) if var.shape in scalars and value.shape in scalars else value
 
 
 def _keep_results(

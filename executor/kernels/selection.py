@@ -51,14 +51,15 @@ def put_along_axis(xp: Any, Input: Any, Index: Any, Value: Any, Axis: int, Reduc
     reduce = REDUCTIONS[Reduce]
     xp.copyto(Result, Input)
     if reduce != "assign" and not Include_self:
-        xp.put_along_axis(Result, Index, xp.asarray(float(reduce == "mul"), Value.dtype), Axis)
+        neutral = Value if reduce in ("max", "min") else xp.asarray(float(reduce == "mul"), Value.dtype)
+        xp.put_along_axis(Result, Index, neutral, Axis)
     grid = list(xp.ogrid[tuple(slice(0, extent) for extent in Index.shape)])
     grid[Axis] = Index
     index = tuple(grid)
     if reduce == "assign":
         Result[index] = values_in_order(xp, Result, index, Value)
-    elif reduce == "add":
-        xp.add.at(Result, index, Value)
+    elif reduce != "mul":
+        {"add": xp.add, "max": xp.maximum, "min": xp.minimum}[reduce].at(Result, index, Value)
     else:
         multiply_at(xp, Result, index, Value)
 

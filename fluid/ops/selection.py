@@ -37,7 +37,7 @@ def index_sample(f: Any, X: ShapeOnly, Index: Any, dOut: Any) -> Any:
     return {"X": f.place(dOut, Index, X, axis=1, ignore_index=-(2**62))}
 
 
-REDUCTIONS = {"assign": "assign", "add": "add", "mul": "mul", "multiply": "mul"}
+REDUCTIONS = {"assign": "assign", "add": "add", "mul": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
 """The attribute `Reduce` of `put_along_axis` -> how values are combined."""
 
 
@@ -69,12 +69,14 @@ def _by_factor(f: Any, Input: Any, Index: Any, Value: Any, dResult: Any, Axis: i
     Include_self=True,
 )
 def put_along_axis(
-    f: Any, Input: Any, Index: Any, Value: Any, Result: ShapeOnly, dResult: Any, Axis: int, Reduce: str, Include_self: bool
+    f: Any, Input: Any, Index: Any, Value: Any, Result: Any, dResult: Any, Axis: int, Reduce: str, Include_self: bool
 ) -> Any:
-    """Input with Value written to ``[.., Index[.., j, ..], ..]`` along `Axis`, or combined with it by `Reduce`: "add" or "mul".
+    """Input with Value written to ``[.., Index[.., j, ..], ..]`` along `Axis`, or combined with it by `Reduce`: "add", "mul",
+    "amax" or "amin".
 
-    Without `Include_self` the elements at Index count as 0, or as 1 for "mul". Of "mul", gradients of gradients hold where no
-    factor is 0. With "assign", indices should not repeat: the last value would count, but each would get the gradient.
+    Without `Include_self` the elements at Index do not count. Of "mul", gradients of gradients hold where no factor is 0. Of
+    "amax" and "amin", each element that equals the result gets its gradient. With "assign", indices should not repeat: the last
+    value would count, but each would get the gradient.
     """
     how: dict[str, Any] = {"Axis": Axis, "Include_self": Include_self}
     reduce = REDUCTIONS[Reduce]
@@ -87,6 +89,14 @@ def put_along_axis(
         if Include_self:
             by_input = lambda: f.put_along_axis(dResult, Index, Value, Reduce="mul", **how)
         return {"Input": by_input, "Value": lambda: _by_factor(f, Input, Index, Value, dResult, **how)}
+    if reduce in ("max", "min"):
+        is_best = lambda value, best: f.equal(value, best).astype(value.dtype)
+        return {
+            "Input": lambda: dResult * is_best(Input, Result) if Include_self else zeroed(),
+            "Value": lambda: (
+                f.take_along_axis(dResult, Index, Axis=Axis) * is_best(Value, f.take_along_axis(Result, Index, Axis=Axis))
+            ),
+        }
     return {
         "Input": lambda: f.assign(dResult) if reduce == "add" and Include_self else zeroed(),
         "Value": lambda: f.take_along_axis(dResult, Index, Axis=Axis),

@@ -43,24 +43,23 @@ add(
 )
 
 
+COMBINED = {"add": np.add, "mul": np.multiply, "multiply": np.multiply, "amax": np.maximum, "amin": np.minimum}
+NEUTRAL = {"add": 0, "mul": 1, "multiply": 1, "amax": -np.inf, "amin": np.inf}
+
+
 def put(Input: Any, Index: Any, Value: Any, Axis: int, Reduce: str = "assign", Include_self: bool = True) -> Any:
     out = Input.copy()
     axis = Axis % Input.ndim
-    for fresh in (not Include_self, False):
-        for at in np.ndindex(Index.shape):
-            place = (*at[:axis], Index[at], *at[axis + 1 :])
-            if fresh:
-                out[place] = 1 if Reduce.startswith("mul") else 0
-            elif Reduce == "assign":
-                out[place] = Value[at]
-            else:
-                out[place] = out[place] + Value[at] if Reduce == "add" else out[place] * Value[at]
-        if not fresh and Include_self:
-            break
+    places = {at: (*at[:axis], Index[at], *at[axis + 1 :]) for at in np.ndindex(Index.shape)}
+    for place in places.values():
+        if not Include_self and Reduce != "assign":
+            out[place] = NEUTRAL[Reduce]
+    for at, place in places.items():
+        out[place] = Value[at] if Reduce == "assign" else COMBINED[Reduce](out[place], Value[at])
     return out
 
 
-for reduce in ("assign", "add", "mul", "multiply"):
+for reduce in ("assign", "add", "mul", "multiply", "amax", "amin"):
     for itself in (True, False):
         distinct = np.int64([[2, 0], [1, 3], [0, 1]])
         repeated = np.int64([[2, 2], [1, 3], [0, 0]])

@@ -26,10 +26,10 @@ def put_along_axis(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) 
     axis, how = attrs["Axis"] % x.ndim, REDUCTIONS[attrs["Reduce"]]
     if how == "assign":
         return g.node("ScatterElements", [x, index, value], x, axis=axis)
-    if g.opset < 16:
-        raise NotExported("sums by index along an axis, before opset 16")
+    if g.opset < (18 if how in ("max", "min") else 16):
+        raise NotExported("sums by index along an axis, before opset 16, and maxima, before 18")
     if not attrs["Include_self"]:
-        neutral = zeros_like(g, value, value=0.0 if how == "add" else 1.0)
+        neutral = value if how in ("max", "min") else zeros_like(g, value, value=0.0 if how == "add" else 1.0)
         x = g.node("ScatterElements", [x, index, neutral], x, axis=axis)
     return g.node("ScatterElements", [x, index, value], x, axis=axis, reduction=how)
 

@@ -56,6 +56,8 @@ class _Run(NamedTuple):
     bound: weakref.ref[BoundPlan]
     version: int
     feeds: dict[str, _Feed]
+    held: list[tuple[str, bytes]]
+    """Variables of the scope that decided about the plan, and their bytes."""
 
 
 class Executor:
@@ -280,6 +282,8 @@ class Executor:
         bound = run.bound()
         if bound is None or bound.plan.program is not program or not bound.is_of(scope):
             return None
+        if run.held and any(scope.array(name).tobytes() != data for name, data in run.held):
+            return None
         for name, value in feed.items():
             expected = run.feeds.get(name) if type(name) is str else None
             kind = type(value)
@@ -304,7 +308,8 @@ class Executor:
                 return  # each run rounds it
             feeds[name] = _Feed(var, var.need_check_feed, value.dtype, value.shape, values.get(name))
         key = id(program), id(request.scope), request.watches_ops, request.mesh, *request.fetches
-        self._runs.keep(key, _Run(weakref.ref(bound), program.version, feeds))
+        held = [(name, data) for name, data in values.items() if name not in feeds]
+        self._runs.keep(key, _Run(weakref.ref(bound), program.version, feeds, held))
 
     def _bound(self, request: Request) -> BoundPlan:
         """The bound plan of a request, by the first backend that takes it."""

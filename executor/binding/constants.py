@@ -12,13 +12,25 @@ from fluid.errors import FluidError
 from fluid.ir.program import Operator, Variable
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import EMPTY
-from fluid.values.types import VarType
+from fluid.values.types import VarType, as_dtype
 
 from ..kernels.table import kernel_of
 from .arrays import specs_of
 from .compiled import apply_op
 
-__all__ = ["computed_outputs", "is_computable"]
+__all__ = ["LISTS", "computed_outputs", "is_computable", "make_constant"]
+
+LISTS = {"float32": "fp32_values", "int32": "int32_values", "int64": "int64_values", "bool": "bool_values"}
+"""Name of an element type -> the attribute of `assign_value` that lists its elements."""
+
+
+def make_constant(value: Any) -> tuple[str, dict[str, Any]]:
+    """The type and the attributes of an op that makes an array; its element type is one of `LISTS`."""
+    attrs: dict[str, Any] = {"shape": list(value.shape), "dtype": int(as_dtype(value.dtype))}
+    first = value.reshape(-1)[0].item() if value.size else 0
+    if value.size and np.isfinite(value).all() and (value == first).all() and abs(first) < 1 << 24:
+        return "fill_constant", {**attrs, "value": float(first)}
+    return "assign_value", {**attrs, LISTS[value.dtype.name]: value.reshape(-1).tolist()}
 
 
 def is_computable(op: Operator) -> bool:

@@ -254,8 +254,20 @@ def _only_first(axis: int, ndim: int) -> None:
 @lowers("gather")
 def gather(X: GraphTensor, Index: GraphTensor, Axis: Any, axis: int, specs: dict[str, Any]) -> GraphTensor:
     _none(Axis)
-    _only_first(axis, X.ndim)
-    return _gathered_rows(X, _ids_of(Index), 1, specs["Out"].shape)
+    axis %= X.ndim
+    return _gathered_rows(X, _ids_along(Index, X.shape, axis), axis + 1, specs["Out"].shape)
+
+
+def _ids_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> Node:
+    """Convert indices along an axis to numbers of rows in the matrix of all rows up to that axis."""
+    ids, count = _ids_of(Index), prod(shape[:axis])
+    if count == 1:
+        return ids
+    width = ids.size
+    block = Position((count,), ids.element)
+    first = reshaped(mapped("mul", block, number_like(shape[axis], block)), (count, 1))
+    places = broadcast_to(reshaped(ids, (1, width)), (count, width))
+    return reshaped(mapped("add", broadcast_to(first, (count, width)), places), (count * width, 1))
 
 
 @lowers("scatter_add_like")

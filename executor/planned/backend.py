@@ -21,13 +21,13 @@ from .bound_plan import BoundArenaPlan
 from .memory import Memory
 from .plan import ArenaPlan, compile_plan
 from .printing import calls_of
-from .specialization import deciding_feeds
+from .specialization import deciding_names
 
 __all__ = ["NativeBackend", "PlannedBackend"]
 
 
-_MOST_NUMBERS, _MOST_VALUES = 8, 8
-"""The most elements of a feed whose values decide, and the most values for which there are plans."""
+_MOST_FED, _MOST_HELD, _MOST_VALUES = 8, 64, 8
+"""The most elements of a feed, and of a variable of the scope, whose values decide; the most values for which there are plans."""
 
 
 class PlannedBackend:
@@ -48,12 +48,16 @@ class PlannedBackend:
         return (*request.specs.items(), *((name, array.tobytes()) for name, array in values.items()))
 
     def _deciding_values(self, request: Request) -> dict[str, Any]:
-        """The fed values that decide shapes or branches, for the first `_MOST_VALUES` of them; other values share one plan.
+        """The values that decide shapes or branches, for the first `_MOST_VALUES` of them; other values share one plan.
 
         A plan for each value of a counter would take longer than runs that compute shapes.
         """
-        arrays = {name: request.feeds[name] for name in deciding_feeds(request.program) if name in request.feeds}
-        values = {name: to_numpy(array) for name, array in arrays.items() if array.size <= _MOST_NUMBERS}
+        values = {}
+        for name in deciding_names(request.program):
+            is_fed = name in request.feeds
+            array = request.feeds[name] if is_fed else request.scope.array(name)
+            if array is not None and array.size <= (_MOST_FED if is_fed else _MOST_HELD):
+                values[name] = to_numpy(array)
         if not values:
             return {}
         of_program = self._values.setdefault(request.program, Cache(OP_LIMIT))

@@ -166,7 +166,7 @@ class BoundArenaPlan:
             self._stored[name] = stored
         self.steps, self._starts = [], []
         tables = plan.new_tables() if plan.new_tables is not None else None
-        once = self._find_constant_code(overwritten) if tables is not None else {}
+        once = self._find_constant_code(overwritten)
         flights = reductions_in_flight(plan.instructions, plan.storage) if self._meeting is not None else {}
         waits: dict[int, list[Call]] = {}
         for number, instruction in enumerate(plan.instructions):
@@ -174,12 +174,16 @@ class BoundArenaPlan:
             self._wait_for_reductions(number, waits)
             if instruction.is_native:
                 if tables is not None and not (number and plan.instructions[number - 1].is_native):
-                    repeated = [native for native in _native_from(plan.instructions, number) if native not in once]
+                    repeated = [native for native in _native_from(plan.instructions, number) if id(native) not in once]
                     with or_unavailable():
                         self.steps += [tables.add(repeated)] if repeated else []
                 continue
             try:
                 calls = self._calls(instruction, plan.frees[number])
+                if id(instruction) in once:
+                    for call in calls:
+                        call()
+                    continue
                 if number in flights:
                     waits.setdefault(flights[number], []).append(calls.pop())
                 self.steps += self._engine.steps(calls) if instruction.is_op and not instruction.dynamic else calls
@@ -189,10 +193,11 @@ class BoundArenaPlan:
             finally:
                 self._scratch.reclaim()
         self._tables = tables
-        self._is_native = not any(instruction.is_op for instruction in plan.instructions)
+        self._is_native = not any(instruction.is_op and id(instruction) not in once for instruction in plan.instructions)
         if tables is not None:
+            regions = [instruction for instruction in once.values() if instruction.is_native]
             with or_unavailable():
-                first = tables.add(list(once)) if once else None
+                first = tables.add(regions) if regions else None
                 tables.compile(self._address, lambda value: plan.specs[value].nbytes)
             if first is not None:
                 first()
@@ -207,31 +212,36 @@ class BoundArenaPlan:
             return [self._dynamic_step(instruction, frees)] if instruction.dynamic else self._bind_op(instruction)
         return [instruction.call(self.array)] if isinstance(instruction, Check) else []
 
-    def _find_constant_code(self, overwritten: Container[str]) -> dict[Any, None]:
-        """Find native code that can run once, at binding: it reads only weights that nothing can change.
+    def _find_constant_code(self, overwritten: Container[str]) -> dict[int, AnyInstruction]:
+        """Find instructions that can run once, at binding: those with constants, and native code that reads only these, or
+        weights that nothing can change.
 
         Its results, such as packed filters, get separate memory, because runs overwrite the arena. Values with several writers,
         such as a concat, are excluded: some writers may read changing values.
 
         Args:
             overwritten: the names that the plan writes.
+
+        Returns:
+            The instructions by their id.
         """
         instructions, specs = self.plan.instructions, self.plan.specs
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
         constant = {(name, 0) for name, array in self._stored.items() if name not in overwritten and never_changes(array)}
-        writers = Counter(value for instruction in instructions if instruction.is_native for value in instruction.written)
-        once: dict[Any, None] = {}
-        for instruction in instructions if constant else ():
-            if not instruction.is_native or not constant.issuperset(instruction.read):
+        writers = Counter(value for instruction in instructions for value in instruction.written)
+        once: dict[int, AnyInstruction] = {}
+        for instruction in instructions:
+            is_constant = isinstance(instruction, Instruction) and instruction.op.type == "assign_value"
+            if not is_constant and not (instruction.is_native and instruction.read and constant.issuperset(instruction.read)):
                 continue
             outputs = instruction.written
             is_own = all(value in self.plan.offset_of and value not in passed_on and writers[value] == 1 for value in outputs)
-            if instruction.read and is_own and not instruction.shares:
+            if is_own and not instruction.shares:
                 self._lasting.update(
                     (value, empty_array(self.place.xp, specs[value].shape, specs[value].dtype.array_dtype)) for value in outputs
                 )
                 constant.update(outputs)
-                once[instruction] = None
+                once[id(instruction)] = instruction
         return once
 
     def _wait_for_reductions(self, number: int, waits: dict[int, list[Call]]) -> None:

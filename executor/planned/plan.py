@@ -153,7 +153,7 @@ class ArenaPlan:
     block_compiler: BlockCompiler | None = field(default=None, repr=False)
     """Compiles blocks of loops; None for a plan without native code."""
     values: dict[str, bytes] = field(default_factory=dict)
-    """Feed -> its bytes, for feeds whose values decided shapes or branches; other values take another plan."""
+    """Name -> bytes of the feeds and variables of the scope whose values may have decided shapes or branches."""
     step_by_step: bool = False
     """Whether its program runs op by op: it stores arrays of tensors or rank tables in the scope (then there are no
     instructions), or reads a `SelectedRows` there, whose number of rows may change."""
@@ -242,7 +242,7 @@ def compile_plan(
     """Compile block 0 of `program` for feeds of these shapes and types, and the variables of `scope`.
 
     With `reuse=False`, values do not share bytes; with a `target`, ops become native code for it if possible. The plan is for
-    the feeds with these `values` alone, which may decide shapes and branches.
+    these `values` of feeds and variables alone, which may decide shapes and branches.
 
     Raises:
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.

@@ -19,18 +19,18 @@ from fluid.ir.program import Block, Operator, Program, Variable
 from fluid.ir.versions import outer_names
 from fluid.opdef.registry import EMPTY
 from fluid.ops.numbers import slots_of_numbers, state_numbers
-from fluid.values.types import VarType, as_dtype
+from fluid.values.types import VarType
 
-from ..binding.constants import computed_outputs, is_computable
+from ..binding.constants import LISTS, computed_outputs, is_computable, make_constant
 
-__all__ = ["deciding_feeds", "is_decided_by_values", "specialized"]
+__all__ = ["deciding_names", "is_decided_by_values", "specialized"]
 
 _MOST = 4096
 """The most elements of a value that is computed in advance."""
 _BRANCHES = frozenset({"conditional_block", "conditional_block_infer"})
 _COUNTED = frozenset({"range", "linspace"})
-"""Ops that make as many elements as the values of their inputs say."""
-_LISTS = {"float32": "fp32_values", "int32": "int32_values", "int64": "int64_values", "bool": "bool_values"}
+"""Ops whose number of results depends on the values of their inputs."""
+_SOURCES = frozenset({"assign_value", "fill_constant"})
 
 
 def is_decided_by_values(op: Operator) -> bool:
@@ -38,37 +38,38 @@ def is_decided_by_values(op: Operator) -> bool:
     return op.type in _COUNTED or op.type in _BRANCHES or bool(slots_of_numbers(op))
 
 
-# ------------------------------------------------------------------------------------------- which feeds decide
+# ------------------------------------------------------------------------------------------ which values decide
 _deciding: WeakKeyDictionary[Program, tuple[int, tuple[str, ...]]] = WeakKeyDictionary()
-"""Program -> its version, and the result of `deciding_feeds`."""
+"""Program -> its version, and the result of `deciding_names`."""
 
 
-def deciding_feeds(program: Program) -> tuple[str, ...]:
-    """Names of feeds whose values may decide shapes or branches of block 0, in order."""
+def deciding_names(program: Program) -> tuple[str, ...]:
+    """Names of feeds, and of variables of the scope that no op writes, whose values may decide shapes or branches of block 0."""
     version, names = _deciding.get(program, (None, ()))
     if version != program.version:
-        names = _find_deciding_feeds(program.global_block())
+        names = _find_deciding_names(program.global_block())
         _deciding[program] = program.version, names
     return names
 
 
-def _find_deciding_feeds(block: Block) -> tuple[str, ...]:
+def _find_deciding_names(block: Block) -> tuple[str, ...]:
     if not any(map(is_decided_by_values, block.ops)):
         return ()
-    feeds_of: dict[str, frozenset[str] | None] = {}
-    """Name -> the feeds from which its value is computed; None if it depends on the scope, on draws or on blocks."""
+    sources: dict[str, frozenset[str] | None] = {}
+    """Name -> the feeds and variables of the scope from which its value is computed; None if it depends on draws or blocks."""
+    updated = {name for home in block.program.blocks for op in home.ops for name in op.output_arg_names}
     deciding: set[str] = set()
 
     def union(names: list[str]) -> frozenset[str] | None:
         total: frozenset[str] = frozenset()
         for name in names:
-            if name not in feeds_of:
+            if name not in sources:
                 var = block.vars.get(name)
-                feeds_of[name] = None if var is None or var.persistable else frozenset({name})
-            feeds = feeds_of[name]
-            if feeds is None:
+                sources[name] = None if var is None or (var.persistable and name in updated) else frozenset({name})
+            names_before = sources[name]
+            if names_before is None:
                 return None
-            total |= feeds
+            total |= names_before
         return total
 
     for op in block.ops:
@@ -78,12 +79,11 @@ def _find_deciding_feeds(block: Block) -> tuple[str, ...]:
             deciding |= union([name]) or frozenset()
         if op.sub_blocks:
             outputs = [*op.output_arg_names, *(name for sub in op.sub_blocks for name in outer_names(sub)[1])]
-            feeds_of |= dict.fromkeys(outputs)
+            sources |= dict.fromkeys(outputs)
             continue
         definition = op.definition
         read = [name for slot, names in op.inputs.items() for name in names if name != EMPTY and not _is_shape_only(op, slot)]
-        feeds = union(read) if definition is not None and is_computable(op) else None
-        feeds_of |= dict.fromkeys(op.output_arg_names, feeds)
+        sources |= dict.fromkeys(op.output_arg_names, union(read) if definition is not None and is_computable(op) else None)
     return tuple(sorted(deciding))
 
 
@@ -107,7 +107,7 @@ def specialized(program: Program, shapes: Mapping[str, tuple[int, ...]], values:
     Args:
         program: any program.
         shapes: name -> shape of feeds and persistable variables; -1 for sizes that are not known.
-        values: feed -> its array, if it is known.
+        values: feed or persistable variable -> its array, if it is known.
     """
     copy = program.clone()
     block = copy.global_block()
@@ -129,13 +129,9 @@ class _Specializer:
     def __init__(self, block: Block, values: Mapping[str, Any]) -> None:
         self._block = block
         self._known: dict[str, Any] = dict(values)
-        self._read_frames = {
-            name
-            for home in block.program.blocks
-            for op in home.ops
-            for slot in ("Scope", "StepScopes")
-            for name in op.input(slot)
-        }
+        ops = [op for home in block.program.blocks for op in home.ops]
+        self._read = {name for op in ops for name in op.input_arg_names}
+        self._read_frames = {name for op in ops for slot in ("Scope", "StepScopes") for name in op.input(slot)}
         self._present = {name for name, var in block.vars.items() if var.persistable or var.is_data}
         """Names that certainly have a value."""
         self.is_changed = False
@@ -171,7 +167,7 @@ class _Specializer:
     def _decide(self, op: Operator) -> bool:
         """Put the ops of a branch that certainly runs in the place of `op`, or drop `op`; returns whether that is possible.
 
-        A branch that does not run stays if what it writes has no value otherwise: who reads that gets an error.
+        A branch that does not run stays if its results have no value otherwise: their reader gets an error.
         """
         names, (body,) = op.input("Cond"), op.sub_blocks
         condition = self._known.get(names[0]) if len(names) == 1 and op.attr("is_scalar_condition") else None
@@ -221,8 +217,8 @@ class _Specializer:
         if not is_known and not (op.type in _COUNTED and _count(op.type, inputs) <= _MOST):
             return {}
         results = computed_outputs(op, inputs, _MOST) or {}
-        if not is_known and len(results) == 1:
-            self._state_result(op, *results.values())
+        if results and op.type not in _SOURCES:
+            self.is_changed |= self._state_results(op, results) and not is_known
         return results
 
     def _array(self, name: str, is_shape_only: bool) -> Any:
@@ -234,18 +230,15 @@ class _Specializer:
             return None
         return np.broadcast_to(np.zeros((), var.dtype.numpy), var.shape)
 
-    def _state_result(self, op: Operator, result: Any) -> None:
-        """Make an op one that states its result."""
-        if result.dtype.name not in _LISTS or not result.size:
-            return
-        op.type, op.inputs = "assign_value", {}
-        op.attrs = {
-            "shape": list(result.shape),
-            "dtype": int(as_dtype(result.dtype)),
-            _LISTS[result.dtype.name]: result.reshape(-1).tolist(),
-        }
+    def _state_results(self, op: Operator, results: Mapping[str, Any]) -> bool:
+        """Make an op with one result that is read one that states it; returns whether that is possible."""
+        read = [(slot, name) for slot, names in op.outputs.items() for name in names if name in self._read]
+        if len(read) != 1 or (result := results.get(read[0][1])) is None or result.dtype.name not in LISTS or not result.size:
+            return False
+        op.type, op.attrs = make_constant(result)
+        op.inputs, op.outputs = {}, {"Out": [read[0][1]]}
         infer_shape(op)
-        self.is_changed = True
+        return True
 
 
 def _forget_sizes(var: Variable | None) -> None:

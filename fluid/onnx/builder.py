@@ -254,6 +254,19 @@ class Builder:
         flat = self.f.reshape2(holder, shape=[1]) if not holder.ndim else self.slice(holder, 0, number.index, number.index + 1)
         return self.cast(flat, VarType.INT32)
 
+    def integer(self, number: Any) -> Any:
+        """An integer, a `Size` or an `Element` as a variable of shape [1] of int64; a variable is returned unchanged."""
+        if isinstance(number, Variable):
+            return number
+        if isinstance(number, int):
+            return self.variables(self.constant(np.array([number], np.int64)))
+        return self.cast(self.number_variable(number), VarType.INT64)
+
+    def positions(self, start: Any, end: Any) -> Variable:
+        """The integers from `start` to `end`, exclusive, as int64; both as of `integer`."""
+        out: Variable = self.f.range(Start=self.integer(start), End=self.integer(end), Step=self.integer(1))
+        return out
+
     def append(self, op_type: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
         """Append an op whose output variables exist already."""
         self.count()

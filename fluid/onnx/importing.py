@@ -20,6 +20,7 @@ from .folding import folded
 from .functions import attributes_bound, body_of_op
 from .node import OnnxNode
 from .ops_in.sequence import as_array
+from .ordering import in_order
 from .reading import check_names, check_names_of_model, read_model_proto
 from .table import import_of
 from .tensors import OnnxTensorReader, check_shape
@@ -280,11 +281,11 @@ class Importer:
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
-        raise FormatError(f"the value {name!r} is read, and nothing before computes it: nodes should stand in the order of a run")
+        raise FormatError(f"the value {name!r} is read, and nothing computes it")
 
     # -- nodes
     def _nodes(self, nodes: Sequence[Any]) -> None:
-        for place, proto in enumerate(nodes):
+        for place, proto in enumerate(in_order(nodes)):
             try:
                 self._node(proto)
             except FluidError as error:

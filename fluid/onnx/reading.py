@@ -165,12 +165,13 @@ class _Scan:
         children = _children(descriptor)
         is_tensor = descriptor.name == "TensorProto"
         copied_from = start
+        at_end = b""  # of several fields for one thing the last counts, and files may state that data are in the message
         for number, begin, content, stop in self._fields(data, start, end, depth):
             if stop - content < _LARGE:
                 continue
             if is_tensor and number == _RAW_DATA:
                 yield data[copied_from:begin]
-                yield _as_external(content, stop - content)
+                at_end = _as_external(content, stop - content)
                 copied_from = stop
             elif number in children:
                 parts = list(self.outline(data, content, stop, children[number], depth + 1))
@@ -179,6 +180,7 @@ class _Scan:
                 yield from parts
                 copied_from = stop
         yield data[copied_from:end]
+        yield at_end
 
     def check_density(self, outline: bytes, descriptor: Any) -> None:
         """`FormatError` if an outline has so many small messages that they would take too much memory."""

@@ -61,7 +61,7 @@ ValuesOf = Callable[[str], Any]
 
 
 def _type_of(op: Operator) -> str:
-    """The type of an op, for a gradient op that of its forward op, whose slots and attributes it has."""
+    """The type of an op; of a gradient op, the type of its forward op, whose slots and attributes it has."""
     definition = op.definition
     return op.type if definition is None or definition.forward is None else definition.forward.type
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProgramError
-from ..executor.binding.constants import computed_outputs
+from ..executor.binding.constants import LISTS, computed_outputs, make_constant
 from ..executor.runtime.scope import Scope, global_scope
 from ..ir.checked import checked
 from ..ir.program import Block, Operator, OpRole, Program, Variable
 from ..opdef.registry import EMPTY
 from ..ops.norm import channel_axis, uses_global_stats
-from ..values.types import VarType, as_dtype
+from ..values.types import VarType
 from ..values.unchanging import unchanging
 from .edit import Edit, EditReport
 
@@ -26,7 +26,6 @@ _IN_PROGRAM = 1024
 _LARGEST = 1 << 20
 """Results with more elements are not folded, unless their inputs are as large."""
 _SOURCES = frozenset({"fill_constant", "assign_value"})
-_VALUES = {"float32": "fp32_values", "int32": "int32_values", "int64": "int64_values", "bool": "bool_values"}
 
 
 class Uses:
@@ -79,7 +78,7 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
             constants |= results
             added = sum(value.size for value in results.values())
             room -= max(0, added - sum(constants[name].size for name in op.input_arg_names))
-            too_large = any(value.size > _IN_PROGRAM or value.dtype.name not in _VALUES for value in results.values())
+            too_large = any(value.size > _IN_PROGRAM or value.dtype.name not in LISTS for value in results.values())
             if op.type in _SOURCES or (scope is None and too_large):
                 remaining.append(op)
                 continue
@@ -161,21 +160,14 @@ def _remove_unread(program: Program, block: Block, constants: Mapping[str, Any],
 def _keep_value(edit: Edit, block: Block, var: Variable, value: Any, from_scope: bool, op: Operator) -> None:
     """Store a folded value in the scope, or append an op that holds it."""
     var._shape = value.shape
-    small = value.size <= _IN_PROGRAM and value.dtype.name in _VALUES
+    small = value.size <= _IN_PROGRAM and value.dtype.name in LISTS
     if edit.scope is not None and (from_scope or not small):
         var._persistable = True
         var._stop_gradient = True
         edit.values[var.name] = unchanging(np.array(value, order="C"))
         return
-    dtype = int(as_dtype(value.dtype))
-    first = value.reshape(-1)[0].item() if value.size else 0
-    if value.size and np.isfinite(value).all() and (value == first).all() and abs(first) < 1 << 24:
-        attrs: dict[str, Any] = {"shape": list(value.shape), "dtype": dtype, "value": float(first)}
-        block.append_op("fill_constant", outputs={"Out": var}, attrs=attrs, frames=op.frames)
-        return
-    values = value.reshape(-1).tolist()
-    attrs = {"shape": list(value.shape), "dtype": dtype, _VALUES[value.dtype.name]: values}
-    block.append_op("assign_value", outputs={"Out": var}, attrs=attrs, frames=op.frames)
+    op_type, attrs = make_constant(value)
+    block.append_op(op_type, outputs={"Out": var}, attrs=attrs, frames=op.frames)
 
 
 # ---------------------------------------------------------------------------------------------------------- batch_norm

@@ -163,9 +163,3 @@ def _resized_as_torch_does(of: str) -> Any:
 def test_images_of_any_batch_are_resized(tmp_path: Path) -> None:
     inputs = {name: RANDOM.standard_normal((3, 2, 4, 5)).astype("float32") for name in ("x", "other")}
     check(tmp_path / "resized.onnx", _resized_as_torch_does("y"), inputs)
-
-
-def test_images_are_not_resized_to_a_batch_that_only_a_run_tells(tmp_path: Path) -> None:
-    onnx.save(_resized_as_torch_does("other"), tmp_path / "resized.onnx")
-    with pytest.raises(FormatError, match="except unchanged ones"):
-        fluid.load_model(tmp_path / "resized.onnx", scope=fluid.Scope())

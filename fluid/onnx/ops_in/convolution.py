@@ -12,20 +12,22 @@ from ...errors import FormatError
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
+from .padding import padded_for_same
 
 
 def padding(
     node: OnnxNode, count: int, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """The padding before and after each spatial dimension; `windows` are sizes with their dilations."""
+    """The padding before and after each spatial dimension; `windows` are sizes with their dilations.
+
+    Sizes must be known for ``auto_pad=SAME_*`` (see `padded`).
+    """
     auto = node.string("auto_pad", "NOTSET")
     if auto == "VALID":
         return [(0, 0)] * count
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         pairs = []
         for size, window, stride in zip(sizes, windows, strides, strict=True):
-            if size < 0:
-                raise FormatError(f"auto_pad={auto} for images of a size that only a run tells is not read")
             total = max((-(-size // stride) - 1) * stride + window - size, 0)
             less = total // 2
             pairs.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
@@ -36,6 +38,26 @@ def padding(
     if len(pads) != 2 * count:
         raise FormatError(f"its pads {pads} should be {2 * count} numbers")
     return list(zip(pads[:count], pads[count:], strict=True))
+
+
+def padded(
+    b: Builder, node: OnnxNode, x: Any, windows: Sequence[int], strides: Sequence[int], dilations: Sequence[int], value: Any
+) -> tuple[Any, list[tuple[int, int]], str]:
+    """Pad an image at run time if its padding depends on sizes that only a run tells.
+
+    Args:
+        windows: the sizes of the window, with dilations.
+        value: the number to pad with.
+
+    Returns:
+        The image, the padding for the op itself, and Fluid's attribute padding_algorithm.
+    """
+    nothing = [(0, 0)] * (x.ndim - 2)
+    if not node.string("auto_pad").startswith("SAME") or -1 not in x.shape[2:]:
+        return x, padding(node, x.ndim - 2, x.shape[2:], windows, strides), "EXPLICIT"
+    if node.string("auto_pad") == "SAME_UPPER" and all(by == 1 for by in dilations):
+        return x, nothing, "SAME"
+    return padded_for_same(b, node, x, windows, strides, value), nothing, "EXPLICIT"
 
 
 def numbers(node: OnnxNode, name: str, count: int) -> list[int]:
@@ -75,7 +97,7 @@ def convolved(b: Builder, node: OnnxNode, x: Any, weight: Any, bias: Any) -> Any
         raise FormatError(f"X has {x.ndim} dimensions; it should have 3 to 5")
     strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
     kernel = [(size - 1) * by + 1 for size, by in zip(weight.shape[2:], dilations, strict=True)]
-    pads = padding(node, count, x.shape[2:], kernel, strides)
+    x, pads, algorithm = padded(b, node, x, kernel, strides, dilations, 0)
     if any(number < 0 for pair in pads for number in pair):
         raise FormatError(f"its pads {pads} should not be negative")
     group = node.int("group", 1)
@@ -85,6 +107,7 @@ def convolved(b: Builder, node: OnnxNode, x: Any, weight: Any, bias: Any) -> Any
         "paddings": flat(spread(pads, count, (0, 0))),
         "dilations": spread(dilations, count, 1),
         "groups": group,
+        "padding_algorithm": algorithm,
     }
     is_depthwise = group > 1 and group == x.shape[1] == weight.shape[0] and count < 3
     op = b.f.conv3d if count == 3 else b.f.depthwise_conv2d if is_depthwise else b.f.conv2d

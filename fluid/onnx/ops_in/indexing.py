@@ -112,7 +112,15 @@ def _with_batch(b: Builder, index: Any, batch: int) -> Any:
     return b.f.concat([b.constant(front), index], axis=len(shape))
 
 
-_REDUCTIONS = {"none": "assign", "add": "add", "mul": "mul"}
+_REDUCTIONS = {"none": "assign", "add": "add", "mul": "mul", "max": "amax", "min": "amin"}
+
+
+def _reduction(node: OnnxNode) -> str:
+    """How `put_along_axis` combines values, by the attribute `reduction`."""
+    how = node.string("reduction", "none")
+    if how not in _REDUCTIONS:
+        raise FormatError(f"its reduction {how!r} should be one of {', '.join(_REDUCTIONS)}")
+    return _REDUCTIONS[how]
 
 
 @imports("Scatter", "ScatterElements")
@@ -120,13 +128,11 @@ def scatter_elements(b: Builder, node: OnnxNode) -> Any:
     x, updates = node[0], node[2]
     axis = node.int("axis", 0) % x.ndim
     index = _not_negative(b, node, 1, x, axis)
-    how = node.string("reduction", "none")
+    how = _reduction(node)
     smaller_axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
     if smaller_axes:
         return _scattered_beside(b, x, index, updates, axis, how)
-    if how in _REDUCTIONS:
-        return b.f.put_along_axis(x, index, updates, Axis=axis, Reduce=_REDUCTIONS[how])
-    return _scattered_extreme(b, x, index, updates, axis, how)
+    return b.f.put_along_axis(x, index, updates, Axis=axis, Reduce=how)
 
 
 def _scattered_beside(b: Builder, x: Any, index: Any, updates: Any, axis: int, how: str) -> Any:
@@ -134,12 +140,9 @@ def _scattered_beside(b: Builder, x: Any, index: Any, updates: Any, axis: int, h
     if -1 in (*x.shape, *index.shape):
         raise FormatError("indices of another shape than the data, where only a run tells which, are not read")
     axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
-    inner = b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[index.shape[n] for n in axes])
-    if how in _REDUCTIONS:
-        inner = b.f.put_along_axis(inner, index, updates, Axis=axis, Reduce=_REDUCTIONS[how])
-    else:
-        inner = _scattered_extreme(b, inner, index, updates, axis, how)
-    return _reassembled(b, x, inner, index.shape, axes)
+    part = b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[index.shape[n] for n in axes])
+    part = b.f.put_along_axis(part, index, updates, Axis=axis, Reduce=how)
+    return _reassembled(b, x, part, index.shape, axes)
 
 
 def _reassembled(b: Builder, x: Any, inner: Any, size: Any, axes: list[int]) -> Any:
@@ -151,55 +154,33 @@ def _reassembled(b: Builder, x: Any, inner: Any, size: Any, axes: list[int]) -> 
     return b.f.concat([_reassembled(b, head, inner, size, remaining_axes), b.slice(x, axis, size[axis], LAST)], axis=axis)
 
 
-def _scattered_extreme(b: Builder, x: Any, index: Any, updates: Any, axis: int, how: str) -> Any:
-    """The maximum or minimum of the data and the updates at each place, one slice of updates after another."""
-    count = index.shape[axis]
-    if count < 0 or count > 256:
-        raise FormatError(f"{how} of more than 256 updates along an axis, or of a number that only a run tells, is not read")
-    out = x
-    for place in range(count):
-        at, new = b.slice(index, axis, place, place + 1), b.slice(updates, axis, place, place + 1)
-        old = b.f.take_along_axis(out, at, Axis=axis)
-        best = (b.f.elementwise_max if how == "max" else b.f.elementwise_min)(old, new)
-        out = b.f.put_along_axis(out, at, best, Axis=axis, Reduce="assign")
-    return out
-
-
 @imports("ScatterND")
 def scatter_nd(b: Builder, node: OnnxNode) -> Any:
     x, index, updates = node[0], node[1], node[2]
     depth = index.shape[-1]
     index = _each_wrapped(b, x, index, 0, depth)
-    how = node.string("reduction", "none")
+    how = _reduction(node)
     if how == "add":
         return b.f.scatter_nd_add(x, index, updates)
-    if -1 in x.shape or -1 in index.shape:
-        if how == "none":
-            return _replaced(b, x, index, updates)
-        raise FormatError(f"the reduction {how} with sizes that only a run tells is not read")
-    rows = int(np.prod(x.shape[:depth], dtype=np.int64))
-    strides = np.cumprod([1, *x.shape[:depth][::-1]])[:-1][::-1].copy()
-    places = b.reduce(
-        "reduce_sum", b.f.elementwise_mul(index, b.constant(strides.astype(index.dtype.numpy))), [index.ndim - 1], False
-    )
-    flat = b.f.reshape2(x, shape=[rows, int(np.prod(x.shape[depth:], dtype=np.int64))])
-    count = int(np.prod(index.shape[:-1], dtype=np.int64))
-    new = b.f.reshape2(updates, shape=[count, flat.shape[1]])
-    at = b.f.reshape2(places, shape=[count])
-    if how == "none":
+    flat, new = b.f.flatten2(x, axis=depth), b.f.flatten2(updates, axis=index.ndim - 1)
+    places = b.reduce("reduce_sum", b.f.elementwise_mul(index, _strides(b, x, index)), [index.ndim - 1], False)
+    at = b.f.reshape2(places, shape=[-1])
+    if how == "assign":
         out = b.f.scatter(flat, at, new, overwrite=True)
     else:
-        wide = b.f.expand_v2(b.f.reshape2(at, shape=[count, 1]), shape=[count, flat.shape[1]])
-        if how == "mul":
-            out = b.f.put_along_axis(flat, wide, new, Axis=0, Reduce="mul")
-        else:
-            out = _scattered_extreme(b, flat, wide, new, 0, how)
-    return b.f.reshape2(out, shape=list(x.shape))
+        out = b.f.put_along_axis(flat, b.f.expand_to(b.unsqueeze(at, [1]), new), new, Axis=0, Reduce=how)
+    return b.f.reshape_like(out, x)
 
 
-def _replaced(b: Builder, x: Any, index: Any, updates: Any) -> Any:
-    """Replace the elements of `x` at some indices: the difference is added."""
-    return b.f.scatter_nd_add(x, index, updates - b.f.gather_nd(x, index))
+def _strides(b: Builder, x: Any, index: Any) -> Any:
+    """For each of the leading dimensions of `x` that indices name: how many rows lie between neighbours along it."""
+    depth, strides = index.shape[-1], [b.integer(1)]
+    if -1 not in x.shape[1:depth]:
+        rows = np.cumprod([1, *x.shape[1:depth][::-1]])[::-1]
+        return b.constant(rows.astype(index.dtype.numpy))
+    for axis in range(depth - 1, 0, -1):
+        strides.insert(0, strides[0] * b.integer(b.size_of(x, axis)))
+    return b.cast(b.f.concat(strides, axis=0), index.dtype)
 
 
 @imports("Slice")

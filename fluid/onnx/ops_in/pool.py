@@ -12,16 +12,46 @@ from ...values.types import is_floating
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
-from .convolution import as_image, flat, numbers, padding, spread
+from .convolution import as_image, flat, numbers, padded, spread
+from .padding import lowest
 
 
-def _window(node: OnnxNode, x: Any) -> tuple[int, list[int], list[int], list[int], list[tuple[int, int]]]:
-    count = x.ndim - 2
-    if count not in (1, 2, 3):
-        raise FormatError(f"X has {x.ndim} dimensions; it should have 3 to 5")
-    kernel, strides, dilations = (numbers(node, name, count) for name in ("kernel_shape", "strides", "dilations"))
-    wide = [(size - 1) * by + 1 for size, by in zip(kernel, dilations, strict=True)]
-    return count, kernel, strides, dilations, padding(node, count, x.shape[2:], wide, strides)
+class _Window:
+    """The window of a pool.
+
+    Attributes:
+        x: the image, already padded if its padding depends on sizes that only a run tells.
+        pads: the padding for the op itself, by Fluid's padding_algorithm `algorithm`.
+    """
+
+    def __init__(self, b: Builder, node: OnnxNode, x: Any, value: float) -> None:
+        count = x.ndim - 2
+        if count not in (1, 2, 3):
+            raise FormatError(f"X has {x.ndim} dimensions; it should have 3 to 5")
+        self.kernel, self.strides, self.dilations = (
+            numbers(node, name, count) for name in ("kernel_shape", "strides", "dilations")
+        )
+        wide = [(size - 1) * by + 1 for size, by in zip(self.kernel, self.dilations, strict=True)]
+        self.x, self.pads, self.algorithm = padded(b, node, x, wide, self.strides, self.dilations, value)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it has no dilation."""
+        return all(by == 1 for by in self.dilations)
+
+    def pooled(self, b: Builder, **attrs: Any) -> Any:
+        """Pool by an op of Fluid; over one dimension, pool images of one row."""
+        count = self.x.ndim - 2
+        op = b.f.pool3d if count == 3 else b.f.pool2d
+        out = op(
+            as_image(b, self.x, count),
+            ksize=spread(self.kernel, count, 1),
+            strides=spread(self.strides, count, 1),
+            paddings=flat(spread(self.pads, count, (0, 0))),
+            padding_algorithm=self.algorithm,
+            **attrs,
+        )
+        return b.squeeze(out, [2]) if count == 1 else out
 
 
 def _size(size: int, window: int, stride: int, pair: tuple[int, int], ceil: bool) -> int:
@@ -31,30 +61,16 @@ def _size(size: int, window: int, stride: int, pair: tuple[int, int], ceil: bool
     return out - 1 if ceil and (out - 1) * stride >= size + pair[0] else out
 
 
-def _pooled(b: Builder, x: Any, kernel: list[int], strides: list[int], pads: list[tuple[int, int]], **attrs: Any) -> Any:
-    """Pool by an op of Fluid; over one dimension, pool images of one row."""
-    count = x.ndim - 2
-    op = b.f.pool3d if count == 3 else b.f.pool2d
-    out = op(
-        as_image(b, x, count),
-        ksize=spread(kernel, count, 1),
-        strides=spread(strides, count, 1),
-        paddings=flat(spread(pads, count, (0, 0))),
-        **attrs,
-    )
-    return b.squeeze(out, [2]) if count == 1 else out
-
-
 @imports("MaxPool")
 def max_pool(b: Builder, node: OnnxNode) -> Any:
-    x = node[0]
-    _, kernel, strides, dilations, pads = _window(node, x)
+    window = _Window(b, node, node[0], lowest(node[0].dtype))
+    x = window.x
     ceil = bool(node.int("ceil_mode", 0))
     wants_places = len(node.proto.output) > 1 and bool(node.proto.output[1])
-    plain = is_floating(x.dtype) and all(by == 1 for by in dilations) and not wants_places
-    if plain and (not ceil or _same_with_ceil(x, kernel, strides, pads)):
-        return _pooled(b, x, kernel, strides, pads, pooling_type="max", ceil_mode=ceil)
-    values, places = _max_by_index(b, x, kernel, strides, dilations, pads, ceil)
+    plain = is_floating(x.dtype) and window.is_dense and not wants_places
+    if plain and (not ceil or _same_with_ceil(x, window.kernel, window.strides, window.pads)):
+        return window.pooled(b, pooling_type="max", ceil_mode=ceil)
+    values, places = _max_by_index(b, x, window.kernel, window.strides, window.dilations, window.pads, ceil)
     if not wants_places:
         return values
     if node.int("storage_order", 0):
@@ -149,11 +165,16 @@ def _column_major(b: Builder, index: Any, sizes: Any, x: Any) -> Any:
 @imports("AveragePool")
 def average_pool(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
-    _, kernel, strides, dilations, pads = _window(node, x)
+    window = _Window(b, node, x, 0)
     ceil = bool(node.int("ceil_mode", 0))
     include = bool(node.int("count_include_pad", 0))
-    if all(by == 1 for by in dilations) and not ceil:
-        return _pooled(b, x, kernel, strides, pads, pooling_type="avg", exclusive=not include)
+    if window.is_dense and not ceil:
+        out = window.pooled(b, pooling_type="avg", exclusive=not include)
+        if window.x is x or include:
+            return out
+        ones = _Window(b, node, b.f.fill_any_like(x, value=1.0), 0)
+        return b.f.elementwise_div(out, ones.pooled(b, pooling_type="avg"))
+    x, kernel, strides, dilations, pads = window.x, window.kernel, window.strides, window.dilations, window.pads
     elements, places, sizes = windows(b, x, kernel, strides, dilations, pads, ceil, 0.0)
     area = int(np.prod(x.shape[2:]))
     counts = (places < area).sum(1)
@@ -193,11 +214,11 @@ def global_lp_pool(b: Builder, node: OnnxNode) -> Any:
 
 @imports("LpPool")
 def lp_pool(b: Builder, node: OnnxNode) -> Any:
-    x = node[0]
-    _, kernel, strides, dilations, pads = _window(node, x)
+    window = _Window(b, node, node[0], 0)
     p = float(node.int("p", 2))
-    size = b.f.pow(b.f.abs(x), factor=p)
-    elements, _, sizes = windows(b, size, kernel, strides, dilations, pads, bool(node.int("ceil_mode", 0)), 0.0)
+    size = b.f.pow(b.f.abs(window.x), factor=p)
+    ceil = bool(node.int("ceil_mode", 0))
+    elements, _, sizes = windows(b, size, window.kernel, window.strides, window.dilations, window.pads, ceil, 0.0)
     return b.f.reshape2(b.f.pow(b.reduce("reduce_sum", elements, [3], False), factor=1.0 / p), shape=[0, 0, *sizes])
 
 

@@ -14,13 +14,14 @@ from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
 from ..values import Size
+from .padding import within
 
 
 @imports("Upsample")
 def upsample(b: Builder, node: OnnxNode) -> Any:
     scales = node.floats("scales") if node.opset < 9 else node.constant_input(1, "its scales").tolist()
     x = node[0]
-    sizes = [_floor(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
+    sizes = [_floor(b, x, axis, scale) for axis, scale in enumerate(_one_for_each(scales, x.ndim, "scales"))]
     mode = {"linear": "linear", "bilinear": "linear", "nearest": "nearest"}[node.string("mode", "nearest")]
     return _resized(b, x, list(range(x.ndim)), scales, sizes, mode, "asymmetric", node, None)
 
@@ -29,7 +30,7 @@ def upsample(b: Builder, node: OnnxNode) -> Any:
 def resize_10(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     scales = node.constant_input(1, "its scales").tolist()
-    sizes = [_floor(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
+    sizes = [_floor(b, x, axis, scale) for axis, scale in enumerate(_one_for_each(scales, x.ndim, "scales"))]
     return _resized(b, x, list(range(x.ndim)), scales, sizes, node.string("mode", "nearest"), "asymmetric", node, None)
 
 
@@ -37,60 +38,99 @@ def resize_10(b: Builder, node: OnnxNode) -> Any:
 def resize(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axes = [axis % x.ndim for axis in node.ints("axes", list(range(x.ndim)))]
-    scales = node.constant_input(2, "its scales")
-    input_sizes = [x.shape[axis] for axis in axes]
-    if scales is not None and scales.size:
-        factors = [float(scale) for scale in scales]
-        sizes = [_floor(size, factor) for size, factor in zip(input_sizes, factors, strict=True)]
+    input_sizes = [b.size_of(x, axis) for axis in axes]
+    scales = node.array(2) if node.value(2) is not None and node.tensor(2).shape != (0,) else None
+    if scales is not None:
+        factors = [float(scale) for scale in _one_for_each(scales, len(axes), "scales")]
+        sizes = [_floor(b, x, axis, factor) for axis, factor in zip(axes, factors, strict=True)]
     else:
-        sizes = _wanted_sizes(x, axes, node)
-        factors = [size / have for size, have in zip(sizes, input_sizes, strict=True)]
+        sizes, factors = _wanted_sizes(b, x, axes, node)
         policy = node.string("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
+            if not all(isinstance(size, int) for size in (*sizes, *input_sizes)):
+                raise FormatError(f"keep_aspect_ratio_policy {policy!r} of sizes that only a run tells is not read")
             factor = (min if policy == "not_larger" else max)(factors)
-            factors = [factor] * len(input_sizes)
-            sizes = [math.floor(have * factor + 0.5) if have >= 0 else -1 for have in input_sizes]
-    if any(have < 0 and factor != 1 for have, factor in zip(input_sizes, factors, strict=True)):
-        raise FormatError("images of a size that only a run tells are not resized")
+            factors = [factor] * len(axes)
+            sizes = [math.floor(have * factor + 0.5) for have in input_sizes]
     roi = node.constant_input(1, "its region") if node.string("coordinate_transformation_mode") == "tf_crop_and_resize" else None
     transformation = node.string("coordinate_transformation_mode", "half_pixel")
     return _resized(b, x, axes, factors, sizes, node.string("mode", "nearest"), transformation, node, roi)
 
 
-def _wanted_sizes(x: Any, axes: list[int], node: OnnxNode) -> list[int]:
-    """The sizes that the node gives for these axes; -1 where only a run tells the size and it stays the size of `x`."""
-    sizes = node.numbers(3) or []
-    sizes = [-1 if size == Size(x.name, axis) else size for size, axis in zip(sizes, axes, strict=bool(sizes))]
-    if not sizes or not all(isinstance(size, int) for size in sizes):
-        raise FormatError("its sizes should be known beforehand, except unchanged ones")
-    return sizes
+def _one_for_each(numbers: Any, count: int, name: str) -> Any:
+    """The numbers; `FormatError` unless there is one for each of `count` dimensions."""
+    if len(numbers) != count:
+        raise FormatError(f"it has {len(numbers)} {name}; there should be one for each of {count} dimensions")
+    return numbers
 
 
-def _floor(size: int, scale: float) -> int:
-    return math.floor(size * np.float32(scale)) if size >= 0 else -1
+def _wanted_sizes(b: Builder, x: Any, axes: list[int], node: OnnxNode) -> tuple[list[Any], list[Any]]:
+    """The sizes for these axes, and their ratios to the sizes of `x`, from the input of sizes or of scales.
+
+    Numbers that only a run tells are variables of one element.
+    """
+    sizes: list[Any] = []
+    factors: list[Any] = []
+    if node.value(3) is None and node.value(2) is not None:  # scales that are computed
+        for place, axis in enumerate(axes):
+            factor = b.slice(node[2], 0, place, place + 1)
+            sizes.append(b.cast(b.f.floor(b.cast(b.integer(b.size_of(x, axis)), factor.dtype) * factor), VarType.INT64))
+            factors.append(b.cast(factor, VarType.FP64))
+        return sizes, factors
+    for number, axis in zip(_one_for_each(node.numbers(3) or [], len(axes), "sizes"), axes, strict=True):
+        have = b.size_of(x, axis)
+        if number == have:
+            factors.append(1.0)
+        elif isinstance(number, int) and isinstance(have, int):
+            factors.append(number / have)
+        else:
+            factors.append(_double(b, number) / _double(b, have))
+        sizes.append(number if isinstance(number, int) or number == have else b.integer(number))
+    return sizes, factors
+
+
+def _double(b: Builder, number: Any) -> Any:
+    """A number, as `Builder.integer` takes it, as a variable of float64."""
+    return b.cast(b.integer(number), VarType.FP64)
+
+
+def _floor(b: Builder, x: Any, axis: int, scale: float) -> Any:
+    """The size of an axis times a scale; a variable where only a run tells it, and a `Size` where it stays the same."""
+    size = b.size_of(x, axis)
+    if isinstance(size, int):
+        return math.floor(size * np.float32(scale))
+    if scale == 1.0:
+        return size
+    product = b.cast(b.integer(size), VarType.FP32) * b.number(scale, VarType.FP32)
+    return b.cast(b.f.floor(product), VarType.INT64)
 
 
 def _resized(
     b: Builder,
     x: Any,
     axes: list[int],
-    scales: list[float],
-    sizes: list[int],
+    scales: list[Any],
+    sizes: list[Any],
     mode: str,
     transformation: str,
     node: OnnxNode,
     roi: Any,
 ) -> Any:
-    """Resize `x` one axis at a time: by a product with a matrix of weights, or by gathering elements."""
+    """Resize `x` one axis at a time: by a product with a matrix of weights, or by gathering elements.
+
+    Sizes and scales that only a run tells are variables of one element.
+    """
     dtype = x.dtype
     outside: dict[int, Any] = {}
     for place, axis in enumerate(axes):
         have, want = x.shape[axis], sizes[place]
+        is_same = want == b.size_of(x, axis) if isinstance(want, (int, Size)) else False
+        if is_same and isinstance(scales[place], float) and scales[place] == 1.0 and transformation != "tf_crop_and_resize":
+            continue
+        if not isinstance(want, int) or have < 0:
+            x = _resized_at_run(b, x, axis, b.integer(want), scales[place], mode, transformation, node)
+            continue
         region = (0.0, 1.0) if roi is None or not roi.size else (float(roi[place]), float(roi[place + len(axes)]))
-        if have == want and scales[place] == 1.0 and transformation != "tf_crop_and_resize":
-            continue
-        if have < 0:
-            continue
         b.reserve(want, itemsize=32)
         at = _coordinates(transformation, have, want, scales[place], region)
         if mode == "nearest":
@@ -181,6 +221,83 @@ def _weights(b: Builder, at: Any, have: int, scale: float, mode: str, node: Onnx
         weights = weights / np.where(total == 0, 1.0, total)
     np.add.at(matrix, (np.arange(len(at))[:, None], np.clip(places, 0, have - 1)), weights)
     return matrix
+
+
+def _resized_at_run(b: Builder, x: Any, axis: int, want: Any, scale: Any, mode: str, transformation: str, node: OnnxNode) -> Any:
+    """Resize an axis to `want` elements, a variable of one int64: the weighted elements of each of its neighbours are added up.
+
+    Args:
+        scale: a number, or a variable of one float64.
+    """
+    if mode not in ("nearest", "linear", "cubic") or node.int("antialias", 0):
+        raise FormatError(f"mode {mode!r}, or antialias, for images of a size that only a run tells is not read")
+    scale = b.number(scale, VarType.FP64) if isinstance(scale, float) else scale
+    size = b.integer(b.size_of(x, axis))
+    at = _coordinates_at_run(b, transformation, b.cast(size, VarType.FP64), want, scale)
+    if mode == "nearest":
+        how = node.string("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+        return b.f.gather(x, within(b, b.cast(_rounded(b, at, how), VarType.INT64), size), axis=axis)
+    images = x if is_floating(x.dtype) else b.cast(x, VarType.FP32)
+    first = b.f.floor(at)
+    offsets = (0, 1) if mode == "linear" else (-1, 0, 1, 2)
+    weights = [_weight_at_run(b, b.f.abs(at - first - b.number(offset, VarType.FP64)), mode, node) for offset in offsets]
+    places = [b.cast(first, VarType.INT64) + b.integer(offset) for offset in offsets]
+    clipped = [within(b, place, size) for place in places]
+    if node.int("exclude_outside", 0):
+        masks = [b.cast(b.f.equal(*pair), VarType.FP64) for pair in zip(places, clipped, strict=True)]
+        weights = [weight * factor for weight, factor in zip(weights, masks, strict=True)]
+        total = b.f.sum(weights)
+        weights = [weight / total for weight in weights]
+    shape = [-1 if n == axis else 1 for n in range(x.ndim)]
+    parts = []
+    for place, weight in zip(clipped, weights, strict=True):
+        factor = b.f.reshape2(b.cast(weight, images.dtype), shape=shape)
+        parts.append(b.f.elementwise_mul(b.f.gather(images, place, axis=axis), factor))
+    return b.f.sum(parts)
+
+
+def _coordinates_at_run(b: Builder, how: str, have: Any, want: Any, scale: Any) -> Any:
+    """`_coordinates` where only a run tells the sizes; all numbers are variables of float64, `want` of int64."""
+    at, number = b.cast(b.positions(0, want), VarType.FP64), lambda value: b.number(value, VarType.FP64)
+    half, one = number(0.5), number(1.0)
+    is_several = b.cast(b.f.greater_than(want, b.integer(1)), VarType.FP64)
+    if how in ("half_pixel", "pytorch_half_pixel"):
+        places = (at + half) / scale - half
+        return places if how == "half_pixel" else places * is_several
+    if how == "half_pixel_symmetric":
+        adjustment = b.cast(want, VarType.FP64) / (have * scale)
+        return have * half * (one - adjustment) + (at + half) / scale - half
+    if how == "align_corners":
+        return at * (have - one) / b.f.elementwise_max(have * scale - one, number(1e-9)) * is_several
+    if how == "asymmetric":
+        return at / scale
+    raise FormatError(f"coordinate_transformation_mode {how!r} for images of a size that only a run tells is not read")
+
+
+def _rounded(b: Builder, at: Any, how: str) -> Any:
+    """The nearest positions, by `nearest_mode`."""
+    half = b.number(0.5, VarType.FP64)
+    modes: dict[str, Callable[[], Any]] = {
+        "round_prefer_floor": lambda: b.f.ceil(at - half),
+        "round_prefer_ceil": lambda: b.f.floor(at + half),
+        "floor": lambda: b.f.floor(at),
+        "ceil": lambda: b.f.ceil(at),
+    }
+    if how not in modes:
+        raise FormatError(f"its nearest_mode {how!r} should be one of {', '.join(modes)}")
+    return modes[how]()
+
+
+def _weight_at_run(b: Builder, distance: Any, mode: str, node: OnnxNode) -> Any:
+    """The weights of elements at distances, which are variables of float64."""
+    number = lambda value: b.number(value, VarType.FP64)
+    if mode == "linear":
+        return b.f.elementwise_max(number(1.0) - distance, number(0.0))
+    a = node.float("cubic_coeff_a", -0.75)
+    near = ((number(a + 2) * distance - number(a + 3)) * distance) * distance + number(1.0)
+    far = ((number(a) * distance - number(5 * a)) * distance + number(8 * a)) * distance - number(4 * a)
+    is_near, is_far = (b.cast(b.f.less_equal(distance, number(limit)), VarType.FP64) for limit in (1.0, 2.0))
+    return near * is_near + far * (is_far - is_near)
 
 
 def _cubic(x: Any, a: float) -> Any:

@@ -15,6 +15,7 @@ from ..table import imports
 from ..types import element_type
 from ..values import TensorValue
 from .elementwise import broadcast_like, choose
+from .padding import padded_at_run
 
 LAST = 2**31 - 1
 
@@ -302,8 +303,14 @@ def pad(b: Builder, node: OnnxNode) -> Any:
         value = node.scalar(2) if node.value(2) is not None else 0.0
         axes = node.constant_input(3, "its axes")
         axes = list(range(x.ndim)) if axes is None else [int(axis) % x.ndim for axis in axes.reshape(-1)]
-    if pads is None or not all(isinstance(number, int) for number in pads) or len(pads) != 2 * len(axes):
-        raise FormatError(f"its pads should be known beforehand, two for each of the {len(axes)} axes")
+    if pads is None or len(pads) != 2 * len(axes):
+        raise FormatError(f"its pads should be two numbers for each of the {len(axes)} axes")
+    if not all(isinstance(number, int) for number in pads):
+        number = node[2] if node.value(2) is not None else b.number(0, x.dtype)
+        for axis, first, last in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+            if first != 0 or last != 0:
+                x = padded_at_run(b, x, axis, first, last, _MODES[mode], number)
+        return x
     before, after = [0] * x.ndim, [0] * x.ndim
     for place, axis in enumerate(axes):
         before[axis], after[axis] = pads[place], pads[place + len(axes)]

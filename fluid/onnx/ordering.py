@@ -1,0 +1,55 @@
+"""The order of nodes: each node after those whose outputs it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import FormatError
+
+__all__ = ["in_order"]
+
+
+def in_order(nodes: Sequence[Any]) -> Sequence[Any]:
+    """Sort the nodes of a graph so that each follows the nodes whose outputs it reads; those in order keep their order.
+
+    Args:
+        nodes: the messages of one graph; names that none of them computes are not looked at.
+
+    Raises:
+        FormatError: nodes read each other's outputs in a circle.
+    """
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    before = [sorted({makers[name] for name in _names_read(node) if name in makers}) for node in nodes]
+    if all(not places or places[-1] < place for place, places in enumerate(before)):
+        return nodes
+    order: list[int] = []
+    state = [0] * len(nodes)  # 1: its inputs are being placed, 2: it has been placed
+    for first in range(len(nodes)):
+        stack = [first]
+        while stack:
+            place = stack[-1]
+            if state[place] == 2:
+                stack.pop()
+                continue
+            missing = [maker for maker in before[place] if state[maker] != 2]
+            if any(state[maker] == 1 for maker in missing):
+                raise FormatError(
+                    f"the node that makes {nodes[place].output[0]!r} is part of a circle of nodes that read each other"
+                )
+            state[place] = 1 if missing else 2
+            if not missing:
+                order.append(stack.pop())
+            stack += missing[::-1]
+    return [nodes[place] for place in order]
+
+
+def _names_read(node: Any) -> Iterator[str]:
+    """The names that a node reads, including the outer names that its graphs read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.type == 5 else attribute.graphs:
+            local = {name for inner in graph.node for name in inner.output}
+            local |= {value.name for value in (*graph.input, *graph.initializer)}
+            read = [name for inner in graph.node for name in _names_read(inner)]
+            yield from (name for name in (*read, *(output.name for output in graph.output)) if name not in local)

@@ -1,0 +1,226 @@
+"""ONNX models whose sizes only a run tells, or that compute sizes from sizes: their values are onnxruntime's, in native code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+import fluid
+from fluid.errors import FormatError
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+node = helper.make_node
+RANDOM = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> Any:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def saved(
+    path: Path, nodes: list[Any], inputs: dict[str, list[Any]], outputs: list[str], arrays: dict[str, Any], opset: int = 18
+) -> Path:
+    """A model's file. Inputs are name -> shape, of int64 where the name begins with ``n_``; arrays are initializers."""
+    kind = {name: INT64 if name.startswith("n_") else FLOAT for name in inputs}
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, kind[name], shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in arrays.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
+    return path
+
+
+def check(path: Path, *feeds: dict[str, Any], has_native_plan: bool = True) -> Any:
+    """Compare runs with onnxruntime's; no op may run step by step. Returns the loaded model."""
+    model = fluid.load_model(path, scope=fluid.Scope())
+    session = onnxruntime.InferenceSession(path)
+    executor = fluid.Executor()
+    for feed in feeds:
+        results = executor.run(model.program, feed, model.fetches, scope=model.scope)
+        for result, wanted in zip(results, session.run(None, feed), strict=True):
+            np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5)
+            assert result.shape == wanted.shape and result.dtype == wanted.dtype
+        plan: Any = executor.plan(model.program, feed, model.fetches, model.scope)
+        if has_native_plan:
+            assert not [item.op.type for item in plan.instructions if getattr(item, "dynamic", False)]
+    return model
+
+
+def sizes_of(name: str, first: int, last: int) -> list[Any]:
+    """Nodes that make ``{name}.sizes``: the sizes of some axes of a value, counted by `first` and `last`."""
+    return [
+        node("Shape", [name], [f"{name}.shape"]),
+        node("Slice", [f"{name}.shape", f"c{first}", f"c{last}"], [f"{name}.sizes"]),
+    ]
+
+
+COUNTS = {f"c{number}": np.array([number]) for number in range(5)}
+
+
+@pytest.mark.parametrize(
+    ("mode", "transformation"),
+    [("nearest", "asymmetric"), ("nearest", "half_pixel"), ("linear", "pytorch_half_pixel"), ("cubic", "half_pixel_symmetric")],
+)
+def test_images_of_unknown_sizes_are_resized_by_scales(tmp_path: Path, mode: str, transformation: str) -> None:
+    attrs = {"mode": mode, "coordinate_transformation_mode": transformation}
+    resize = node("Resize", ["x", "", "scales"], ["y"], **attrs, **({"exclude_outside": 1} if mode == "cubic" else {}))
+    scales = {"scales": np.array([1, 1, 1.7, 0.6], np.float32)}
+    path = saved(tmp_path / "m.onnx", [resize], {"x": ["n", "c", "h", "w"]}, ["y"], scales, opset=19)
+    check(path, {"x": floats(1, 3, 5, 6)}, {"x": floats(2, 3, 1, 4)})
+
+
+def test_corners_are_aligned_in_images_of_unknown_sizes(tmp_path: Path) -> None:
+    resize = node("Resize", ["x", "", "scales"], ["y"], mode="linear", coordinate_transformation_mode="align_corners")
+    scales = {"scales": np.array([1, 1, 2, 3], np.float32)}
+    path = saved(tmp_path / "m.onnx", [resize], {"x": ["n", "c", "h", "w"]}, ["y"], scales)
+    check(path, {"x": floats(1, 3, 5, 6)}, {"x": floats(2, 3, 1, 4)})
+
+
+def test_images_are_resized_to_the_size_of_others(tmp_path: Path) -> None:
+    nodes = [
+        *sizes_of("like", 2, 4),
+        *sizes_of("x", 0, 2),
+        node("Concat", ["x.sizes", "like.sizes"], ["sizes"], axis=0),
+        node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear"),
+    ]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": ["n", 3, "h", "w"], "like": ["n", 3, "H", "W"]}, ["y"], COUNTS)
+    check(path, {"x": floats(2, 3, 5, 6), "like": floats(2, 3, 9, 13)}, {"x": floats(1, 3, 4, 4), "like": floats(1, 3, 2, 2)})
+
+
+def test_images_are_resized_by_computed_scales(tmp_path: Path) -> None:
+    nodes = [
+        *sizes_of("like", 2, 4),
+        *sizes_of("x", 2, 4),
+        *(node("Cast", [f"{name}.sizes"], [f"{name}.floats"], to=1) for name in ("like", "x")),
+        node("Div", ["like.floats", "x.floats"], ["ratio"]),
+        node("Concat", ["ones", "ratio"], ["scales"], axis=0),
+        node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
+    ]
+    arrays = {**COUNTS, "ones": np.ones(2, np.float32)}
+    path = saved(tmp_path / "m.onnx", nodes, {"x": ["n", 3, "h", "w"], "like": ["n", 3, "H", "W"]}, ["y"], arrays)
+    check(path, {"x": floats(2, 3, 5, 6), "like": floats(2, 3, 9, 13)})
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+def test_convolutions_that_keep_unknown_sizes(tmp_path: Path, auto: str) -> None:
+    conv = node("Conv", ["x", "w"], ["y"], auto_pad=auto, strides=[2, 1])
+    path = saved(tmp_path / "m.onnx", [conv], {"x": ["n", 3, "h", "w"]}, ["y"], {"w": floats(4, 3, 3, 2)})
+    check(path, {"x": floats(2, 3, 7, 8)}, {"x": floats(1, 3, 8, 9)})
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+def test_dilated_convolutions_of_unknown_sizes_are_those_of_known_sizes(tmp_path: Path, auto: str) -> None:
+    """onnxruntime refuses dilations with auto_pad."""
+    conv, weights = node("Conv", ["x", "w"], ["y"], auto_pad=auto, dilations=[2, 1]), {"w": floats(4, 3, 3, 2)}
+    results = []
+    for sizes in ([7, 8], ["h", "w"]):
+        path = saved(tmp_path / "m.onnx", [conv], {"x": [2, 3, *sizes]}, ["y"], weights)
+        model = fluid.load_model(path, scope=fluid.Scope())
+        images = np.arange(2 * 3 * 7 * 8, dtype=np.float32).reshape(2, 3, 7, 8) / 100
+        results += fluid.Executor().run(model.program, {"x": images}, model.fetches, scope=model.scope)
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_pools_that_keep_unknown_sizes(tmp_path: Path, auto: str, op_type: str, rank: int) -> None:
+    pool = node(op_type, ["x"], ["y"], auto_pad=auto, strides=[2] * rank, kernel_shape=[3] * rank)
+    path = saved(tmp_path / "m.onnx", [pool, node("Relu", ["x"], ["z"])], {"x": ["n", 3, *"hw"[:rank]]}, ["y", "z"], {})
+    check(path, {"x": floats(2, 3, *(7, 8)[:rank])}, {"x": -1 - np.abs(floats(1, 3, *(4, 9)[:rank]))})
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+def test_pads_that_are_computed(tmp_path: Path, mode: str) -> None:
+    """Images are padded at the end to a multiple of 4."""
+    nodes = [
+        *sizes_of("x", 2, 3),
+        node("Mod", ["x.sizes", "c4"], ["rest"]),
+        node("Sub", ["c4", "rest"], ["missing"]),
+        node("Concat", ["zeros", "missing", "c1"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["y"], mode=mode),
+    ]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": ["n", 3, "h", "w"]}, ["y"], {**COUNTS, "zeros": np.zeros(6, int)}, opset=19)
+    check(path, {"x": floats(1, 3, 6, 5)}, {"x": floats(2, 3, 7, 5)})
+
+
+def test_pads_that_are_fed(tmp_path: Path) -> None:
+    nodes = [node("Pad", ["x", "n_pads", "value"], ["y"]), node("Relu", ["y"], ["z"])]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": ["n", 3, "h"], "n_pads": [6]}, ["y", "z"], {"value": np.float32(2.5)})
+    for pads in ([0, 0, 1, 0, 0, 2], [0, 1, 1, 0, 0, 2], [0, -1, 1, 0, 0, -2]):
+        check(path, {"x": floats(1, 3, 6), "n_pads": np.array(pads)})
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+def test_updates_of_an_unknown_number_are_scattered(tmp_path: Path, reduction: str) -> None:
+    nodes = [
+        node("ScatterElements", ["x", "n_places", "updates"], ["y"], reduction=reduction),
+        node("ScatterND", ["x", "n_pairs", "numbers"], ["z"], reduction=reduction),
+    ]
+    inputs = {"x": ["n", "t"], "n_places": ["k", "t"], "updates": ["k", "t"], "n_pairs": ["m", 2], "numbers": ["m"]}
+    path = saved(tmp_path / "m.onnx", nodes, inputs, ["y", "z"], {})
+    count = 2 if reduction == "none" else 300
+    places = np.array([[0] * 5, [2] * 5]) if reduction == "none" else RANDOM.integers(0, 4, (300, 5))
+    pairs = np.array([[0, 1], [3, -1]]) if reduction == "none" else RANDOM.integers(-4, 4, (300, 2))
+    check(path, {"x": floats(4, 5), "n_places": places, "updates": 1 + floats(count, 5) / 9, "n_pairs": pairs,
+                 "numbers": 1 + floats(count) / 9}, has_native_plan=False)  # fmt: skip
+
+
+def test_nodes_in_any_order(tmp_path: Path) -> None:
+    branch = helper.make_graph([node("Neg", ["late"], ["t"])], "then", [], [helper.make_tensor_value_info("t", FLOAT, None)])
+    other = helper.make_graph([node("Abs", ["late"], ["e"])], "else", [], [helper.make_tensor_value_info("e", FLOAT, None)])
+    nodes = [
+        node("If", ["is_one"], ["y"], then_branch=branch, else_branch=other),
+        node("Equal", ["n_k", "one"], ["is_one"]),
+        node("Relu", ["first"], ["late"]),
+        node("Sub", ["x", "half"], ["first"]),
+    ]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": ["n", 3], "n_k": []}, ["y"], {"one": np.int64(1), "half": np.float32(0.5)})
+    check(path, {"x": floats(2, 3), "n_k": np.array(1)}, {"x": floats(2, 3), "n_k": np.array(2)})
+
+
+def test_large_tensors_that_say_that_they_are_in_the_file(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.onnx", [node("Add", ["x", "w"], ["y"])], {"x": ["n", 3000]}, ["y"], {"w": floats(3000)})
+    model = onnx.load(path)
+    model.graph.initializer[0].data_location = TensorProto.DEFAULT
+    onnx.save(model, path)
+    assert model.graph.initializer[0].HasField("data_location")
+    check(path, {"x": floats(2, 3000)})
+
+
+def test_a_scale_in_the_scope_that_changes_decides_again(tmp_path: Path) -> None:
+    """Plans know numbers of the scope that decide sizes; another number is another plan, even if it is written in place."""
+    nodes = [
+        node("Concat", ["ones", "factors"], ["scales"], axis=0),
+        node("Resize", ["x", "", "scales"], ["y"], mode="nearest", coordinate_transformation_mode="asymmetric"),
+    ]
+    arrays = {"ones": np.ones(2, np.float32), "factors": np.full(2, 2.0, np.float32)}
+    model = fluid.load_model(saved(tmp_path / "m.onnx", nodes, {"x": ["n", 3, "h", "w"]}, ["y"], arrays), scope=fluid.Scope())
+    executor, feed = fluid.Executor(), {"x": floats(1, 3, 4, 5)}
+    run = lambda: executor.run(model.program, feed, model.fetches, scope=model.scope)[0].shape
+    assert run() == (1, 3, 8, 10) == run()
+    model.scope.var("factors").get_tensor().set(np.full(2, 3.0, np.float32), fluid.CPUPlace())
+    assert run() == (1, 3, 12, 15) == run()
+    np.asarray(model.scope.array("factors"))[...] = 4
+    assert run() == (1, 3, 16, 20) == run()
+
+
+def test_what_is_still_refused(tmp_path: Path) -> None:
+    antialiased = node("Resize", ["x", "", "scales"], ["y"], mode="linear", antialias=1)
+    scales = {"scales": np.array([1, 1, 0.5, 0.5], np.float32)}
+    path = saved(tmp_path / "m.onnx", [antialiased], {"x": ["n", 3, "h", "w"]}, ["y"], scales)
+    with pytest.raises(FormatError, match="antialias, for images of a size that only a run tells"):
+        fluid.load_model(path, scope=fluid.Scope())

@@ -134,6 +134,66 @@ def states_in_array() -> Step:
     return fluid_step(build, {"x": normal(30, 32, 128)})
 
 
+def clipped_states() -> Step:
+    """A recurrence whose state is divided by its norm where that is large, and goes through a product elsewhere."""
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        x, w = fluid.data("x", [32, 64]), layers.create_parameter([64, 64], "float32")
+        end, limit = layers.fill_constant([1], "int64", 50), layers.fill_constant([1], "float32", 50.0)
+
+        def trip(index: Any, h: Any) -> list[Any]:
+            norm = layers.sqrt(layers.reduce_sum(layers.square(h)))
+            is_large = layers.greater_than(norm, limit)
+            after = layers.cond(
+                is_large, lambda: layers.elementwise_mul(h, 20.0 / norm), lambda: layers.scale(layers.matmul(h, w), 1.5)
+            )
+            return [index + 1, after]
+
+        start = layers.fill_constant([1], "int64", 0)
+        _, last = layers.while_loop(lambda index, h: layers.less_than(index, end), trip, [start, x])
+        return layers.mean(last)
+
+    return fluid_step(build, {"x": normal(32, 64)})
+
+
+def summed_gradients() -> Step:
+    """Training that adds up the gradients of four batches before each update by Adam."""
+    import fluid
+    from fluid import layers
+
+    fluid.set_num_threads(1)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        h = fluid.data("x", [16, 64])
+        for _ in range(3):
+            h = layers.fc(h, 128, act="relu")
+        loss = layers.mean(layers.square(layers.fc(h, 1)))
+        pairs = fluid.append_backward(loss)
+        sums = [layers.create_global_var(list(param.shape), 0.0, "float32", persistable=True) for param, _ in pairs]
+        number = layers.create_global_var([1], 0.0, "float32", persistable=True)
+        for total, (_, gradient) in zip(sums, pairs, strict=True):
+            layers.assign(total + gradient, total)
+        layers.assign(number + 1.0, number)
+        adam = fluid.optimizer.Adam(0.001)
+
+        def update() -> None:
+            adam.apply_gradients([(param, total) for (param, _), total in zip(pairs, sums, strict=True)])
+            for total in (*sums, number):
+                layers.assign(layers.zeros_like(total), total)
+
+        layers.cond(layers.greater_equal(number, layers.fill_constant([1], "float32", 4.0)), update, None)
+    executor, scope, feed = fluid.Executor(), fluid.Scope(), {"x": normal(16, 64)}
+    executor.run(startup, scope=scope)
+
+    def four_batches() -> None:
+        for _ in range(4):
+            executor.run(main, feed, [loss], scope=scope)
+
+    return four_batches
+
+
 def wide_lstm() -> Step:
     import fluid
     from fluid import layers
@@ -320,6 +380,39 @@ def torch_while_loop() -> Step:
     return torch_step([w], loss)
 
 
+def torch_clipped_states() -> Step:
+    import torch
+
+    x, w = torch.randn(32, 64), torch.nn.Parameter(torch.randn(64, 64) / 10)
+
+    def loss() -> Any:
+        h = x
+        for _ in range(50):
+            norm = h.square().sum().sqrt()
+            h = h * (20.0 / norm) if norm > 50.0 else (h @ w) * 1.5
+        return h.mean()
+
+    return torch_step([w], loss)
+
+
+def torch_summed_gradients() -> Step:
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    parts = [part for size in (64, 128, 128) for part in (nn.Linear(size, 128), nn.ReLU())]
+    net, x = nn.Sequential(*parts, nn.Linear(128, 1)), torch.randn(16, 64)
+    optimizer = torch.optim.Adam(net.parameters(), 0.001)
+
+    def four_batches() -> None:
+        for _ in range(4):
+            net(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return four_batches
+
+
 def torch_states_in_list() -> Step:
     import torch
 
@@ -424,6 +517,8 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "transposed convolution 64 x 64, stride 32": (upsampling, torch_upsampling),
     "while, 100 products": (while_loop, torch_while_loop),
     "while, 30 states of 128 in an array": (states_in_array, torch_states_in_list),
+    "while with a branch, 50 states of 64": (clipped_states, torch_clipped_states),
+    "MLP, gradients of 4 batches summed": (summed_gradients, torch_summed_gradients),
     "StaticRNN, 35 steps of 128": (static_rnn, torch_rnn),
     "LSTM, 35 steps of 650": (wide_lstm, torch_wide_lstm),
     "GRU tagger, 2 layers both ways": (tagger, torch_tagger),

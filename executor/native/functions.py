@@ -4,62 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 
 from ..runtime import spare
 from .instructions import CLEARED
-from .lowering import NotLowered
+from .op_instructions import Op, OpInstruction
 from .plans import with_native_code
 from .regions import NativeRegion
 from .tables import Tables
 from .target import Target
 
-__all__ = ["NativeFunction", "Op", "OpInstruction", "native_function"]
+__all__ = ["NativeFunction", "native_function"]
 
 _LINE = 64
 """Values start at multiples of this many bytes."""
-
-
-@dataclass
-class Op:
-    """The attributes of an operator that lowering needs."""
-
-    type: str
-    attrs: Mapping[str, Any]
-    block: None = None
-    sub_blocks: Sequence[Any] = ()
-
-
-@dataclass
-class OpInstruction:
-    """The attributes of a plan's instruction that lowering needs."""
-
-    op: Op | Operator
-    definition: OpDef
-    reads: dict[str, list[Value | None]]
-    writes: dict[str, list[Value | None]]
-    dynamic: bool = False
-    outer: dict[str, Value] = field(default_factory=dict)
-
-    @property
-    def read(self) -> list[Value]:
-        return [value for values in self.reads.values() for value in values if value is not None]
-
-    @property
-    def written(self) -> list[Value]:
-        return [value for values in self.writes.values() for value in values if value is not None]
-
-    def drawing(self, slot: str, specs: Mapping[Value, Spec]) -> Any:
-        raise NotLowered("only plans draw numbers for native code")
-
 
 Slots = Sequence[tuple[str, Spec | None]]
 """(slot, spec) of each array, in order; the spec is None for gaps in list slots, and for outputs that are not needed."""

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from .bounds import Footprint
 
 __all__ = [
-    "AFTER_BARRIER", "CLEARED", "NATIVE_PREFIX", "RECORD_WORDS", "SERIAL", "WORKSPACE", "Check", "KernelCall",
-    "NativeInstruction", "Operand", "Writer", "WrittenKernel", "is_persistable", "stand_in", "values_read",
+    "AFTER_BARRIER", "BRANCH", "BRANCH_FLAGS", "CLEARED", "END_BRANCH", "IF_FALSE", "IF_TRUE", "NATIVE_PREFIX", "RECORD_WORDS",
+    "SERIAL", "UNLESS", "WORKSPACE", "Check", "KernelCall", "NativeInstruction", "Operand", "Writer", "WrittenKernel",
+    "is_persistable", "stand_in", "values_read",
 ]  # fmt: skip
 
 NATIVE_PREFIX = "native."
@@ -48,11 +49,18 @@ WORKSPACE: Operand = (None, 0)
 
 
 RECORD_WORDS = 4
-"""Words per record of a table: kernel, address of its operands' addresses, flags, and one unused (see `kernel`)."""
+"""Words per record of a table: kernel, address of its operands' addresses, flags, and records to skip (see `kernel`)."""
 SERIAL = 1
 """Flag: only the first thread computes the record."""
 AFTER_BARRIER = 2
 """Flag: the record waits until all threads have finished the records before it."""
+BRANCH = 4
+"""Flag: the record calls no kernel. Its operand is a condition of one byte; unless it is true, the next records are skipped."""
+UNLESS = 8
+"""Flag of a branch: the next records are skipped unless the condition is false."""
+IF_TRUE, IF_FALSE, END_BRANCH = "if true", "if false", "end of branch"
+"""Signatures in place of a kernel's: they begin records that run under a condition, and end them."""
+BRANCH_FLAGS = {IF_TRUE: BRANCH, IF_FALSE: BRANCH | UNLESS, END_BRANCH: BRANCH}
 
 
 class KernelCall(NamedTuple):

@@ -3,7 +3,8 @@
 A kernel is ``void kernel(ptr operands, i64 thread, i64 threads)``. `operands` points to one 64-bit word per operand: the address
 of its first element. Extents and strides are constants in the code. All threads call the same kernels in the same order, and each
 computes its share of the chunks. Chunks depend on shapes alone, so results do not depend on the number of threads. A record of a
-table holds four words: the kernel's address, the address of its operands' addresses, flags, and one unused.
+table holds four words: the kernel's address, the address of its operands' addresses, flags, and for a branch the number of
+records to skip.
 
 A kernel in a checked module reads more words after the addresses: per operand, the addresses of its first byte and of the byte
 after its last; then two words that it writes if an access is outside (`checked_words`, `fault_in`).

@@ -206,6 +206,31 @@ def where(Condition: GraphTensor, X: GraphTensor | None, Y: GraphTensor | None) 
     return GraphTensor(mapped("select", Condition.node, X.node, Y.node, element=X.node.element))
 
 
+def _is_chosen(mask: GraphTensor, place: int, ndim: int) -> Node:
+    """Whether a mask of one integer holds a place, for operands of `ndim` dimensions."""
+    node = _one(mask, ndim)
+    return mapped("oeq", node, number_like(place, node), element=BOOL)
+
+
+@lowers("select_input")
+def select_input(X: list[GraphTensor], Mask: GraphTensor) -> GraphTensor:
+    chosen = X[-1].node
+    for place in reversed(range(len(X) - 1)):
+        node = X[place].node
+        chosen = mapped("select", _is_chosen(Mask, place, node.ndim), node, chosen, element=node.element)
+    return GraphTensor(chosen)
+
+
+@lowers("select_output")
+def select_output(X: GraphTensor, Mask: GraphTensor, specs: dict[str, Any]) -> dict[str, list[GraphTensor | None]]:
+    zero = number_like(0, X.node)
+    parts = [
+        spec and GraphTensor(mapped("select", _is_chosen(Mask, place, X.ndim), X.node, zero, element=X.node.element))
+        for place, spec in enumerate(specs["Out"])
+    ]
+    return {"Out": parts}
+
+
 # ------------------------------------------------------------------------------------------------- shapes and positions
 @lowers(
     "reshape2", "reshape", "squeeze2", "unsqueeze2", "flatten2", "flatten", "squeeze", "unsqueeze", "flatten_contiguous_range"

@@ -41,6 +41,7 @@ class PlanGraph:
         storage: names whose values live in the scope and are overwritten in place.
         as_rows: sparse gradients that a numpy kernel reads.
         on_numpy: numbers of ops that stay on their numpy kernels.
+        latest: name in the scope -> its value at first; version 0 by default.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class PlanGraph:
         storage: Mapping[str, Spec],
         as_rows: set[Value],
         on_numpy: set[int],
+        latest: Mapping[str, Value],
     ) -> None:
         load_kernels()  # they register the checks of inputs
         self.specs, self.materialized, self.storage = specs, set(materialized), storage
@@ -62,7 +64,7 @@ class PlanGraph:
         """Value -> its node."""
         self.former: dict[Value, Value] = {}
         """Value of the scope -> the value that it overwrites."""
-        self.latest: dict[str, Value] = {}
+        self.latest = dict(latest)
         """Name in the scope -> its current value."""
         self.lowered: dict[int, dict[Value, Node]] = {}
         """Number of a lowered op -> the nodes of its outputs."""

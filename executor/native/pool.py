@@ -24,7 +24,7 @@ import numpy as np
 from ..runtime.threads import available_cores, get_num_threads
 from .cache import compile_kernels
 from .compiler import host
-from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, WrittenKernel
+from .instructions import AFTER_BARRIER, BRANCH, RECORD_WORDS, SERIAL, UNLESS, WrittenKernel
 from .target import Target
 
 __all__ = ["Pool", "pool", "pool_text"]
@@ -172,10 +172,17 @@ record:
   %flags = load i64, ptr %flags_at
   %after_barrier = and i64 %flags, $after_barrier
   %waits = icmp ne i64 %after_barrier, 0
-  br i1 %waits, label %meet, label %choose
+  br i1 %waits, label %meet, label %look
 meet:
   call void @barrier(ptr %context, i32 %threads32)
-  br label %choose
+  br label %look
+look:
+  %branch = and i64 %flags, $branch
+  %branches = icmp ne i64 %branch, 0
+  br i1 %branches, label %ask, label %choose
+ask:
+  %asked = call i64 @skipped(ptr %at, i64 %flags)
+  br label %on
 choose:
   %serial = and i64 %flags, $serial
   %is_serial = icmp ne i64 %serial, 0
@@ -189,7 +196,9 @@ compute:
   call void %kernel(ptr %operands, i64 %thread, i64 %sharing)
   br label %on
 on:
-  %next = add i64 %i, 1
+  %over = phi i64 [ %asked, %ask ], [ 0, %choose ], [ 0, %compute ]
+  %following = add i64 %i, 1
+  %next = add i64 %following, %over
   %goes_on = icmp slt i64 %next, %count
   br i1 %goes_on, label %record, label %done
 done:
@@ -239,20 +248,50 @@ entry:
 """)
 
 _ALONE = Template("""
+; How many of the next records a branch skips.
+define internal i64 @skipped(ptr %record, i64 %flags) #0 {
+entry:
+  %operands_at = getelementptr i64, ptr %record, i64 1
+  %operands = load ptr, ptr %operands_at
+  %condition_at = load ptr, ptr %operands
+  %condition = load i8, ptr %condition_at
+  %is_true = icmp ne i8 %condition, 0
+  %unless = and i64 %flags, $unless
+  %is_unless = icmp ne i64 %unless, 0
+  %runs = xor i1 %is_true, %is_unless
+  %count_at = getelementptr i64, ptr %record, i64 3
+  %count = load i64, ptr %count_at
+  %skipped = select i1 %runs, i64 0, i64 %count
+  ret i64 %skipped
+}
+
 ; Run a table with one thread, which waits for nobody.
 define void @run_alone(ptr %table, i64 %count) #0 {
 entry:
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %record, label %done
 record:
-  %i = phi i64 [ 0, %entry ], [ %next, %record ]
+  %i = phi i64 [ 0, %entry ], [ %next, %on ]
   %start = mul i64 %i, $record_words
   %at = getelementptr i64, ptr %table, i64 %start
+  %flags_at = getelementptr i64, ptr %at, i64 2
+  %flags = load i64, ptr %flags_at
+  %branch = and i64 %flags, $branch
+  %branches = icmp ne i64 %branch, 0
+  br i1 %branches, label %ask, label %compute
+ask:
+  %asked = call i64 @skipped(ptr %at, i64 %flags)
+  br label %on
+compute:
   %kernel = load ptr, ptr %at
   %operands_at = getelementptr i64, ptr %at, i64 1
   %operands = load ptr, ptr %operands_at
   call void %kernel(ptr %operands, i64 0, i64 1)
-  %next = add i64 %i, 1
+  br label %on
+on:
+  %over = phi i64 [ %asked, %ask ], [ 0, %compute ]
+  %following = add i64 %i, 1
+  %next = add i64 %following, %over
   %goes_on = icmp slt i64 %next, %count
   br i1 %goes_on, label %record, label %done
 done:
@@ -281,7 +320,7 @@ def pool_text(target: Target, name: str = "functions") -> str:
         f"  %at{number} = getelementptr ptr, ptr %addresses, i64 {number}\n  store ptr @{function}, ptr %at{number}\n"
         for number, function in enumerate(functions)
     )
-    text = _ALONE.substitute(record_words=RECORD_WORDS)
+    text = _ALONE.substitute(record_words=RECORD_WORDS, branch=BRANCH, unless=UNLESS)
     text += f"\ndefine void @{name}(ptr %addresses) #0 {{\nentry:\n{stores}  ret void\n}}\n"
     if family is None:
         return text
@@ -296,6 +335,7 @@ def pool_text(target: Target, name: str = "functions") -> str:
         record_words=RECORD_WORDS,
         serial=SERIAL,
         after_barrier=AFTER_BARRIER,
+        branch=BRANCH,
         threads=_THREADS,
         table=_TABLE,
         count=_COUNT,
@@ -374,8 +414,8 @@ class Pool:
     def stepper(self, tables: Any) -> Callable[[int], None]:
         """A function that runs one of several tables of equal length: an int64 array of shape [tables, records, `RECORD_WORDS`].
 
-        Flags are read now. Kernels and operands may change later, but the array must not move. If all records are serial, as in
-        a table too small for threads, no other thread is woken.
+        Flags are read now. Kernels and operands may change later, but the array must not move. If all records are serial or
+        branches, as in a table too small for threads, no other thread is woken.
         """
         assert tables.dtype == np.int64 and tables.flags.c_contiguous and tables.shape[2:] == (RECORD_WORDS,)
         first, size, count = tables.ctypes.data, tables.strides[0], tables.shape[1]
@@ -384,7 +424,7 @@ class Pool:
         def alone(number: int, tables: Any = tables) -> None:
             run_alone(first + number * size, count)
 
-        if not self._has_threads or bool((tables[:, :, 2] & SERIAL).all()):
+        if not self._has_threads or bool((tables[:, :, 2] & (SERIAL | BRANCH)).all()):
             return alone
         run, context = self._run, self._address
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from fluid.ir.program import Operator
@@ -157,8 +158,10 @@ def native_regions(
     storage: Mapping[str, Spec],
     target: Target,
     fewest: int,
+    latest: Mapping[str, Value] = MappingProxyType({}),
+    tag: str = "",
 ) -> list[Any]:
-    """The instructions of a plan, with native regions in place of the ops that can be lowered.
+    """The instructions of a plan, or of a branch, with native regions in place of the ops that can be lowered.
 
     Args:
         instructions: all ops of the plan, in order.
@@ -167,8 +170,10 @@ def native_regions(
         storage: names whose values live in the scope and are overwritten in place.
         target: the processor that native code is for.
         fewest: if fewer ops than this can be lowered, none is.
+        latest: of a branch, name in the scope -> its value before.
+        tag: part of the names of new values, different for each branch of a plan.
     """
-    graph = _graph_of(instructions, specs, set(live_out), storage, target)
+    graph = _graph_of(instructions, specs, set(live_out), storage, target, latest)
     if len(graph.lowered) < fewest:
         return list(instructions)
     owners = _owners(graph)
@@ -193,11 +198,16 @@ def native_regions(
             if owner in needed:
                 schedule.place(owner)
         schedule.op = None
-    return _with_regions(schedule, graph, owners, target)
+    return _with_regions(schedule, graph, owners, target, tag)
 
 
 def _graph_of(
-    instructions: Sequence[Any], specs: dict[Value, Spec], live_out: set[Value], storage: Mapping[str, Spec], target: Target
+    instructions: Sequence[Any],
+    specs: dict[Value, Spec],
+    live_out: set[Value],
+    storage: Mapping[str, Spec],
+    target: Target,
+    latest: Mapping[str, Value],
 ) -> PlanGraph:
     """Lower all ops to one graph.
 
@@ -207,7 +217,7 @@ def _graph_of(
     as_rows: set[Value] = set()
     on_numpy: set[int] = set()
     while True:
-        graph = PlanGraph(specs, live_out, storage, as_rows, on_numpy)
+        graph = PlanGraph(specs, live_out, storage, as_rows, on_numpy, latest)
         for number, instruction in enumerate(instructions):
             graph.lower(number, instruction)
         refused, slow = graph.sparse.keys() & graph.materialized, _slow_transforms(graph, target)
@@ -322,10 +332,12 @@ def _choose_halos(needed: set[Node], owners: set[Node]) -> None:
             node.gradient = copies.get(node.gradient, node.gradient)
 
 
-def _with_regions(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, Node], target: Target) -> list[Any]:
+def _with_regions(
+    schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, Node], target: Target, tag: str
+) -> list[Any]:
     """The items of a schedule as instructions. Checks of values that exist before the first item come first."""
     stored = _stored(schedule, graph, owners)
-    values = _Values(graph, owners)
+    values = _Values(graph, owners, tag)
     items: list[Any] = []
     first: list[Any] = []
     for position, item in enumerate(schedule.items):
@@ -361,14 +373,14 @@ def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, N
 class _Values:
     """Assigns a value, and so its memory, to each node that is read or stored."""
 
-    def __init__(self, graph: PlanGraph, owners: Mapping[Value, Node]) -> None:
-        self.graph = graph
+    def __init__(self, graph: PlanGraph, owners: Mapping[Value, Node], tag: str) -> None:
+        self.graph, self._tag = graph, tag
         self.of: dict[Node, Value] = {node: value for value, node in owners.items()}
         self._count = 0
 
     def new(self, shape: Shape, element: Type, prefix: str = NATIVE_PREFIX) -> Value:
         """A new intermediate value."""
-        value = f"{prefix}{self._count}", 0
+        value = f"{prefix}{self._tag}{self._count}", 0
         self._count += 1
         self.graph.specs[value] = Spec(shape, _DTYPES[element])
         return value

@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import FluidError, op_failure
+from fluid.errors import op_failure
 from fluid.ir.versions import Value
-from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import get
 from fluid.values.memory import ALIGNMENT, aligned_bytes
 from fluid.values.spec import Spec
-from fluid.values.types import VarType, is_floating
+from fluid.values.types import is_floating
 
 from ..kernels.table import CHECKS, load_kernels
-from ..stepwise.interpreter import declared_scalars
-from ..stepwise.loop_body import LoopBody, Step
-from .functions import Op, OpInstruction
+from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots
+from .branches import Branches, inferred_specs
 from .instructions import AFTER_BARRIER, CLEARED, RECORD_WORDS, Check, NativeInstruction
+from .lowering import NotLowered
+from .op_instructions import Op, OpInstruction
 from .plans import with_native_code
 from .pool import pool
-from .tables import flags_of, loaded
+from .tables import flags_of, loaded, records_of
 from .target import Target
 
 __all__ = ["RepeatedBlock", "compiled_block"]
@@ -35,17 +35,21 @@ def compiled_block(
     """See `NativeBlocks.compile`."""
     all_specs = dict(specs)
     external = {*specs, *outputs, *(value for pair in body.updated.items() for value in pair)}
-    instructions = _instructions(body, all_specs, external)
-    if instructions is None or not all(value in all_specs for value in outputs):
+    branches = Branches(all_specs, ())
+    try:
+        instructions = _instructions(body, branches, external)
+        if not all(value in all_specs for value in outputs):
+            return None
+        for before, last in body.updated.items():
+            all_specs.setdefault(before, all_specs[last])
+        storage = {name: all_specs[name, version] for name, version in body.updated.values()}
+        live = [*outputs, *body.updated.values()]
+        regions = with_native_code(instructions, all_specs, live, storage, target, fewest=1)
+    except NotLowered:
         return None
-    for before, last in body.updated.items():
-        all_specs.setdefault(before, all_specs[last])
-    storage = {name: all_specs[name, version] for name, version in body.updated.values()}
-    live = [*outputs, *body.updated.values()]
-    regions = with_native_code(instructions, all_specs, live, storage, target, fewest=1)
     if not _are_native(regions, live):
         return None
-    return RepeatedBlock(regions, all_specs, external, target)
+    return RepeatedBlock(regions, all_specs, external, target, frozenset(branches.only_if))
 
 
 def _are_native(regions: Sequence[Any], live: Sequence[Value]) -> bool:
@@ -55,63 +59,40 @@ def _are_native(regions: Sequence[Any], live: Sequence[Value]) -> bool:
     return {*live} <= {value for region in regions for value in region.written}
 
 
-def _instructions(body: LoopBody, specs: dict[Value, Spec], external: Collection[Value]) -> list[OpInstruction] | None:
-    """The steps as instructions; adds the specs of all values. None if an op takes or makes more than plain tensors.
+def _instructions(body: LoopBody, branches: Branches, external: Collection[Value]) -> list[Any]:
+    """The steps as instructions; adds the specs of all values. Raises `NotLowered` if a step has to run op by op.
 
     Checks read copies of external values, because a copy has the same address in all trips.
     """
     load_kernels()
-    instructions: list[OpInstruction] = []
+    specs, instructions = branches.specs, list[Any]()
     copies: dict[Value, Value] = {}
     for step in body.steps:
-        values = [value for values in step.reads.values() for value in values if value is not None]
-        for value in values:
+        op = step.op if step.op is not None else Op(step.definition.type, {})
+        if op.type in BRANCHES or op.type in CHOICES:
+            instruction = OpInstruction(op, step.definition, dict(step.reads), dict(step.writes), outer=dict(step.outer))
+            instructions += branches.expanded(instruction)
+            continue
+        for value in step.read:
             like = body.likes.get(value)
             if value not in specs and like in specs:
                 specs[value] = specs[like]
-        results = _inferred(step, specs)
-        if results is None:
-            return None
-        for value in values if step.definition.type in CHECKS else ():
+        results = inferred_specs(op, step.definition, step.reads, step.writes, specs)
+        if results is None or not step.read.isdisjoint(branches.only_if):
+            raise NotLowered("a value without a known shape, or that may not exist")
+        for value in step.read if step.definition.type in CHECKS else ():
             if value in external and value not in copies and not is_floating(specs[value].dtype):
                 copies[value] = copy = f"{value[0]}.checked", value[1]
                 specs[copy] = specs[value]
                 instructions.append(OpInstruction(Op("assign", {}), get("assign"), {"X": [value]}, {"Out": [copy]}))
         specs |= results
-        instructions.append(_instruction(step, copies if step.definition.type in CHECKS else {}))
+        reads = _with_copies(step.reads, copies if step.definition.type in CHECKS else {})
+        instructions += branches.expanded(OpInstruction(op, step.definition, reads, dict(step.writes)))
     return instructions
 
 
-def _instruction(step: Step, copies: Mapping[Value, Value]) -> OpInstruction:
-    """A step as an instruction that reads copies of some values."""
-    reads = {slot: [copies.get(value, value) if value else None for value in values] for slot, values in step.reads.items()}
-    op = step.op if step.op is not None else Op(step.definition.type, {})
-    return OpInstruction(op, step.definition, reads, dict(step.writes))
-
-
-def _inferred(step: Step, specs: Mapping[Value, Spec]) -> dict[Value, Spec] | None:
-    """Infer the specs of a step's outputs; None if that is impossible, or they are no plain tensors."""
-    definition, inputs = step.definition, dict[str, Any]()
-    for slot, values in step.reads.items():
-        if slot in definition.inputs and values:
-            read = [None if value is None else specs.get(value) for value in values]
-            if any(value is not None and spec is None for value, spec in zip(values, read, strict=True)):
-                return None
-            inputs[slot] = read if definition.inputs[slot].many else read[0]
-    op = step.op
-    try:
-        results = infer_specs(definition, inputs, {} if op is None else op.attrs, {} if op is None else declared_scalars(op))
-    except FluidError:
-        return None
-    inferred: dict[Value, Spec] = {}
-    for slot, values in step.writes.items():
-        of_slot = results.get(slot)
-        for value, spec in zip(values, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
-            if value is not None:
-                if spec is None or not spec.known or spec.lod or spec.type is not VarType.LOD_TENSOR:
-                    return None
-                inferred[value] = spec
-    return inferred
+def _with_copies(slots: Slots, copies: Mapping[Value, Value]) -> dict[str, list[Value | None]]:
+    return {slot: [copies.get(value, value) if value else None for value in values] for slot, values in slots.items()}
 
 
 class RepeatedBlock:
@@ -122,6 +103,7 @@ class RepeatedBlock:
         specs: of all values.
         external: values whose memory the caller gives, for each trip.
         target: the processor that the native code is for.
+        may_be_missing: values that only a branch makes.
     """
 
     def __init__(
@@ -130,8 +112,9 @@ class RepeatedBlock:
         specs: Mapping[Value, Spec],
         external: Collection[Value],
         target: Target,
+        may_be_missing: Collection[Value],
     ) -> None:
-        self._specs = specs
+        self._specs, self.may_be_missing = specs, may_be_missing
         regions = [item for item in instructions if isinstance(item, NativeInstruction)]
         calls = [call for region in regions for call in region.calls]
         writers = {signature: writer for region in regions for signature, writer in region.writers.items()}
@@ -155,14 +138,8 @@ class RepeatedBlock:
             if isinstance(item, Check)
         ]
         """The checks of a trip, with their calls, each after so many records."""
-        first, following = list(flags_of(calls)), list(flags_of([*calls, *calls]))[len(calls) :]
-        sizes = np.array([len(call.operands) for call in calls], np.int64)
-        starts = (np.cumsum(sizes) - sizes) * self._words.itemsize
-        self._rows = np.zeros((len(calls), RECORD_WORDS), np.int64)
-        self._rows[:, 0] = [kernels.addresses[call.kernel] for call in calls]
-        self._rows[:, 1] = starts
-        self._rows[:, 2] = first
-        self._flags_after_trip = following[0]
+        self._rows = records_of(calls, kernels, 0)
+        self._flags_after_trip = list(flags_of([*calls, calls[0]]))[-1]
         self._trips: NativeTrips | None = None
         """The trips prepared last, whose tables the next ones use again."""
 

@@ -17,12 +17,12 @@ from fluid.values.memory import aligned_bytes
 
 from ..runtime.threads import hold_blas
 from .cache import Kernels, compile_kernels
-from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
+from .instructions import AFTER_BARRIER, BRANCH_FLAGS, END_BRANCH, RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
 from .pool import pool
 from .target import Target
 from .verifying import verify_accesses
 
-__all__ = ["FeedReader", "Tables", "flags_of", "loaded"]
+__all__ = ["FeedReader", "Tables", "flags_of", "loaded", "records_of", "skips_of"]
 
 _WRITING = threading.Lock()
 """Held while kernels are written: scopes share plans, so several threads may bind the same regions."""
@@ -32,13 +32,41 @@ def flags_of(calls: Iterable[KernelCall]) -> Iterator[int]:
     """The flags of the calls' records; each call may depend on all calls before it.
 
     A barrier stands where a thread has to wait for another one. The first record needs none: all threads have met at the end of
-    the previous table. A serial record after serial records needs none either: the first thread computes all of them.
+    the previous table. A serial record after serial records needs none either: the first thread computes all of them. All
+    threads meet at both ends of a branch, since all of them read its condition.
     """
     is_first, is_shared = True, False
     for call in calls:
         waits = not is_first and (is_shared or not call.is_serial)
-        yield (SERIAL if call.is_serial else 0) | (AFTER_BARRIER if waits else 0)
+        yield (SERIAL if call.is_serial else 0) | (AFTER_BARRIER if waits else 0) | BRANCH_FLAGS.get(call.kernel, 0)
         is_first, is_shared = False, not call.is_serial
+
+
+def skips_of(calls: Sequence[KernelCall]) -> list[int]:
+    """For each call, the number of records between a branch and its end; 0 for other calls."""
+    skips, open_branches = [0] * len(calls), list[int]()
+    for place, call in enumerate(calls):
+        if call.kernel == END_BRANCH:
+            start = open_branches.pop()
+            skips[start] = place - start - 1
+        elif call.kernel in BRANCH_FLAGS:
+            open_branches.append(place)
+    assert not open_branches, "each branch ends in its table"
+    return skips
+
+
+def records_of(calls: Sequence[KernelCall], kernels: Kernels, words: int) -> Any:
+    """The records of calls: an int64 array of shape [records, `RECORD_WORDS`].
+
+    Args:
+        words: the address of the calls' operand addresses, which follow each other.
+    """
+    sizes = np.array([len(call.operands) for call in calls], np.int64)
+    rows = np.zeros((len(calls), RECORD_WORDS), np.int64)
+    rows[:, 0] = [kernels.addresses[call.kernel] for call in calls]
+    rows[:, 1] = words + (np.cumsum(sizes) - sizes) * rows.itemsize
+    rows[:, 2], rows[:, 3] = list(flags_of(calls)), skips_of(calls)
+    return rows
 
 
 class FeedReader:
@@ -165,11 +193,7 @@ class Tables:
         address_of[None] = workspace
         for calls in self._tables:
             words = np.array([address_of[value] + offset for call in calls for value, offset in call.operands], np.int64)
-            place = words.ctypes.data
-            rows = np.zeros((len(calls), RECORD_WORDS), np.int64)
-            for row, call, flags in zip(rows, calls, flags_of(calls), strict=True):
-                row[:3] = kernels.addresses[call.kernel], place, flags
-                place += words.itemsize * len(call.operands)
+            rows = records_of(calls, kernels, words.ctypes.data)
             self._keep.append(rows)
             self._words.append(words)
             self._steps.append(pool().caller(rows))

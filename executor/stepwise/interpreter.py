@@ -235,8 +235,7 @@ class Machine:
         if self._compiler is None or self.check is not None or timing.current is not None:
             return None
         if op not in self._loops:
-            captured = self.captures.get(region.scopes) if region.scopes is not None else None
-            self._loops[op] = Loop(self._compiler, op, region, captured)
+            self._loops[op] = Loop(self._compiler, op, region, self.captures)
         loop = self._loops[op]
         return loop if loop.is_possible else None
 

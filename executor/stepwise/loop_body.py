@@ -7,36 +7,56 @@ that are updated in place, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluid.ir.nesting import nested_blocks
 from fluid.ir.program import Operator
-from fluid.ir.regions import Region
-from fluid.ir.versions import BlockVersions, Value
+from fluid.ir.regions import Region, region_of
+from fluid.ir.versions import BlockVersions, Value, outer_names
 from fluid.opdef.registry import EMPTY, OpDef, get
 from fluid.values.types import VarType
 
 from .handlers import HANDLERS
 from .positions import Affine, affine_values
 
-__all__ = ["Entry", "LoopBody", "Step", "total_of"]
+__all__ = ["BRANCHES", "CHOICES", "IS_TAKEN", "Entry", "LoopBody", "Slots", "Step", "name_in_branch", "total_of"]
+
+BRANCHES = frozenset({"conditional_block", "conditional_block_infer", "conditional_block_grad"})
+"""Types of ops that own a block which runs if a condition holds."""
+CHOICES = frozenset({"select_input", "select_output"})
+"""Types of ops that choose among the results of branches."""
+IS_TAKEN = ""
+"""The name in a branch of whether it has run."""
 
 Slots = Mapping[str, list["Value | None"]]
 
 
 @dataclass(frozen=True)
 class Step:
-    """An op on plain tensors.
+    """An op on plain tensors, or a branch of such ops.
 
     Attributes:
         op: the op of the block; None for an op without attributes that is not in the block.
+        outer: for a branch, the values of the names that its block reads or writes.
+        frame: for the gradient of a branch of another block, the values that the branch has saved.
     """
 
     op: Operator | None
     definition: OpDef
     reads: Slots
     writes: Slots
+    outer: Mapping[str, Value] = field(default_factory=dict)
+    frame: Sequence[Value] = ()
+
+    @property
+    def read(self) -> set[Value]:
+        """The values that it reads."""
+        if self.op is not None and self.op.type in BRANCHES:
+            condition = self.reads["Cond"] if self.op.type != "conditional_block_grad" else []
+            return {*self.outer.values(), *self.frame, *(value for value in condition if value is not None)}
+        return {value for values in self.reads.values() for value in values if value is not None}
 
 
 @dataclass(eq=False)
@@ -64,6 +84,11 @@ class Entry:
         return self.name, self.version
 
 
+def name_in_branch(scopes: str, name: str) -> str:
+    """The variable of a loop's block that holds a name of a branch, whose values are saved in `scopes`."""
+    return f"{scopes}/{name}"
+
+
 def total_of(name: str) -> str:
     """The variable that holds the sum of a name over the trips."""
     return f"{name}.sum"
@@ -88,17 +113,21 @@ class LoopBody:
     affine: dict[Value, Affine] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, region: Region, versions: BlockVersions) -> LoopBody | None:
-        """The steps of the block of a region; None if it has ops that only run one by one, or arrays in other roles."""
+    def of(cls, region: Region, versions: BlockVersions, saved: Mapping[str, Sequence[str]]) -> LoopBody | None:
+        """The steps of the block of a region; None if it has ops that only run one by one, or arrays in other roles.
+
+        Args:
+            saved: variable of step scopes -> the variables that hold what its branch saves (`name_in_branch`).
+        """
         try:
-            return _Builder(region, versions).body
+            return _Builder(region, versions, saved).body
         except _UnfitError:
             return None
 
     @property
     def reads(self) -> set[str]:
         """The names whose values before a trip the steps or the positions of entries need."""
-        values = {value for step in self.steps for values in step.reads.values() for value in values if value is not None}
+        values = {value for step in self.steps for value in step.read}
         in_place = {entry.name for entry in self.entries} | {total_of(name) for name in self.totals}
         return {name for name, version in values if not version and name not in in_place} | self.integers
 
@@ -134,8 +163,8 @@ class _Array:
 class _Builder:
     """Builds the body of a region's block."""
 
-    def __init__(self, region: Region, versions: BlockVersions) -> None:
-        self._region, self._versions = region, versions
+    def __init__(self, region: Region, versions: BlockVersions, saved: Mapping[str, Sequence[str]]) -> None:
+        self._region, self._versions, self._saved = region, versions, saved
         self.body = LoopBody(affine=affine_values(versions))
         self._arrays: dict[Value, _Array] = {}
         self._entries: dict[tuple[str, Affine], Entry] = {}
@@ -195,10 +224,32 @@ class _Builder:
             if handler is None:
                 raise _UnfitError
             handler(self, op, reads, writes)
-        elif definition is None or op.sub_blocks or op.type in HANDLERS or self._versions.updates[index]:
+        elif definition is None or self._versions.updates[index]:
+            raise _UnfitError
+        elif op.type in BRANCHES:
+            self._add_branch(index, op, definition)
+        elif op.sub_blocks or (op.type in HANDLERS and op.type not in CHOICES):
             raise _UnfitError
         else:
             self.body.steps.append(Step(op, definition, reads, writes))
+
+    def _add_branch(self, index: int, op: Operator, definition: OpDef) -> None:
+        """Add a branch, with the values that its block and the blocks within read or write."""
+        region, versions = region_of(op), self._versions
+        assert region is not None, "the op owns a block"
+        names = {name for names in outer_names(region.body) for name in names}
+        for block in nested_blocks([op]):
+            names -= block.forward.vars.keys() if block.forward is not None else set()
+        frame: list[Value] = []
+        if region.frames is not None and not versions.before(region.frames, index)[1]:
+            frame = [(name, 0) for name in self._saved.get(region.frames, ())]
+        if any(map(self._is_array, names)):
+            raise _UnfitError
+        passed = {*(state.before for state in self._region.states), *(name for name, _ in self._region.slices)}
+        local = self._region.body.vars.keys() - passed
+        outer = {name: versions.before(name, index) for name in names}
+        outer = {name: value for name, value in outer.items() if value[1] or name not in local}
+        self.body.steps.append(Step(op, definition, versions.reads[index], versions.writes[index], outer, frame))
 
     def _position(self, reads: Slots) -> Affine:
         (value,) = reads["I"]

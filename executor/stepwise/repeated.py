@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from fluid.ir.nesting import walk
 from fluid.ir.program import Operator
-from fluid.ir.regions import Region
+from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, Value
 from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
 
 from ..runtime.specs import spec_of
 from .loop_arrays import LoopArrays, is_plain
-from .loop_body import Entry, LoopBody, total_of
+from .loop_body import IS_TAKEN, Entry, LoopBody, name_in_branch, total_of
 
 if TYPE_CHECKING:
     from .interpreter import Captured, Environment
@@ -45,7 +46,13 @@ class PreparedTrips(Protocol):
 
 
 class CompiledBlock(Protocol):
-    """A block to run for many trips."""
+    """A block to run for many trips.
+
+    Attributes:
+        may_be_missing: values that only a branch of the block makes.
+    """
+
+    may_be_missing: Collection[Value]
 
     def spec(self, value: Value) -> Spec:
         """The spec of a value that the block writes."""
@@ -66,10 +73,18 @@ class BlockCompiler(Protocol):
 
 
 class Frames(Sequence[dict[str, Any]]):
-    """Values for gradient blocks: one array for each name, with an entry for each run."""
+    """Values for gradient blocks: one array for each name, with an entry for each run.
 
-    def __init__(self, count: int, stacks: dict[str, Any]) -> None:
-        self._count, self.stacks = count, stacks
+    Args:
+        branches: variable of step scopes -> the names that the gradient of its branch reads (see `name_in_branch`).
+    """
+
+    def __init__(self, count: int, stacks: dict[str, Any], branches: Mapping[str, Collection[str]]) -> None:
+        self._count, self.stacks, self._branches = count, stacks, branches
+        nested = {name for names in branches.values() for name in names}
+        self._outermost = branches.keys() - nested
+        within = {name_in_branch(scopes, name) for scopes, names in branches.items() for name in (*names, IS_TAKEN)}
+        self._plain = {name: stack for name, stack in stacks.items() if name not in within}
 
     def __len__(self) -> int:
         return self._count
@@ -77,7 +92,21 @@ class Frames(Sequence[dict[str, Any]]):
     def __getitem__(self, number: Any) -> Any:
         if not 0 <= number < self._count:
             raise IndexError(number)
-        return {name: stack[number] for name, stack in self.stacks.items()}
+        frame = {name: stack[number] for name, stack in self._plain.items()}
+        return frame | {scopes: self._of_branch(scopes, number) for scopes in self._outermost}
+
+    def _of_branch(self, scopes: str, number: int) -> list[dict[str, Any]]:
+        """The frames of a branch in one run: none, or one."""
+        if not self.stacks[name_in_branch(scopes, IS_TAKEN)][number].item():
+            return []
+        return [
+            {
+                name: self._of_branch(name, number)
+                if name in self._branches
+                else self.stacks[name_in_branch(scopes, name)][number]
+                for name in self._branches[scopes]
+            }
+        ]
 
     def copy(self) -> Frames:
         """The frames: nothing writes to them."""
@@ -156,22 +185,30 @@ class Loop:
         compiler: compiles the block.
         op: the op.
         region: how values pass through its block.
-        captured: the names that gradient blocks read; None if there are none.
+        captures: variable of step scopes -> the names that gradient blocks read.
 
     Attributes:
+        branches: variable of step scopes -> the names that the gradient of a branch in the block reads.
         local: names of the block whose values after each run a gradient block reads.
         carried: outer names that the block overwrites, whose values before each run a gradient block reads.
         capacity: the expected number of runs of a loop with a condition: the last number.
     """
 
-    def __init__(self, compiler: BlockCompiler, op: Operator, region: Region, captured: Captured | None) -> None:
+    def __init__(self, compiler: BlockCompiler, op: Operator, region: Region, captures: Mapping[str, Captured]) -> None:
+        captured = captures.get(region.scopes) if region.scopes is not None else None
         self._compiler, self.op, self.region, self.is_captured = compiler, op, region, captured is not None
-        self.local: Set[str] = captured.local if captured is not None else set()
+        local = captured.local if captured is not None else set()
+        self.branches = _branches_within(local, captures)
+        in_branches = {name for scopes in self.branches for name in _names_saved(scopes, captures)}
+        self.local: Set[str] = {*local} - captures.keys() | in_branches
         self.carried: Set[str] = captured.carried & {*region.writes} if captured is not None else set()
         self._compiled: dict[Any, CompiledBlock | None] = {}
         self.capacity = _FEWEST_RUNS
         versions = BlockVersions(region.body)
-        self.body, self.last = LoopBody.of(region, versions), versions.current
+        versions.last.update(dict.fromkeys(in_branches, 1))
+        self.last = versions.current
+        saved = {scopes: _names_saved(scopes, captures) for scopes in captures}
+        self.body = None if self._loses_former_values(captures) else LoopBody.of(region, versions, saved)
         by_array: dict[str, list[Entry]] = {}
         for entry in self.body.entries if self.body is not None else ():
             by_array.setdefault(entry.array, []).append(entry)
@@ -192,6 +229,15 @@ class Loop:
         self.is_possible = self.body is not None and self._is_possible(versions)
         """Whether the names of the block allow one call."""
 
+    def _loses_former_values(self, captures: Mapping[str, Captured]) -> bool:
+        """Whether the gradient of a branch reads what a variable was before the branch, as Paddle's gradients do."""
+        regions = [region for op in walk(self.region.body.ops) if op.sub_blocks and (region := region_of(op)) is not None]
+        return any(
+            not captures[region.scopes].carried.isdisjoint(region.writes)
+            for region in regions
+            if region.scopes is not None and region.scopes in self.branches
+        )
+
     def _is_possible(self, versions: BlockVersions) -> bool:
         afters, last = list(self.links.values()), versions.last
         if not self.entries.keys().isdisjoint(self.local | self.carried) or self._undoes_updates(versions):
@@ -206,7 +252,7 @@ class Loop:
 
     def _undoes_updates(self, versions: BlockVersions) -> bool:
         """Whether the block writes variables from outside that the op does not list, as Paddle's gradient blocks undo updates."""
-        forward, declared = self.region.forward, {*self.region.body.vars, *self.region.writes, *self.links.values()}
+        forward, declared = self.region.forward, {*self.region.body.vars, *self.region.writes, *self.links.values(), *self.local}
         return not versions.last.keys() <= declared | (forward.vars.keys() if forward is not None else set())
 
     def compiled(self, arrays: Mapping[str, Any], former: Mapping[str, Sequence[Any]]) -> CompiledBlock | None:
@@ -235,7 +281,8 @@ class Loop:
         block = self._compiler.compile(self.body, specs, outputs)
         if block is None or not all(self._have_one_spec(block, entries) for entries in self.entries.values()):
             return None
-        return block
+        required = {*self.links.values(), *self.stacks} - (self.local - self.stacked)
+        return None if any(self.last(name) in block.may_be_missing for name in required) else block
 
     @staticmethod
     def _have_one_spec(block: CompiledBlock, entries: Sequence[Entry]) -> bool:
@@ -446,7 +493,24 @@ class _Memory:
                 elif name in self.chains:
                     stacks[name] = self.chains[name].before(count)
             stacks |= {name: self.chains[name].before(count) for name in loop.carried if name in self.chains}
-            env.set(region.scopes, Frames(count, stacks) if loop.is_captured else [])
+            env.set(region.scopes, Frames(count, stacks, loop.branches) if loop.is_captured else [])
+
+
+def _branches_within(names: Set[str], captures: Mapping[str, Captured]) -> dict[str, Set[str]]:
+    """Variable of step scopes -> the names that its gradient reads, for branches among names and the branches within them."""
+    branches: dict[str, Set[str]] = {}
+    for scopes in names & captures.keys():
+        branches[scopes] = captures[scopes].local
+        branches |= _branches_within(captures[scopes].local, captures)
+    return branches
+
+
+def _names_saved(scopes: str, captures: Mapping[str, Captured]) -> list[str]:
+    """The variables that hold what a branch, and the branches within it, save for their gradients."""
+    names = [name_in_branch(scopes, IS_TAKEN)]
+    for name in sorted(captures[scopes].local):
+        names += _names_saved(name, captures) if name in captures else [name_in_branch(scopes, name)]
+    return names
 
 
 def _zeros(spec: Spec) -> Any:

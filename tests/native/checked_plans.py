@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import CFUNCTYPE, c_int64, c_void_p
+from ctypes import CFUNCTYPE, c_bool, c_int64, c_void_p
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -17,7 +17,7 @@ from fluid.executor.native.block_compiler import NativeBlocks
 from fluid.executor.native.bounds import Footprint
 from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Module
-from fluid.executor.native.instructions import KernelCall, Operand
+from fluid.executor.native.instructions import IF_FALSE, IF_TRUE, KernelCall, Operand
 from fluid.executor.native.kernel import checked_words, fault_in
 from fluid.values.memory import aligned_bytes
 
@@ -53,7 +53,7 @@ class CheckedTables(tables.Tables):
                     for operand, footprint in zip(call.operands, kernel_texts[call.kernel].footprints, strict=True)
                 ]
                 runs.append(_run(call, kernels[call.kernel], words[start:], bounds))
-            self._steps.append(partial(_run_all, runs))
+            self._steps.append(partial(_run_all, list(zip(runs, tables.skips_of(calls), strict=True))))
         self._keep.append(libraries)
 
     def bounds(self, operand: Operand) -> tuple[int, int, int]:
@@ -72,12 +72,15 @@ def _narrowed(bounds: tuple[int, int, int], footprint: Footprint) -> tuple[int, 
     return first, max(low, first + footprint[0]), min(high, first + footprint[1])
 
 
-def _run(call: KernelCall, kernel: Any, addresses: Any, bounds: Sequence[tuple[int, int, int]]) -> Callable[[], None]:
-    """A function that runs a kernel on operands at `addresses`; feeds may be read in place."""
+def _run(call: KernelCall, kernel: Any, addresses: Any, bounds: Sequence[tuple[int, int, int]]) -> Callable[[], bool]:
+    """A function that runs a kernel on operands at `addresses`; feeds may be read in place. Returns whether it skips records."""
+
+    if call.kernel in (IF_TRUE, IF_FALSE):
+        return lambda: bool(c_bool.from_address(int(addresses[0])).value) != (call.kernel == IF_TRUE)
 
     threads = 1 if call.is_serial else _THREADS
 
-    def run() -> None:
+    def run() -> bool:
         moves = [int(address) - bound[0] for address, bound in zip(addresses, bounds, strict=False)]
         words = checked_words([tuple(each + move for each in bound) for bound, move in zip(bounds, moves, strict=True)])
         for thread in range(threads):
@@ -85,13 +88,17 @@ def _run(call: KernelCall, kernel: Any, addresses: Any, bounds: Sequence[tuple[i
             fault = fault_in(words)
             assert fault is None, f"operand {fault[0]} of a kernel is accessed at byte {fault[1]}, outside"
             CheckedTables.calls += 1
+        return False
 
     return run
 
 
-def _run_all(calls: Sequence[Callable[[], None]]) -> None:
-    for call in calls:
-        call()
+def _run_all(calls: Sequence[tuple[Callable[[], bool], int]]) -> None:
+    """Run calls; each may skip so many of the next ones."""
+    place = 0
+    while place < len(calls):
+        call, skipped = calls[place]
+        place += 1 + (skipped if call() else 0)
 
 
 @contextmanager

@@ -1,0 +1,427 @@
+"""Branches in native code: instructions that run only if a condition holds.
+
+The block of a `conditional_block`, or of its gradient, becomes a `Branch`: instructions on values of the whole plan. A variable
+that the block overwrites, and that lives outside of the scope, gets its former value in a second branch, which runs if the
+condition is false. A gradient reads the values that the block has left in memory.
+
+Values that a branch alone makes are read only by `select_input`, whose mask chooses among branches, and by gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from fluid.errors import FluidError
+from fluid.ir.program import Block, Operator
+from fluid.ir.regions import Region, region_of
+from fluid.ir.versions import BlockVersions, Value, outer_names
+from fluid.opdef.inference import infer_specs
+from fluid.opdef.registry import EMPTY, OpDef, get
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from ..kernels.table import CHECKS
+from ..stepwise.handlers import HANDLERS
+from ..stepwise.interpreter import declared_scalars
+from ..stepwise.loop_body import BRANCHES, CHOICES, IS_TAKEN, name_in_branch
+from .emitter import BYTE, Function
+from .emitter import Value as Pointer
+from .instructions import END_BRANCH, IF_FALSE, IF_TRUE, KernelCall, NativeInstruction, Writer, WrittenKernel, values_read
+from .kernel import Share, written_kernel
+from .lowering import NotLowered
+from .op_instructions import Op, OpInstruction
+
+__all__ = ["Branch", "Branches", "inferred_specs"]
+
+
+def _write_condition(name: str) -> WrittenKernel:
+    """Write a stand-in for the record of a branch, which calls no kernel: it reads the condition."""
+
+    def body(f: Function, pointers: Sequence[Pointer], share: Share) -> None:
+        f.load(f.at(pointers[0], 0, BYTE), BYTE)
+
+    return written_kernel(name, 1, body)
+
+
+@dataclass(eq=False)
+class BranchMark(NativeInstruction):
+    """The start or the end of instructions that run under a condition.
+
+    Attributes:
+        kind: `IF_TRUE`, `IF_FALSE` or `END_BRANCH`.
+        condition: one byte.
+    """
+
+    ops: list[Operator]
+    kind: str
+    condition: Value
+
+    def __post_init__(self) -> None:
+        self.read, self.written = [self.condition], []
+        self.layouts, self.shares, self.workspace_bytes = {}, {}, 0
+        self.calls = [KernelCall(self.kind, [(self.condition, 0)], is_serial=False)]
+        self.writers: dict[str, Writer] = {self.kind: _write_condition}
+
+    def describe(self) -> str:
+        return self.kind if self.kind == END_BRANCH else f"{self.kind}: {self.condition[0]}"
+
+    def line(self, outs: str, ins: str) -> str:
+        return self.kind if self.kind == END_BRANCH else f"{self.kind}({ins})"
+
+
+@dataclass(eq=False)
+class Branch(NativeInstruction):
+    """Instructions that run under a condition, as one instruction.
+
+    Attributes:
+        kind: `IF_TRUE` or `IF_FALSE`.
+        condition: the value of one truth.
+        body: the instructions; `plans` replaces them by native code.
+        live: the values of the body that are read after it.
+        latest: name in the scope -> its value before the branch.
+        number: the number of its op in the plan.
+    """
+
+    ops: list[Operator]
+    kind: str
+    condition: Value
+    body: list[Any]
+    live: list[Value]
+    latest: dict[str, Value]
+    number: int
+
+    def __post_init__(self) -> None:
+        computed = {value for instruction in self.body for value in instruction.written}
+        reads = dict.fromkeys(value for instruction in self.body for value in values_read(instruction))
+        self.read = [self.condition, *(value for value in reads if value not in computed and value != self.condition)]
+        self.written, self.layouts, self.shares = list(self.live), {}, {}
+
+    def describe(self) -> str:
+        return f"{self.kind}: {self.condition[0]}"
+
+    @property
+    def marked(self) -> list[NativeInstruction]:
+        """The body between marks."""
+        start, end = (BranchMark(self.ops, kind, self.condition) for kind in (self.kind, END_BRANCH))
+        return [start, *self.body, end] if self.body else []
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The values of a branch's block that gradients read.
+
+    Attributes:
+        is_taken: whether the block has run.
+        values: name in the block -> its last value.
+        number: the number of the op in the plan.
+    """
+
+    is_taken: Value
+    values: Mapping[str, Value]
+    number: int
+
+
+class Branches:
+    """Turns ops that own branches, and ops that choose among their results, into instructions for native code.
+
+    Args:
+        specs: the specs of values; the specs of values in branches are added.
+        storage: names whose values live in the scope, where they are overwritten in place.
+        unread: values that nothing reads.
+
+    Attributes:
+        number: the number of the op that is being expanded.
+        only_if: value that only a branch makes -> its condition, whether that is true then, and the number of the op.
+        frames: variable of step scopes -> the values that gradients read.
+    """
+
+    def __init__(self, specs: dict[Value, Spec], storage: Container[str], unread: Container[Value] = ()) -> None:
+        self.specs, self._storage, self.unread = specs, storage, unread
+        self.number = -1
+        self.only_if: dict[Value, tuple[Value, bool, int]] = {}
+        self.frames: dict[str, _Frame] = {}
+        self._roots: dict[Value, tuple[Value, bool]] = {}
+        """Truth -> the truth that it was computed from, and whether it equals that."""
+        self._tags: set[str] = set()
+
+    def expanded(self, instruction: Any) -> list[Any]:
+        """The instructions that stand for an instruction.
+
+        Raises:
+            NotLowered: the op has to run step by step.
+        """
+        op_type = instruction.op.type
+        if op_type in BRANCHES:
+            return _Expansion(self, instruction).instructions()
+        if op_type in CHOICES:
+            return [self._choice(instruction)]
+        self._follow(instruction)
+        return [instruction]
+
+    def root(self, truth: Value) -> tuple[Value, bool]:
+        """The truth that a value was computed from, and whether it equals that, or its negation."""
+        return self._roots.get(truth, (truth, True))
+
+    def let_equal(self, truth: Value, source: Value, is_equal: bool = True) -> None:
+        """Note that a truth equals another one, or its negation."""
+        root, same = self.root(source)
+        self._roots[truth] = root, same == is_equal
+
+    def _follow(self, instruction: Any) -> None:
+        op_type = instruction.op.type
+        if op_type in ("logical_not", "cast", "assign"):
+            (source,), (result,) = instruction.reads.get("X") or [None], instruction.writes.get("Out") or [None]
+            spec = self.specs.get(source)
+            if result is not None and spec is not None and spec.dtype is VarType.BOOL and source[0] not in self._storage:
+                self.let_equal(result, source, op_type != "logical_not")
+
+    def _choice(self, instruction: Any) -> OpInstruction:
+        """A `select_input` or `select_output` as an op of formulas."""
+        reads, writes = instruction.reads, instruction.writes
+        values, (mask,) = [value for value in reads["X"] if value is not None], reads["Mask"]
+        specs = [self.specs.get(value) for value in values]
+        if None in specs or self.specs.get(mask) is None or any(spec != specs[0] for spec in specs):
+            raise NotLowered("a choice among values without one known shape")
+        root, same = self.root(mask)
+        for place, value in enumerate(values):
+            if value in self.only_if and (len(values) > 2 or self.only_if[value][:2] != (root, same == (place == 1))):
+                raise NotLowered("a choice of what another condition makes")
+        for value in writes["Out"]:
+            if value is not None and self.specs.setdefault(value, specs[0]) != specs[0]:  # type: ignore[arg-type]
+                raise NotLowered("a choice of another shape")
+        return OpInstruction(instruction.op, instruction.definition, dict(reads), dict(writes))
+
+    def reserve(self, tag: str) -> None:
+        """Use a prefix for values of one block alone."""
+        if tag in self._tags:
+            raise NotLowered("a block that two ops own")
+        self._tags.add(tag)
+
+    def is_certain(self, value: Value | None) -> bool:
+        return value in self.specs and value not in self.only_if
+
+    def is_in_scope(self, value: Value) -> bool:
+        return value[0] in self._storage
+
+    def frame_of(self, region: Region) -> _Frame:
+        """The frame that a gradient reads: of a branch of this plan, or else of the forward loop, which has stored it."""
+        scopes, forward = region.frames, region.forward
+        assert scopes is not None and forward is not None, "gradients read frames"
+        if scopes not in self.frames:
+            values = {name: (name_in_branch(scopes, name), 0) for name in forward.vars}
+            stored = {name: value for name, value in values.items() if value in self.specs}
+            is_taken = name_in_branch(scopes, IS_TAKEN), 0
+            if is_taken not in self.specs:
+                raise NotLowered("the gradient of a branch that runs step by step")
+            self.frames[scopes] = _Frame(is_taken, stored, self.number)
+        return self.frames[scopes]
+
+
+class _Expansion:
+    """An op that owns a branch as instructions."""
+
+    def __init__(self, branches: Branches, instruction: Any) -> None:
+        region = region_of(instruction.op)
+        assert region is not None, "the op owns a block"
+        if region.states or region.final or region.slices or region.stacked:
+            raise NotLowered("a gradient as Paddle writes it")
+        self._branches, self._instruction, self._region, self._body = branches, instruction, region, region.body
+        self._scopes = region.scopes or f"block {region.body.idx}"
+        branches.reserve(self._scopes)
+        self._versions = BlockVersions(region.body)
+        self._frame = branches.frame_of(region) if region.frames is not None else None
+        self._undone = set(outer_names(region.forward)[1]) if region.forward is not None else set()
+        scopes_slot = region.scopes_slot
+        self._outputs = {name: value for slot, name, value in _named_writes(instruction) if slot != scopes_slot}
+        """Name in the program -> the value that the op makes."""
+        self._results = {self._last(name): self._outputs[name] for name in region.writes if name in self._versions.last}
+        for part in region.summed:
+            inner = self._last(part.inner)
+            if not inner[1] or inner in self._results:
+                raise NotLowered("a gradient that another one is, too")
+            self._results[inner] = self._outputs[part.name]
+
+    def _last(self, name: str) -> Value:
+        return self._versions.current(name)
+
+    def _value(self, value: Value) -> Value:
+        """The value of the plan for a value of the block."""
+        name, version = value
+        if value in self._results:
+            return self._results[value]
+        if name in self._body.vars or version:
+            if not version or (name not in self._body.vars and name not in self._region.writes):
+                raise NotLowered("a value that the block does not make")
+            return name_in_branch(self._scopes, name), 1 if value == self._last(name) else version + 1
+        forward = self._region.forward
+        if self._frame is not None and forward is not None and name in forward.vars:
+            if name not in self._frame.values:
+                raise NotLowered("a value that the branch does not keep")
+            return self._frame.values[name]
+        outer = self._instruction.outer.get(name)
+        if outer is None or (name in self._undone and name not in self._region.writes):
+            raise NotLowered("a value that is not there, or has been overwritten")
+        return outer  # type: ignore[no-any-return]
+
+    def _slots(self, slots: Mapping[str, list[Value | None]]) -> dict[str, list[Value | None]]:
+        return {slot: [None if value is None else self._value(value) for value in values] for slot, values in slots.items()}
+
+    def instructions(self) -> list[Any]:
+        """The branch for a true condition, and that for a false one."""
+        branches, condition, first = self._branches, self._condition(), list[Any]()
+        spec = branches.specs.get(condition)
+        if spec is None or spec.dtype is not VarType.BOOL or spec.size != 1:
+            raise NotLowered("a condition that is no single truth")
+        captured = _captured_names(self._body) if self._frame is None else None
+        if captured is not None:
+            is_taken = name_in_branch(self._scopes, IS_TAKEN), 1
+            branches.specs[is_taken] = spec
+            branches.let_equal(is_taken, condition)
+            first.append(_assign(condition, is_taken))
+            condition = is_taken
+        body = list(self._steps())
+        saved = {name: self._value(self._last(name)) for name in captured or () if name in self._versions.last}
+        if captured is not None:
+            branches.frames[self._scopes] = _Frame(condition, saved, branches.number)
+        results = [value for value in self._results.values() if value not in branches.unread]
+        if any(value not in branches.specs or value in branches.only_if for value in results):
+            raise NotLowered("a result that only a branch within makes")
+        copies = list(self._copies(condition))
+        saved_values = [value for value in saved.values() if value in branches.specs]
+        return [
+            *first,
+            self._branch(IF_TRUE, condition, body, [*results, *saved_values]),
+            self._branch(IF_FALSE, condition, copies, [value for copy in copies for value in copy.written]),
+        ]
+
+    def _branch(self, kind: str, condition: Value, body: list[Any], live: list[Value]) -> Branch:
+        op, latest = self._instruction.op, self._instruction.outer.values()
+        in_scope = {value[0]: value for value in latest if self._branches.is_in_scope(value)}
+        return Branch([op], kind, condition, body, list(dict.fromkeys(live)), in_scope, self._branches.number)
+
+    def _condition(self) -> Value:
+        if self._frame is not None:
+            return self._frame.is_taken
+        if not self._instruction.op.attr("is_scalar_condition"):
+            raise NotLowered("a block that runs unless tensors are empty")
+        (condition,) = self._instruction.reads["Cond"]
+        return condition  # type: ignore[no-any-return]
+
+    def _copies(self, condition: Value) -> Iterator[OpInstruction]:
+        """Where the block does not run: variables keep their values, and gradients are zero."""
+        branches = self._branches
+        for name in self._region.writes:
+            new, former = self._outputs[name], self._instruction.outer.get(name)
+            stays = former is not None and branches.is_in_scope(new) and former[0] == new[0]
+            if stays or new in branches.unread:
+                continue
+            if branches.is_certain(former) and former != new:
+                if branches.specs[former] != branches.specs[new]:
+                    raise NotLowered("a variable that changes its shape")
+                yield _assign(former, new)
+            else:
+                root, same = branches.root(condition)
+                branches.only_if[new] = root, same, branches.number
+        for part in self._region.summed:
+            new = self._outputs[part.name]
+            if new not in branches.unread:
+                spec = branches.specs[new]
+                attrs = {"shape": list(spec.shape), "dtype": int(spec.dtype), "value": 0.0}
+                yield OpInstruction(Op("fill_constant", attrs), get("fill_constant"), {}, {"Out": [new]})
+
+    def _steps(self) -> Iterator[Any]:
+        """The instructions of the block."""
+        versions, branches = self._versions, self._branches
+        for index, op in enumerate(versions.ops):
+            definition = versions.definitions[index]
+            is_branch = op.type in BRANCHES
+            is_handled = op.type in HANDLERS or bool(op.sub_blocks)
+            if definition is None or versions.updates[index] or (is_handled and not is_branch and op.type not in CHOICES):
+                raise NotLowered(f"{op.type} within a branch")
+            if op.type in CHECKS:
+                raise NotLowered("values that are checked within a branch")
+            writes = versions.writes[index]
+            if is_branch:
+                cond = {slot: versions.reads[index][slot] for slot in ("Cond",)} if "grad" not in op.type else {}
+                inner = OpInstruction(op, definition, self._slots(cond), self._slots(writes), outer=self._outer(op, index))
+            else:
+                inner = OpInstruction(op, definition, self._slots(versions.reads[index]), self._slots(writes))
+                if op.type not in CHOICES:
+                    self._infer(inner)
+            yield from branches.expanded(inner)
+        for name in self._region.writes:
+            if name not in versions.last:
+                yield _assign(self._value((name, 0)), self._outputs[name])
+
+    def _outer(self, op: Operator, index: int) -> dict[str, Value]:
+        """The values of the names that the block of an op within reads or writes."""
+        outer: dict[str, Value] = {}
+        for name in chain.from_iterable(names for sub in op.sub_blocks for names in outer_names(sub)):
+            with suppress(NotLowered):  # a name of a forward block, or without a value
+                outer[name] = self._value(self._versions.before(name, index))
+        return outer
+
+    def _infer(self, instruction: OpInstruction) -> None:
+        specs = self._branches.specs
+        if any(value in self._branches.only_if for value in instruction.read):
+            raise NotLowered("a value that only a branch makes")
+        results = inferred_specs(instruction.op, instruction.definition, instruction.reads, instruction.writes, specs)
+        if results is None:
+            raise NotLowered("a value without a known shape")
+        for value, spec in results.items():
+            if specs.setdefault(value, spec) != spec:
+                raise NotLowered("a value that gets another shape in a branch")
+
+
+def _named_writes(instruction: Any) -> Iterator[tuple[str, str, Value]]:
+    """(slot, name in the program, value) of everything that an op writes."""
+    for slot, names in instruction.op.outputs.items():
+        present = [name for name in names if name != EMPTY]
+        values = [value for value in instruction.writes.get(slot, ()) if value is not None]
+        for name, value in zip(present, values, strict=True):
+            yield slot, name, value
+
+
+def _captured_names(body: Block) -> set[str] | None:
+    """The names of a block that its gradients read; None if it has no gradient."""
+    gradients = [block for block in body.program.blocks if block.forward is body]
+    names = {name for block in gradients for name in outer_names(block)[0] if name in body.vars}
+    return {name for name in names if body.vars[name].type is VarType.LOD_TENSOR} if gradients else None
+
+
+def _assign(source: Value, target: Value) -> OpInstruction:
+    return OpInstruction(Op("assign", {}), get("assign"), {"X": [source]}, {"Out": [target]})
+
+
+def inferred_specs(
+    op: Any,
+    definition: OpDef,
+    reads: Mapping[str, Sequence[Value | None]],
+    writes: Mapping[str, Sequence[Value | None]],
+    specs: Mapping[Value, Spec],
+) -> dict[Value, Spec] | None:
+    """Infer the specs of an op's outputs; None if that is impossible, or they are no plain tensors."""
+    inputs: dict[str, Any] = {}
+    for slot, values in reads.items():
+        if slot in definition.inputs and values:
+            read = [None if value is None else specs.get(value) for value in values]
+            if any(value is not None and spec is None for value, spec in zip(values, read, strict=True)):
+                return None
+            inputs[slot] = read if definition.inputs[slot].many else read[0]
+    try:
+        results = infer_specs(definition, inputs, op.attrs, declared_scalars(op) if isinstance(op, Operator) else {})
+    except FluidError:
+        return None
+    inferred: dict[Value, Spec] = {}
+    for slot, values in writes.items():
+        of_slot = results.get(slot)
+        for value, spec in zip(values, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
+            if value is not None:
+                if spec is None or not spec.known or spec.lod or spec.type is not VarType.LOD_TENSOR:
+                    return None
+                inferred[value] = spec
+    return inferred

@@ -1,8 +1,8 @@
 """Train one network on real handwritten digits in one process, or in several that each have a part of every batch: equal losses.
 
     python examples/distributed.py
-    python -m fluid.distributed.launch -n 2 examples/distributed.py     (after pip install "fluid-graph[mpi]")
-    python examples/distributed.py --on xla                             (after pip install "fluid-graph[xla]")
+    python -m fluid.distributed.launch -n 2 examples/distributed.py     (after pip install ".[mpi]")
+    python examples/distributed.py --on xla                             (after pip install ".[xla]")
     XLA_FLAGS=--xla_force_host_platform_device_count=2 python examples/distributed.py --on xla-2
 
 The script is the same for any number of workers. With --checkpoint it goes on where it stopped, also with another number of them.

@@ -2,7 +2,7 @@
 
 Fluid builds two programs, one that trains and one that tests, and writes each to a file. From then on everything is done by
 onnxruntime's plain inference session: the weights and Adam's state go into each run, and come out of it for the next one.
-Needs `pip install fluid-graph[onnx] onnxruntime`, no download and no device.
+Needs `pip install ".[onnx]" onnxruntime`, no download and no device.
 """
 
 from __future__ import annotations

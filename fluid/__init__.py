@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import checkout  # noqa: F401 - before all others, which it makes importable
+
+# isort: split
 from . import (
     average,
     backward,

@@ -30,6 +30,7 @@ __all__ = [
     "NameNotFoundError",
     "ProgramError",
     "did_you_mean",
+    "how_to_install",
     "locate",
     "op_failure",
     "printable",
@@ -174,6 +175,15 @@ def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Call
         return ""
     near = get_close_matches(text, [choice for choice in choices if len(choice) <= _LONGEST_NAME], most)
     return f"; did you mean {' or '.join(map(show, near))}?" if near else ""
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra, quoted for every shell; Fluid is installed from its source.
+
+    >>> fluid.errors.how_to_install("plot")
+    'pip install ".[plot]" in the folder of Fluid\'s source'
+    """
+    return f'pip install ".[{extra}]" in the folder of Fluid\'s source'
 
 
 def printable(text: str, keep: str = "") -> str:

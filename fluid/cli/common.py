@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, TypeVar
+from unicodedata import combining, east_asian_width
 
 import click
 import numpy as np
@@ -147,34 +149,59 @@ def _plain(value: Any) -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", right: Iterable[int] = ()) -> None:
-    """Print a table: framed on a terminal, plain columns in a pipe. `right` are the indices of right-aligned columns."""
+    """Print a table: plain columns in a pipe; on a terminal framed by rich, if installed; as a list if it is too wide.
+
+    Args:
+        columns: the headings.
+        rows: the cells.
+        title: a line above the table.
+        right: the indices of right-aligned columns.
+    """
     texts = [[printable(str(cell)) for cell in row] for row in rows]
     numbers = set(right)
-    if not sys.stdout.isatty():
-        if title:
-            click.echo(title)
-        lines = [list(columns), *texts]
-        widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-        for line in lines:
-            cells = [cell.rjust(widths[at]) if at in numbers else cell.ljust(widths[at]) for at, cell in enumerate(line)]
-            click.echo(("  " + "  ".join(cells)).rstrip())
-        return
-    from rich.cells import cell_len
+    on_terminal = sys.stdout.isatty()
+    columns_here = shutil.get_terminal_size().columns
+    if on_terminal and sum(_widths(columns, texts)) + 3 * len(columns) + 1 > columns_here:
+        _entries(columns, texts, title, columns_here)
+    elif on_terminal and importlib.util.find_spec("rich") is not None:
+        _framed(columns, texts, title, numbers)
+    else:
+        _columns(columns, texts, title, numbers)
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column in cells of a terminal."""
+    return [max(_cells(line[at]) for line in (columns, *rows)) for at in range(len(columns))]
+
+
+def _cells(text: str) -> int:
+    """The number of cells that a terminal needs for a text: two for a wide character, none for an accent."""
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def _columns(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, right: Container[int]) -> None:
+    """Print a table as columns, with spaces between them."""
+    if title:
+        click.secho(title, bold=True)
+    widths = _widths(columns, rows)
+    for line in (columns, *rows):
+        spaces = [" " * (width - _cells(cell)) for cell, width in zip(line, widths, strict=True)]
+        cells = [space + cell if at in right else cell + space for at, (cell, space) in enumerate(zip(line, spaces, strict=True))]
+        click.echo(("  " + "  ".join(cells)).rstrip())
+
+
+def _framed(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, right: Container[int]) -> None:
+    """Print a table in a frame, by rich."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    columns_here = shutil.get_terminal_size().columns
-    widths = [max(cell_len(line[at]) for line in (list(columns), *texts)) for at in range(len(columns))]
-    if sum(widths) + 3 * len(columns) + 1 > columns_here:
-        return _entries(columns, texts, title, columns_here)
     framed = Table(title=title or None, title_justify="left", header_style="bold", expand=False)
     for at, column in enumerate(columns):
-        framed.add_column(column, justify="right" if at in numbers else "left")
-    for row in texts:
+        framed.add_column(column, justify="right" if at in right else "left")
+    for row in rows:
         framed.add_row(*map(Text, row))
     Console().print(framed)
-    return None
 
 
 def _entries(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, width: int) -> None:

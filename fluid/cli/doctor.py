@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from .. import __version__
-from ..errors import ExecutionError, FluidError
+from ..errors import ExecutionError, FluidError, how_to_install
 from ..executor.native.cache import folder
 from ..executor.native.compiler import host
 from ..executor.native.fallback import NativeUnavailable, is_enabled, or_unavailable
@@ -53,7 +53,7 @@ def doctor(is_json: bool) -> None:
 
 def _parts() -> dict[str, str]:
     """Report the parts that run programs."""
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "protobuf", "networkx"))
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "protobuf", "networkx", "click"))
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     threads = blas_threads()
     of_cuda, of_xla = get_cuda_device_count(), _xla_devices()
@@ -85,7 +85,7 @@ def _native_code() -> str:
     """Report whether ops become vector code, for which processor, and where it is cached."""
     if not is_enabled():
         is_off = os.environ.get("FLUID_NATIVE") == "0"
-        return "off: FLUID_NATIVE=0" if is_off else 'none: llvmlite is not installed (pip install "fluid-graph[native]")'
+        return "off: FLUID_NATIVE=0" if is_off else f"none: llvmlite is not installed ({how_to_install('native')})"
     try:
         with or_unavailable():
             return f"for {host().cpu}, vectors of {host().vector_bytes} bytes; kernels are kept in {folder() or 'no folder'}"
@@ -109,7 +109,7 @@ _MOST_SECONDS = 60
 def _xla_devices() -> str:
     """Count the devices of each kind that jax finds. A subprocess asks jax, because jax reserves the devices and may hang."""
     if importlib.util.find_spec("jax") is None:
-        return 'none: jax is not installed (pip install "fluid-graph[xla]")'
+        return f"none: jax is not installed ({how_to_install('xla')})"
     try:
         answer = subprocess.run(
             [sys.executable, "-c", _LISTING, *XLA_DEVICES], capture_output=True, text=True, timeout=_MOST_SECONDS, check=True

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CommunicationError
+from ..errors import CommunicationError, how_to_install
 from .agreement import first_difference
 from .communicator import EXCHANGE, Communicator, Statement, statement_of, time_limit
 from .ending import end_at_once
@@ -55,9 +55,7 @@ def join_jax(coordinator: str, processes: int, process: int, seconds: float) -> 
     try:
         import jax
     except ImportError:
-        raise CommunicationError(
-            f"{who} joins the others by jax, which is not installed: pip install 'fluid-graph[xla]'"
-        ) from None
+        raise CommunicationError(f"{who} joins the others by jax, which is not installed: {how_to_install('xla')}") from None
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     errors: list[Exception] = []
 

@@ -7,7 +7,7 @@ workers; if the job has started this process as one of many, it becomes a worker
 
 Workers on one machine share its cores (``OMP_NUM_THREADS``, if that is not set already).
 
-    --backend mpi   (default) by the mpiexec that belongs to mpi4py: pip install "fluid-graph[mpi]"
+    --backend mpi   (default) by the mpiexec that belongs to mpi4py: pip install ".[mpi]"
     --backend jax   the workers join ``jax.distributed``, whose collectives on CPUs are gloo's
 """
 
@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import CommunicationError, readable
+from ..errors import CommunicationError, how_to_install, readable
 from .communicator import seconds_of
 from .environment import BACKEND, LOG_DIR, RUNNING, UNATTENDED, worker_of
 
@@ -154,7 +154,7 @@ def _mpiexec() -> str:
     beside = shutil.which("mpiexec", path=os.path.dirname(sys.executable))
     path = beside or shutil.which("mpiexec")
     if path is None:
-        raise CommunicationError('there is no mpiexec, neither beside this Python nor in PATH: pip install "fluid-graph[mpi]"')
+        raise CommunicationError(f"there is no mpiexec, neither beside this Python nor in PATH: {how_to_install('mpi')}")
     return path
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CommunicationError
+from ..errors import CommunicationError, how_to_install
 from .agreement import first_difference
 from .communicator import EXCHANGE, Communicator, Statement, statement_of, time_limit
 from .environment import Worker
@@ -54,7 +54,7 @@ class MPICommunicator(Communicator):
         except (ImportError, RuntimeError) as error:  # without a library of MPI, mpi4py raises a RuntimeError
             raise CommunicationError(
                 f"this process is worker {worker.rank} of {worker.size} ({worker.source}), and they speak by MPI, which cannot "
-                f'be loaded ({error}): pip install "fluid-graph[mpi]"'
+                f"be loaded ({error}): {how_to_install('mpi')}"
             ) from None
         world = MPI.COMM_WORLD
         if (world.rank, world.size) != (worker.rank, worker.size):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FluidError, FormatError
+from ..errors import FluidError, FormatError, how_to_install
 from ..values.bfloat16 import BFLOAT16, to_float32
 from .commits import current
 from .pickles import check_numbers
@@ -26,7 +26,7 @@ def _safetensors() -> Any:
     try:
         import safetensors.numpy
     except ImportError:
-        raise FluidError("safetensors files need the package safetensors: pip install fluid-graph[safetensors]") from None
+        raise FluidError(f"safetensors files need the package safetensors: {how_to_install('safetensors')}") from None
     return safetensors
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ..errors import FluidError, FormatError
+from ..errors import FluidError, FormatError, how_to_install
 from ..formats.room import Room, most_bytes
 from .tensors import SELF, OnnxTensorReader, map_file
 from .wire import head_of_field, varint
@@ -43,7 +43,7 @@ def read_model_proto(path: str) -> tuple[Any, OnnxTensorReader]:
     try:
         import onnx
     except ImportError:
-        raise FluidError(f"{path} is an ONNX model; reading it needs the package onnx: pip install fluid-graph[onnx]") from None
+        raise FluidError(f"{path} is an ONNX model; reading it needs the package onnx: {how_to_install('onnx')}") from None
     from google.protobuf.message import DecodeError
 
     data = map_file(path, "the file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import FluidError, FluidTypeError
+from ..errors import FluidError, FluidTypeError, how_to_install
 
 __all__ = ["axes_or_new"]
 
@@ -20,7 +20,7 @@ def axes_or_new(axes: Any = None) -> Any:
         try:
             from matplotlib import pyplot
         except ImportError:
-            raise FluidError('plots need matplotlib: pip install "fluid-graph[plot]"') from None
+            raise FluidError(f"plots need matplotlib: {how_to_install('plot')}") from None
         return pyplot.subplots(figsize=(7, 4), layout="constrained")[1]
     if not hasattr(axes, "plot"):
         raise FluidTypeError(f"axes should be Axes of matplotlib, such as pyplot.subplots() makes, not {axes!r}")

@@ -7,10 +7,10 @@
 ``net``                   the common start of such names
 ``net.txt``               the program as text (see `fluid.formats.text`), with the same files beside it
 any ``ProgramDesc``       ``main.pb``, ``__model__``, ``train.main_program``, ...
-``net.onnx``              an ONNX model, with its weights; needs ``pip install fluid-graph[onnx]``
+``net.onnx``              an ONNX model, with its weights; needs ``pip install ".[onnx]"``
 ``net.pdparams``          parameters alone, as pickles (no code in them is run)
 ``net.npz``               parameters alone, as numpy's archives (nothing in them is unpickled)
-``net.safetensors``       parameters alone; needs ``pip install fluid-graph[safetensors]``
+``net.safetensors``       parameters alone; needs ``pip install ".[safetensors]"``
 ========================  ==================================================================================
 
 The first bytes of a file tell its format; its name matters only for writing.
@@ -354,7 +354,7 @@ def save_model(
 
     ``.pdmodel`` writes the program, and ``.pdiparams`` beside it; ``.json`` the same for Paddle 3; ``.txt`` the program's text;
     ``.npz``, ``.safetensors`` and ``.pdparams`` only the parameters; ``.onnx`` an ONNX model (docs/model_files.md says how a
-    training program is one; needs ``pip install fluid-graph[onnx]``); any other path is a folder with ``__model__`` and one file
+    training program is one; needs ``pip install ".[onnx]"``); any other path is a folder with ``__model__`` and one file
     per parameter. All files are written before the first replaces an older one, the program last (`fluid.formats.writing`).
 
     Args:

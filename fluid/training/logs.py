@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FluidError, FluidTypeError, FormatError, ProgramError
+from ..errors import FluidError, FluidTypeError, FormatError, ProgramError, how_to_install
 from ..formats.writing import write_file
 
 __all__ = ["CSVLog", "TensorBoardLog", "read_log"]
@@ -126,7 +126,7 @@ class CSVLog(_Log):
 
 
 class TensorBoardLog(_Log):
-    """A log that TensorBoard shows, written by tensorboardX (``pip install "fluid-graph[tensorboard]"``).
+    """A log that TensorBoard shows, written by tensorboardX (``pip install ".[tensorboard]"``).
 
     Args:
         folder: where the files of events lie, made if it lacks.
@@ -148,7 +148,7 @@ class TensorBoardLog(_Log):
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise FluidError('TensorBoardLog needs tensorboardX: pip install "fluid-graph[tensorboard]"') from None
+            raise FluidError(f"TensorBoardLog needs tensorboardX: {how_to_install('tensorboard')}") from None
         earlier = len(_event_files(Path(folder)))
         suffix = f".{earlier:04}"  # names differ by seconds alone otherwise
         self.writer: Any = SummaryWriter(os.fspath(folder), purge_step=first_step, filename_suffix=suffix)
@@ -225,7 +225,7 @@ def _events(folder: Path) -> list[tuple[int, dict[str, float]]]:
     try:
         from tensorboardX.proto.event_pb2 import Event, SessionLog
     except ImportError:
-        raise FluidError('logs of TensorBoard are read with tensorboardX: pip install "fluid-graph[tensorboard]"') from None
+        raise FluidError(f"logs of TensorBoard are read with tensorboardX: {how_to_install('tensorboard')}") from None
     files = _event_files(folder)
     if not files:
         raise FormatError(f"{folder}: there are no files of TensorBoard's events in this folder")

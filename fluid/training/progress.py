@@ -14,7 +14,7 @@ __all__ = ["Progress"]
 class Progress:
     """Counts samples and shows numbers after each epoch.
 
-    It shows a bar of tqdm (``pip install "fluid-graph[progress]"``) if stderr is a terminal, else a line for each epoch.
+    It shows a bar of tqdm (``pip install ".[progress]"``) if stderr is a terminal, else a line for each epoch.
 
     Args:
         epochs: how many epochs there are to be.

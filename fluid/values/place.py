@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ExecutionError
+from ..errors import ExecutionError, how_to_install
 
 __all__ = [
     "CUDA_MEMORY",
@@ -242,9 +242,7 @@ def import_jax() -> Any:
     try:
         import jax
     except ImportError:
-        raise ExecutionError(
-            "XLAPlace needs jax, which is not installed: pip install 'fluid-graph[xla]', or use CPUPlace()"
-        ) from None
+        raise ExecutionError(f"XLAPlace needs jax, which is not installed: {how_to_install('xla')}, or use CPUPlace()") from None
     return jax
 
 
@@ -254,8 +252,8 @@ def import_cupy() -> Any:
         import cupy
     except ImportError:
         raise ExecutionError(
-            "CUDAPlace needs cupy, which is not installed: pip install 'fluid-graph[cupy]' (CUDA 13) or "
-            "'fluid-graph[cupy12]' (CUDA 12), or use CPUPlace()"
+            f'CUDAPlace needs cupy, which is not installed: {how_to_install("cupy")} (CUDA 13; CUDA 12: ".[cupy12]"), '
+            "or use CPUPlace()"
         ) from None
     return cupy
 

@@ -69,9 +69,7 @@ def test_mpi_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     former = use_communicator(None)
     try:
-        with pytest.raises(
-            CommunicationError, match=r'worker 1 of 2 \(PMI_RANK=1, PMI_SIZE=2\).*pip install "fluid-graph\[mpi\]"'
-        ):
+        with pytest.raises(CommunicationError, match=r'worker 1 of 2 \(PMI_RANK=1, PMI_SIZE=2\).*pip install "\.\[mpi\]"'):
             communicator()
     finally:
         use_communicator(former)

@@ -12,6 +12,8 @@ import sys
 import tarfile
 import zipfile
 
+import networkx
+import numpy
 import pytest
 from paths import ROOT
 
@@ -62,6 +64,16 @@ def test_wheel_holds_every_file_of_the_three_folders_and_no_other(wheel):
     }
     assert held == expected
     assert {"fluid/py.typed", "fluid/dataset/digits.npz", "fluid/proto/framework.proto"} <= held
+
+
+def test_python_in_the_checkout_imports_the_checkout():
+    """Even where another Fluid is installed: the folder lies before site-packages, and `-S` hides editable installs."""
+    if not (ROOT / "executor").exists():
+        pytest.skip("this is no checkout")
+    places = {os.path.dirname(os.path.dirname(module.__file__)) for module in (numpy, networkx)}
+    code = "import fluid, fluid.proto; print(fluid.executor.__file__, fluid.proto.__file__, sep='\\n')"
+    done = run(sys.executable, "-S", "-c", code, cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join(places)})
+    assert done.splitlines() == [str(ROOT / "executor" / "__init__.py"), str(ROOT / "proto" / "__init__.py")]
 
 
 def test_the_version_is_one():

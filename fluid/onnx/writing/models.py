@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fluid.errors import FluidError, ProgramError
+from fluid.errors import FluidError, ProgramError, how_to_install
 from fluid.ir.program import Program
 from fluid.opdef.registry import EMPTY
 from fluid.values.types import VarType
@@ -28,7 +28,9 @@ def _onnx() -> Any:
     try:
         import onnx
     except ImportError:
-        raise FluidError("ONNX models are written with the package onnx, which is not installed: pip install onnx") from None
+        raise FluidError(
+            f"ONNX models are written with the package onnx, which is not installed: {how_to_install('onnx')}"
+        ) from None
     return onnx
 
 

@@ -211,7 +211,9 @@ def _is_of_declared_sizes(var: Variable, value: Any) -> bool:
 
 
 def _of_other_sizes(var: Variable, value: Any) -> str:
-    return f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed"
+    fixed = var.block.program.fixed_sizes.get(var.name)
+    why = "" if fixed is None else f" ({fixed})"
+    return f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed{why}"
 
 
 def _reshaping(var: Variable, value: Any) -> str:

@@ -74,9 +74,10 @@ from .nn import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from .open_traces import InputSpec, TracedLayer, trace
 from .parallel import DataParallel, Env, ParallelStrategy, prepare_context
 from .static_function import declarative, to_static
-from .tracing import TracedFunction, TracedLayer, trace
+from .tracing import TracedFunction
 
 __all__ = [
     "FC",
@@ -102,6 +103,7 @@ __all__ = [
     "GRUUnit",
     "GradScaler",
     "GroupNorm",
+    "InputSpec",
     "InverseTimeDecay",
     "Layer",
     "LayerList",

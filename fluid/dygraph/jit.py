@@ -10,8 +10,9 @@ from ..eager.nested import tensors_in as extract_vars
 from ..ir.program import Program
 from ..not_here import names_here
 from .layers import Layer
+from .open_traces import TracedLayer
 from .static_function import declarative, to_static
-from .tracing import TracedLayer, check_layer, traced_call
+from .tracing import check_layer, traced_call
 
 __all__ = ["TracedLayer", "declarative", "extract_vars", "to_static", "trace"]
 

@@ -19,7 +19,7 @@ from ..ir.program import Operator, OpRole, Parameter, Program, Variable, default
 from ..transform.flops import flops_of, human, with_shapes
 from ..values.spec import Spec
 from .layers import Layer
-from .tracing import trace
+from .tracing import traced_call
 
 __all__ = ["LayerRow", "Summary", "summary"]
 
@@ -138,7 +138,7 @@ def _traced(layer: Layer, input_shapes: Any) -> Program:
         raise FluidTypeError(
             "summary: a layer is called to see what it does; give the shapes of its arguments, such as [[8, 784]]"
         )
-    return trace(layer, *(Tensor(np.zeros(list(shape), np.float32)) for shape in input_shapes)).program
+    return traced_call(layer, [Tensor(np.zeros(list(shape), np.float32)) for shape in input_shapes], {})[1].program
 
 
 def _shapes(program: Program, input_shapes: Mapping[str, Sequence[int]] | Sequence[Sequence[int]] | None) -> dict[str, list[int]]:

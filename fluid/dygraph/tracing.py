@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from .. import unique_name
-from ..building.layer_helper import listed
 from ..building.nested import flatten, rebuild
 from ..eager.dispatch import TensorOp, UpdateOp
 from ..eager.function import PyLayerNode
@@ -36,6 +34,7 @@ from ..executor.binding.array_types import place_of_programs
 from ..executor.runtime.random import RANDOM, Caller, Draws
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..ir.copying import _is_random
+from ..ir.frames import warn_user
 from ..ir.nesting import walk
 from ..ir.program import Operator, Program, Variable, _clone_op, default_main_program, default_startup_program, program_guard
 from ..ir.renaming import redirect
@@ -49,7 +48,6 @@ from .layers import Layer
 __all__ = [
     "TENSOR",
     "TracedFunction",
-    "TracedLayer",
     "Tracer",
     "check_layer",
     "copied_inputs",
@@ -61,7 +59,6 @@ __all__ = [
     "nodes_with_own_backward",
     "own_backward",
     "to_feed",
-    "trace",
     "traced_call",
     "without_tensors",
 ]
@@ -125,6 +122,10 @@ class Tracer:
     def fed_shape(self, tensor: Tensor) -> tuple[int, ...]:
         """The declared shape of an input; -1 for a size that may vary."""
         return (-1, *tensor.shape[1:]) if tensor.lod else tensor.shape
+
+    def noting_sizes(self) -> AbstractContextManager[None]:
+        """Inside the ``with``, the sizes that the user's code reads are noted, if they are open."""
+        return nullcontext()
 
     def feed(self, tensor: Tensor, name: str) -> Variable:
         """Declare a fed variable for a tensor; a tensor in the memory of an earlier input keeps the earlier variable."""
@@ -978,6 +979,7 @@ def traced_call(
     keep: bool = False,
     layers: Sequence[Layer] = (),
     shared: bool = False,
+    tracer: Tracer | None = None,
 ) -> tuple[Any, TracedFunction, Tracer]:
     """Call a function with examples and trace it: its result, the program, and the tracer.
 
@@ -985,6 +987,7 @@ def traced_call(
         keep: keep the function's changes of tensors from outside and of the examples, as in an ordinary call.
         layers: the layers that it will use.
         shared: preserve sharing of memory among the examples, and require it in each call.
+        tracer: traces the call; by default, a new one for the examples' sizes.
     """
     if state.tracer is not None:
         state.tracer.refuse_call("trace()", "a function is being traced already: what it calls becomes part of its program")
@@ -994,13 +997,13 @@ def traced_call(
     names = list(feed_names) if feed_names is not None else input_names(function, args, kwargs, len(arguments))
     if len(names) != len(arguments):
         raise ProgramError(f"trace: there are {len(arguments)} example tensors, but {len(names)} feed_names")
-    tracer, start = Tracer(), next(sequence)
+    tracer, start = tracer or Tracer(), next(sequence)
     for layer in layers:
         tracer.note_layer(layer)
     inputs, same = copied_inputs(tracer, arguments, names, shared)
     called = name_of(function)
     passed_args, passed_kwargs = refilled(examples, iter(inputs))
-    with tracing(tracer), nullcontext() if keep else _state_restored(tracer):
+    with tracing(tracer), tracer.noting_sizes(), nullcontext() if keep else _state_restored(tracer):
         result = function(*passed_args, **passed_kwargs)
         tracer.check()
         outputs = tensors_in(result)
@@ -1109,11 +1112,9 @@ def _warn_of_backwards(roots: Sequence[Node], start: int, called: str) -> None:
         first = unknown[0]
         culprit = own_backward(first)
         more = f" and of {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        warnings.warn(
+        warn_user(
             f"trace: {culprit} ({first.where}){more} is not part of the program of {called}: append_backward would differentiate "
-            "what ran forward. To have such gradients in the program, compute them inside, by dygraph.grad",
-            UserWarning,
-            stacklevel=4,
+            "what ran forward. To have such gradients in the program, compute them inside, by dygraph.grad"
         )
 
 
@@ -1140,98 +1141,7 @@ def without_tensors(result: Any) -> Any:
     return refilled(result, iter([np.empty(0)] * len(tensors_in(result))))
 
 
-def trace(
-    function: Callable[..., Any],
-    *examples: Any,
-    feed_names: Sequence[str] | None = None,
-    fetch_names: Sequence[str] | None = None,
-    **named: Any,
-) -> TracedFunction:
-    """Call a function of tensors, or a layer, with examples, and write its ops to a program.
-
-    The program is for tensors of the examples' shapes (``program.set_shape`` can set a dimension to -1); only the number of rows
-    of sequences is free. Python code runs once, while tracing: branches, attributes and modes of layers become fixed (see
-    `TracedFunction`). Reading the value of a tensor is an error; use `fluid.layers.cond` and `fluid.layers.while_loop`.
-
-    Changes of tensors from outside, such as moving statistics, are undone afterwards, as are random draws; only parameters that
-    layers make in their first call remain, and other side effects in Python. The returned function makes those changes when it is
-    called, and draws from the random stream of eager mode; an executor runs the program as any other.
-
-    `dygraph.grad` inside becomes part of the program, also through `cond` and `while_loop`, but not twice through these.
-    A later ``append_backward`` respects `detach`, `no_grad` and `stop_gradient`, but not hooks and the backward of a `PyLayer`:
-    it differentiates the forward ops, and a `UserWarning` says so.
-
-    Args:
-        function: the function or layer.
-        examples, named: tensors, or nested lists, tuples and dicts of them; other values become part of the program, which must
-            be called with the same ones.
-        feed_names, fetch_names: names of the inputs and outputs; by default the function's parameters, and the names that the
-            ops generate.
-
-    Raises:
-        ProgramError: the function reads the value of a tensor, calls `backward`, or runs an optimizer.
-
-    >>> traced = dygraph.trace(lambda x: x * x + 1.0, dygraph.Tensor([1.0, 2.0]))
-    >>> [op.type for op in traced.program.global_block().ops]
-    ['elementwise_mul', 'scale']
-    >>> traced(dygraph.Tensor([3.0, 4.0])).numpy()
-    array([10., 17.], dtype=float32)
-    """
-    return traced_call(function, examples, named, feed_names, fetch_names)[1]
-
-
 def check_layer(where: str, layer: Any) -> None:
     """Raise a `FluidTypeError` unless `layer` is a Layer."""
     if not isinstance(layer, Layer):
         raise FluidTypeError(f"{where} takes a Layer, not a {type(layer).__name__}; dygraph.trace takes any function")
-
-
-class TracedLayer:
-    """A layer as a program, as in Fluid 1.6; `TracedLayer.trace` makes it.
-
-    Args:
-        traced: the program.
-
-    >>> x = dygraph.Tensor(np.ones([2, 4], "float32"))
-    >>> out, traced = dygraph.TracedLayer.trace(dygraph.Linear(4, 3), [x])
-    >>> [op.type for op in traced.program.global_block().ops]
-    ['mul', 'elementwise_add']
-    >>> traced([x])[0].shape
-    (2, 3)
-    """
-
-    def __init__(self, traced: TracedFunction) -> None:
-        self._traced = traced
-
-    @staticmethod
-    def trace(layer: Layer, inputs: Any) -> tuple[Any, TracedLayer]:
-        """The output of `layer` for these `inputs`, and the layer as a program; it undoes changes of state, as `dygraph.trace`
-        does.
-        """
-        check_layer("TracedLayer.trace", layer)
-        result, traced, _ = traced_call(layer, listed(inputs), {})
-        if not state.recording:
-            result = refilled(result, iter([item.detach() for item in tensors_in(result)]))
-        return result, TracedLayer(traced)
-
-    @property
-    def program(self) -> Program:
-        """The layer's ops."""
-        return self._traced.program
-
-    def set_strategy(self, build_strategy: Any = None, exec_strategy: Any = None) -> None:
-        """Does nothing: `build_strategy` and `exec_strategy` are accepted, as in Fluid 1.6."""
-
-    def __call__(self, inputs: Any) -> list[Any]:
-        """Run the program on these inputs; a list of its outputs."""
-        return tensors_in(self._traced(*listed(inputs)))
-
-    def save_inference_model(
-        self, dirname: str, feed: Sequence[int] | None = None, fetch: Sequence[int] | None = None
-    ) -> list[str]:
-        """Save the program as an inference model.
-
-        Args:
-            dirname, feed, fetch: see `TracedFunction.save_inference_model`.
-        """
-        return self._traced.save_inference_model(dirname, feed, fetch)

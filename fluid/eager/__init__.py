@@ -3,6 +3,7 @@
 The files are loaded together: lower ones use higher ones through `fluid.eager.parts`, which is filled here.
 """
 
+from ..layers.nn import reshape
 from . import (  # noqa: F401
     averaging,
     dispatch,
@@ -34,6 +35,7 @@ parts.ops = TensorOps(
     scaled=dispatch.scaled,
     getitem=one_op.shortened(indexing.getitem),
     setitem=indexing.setitem,
+    reshape=reshape,
     block=program.EAGER.global_block(),
 )
 parts.passes = BackwardPasses(engine.backward, engine.grad, dispatch.run_rule, recorded.program_of)

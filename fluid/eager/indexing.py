@@ -123,11 +123,34 @@ def _bounds(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
 
 def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     axes, starts, ends, gone, shape = _bounds(x, items)
+    if state.tracer is not None:
+        axes, starts, ends = _as_written(x, tuple(entry for entry in items if entry is not None))
     if not axes:
         result = x.clone()
     else:
         result = namespace.slice(x, axes=axes, starts=starts, ends=ends, infer_flags=[1] * len(axes), decrease_axis=gone)
     return result if list(result.shape) == shape or not shape else result.reshape(shape)
+
+
+def _as_written(x: Tensor, items: tuple[Any, ...]) -> tuple[list[int], list[int], list[int]]:
+    """Axes, starts and ends as the index has them, also beyond the end: a program may be run with another size."""
+    at = next((number for number, entry in enumerate(items) if entry is Ellipsis), len(items))
+    named = items[:at], items[at + 1 :]
+    entries = [*named[0], *[slice(None)] * (x.ndim - len(named[0]) - len(named[1])), *named[1]]
+    axes, starts, ends = [], [], []
+    for axis, entry in enumerate(entries):
+        if isinstance(entry, slice):
+            start = 0 if entry.start is None else int(entry.start)
+            end = _END if entry.stop is None else int(entry.stop)
+            if (start, end) == (0, _END):
+                continue
+        else:
+            start = int(entry)
+            end = start + 1 or _END
+        axes.append(axis)
+        starts.append(start)
+        ends.append(end)
+    return axes, starts, ends
 
 
 @one_op

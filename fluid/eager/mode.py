@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
-    from ..dygraph.step_tracing import StepTracer
     from ..dygraph.tracing import Tracer
     from ..ir.program import Program
     from .engine import GraphTask
@@ -39,7 +38,7 @@ class _State(threading.local):
         depth: how many backward passes are nested in this thread.
         devices: devices other than the CPU whose nodes this thread runs.
         tracer: writes the ops that run into a program.
-        sizes: notes which sizes of tensors the user's code reads, while a training step is traced.
+        sizes: the tracer that notes which sizes of tensors the user's code reads.
         interceptor: receives each call of an op in place of the op: a tracer, or a recorder of reads.
         again: a call is being repeated, and must not change state such as moving statistics.
         target: the program that a layer appends to, with variables in place of its parameters.
@@ -52,7 +51,7 @@ class _State(threading.local):
     task: GraphTask | None = None
     devices: frozenset[str] = frozenset()
     tracer: Tracer | None = None
-    sizes: StepTracer | None = None
+    sizes: Any = None
     interceptor: Any = None
     again: bool = False
     target: Program | None = None

@@ -30,6 +30,7 @@ class TensorOps:
         scaled: ``scaled(tensor, factor)``, the product of a tensor and a number.
         getitem: ``x[i]``, given ``(x, i)`` and no arguments with names.
         setitem: ``x[i] = v``.
+        reshape: `fluid.layers.reshape`, whose sizes may be tensors.
         block: the block whose ops run on tensors when they are appended.
     """
 
@@ -43,6 +44,7 @@ class TensorOps:
     scaled: Callable[[Tensor, float], Tensor]
     getitem: Callable[[tuple[Tensor, Any], dict[str, Any]], Tensor]
     setitem: Callable[[Tensor, Any, Any], None]
+    reshape: Callable[[Tensor, Any], Any]
     block: Block
 
 

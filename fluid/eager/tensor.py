@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..building.sizes import TracedSize
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_of
 from ..ir.program import Block, Variable
@@ -658,7 +659,13 @@ class Tensor(_Values):
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape; one dimension may be -1."""
-        sizes = self._new_shape(_numbers(shape))
+        wanted = shape[0] if len(shape) == 1 and _is_list(shape[0]) else shape
+        if any(isinstance(size, TracedSize) for size in wanted):
+            return parts.ops.reshape(self, list(wanted))
+        numbers = _numbers(wanted)
+        sizes = self._new_shape(numbers)
+        if state.tracer is not None and -1 in numbers and self.size:
+            sizes = tuple(numbers)  # a program may have another size there
         if sizes and all(sizes):
             return parts.ops.namespace.reshape2(self, shape=sizes)  # type: ignore[no-any-return]
         like = Tensor._of(self._kind.xp.empty(sizes, self._kind.numpy_dtype))  # [] and 0 have other meanings in reshape2

@@ -1051,7 +1051,8 @@ class Program:
     """
 
     __slots__ = (
-        "__weakref__", "_current", "_frames", "_role", "_scopes", "_seed", "_version", "allowed_ops", "blocks", "loaders", "wire",
+        "__weakref__", "_current", "_frames", "_role", "_scopes", "_seed", "_version", "allowed_ops", "blocks", "fixed_sizes",
+        "loaders", "wire",
     )  # fmt: skip
 
     eager = False
@@ -1069,6 +1070,8 @@ class Program:
         self.loaders: list[Any] = []
         """Loaders of `fluid.reader` that are not iterable: a run takes the missing feeds from them."""
         self.wire: Any = None
+        self.fixed_sizes: dict[str, str] = {}
+        """Fed variable of a traced program -> why one of its sizes is that of the example."""
         self.allowed_ops: frozenset[str] | None = None
         """For a program from a file: the ops that it may run though they touch files or run code. Otherwise None, for any."""
 

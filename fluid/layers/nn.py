@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..building.layer_helper import LayerHelper, apply, apply_many, extent, extents, listed, product
+from ..building.sizes import TracedSize
 from ..errors import FluidTypeError, ProgramError
 from ..initializer import Constant, Normal
 from ..ir.checked import Positive, check_variable
@@ -1018,6 +1019,7 @@ def reshape(
     if isinstance(shape, Variable):
         inputs["Shape"] = shape
     else:
+        shape = [0 if isinstance(size, TracedSize) and size.is_size_of(x, axis) else size for axis, size in enumerate(shape)]
         attrs["shape"] = [-1 if isinstance(size, Variable) else int(size) for size in shape]
         if any(isinstance(size, Variable) for size in shape):
             inputs["ShapeTensor"] = one_each(shape)

@@ -140,7 +140,7 @@ class Executor:
         """
         mesh = feeding.mesh_of(program, self.place)
         program, scope = feeding.program_of(program), feeding.scope_of(scope)
-        feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(fetch_list)
+        feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list)
         check = raise_if_not_finite if check_nan else None
         timer = timing.current
         watches_ops = check is not None or (timer is not None and not timer.accepts_fused)
@@ -180,7 +180,8 @@ class Executor:
             program, feed, fetch_list, scope: see `run`.
         """
         mesh, scope = feeding.mesh_of(program, self.place), feeding.scope_of(scope)
-        request = Request(feeding.program_of(program), feeding.one_feed(feed), feeding.fetched_names(fetch_list), scope, mesh)
+        program = feeding.program_of(program)
+        request = Request(program, feeding.one_feed(feed), feeding.fetched_names(program, fetch_list), scope, mesh)
         with self.place.active():
             return self._bound(self._check_request(request)).plan
 
@@ -203,7 +204,9 @@ class Executor:
         """
         program = feeding.program_of(program)
         request = self._check_request(
-            Request(program, feeding.with_loaders(program, feed), feeding.fetched_names(fetch_list), feeding.scope_of(scope))
+            Request(
+                program, feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list), feeding.scope_of(scope)
+            )
         )
         with self.place.active(), OnNumpy():
             try:

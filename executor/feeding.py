@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidError, FluidTypeError, did_you_mean, shown
-from fluid.ir.program import Program, Variable, default_main_program
+from fluid.ir.advice import of_other_program
+from fluid.ir.frames import warn_user
+from fluid.ir.program import OpRole, Program, Variable, default_main_program
 from fluid.parallel.mesh import Mesh
 from fluid.values.bfloat16 import BFLOAT16, to_bfloat16
 from fluid.values.lod_array import LoDArray, array_of, to_lod
@@ -79,19 +81,25 @@ def with_loaders(program: Program, feed: Any) -> Any:
     return feed
 
 
-def fetched_names(fetch_list: Any) -> list[str]:
-    """The names in a fetch list."""
+def fetched_names(program: Program, fetch_list: Any) -> list[str]:
+    """The names in a fetch list; a `FeedError` for a variable of another program."""
     if fetch_list is None:
         return []
     items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else fetch_list
     if type(items) is not list and (isinstance(items, (bytes, Mapping)) or not isinstance(items, Iterable)):
         raise FeedError(f"fetch_list should be a list of Variables or names, not {shown(fetch_list)}")
     try:
-        return [item.name if isinstance(item, Variable) else _name(item) for item in items]
+        return [_name_of(program, item) if isinstance(item, Variable) else _name(item) for item in items]
     except FluidError:
         raise
     except Exception as error:  # the list raises when it is iterated
         raise FeedError(f"fetch_list should be a list of Variables or names; it raises an error: {said_by(error)}") from error
+
+
+def _name_of(program: Program, var: Variable) -> str:
+    if var.block.program is not program and var.name not in program.global_block().vars:
+        raise FeedError(f"fetch_list: {of_other_program(var)}")
+    return var.name
 
 
 def _name(item: Any) -> str:
@@ -105,9 +113,22 @@ def checked_fetches(program: Program, names: list[str]) -> list[str]:
     variables = program.global_block().vars
     for name in names:
         if name not in variables:
-            hint = did_you_mean(name, variables)
+            hint = _why_no_gradient(variables, name) or did_you_mean(name, variables)
             raise FeedError(f"{name!r} is to be fetched, but the program's block 0 has no such variable{hint}")
     return names
+
+
+def _why_no_gradient(variables: Mapping[str, Variable], name: str) -> str:
+    """Advice for the name of a gradient that the program does not compute."""
+    var = variables.get(name.removesuffix("@GRAD"))
+    if not name.endswith("@GRAD") or var is None:
+        return ""
+    if var.stop_gradient:
+        return (
+            f": no gradient flows to {var.name}, as its stop_gradient is True; set {var.name}.stop_gradient = False before "
+            f"minimize, or use fluid.gradients(loss, {var.name})"
+        )
+    return f": no backward part computes it; fluid.gradients(loss, {var.name}) adds it, and returns the variable to fetch"
 
 
 def _fed(var: Variable, value: Any, place: Place, device_array: type[Any]) -> Any:
@@ -187,9 +208,20 @@ def _fed_array(var: Variable, value: Any, device_array: type[Any]) -> Any:
         value = value.astype(np.int64, copy=False)
     if value.dtype != expected and not _takes_other_types(var, value):
         raise FeedError(_of_other_sizes(var, value) + _converting(var))
+    if not value.size:
+        _warn_if_trained(var, value)
     if var.need_check_feed and not _is_of_declared_sizes(var, value):
         raise FeedError(_of_other_sizes(var, value) + _reshaping(var, value))
     return value
+
+
+def _warn_if_trained(var: Variable, value: Any) -> None:
+    """Warn of an empty batch for a program that trains: the mean of nothing is NaN, and so are the weights after the update."""
+    if any(op.role & OpRole.OPTIMIZE for op in var.block.program.global_block().ops):
+        warn_user(
+            f"{var.name} is fed {value.dtype}{list(value.shape)}, an empty batch: the mean of its losses is NaN, and the update "
+            "makes the weights NaN; leave such a batch out"
+        )
 
 
 def _takes_other_types(var: Variable, value: Any) -> bool:
@@ -223,6 +255,8 @@ def _reshaping(var: Variable, value: Any) -> str:
         for was, axes in (((second[2], *second[:2]), (0, 3, 1, 2)), ((*second[1:], second[0]), (0, 2, 3, 1))):
             if all(a in (-1, b) for a, b in zip(first, was, strict=True)):
                 return f"; it seems to have its channels elsewhere: .transpose{axes} puts them there"
+    if len(var.shape) == len(value.shape) + 1 and all(a in (-1, b) for a, b in zip(var.shape[1:], value.shape, strict=True)):
+        return f"; it seems to be one sample: array[None] is a batch of one, of shape {[1, *value.shape]}"
     dimensions, sizes = ([size for size in shape if size != 1] for shape in (var.shape, value.shape))
     if (
         var.shape.count(-1) > 1
@@ -253,8 +287,12 @@ def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
     try:
         array = numeric_array(value, f"the feed of {var.name} ({var.describe()}) is not an array")
     except FluidTypeError as error:
-        raise FeedError(str(error)) from None
-    if hasattr(value, "dtype") or not (np.can_cast(array.dtype, expected, "same_kind") or array.size == 0):
+        raise FeedError(str(error) + _columns_of_text(value)) from None
+    if (
+        hasattr(value, "dtype")
+        or _leaf_has_dtype(value)
+        or not (np.can_cast(array.dtype, expected, "same_kind") or array.size == 0)
+    ):
         return array
     try:
         return np.asarray(value, dtype=expected)
@@ -263,6 +301,27 @@ def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
         raise FeedError(
             f"{var.name} is declared {var.describe()}, but a number outside of {limits.min} to {limits.max} is fed"
         ) from None
+
+
+def _leaf_has_dtype(value: Any) -> bool:
+    """Whether a list holds numbers or arrays of numpy, which have a type, unlike Python's numbers."""
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return isinstance(value, (np.ndarray, np.generic))
+
+
+def _columns_of_text(table: Any) -> str:
+    """Advice for a table, such as a DataFrame of pandas, with columns that are no numbers."""
+    if not hasattr(table, "columns") or not hasattr(table, "dtypes"):
+        return ""
+    kinds = zip(table.columns, table.dtypes, strict=False)
+    texts = [repr(name) for name, kind in kinds if getattr(kind, "kind", "O") in "OSUMm"]
+    if not texts:
+        return ""
+    return (
+        f"; of its columns {', '.join(texts)} hold{'s' if len(texts) == 1 else ''} no numbers: leave them out, or encode them "
+        "(table[name].astype('category').cat.codes)"
+    )
 
 
 def program_of(program: Any) -> Program:

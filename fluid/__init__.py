@@ -65,6 +65,7 @@ from .framework import (
     require_version,
 )
 from .input import data, embedding, one_hot
+from .ir.tracebacks import install as install_hooks
 from .lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from .not_here import names_not_here, stand_in_modules
 from .param_attr import ParamAttr, WeightNormParamAttr
@@ -246,6 +247,7 @@ _LAZY_FROM = {
 
 _LAZY_FROM |= dict.fromkeys(_OF_DYGRAPH, "dygraph")
 _not_here = names_not_here(__name__)
+install_hooks()
 stand_in_modules()
 
 

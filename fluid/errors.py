@@ -180,8 +180,8 @@ def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Call
 def how_to_install(extra: str) -> str:
     """The command that installs an extra, quoted for every shell; Fluid is installed from its source.
 
-    >>> fluid.errors.how_to_install("plot")
-    'pip install ".[plot]" in the folder of Fluid\'s source'
+    >>> print(fluid.errors.how_to_install("plot"))
+    pip install ".[plot]" in the folder of Fluid's source
     """
     return f'pip install ".[{extra}]" in the folder of Fluid\'s source'
 

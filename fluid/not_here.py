@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
-from .errors import MissingAttributeError, ProgramError
+from .errors import MissingAttributeError, ProgramError, did_you_mean
 
 __all__ = ["NOT_HERE", "NotHere", "names_here", "names_not_here", "stand_in_modules"]
 
@@ -88,6 +88,21 @@ NOT_HERE: dict[str, str] = {
 """Name -> the reason, and the replacement."""
 
 
+_ELSEWHERE = {
+    "fluid.layers.Dense": "fc",
+    "fluid.layers.avg_pool2d": "pool2d(..., pool_type='avg')",
+    "fluid.layers.bce_loss": "log_loss",
+    "fluid.layers.cat": "concat",
+    "fluid.layers.conv": "conv2d",
+    "fluid.layers.dense": "fc",
+    "fluid.layers.linear": "fc",
+    "fluid.layers.max_pool2d": "pool2d",
+    "fluid.layers.permute": "transpose",
+    "fluid.layers.view": "reshape",
+}
+"""Names of other frameworks -> the names here, which are not spelt alike."""
+
+
 class NotHere(ModuleType):
     """A stand-in for a name, or a module of names, without a meaning here: using it raises an error with the reason."""
 
@@ -118,7 +133,10 @@ def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
         why = NOT_HERE.get(f"{module}.{name}")
         if why is None:
             text = f"module {module!r} has no attribute {name!r}{hint}"
-            raise MissingAttributeError(text, name=name, obj=sys.modules.get(module))
+            if not name.startswith("_"):
+                elsewhere = _ELSEWHERE.get(f"{module}.{name}")
+                text += f"; did you mean {elsewhere}?" if elsewhere else did_you_mean(name, dir(sys.modules[module]))
+            raise MissingAttributeError(text)  # without name=, for which Python would suggest a name again
         return NotHere(f"{module}.{name}", why)
 
     return get

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from . import unique_name
 from .backward import append_backward
 from .building.layer_helper import LayerHelper
 from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
-from .errors import FluidTypeError, NameNotFoundError, ProgramError
+from .errors import BackwardError, FluidTypeError, MissingAttributeError, NameNotFoundError, ProgramError, did_you_mean, shown
 from .initializer import Constant
 from .ir.frames import is_run_again
 from .ir.program import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, program_guard
@@ -115,6 +117,59 @@ _FORMER_NAMES = {
 """Attributes in pickles of earlier versions -> their names now."""
 
 
+def _check_rate(kind: str, rate: Any) -> None:
+    """Raise an error unless `rate` can be a learning rate."""
+    if isinstance(rate, (list, tuple, Parameter, Iterator)) or callable(getattr(rate, "parameters", None)):
+        raise FluidTypeError(
+            f"{kind}: the first argument is the learning rate, not parameters: {kind}(0.1, parameter_list=net.parameters())"
+        )
+    if not isinstance(rate, (Real, Variable)) and not callable(rate):
+        raise FluidTypeError(f"learning_rate should be a number or a Variable, not {shown(rate)}")
+    if isinstance(rate, Real) and not rate >= 0:
+        raise ProgramError(
+            f"learning_rate should not be below 0, but is {rate}; to maximize, minimize the negated value: minimize(-x)"
+        )
+
+
+def _with_names_checked(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that raises a `FluidTypeError` for an argument that it lacks, and names the one that may be meant."""
+    parameters = inspect.signature(init).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in () if takes_any else kwargs.keys() - parameters.keys():
+            meant = _NAMES_ELSEWHERE.get(name)
+            hint = f"; did you mean {meant}?" if meant in parameters else did_you_mean(name, list(parameters)[1:])
+            raise FluidTypeError(f"{type(self).__name__} has no argument {name!r}{hint}")
+        init(self, *args, **kwargs)
+
+    return checked
+
+
+_NAMES_ELSEWHERE = {
+    "lr": "learning_rate",
+    "parameters": "parameter_list",
+    "params": "parameter_list",
+    "weight_decay": "regularization",
+}
+"""Arguments in other frameworks -> the names here."""
+_METHODS_ELSEWHERE = {"zero_grad": "clear_grad"}
+
+
+def _check_learns(loss: Variable, pairs: Sequence[Pair]) -> None:
+    """Raise a `BackwardError` if the loss depends on parameters, and an op without a gradient lies between."""
+    if any(grad is not None for _, grad in pairs):
+        return
+    program = loss.block.program
+    for param in program.global_block().iter_parameters() if loss.block.idx == 0 else ():
+        text = program.explain_gradient(loss, param) if param.trainable else ""
+        if " cuts it: " in text or " has no gradient for " in text:
+            raise BackwardError(
+                f"nothing can be learned from {loss.name}; minimize a loss, such as a mean of layers.cross_entropy. {text}"
+            )
+
+
 class Optimizer:
     """Base class of optimizers: in a program, ops that update the parameters by their gradients.
 
@@ -151,8 +206,7 @@ class Optimizer:
         parameter_list: Source | None = None,
         grad_clip: GradientClip | None = None,
     ) -> None:
-        if not isinstance(learning_rate, (Real, Variable)) and not callable(learning_rate):
-            raise FluidTypeError(f"learning_rate should be a number or a Variable, not {learning_rate!r}")
+        _check_rate(type(self).__name__.removesuffix("Optimizer"), learning_rate)
         if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
             raise FluidTypeError(f"regularization should be an L1Decay or L2Decay, not {regularization!r}")
         self._learning_rate: Rate = learning_rate
@@ -170,9 +224,20 @@ class Optimizer:
         self._last_parameters: list[Any] = []
         """The last parameters from a `parameter_list` that is a layer or function."""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = ""
+            if not name.startswith("_"):
+                meant = _METHODS_ELSEWHERE.get(name)
+                hint = f"; did you mean {meant}?" if meant else did_you_mean(name, [n for n in dir(type(self)) if n[0] != "_"])
+            raise MissingAttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let a class say the names of its accumulators as in Fluid 1.6: ``_velocity_acc_str``, ``_moment1_acc_str``, ..."""
         super().__init_subclass__(**kwargs)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _with_names_checked(cls.__init__)  # type: ignore[method-assign]
         for name in cls.accumulators.values():
             setattr(cls, f"_{name.strip('_').removesuffix('_acc')}_acc_str", name)
 
@@ -264,6 +329,7 @@ class Optimizer:
                 cuts = list(checkpoints) if checkpoints is not None else None
                 is_new = not any(op.role & OpRole.LOSS and loss.name in op.output_arg_names for op in loss.block.ops)
                 pairs = append_backward(loss, wanted, no_grad_set, calls, cuts)
+                _check_learns(loss, pairs)
                 _warn_if_again(loss, () if is_new else [param.name for param, _ in pairs])
                 return list(pairs)
 

@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import FluidTypeError, IndexRangeError, ProgramError
+from ..initializer import value_attrs
 from ..ir.program import Variable
+from ..values.numeric import numeric_array
 from ..values.types import VarType
 from .layer_helper import apply
 
-__all__ = ["getitem"]
+__all__ = ["getitem", "setitem"]
 
 _END = 2**31 - 1
 _INTEGERS = (VarType.INT32, VarType.INT64)
@@ -35,6 +37,50 @@ def getitem(var: Variable, item: Any) -> Variable:
 
     An integer removes its dimension and None inserts one, as in numpy. Other indices are errors that name a layer to use.
     """
+    cuts, gone, added = _cuts(var, item)
+    result = _cut(var, cuts, gone) if cuts else var
+    if added and len(gone) == var.ndim:  # one element has the shape [1]
+        result = apply("reshape2", {"X": result}, {"shape": [1] * len(added)})
+    elif added:
+        result = apply("unsqueeze2", {"X": result}, {"axes": added})
+    return result if result is not var else apply("assign", {"X": var})
+
+
+def setitem(var: Variable, item: Any, value: Any) -> None:
+    """``var[item] = value`` as the op ``set_value``, which writes a new version of the variable; indices as of `getitem`.
+
+    Gradients flow to `value`, and to the elements that stay. `value` is a number or a variable, which broadcasts.
+
+    Raises:
+        ProgramError: the variable is a parameter, or the index inserts a dimension.
+    """
+    if var.persistable:
+        raise ProgramError(
+            f"{var.name}[...] = ...: {var.name} is persistable, and a program changes such a variable only by an optimizer or "
+            "layers.assign(..., output=); to set it once, scope.find_var(name).get_tensor().set(array, place)"
+        )
+    cuts, gone, added = _cuts(var, item)
+    if added:
+        raise ProgramError(f"{var.name}[{_text(list(item))}] = ...: None inserts a dimension, and nothing can be written there")
+    if not isinstance(value, Variable):
+        array = numeric_array(value, f"{var.name}[...] = ...: the value is not an array")
+        value = var._ops().assign_value(**value_attrs(array.astype(var.dtype.array_dtype), var.dtype))
+    elif value.dtype is not var.dtype:
+        value = value.astype(var.dtype)
+    inputs: dict[str, Any] = {"Input": var, "ValueTensor": value}
+    attrs: dict[str, Any] = {"axes": [cut.axis for cut in cuts], "decrease_axes": gone, "dtype": int(var.dtype), "shape": []}
+    for name, plural in (("start", "starts"), ("end", "ends"), ("stride", "steps")):
+        bounds = [getattr(cut, name) for cut in cuts]
+        attrs[plural] = [-1 if isinstance(bound, Variable) else bound for bound in bounds]
+        if any(isinstance(bound, Variable) for bound in bounds):
+            inputs[f"{plural.capitalize()}TensorList"] = [_as_variable(var, bound) for bound in bounds]
+    block = var.block.program.current_block()
+    block.append_op("set_value", inputs, {"Out": var}, attrs)
+    var.stop_gradient = var.stop_gradient and value.stop_gradient
+
+
+def _cuts(var: Variable, item: Any) -> tuple[list[_Cut], list[int], list[int]]:
+    """The cuts that an index makes, the axes that it removes, and the places of those that it inserts."""
     items = list(item) if isinstance(item, tuple) else [item]
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > var.ndim or sum(entry is Ellipsis for entry in items) > 1:
@@ -57,12 +103,7 @@ def getitem(var: Variable, item: Any) -> Variable:
             cuts.append(_position(var, axis, entry))
             gone.append(axis)
         axis += 1
-    result = _cut(var, cuts, gone) if cuts else var
-    if added and len(gone) == var.ndim:  # one element has the shape [1]
-        result = apply("reshape2", {"X": result}, {"shape": [1] * len(added)})
-    elif added:
-        result = apply("unsqueeze2", {"X": result}, {"axes": added})
-    return result if result is not var else apply("assign", {"X": var})
+    return cuts, gone, added
 
 
 def _cut(var: Variable, cuts: list[_Cut], gone: list[int]) -> Variable:

@@ -10,7 +10,7 @@ from ..opdef import registry
 if TYPE_CHECKING:
     from .program import Variable
 
-__all__ = ["missing_attribute", "without_value"]
+__all__ = ["REFLECTED", "missing_attribute", "of_numpy", "of_other_program", "without_value"]
 
 _LAYERS = {
     "T": "transpose({}, perm=[1, 0])",
@@ -50,6 +50,49 @@ def _nature(var: Variable) -> str:
 def without_value(var: Variable, wanted: str) -> FluidTypeError:
     """The error of code that asks for the elements of a variable; `wanted` names the use."""
     return FluidTypeError(f"{wanted}: {_nature(var)}; to compute with it in the program, use fluid.layers, such as reduce_mean")
+
+
+REFLECTED = {
+    "add": "__radd__",
+    "divide": "__rtruediv__",
+    "equal": "__eq__",
+    "floor_divide": "__rfloordiv__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "matmul": "__rmatmul__",
+    "multiply": "__rmul__",
+    "not_equal": "__ne__",
+    "power": "__rpow__",
+    "remainder": "__rmod__",
+    "subtract": "__rsub__",
+}
+"""Functions by which numpy computes operators of an array and a variable -> the methods of the variable."""
+_LAYER_OF_NUMPY = {"absolute": "abs", "maximum": "elementwise_max", "minimum": "elementwise_min", "power": "pow"}
+"""Functions of numpy -> layers with another name."""
+
+
+def of_numpy(var: Variable, function: str) -> FluidTypeError:
+    """The error of a function of numpy that is called with a variable."""
+    layer = _LAYER_OF_NUMPY.get(function, function)
+    known = registry.find(layer) is not None
+    instead = f"write fluid.layers.{layer}({var.name})" if known else "to compute with it in the program, use fluid.layers"
+    return FluidTypeError(f"np.{function}: {_nature(var)}; {instead}")
+
+
+def of_other_program(var: Variable) -> str:
+    """Text that says that a variable belongs to another program, or is a tensor of eager mode."""
+    if var.block.program.eager:
+        return f"{var.name} is a tensor of eager mode, which no program has; .numpy() gives its value"
+    made = ""
+    op = var.op
+    frame = None if op is None else op.user_frame
+    if frame is not None:
+        made = f", made at {frame[0]}:{frame[1]} in {frame[2]}"
+    return (
+        f"{var.name} ({var.describe()}{made}) belongs to another program; build both in one program_guard, or run its own program"
+    )
 
 
 def missing_attribute(var: Variable, name: str) -> AttributeError:

@@ -24,7 +24,7 @@ from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef, Slot
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
 from ..values.types import AttrType, DTypeLike, VarType, as_dtype
-from .advice import missing_attribute, without_value
+from .advice import REFLECTED, missing_attribute, of_numpy, of_other_program, without_value
 from .attr_kinds import BlockValue, attr_type
 from .frames import Frames, portable, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
@@ -85,7 +85,6 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     )  # fmt: skip
 
     is_parameter = False
-    __array_ufunc__ = None  # so that operators of numpy arrays defer to those here
 
     def __init__(
         self,
@@ -280,6 +279,19 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         raise without_value(self, "numpy.array")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Operators of numpy arrays defer to those here; functions of numpy have no values to work on."""
+        reflected = REFLECTED.get(ufunc.__name__)
+        if method == "__call__" and reflected is not None and len(inputs) == 2 and inputs[1] is self and not kwargs:
+            return getattr(self, reflected)(inputs[0])
+        raise of_numpy(self, ufunc.__name__)
+
+    def __setitem__(self, item: Any, value: Any) -> None:
+        """Write `value` into a part of the variable, for all ops that follow."""
+        from ..building.indexing import setitem
+
+        setitem(self, item, value)
 
     def __len__(self) -> int:
         raise FluidTypeError(f"len: {self.name} is {self.describe()}; x.shape[0] is its first size, and layers.shape(x) in a run")
@@ -863,10 +875,21 @@ class Block(BlockValue):
             for check in body.checks:
                 check(op)
             body.checks.clear()
-        infer_shape(op)
+        try:
+            infer_shape(op)
+        except NameNotFoundError:
+            self._refuse_foreign(type, inputs)
+            raise
         self.ops.append(op)
         self.program._changed()
         return op
+
+    def _refuse_foreign(self, type: str, inputs: Names | None) -> None:
+        """Raise an error that names the first input from another program, if there is one."""
+        for value in (inputs or {}).values():
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(item, Variable) and item.block.program is not self.program and self.find_var(item.name) is None:
+                    raise NameNotFoundError(f"{type}: {of_other_program(item)}")
 
     def insert_op(self, index: int, type: str, **kwargs: Any) -> Operator:
         """Insert an op before position `index`.

@@ -39,7 +39,7 @@ def _located(error: FluidTypeError | ProgramError, layer: str) -> None:
     if re.search(rf"(?<!\w){re.escape(layer)}(?!\w)", text.partition("\n")[0]) is None:
         text = f"{layer}: {text}"
     frame = user_frame(user_frames(1))
-    if frame is not None and "\n  made at: " not in text:
+    if frame is not None and "\n  made at: " not in text and "\n  called at: " not in text:
         text += "\n  made at: {}:{} in {}".format(*frame)
     error.restate(text)
 

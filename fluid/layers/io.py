@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import unique_name
 from ..building.layer_helper import LayerHelper
 from ..building.versions import builds
-from ..errors import FluidTypeError, ProgramError
+from ..errors import FluidTypeError, ProgramError, shown
 from ..ir.checked import check_variable
 from ..ir.program import Variable, default_main_program
 from ..values.types import DTypeLike, VarType, as_dtype
@@ -24,6 +26,7 @@ def declare(
     name: str, shape: Sequence[int | None], dtype: DTypeLike, lod_level: int, type: VarType, stop_gradient: bool, check: bool
 ) -> Variable:
     """A variable of the root block to be fed as `name`; repeating a declaration returns the same variable."""
+    _check_shape(name, shape)
     sizes = [-1 if size is None else int(size) for size in shape]
     if check and any(size < -1 for size in sizes):
         raise ProgramError(f"data: shape {sizes} of {name} should have no size below -1, which stands for an unknown one")
@@ -39,6 +42,18 @@ def declare(
         )
     kwargs: dict[str, Any] = {"stop_gradient": stop_gradient, "is_data": True, "need_check_feed": check}
     return block.create_var(name=name, shape=sizes, dtype=dtype, type=type, lod_level=lod_level, **kwargs)
+
+
+def _check_shape(name: str, shape: Any) -> None:
+    """Raise a `FluidTypeError` unless `shape` is a list of sizes."""
+    if not isinstance(shape, (list, tuple)) or any(
+        size is not None and not isinstance(size, (int, np.integer)) for size in shape
+    ):
+        example = f"[None, {shape}]" if isinstance(shape, int) else "[None, 8]"
+        raise FluidTypeError(
+            f"data: the shape of {name} should be a list of sizes, with None for any number of rows, such as {example}, not "
+            f"{shown(shape)}"
+        )
 
 
 def data(

@@ -29,6 +29,7 @@ import numpy as np
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.runtime.scope import Scope, global_scope, scope_guard
 from ..formats.commits import current, is_saved, names_in
+from ..formats.foreign import foreign_file
 from ..formats.pir.files import pir_bytes
 from ..formats.program import serialize_program
 from ..formats.table import ARRAYS, FORMATS, MESSAGE, ONNX, PROGRAMS, TEXT, UNNAMED, Format, format_of, head_of
@@ -131,6 +132,8 @@ def load_model(
     scope = scope if scope is not None else global_scope()
     file = _file_meant(where)
     head, size = head_of(file, "model")
+    if foreign := foreign_file(file, head):
+        raise FormatError(foreign)
     form = format_of(FORMATS, head, size)
     if form is None:  # the reader of programs reports the fault of an unknown format
         form = ONNX if file.endswith(".onnx") else MESSAGE

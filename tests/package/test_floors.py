@@ -255,6 +255,7 @@ ASKED = {
     "fluid/backward.py _is_of_a_layer": "in a program, a variable stands for a layer's parameter",
     "fluid/param_attr.py ParamAttr._to_attr": "a tensor stands for a parameter, a variable of a program does not",
     # errors that say what to use instead
+    "fluid/ir/advice.py of_other_program": "a tensor where a variable of a program is wanted",
     "fluid/building/layer_helper.py refuse_tensor": "While, Switch, StaticRNN and DynamicRNN build blocks",
     "fluid/building/layer_helper.py LayerHelper.create_parameter": "nobody would keep the parameter of a call",
     "fluid/building/layer_helper.py check_kept": "nobody would keep the parameters of a call",

@@ -59,7 +59,7 @@ def convert(
     say so.
     """
     loaded = read_model(model, params)
-    may_overwrite(output, force)
+    may_overwrite(output, force, model)
     if loaded.program is None:
         save_arrays(output, loaded.values())
         echo(f"{output}: {len(loaded.parameters)} values")
@@ -68,7 +68,8 @@ def convert(
         for report in (loaded.program.fold_constants(loaded.scope), loaded.program.fold_batch_norm(loaded.scope)):
             echo(str(report).partition("\n")[0])
     if for_inference:
-        report = optimize_for_inference(loaded.program, scope=loaded.scope)
+        wanted = "paddle-3" if output.endswith(".json") else target
+        report = optimize_for_inference(loaded.program, scope=loaded.scope, target=wanted)
         loaded.program = report.program
         echo(str(report).partition("\n")[0])
     _save(loaded, output, None, None, target)

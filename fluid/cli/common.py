@@ -103,10 +103,15 @@ def overwriting(function: _F) -> _F:
     return click.option("--force", is_flag=True, help="Write over what is there, without asking.")(function)
 
 
-def may_overwrite(output: str, force: bool) -> None:
+def may_overwrite(output: str, force: bool, source: str = "") -> None:
     """Ask whether an existing file may be overwritten; raise an error if there is no terminal to ask on.
 
     A model is more than one file: beside ``.pdmodel`` and ``.json`` lies ``.pdiparams``; a folder counts if anything is in it.
+
+    Args:
+        output: the path to write to.
+        force: overwrite without asking.
+        source: the model that is read, whose own files may be among them.
 
     Raises:
         FluidError: the input is no terminal.
@@ -121,6 +126,8 @@ def may_overwrite(output: str, force: bool) -> None:
     message = (
         f"{names} {'exist' if len(existing) > 1 else 'is a folder that is not empty' if os.path.isdir(output) else 'exists'}"
     )
+    if source and beside and beside[0] in existing and os.path.splitext(source)[0] == stem and source != output:
+        message += f", with the parameters of {source}: give OUTPUT another name, such as {stem}_converted{ending}"
     if not sys.stdin.isatty():
         raise FluidError(f"{message}; --force writes over what is there")
     click.confirm(printable(f"{message}; write over what is there?"), abort=True, err=True)

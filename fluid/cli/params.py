@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -18,9 +19,18 @@ def _dtype(array: Any) -> str:
     return "bfloat16" if array.dtype == BFLOAT16 else str(array.dtype)
 
 
-@click.group()
+class _ListByDefault(click.Group):
+    """``fluid params MODEL`` lists, as ``fluid params list MODEL`` does."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands and os.path.exists(args[0]):
+            args = ["list", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_ListByDefault)
 def params() -> None:
-    """Show or export the values in a model, or in a file of parameters."""
+    """Show or export the values in a model, or in a file of parameters. Given a MODEL, list them."""
 
 
 @params.command("list")

@@ -12,6 +12,7 @@ import click
 
 from ..executor.stepwise.unsupported import unsupported_ops
 from ..ir.program import Block, Parameter, Program
+from ..saving.checkpoint import step_of
 from ..saving.models import Model
 from ..saving.variables import is_persistable
 from ..transform.compare import diff
@@ -31,9 +32,11 @@ def inspect(model: str, params: str | None, batch: int, is_json: bool) -> None:
     facts = _facts(loaded, batch)
     if is_json:
         return as_json(facts)
-    echo(f"{facts['path']}: {facts['format']}", bold=True)
+    echo(f"{facts['path']}: {facts['format']}" + (f" of step {facts['step']}" if "step" in facts else ""), bold=True)
+    if "step" in facts:
+        echo("fluid.load_checkpoint(program, path) resumes the training")
     if loaded.program is None:
-        echo(f"{len(loaded.parameters)} arrays, {human_bytes(facts['parameters']['bytes'])}; no program")
+        echo(f"{facts['parameters']['count']} arrays, {human_bytes(facts['parameters']['bytes'])}; no program")
         return None
     for title, key in (("inputs", "inputs"), ("outputs", "outputs")):
         if facts[key]:
@@ -66,6 +69,10 @@ def _facts(model: Model, batch: int) -> dict[str, Any]:
     parameters: dict[str, Any] = {"count": len(sizes), "bytes": sum(array.nbytes for array in sizes.values())}
     facts: dict[str, Any] = {"path": model.path, "format": model.format, "parameters": parameters}
     if program is None:
+        step = step_of(model.path, model.values())
+        if step is not None:
+            parameters["count"] -= 1
+            facts |= {"format": "checkpoint", "step": step}
         return facts
     persistables = {var.name: var for var in program.list_vars() if is_persistable(var)}
     shapes = {name: sizes[name].shape if name in sizes else var.shape for name, var in persistables.items()}

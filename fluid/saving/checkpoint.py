@@ -36,7 +36,7 @@ from ..values.selected_rows import SelectedRows
 from .models import few
 from .variables import chosen_variables, fit_to_variable, is_persistable, part_of_worker, put_value, refuse_divided, value_of
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = ["STATE", "Checkpoint", "load_checkpoint", "save_checkpoint", "step_of"]
 
 STATE = "@CHECKPOINT@"
 _ROWS = "@ROWS"
@@ -185,6 +185,11 @@ def load_checkpoint(
         if program.random_seed != state["seed"]:
             program.random_seed = state["seed"]
     return Checkpoint(where, state["step"], sorted(values), state.get("state", {}))
+
+
+def step_of(where: str, arrays: Mapping[str, Any]) -> int | None:
+    """The step of a checkpoint, given its path and arrays; None if the arrays are of another file."""
+    return int(_state(where, arrays[STATE])["step"]) if STATE in arrays else None
 
 
 def _state(where: str, array: Any) -> dict[str, Any]:

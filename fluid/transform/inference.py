@@ -16,6 +16,7 @@ from ..ir.renaming import redirect_reads
 from ..values.types import VarType
 from .edit import Edit, EditReport
 from .folding import Uses, fold_batch_norm, fold_constants, only_name
+from .op_versions import knows
 from .pruning import prune_in_place
 
 __all__ = ["optimize_for_inference"]
@@ -23,7 +24,10 @@ __all__ = ["optimize_for_inference"]
 
 @checked
 def optimize_for_inference(
-    program: Program, fetches: Iterable[Variable | str] | None = None, scope: Scope | None = None
+    program: Program,
+    fetches: Iterable[Variable | str] | None = None,
+    scope: Scope | None = None,
+    target: str | None = None,
 ) -> EditReport:
     """Make a copy of a program that computes the same to about 1e-5, and faster; the copy is the report's `program`.
 
@@ -44,6 +48,8 @@ def optimize_for_inference(
         program: any program; one for training, or one that was loaded.
         fetches: the variables to compute; by default the inputs of its fetch ops or, without these, all.
         scope: the scope with the values of the weights; the current one if None.
+        target: a version of Paddle that the program will be written for, as of `fluid.save_model`: only ops that it knows are
+            made.
 
     Returns:
         A report, which can be printed.
@@ -65,8 +71,9 @@ def optimize_for_inference(
         _drop_identities(new, set(retained))
         edit.notes += fold_constants(new, scope).notes
         edit.notes += fold_batch_norm(new, scope).notes
-        for fuse in (_fuse_product, _fuse_convolution, _fuse_normalization):
-            _rewrite(new, set(retained), fuse)
+        for made, fuse in _FUSIONS.items():
+            if target is None or knows(target, made):
+                _rewrite(new, set(retained), fuse)
         if retained:
             prune_in_place(new, [*retained, *(op.output_arg_names[0] for op in root.ops if op.type == "fetch")])
     return edit.report
@@ -279,3 +286,11 @@ def _fuse_normalization(chain: _Chain) -> bool:
     inputs = {"X": x.name, "Y": y.name, "Scale": norm.input("Scale"), "Bias": norm.input("Bias")}
     chain.replace("skip_layernorm", inputs, "Y", "Out", attrs)
     return True
+
+
+_FUSIONS: dict[str, Fuse] = {
+    "fc": _fuse_product,
+    "fused_conv2d_add_act": _fuse_convolution,
+    "skip_layernorm": _fuse_normalization,
+}
+"""Op -> the function that makes it of several ops."""

@@ -30,7 +30,7 @@ from .op_rows import times_in as _times_in
 from .paddle26 import EXPANDED, TO_2_6, prepare
 from .to_paddle3 import EXPANDED_3, NOT_SHARED, TO_3, types_of_paddle_3, without_gradients_of_blocks
 
-__all__ = ["TABLE", "TARGETS", "Row", "convert", "known_ops"]
+__all__ = ["TABLE", "TARGETS", "Row", "convert", "known_ops", "knows"]
 
 TARGETS = ("paddle-1.6", "paddle-2.6", "paddle-3")
 
@@ -50,6 +50,11 @@ def known_ops(target: str) -> frozenset[str]:
             elif not line.startswith("#"):
                 listed += line.split()
     return frozenset(sections["both"] + sections[target.removeprefix("paddle-")])
+
+
+def knows(target: str, op_type: str) -> bool:
+    """Whether a version of Paddle has an op of this type."""
+    return op_type in known_ops(target) or (target == "paddle-3" and is_of_pir(op_type))
 
 
 # ------------------------------------------------------------------------------------------------------- to Paddle 1.6
@@ -241,7 +246,7 @@ def convert(program: Program, target: str) -> EditReport:
                 block.ops = [*before, op, *after] if type_ in _SEARCHING else [op]
                 try:
                     _convert_op(op, rows, target)
-                    if op.type not in supported and not (target == "paddle-3" and is_of_pir(op.type)):
+                    if not knows(target, op.type):
                         raise Refused(f"{target} does not know it")
                     if target == "paddle-1.6":
                         _check_kinds(op)

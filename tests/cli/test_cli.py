@@ -795,3 +795,52 @@ def test_doctor_tells_of_an_installation_that_does_not_train(monkeypatch):
 
     monkeypatch.setattr("fluid.cli.doctor.run_check", broken)
     assert "a small program could not be trained: the loss stays" in call("doctor", status=2)
+
+
+# ------------------------------------------------------------------------------------------------------- the first hour
+def test_params_of_a_model_lists(tmp_path):
+    out = call("params", f"{LINREG}.pdmodel")
+    assert out == call("params", "list", f"{LINREG}.pdmodel") and out.splitlines()[-1] == "2 values, 56 B"
+    assert "No such command 'lst'" in CliRunner().invoke(cli, ["params", "lst"]).stderr
+
+
+@pytest.mark.usefixtures("fresh")
+def test_inspect_of_a_checkpoint_tells_its_step(tmp_path):
+    loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    fluid.Executor().run(fluid.default_startup_program())
+    path = tmp_path / "x.ckpt"
+    fluid.save_checkpoint(fluid.default_main_program(), path, step=7)
+    lines = call("inspect", path).splitlines()
+    assert lines == [
+        f"{path}: checkpoint of step 7",
+        "fluid.load_checkpoint(program, path) resumes the training",
+        f"3 arrays, {json.loads(call('inspect', path, '--json'))['parameters']['bytes']} B; no program",
+    ]
+    assert json.loads(call("inspect", path, "--json"))["step"] == 7
+
+
+def test_converting_beside_the_parameters_that_the_model_reads(tmp_path):
+    for ending in ("pdmodel", "pdiparams"):
+        shutil.copy(f"{LENET}.{ending}", tmp_path / f"m.{ending}")
+    error = call("convert", tmp_path / "m.pdmodel", tmp_path / "m.json", status=2)
+    assert f"m.pdiparams exists, with the parameters of {tmp_path / 'm.pdmodel'}: give OUTPUT another name, such as" in error
+    assert "m_converted.json; --force writes over what is there" in error
+    call("convert", tmp_path / "m.pdmodel", tmp_path / "m_converted.json")
+    assert load(tmp_path / "m").parameters == load(LENET).parameters  # as it was
+
+
+@pytest.mark.parametrize(("output", "target"), [("n.json", None), ("n.pdmodel", "paddle-1.6"), ("n.pdmodel", "paddle-2.6")])
+def test_converting_for_inference_makes_only_ops_that_the_target_knows(output, target, tmp_path):
+    options = [] if target is None else ["--target", target]
+    call("convert", LENET, tmp_path / output, "--for-inference", *options)
+    found = {op.type for op in load(tmp_path / output).program.global_block().ops} - {"feed", "fetch"}
+    assert all(op_versions.knows(target or "paddle-3", kind) for kind in found)
+    assert ("fused_conv2d_add_act" in found) is (target != "paddle-1.6")
+    image = np.random.default_rng(0).normal(size=(2, 1, 28, 28)).astype("float32")
+    executor = fluid.Executor()
+    results = []
+    for path in (LENET, tmp_path / output):
+        model = load(path)
+        results.append(executor.run(model.program, {"img": image}, model.fetches, scope=model.scope)[0])
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)

@@ -135,4 +135,4 @@ def eye(xp: Any, Out: Any) -> list[Call]:
 
 @kernel("where_index")
 def where_index(xp: Any, Condition: Any) -> Any:
-    return xp.argwhere(Condition).astype("int64", copy=False)
+    return xp.ascontiguousarray(xp.argwhere(Condition)).astype("int64", copy=False)  # numpy gives a transposed view

@@ -1762,3 +1762,8 @@ def test_anomaly_in_a_hook_of_a_leaf() -> None:
             y.backward(retain_graph=True)
         with pytest.raises(BackwardError, match=said):
             grad(y, w)
+
+
+def test_parts_of_positions() -> None:
+    first, second = fluid.layers.unstack(fluid.layers.where(Tensor(np.ones((1, 3), "bool"))), axis=1)
+    assert (first.tolist(), second.tolist()) == ([0, 0, 0], [0, 1, 2])

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -34,17 +35,18 @@ from .instructions import END_BRANCH, IF_FALSE, IF_TRUE, KernelCall, NativeInstr
 from .kernel import Share, written_kernel
 from .lowering import NotLowered
 from .op_instructions import Op, OpInstruction
+from .target import Target
 
 __all__ = ["Branch", "Branches", "inferred_specs"]
 
 
-def _write_condition(name: str) -> WrittenKernel:
+def _write_condition(target: Target, name: str) -> WrittenKernel:
     """Write a stand-in for the record of a branch, which calls no kernel: it reads the condition."""
 
     def body(f: Function, pointers: Sequence[Pointer], share: Share) -> None:
         f.load(f.at(pointers[0], 0, BYTE), BYTE)
 
-    return written_kernel(name, 1, body)
+    return written_kernel(name, 1, body, target)
 
 
 @dataclass(eq=False)
@@ -54,17 +56,19 @@ class BranchMark(NativeInstruction):
     Attributes:
         kind: `IF_TRUE`, `IF_FALSE` or `END_BRANCH`.
         condition: one byte.
+        target: the processor.
     """
 
     ops: list[Operator]
     kind: str
     condition: Value
+    target: Target
 
     def __post_init__(self) -> None:
         self.read, self.written = [self.condition], []
         self.layouts, self.shares, self.workspace_bytes = {}, {}, 0
         self.calls = [KernelCall(self.kind, [(self.condition, 0)], is_serial=False)]
-        self.writers: dict[str, Writer] = {self.kind: _write_condition}
+        self.writers: dict[str, Writer] = {self.kind: partial(_write_condition, self.target)}
 
     def describe(self) -> str:
         return self.kind if self.kind == END_BRANCH else f"{self.kind}: {self.condition[0]}"
@@ -103,10 +107,9 @@ class Branch(NativeInstruction):
     def describe(self) -> str:
         return f"{self.kind}: {self.condition[0]}"
 
-    @property
-    def marked(self) -> list[NativeInstruction]:
-        """The body between marks."""
-        start, end = (BranchMark(self.ops, kind, self.condition) for kind in (self.kind, END_BRANCH))
+    def marked(self, target: Target) -> list[NativeInstruction]:
+        """The body between marks, for a processor."""
+        start, end = (BranchMark(self.ops, kind, self.condition, target) for kind in (self.kind, END_BRANCH))
         return [start, *self.body, end] if self.body else []
 
 

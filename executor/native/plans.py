@@ -156,4 +156,4 @@ class _Attempt:
             raise _RefusedError(refused)
         results = native_regions(items, self._specs, live_out, self._storage, self._target, fewest, latest, tag)
         results = in_blocks(results, self._specs, self._storage, self._target)
-        return [part for item in results for part in (item.marked if isinstance(item, Branch) else [item])]
+        return [part for item in results for part in (item.marked(self._target) if isinstance(item, Branch) else [item])]

@@ -2,10 +2,14 @@
 
 Most call the function of the same name, which requests its parameters in each call: the first call makes them, when the input's
 shape is known, and the object keeps them.
+
+Constructors take two forms. In Fluid 1.6 they begin with a name, or None: ``Conv2D("conv", 8, 3)``. In Fluid 1.7 and 1.8 they
+begin with the sizes of the input: ``Conv2D(3, 8, 3)``, which makes the parameters at once.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
@@ -90,13 +94,12 @@ class _Functional(Layer):
 
     def __init__(self, name_scope: str | None, dtype: DTypeLike = VarType.FP32) -> None:
         if name_scope is not None and not isinstance(name_scope, str):
-            raise FluidTypeError(
-                f"{type(self).__name__}: the first argument is the layer's name, as in Fluid 1.6, or None, not {name_scope!r}"
-            )
+            raise FluidTypeError(f"{type(self).__name__}: the first argument is the layer's name, or None, not {name_scope!r}")
         super().__init__(name_scope, dtype)
         self.__dict__["_made"] = False
 
     def _call(self, layer: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        args = tuple(Tensor(value) if isinstance(value, np.ndarray) else value for value in args)  # as in Fluid 1.6
         for value in args:
             if value is not None and not isinstance(value, Variable):
                 _refuse(self, value)
@@ -120,8 +123,12 @@ class _Functional(Layer):
 
     def _make(self, layer: Callable[..., Any], *shapes: Sequence[int], **kwargs: Any) -> None:
         """Make the parameters in advance, by a call with zeros of these shapes."""
+        self._make_by(lambda: [Tensor(np.zeros(shape), self._dtype) for shape in shapes], layer, **kwargs)
+
+    def _make_by(self, inputs: Callable[[], Sequence[Tensor]], layer: Callable[..., Any], **kwargs: Any) -> None:
+        """Make the parameters in advance, by a call with these tensors."""
         with drawing_for_program(), appending(None), tracing(None), no_grad():
-            self._call(layer, *(Tensor(np.zeros(shape), self._dtype) for shape in shapes), **kwargs)
+            self._call(layer, *inputs(), **kwargs)
 
     def _may_make(self, name: str) -> bool:
         name = re.sub(f"({'|'.join(PARTS)})$", "", name)
@@ -160,6 +167,37 @@ class _Functional(Layer):
         super().__delattr__(self._old_names.get(name, name))
 
 
+def _begins_with_a_name(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a constructor is called in the form of Fluid 1.6."""
+    return "name_scope" in kwargs or (bool(args) and (args[0] is None or isinstance(args[0], str)))
+
+
+def _name_is_optional(init: Callable[..., None]) -> Callable[..., None]:
+    """Let a constructor, which takes a name first, be called without it, as in Fluid 1.7."""
+
+    @functools.wraps(init)
+    def call(self: _Functional, *args: Any, **kwargs: Any) -> None:
+        if _begins_with_a_name(args, kwargs):
+            init(self, *args, **kwargs)
+        else:
+            init(self, None, *args, **kwargs)
+
+    return call
+
+
+def _takes_width_or_name(init: Callable[..., None]) -> Callable[..., None]:
+    """As `_name_is_optional`, for `NCE`: the form of Fluid 1.6 has no `dim`."""
+
+    @functools.wraps(init)
+    def call(self: _Functional, *args: Any, **kwargs: Any) -> None:
+        if _begins_with_a_name(args, kwargs):
+            init(self, *args[:2], *((None,) if len(args) > 2 else ()), *args[2:], **kwargs)
+        else:
+            init(self, None, *args, **kwargs)
+
+    return call
+
+
 def _parameter(name: str, annotation: str, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
 
@@ -168,6 +206,9 @@ class _OfFunction(_Functional):
     """A layer whose constructor takes the arguments of its function."""
 
     __signature__: inspect.Signature
+    _function: Callable[..., Any]
+    _sized_signature: inspect.Signature
+    """The arguments in the form of Fluid 1.7."""
 
     def __init_subclass__(
         cls,
@@ -175,6 +216,7 @@ class _OfFunction(_Functional):
         arguments: str = "",
         inputs: str = "input",
         dtype: DTypeLike = "float32",
+        sized: str = "",
         **kwargs: Any,
     ) -> None:
         """Give a class its constructor and `forward`.
@@ -184,22 +226,83 @@ class _OfFunction(_Functional):
             arguments: names of the constructor's arguments after `name_scope`, in the order of Fluid 1.6.
             inputs: names of the arguments of `forward`.
             dtype: the default of an argument `dtype`.
+            sized: names of the constructor's arguments in Fluid 1.7, by default as in Fluid 1.6; ``=None`` marks an optional one
+                that `of` does not take.
         """
         super().__init_subclass__(**kwargs)
         if of is not None:
             parameters = {**inspect.signature(of).parameters, "dtype": _parameter("dtype", "DTypeLike", dtype)}
             name_scope = _parameter("name_scope", "str | None")
             cls.__signature__ = inspect.Signature([name_scope, *(parameters[name] for name in arguments.split())])
-            cls.forward = _forward_of(of, inputs.split())  # type: ignore[method-assign]
+            names = [name.removesuffix("=None") for name in (sized or arguments).split()]
+            parameters |= {
+                name: _parameter(name, "int", None if f"{name}=None" in sized else inspect.Parameter.empty)
+                for name in names
+                if name not in parameters
+            }
+            cls._sized_signature = inspect.Signature([parameters[name] for name in names])
+            cls._function = staticmethod(of)
+            if "forward" not in cls.__dict__:
+                cls.forward = _forward_of(of, inputs.split())  # type: ignore[method-assign]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        is_named = self._is_named(args, kwargs)
+        signature = self.__signature__ if is_named else self._sized_signature
         try:
-            bound = self.__signature__.bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{type(self).__name__}{self.__signature__}: {error}") from None
+            raise TypeError(f"{type(self).__name__}{signature}: {error}") from None
         bound.apply_defaults()
-        super().__init__(bound.arguments["name_scope"], bound.arguments.get("dtype", VarType.FP32))
-        self._make_later(_layer_arguments(bound.arguments))
+        given = bound.arguments
+        super().__init__(given.get("name_scope"), given.get("dtype", VarType.FP32))
+        if is_named:
+            self._make_later(_layer_arguments(given))
+            return
+        shapes, arguments = self._sized(given)
+        self._arguments = _layer_arguments(arguments)
+        if shapes:
+            self._make(self._function, *shapes, **{**self._arguments, **self._arguments_to_make(given)})
+
+    @staticmethod
+    def _is_named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the arguments are those of Fluid 1.6."""
+        return _begins_with_a_name(args, kwargs)
+
+    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        """Turn arguments of Fluid 1.7 into the shapes of inputs that make the parameters, and the arguments of the function."""
+        return [], dict(given)
+
+    def _arguments_to_make(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of the function that differ in the call that makes the parameters."""
+        return {}
+
+
+def _without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in names}
+
+
+class _OfChannels(_OfFunction):
+    """A convolution: in Fluid 1.7's form, `num_channels` is the number of the input's channels."""
+
+    _dims: int
+
+    def __init_subclass__(cls, dims: int = 0, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if dims:
+            cls._dims = dims
+
+    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        filters, dilations = (listed_sizes(given[name], self._dims) for name in ("filter_size", "dilation"))
+        extents = [(size - 1) * dilation + 1 for size, dilation in zip(filters, dilations, strict=True)]
+        return [[1, given["num_channels"], *extents]], _without(given, "num_channels")
+
+    def _arguments_to_make(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {"output_size": None} if "output_size" in given else {}
+
+
+def listed_sizes(size: int | Sequence[int], dims: int) -> list[int]:
+    """A size for each dimension."""
+    return [size] * dims if isinstance(size, int) else list(size)
 
 
 def _forward_of(function: Callable[..., Any], inputs: Sequence[str]) -> Callable[..., Any]:
@@ -338,6 +441,7 @@ class Embedding(_Functional):
 
     _old_names = {"_w": "weight"}
 
+    @_name_is_optional
     def __init__(
         self,
         name_scope: str | None,
@@ -359,7 +463,11 @@ class Embedding(_Functional):
 
 
 class BilinearTensorProduct(
-    _OfFunction, of=layers.bilinear_tensor_product, arguments="size name act param_attr bias_attr", inputs="x y"
+    _OfFunction,
+    of=layers.bilinear_tensor_product,
+    arguments="size name act param_attr bias_attr",
+    sized="input1_dim input2_dim output_dim name act param_attr bias_attr dtype",
+    inputs="x y",
 ):
     """`fluid.layers.bilinear_tensor_product` as an object: ``act(x @ W[i] @ y + b[i])``.
 
@@ -375,13 +483,18 @@ class BilinearTensorProduct(
 
     _old_names = {"_w": "weight", "_bias_param": "bias"}
 
+    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        arguments = {**_without(given, "input1_dim", "input2_dim", "output_dim"), "size": given["output_dim"]}
+        return [[1, given["input1_dim"]], [1, given["input2_dim"]]], arguments
+
 
 class NCE(_Functional):
     """`fluid.layers.nce` as an object: the cost of distinguishing labels from randomly drawn classes.
 
     Args:
-        name_scope: see `Layer`.
+        name_scope, dtype: see `Layer`.
         num_total_classes, param_attr, bias_attr, num_neg_samples, sampler, custom_dist, seed, is_sparse: see `fluid.layers.nce`.
+        dim: the number of columns of the input, in the form of Fluid 1.7.
         sample_weight: weights of the rows, where a call gives none.
 
     >>> nce = dygraph.NCE("nce", num_total_classes=10, num_neg_samples=3)
@@ -391,10 +504,12 @@ class NCE(_Functional):
 
     _old_names = {"_w": "weight", "_b": "bias"}
 
+    @_takes_width_or_name
     def __init__(
         self,
         name_scope: str | None,
         num_total_classes: int,
+        dim: int | None = None,
         sample_weight: Any = None,
         param_attr: AttrLike = None,
         bias_attr: AttrLike = None,
@@ -403,10 +518,14 @@ class NCE(_Functional):
         custom_dist: Sequence[float] | None = None,
         seed: int = 0,
         is_sparse: bool = False,
+        dtype: DTypeLike = "float32",
     ) -> None:
-        super().__init__(name_scope)
+        super().__init__(name_scope, dtype)
         self._sample_weight = sample_weight
-        self._make_later(_layer_arguments(locals(), "sample_weight"))
+        self._make_later(_layer_arguments(locals(), "sample_weight", "dim"))
+        if dim is not None:
+            inputs = lambda: [Tensor(np.zeros([1, dim]), dtype), Tensor(np.zeros([1, 1], "int64"))]
+            self._make_by(inputs, layers.nce, **self._arguments)
 
     def forward(self, input: Tensor, label: Tensor, sample_weight: Any = None) -> Any:
         weight = sample_weight if sample_weight is not None else self._sample_weight
@@ -430,8 +549,10 @@ class RowConv(_OfFunction, of=layers.row_conv, arguments="future_context_size pa
 
 # ------------------------------------------------------------------------------------------------------ images and volumes
 class Conv2D(
-    _OfFunction,
+    _OfChannels,
+    dims=2,
     of=layers.conv2d,
+    sized="num_channels num_filters filter_size stride padding dilation groups param_attr bias_attr use_cudnn act dtype",
     arguments="num_filters filter_size stride padding dilation groups param_attr bias_attr use_cudnn act dtype",
 ):
     """`fluid.layers.conv2d` as an object: images ``[N, C, H, W]`` to ``[N, num_filters, H', W']``.
@@ -456,8 +577,10 @@ class Conv2D(
 
 
 class Conv3D(
-    _OfFunction,
+    _OfChannels,
+    dims=3,
     of=layers.conv3d,
+    sized="num_channels num_filters filter_size stride padding dilation groups param_attr bias_attr use_cudnn act dtype",
     arguments="num_filters filter_size stride padding dilation groups param_attr bias_attr use_cudnn act",
 ):
     """`fluid.layers.conv3d` as an object: volumes ``[N, C, D, H, W]`` to ``[N, num_filters, D', H', W']``.
@@ -476,8 +599,11 @@ class Conv3D(
 
 
 class Conv2DTranspose(
-    _OfFunction,
+    _OfChannels,
+    dims=2,
     of=layers.conv2d_transpose,
+    sized="num_channels num_filters filter_size output_size padding stride dilation groups param_attr bias_attr use_cudnn act "
+    "dtype",
     arguments="num_filters output_size filter_size padding stride dilation groups param_attr bias_attr use_cudnn act",
 ):
     """`fluid.layers.conv2d_transpose` as an object.
@@ -496,8 +622,10 @@ class Conv2DTranspose(
 
 
 class Conv3DTranspose(
-    _OfFunction,
+    _OfChannels,
+    dims=3,
     of=layers.conv3d_transpose,
+    sized="num_channels num_filters filter_size padding stride dilation groups param_attr bias_attr use_cudnn act dtype",
     arguments="num_filters output_size filter_size padding stride dilation groups param_attr bias_attr use_cudnn act name",
 ):
     """`fluid.layers.conv3d_transpose` as an object.
@@ -564,6 +692,7 @@ class BatchNorm(_Functional):
 
     _old_names = {"_scale": "weight", "_bias": "bias"}
 
+    @_name_is_optional
     def __init__(
         self,
         name_scope: str | None,
@@ -609,7 +738,12 @@ class BatchNorm(_Functional):
         return self._call(layers.batch_norm, input, is_test=is_test, **self._arguments)
 
 
-class LayerNorm(_OfFunction, of=layers.layer_norm, arguments="scale shift begin_norm_axis epsilon param_attr bias_attr act"):
+class LayerNorm(
+    _OfFunction,
+    of=layers.layer_norm,
+    arguments="scale shift begin_norm_axis epsilon param_attr bias_attr act",
+    sized="normalized_shape scale shift epsilon param_attr bias_attr act dtype",
+):
     """`fluid.layers.layer_norm` as an object.
 
     Args:
@@ -622,9 +756,27 @@ class LayerNorm(_OfFunction, of=layers.layer_norm, arguments="scale shift begin_
     """
 
     _old_names = {"_scale_w": "weight", "_bias_w": "bias"}
+    _normalized: tuple[int, ...] | None = None
+
+    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        self._normalized = tuple(listed_sizes(given["normalized_shape"], 1))
+        return [[1, *self._normalized]], {**_without(given, "normalized_shape"), "begin_norm_axis": 1}
+
+    def forward(self, input: Tensor) -> Any:
+        if self._normalized is None:
+            return self._call(layers.layer_norm, input, **self._arguments)
+        axis = input.ndim - len(self._normalized)
+        if axis < 1 or tuple(input.shape[axis:]) != self._normalized:
+            raise ProgramError(f"{self.full_name()} normalizes [..., {str([*self._normalized])[1:]}, not {input.describe()}")
+        return self._call(layers.layer_norm, input, **{**self._arguments, "begin_norm_axis": axis})
 
 
-class GroupNorm(_OfFunction, of=layers.group_norm, arguments="groups epsilon param_attr bias_attr act data_layout"):
+class GroupNorm(
+    _OfFunction,
+    of=layers.group_norm,
+    arguments="groups epsilon param_attr bias_attr act data_layout",
+    sized="channels groups epsilon param_attr bias_attr act data_layout dtype",
+):
     """`fluid.layers.group_norm` as an object.
 
     Args:
@@ -638,8 +790,18 @@ class GroupNorm(_OfFunction, of=layers.group_norm, arguments="groups epsilon par
 
     _old_names = {"_scale": "weight", "_bias": "bias"}
 
+    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        channels = given["channels"]
+        return [[1, channels, 1, 1] if given["data_layout"] == "NCHW" else [1, 1, 1, channels]], _without(given, "channels")
 
-class SpectralNorm(_OfFunction, of=layers.spectral_norm, arguments="dim power_iters eps name", inputs="weight"):
+
+class SpectralNorm(
+    _OfFunction,
+    of=layers.spectral_norm,
+    arguments="dim power_iters eps name",
+    sized="weight_shape dim power_iters eps dtype",
+    inputs="weight",
+):
     """`fluid.layers.spectral_norm` as an object: a weight divided by its largest singular value.
 
     Args:
@@ -655,8 +817,16 @@ class SpectralNorm(_OfFunction, of=layers.spectral_norm, arguments="dim power_it
     _names = ("weight_u", "weight_v")
     _old_names = {"u": "weight_u", "v": "weight_v"}
 
+    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        return [given["weight_shape"]], _without(given, "weight_shape")
 
-class PRelu(_OfFunction, of=layers.prelu, arguments="mode param_attr"):
+
+class PRelu(
+    _OfFunction,
+    of=layers.prelu,
+    arguments="mode param_attr",
+    sized="mode channel=None input_shape=None param_attr dtype",
+):
     """`fluid.layers.prelu` as an object: x where it is above 0, else ``weight * x``.
 
     Args:
@@ -669,6 +839,18 @@ class PRelu(_OfFunction, of=layers.prelu, arguments="mode param_attr"):
     """
 
     _old_names = {"_alpha": "weight"}
+
+    @staticmethod
+    def _is_named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        has_mode = "mode" in kwargs or (len(args) > 1 and isinstance(args[1], str))
+        return _begins_with_a_name(args, kwargs) and has_mode
+
+    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        needed = {"channel": "channel", "element": "input_shape"}.get(given["mode"])
+        if needed is not None and given[needed] is None:
+            raise FluidTypeError(f"PRelu: mode={given['mode']!r} needs {needed}, for the shape of the weight")
+        shape = {"channel": [1, given["channel"], 1, 1], "element": given["input_shape"]}.get(given["mode"], [1, 1])
+        return [shape], _without(given, "channel", "input_shape")
 
 
 class Dropout(Layer):
@@ -718,6 +900,7 @@ class GRUUnit(_Functional):
 
     _old_names = {"_weight": "weight", "_bias": "bias"}
 
+    @_name_is_optional
     def __init__(
         self,
         name_scope: str | None,

@@ -851,10 +851,10 @@ def test_what_layers_refuse() -> None:
     for layer in (dygraph.Linear(3, 2), dygraph.LSTM(3, 2), dygraph.BatchNorm("norm", 3)):
         with pytest.raises(FluidTypeError, match=r"_\d.set_dict takes a dict of tensors or arrays by name, .*, not None, which"):
             layer.set_dict(None)  # type: ignore[arg-type]
-    with pytest.raises(FluidTypeError, match=r"takes tensors, not a ndarray; dygraph.to_variable makes one of an array"):
-        dygraph.Conv2D("conv", 2, 3)(array(2, 3, 4, 4))
-    with pytest.raises(FluidTypeError, match=r"Conv2D: the first argument is the layer's name, as in Fluid 1.6, or None, not 3"):
-        dygraph.Conv2D(3, 2, 3)
+    with pytest.raises(FluidTypeError, match=r"takes tensors, not a list; dygraph.to_variable makes one of an array"):
+        dygraph.Conv2D("conv", 2, 3)(array(2, 3, 4, 4).tolist())  # type: ignore[arg-type]
+    with pytest.raises(FluidTypeError, match=r"FC: the first argument is the layer's name, or None, not 3"):
+        dygraph.FC(3, 2)  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match=r"linear_\d+ takes \[..., 4\], not float32\[2, 3\]"):
         dygraph.Linear(4, 2)(x)
     assert issubclass(ProgramError, FluidError)

@@ -124,7 +124,12 @@ def compile_library(text: str, target: Target) -> bytes:
     has_loader = "-none" not in target.triple and not target.triple.startswith("wasm")
     try:
         machine = llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=1, reloc="pic" if has_loader else "static", codemodel="default"
+            cpu=target.cpu,
+            features=target.features,
+            opt=1,
+            reloc="pic" if has_loader else "static",
+            codemodel="default",
+            abiname="lp64d" if target.triple.startswith("riscv64") and "double" in target.fused else "",
         )
         head = f'target triple = "{target.triple}"\ntarget datalayout = "{machine.target_data}"\n'
         with llvm.parse_assembly(f"{head}{text}\n{target.attributes}", llvm.create_context()) as module:

@@ -15,11 +15,6 @@ def _relation(name: str) -> Callable[[Function, Value, Value], Value]:
     return lambda f, a, b: f.compare(name if a.type.is_float else integer, a, b)
 
 
-def _away(f: Function, x: Value) -> Value:
-    """The nearest integer; halves away from zero."""
-    return f.intrinsic("round", x)
-
-
 _ELEMENTARY = (
     "exp", "log", "log1p", "expm1", "tanh", "sinh", "cosh", "sigmoid", "erf", "sin", "cos", "asin", "acos", "atan",
     "floor", "ceil", "sign",
@@ -35,7 +30,7 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "min": m.minimum,
     "pow": m.power,
     "neg": lambda f, x: f.neg(x),
-    "round": _away,
+    "round": m.round_away,
     "square": lambda f, x: f.mul(x, x),
     "abs": m.absolute,
     "reciprocal": lambda f, x: f.div(1.0, x),

@@ -499,22 +499,45 @@ def sign(f: Function, x: Value) -> Value:
 
 def floor(f: Function, x: Value) -> Value:
     """Round down to an integer."""
-    return f.intrinsic("floor", x)
+    return f.intrinsic("floor", x) if f.module.target.has_rounding else _floor(f, x)
 
 
 def ceil(f: Function, x: Value) -> Value:
     """Round up to an integer."""
-    return f.intrinsic("ceil", x)
+    return f.intrinsic("ceil", x) if f.module.target.has_rounding else f.neg(_floor(f, f.neg(x)))
 
 
 def trunc(f: Function, x: Value) -> Value:
     """Round towards zero to an integer."""
-    return f.intrinsic("trunc", x)
+    return f.intrinsic("trunc", x) if f.module.target.has_rounding else copysign(f, _floor(f, absolute(f, x)), x)
 
 
 def round_(f: Function, x: Value) -> Value:
     """Round to the nearest integer; halves to even."""
-    return f.intrinsic("rint", x)
+    return f.intrinsic("rint", x) if f.module.target.has_rounding else _nearest(f, x)
+
+
+def round_away(f: Function, x: Value) -> Value:
+    """Round to the nearest integer; halves away from zero."""
+    if f.module.target.has_rounding:
+        return f.intrinsic("round", x)
+    size = absolute(f, x)
+    below = _floor(f, size)
+    return copysign(f, f.select(f.compare("oge", f.sub(size, below), 0.5), f.add(below, 1.0), below), x)
+
+
+def _nearest(f: Function, x: Value) -> Value:
+    """`round_` by additions: a sum with a number so large has no fraction."""
+    large = 2.0 ** _format(x).fraction
+    shift = copysign(f, constant(large, x.type), x)
+    nearest = copysign(f, f.sub(f.add(x, shift), shift), x)
+    return f.select(f.compare("olt", absolute(f, x), large), nearest, x)
+
+
+def _floor(f: Function, x: Value) -> Value:
+    """`floor` by `_nearest`."""
+    nearest = _nearest(f, x)
+    return f.select(f.compare("ogt", nearest, x), f.sub(nearest, 1.0), nearest)
 
 
 # -- two numbers

@@ -156,6 +156,7 @@ class Target:
         limits: sizes at which kernels change their method.
         pointer_bytes: bytes of a pointer.
         fused: LLVM's names of the types whose ``a * b + c`` is one instruction; for other types, it is two, which round twice.
+        has_rounding: whether rounding to integers is one instruction; without it, kernels add and compare.
         threads: the most threads that run a kernel together.
     """
 
@@ -167,6 +168,7 @@ class Target:
     limits: Limits
     pointer_bytes: int = 8
     fused: tuple[str, ...] = ("float", "double")
+    has_rounding: bool = True
     threads: int = MOST_THREADS
 
     @classmethod
@@ -178,7 +180,7 @@ class Target:
         pointer_bytes = 8 if "64" in family else 4
         return cls(
             triple, cpu, features, vector_bytes, registers, _limits_of(vector_bytes, registers), pointer_bytes,
-            _fused_in(family, present),
+            _fused_in(family, present), _has_rounding(family, present),
         )  # fmt: skip
 
     def lanes(self, element_bytes: int) -> int:
@@ -214,6 +216,13 @@ def _fused_in(family: str, features: Set[str]) -> tuple[str, ...]:
     if family.startswith(("arm", "thumb")):
         return ("float",) if not features.isdisjoint({"vfp4d16sp", "fp-armv8d16sp"}) else ()
     return ()
+
+
+def _has_rounding(family: str, features: Set[str]) -> bool:
+    """Whether a family of processors has instructions that round to integers."""
+    if family == "x86_64":
+        return not features.isdisjoint({"sse4.1", "avx", "avx2", "avx512f"})
+    return family in ("aarch64", "arm64") or family.startswith("wasm")
 
 
 def _limits_of(vector_bytes: int, registers: int) -> Limits:

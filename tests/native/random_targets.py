@@ -40,7 +40,7 @@ OTHER_TARGETS: dict[str, Target] = {
     "vectors of 128 bits": replace(compiler.host(), vector_bytes=16, registers=32),
     "those of AVX2": replace(compiler.host(), vector_bytes=32, registers=16),
     "those of AVX-512": replace(compiler.host(), vector_bytes=64, registers=32),
-    "those of WebAssembly": replace(compiler.host(), vector_bytes=16, registers=16, fused=()),
+    "those of SSE2": replace(compiler.host(), vector_bytes=16, registers=16, fused=(), has_rounding=False),
     "no vectors": replace(compiler.host(), vector_bytes=4, registers=16, fused=("float",)),
     "limits of 1": replace(compiler.host(), limits=_all_at(1)),
     "limits of 3, vectors of 128 bits": replace(compiler.host(), vector_bytes=16, registers=16, limits=_all_at(3)),

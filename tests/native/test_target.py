@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from checks import each
 from harness import texts
+from test_mathematics import computed, samples
 
+from fluid.executor.native import compiler
 from fluid.executor.native.emitter import DOUBLE, FLOAT, INT64, POINTER
 from fluid.executor.native.target import Target
 
@@ -44,6 +47,22 @@ def test_only_fused_types_use_the_instruction() -> None:
     text = texts(body, 1, target=Target.of(*FACTS["Cortex-M4"][0])).text
     assert "llvm.fma.f32" in text and "llvm.fma.f64" not in text and "fmul double" in text
     assert "load ptr, ptr" in text and "align 4" in text and "align 8" not in text.split("load ptr, ptr")[1].split("\n")[0]
+
+
+@each("dtype", [np.float32, np.float64])
+def test_rounding_by_additions_has_the_same_bits(dtype: Any) -> None:
+    """Some processors have no instruction for it."""
+    names = ("floor", "ceil", "trunc", "round_", "round_away")
+    x = samples(dtype, 3)
+    x[:64] = np.concatenate(
+        [base + np.array([-0.0, 0.5, -0.5, 0.49999997, 1, 1.5, 2.5, -1.5]) for base in (-3, -1, -0.0, 0, 1, 7, 2**22, 2**51)]
+    )
+    host = compiler.host()
+    expected, added = (computed(names, [x], replace(host, has_rounding=has_rounding)) for has_rounding in (True, False))
+    for name in names:
+        is_number = ~np.isnan(x)
+        assert expected[name][is_number].tobytes() == added[name][is_number].tobytes(), name
+        assert np.isnan(added[name][~is_number]).all()
 
 
 def test_one_thread_computes_all_chunks() -> None:

@@ -26,8 +26,10 @@ from ..values.spec import Spec
 from .checks import ranges_of
 from .code import LibraryCode
 from .header import C_TYPES, c_names, header_of
+from .javascript import javascript_of, typescript_of
 from .layout import Layout, LibraryFunction
 from .targets import find_target
+from .wasm import module_of
 
 __all__ = ["CompiledLibrary", "compile_program"]
 
@@ -84,7 +86,8 @@ def compile_program(
         output: the path of the files, without ending. Its last part, an identifier of C, is the prefix of all names.
 
     Returns:
-        The paths of ``.o``, ``.h`` and ``.json``, and the contents of the last.
+        The paths of ``.o``, ``.h`` and ``.json``, or for WebAssembly of ``.wasm``, ``.js``, ``.d.ts``, ``.o`` and ``.json``; and
+        the contents of the last.
 
     Raises:
         ProgramError: an op cannot be compiled: the message lists all of them, with their lines; or the program updates nothing.
@@ -119,12 +122,19 @@ def compile_program(
         raise FluidError(f"the program cannot be compiled: {error}") from error
     alignment = max(8, processor.vector_bytes)
     description = _description(name, entries, layout, processor, code.errors)
-    header = header_of(name, entries, layout, code.errors, alignment, f"{processor.triple}, {processor.cpu}")
-    files = {f"{path}.o": data, f"{path}.h": header.encode(), f"{path}.json": json.dumps(description, indent=1).encode()}
+    files = {".o": data, ".json": json.dumps(description, indent=1).encode()}
+    if processor.triple.startswith("wasm"):
+        functions = [f"{name}_{part}" for part in ("init", "error", *description["functions"])]
+        files = {".wasm": module_of(data, functions), ".js": javascript_of(description).encode(),
+                 ".d.ts": typescript_of(description).encode(), **files}  # fmt: skip
+    else:
+        header = header_of(name, entries, layout, code.errors, alignment, f"{processor.triple}, {processor.cpu}")
+        files = {".o": data, ".h": header.encode(), **files}
+    paths = {f"{path}{ending}": content for ending, content in files.items()}
     with together():
-        for file, content in files.items():
+        for file, content in paths.items():
             write_file(file, [content])
-    return CompiledLibrary(tuple(files), description)
+    return CompiledLibrary(tuple(paths), description)
 
 
 def _rows(batch: int | Sequence[int]) -> tuple[int, ...]:

@@ -17,10 +17,10 @@ TARGETS: dict[str, tuple[str, str, str]] = {
     "aarch64": ("aarch64-unknown-linux-gnu", "generic", "+neon"),
     "wasm32": ("wasm32-unknown-unknown", "generic", "+simd128,+bulk-memory"),
     "riscv64": ("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c"),
-    "cortex-m3": ("thumbv7m-none-eabi", "cortex-m3", ""),
-    "cortex-m4": ("thumbv7em-none-eabihf", "cortex-m4", "+vfp4d16sp,-fp64"),
-    "cortex-m7": ("thumbv7em-none-eabihf", "cortex-m7", "+vfp4d16sp,-fp64"),
-    "cortex-m33": ("thumbv8m.main-none-eabihf", "cortex-m33", "+fp-armv8d16sp,-fp64"),
+    "cortex-m3": ("thumbv7m-unknown-none-eabi", "cortex-m3", ""),
+    "cortex-m4": ("thumbv7em-unknown-none-eabihf", "cortex-m4", "+vfp4d16sp,-fp64"),
+    "cortex-m7": ("thumbv7em-unknown-none-eabihf", "cortex-m7", "+vfp4d16sp,-fp64"),
+    "cortex-m33": ("thumbv8m.main-unknown-none-eabihf", "cortex-m33", "+fp-armv8d16sp,-fp64"),
 }
 """Name -> LLVM's names of the platform and the processor, and the processor's features. Triples are names of targets, too."""
 
@@ -46,7 +46,10 @@ def find_target(name: str, cpu: str = "", features: str = "") -> Target:
     elif name in TARGETS:
         triple, usual_cpu, usual_features = TARGETS[name]
     elif name.count("-") >= 2:
-        triple, usual_cpu, usual_features = name, "", ""
+        triple = (
+            name.replace("-none-", "-unknown-none-") if name.count("-") == 2 else name
+        )  # LLVM would take "none" for the vendor
+        usual_cpu = usual_features = ""
     else:
         choices = ", ".join(["host", *TARGETS])
         raise ProgramError(f"there is no target {name!r}{did_you_mean(name, TARGETS)}; there are {choices}, and LLVM's triples")

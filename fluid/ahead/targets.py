@@ -46,9 +46,8 @@ def find_target(name: str, cpu: str = "", features: str = "") -> Target:
     elif name in TARGETS:
         triple, usual_cpu, usual_features = TARGETS[name]
     elif name.count("-") >= 2:
-        triple = (
-            name.replace("-none-", "-unknown-none-") if name.count("-") == 2 else name
-        )  # LLVM would take "none" for the vendor
+        # LLVM takes the second of three parts for the vendor, which "none" is not.
+        triple = name.replace("-none-", "-unknown-none-") if name.count("-") == 2 else name
         usual_cpu = usual_features = ""
     else:
         choices = ", ".join(["host", *TARGETS])

@@ -6,7 +6,7 @@ import click
 
 from .. import __version__
 from ..errors import FluidError, printable
-from . import change, doctor, draw, params, run, show
+from . import change, compile, doctor, draw, params, run, show
 
 __all__ = ["cli"]
 
@@ -48,6 +48,6 @@ def cli(verbose: bool) -> None:
     """
 
 
-for _module in (show, params, change, run, draw, doctor):
+for _module in (show, params, change, compile, run, draw, doctor):
     for _command in _module.COMMANDS:
         cli.add_command(_command)

@@ -1,0 +1,95 @@
+"""The command that compiles a model to a library for C."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from ..ahead import compile_program
+from ..errors import FeedError
+from ..executor import CPUPlace, Executor
+from .common import echo, human_bytes, listed, may_overwrite, model_argument, overwriting, program_of, read_model
+
+__all__ = ["COMMANDS"]
+
+
+@click.command("compile")
+@model_argument()
+@click.option(
+    "-o", "--output", required=True, type=click.Path(), help="Path of the files, without ending; its last part begins all names."
+)
+@click.option(
+    "--fetch", "fetches", multiple=True, metavar="[C=]NAME", help="Result of a training step, such as the loss; makes NET_step."
+)
+@click.option("--predict", "predict", multiple=True, metavar="[C=]NAME", help="Result of a prediction; makes NET_predict_B.")
+@click.option("--feed", "feeds", multiple=True, metavar="[C=]NAME", help="What is fed; by default, all data that is read.")
+@click.option("--batch", default="", metavar="32,1", help="Numbers of rows: the step takes the first, predictions take each.")
+@click.option("--startup", type=click.Path(), help="Startup program, for the first values; by default, the model's parameters.")
+@click.option(
+    "--target", default="host", show_default=True, help="Processor: a name such as aarch64, wasm32, cortex-m4, or LLVM's triple."
+)
+@click.option("--cpu", default="", help="LLVM's name of the processor, more exactly.")
+@click.option("--features", default="", help="Further features of the processor, such as +dotprod.")
+@overwriting
+def compile_model(
+    model: str,
+    params: str | None,
+    output: str,
+    fetches: tuple[str, ...],
+    predict: tuple[str, ...],
+    feeds: tuple[str, ...],
+    batch: str,
+    startup: str | None,
+    target: str,
+    cpu: str,
+    features: str,
+    force: bool,
+) -> None:
+    """Compile a model to an object file and a header for C, for training and for predictions without Python.
+
+    Names in C may be given: --fetch loss=mean_0.tmp_0. Without --fetch and --predict, the model's own results are predicted.
+    """
+    loaded = read_model(model, params)
+    program = program_of(loaded)
+    if startup is not None:
+        Executor(CPUPlace()).run(program_of(read_model(startup)), scope=loaded.scope)
+    steps, predictions = _named(fetches), _named(predict)
+    if not steps and not predictions:
+        predictions = _named(tuple(var.name for var in loaded.fetches))
+    for ending in (".o", ".h", ".json", ".wasm", ".js", ".d.ts"):
+        may_overwrite(f"{output}{ending}", force)
+    library = compile_program(
+        program,
+        _named(feeds) or None,
+        steps,
+        predict=predictions,
+        scope=loaded.scope,
+        batch=_rows(batch),
+        target=target,
+        cpu=cpu,
+        features=features,
+        output=output,
+    )
+    for path in library.paths:
+        echo(f"{path}: {human_bytes(os.path.getsize(path))}")
+    sizes = (f"{part}: {human_bytes(library.description[f'{part}_bytes'])}" for part in ("state", "arena"))
+    echo(f"memory of the caller: {', '.join(sizes)}")
+
+
+def _named(options: tuple[str, ...]) -> dict[str, str] | list[str]:
+    """Names of variables; a mapping from names in C if one of them is given."""
+    pairs = [name.rpartition("=") for name in listed(options)]
+    if not any(sign for _, sign, _ in pairs):
+        return [name for _, _, name in pairs]
+    return {c_name or name: name for c_name, _, name in pairs}
+
+
+def _rows(text: str) -> list[int]:
+    try:
+        return [int(number) for number in listed([text])]
+    except ValueError:
+        raise FeedError(f"--batch {text}: expected numbers of rows, such as 32,1") from None
+
+
+COMMANDS = [compile_model]

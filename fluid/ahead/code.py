@@ -22,6 +22,7 @@ from ..executor.native.target import Target
 from ..executor.native.verifying import verify_accesses
 from ..ir.program import Operator
 from .checks import IdRange, ranges_of
+from .drawing import MASK_PARAMETERS, MaskDraw, signed, write_mask_function
 from .layout import ARENA, STATE, Layout, LibraryFunction
 
 __all__ = ["LibraryCode"]
@@ -40,6 +41,7 @@ class LibraryCode:
         entries: the functions.
         layout: where their values lie.
         first_values: variable of the state -> its first value, as an array.
+        runs: the number of runs before the first step.
         target: the processor.
 
     Attributes:
@@ -50,9 +52,16 @@ class LibraryCode:
     """
 
     def __init__(
-        self, name: str, entries: Sequence[LibraryFunction], layout: Layout, first_values: Mapping[str, Any], target: Target
+        self,
+        name: str,
+        entries: Sequence[LibraryFunction],
+        layout: Layout,
+        first_values: Mapping[str, Any],
+        runs: int,
+        target: Target,
     ) -> None:
-        self._name, self._entries, self._layout, self._first_values, self._target = name, entries, layout, first_values, target
+        self._name, self._entries, self._layout, self._target = name, entries, layout, target
+        self._first_values, self._runs = first_values, runs
         self.errors: list[str] = []
         self._writers: dict[str, Writer] = {}
         for instruction in chain.from_iterable(entry.native for entry in entries):
@@ -63,7 +72,13 @@ class LibraryCode:
     def text(self) -> str:
         """All functions as one module."""
         kernels = list(self._kernels())
-        functions = [self._walk(), *chain.from_iterable(map(self._entry, self._entries)), *self._init(), *self._error()]
+        functions = [
+            self._walk(),
+            *self._mask(),
+            *chain.from_iterable(map(self._entry, self._entries)),
+            *self._init(),
+            *self._error(),
+        ]
         return joined(
             [
                 "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\ndeclare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
@@ -152,6 +167,9 @@ class LibraryCode:
             if isinstance(part, Check):
                 self._check(f, entry, part, addresses, code)
                 continue
+            if isinstance(part, MaskDraw):
+                self._draw(f, part, addresses[STATE], self._address(f, entry, addresses, part.value))
+                continue
             calls = [call for instruction in part for call in instruction.calls]
             with f.when(f.compare("eq", f.load(code, INT32), 0)):
                 self._walk_part(f, entry, bases, first_call, len(calls), first_operand)
@@ -159,6 +177,9 @@ class LibraryCode:
             first_operand += sum(len(call.operands) for call in calls)
         with f.when(f.compare("eq", f.load(code, INT32), 0)):
             self._copy_fetches(f, entry, addresses, fetches)
+            if entry.follows_runs:
+                runs = f.at(state, self._layout.runs_offset or 0, BYTE)
+                f.store_number(f.add(f.load(runs, INT64), 1), runs)
         f.end(f.load(code, INT32))
         yield f.module.text
 
@@ -216,6 +237,19 @@ class LibraryCode:
             with f.when(f.bit_and(is_first, f.compare("ne", wrong, 0))):
                 f.store_number(error, code)
 
+    def _draw(self, f: Function, draw: MaskDraw, state: Value, mask: Value) -> None:
+        """Draw a random mask."""
+        run = f.load(f.at(state, self._layout.runs_offset or 0, BYTE), INT64) if draw.follows_runs else f.int64(0)
+        key = [f.int64(signed(part)) for part in draw.key]
+        f.call(f"{self._name}.mask", mask, f.int64(draw.count), *key, f.int64(draw.number), run, Value(str(draw.least), INT32))
+
+    def _mask(self) -> Iterator[str]:
+        """The function that draws masks, if one is needed."""
+        if any(entry.draws for entry in self._entries):
+            f = self._function("mask", MASK_PARAMETERS, linkage="internal")
+            write_mask_function(f)
+            yield f.module.text
+
     def _copy_fetches(self, f: Function, entry: LibraryFunction, addresses: Mapping[str, Value], fetches: Value) -> None:
         """Copy each fetched value to the caller's memory, unless the caller gives a null pointer for it."""
         for number, value in enumerate(entry.fetched.values()):
@@ -234,6 +268,8 @@ class LibraryCode:
                 first = f"{self._name}.first{number}"
                 yield f'@{first} = internal constant [{len(data)} x i8] c"{_escaped(data)}", align 16'
                 _copy(f, f.at(state, offset, BYTE), Value(f"@{first}", POINTER), len(data))
+        if self._layout.runs_offset is not None:
+            f.store_number(f.int64(self._runs), f.at(state, self._layout.runs_offset, BYTE))
         f.end()
         yield f.module.text
 

@@ -21,6 +21,7 @@ from ..executor.planned.placement import padded
 from ..executor.planned.plan import ArenaPlan
 from ..ir.versions import Value
 from ..values.spec import Spec
+from .drawing import MaskDraw
 
 __all__ = ["ARENA", "STATE", "Layout", "LibraryFunction", "Place"]
 
@@ -44,6 +45,7 @@ class LibraryFunction:
         kind: the name of its structs: ``step``, ``predict``.
         plan: its plan.
         feeds, fetches: name in C -> name of the variable.
+        draws: random mask -> how to draw it.
     """
 
     name: str
@@ -51,6 +53,7 @@ class LibraryFunction:
     plan: ArenaPlan
     feeds: dict[str, str]
     fetches: dict[str, str]
+    draws: dict[Value, MaskDraw]
 
     @property
     def fetched(self) -> dict[str, Value]:
@@ -73,17 +76,26 @@ class LibraryFunction:
         return [instruction for instruction in self.plan.instructions if isinstance(instruction, NativeInstruction)]
 
     @property
-    def parts(self) -> list[Check | list[NativeInstruction]]:
-        """The checks, and the native code between two of them, in order."""
-        parts: list[Check | list[NativeInstruction]] = []
+    def parts(self) -> list[Check | MaskDraw | list[NativeInstruction]]:
+        """Checks, draws, and the native code between them, in order."""
+        parts: list[Check | MaskDraw | list[NativeInstruction]] = []
         for instruction in self.plan.instructions:
             if isinstance(instruction, Check):
                 parts.append(instruction)
             elif isinstance(instruction, NativeInstruction):
-                if not parts or isinstance(parts[-1], Check):
-                    parts.append([])
-                parts[-1].append(instruction)  # type: ignore[union-attr]
+                last = parts[-1] if parts else None
+                if isinstance(last, list):
+                    last.append(instruction)
+                else:
+                    parts.append([instruction])
+            else:
+                parts += [self.draws[value] for value in instruction.written]
         return parts
+
+    @property
+    def follows_runs(self) -> bool:
+        """Whether it draws other numbers in each run."""
+        return any(draw.follows_runs for draw in self.draws.values())
 
     def size_of(self, value: Value) -> int:
         """Bytes of a value."""
@@ -103,6 +115,7 @@ class Layout:
 
     Attributes:
         state: variable -> its offset in the state, and its spec.
+        runs_offset: the offset in the state of the number of runs, of 64 bits; None if no function needs it.
         state_bytes: size of the state.
         image_bytes, temporary_bytes, workspace_bytes: sizes of the parts of the arena, in order, behind the stamp.
     """
@@ -115,6 +128,10 @@ class Layout:
                 if name not in self.state:
                     self.state[name] = self.state_bytes, spec
                     self.state_bytes += -(-spec.nbytes // alignment) * alignment
+        self.runs_offset: int | None = None
+        if any(function.follows_runs for function in entries):
+            self.runs_offset = self.state_bytes
+            self.state_bytes += alignment
         self.image_bytes = 0
         self._images: dict[LibraryFunction, dict[Value, int]] = {entry: self._place_images(entry) for entry in entries}
         self.stamp_bytes = padded(8) if self.image_bytes else 0

@@ -21,10 +21,12 @@ from ..executor.planned.plan import ArenaPlan, Instruction, compile_native_plan
 from ..formats.writing import together, write_file
 from ..ir.checked import checked
 from ..ir.program import Operator, Program, Variable
+from ..ir.versions import Value
 from ..values.place import CPUPlace
 from ..values.spec import Spec
 from .checks import ranges_of
 from .code import LibraryCode
+from .drawing import MaskDraw, draws_of
 from .header import C_TYPES, c_names, header_of
 from .javascript import javascript_of, typescript_of
 from .layout import Layout, LibraryFunction
@@ -116,7 +118,7 @@ def compile_program(
         entries = maker.entries(feeds, fetches, predict)
         layout = Layout(entries, max(8, processor.vector_bytes))
         _check_size(layout, processor)
-        code = LibraryCode(name, entries, layout, maker.first_values(layout), processor)
+        code = LibraryCode(name, entries, layout, maker.first_values(layout), maker.runs, processor)
         data = compile_library(code.text(), processor)
     except NativeUnavailable as error:
         raise FluidError(f"the program cannot be compiled: {error}") from error
@@ -202,12 +204,16 @@ class _Maker:
         if plan is None or plan.step_by_step:
             self._refused.append("variables that last hold arrays of tensors or sparse rows, so the program runs op by op")
             return
-        self._refused += map(_refusal, filter(None, map(_refused_op, plan.instructions)))
+        draws = draws_of(program, plan.instructions, plan.specs)
+        refused = [op for instruction in plan.instructions if (op := _refused_op(instruction, draws)) is not None]
+        if refused:
+            self._refused += map(_refusal, refused)
+            return
         wrong = [name for name, value in zip(fetched, plan.fetch_values, strict=True) if plan.specs[value].dtype not in C_TYPES]
         self._refused += [f"{name}, a fetch, has an element type that C lacks" for name in wrong]
         read = {value for instruction in plan.instructions for value in instruction.read} | set(plan.fetch_values)
         used = {c_name: variable for c_name, variable in fed.items() if (variable, 0) in read or variable in plan.storage}
-        yield LibraryFunction(name, kind, plan, used, fetched)
+        yield LibraryFunction(name, kind, plan, used, fetched, draws)
 
     def _fed(self, program: Program, feeds: Names | None) -> dict[str, str]:
         """Name in C -> the variable, of the feeds that a program has."""
@@ -228,6 +234,11 @@ class _Maker:
             advice = "give it with batch" if shape[0] == -1 and -1 not in shape[1:] else "declare it with fixed sizes"
             raise FeedError(f"{name} is {var.describe()}: a compiled program needs the size of each dimension; {advice}")
         return Spec(shape, var.dtype)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs in the scope so far."""
+        return self._scope.runs
 
     def first_values(self, layout: Layout) -> dict[str, Any]:
         """Variable of the state -> its first value; zeros for variables that the program writes first."""
@@ -253,10 +264,13 @@ def _is_updating(plan: ArenaPlan) -> bool:
     return any(value[0] in plan.storage for instruction in plan.instructions for value in instruction.written)
 
 
-def _refused_op(instruction: Any) -> Operator | None:
+def _refused_op(instruction: Any, draws: Mapping[Value, MaskDraw]) -> Operator | None:
     """The op of an instruction that cannot be compiled; None if it can."""
-    is_refused = isinstance(instruction, Instruction) or (isinstance(instruction, Check) and ranges_of(instruction) is None)
-    return instruction.op if is_refused else None
+    if isinstance(instruction, Instruction):
+        return None if all(value in draws for value in instruction.written) else instruction.op
+    if isinstance(instruction, Check):
+        return instruction.op if ranges_of(instruction) is None else None
+    return None
 
 
 def _refusal(op: Operator) -> str:
@@ -294,6 +308,7 @@ def _description(
         "arena": {
             "images": layout.image_bytes, "temporaries": layout.temporary_bytes, "workspace": layout.workspace_bytes,
         },
+        "runs_offset": layout.runs_offset,
         "functions": functions,
         "errors": list(errors),
         "state": {key: {"offset": offset, **_described(spec)} for key, (offset, spec) in layout.state.items()},

@@ -29,6 +29,8 @@ def load_compiled_state(
         description: the JSON file of the library.
         scope: gets the variables; the current scope by default.
 
+    The number of runs, by which dropout draws its masks, goes into the scope, too.
+
     Returns:
         The arrays by name. `fluid.io.save_arrays` writes them in other formats.
 
@@ -60,6 +62,9 @@ def load_compiled_state(
     target = scope if scope is not None else global_scope()
     for name, array in arrays.items():
         target.put(name, array)
+    offset = described["runs_offset"]
+    if offset is not None:
+        target.runs = int.from_bytes(data[offset : offset + 8], "little")
     return arrays
 
 
@@ -96,6 +101,9 @@ def save_compiled_state(
             held, expected = f"{array.dtype.name}{list(array.shape)}", f"{part['dtype']}{part['shape']}"
             raise ProgramError(f"{name} is {held} in the scope, and {expected} in the state of {described['name']}")
         data[part["offset"] : part["offset"] + part["bytes"]] = array.tobytes()
+    offset = described["runs_offset"]
+    if offset is not None:
+        data[offset : offset + 8] = source.runs.to_bytes(8, "little")
     write_file(os.fspath(state), [bytes(data)])
 
 
@@ -111,9 +119,9 @@ def _described(path: str) -> dict[str, Any]:
     """The contents of a library's JSON file, checked."""
     try:
         described = json.loads(_read(path))
-        fits = isinstance(described["name"], str) and all(
-            _fits(part, described["state_bytes"]) for part in described["state"].values()
-        )
+        runs = {"offset": described["runs_offset"], "dtype": "int64", "shape": [], "bytes": 8}
+        parts = [*described["state"].values(), *([] if described["runs_offset"] is None else [runs])]
+        fits = isinstance(described["name"], str) and all(_fits(part, described["state_bytes"]) for part in parts)
     except (ValueError, KeyError, TypeError, AttributeError):
         fits = False
     if not fits:

@@ -57,7 +57,7 @@ def _classified(x: Any, logits: Any, optimizer: Any) -> tuple[Any, Any]:
 
 def perceptron(dtype: str = "float32") -> tuple[Any, Any, Any]:
     x = fluid.data("x", [None, 1, 5, 5], dtype)
-    h = layers.fc(x, 7, act="tanh")
+    h = layers.dropout(layers.fc(x, 7, act="tanh"), 0.1, seed=11, dropout_implementation="upscale_in_train")
     return (*_classified(x, layers.fc(h, 3), fluid.optimizer.SGD(0.2)), _images(5, dtype=dtype))
 
 
@@ -77,7 +77,7 @@ def words() -> tuple[Any, Any, Any]:
     ids = fluid.data("x", [None, 4], "int64")
     h = fluid.embedding(ids, [11, 8], is_sparse=True)
     scores = layers.softmax(layers.matmul(layers.fc(h, 8, num_flatten_dims=2), h, transpose_y=True, alpha=0.3))
-    h = layers.layer_norm(h + layers.matmul(scores, h), begin_norm_axis=2)
+    h = layers.layer_norm(h + layers.dropout(layers.matmul(scores, h), 0.3), begin_norm_axis=2)
     logits = layers.fc(layers.reduce_mean(layers.fc(h, 8, num_flatten_dims=2, act="gelu"), dim=1), 3)
     optimizer = fluid.optimizer.Momentum(0.1, 0.9, grad_clip=fluid.clip.GradientClipByGlobalNorm(1.0))
 

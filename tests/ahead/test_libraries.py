@@ -14,6 +14,7 @@ from libraries import Library, Memory, compiler_of_c, made
 from networks import NETWORKS, build
 
 import fluid
+from fluid import layers
 
 __all__: list[str] = []
 
@@ -45,8 +46,11 @@ def test_steps_and_predictions_have_the_bits_of_the_executor(name: str, tmp_path
         (loss,) = executor.run(network.main, feed, [network.loss], scope=scope)
         assert library.step(feed).tobytes() == loss.tobytes()
         assert_equal_states(library, scope)
+        runs, before = scope.runs, library.state.bytes.tobytes()
         (prediction,) = executor.run(test, feed, [network.prediction], scope=scope)
+        scope.runs = runs  # a compiled prediction counts as no run, as it draws nothing
         code, results = library.call("predict_6", feed)
+        assert library.state.bytes.tobytes() == before
         assert code == 0 and results["prediction"].tobytes() == prediction.tobytes()
 
 
@@ -79,6 +83,31 @@ def test_memory_may_move_and_change_between_calls(tmp_path: Path) -> None:
             library.arena = library.new_arena()
         assert library.step(feed).tobytes() == beside.step(feed).tobytes()
     assert library.state.bytes.tobytes() == beside.state.bytes.tobytes()
+
+
+def test_masks_of_dropout_are_those_of_the_executor(tmp_path: Path) -> None:
+    """Masks of all sizes, by seeds of programs, of ops and none; each run draws others, unless an op has a seed."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = 2**40 + 5
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [5, 9])
+        sizes = {"a": (1, 0.5), "b": (7, 0.25), "c": (8, 0.9), "d": (9, 1e-9), "e": (9, 1.0), "f": (3, 0.0)}
+        drawn = {key: layers.dropout(x[:, :width], probability) for key, (width, probability) in sizes.items()}
+        drawn["g"] = layers.dropout(x, 0.5, seed=77)
+        weight = layers.create_parameter([1], "float32")
+        fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.concat(list(drawn.values()), 1)) * weight)
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    for program_seed in (main.random_seed, 0):
+        main.random_seed = program_seed
+        folder = tmp_path / str(program_seed)
+        library = Library(fluid.compile_program(main, ["x"], drawn, scope=scope, output=folder / "net"))
+        feed = {"x": np.ones([5, 9], "float32")}
+        for _ in range(3):
+            expected = executor.run(main, feed, list(drawn.values()), scope=scope)
+            code, results = library.call("step", feed)
+            assert code == 0
+            assert all(result.tobytes() == array.tobytes() for result, array in zip(results.values(), expected, strict=True))
 
 
 def test_threads_with_arenas_of_their_own_do_not_meet(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ..executor.native.verifying import verify_accesses
 from ..ir.program import Operator
 from .checks import IdRange, ranges_of
 from .drawing import MASK_PARAMETERS, MaskDraw, signed, write_mask_function
-from .layout import ARENA, STATE, Layout, LibraryFunction
+from .layout import ARENA, CONSTANTS, STATE, Layout, LibraryFunction
 
 __all__ = ["LibraryCode"]
 
@@ -114,6 +114,17 @@ class LibraryCode:
         yield self._constant(f"{entry.name}.bases", "i8", (f"i8 {bases[place.base]}" for place in places))
         yield self._constant(f"{entry.name}.offsets", str(offset_type), (f"{offset_type} {place.offset}" for place in places))
 
+    def _constants(self, entry: LibraryFunction) -> Iterator[str]:
+        """The constants of an entry, one behind the other."""
+        data = bytearray()
+        for value, place in entry.constant_places.items():
+            data += bytes(place - len(data)) + np.ascontiguousarray(entry.constants[value]).tobytes()
+        if data:
+            yield self._bytes(f"{entry.name}.constants", data)
+
+    def _bytes(self, name: str, data: bytes) -> str:
+        return f'@{self._name}.{name} = internal constant [{len(data)} x i8] c"{_escaped(data)}", align 16'
+
     def _walk(self) -> str:
         """``void walk(bases, calls, count, operand bases, operand offsets)``: make the calls of a table."""
         f = self._function("walk", [POINTER, POINTER, INT64, POINTER, POINTER], linkage="internal")
@@ -148,10 +159,12 @@ class LibraryCode:
     def _entry(self, entry: LibraryFunction) -> Iterator[str]:
         """``int name_entry(state, arena, feeds, fetches)``: 0, or the code of the first check that fails."""
         yield from self._tables(entry)
+        yield from self._constants(entry)
         f = self._function(entry.name, [POINTER] * 4, INT32)
         state, arena, feeds, fetches = f.arguments
         fed = [f.load(f.at(feeds, number, POINTER), POINTER) for number in range(len(entry.feeds))]
-        addresses = dict(zip(_bases_of(entry), (state, arena, *fed), strict=True))
+        constants = [Value(f"@{self._name}.{entry.name}.constants", POINTER)] if entry.constants else []
+        addresses = dict(zip(_bases_of(entry), (state, arena, *constants, *fed), strict=True))
         bases = f.stack(POINTER, len(addresses))
         for number, address in enumerate(addresses.values()):
             f.store_number(address, f.at(bases, number, POINTER))
@@ -265,9 +278,8 @@ class LibraryCode:
         for number, (name, (offset, _)) in enumerate(self._layout.state.items()):
             data = np.ascontiguousarray(self._first_values[name]).tobytes()
             if data.strip(b"\0"):
-                first = f"{self._name}.first{number}"
-                yield f'@{first} = internal constant [{len(data)} x i8] c"{_escaped(data)}", align 16'
-                _copy(f, f.at(state, offset, BYTE), Value(f"@{first}", POINTER), len(data))
+                yield self._bytes(f"first{number}", data)
+                _copy(f, f.at(state, offset, BYTE), Value(f"@{self._name}.first{number}", POINTER), len(data))
         if self._layout.runs_offset is not None:
             f.store_number(f.int64(self._runs), f.at(state, self._layout.runs_offset, BYTE))
         f.end()
@@ -297,7 +309,7 @@ def _calls_of(entry: LibraryFunction) -> list[KernelCall]:
 def _bases_of(entry: LibraryFunction) -> list[str]:
     if len(entry.feeds) > _MOST_FEEDS:
         raise ProgramError(f"{entry.name} has {len(entry.feeds)} feeds; a compiled function has at most {_MOST_FEEDS}")
-    return [STATE, ARENA, *entry.feeds]
+    return [STATE, ARENA, *([CONSTANTS] if entry.constants else []), *entry.feeds]
 
 
 def _copy(f: Function, target: Value, source: Value, size: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..executor.native.instructions import CLEARED, Check, NativeInstruction, Operand
 from ..executor.planned.placement import padded
@@ -23,9 +23,9 @@ from ..ir.versions import Value
 from ..values.spec import Spec
 from .drawing import MaskDraw
 
-__all__ = ["ARENA", "STATE", "Layout", "LibraryFunction", "Place"]
+__all__ = ["ARENA", "CONSTANTS", "STATE", "Layout", "LibraryFunction", "Place"]
 
-STATE, ARENA = "the state", "the arena"
+STATE, ARENA, CONSTANTS = "the state", "the arena", "the constants"
 """Bases of addresses; each feed is another base, under its name."""
 
 
@@ -46,6 +46,7 @@ class LibraryFunction:
         plan: its plan.
         feeds, fetches: name in C -> name of the variable.
         draws: random mask -> how to draw it.
+        constants: value -> its array, which the library holds.
     """
 
     name: str
@@ -54,6 +55,7 @@ class LibraryFunction:
     feeds: dict[str, str]
     fetches: dict[str, str]
     draws: dict[Value, MaskDraw]
+    constants: dict[Value, Any]
 
     @property
     def fetched(self) -> dict[str, Value]:
@@ -89,13 +91,22 @@ class LibraryFunction:
                 else:
                     parts.append([instruction])
             else:
-                parts += [self.draws[value] for value in instruction.written]
+                parts += [self.draws[value] for value in instruction.written if value in self.draws]
         return parts
 
     @property
     def follows_runs(self) -> bool:
         """Whether it draws other numbers in each run."""
         return any(draw.follows_runs for draw in self.draws.values())
+
+    @property
+    def constant_places(self) -> dict[Value, int]:
+        """Constant -> its offset among the constants of the function."""
+        places, end = dict[Value, int](), 0
+        for value in self.constants:
+            places[value] = end
+            end += padded(self.size_of(value))
+        return places
 
     def size_of(self, value: Value) -> int:
         """Bytes of a value."""
@@ -167,6 +178,8 @@ class Layout:
             return Place(STATE, self.state[value[0]][0] + offset)
         if value in self._feeds_of(entry):
             return Place(self._feeds_of(entry)[value], offset)
+        if value in entry.constants:
+            return Place(CONSTANTS, entry.constant_places[value] + offset)
         if value in entry.plan.offset_of:
             return Place(ARENA, self._behind_images + entry.plan.offset_of[value] + offset)
         if value in self._images[entry]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ..values.place import CPUPlace
 from ..values.spec import Spec
 from .checks import ranges_of
 from .code import LibraryCode
+from .constants import constants_of
 from .drawing import MaskDraw, draws_of
 from .header import C_TYPES, c_names, header_of
 from .javascript import javascript_of, typescript_of
@@ -158,6 +159,15 @@ def _values_before(program: Program, startup: Program | None, scope: Scope | Non
     return values
 
 
+class _Planned(NamedTuple):
+    """A plan, how it draws its masks, its constants, and lines about the ops that cannot be compiled."""
+
+    plan: ArenaPlan
+    draws: dict[Value, MaskDraw]
+    constants: dict[Value, Any]
+    refused: list[str]
+
+
 class _Maker:
     """Plans the functions of a library.
 
@@ -200,20 +210,34 @@ class _Maker:
         """Plan a function. Yields nothing if some of its ops cannot be compiled."""
         fed, fetched = self._fed(program, feeds), _named(fetches)
         specs = {variable: self._spec(program, variable, rows) for variable in fed.values()}
-        plan = compile_native_plan(program, specs, list(fetched.values()), self._scope, self._target)
-        if plan is None or plan.step_by_step:
-            self._refused.append("variables that last hold arrays of tensors or sparse rows, so the program runs op by op")
+        made = self._planned(program, specs, list(fetched.values()))
+        if made.refused:  # it may help to compute shapes, ranges and the like now
+            folded = program.clone()
+            folded.fold_constants()
+            if _writes(program, fetched.values()) == _writes(folded, fetched.values()):
+                made = self._planned(folded, specs, list(fetched.values()))
+        if made.refused:
+            self._refused += made.refused
             return
-        draws = draws_of(program, plan.instructions, plan.specs)
-        refused = [op for instruction in plan.instructions if (op := _refused_op(instruction, draws)) is not None]
-        if refused:
-            self._refused += map(_refusal, refused)
-            return
+        plan = made.plan
         wrong = [name for name, value in zip(fetched, plan.fetch_values, strict=True) if plan.specs[value].dtype not in C_TYPES]
         self._refused += [f"{name}, a fetch, has an element type that C lacks" for name in wrong]
         read = {value for instruction in plan.instructions for value in instruction.read} | set(plan.fetch_values)
         used = {c_name: variable for c_name, variable in fed.items() if (variable, 0) in read or variable in plan.storage}
-        yield LibraryFunction(name, kind, plan, used, fetched, draws)
+        yield LibraryFunction(name, kind, plan, used, fetched, made.draws, made.constants)
+
+    def _planned(self, program: Program, specs: Mapping[str, Spec], fetches: Sequence[str]) -> _Planned:
+        """Plan a program, and find out which of its ops cannot be compiled."""
+        plan = compile_native_plan(program, specs, fetches, self._scope, self._target)
+        if plan is None or plan.step_by_step:
+            raise ProgramError("variables that last hold arrays of tensors or sparse rows: such a program runs op by op")
+        draws, constants = draws_of(program, plan.instructions, plan.specs), constants_of(plan.instructions, plan.specs)
+        refused = [each for each in plan.instructions if _is_refused(each, {*draws, *constants})]
+        causes = [each for each in refused if all(value in plan.specs for value in each.read)]
+        lines = [_refusal(each.op) for each in causes or refused]
+        if causes and len(causes) < len(refused):
+            lines.append(f"{len(refused) - len(causes)} more ops, as the sizes of their inputs are not known")
+        return _Planned(plan, draws, constants, lines)
 
     def _fed(self, program: Program, feeds: Names | None) -> dict[str, str]:
         """Name in C -> the variable, of the feeds that a program has."""
@@ -259,18 +283,21 @@ def _named(names: Names) -> dict[str, str]:
     return c_names(item if isinstance(item, str) else item.name for item in names)
 
 
+def _writes(program: Program, names: Iterable[str]) -> set[str]:
+    """The names that ops of a program write, of some names."""
+    return {name for op in program.global_block().ops for name in op.output_arg_names}.intersection(names)
+
+
 def _is_updating(plan: ArenaPlan) -> bool:
     """Whether a plan writes a variable that lasts."""
     return any(value[0] in plan.storage for instruction in plan.instructions for value in instruction.written)
 
 
-def _refused_op(instruction: Any, draws: Mapping[Value, MaskDraw]) -> Operator | None:
-    """The op of an instruction that cannot be compiled; None if it can."""
+def _is_refused(instruction: Any, computed: Container[Value]) -> bool:
+    """Whether an instruction cannot be compiled; `computed` are the values of which a library has masks and constants."""
     if isinstance(instruction, Instruction):
-        return None if all(value in draws for value in instruction.written) else instruction.op
-    if isinstance(instruction, Check):
-        return instruction.op if ranges_of(instruction) is None else None
-    return None
+        return not all(value in computed for value in instruction.written)
+    return isinstance(instruction, Check) and ranges_of(instruction) is None
 
 
 def _refusal(op: Operator) -> str:

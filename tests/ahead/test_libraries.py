@@ -110,6 +110,29 @@ def test_masks_of_dropout_are_those_of_the_executor(tmp_path: Path) -> None:
             assert all(result.tobytes() == array.tobytes() for result, array in zip(results.values(), expected, strict=True))
 
 
+def test_constants_and_sizes_are_computed_now(tmp_path: Path) -> None:
+    """Of tables in the program, and of numbers that a range gives, whose count the executor knows only when it runs."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [4, 6])
+        table = layers.assign(np.arange(24, dtype="float32").reshape(4, 6) / 7)
+        places = layers.cast(layers.range(0, 6, 1, "int64"), "float32")
+        h = layers.fc(x * table + layers.reshape(places, [1, 6]), 3)
+        loss = layers.mean(layers.square(h))
+        fluid.optimizer.SGD(0.01).minimize(loss)
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    library = Library(fluid.compile_program(main, ["x"], {"loss": loss}, scope=scope, output=tmp_path / "net"))
+    folded = main.clone()
+    folded.fold_constants()
+    for number in range(3):
+        feed = {"x": np.full([4, 6], number, "float32")}
+        (expected,) = executor.run(folded, feed, [loss.name], scope=scope)
+        code, results = library.call("step", feed)
+        assert code == 0 and results["loss"].tobytes() == expected.tobytes()
+    assert_equal_states(library, scope)
+
+
 def test_threads_with_arenas_of_their_own_do_not_meet(tmp_path: Path) -> None:
     network = build("convolutions")
     _, scope = network.started()

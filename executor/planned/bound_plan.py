@@ -195,7 +195,7 @@ class BoundArenaPlan:
         self._tables = tables
         self._is_native = not any(instruction.is_op and id(instruction) not in once for instruction in plan.instructions)
         if tables is not None:
-            regions = [instruction for instruction in once.values() if instruction.is_native]
+            regions = [instruction for instruction in once.values() if isinstance(instruction, NativeInstruction)]
             with or_unavailable():
                 first = tables.add(regions) if regions else None
                 tables.compile(self._address, lambda value: plan.specs[value].nbytes)

@@ -23,7 +23,7 @@ from fluid.values.types import VarType
 
 from ..binding.constants import LISTS, computed_outputs, is_computable, make_constant
 
-__all__ = ["deciding_names", "is_decided_by_values", "specialized"]
+__all__ = ["deciding_names", "is_decided_by_values", "specialize", "specialized"]
 
 _MOST = 4096
 """The most elements of a value that is computed in advance."""
@@ -110,13 +110,18 @@ def specialized(program: Program, shapes: Mapping[str, tuple[int, ...]], values:
         values: feed or persistable variable -> its array, if it is known.
     """
     copy = program.clone()
-    block = copy.global_block()
+    return copy if specialize(copy, shapes, values) else None
+
+
+def specialize(program: Program, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]) -> bool:
+    """As `specialized`, but changes the program itself; returns whether anything but shapes changed."""
+    block = program.global_block()
     for name, shape in shapes.items():
         if name in block.vars:
             block.vars[name]._shape = shape
     specializer = _Specializer(block, values)
     specializer.run()
-    return copy if specializer.is_changed else None
+    return specializer.is_changed
 
 
 class _Specializer:

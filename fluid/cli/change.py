@@ -7,7 +7,7 @@ import click
 from ..saving.models import Model, save_arrays, save_model
 from ..transform.inference import optimize_for_inference
 from ..transform.op_versions import TARGETS
-from .common import echo, listed, may_overwrite, model_argument, overwriting, program_of, read_model
+from .common import echo, listed, may_overwrite, model_argument, overwriting, program_of, read_model, sizes_option
 
 __all__ = ["COMMANDS"]
 
@@ -48,9 +48,17 @@ def prune(
 @click.option("--target", type=_TARGETS, help="Write ops that this version knows.")
 @click.option("--fold", is_flag=True, help="Compute constants now, and put batch_norms into the weights before them.")
 @click.option("--for-inference", is_flag=True, help="Fold, leave out what only training needs, and make several ops one.")
+@sizes_option
 @overwriting
 def convert(
-    model: str, params: str | None, output: str, target: str | None, fold: bool, for_inference: bool, force: bool
+    model: str,
+    params: str | None,
+    output: str,
+    target: str | None,
+    fold: bool,
+    for_inference: bool,
+    sizes: tuple[str, ...],
+    force: bool,
 ) -> None:
     """Write a model to OUTPUT in another form; its ending says which.
 
@@ -58,7 +66,7 @@ def convert(
     (the values alone), anything else: a folder with __model__ and a file a parameter. Existing files are overwritten only if you
     say so.
     """
-    loaded = read_model(model, params)
+    loaded = read_model(model, params, sizes)
     may_overwrite(output, force, model)
     if loaded.program is None:
         save_arrays(output, loaded.values())

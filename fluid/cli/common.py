@@ -23,7 +23,7 @@ from ..saving.models import Model, load_model
 
 __all__ = [
     "as_json", "echo", "echo_lines", "echo_wrapped", "human_bytes", "listed", "may_overwrite", "model_argument", "overwriting",
-    "program_of", "read_model", "table",
+    "program_of", "read_model", "sizes_option", "table",
 ]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -39,9 +39,27 @@ def model_argument(name: str = "model") -> Callable[[_F], _F]:
     return decorate
 
 
-def read_model(path: str, params: str | None = None) -> Model:
-    """Load a model into a new scope."""
-    return load_model(path, params=params, scope=Scope())
+def sizes_option(function: _F) -> _F:
+    """A decorator that adds an option for sizes of inputs, as texts for `read_model`."""
+    note = "NAME=1,3,? for the shape of an input, ? for open sizes; NAME=8 for a named dimension of an ONNX model. Repeatable."
+    return click.option("--size", "sizes", multiple=True, metavar="NAME=SIZES", help=note)(function)
+
+
+def _parsed_sizes(texts: Sequence[str]) -> dict[str, Any]:
+    sizes: dict[str, Any] = {}
+    for text in texts:
+        name, equals, listed_sizes = text.rpartition("=")
+        items = [item.strip() for item in listed_sizes.split(",")]
+        if not equals or not name or not all(item == "?" or item.isdigit() for item in items):
+            raise click.BadParameter(f"{text!r} should be as x=1,3,? or n=8", param_hint="--size")
+        numbers = [None if item == "?" else int(item) for item in items]
+        sizes[name] = numbers if len(numbers) > 1 or "," in listed_sizes else numbers[0]
+    return sizes
+
+
+def read_model(path: str, params: str | None = None, sizes: Sequence[str] = ()) -> Model:
+    """Load a model into a new scope; `sizes` are the values of `sizes_option`."""
+    return load_model(path, params=params, scope=Scope(), sizes=_parsed_sizes(sizes))
 
 
 def program_of(model: Model) -> Program:

@@ -17,7 +17,18 @@ from ..saving.models import Model
 from ..saving.variables import is_persistable
 from ..transform.compare import diff
 from ..transform.flops import count_flops, human
-from .common import as_json, echo, echo_lines, echo_wrapped, human_bytes, model_argument, program_of, read_model, table
+from .common import (
+    as_json,
+    echo,
+    echo_lines,
+    echo_wrapped,
+    human_bytes,
+    model_argument,
+    program_of,
+    read_model,
+    sizes_option,
+    table,
+)
 
 __all__ = ["COMMANDS"]
 
@@ -26,9 +37,10 @@ __all__ = ["COMMANDS"]
 @model_argument()
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="The size of unknown dimensions, for FLOPs.")
 @click.option("--json", "is_json", is_flag=True, help="For programs.")
-def inspect(model: str, params: str | None, batch: int, is_json: bool) -> None:
+@sizes_option
+def inspect(model: str, params: str | None, batch: int, is_json: bool, sizes: tuple[str, ...]) -> None:
     """Show inputs, outputs, parameters, ops, arithmetic, and what cannot run."""
-    loaded = read_model(model, params)
+    loaded = read_model(model, params, sizes)
     facts = _facts(loaded, batch)
     if is_json:
         return as_json(facts)
@@ -41,6 +53,10 @@ def inspect(model: str, params: str | None, batch: int, is_json: bool) -> None:
     for title, key in (("inputs", "inputs"), ("outputs", "outputs")):
         if facts[key]:
             table((title, "type"), [(item["name"], item["type"]) for item in facts[key]])
+    if facts["open"]:
+        echo("open sizes: " + ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in facts["open"].items()))
+        counts = facts["unknown_shapes"]
+        echo(f"  shapes that are known in a run only: {counts['count']} of {counts['of']} values")
     parameters = facts["parameters"]
     echo(
         f"parameters: {parameters['count']} of {parameters['elements']:,} elements, {human_bytes(parameters['bytes'])}"
@@ -88,6 +104,8 @@ def _facts(model: Model, batch: int) -> dict[str, Any]:
     return facts | {
         "inputs": [{"name": name, "type": root.var(name).describe()} for name in model.feeds],
         "outputs": [{"name": var.name, "type": var.describe()} for var in model.fetches],
+        "open": _open_sizes(model),
+        "unknown_shapes": _unknown_shapes(root),
         "blocks": len(program.blocks),
         "ops": dict(ops.most_common()),
         "flops": {"total": flops.total, "by_type": dict(flops.by_type), "not_counted": dict(flops.uncounted)},
@@ -96,6 +114,27 @@ def _facts(model: Model, batch: int) -> dict[str, Any]:
             for item in unsupported_ops(program)
         ],
     }
+
+
+def _open_sizes(model: Model) -> dict[str, list[int | str]]:
+    """Feed -> its sizes, for feeds with sizes that only a run tells: the name of such a dimension, or ``?``."""
+    assert model.program is not None
+    variables = [model.program.global_block().var(name) for name in model.feeds]
+    shapes = {
+        var.name: model.dimensions.get(var.name) or [size if size >= 0 else None for size in var.shape] for var in variables
+    }
+    return {
+        name: ["?" if size is None else size for size in shape]
+        for name, shape in shapes.items()
+        if not all(isinstance(size, int) for size in shape)
+    }
+
+
+def _unknown_shapes(block: Block) -> dict[str, int]:
+    """How many tensors that ops make have a size that only a run tells, of how many."""
+    names = {name for op in block.ops if op.type not in ("feed", "fetch") for name in op.output_arg_names}
+    shapes = [block.vars[name].shape for name in names if name in block.vars and block.vars[name].has_shape]
+    return {"count": sum(-1 in shape for shape in shapes), "of": len(shapes)}
 
 
 # ------------------------------------------------------------------------------------------------------------- dumping

@@ -1475,6 +1475,34 @@ class Program:
 
         return extract(self, inputs, outputs)
 
+    def with_sizes(
+        self,
+        sizes: Mapping[str, Sequence[int | None]] | None = None,
+        constants: Mapping[str, Any] | None = None,
+        scope: Scope | None = None,
+    ) -> Program:
+        """Copy the program for certain sizes of its feeds: shapes that are computed from them become known, and known branches
+        are decided. This program stays unchanged.
+
+        Args:
+            sizes: feed -> its shape, None for sizes that stay open.
+            constants: feed -> its value; it is not fed any more.
+            scope: where small persistable variables that decide shapes have their values; without it, they decide nothing.
+
+        Raises:
+            NameNotFoundError: there is no such feed.
+            InferenceError: a shape does not fit the feed.
+
+        >>> x = fluid.data("x", [None, None])
+        >>> y = layers.reshape(x, layers.shape(x))
+        >>> program = fluid.default_main_program().with_sizes({"x": [2, 3]})
+        >>> [op.type for op in program.global_block().ops], program.global_block().var(y.name).shape
+        (['reshape2'], (2, 3))
+        """
+        from ..transform.sizes import with_sizes
+
+        return with_sizes(self, sizes, constants, scope)
+
     def rename(self, old: Variable | str | Mapping[str, str], new: str | None = None, scope: Scope | None = None) -> EditReport:
         """Rename a variable, or several, wherever they are named; two may swap.
 

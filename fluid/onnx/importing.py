@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import unique_name
-from ..errors import FluidError, FormatError, ProgramError, did_you_mean
+from ..errors import FluidError, FormatError, InferenceError, NameNotFoundError, ProgramError, did_you_mean
 from ..ir.nesting import walk
 from ..ir.program import Program, Variable, program_guard
 from ..opdef.registry import EMPTY
@@ -19,6 +19,7 @@ from .builder import Builder
 from .folding import folded
 from .functions import attributes_bound, body_of_op
 from .node import OnnxNode
+from .ops_in.control_flow import RanksDiffer, either
 from .ops_in.sequence import as_array
 from .ordering import in_order
 from .reading import check_names, check_names_of_model, read_model_proto
@@ -59,15 +60,21 @@ class Imported:
     dimensions: dict[str, list[int | str | None]] = field(default_factory=dict)
 
 
-def import_model(path: str, constants: Mapping[str, Any] | None = None) -> Imported:
+def import_model(
+    path: str, constants: Mapping[str, Any] | None = None, sizes: Mapping[str, int | Sequence[int | None]] | None = None
+) -> Imported:
     """Import the ONNX model in a file as a program; `constants` are values of inputs, which then are not fed.
+
+    `sizes` are shapes of inputs, None for sizes that stay open, and sizes of dimensions by their names.
 
     Raises:
         FormatError: the file is damaged, or has parts that programs cannot hold; names the node and what was expected.
+        NameNotFoundError: the model has no input, and no dimension, of a name in `sizes`.
+        InferenceError: the sizes of an input contradict the model.
     """
     model, tensors = read_model_proto(path)
     try:
-        return Importer(path, model, tensors, constants or {}).imported()
+        return Importer(path, model, tensors, constants or {}, sizes or {}).imported()
     except RecursionError:
         raise FormatError(f"{path}: its graphs and functions are nested too deep") from None
     except FormatError as error:
@@ -81,11 +88,13 @@ class Importer:
         builder: appends the ops.
     """
 
-    def __init__(self, path: str, model: Any, tensors: OnnxTensorReader, constants: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: str, model: Any, tensors: OnnxTensorReader, constants: Mapping[str, Any], sizes: Mapping[str, Any]
+    ) -> None:
         self._path = path
         self._model = model
         self._tensors = tensors
-        self._constants = constants
+        self._constants, self._sizes = constants, sizes
         check_names_of_model(model)
         self._opsets = {("" if opset.domain in _DOMAINS else opset.domain): opset.version for opset in model.opset_import}
         self._functions = {(function.domain, function.name, function.overload): function for function in model.functions}
@@ -109,8 +118,9 @@ class Importer:
             self._scopes.append(scope)
             self._declare_initializers(graph, scope)
             self._declare_constants(graph, scope)
+            self._check_sizes([info for info in graph.input if info.name not in scope])
             feeds = [self._declare_feed(info, scope) for info in graph.input if info.name not in scope]
-            self._nodes(graph.node)
+            self._nodes(graph.node, [output.name for output in graph.output])
             fetches = [self._as_output(output.name) for output in graph.output]
             self._scopes.pop()
         if not fetches:
@@ -192,6 +202,14 @@ class Importer:
         out.flags.writeable = False
         return out.reshape(shape)
 
+    def _check_sizes(self, inputs: Sequence[Any]) -> None:
+        """`NameNotFoundError` if a name in `sizes` is neither an input nor a dimension of one."""
+        names = {info.name for info in inputs}
+        names |= {size.dim_param for info in inputs for size in info.type.tensor_type.shape.dim if size.dim_param}
+        for name in self._sizes:
+            if name not in names:
+                raise NameNotFoundError(f"{self._path}: no input and no dimension is called {name!r}{did_you_mean(name, names)}")
+
     def _declare_feed(self, info: Any, scope: Scope) -> str:
         name = info.name
         if not name:
@@ -232,11 +250,26 @@ class Importer:
             if isinstance(size.dim_param, bytes):
                 raise FormatError(f"the name of a dimension of {name!r}, {size.dim_param[:40]!r}, is no text: it is not UTF-8")
             is_static = size.WhichOneof("value") == "dim_value" and size.dim_value >= 0
-            shape.append(size.dim_value if is_static else -1)
-            names.append(size.dim_value if is_static else size.dim_param or None)
+            number = size.dim_value if is_static else self._sizes.get(size.dim_param, -1)
+            if not isinstance(number, (int, np.integer)):  # an input has the name of the dimension
+                number = -1
+            shape.append(int(number))
+            names.append(shape[-1] if shape[-1] >= 0 else size.dim_param or None)
+        shape, names = self._with_sizes(name, shape, names)
         check_shape(tuple(max(size, 0) for size in shape), f"input {name!r}")
         self._dimensions[name] = names
         return shape
+
+    def _with_sizes(self, name: str, shape: list[int], names: list[int | str | None]) -> tuple[list[int], list[int | str | None]]:
+        """The sizes and names of an input's dimensions with the sizes that `load_model` was given for it."""
+        wanted = self._sizes.get(name)
+        if wanted is None or isinstance(wanted, (int, np.integer)):
+            return shape, names
+        sizes = [-1 if size is None else int(size) for size in wanted]
+        if len(sizes) != len(shape) or any(a != b and -1 not in (a, b) for a, b in zip(sizes, shape, strict=True)):
+            raise InferenceError(f"{self._path}: the sizes {list(wanted)} do not fit the input {name!r}, of {names}")
+        merged = [max(pair) for pair in zip(sizes, shape, strict=True)]
+        return merged, [size if size >= 0 else text for size, text in zip(merged, names, strict=True)]
 
     def _as_output(self, name: str) -> str:
         """Bind an output of the graph to a variable with the output's name; return that name."""
@@ -284,10 +317,16 @@ class Importer:
         raise FormatError(f"the value {name!r} is read, and nothing computes it")
 
     # -- nodes
-    def _nodes(self, nodes: Sequence[Any]) -> None:
-        for place, proto in enumerate(in_order(nodes)):
+    def _nodes(self, nodes: Sequence[Any], results: Sequence[str]) -> None:
+        """Append the ops of nodes; `results` are the names that are read afterwards."""
+        ordered = in_order(nodes)
+        for place, proto in enumerate(ordered):
             try:
-                self._node(proto)
+                try:
+                    self._node(proto)
+                except RanksDiffer:
+                    self._fork(proto, ordered[place + 1 :], results)
+                    return
             except FluidError as error:
                 kind = error if isinstance(error, FormatError) else None
                 text = str(error).partition("\n  op:")[0] if kind is None else str(error)
@@ -297,6 +336,38 @@ class Importer:
                     f"{self._describe(proto, place)}: its inputs and attributes do not fit together: "
                     f"{type(error).__name__}: {error}"
                 ) from None
+
+    def _fork(self, proto: Any, behind: Sequence[Any], results: Sequence[str]) -> None:
+        """Append an `If` whose branches differ in the number of dimensions, and the nodes behind it to both branches."""
+        graphs = {attribute.name: attribute.g for attribute in proto.attribute}
+        condition = self.find(proto.input[0])
+        needed = [name for name in dict.fromkeys(results) if not any(name in scope for scope in self._scopes)]
+
+        def path(graph: Any) -> Callable[[], list[Value]]:
+            def build() -> list[Value]:
+                self._expand(len(behind))
+                calls, base = self._calls, self.builder.base
+                with self.inner(graph, []) as outputs:
+                    values = list(outputs)
+                self._scopes.append({name: value for name, value in zip(proto.output, values, strict=False) if name})
+                self._calls = [*calls, None]  # names in the other path are the same
+                try:
+                    self._nodes(behind, results)
+                    return [self.find(name) for name in needed]
+                finally:
+                    self._scopes.pop()
+                    self._calls, self.builder.base = calls, base
+
+            return build
+
+        try:
+            merged = either(self.builder, condition, [path(graphs[name]) for name in ("then_branch", "else_branch")])
+        except RanksDiffer:
+            raise FormatError(
+                "the outputs of the graph have another number of dimensions in one branch than in the other; give load_model the "
+                "sizes of inputs, sizes={...}, which may decide the branch"
+            ) from None
+        self._scopes[-1].update(zip(needed, merged, strict=True))
 
     def _describe(self, proto: Any, place: int) -> str:
         name = f" {proto.name!r}" if proto.name else ""
@@ -421,7 +492,7 @@ class Importer:
         absent_inputs = {name for place, name in enumerate(function.input) if place >= len(inputs) or inputs[place] is None}
         try:
             nodes = [attributes_bound(node, proto, function, absent_inputs) for node in function.node]
-            self._nodes(nodes)
+            self._nodes(nodes, [name for name in function.output if name])
             results = tuple(scope.get(name) for name in function.output)
         finally:
             self._calls.pop()
@@ -466,7 +537,7 @@ class Importer:
             if len(self._calls) > _DEEPEST_CALL:
                 raise FormatError(f"graphs and functions are more than {_DEEPEST_CALL} deep")
             self._declare_initializers(graph, scope)
-            self._nodes(graph.node)
+            self._nodes(graph.node, [output.name for output in graph.output])
             yield [self.find(output.name) for output in graph.output]
         finally:
             self._scopes.pop()

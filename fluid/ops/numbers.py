@@ -14,15 +14,16 @@ from ..opdef.registry import EMPTY
 
 __all__ = ["slots_of_numbers", "state_numbers"]
 
-_SHAPE = {"shape": ("ShapeTensorList", "ShapeTensor")}
-_BOUNDS = {"starts": ("StartsTensorList", "StartsTensor"), "ends": ("EndsTensorList", "EndsTensor")}
-_STRIDED = {**_BOUNDS, "strides": ("StridesTensorList", "StridesTensor")}
-_RESHAPED = {"shape": ("ShapeTensor", "Shape")}
-_OFFSETS = {"offsets": ("OffsetsTensor", "Offsets")}
-_DEPTH = {"depth": ("depth_tensor",)}
-_REGION = {"starts": ("StartsTensorList",), "ends": ("EndsTensorList",), "steps": ("StepsTensorList",)}
-_TESTED = {"dim": ("AxisTensorList", "AxisTensor")}
-_NUMBERS: dict[str, dict[str, tuple[str, ...]]] = {
+_Slots = dict[str, tuple[str, ...]]
+_SHAPE: _Slots = {"shape": ("ShapeTensorList", "ShapeTensor")}
+_BOUNDS: _Slots = {"starts": ("StartsTensorList", "StartsTensor"), "ends": ("EndsTensorList", "EndsTensor")}
+_STRIDED: _Slots = {**_BOUNDS, "strides": ("StridesTensorList", "StridesTensor")}
+_RESHAPED: _Slots = {"shape": ("ShapeTensor", "Shape")}
+_OFFSETS: _Slots = {"offsets": ("OffsetsTensor", "Offsets")}
+_DEPTH: _Slots = {"depth": ("depth_tensor",)}
+_REGION: _Slots = {"starts": ("StartsTensorList",), "ends": ("EndsTensorList",), "steps": ("StepsTensorList",)}
+_TESTED: _Slots = {"dim": ("AxisTensorList", "AxisTensor")}
+_NUMBERS: dict[str, _Slots] = {
     "reshape": _RESHAPED,
     "reshape2": _RESHAPED,
     "expand_v2": {"shape": ("expand_shapes_tensor", "Shape")},
@@ -103,7 +104,7 @@ def _numbers_in(op: Operator, slots: tuple[str, ...], value_of: ValuesOf, kind: 
     slot = next((slot for slot in slots if op.inputs.get(slot)), None)
     if slot is None:
         return None
-    arrays = [None if name == EMPTY else value_of(name) for name in op.inputs[slot]]
+    arrays: list[Any] = [None if name == EMPTY else value_of(name) for name in op.inputs[slot]]
     if any(array is None for array in arrays):
         return None
     if len(arrays) > 1 and any(array.size != 1 for array in arrays):

@@ -90,13 +90,13 @@ def put_along_axis(
             by_input = lambda: f.put_along_axis(dResult, Index, Value, Reduce="mul", **how)
         return {"Input": by_input, "Value": lambda: _by_factor(f, Input, Index, Value, dResult, **how)}
     if reduce in ("max", "min"):
-        is_best = lambda value, best: f.equal(value, best).astype(value.dtype)
-        return {
-            "Input": lambda: dResult * is_best(Input, Result) if Include_self else zeroed(),
-            "Value": lambda: (
-                f.take_along_axis(dResult, Index, Axis=Axis) * is_best(Value, f.take_along_axis(Result, Index, Axis=Axis))
-            ),
-        }
+
+        def of_value() -> Any:
+            is_best = f.equal(Value, f.take_along_axis(Result, Index, Axis=Axis)).astype(Value.dtype)
+            return f.take_along_axis(dResult, Index, Axis=Axis) * is_best
+
+        of_input = lambda: dResult * f.equal(Input, Result).astype(Input.dtype)
+        return {"Input": of_input if Include_self else zeroed, "Value": of_value}
     return {
         "Input": lambda: f.assign(dResult) if reduce == "add" and Include_self else zeroed(),
         "Value": lambda: f.take_along_axis(dResult, Index, Axis=Axis),

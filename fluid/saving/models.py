@@ -102,6 +102,7 @@ def load_model(
     params: str | os.PathLike[str] | None = None,
     scope: Scope | None = None,
     allow: Iterable[str] = (),
+    sizes: Mapping[str, Any] | None = None,
     constants: Mapping[str, Any] | None = None,
 ) -> Model:
     """Load a model, or only parameters; the module's docstring lists the formats.
@@ -112,12 +113,16 @@ def load_model(
         scope: the scope for the parameters; the current scope if None.
         allow: types of ops that may run although they touch files or run code
             (`fluid.executor.stepwise.unsupported.REACHES_OUT`).
-        constants: values of inputs of an ONNX model, which are not fed then. What decides how many dimensions a value has, such
-            as the axes of a sum, must be known when the program is built; a model may have it as an input.
+        sizes: feed -> its shape, None for sizes that stay open; of an ONNX model also name of a dimension -> size. What the
+            program computes from sizes is computed now, and branches are decided (see `Program.with_sizes`).
+        constants: feed -> its value; it is not fed then. What decides how many dimensions a value has, such as the axes of a
+            sum, must be known when the program of an ONNX model is built; the model may have it as an input.
 
     Raises:
         FormatError: a file is missing, damaged or not a model, or the parameters belong to another program; names the file,
             the place in it, and the expected content. Then the scope does not change.
+        InferenceError: sizes do not fit the model.
+        NameNotFoundError: the model has no feed, and no dimension, of a name in `sizes` or `constants`.
 
     >>> x = fluid.data("x", [None, 2])
     >>> y = layers.fc(x, 1, param_attr=fluid.initializer.Constant(0.5))
@@ -137,7 +142,8 @@ def load_model(
     form = format_of(FORMATS, head, size)
     if form is None:  # the reader of programs reports the fault of an unknown format
         form = ONNX if file.endswith(".onnx") else MESSAGE
-    source = _Source(where, file, os.fspath(params) if params is not None else None, scope, frozenset(allow), constants or {})
+    parameters = os.fspath(params) if params is not None else None
+    source = _Source(where, file, parameters, scope, frozenset(allow), sizes or {}, constants or {})
     return _LOADERS[form.name](source)
 
 
@@ -150,12 +156,13 @@ class _Source:
     params: str | None
     scope: Scope
     allow: frozenset[str]
+    sizes: Mapping[str, Any]
     constants: Mapping[str, Any]
 
 
 def _load_arrays(source: _Source, form: Format[dict[str, Any]]) -> Model:
-    if source.params is not None:
-        raise ProgramError(f"{source.path} holds parameters alone; params= goes with a program")
+    if source.params is not None or source.sizes or source.constants:
+        raise ProgramError(f"{source.path} holds parameters alone; params=, sizes= and constants= go with a program")
     arrays = _read_arrays(source.file, form)
     for name, array in arrays.items():
         source.scope.put(name, array)
@@ -168,7 +175,7 @@ def _load_onnx(source: _Source) -> Model:
     from ..onnx.importing import import_model
 
     constants = {name: None if value is None else np.asarray(value) for name, value in source.constants.items()}
-    loaded = import_model(source.file, constants)
+    loaded = import_model(source.file, constants, source.sizes)
     for name, value in loaded.values.items():
         source.scope.put(name, value)
     root = loaded.program.global_block()
@@ -186,6 +193,10 @@ def _load_program(source: _Source, form: Format[Program]) -> Model:
     program.allowed_ops = source.allow
     feeds, fetches = _feeds_and_fetches(source.file, program)
     loaded, missing = _load_parameters(program, source.file, source.params, source.scope)
+    if source.sizes or source.constants:
+        program = program.with_sizes(source.sizes, source.constants, source.scope)
+        feeds = [name for name in feeds if name not in source.constants]
+        fetches = [program.global_block().var(var.name) for var in fetches]
     name = "folder" if os.path.isdir(source.path) else "pdmodel" if source.file.endswith(".pdmodel") else form.name
     return Model(source.path, name, program, feeds, fetches, loaded, source.scope, missing)
 

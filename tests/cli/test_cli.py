@@ -71,6 +71,19 @@ def test_inspect_counts_arithmetic_of_a_batch():
 
 
 @pytest.mark.usefixtures("fresh")
+def test_sizes_that_stay_open(tmp_path):
+    x = fluid.data("x", [None, None])
+    fluid.save_model(tmp_path / "net.pdmodel", feeds=[x], fetches=[layers.reshape(x, layers.shape(x))])
+    out = call("inspect", tmp_path / "net.pdmodel")
+    assert "open sizes: x [?, ?]\n  shapes that are known in a run only: 2 of 3 values" in out
+    assert "open sizes" not in call("inspect", tmp_path / "net.pdmodel", "--size", "x=2,3")
+    facts = json.loads(call("inspect", tmp_path / "net.pdmodel", "--size", "x=2,?", "--json"))
+    assert facts["open"] == {"x": [2, "?"]}
+    call("convert", tmp_path / "net.pdmodel", tmp_path / "sized.pdmodel", "--size", "x=2,3")
+    assert load(tmp_path / "sized.pdmodel").fetches[0].shape == (2, 3)
+    assert "should be as x=1,3,?" in call("inspect", tmp_path / "net.pdmodel", "--size", "x", status=2)
+
+
 def test_inspect_says_what_cannot_run(tmp_path):
     x = fluid.data("x", [2])
     block = fluid.default_main_program().global_block()

@@ -16,7 +16,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import fluid
-from fluid.errors import FormatError
+from fluid.errors import FormatError, InferenceError, NameNotFoundError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
@@ -216,6 +216,53 @@ def test_a_scale_in_the_scope_that_changes_decides_again(tmp_path: Path) -> None
     assert run() == (1, 3, 12, 15) == run()
     np.asarray(model.scope.array("factors"))[...] = 4
     assert run() == (1, 3, 16, 20) == run()
+
+
+def squeezed_or_not(path: Path) -> Path:
+    """A model that drops the first axis of `x` where it has one element, as torch writes ``x.squeeze(0)``, and sums it up."""
+    info = lambda name: [helper.make_tensor_value_info(name, FLOAT, None)]
+    dropped = helper.make_graph([node("Squeeze", ["x", "first"], ["t"])], "then", [], info("t"))
+    same = helper.make_graph([node("Identity", ["x"], ["e"])], "else", [], info("e"))
+    nodes = [
+        *sizes_of("x", 0, 1),
+        node("Equal", ["x.sizes", "one"], ["is_one"]),
+        node("If", ["is_one"], ["squeezed"], then_branch=dropped, else_branch=same),
+        node("MatMul", ["squeezed", "w"], ["product"]),
+        node("ReduceSum", ["product"], ["y"], keepdims=0),
+    ]
+    arrays = {**COUNTS, "first": np.array([0]), "one": np.array([1]), "w": floats(4, 4)}
+    return saved(path, nodes, {"x": ["n", 4]}, ["y"], arrays)
+
+
+def test_branches_of_different_ranks(tmp_path: Path) -> None:
+    """What follows the branches becomes part of both; a plan, which knows the sizes, runs one of them in native code."""
+    model = check(squeezed_or_not(tmp_path / "m.onnx"), {"x": floats(1, 4)}, {"x": floats(3, 4)})
+    plan: Any = fluid.Executor().plan(model.program, {"x": floats(3, 4)}, model.fetches, model.scope)
+    assert [op.type for op in plan.ops if "block" in op.type] == []
+
+
+def test_sizes_decide_branches_when_a_model_is_loaded(tmp_path: Path) -> None:
+    path = squeezed_or_not(tmp_path / "m.onnx")
+    for sizes in ({"n": 1}, {"x": [1, None]}, {"x": [1, 4]}):
+        model = fluid.load_model(path, scope=fluid.Scope(), sizes=sizes)
+        assert len(model.program.blocks) == 1 and model.dimensions == {"x": [1, 4]}
+    x = floats(1, 4)
+    (result,) = fluid.Executor().run(model.program, {"x": x}, model.fetches, scope=model.scope)
+    np.testing.assert_allclose(result, onnxruntime.InferenceSession(path).run(None, {"x": x})[0], rtol=1e-5)
+    with pytest.raises(NameNotFoundError, match="no input and no dimension is called 'm'"):
+        fluid.load_model(path, scope=fluid.Scope(), sizes={"m": 1})
+    with pytest.raises(InferenceError, match="do not fit the input 'x'"):
+        fluid.load_model(path, scope=fluid.Scope(), sizes={"x": [1, 5]})
+
+
+def test_outputs_of_different_ranks_ask_for_sizes(tmp_path: Path) -> None:
+    path = squeezed_or_not(tmp_path / "m.onnx")
+    model = onnx.load(path)
+    model.graph.output[0].name = "product"
+    onnx.save(model, path)
+    with pytest.raises(FormatError, match=r"give load_model the sizes of inputs, sizes=\{"):
+        fluid.load_model(path, scope=fluid.Scope())
+    assert fluid.load_model(path, scope=fluid.Scope(), sizes={"n": 1}).fetches[0].shape == (4,)
 
 
 def test_what_is_still_refused(tmp_path: Path) -> None:

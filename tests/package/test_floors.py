@@ -29,6 +29,7 @@ UPWARD = {
     ("fluid.ir.program", "fluid.transform.edit"),
     ("fluid.ir.program", "fluid.transform.folding"),
     ("fluid.ir.program", "fluid.transform.pruning"),
+    ("fluid.ir.program", "fluid.transform.sizes"),
     ("fluid.ir.program", "fluid.viewer.notebook"),
     # For who adds an op that ONNX has.
     ("fluid.extend", "fluid.onnx.writing.exporting"),

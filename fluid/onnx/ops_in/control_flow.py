@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...errors import FormatError
+from ...errors import FormatError, ProgramError
 from ...ir.program import Variable
 from ...ir.scan import scan
 from ...layers.control_flow import While, build_cond
@@ -30,42 +31,68 @@ def if_(b: Builder, node: OnnxNode) -> Any:
     if condition_value is not None:
         with node.reader.inner(graphs[0] if bool(np.reshape(condition_value, -1)[0]) else graphs[1], []) as outputs:
             return tuple(outputs)
-    structures: list[list[int | None]] = []
-    singles: list[list[bool]] = []
 
-    def branch(graph: Any) -> Any:
-        def build() -> list[Variable]:
+    def outputs_of(graph: Any) -> Callable[[], list[Value]]:
+        def build() -> list[Value]:
             with node.reader.inner(graph, []) as outputs:
-                flat: list[Variable] = []
-                structure: list[int | None] = []
-                single = [isinstance(value, TensorValue) and not value.shape for value in outputs]
-                for value, is_single in zip(outputs, single, strict=True):
-                    if isinstance(value, SequenceValue) and value.items is not None:
-                        structure.append(len(value.items))
-                        flat += [b.variables(item) for item in value.items]
-                    elif isinstance(value, TensorValue):
-                        structure.append(None)
-                        flat.append(b.unsqueeze(value, [0]) if is_single else b.f.assign(value))
-                    else:
-                        raise FormatError("a branch gives an optional, or a sequence of a length that only a run tells")
-                structures.append(structure)
-                singles.append(single)
-                return flat
+                return list(outputs)
 
         return build
 
-    condition = b.f.reshape2(node[0], shape=[1])
-    merged = build_cond(condition, branch(graphs[0]), branch(graphs[1]))
+    return tuple(either(b, node[0], [outputs_of(graph) for graph in graphs]))
+
+
+class RanksDiffer(Exception):
+    """Two branches give values of different numbers of dimensions."""
+
+
+def either(b: Builder, condition: Any, branches: Sequence[Callable[[], list[Value]]]) -> list[Value]:
+    """Choose between the values that two functions build: the first function's if one bool is true.
+
+    Raises:
+        RanksDiffer: a value has one number of dimensions in one branch, and another one in the other.
+    """
+    structures: list[list[int | None]] = []
+    singles: list[list[bool]] = []
+    ranks: list[list[int]] = []
+
+    def flattened(values_of: Callable[[], list[Value]]) -> Callable[[], list[Variable]]:
+        def build() -> list[Variable]:
+            values = values_of()
+            flat: list[Variable] = []
+            structure: list[int | None] = []
+            single = [isinstance(value, TensorValue) and not value.shape for value in values]
+            for value, is_single in zip(values, single, strict=True):
+                if isinstance(value, SequenceValue) and value.items is not None:
+                    structure.append(len(value.items))
+                    flat += [b.variables(item) for item in value.items]
+                elif isinstance(value, TensorValue):
+                    structure.append(None)
+                    flat.append(b.unsqueeze(value, [0]) if is_single else b.f.assign(value))
+                else:
+                    raise FormatError("a branch gives an optional, or a sequence of a length that only a run tells")
+            structures.append(structure)
+            singles.append(single)
+            ranks.append([var.ndim for var in flat])
+            return flat
+
+        return build
+
+    try:
+        merged = list(build_cond(b.f.reshape2(condition, shape=[1]), *(flattened(branch) for branch in branches)))
+    except ProgramError:
+        if len(ranks) == 2 and len(ranks[0]) == len(ranks[1]) and ranks[0] != ranks[1]:
+            raise RanksDiffer from None
+        raise
     if structures[0] != structures[1]:
         raise FormatError("its branches give sequences of different lengths")
-    left = list(merged)
     out: list[Value] = []
     for count, *single in zip(structures[0], *singles, strict=True):
         if count is None:  # a single number has shape [1] if one branch gives this shape
-            out.append(TensorValue(b.squeeze(left.pop(0), [0]) if all(single) else left.pop(0)))
+            out.append(TensorValue(b.squeeze(merged.pop(0), [0]) if all(single) else merged.pop(0)))
         else:
-            out.append(SequenceValue([TensorValue(left.pop(0)) for _ in range(count)]))
-    return tuple(out)
+            out.append(SequenceValue([TensorValue(merged.pop(0)) for _ in range(count)]))
+    return out
 
 
 def _always(graph: Any) -> bool:

@@ -51,7 +51,7 @@ def resize(b: Builder, node: OnnxNode) -> Any:
                 raise FormatError(f"keep_aspect_ratio_policy {policy!r} of sizes that only a run tells is not read")
             factor = (min if policy == "not_larger" else max)(factors)
             factors = [factor] * len(axes)
-            sizes = [math.floor(have * factor + 0.5) for have in input_sizes]
+            sizes = [math.floor(int(have) * factor + 0.5) for have in input_sizes]
     roi = node.constant_input(1, "its region") if node.string("coordinate_transformation_mode") == "tf_crop_and_resize" else None
     transformation = node.string("coordinate_transformation_mode", "half_pixel")
     return _resized(b, x, axes, factors, sizes, node.string("mode", "nearest"), transformation, node, roi)
@@ -258,8 +258,8 @@ def _resized_at_run(b: Builder, x: Any, axis: int, want: Any, scale: Any, mode: 
 
 def _coordinates_at_run(b: Builder, how: str, have: Any, want: Any, scale: Any) -> Any:
     """`_coordinates` where only a run tells the sizes; all numbers are variables of float64, `want` of int64."""
-    at, number = b.cast(b.positions(0, want), VarType.FP64), lambda value: b.number(value, VarType.FP64)
-    half, one = number(0.5), number(1.0)
+    at = b.cast(b.positions(0, want), VarType.FP64)
+    half, one, least = (b.number(value, VarType.FP64) for value in (0.5, 1.0, 1e-9))
     is_several = b.cast(b.f.greater_than(want, b.integer(1)), VarType.FP64)
     if how in ("half_pixel", "pytorch_half_pixel"):
         places = (at + half) / scale - half
@@ -268,7 +268,7 @@ def _coordinates_at_run(b: Builder, how: str, have: Any, want: Any, scale: Any) 
         adjustment = b.cast(want, VarType.FP64) / (have * scale)
         return have * half * (one - adjustment) + (at + half) / scale - half
     if how == "align_corners":
-        return at * (have - one) / b.f.elementwise_max(have * scale - one, number(1e-9)) * is_several
+        return at * (have - one) / b.f.elementwise_max(have * scale - one, least) * is_several
     if how == "asymmetric":
         return at / scale
     raise FormatError(f"coordinate_transformation_mode {how!r} for images of a size that only a run tells is not read")
@@ -290,13 +290,18 @@ def _rounded(b: Builder, at: Any, how: str) -> Any:
 
 def _weight_at_run(b: Builder, distance: Any, mode: str, node: OnnxNode) -> Any:
     """The weights of elements at distances, which are variables of float64."""
-    number = lambda value: b.number(value, VarType.FP64)
+
+    def polynomial(*coefficients: float) -> Any:
+        total = b.number(coefficients[0], VarType.FP64)
+        for coefficient in coefficients[1:]:
+            total = b.f.elementwise_add(b.f.elementwise_mul(distance, total), b.number(coefficient, VarType.FP64))
+        return total
+
     if mode == "linear":
-        return b.f.elementwise_max(number(1.0) - distance, number(0.0))
+        return b.f.elementwise_max(polynomial(-1.0, 1.0), b.number(0.0, VarType.FP64))
     a = node.float("cubic_coeff_a", -0.75)
-    near = ((number(a + 2) * distance - number(a + 3)) * distance) * distance + number(1.0)
-    far = ((number(a) * distance - number(5 * a)) * distance + number(8 * a)) * distance - number(4 * a)
-    is_near, is_far = (b.cast(b.f.less_equal(distance, number(limit)), VarType.FP64) for limit in (1.0, 2.0))
+    near, far = polynomial(a + 2, -(a + 3), 0.0, 1.0), polynomial(a, -5 * a, 8 * a, -4 * a)
+    is_near, is_far = (b.cast(b.f.less_equal(distance, b.number(limit, VarType.FP64)), VarType.FP64) for limit in (1.0, 2.0))
     return near * is_near + far * (is_far - is_near)
 
 

@@ -194,6 +194,57 @@ def summed_gradients() -> Step:
     return four_batches
 
 
+def decoder(choose: Callable[[Any, list[Any]], list[Any]], rows: int, *states: Any) -> Step:
+    """A loop of 30 steps over words, by a recurrent net of 256 units over 2,000 words.
+
+    Args:
+        choose: from scores [rows, words], and the state, words and further states, to the next of them.
+        states: the first values of further states.
+    """
+    import fluid
+    from fluid import layers
+
+    fluid.set_num_threads(1)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        table, w, u, out = (
+            layers.create_parameter(shape, "float32") for shape in ([2000, 64], [64, 256], [256, 256], [256, 2000])
+        )
+        end = layers.fill_constant([1], "int64", 30)
+
+        def step(i: Any, state: Any, word: Any, *more: Any) -> list[Any]:
+            after = layers.tanh(layers.matmul(layers.gather(table, word), w) + layers.matmul(state, u))
+            return [layers.increment(i, in_place=False), *choose(layers.matmul(after, out), [after, word, *more])]
+
+        first = [fluid.data("state", [rows, 256]), layers.fill_constant([rows], "int64", 1), *map(layers.assign, states)]
+        start = layers.fill_constant([1], "int64", 0)
+        words = layers.while_loop(lambda i, *_: layers.less_than(i, end), step, [start, *first])[2]
+    executor, scope, feed = fluid.Executor(), fluid.Scope(), {"state": normal(rows, 256)}
+    executor.run(startup, scope=scope)
+    return lambda: executor.run(main, feed, [words], scope=scope)
+
+
+def greedy_decoder() -> Step:
+    from fluid import layers
+
+    return decoder(lambda scores, states: [states[0], layers.argmax(scores, axis=1)], 8)
+
+
+def beam_decoder() -> Step:
+    from fluid import layers
+
+    beams, words = 4, 2000
+
+    def choose(scores: Any, states: list[Any]) -> list[Any]:
+        total = layers.elementwise_add(layers.log(layers.softmax(scores)), states[2], axis=0)
+        best, places = layers.topk(layers.reshape(total, [1, beams * words]), beams)
+        places, count = layers.reshape(places, [beams]), layers.fill_constant([1], "int64", words)
+        state = layers.gather(states[0], layers.elementwise_floordiv(places, count))
+        return [state, layers.elementwise_mod(places, count), layers.reshape(best, [beams, 1])]
+
+    return decoder(choose, beams, np.array([[0.0], [-1e9], [-1e9], [-1e9]], "float32"))
+
+
 def wide_lstm() -> Step:
     import fluid
     from fluid import layers
@@ -413,6 +464,38 @@ def torch_summed_gradients() -> Step:
     return four_batches
 
 
+def torch_decoder(choose: Callable[[Any, list[Any]], list[Any]], rows: int, *states: Any) -> Step:
+    import torch
+
+    torch.set_num_threads(1)
+    table, w, u, out = (torch.randn(shape) / 16 for shape in ((2000, 64), (64, 256), (256, 256), (256, 2000)))
+    first = [torch.tensor(normal(rows, 256)), torch.ones(rows, dtype=torch.int64), *map(torch.tensor, states)]
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def decode() -> Any:
+        state, word, *more = first
+        for _ in range(30):
+            after = torch.tanh(table[word] @ w + state @ u)
+            state, word, *more = choose(after @ out, [after, word, *more])
+        return word
+
+    return decode
+
+
+def torch_greedy_decoder() -> Step:
+    return torch_decoder(lambda scores, states: [states[0], scores.argmax(1)], 8)
+
+
+def torch_beam_decoder() -> Step:
+    import torch
+
+    def choose(scores: Any, states: list[Any]) -> list[Any]:
+        best, places = (torch.log_softmax(scores, 1) + states[2]).reshape(-1).topk(4)
+        return [states[0][places // 2000], places % 2000, best[:, None]]
+
+    return torch_decoder(choose, 4, np.array([[0.0], [-1e9], [-1e9], [-1e9]], "float32"))
+
+
 def torch_states_in_list() -> Step:
     import torch
 
@@ -519,6 +602,8 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "while, 30 states of 128 in an array": (states_in_array, torch_states_in_list),
     "while with a branch, 50 states of 64": (clipped_states, torch_clipped_states),
     "MLP, gradients of 4 batches summed": (summed_gradients, torch_summed_gradients),
+    "greedy decoding, 30 words of 2,000": (greedy_decoder, torch_greedy_decoder),
+    "beam search, 30 words of 2,000, 4 beams": (beam_decoder, torch_beam_decoder),
     "StaticRNN, 35 steps of 128": (static_rnn, torch_rnn),
     "LSTM, 35 steps of 650": (wide_lstm, torch_wide_lstm),
     "GRU tagger, 2 layers both ways": (tagger, torch_tagger),

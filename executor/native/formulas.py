@@ -26,6 +26,8 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "sub": lambda f, a, b: f.sub(a, b),
     "mul": lambda f, a, b: f.mul(a, b),
     "div": lambda f, a, b: f.div(a, b),
+    "floordiv": lambda f, a, b: m.floor_divided(f, a, b)[0],
+    "mod": lambda f, a, b: m.floor_divided(f, a, b)[1],
     "max": m.maximum,
     "min": m.minimum,
     "pow": m.power,

@@ -577,7 +577,9 @@ def _with_columns(steps: Sequence[int], extents: Sequence[int]) -> list[int]:
 
 
 def _neutral(node: Reduction, width: int) -> Value:
-    return constant(0.0 if node.kind == "sum" else -inf, node.element.of(width))
+    element = node.element
+    lowest = -inf if element.is_float else -(1 << (8 * element.bytes - 1))
+    return constant(0 if node.kind == "sum" else lowest, element.of(width))
 
 
 def _combine(f: Function, node: Reduction, total: Value, value: Value) -> Value:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from math import prod
 
 from .activation_lowering import chosen
 from .emitter import BOOL, INT32, INT64
-from .graph import Choice, Node, Position, mapped, reshaped
+from .graph import Choice, Node, Position, mapped, plain, reshaped, sliced
 from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like
 
 __all__ = ["is_label", "labels_of", "minus_log", "picked"]
@@ -49,13 +50,26 @@ def pick(X: GraphTensor, Index: GraphTensor, axis: int, ignore_index: int, defau
     return chosen(GraphTensor(is_valid), GraphTensor(picked(X.node, ids)), default)
 
 
+_MOST_PLACED = 16
+"""The most elements of a row that `place` adds, each by a comparison with each column."""
+
+
 @lowers("place")
 def place(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, axis: int, ignore_index: int) -> GraphTensor:
-    shape = Like.shape[-X.ndim :]
+    shape, count = Like.shape[-X.ndim :], X.shape[-1] if X.ndim else 0
     _only_last(axis, X.ndim)
-    ids, is_valid = labels_of(Index, shape, ignore_index)
-    x, hit = X.node, mapped("and", is_label(shape, ids), is_valid)
-    return GraphTensor(mapped("select", hit, x, number_like(0.0, x), element=x.element))
+    if count > _MOST_PLACED:
+        raise NotLowered("many elements in a row")
+
+    def placed(x: Node, index: Node) -> Node:
+        ids, is_valid = labels_of(GraphTensor(index), shape, ignore_index)
+        hit = mapped("and", is_label(shape, ids), is_valid)
+        return mapped("select", hit, x, number_like(0.0, x), element=x.element)
+
+    if count == 1:
+        return GraphTensor(placed(X.node, Index.node))
+    columns = [[sliced(plain(node), X.ndim - 1, column, 1) for node in (X.node, Index.node)] for column in range(count)]
+    return GraphTensor(reduce(partial(mapped, "add"), [placed(x, index) for x, index in columns]))
 
 
 def minus_log(probabilities: Node) -> Node:

@@ -541,6 +541,23 @@ def _floor(f: Function, x: Value) -> Value:
 
 
 # -- two numbers
+def floor_divided(f: Function, a: Value, b: Value) -> tuple[Value, Value]:
+    """The quotient of integers, rounded down, and the remainder; 0 and 0 for a divisor of 0, as in numpy.
+
+    A divisor of 0, and the lowest integer by -1, would stop the process.
+    """
+    zero, is_zero, is_negated = constant(0, b.type), f.compare("eq", b, 0), f.compare("eq", b, -1)
+    divisor = f.select(f.bit_or(is_zero, is_negated), constant(1, b.type), b)
+    quotient = f.div(a, divisor)
+    remainder = f.sub(a, f.mul(quotient, divisor))
+    is_uneven = f.compare("ne", remainder, 0)
+    is_above = f.bit_and(is_uneven, f.bit_xor(f.compare("slt", remainder, 0), f.compare("slt", divisor, 0)))
+    quotient = f.select(is_above, f.sub(quotient, 1), quotient)
+    remainder = f.select(is_above, f.add(remainder, divisor), remainder)
+    quotient = f.select(is_negated, f.sub(zero, a), quotient)
+    return f.select(is_zero, zero, quotient), remainder
+
+
 def maximum(f: Function, a: Value, b: Operand) -> Value:
     """The maximum; NaN if either is NaN. Of two zeros it may be either."""
     if not isinstance(b, Value):

@@ -1,15 +1,17 @@
-"""Lowers extremes, and the broadcast that undoes a reduction."""
+"""Lowers extremes and their positions, and the broadcast that undoes a reduction."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, nan, prod
 from typing import Any
 
 from fluid.ops.reduction import reduced_axes
+from fluid.values.spec import Spec
 
-from .graph import Node, broadcast_to, mapped, reduced, reshaped
-from .lowering import GraphTensor, lowers, number_like, only_floats
+from .emitter import BOOL, INT32
+from .graph import Node, Position, broadcast_to, constant, joined, mapped, plain, reduced, reshaped, transposed
+from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats, only_truths
 
 
 def _axes(X: GraphTensor, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:
@@ -33,6 +35,147 @@ def reduce_max(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str
 @lowers("reduce_min")
 def reduce_min(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(reshaped(_least(X.node, _axes(X, dim, reduce_all)), specs["Out"].shape))
+
+
+# ------------------------------------------------------------------------------------------------- positions of extremes
+_MOST_COLUMNS = 1 << 29
+"""A position, and twice the number of columns, are integers of 32 bits."""
+_MOST_PLACES, _MOST_OF_LONG_ROWS, _LONG_ROW = 16, 8, 1024
+"""The most elements of a row that are found one by one, each in two passes over the row. Measured with AVX2: for 16 of 5,000
+columns numpy takes 0.65 of the time, for 8 of 5,000 1.4 times, for 16 of 1,000 1.3 times."""
+
+
+def _as_rows(X: GraphTensor, axis: int) -> Node:
+    """A tensor as a matrix whose rows lie along an axis."""
+    only_floats(X)
+    axis %= max(X.ndim, 1)
+    if X.ndim and X.shape[axis] >= _MOST_COLUMNS:
+        raise NotLowered("positions of more than 32 bits")
+    order = [*(number for number in range(X.ndim) if number != axis), axis]
+    node = X.node if X.ndim < 2 or axis == X.ndim - 1 else mapped("copy", transposed(plain(X.node), order))
+    count = X.shape[axis] if X.ndim else 1
+    return reshaped(plain(node), (X.node.size // count, count))
+
+
+def _integer(number: int) -> Node:
+    return constant(number, INT32)
+
+
+def _shift(positions: Node, number: int) -> Node:
+    return mapped("add", positions, _integer(number))
+
+
+def _first(is_hit: Node, positions: Node) -> Node:
+    """The first position in each row where a truth holds, of at least one."""
+    count = is_hit.shape[1]
+    return mapped("neg", _greatest(mapped("select", is_hit, mapped("neg", positions), _integer(-count), element=INT32), [1]))
+
+
+def _is_nan(node: Node) -> Node:
+    return mapped("une", node, node, element=BOOL)
+
+
+def _greatest_place(rows: Node) -> tuple[Node, Node]:
+    """The greatest element of each row and its first position; a NaN is greater than all numbers, as in numpy."""
+    greatest = _greatest(rows, [1])
+    is_hit = mapped("or", mapped("oeq", rows, greatest, element=BOOL), _is_nan(rows), element=BOOL)
+    return greatest, _first(is_hit, Position(rows.shape, INT32))
+
+
+def _greatest_places(rows: Node, k: int) -> tuple[list[Node], list[Node]]:
+    """The k greatest elements of each row in order, and their positions; NaNs come last, and of equals the first comes first.
+
+    Each step looks for the greatest element that comes after the one before. A NaN counts as at its position plus the number of
+    columns.
+    """
+    count, positions = rows.shape[1], Position(rows.shape, INT32)
+    lowest = number_like(-inf, rows)
+    values, places = list[Node](), list[Node]()
+    value: Node = number_like(inf, rows)
+    place = _integer(-1)
+    for _ in range(k):
+        is_later = mapped("and", mapped("oeq", rows, value, element=BOOL), mapped("ogt", positions, place, element=BOOL))
+        is_left = mapped("or", mapped("olt", rows, value, element=BOOL), is_later, element=BOOL)
+        value = _greatest(mapped("select", is_left, rows, lowest, element=rows.element), [1])
+        is_hit = mapped("and", is_left, mapped("oeq", rows, value, element=BOOL), element=BOOL)
+        late = _shift(positions, count)
+        is_nan = mapped("and", _is_nan(rows), mapped("ogt", late, place, element=BOOL), element=BOOL)
+        rank = mapped("select", is_nan, mapped("neg", late), _integer(-2 * count), element=INT32)
+        rank = mapped("select", is_hit, mapped("neg", positions), rank, element=INT32)
+        place = mapped("neg", _greatest(rank, [1]))
+        is_late = mapped("oge", place, _integer(count), element=BOOL)
+        values.append(mapped("select", is_late, number_like(nan, rows), value, element=rows.element))
+        places.append(mapped("select", is_late, _shift(place, -count), place, element=INT32))
+    return values, places
+
+
+@lowers("arg_max")
+def arg_max(X: GraphTensor, axis: int, flatten: bool, specs: dict[str, Any]) -> GraphTensor:
+    rows = reshaped(plain(X.node), (1, X.node.size)) if flatten else _as_rows(X, axis)
+    return _position(_greatest_place(rows)[1], specs["Out"])
+
+
+@lowers("arg_min")
+def arg_min(X: GraphTensor, axis: int, flatten: bool, specs: dict[str, Any]) -> GraphTensor:
+    return arg_max(GraphTensor(mapped("neg", X.node)), axis, flatten, specs)  # type: ignore[no-any-return]
+
+
+def _position(place: Node, spec: Spec) -> GraphTensor:
+    return GraphTensor(reshaped(place, spec.shape)).astype(spec.dtype)
+
+
+@lowers("top_k")
+def top_k(X: GraphTensor, K: Any, k: int, specs: dict[str, Any]) -> dict[str, GraphTensor]:
+    return top_k_v2(X, K, k, -1, True, specs)  # type: ignore[no-any-return]
+
+
+@lowers("top_k_v2")
+def top_k_v2(X: GraphTensor, K: Any, k: int, axis: int, largest: bool, specs: dict[str, Any]) -> dict[str, GraphTensor]:
+    axis %= X.ndim
+    if K is not None or k > (_MOST_PLACES if X.shape[axis] <= _LONG_ROW else _MOST_OF_LONG_ROWS):
+        raise NotLowered("many places, or a number that only running tells")
+    node = X.node if largest else mapped("neg", X.node)
+    rows = _as_rows(GraphTensor(node), axis)
+    if k == 1:
+        parts = [[part] for part in _greatest_place(rows)]
+    else:
+        parts = list(_greatest_places(rows, k))
+    values, places = (part[0] if k == 1 else joined(part, 1) for part in parts)
+    if not largest:
+        values = mapped("neg", values)
+    before = (*X.shape[:axis], *X.shape[axis + 1 :], k)
+    order = [*range(axis), X.ndim - 1, *range(axis, X.ndim - 1)]
+
+    def turned(node: Node) -> Node:
+        return mapped("copy", transposed(reshaped(plain(node), before), order))
+
+    return {"Out": GraphTensor(turned(values)), "Indices": GraphTensor(turned(places)).astype(specs["Indices"].dtype)}
+
+
+@lowers("reduce_any")
+def reduce_any(
+    X: GraphTensor, AxisTensor: Any, AxisTensorList: Any, dim: list[int], reduce_all: bool, specs: dict[str, Any]
+) -> GraphTensor:
+    return _test(X.node, AxisTensor or AxisTensorList, dim, reduce_all, specs["Out"])
+
+
+@lowers("reduce_all")
+def reduce_all(
+    X: GraphTensor, AxisTensor: Any, AxisTensorList: Any, dim: list[int], reduce_all: bool, specs: dict[str, Any]
+) -> GraphTensor:
+    only_truths(X)
+    some = _test(mapped("not", X.node, element=BOOL), AxisTensor or AxisTensorList, dim, reduce_all, specs["Out"])
+    return GraphTensor(mapped("not", some.node, element=BOOL))
+
+
+def _test(truths: Node, axes: Any, dim: list[int], reduce_all: bool, out: Spec) -> GraphTensor:
+    """Whether any of some truths holds."""
+    only_truths(GraphTensor(truths))
+    if axes:
+        raise NotLowered("axes in tensors")
+    numbers = mapped("convert", truths, element=INT32)
+    most = _greatest(numbers, reduced_axes(truths.ndim, dim, reduce_all))
+    return GraphTensor(reshaped(mapped("une", most, _integer(0), element=BOOL), out.shape))
 
 
 @lowers("expand_reduced")

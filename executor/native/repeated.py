@@ -43,7 +43,7 @@ def compiled_block(
         for before, last in body.updated.items():
             all_specs.setdefault(before, all_specs[last])
         storage = {name: all_specs[name, version] for name, version in body.updated.values()}
-        live = [*outputs, *body.updated.values()]
+        live = [value for value in (*outputs, *body.updated.values()) if all_specs[value].size]  # nothing to store of empty ones
         regions = with_native_code(instructions, all_specs, live, storage, target, fewest=1)
     except NotLowered:
         return None

@@ -280,6 +280,23 @@ def scatter_add_like(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, Axis
     return GraphTensor(reshaped(Scattered(shape, X.node.element, rows, ids), Like.shape))
 
 
+_MOST_ROWS_SET = 8
+"""The most rows that `scatter` sets, each by a comparison for each row of the table."""
+
+
+@lowers("scatter")
+def scatter(X: GraphTensor, Ids: GraphTensor, Updates: GraphTensor, overwrite: bool) -> GraphTensor:
+    ids, shape = _ids_of(Ids), (X.shape[0], prod(X.shape[1:]))
+    if not overwrite or ids.size > _MOST_ROWS_SET or X.node.element != Updates.node.element:
+        raise NotLowered("sums of rows, or many rows")
+    result, updates = reshaped(plain(X.node), shape), reshaped(plain(Updates.node), (ids.size, shape[1]))
+    numbers = mapped("copy", Position((1, shape[0]), ids.element))
+    for row in range(ids.size):  # the last one of rows with one id counts
+        is_set = reshaped(mapped("oeq", numbers, sliced(ids, 0, row, 1), element=BOOL), (shape[0], 1))
+        result = mapped("select", is_set, sliced(updates, 0, row, 1), result, element=result.element)
+    return GraphTensor(reshaped(result, X.shape))
+
+
 def _flat_ids(Index: GraphTensor, shape: Sequence[int]) -> Node:
     """Combine indices along the leading dimensions to row numbers."""
     if Index.node.element not in (INT32, INT64) or not Index.shape[-1]:

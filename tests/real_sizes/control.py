@@ -64,6 +64,7 @@ class Program(Builder, Statements):
             lambda: layers.elementwise_max(a, layers.scale(b, 0.5)),
             lambda: layers.relu(a),
             lambda: layers.layer_norm(a) if self.trips == 1 else layers.softmax(a),
+            lambda: self._largest(a),
         ]
         if len(self.weights) > 1:
             makers += [lambda: self._product(a), lambda: self._product(a)]
@@ -81,6 +82,15 @@ class Program(Builder, Statements):
     def _reduced(self, a: Variable) -> Variable:
         reduce = self.choices.pick((layers.reduce_mean, layers.reduce_max, layers.reduce_sum))
         return layers.tanh(layers.elementwise_sub(a, reduce(a, dim=self.choices.below(2), keep_dim=True)))
+
+    def _largest(self, a: Variable) -> Variable:
+        """Some of the largest elements of each row, by value or by position: both change little where `a` does."""
+        if self.choices.chance(50):
+            values, _ = layers.topk(a, min(self.choices.between(1, 4), self.size))
+            return layers.tanh(layers.elementwise_sub(a, layers.reduce_mean(values, dim=1, keep_dim=True)))
+        places = layers.reshape(layers.argmax(a, axis=1), [self.rows, 1])
+        largest = layers.elementwise_mul(a, layers.one_hot(places, self.size))
+        return layers.tanh(layers.elementwise_add(a, layers.reduce_sum(largest, dim=1, keep_dim=True)))
 
     # -- statements
     def statements(self, variables: Sequence[Variable], depth: int) -> list[Variable]:

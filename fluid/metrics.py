@@ -19,11 +19,17 @@ __all__ = [
     "Auc",
     "ChunkEvaluator",
     "CompositeMetric",
+    "ConfusionMatrix",
     "DetectionMAP",
     "EditDistance",
+    "F1Score",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
     "MetricBase",
     "Precision",
+    "R2Score",
     "Recall",
+    "TopKAccuracy",
 ]
 
 __dir__ = names_here(__name__)
@@ -411,3 +417,218 @@ class DetectionMAP:
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
         """Forget all batches in the current scope, at the place of `executor`; `reset_program` has no effect."""
         global_scope().var(self.has_state.name).get_tensor().set(np.zeros([1], np.int32), executor.place)
+
+
+# ---------------------------------------------------------------------------------------------------- of several classes
+def _scores(preds: Any, labels: Any, where: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Scores ``[N, classes]`` and labels ``[N]``."""
+    scores, true = np.asarray(preds), np.asarray(labels).astype(np.int64).ravel()
+    if scores.ndim != 2 or len(scores) != true.size:
+        raise ProgramError(f"{where}: predictions should be scores [N, classes] for {true.size} labels, not {list(scores.shape)}")
+    if true.size and not 0 <= true.min() <= true.max() < scores.shape[1]:
+        raise ProgramError(f"{where}: labels should lie in 0 to {scores.shape[1] - 1}, and one is {true.max()} or {true.min()}")
+    return scores, true
+
+
+class TopKAccuracy(MetricBase):
+    """The share of samples whose label is among the `k` classes with the greatest scores.
+
+    Args:
+        k: how many classes count.
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.TopKAccuracy(k=2)
+    >>> metric.update(preds=np.array([[0.1, 0.3, 0.6], [0.8, 0.15, 0.05]]), labels=np.array([[1], [2]]))
+    >>> metric.eval()
+    0.5
+    """
+
+    def __init__(self, k: int = 1, name: str | None = None) -> None:
+        if not isinstance(k, int) or k < 1:
+            raise ProgramError(f"TopKAccuracy: k should be a number of classes, at least 1, not {k!r}")
+        self.k = k
+        super().__init__(name)
+
+    def reset(self) -> None:
+        self.right = self.count = 0
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Count scores against labels. Of equal scores, the first classes count first.
+
+        Args:
+            preds: scores of classes, ``[N, classes]``.
+            labels: numbers of classes, ``[N, 1]``.
+        """
+        scores, true = _scores(preds, labels, f"{self}.update")
+        best = np.argsort(-scores, axis=1, kind="stable")[:, : self.k]
+        self.right += int((best == true[:, None]).any(axis=1).sum())
+        self.count += true.size
+
+    def eval(self) -> float:
+        """The share over all batches so far; `ProgramError` if none has been counted."""
+        return self.right / _counted(self.count, self)
+
+
+def _counted(count: int, metric: MetricBase) -> int:
+    if count == 0:
+        raise ProgramError(f"{metric}.eval: no batch has been counted yet; call update first")
+    return count
+
+
+class ConfusionMatrix(MetricBase):
+    """How often samples of each class, a row, are predicted as each class, a column.
+
+    Args:
+        classes: how many classes there are.
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.ConfusionMatrix(classes=2)
+    >>> metric.update(preds=np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]), labels=np.array([[0], [0], [1]]))
+    >>> metric.eval()
+    array([[1, 1],
+           [0, 1]])
+    """
+
+    def __init__(self, classes: int, name: str | None = None) -> None:
+        if not isinstance(classes, int) or classes < 2:
+            raise ProgramError(f"{type(self).__name__}: classes should be a number of classes, at least 2, not {classes!r}")
+        self.classes = classes
+        super().__init__(name)
+
+    def reset(self) -> None:
+        self.matrix = np.zeros([self.classes, self.classes], np.int64)
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Count scores against labels.
+
+        Args:
+            preds: scores of classes, ``[N, classes]``.
+            labels: numbers of classes, ``[N, 1]``.
+        """
+        scores, true = _scores(preds, labels, f"{self}.update")
+        if scores.shape[1] != self.classes:
+            raise ProgramError(f"{self}.update: predictions should have {self.classes} columns, not {scores.shape[1]}")
+        np.add.at(self.matrix, (true, scores.argmax(axis=1)), 1)
+
+    def eval(self) -> Any:
+        """The matrix of counts."""
+        return self.matrix.copy()
+
+
+class F1Score(ConfusionMatrix):
+    """The harmonic mean of precision and recall, ``2 tp / (2 tp + fp + fn)``, as a mean over classes.
+
+    Args:
+        classes: how many classes there are.
+        average: ``"macro"``: the mean over classes; ``"weighted"``: weighted by their numbers of samples; ``"micro"``: over all
+            samples, which is the accuracy.
+        name: the metric's name; the class's by default.
+
+    A class without samples and predictions counts 0, as in scikit-learn.
+
+    >>> metric = fluid.metrics.F1Score(classes=2)
+    >>> metric.update(preds=np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]), labels=np.array([[0], [0], [1]]))
+    >>> round(metric.eval(), 4)
+    0.6667
+    """
+
+    def __init__(self, classes: int = 2, average: str = "macro", name: str | None = None) -> None:
+        if average not in ("macro", "weighted", "micro"):
+            raise ProgramError(f"F1Score: average should be 'macro', 'weighted' or 'micro', not {average!r}")
+        self.average = average
+        super().__init__(classes, name)
+
+    def eval(self) -> float:
+        """The score over all batches so far; `ProgramError` if none has been counted."""
+        count = _counted(int(self.matrix.sum()), self)
+        right = np.diag(self.matrix)
+        if self.average == "micro":
+            return float(right.sum() / count)
+        of_class = self.matrix.sum(axis=1)
+        both = self.matrix.sum(axis=0) + of_class
+        scores = np.divide(2 * right, both, out=np.zeros(self.classes), where=both > 0)
+        return float(scores.mean() if self.average == "macro" else (scores * of_class).sum() / count)
+
+
+# -------------------------------------------------------------------------------------------------------- of regressions
+class _Differences(MetricBase):
+    """Sums over differences of predictions and true values."""
+
+    def reset(self) -> None:
+        self.count = 0
+        self.absolute = self.squared = self.total = self.total_squared = 0.0
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Count predictions against true values.
+
+        Args:
+            preds: predicted numbers.
+            labels: the true numbers, of the same shape.
+        """
+        predicted, true = np.asarray(preds, np.float64), np.asarray(labels, np.float64)
+        if predicted.shape != true.shape:
+            shapes = f"predictions {list(predicted.shape)} and labels {list(true.shape)}"
+            raise ProgramError(f"{self}.update: {shapes} should have one shape")
+        self.count += true.size
+        self.absolute += float(np.abs(predicted - true).sum())
+        self.squared += float(((predicted - true) ** 2).sum())
+        self.total += float(true.sum())
+        self.total_squared += float((true**2).sum())
+
+
+class MeanAbsoluteError(_Differences):
+    """The mean of ``|prediction - label|``.
+
+    Args:
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.MeanAbsoluteError()
+    >>> metric.update(preds=np.array([1.0, 3.0]), labels=np.array([1.5, 1.0]))
+    >>> metric.eval()
+    1.25
+    """
+
+    def eval(self) -> float:
+        """The mean over all batches so far; `ProgramError` if none has been counted."""
+        return self.absolute / _counted(self.count, self)
+
+
+class MeanSquaredError(_Differences):
+    """The mean of ``(prediction - label)^2``.
+
+    Args:
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.MeanSquaredError()
+    >>> metric.update(preds=np.array([1.0, 3.0]), labels=np.array([1.5, 1.0]))
+    >>> metric.eval()
+    2.125
+    """
+
+    def eval(self) -> float:
+        """The mean over all batches so far; `ProgramError` if none has been counted."""
+        return self.squared / _counted(self.count, self)
+
+
+class R2Score(_Differences):
+    """The share of the labels' variance that predictions explain: ``1 - sum (prediction - label)^2 / sum (label - mean)^2``.
+
+    1 is perfect, 0 as good as the mean of the labels. Where all labels are equal it is 1 for exact predictions, else 0, as in
+    scikit-learn.
+
+    Args:
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.R2Score()
+    >>> metric.update(preds=np.array([1.0, 2.0, 4.0]), labels=np.array([1.0, 2.0, 3.0]))
+    >>> metric.eval()
+    0.5
+    """
+
+    def eval(self) -> float:
+        """The score over all batches so far; `ProgramError` if none has been counted."""
+        count = _counted(self.count, self)
+        variation = self.total_squared - self.total**2 / count
+        if variation <= 1e-12 * self.total_squared:
+            return float(self.squared == 0)
+        return 1.0 - self.squared / variation

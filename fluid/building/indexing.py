@@ -80,7 +80,7 @@ def setitem(var: Variable, item: Any, value: Any) -> None:
 
 
 def _cuts(var: Variable, item: Any) -> tuple[list[_Cut], list[int], list[int]]:
-    """The cuts that an index makes, the axes that it removes, and the places of those that it inserts."""
+    """The cuts that an index makes, the axes that it removes, and the places where it inserts one."""
     items = list(item) if isinstance(item, tuple) else [item]
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > var.ndim or sum(entry is Ellipsis for entry in items) > 1:

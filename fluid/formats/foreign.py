@@ -22,7 +22,7 @@ _STARTS: tuple[tuple[int, bytes, str], ...] = (
 
 
 def foreign_file(path: str, head: bytes) -> str:
-    """Say of which kind a file is that Fluid does not read as a model, and what to do; "" for any other file.
+    """Name the kind of a file that Fluid does not read as a model, and say what to do; "" for any other file.
 
     Args:
         path: its path.

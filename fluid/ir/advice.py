@@ -76,8 +76,8 @@ _LAYER_OF_NUMPY = {"absolute": "abs", "maximum": "elementwise_max", "minimum": "
 def of_numpy(var: Variable, function: str) -> FluidTypeError:
     """The error of a function of numpy that is called with a variable."""
     layer = _LAYER_OF_NUMPY.get(function, function)
-    known = registry.find(layer) is not None
-    instead = f"write fluid.layers.{layer}({var.name})" if known else "to compute with it in the program, use fluid.layers"
+    is_layer = registry.find(layer) is not None
+    instead = f"write fluid.layers.{layer}({var.name})" if is_layer else "to compute with it in the program, use fluid.layers"
     return FluidTypeError(f"np.{function}: {_nature(var)}; {instead}")
 
 
@@ -85,13 +85,13 @@ def of_other_program(var: Variable) -> str:
     """Text that says that a variable belongs to another program, or is a tensor of eager mode."""
     if var.block.program.eager:
         return f"{var.name} is a tensor of eager mode, which no program has; .numpy() gives its value"
-    made = ""
+    line = ""
     op = var.op
     frame = None if op is None else op.user_frame
     if frame is not None:
-        made = f", made at {frame[0]}:{frame[1]} in {frame[2]}"
+        line = f", made at {frame[0]}:{frame[1]} in {frame[2]}"
     return (
-        f"{var.name} ({var.describe()}{made}) belongs to another program; build both in one program_guard, or run its own program"
+        f"{var.name} ({var.describe()}{line}) belongs to another program; build both in one program_guard, or run its own program"
     )
 
 

@@ -1,7 +1,7 @@
 """State of training beside parameters (averages, optimizer state), and helpers for training loops.
 
-You write the loop and call the helpers in it; no helper calls back into the loop. Their state is numbers (`state_dict`), or
-variables of the program, which checkpoints hold::
+`fit` is a whole loop. Or you write the loop and call the helpers in it; no helper calls back into the loop. Their state is
+numbers (`state_dict`), or variables of the program, which checkpoints hold::
 
     stopping = fluid.training.EarlyStopping(patience=5)
     with fluid.training.CSVLog("training.csv") as log:
@@ -22,6 +22,7 @@ from ..not_here import names_here
 if TYPE_CHECKING:
     from .accumulation import GradientAccumulation
     from .best_checkpoints import BestCheckpoints
+    from .fitting import LayerTrainer, ProgramTrainer, fit
     from .logs import CSVLog, TensorBoardLog, read_log
     from .progress import Progress
     from .rate_search import RateSearch, find_learning_rate
@@ -33,11 +34,14 @@ _HOMES = {
     "CSVLog": "logs",
     "EarlyStopping": "stopping",
     "GradientAccumulation": "accumulation",
+    "LayerTrainer": "fitting",
+    "ProgramTrainer": "fitting",
     "Progress": "progress",
     "RateSearch": "rate_search",
     "ReduceOnPlateau": "rates",
     "TensorBoardLog": "logs",
     "find_learning_rate": "rate_search",
+    "fit": "fitting",
     "learning_rate_of": "rates",
     "read_log": "logs",
     "set_learning_rate": "rates",
@@ -49,11 +53,14 @@ __all__ = [
     "CSVLog",
     "EarlyStopping",
     "GradientAccumulation",
+    "LayerTrainer",
+    "ProgramTrainer",
     "Progress",
     "RateSearch",
     "ReduceOnPlateau",
     "TensorBoardLog",
     "find_learning_rate",
+    "fit",
     "learning_rate_of",
     "read_log",
     "set_learning_rate",

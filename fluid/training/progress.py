@@ -19,6 +19,7 @@ class Progress:
     Args:
         epochs: how many epochs there are to be.
         batches: how many batches an epoch has; the bar then moves with each `step`, otherwise with each epoch.
+        done: how many epochs were done before, for a training that is resumed.
 
     Raises:
         ProgramError: one is no such number.
@@ -31,11 +32,11 @@ class Progress:
     epoch   2/2  loss 0.2500  accuracy 97.1 %
     """
 
-    def __init__(self, epochs: int, batches: int | None = None) -> None:
+    def __init__(self, epochs: int, batches: int | None = None, done: int = 0) -> None:
         if not isinstance(epochs, int) or epochs < 1 or not (batches is None or (isinstance(batches, int) and batches > 0)):
             raise ProgramError(f"Progress: there should be one epoch or more, and batches, not {epochs!r} and {batches!r}")
         self._epochs, self._batches = epochs, batches
-        self._done = self._samples = 0
+        self._done, self._samples = done, 0
         self._seconds = 0.0
         self._start = time.perf_counter()
         self._bar: Any = None
@@ -45,7 +46,14 @@ class Progress:
             except ImportError:
                 return
             form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
-            self._bar = tqdm(total=epochs * (batches or 1), desc=f"epoch 1/{epochs}", bar_format=form, dynamic_ncols=True)
+            steps = batches or 1
+            self._bar = tqdm(
+                total=epochs * steps,
+                initial=done * steps,
+                desc=f"epoch {done + 1}/{epochs}",
+                bar_format=form,
+                dynamic_ncols=True,
+            )
 
     def __enter__(self) -> Progress:
         self._start = time.perf_counter()

@@ -71,8 +71,8 @@ def optimize_for_inference(
         _drop_identities(new, set(retained))
         edit.notes += fold_constants(new, scope).notes
         edit.notes += fold_batch_norm(new, scope).notes
-        for made, fuse in _FUSIONS.items():
-            if target is None or knows(target, made):
+        for op_type, fuse in _FUSIONS.items():
+            if target is None or knows(target, op_type):
                 _rewrite(new, set(retained), fuse)
         if retained:
             prune_in_place(new, [*retained, *(op.output_arg_names[0] for op in root.ops if op.type == "fetch")])

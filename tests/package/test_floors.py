@@ -31,6 +31,8 @@ UPWARD = {
     ("fluid.ir.program", "fluid.transform.pruning"),
     ("fluid.ir.program", "fluid.transform.sizes"),
     ("fluid.ir.program", "fluid.viewer.notebook"),
+    # For who trains with checkpoints.
+    ("fluid.training.fitting", "fluid.saving.checkpoint"),
     # For who adds an op that ONNX has.
     ("fluid.extend", "fluid.onnx.writing.exporting"),
 }
@@ -257,6 +259,7 @@ ASKED = {
     "fluid/param_attr.py ParamAttr._to_attr": "a tensor stands for a parameter, a variable of a program does not",
     # errors that say what to use instead
     "fluid/ir/advice.py of_other_program": "a tensor where a variable of a program is wanted",
+    "fluid/training/fitting.py ProgramTrainer.__init__": "trains programs, LayerTrainer trains layers",
     "fluid/building/layer_helper.py refuse_tensor": "While, Switch, StaticRNN and DynamicRNN build blocks",
     "fluid/building/layer_helper.py LayerHelper.create_parameter": "nobody would keep the parameter of a call",
     "fluid/building/layer_helper.py check_kept": "nobody would keep the parameters of a call",

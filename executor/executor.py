@@ -203,11 +203,8 @@ class Executor:
             timer: gets the time of each op of block 0.
         """
         program = feeding.program_of(program)
-        request = self._check_request(
-            Request(
-                program, feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list), feeding.scope_of(scope)
-            )
-        )
+        feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list)
+        request = self._check_request(Request(program, feed, fetches, feeding.scope_of(scope)))
         with self.place.active(), OnNumpy():
             try:
                 steps = StepwiseProgram(request.program, request.fetches, self.place)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .loading import transforms
 from .loading.collation import collate, collate_padded, collate_sequences
 from .loading.datasets import ConcatDataset, Dataset, IterableDataset, MappedDataset, Subset, TensorDataset, random_split
+from .loading.files import CSVDataset, ImageFolder, read_image
 from .loading.samplers import BatchSampler, DistributedBatchSampler, RandomSampler, SequentialSampler
 from .loading.worker_info import WorkerInfo, get_worker_info
 from .not_here import names_here
@@ -35,9 +36,9 @@ __all__ = [
     "get_parameter_value", "get_parameter_value_by_name", "get_program_parameter", "get_program_persistable_vars", "is_parameter",
     "is_persistable", "load", "load_inference_model", "load_params", "load_persistables", "load_program_state", "load_vars",
     "prune", "save", "save_inference_model", "save_params", "save_persistables", "save_vars", "set_program_state", *_READERS,
-    "BatchSampler", "ConcatDataset", "Dataset", "DistributedBatchSampler", "IterableDataset", "MappedDataset", "RandomSampler",
-    "SequentialSampler", "Subset", "TensorDataset", "WorkerInfo", "collate", "collate_padded", "collate_sequences",
-    "get_worker_info", "random_split", "transforms",
+    "BatchSampler", "CSVDataset", "ConcatDataset", "Dataset", "DistributedBatchSampler", "ImageFolder", "IterableDataset",
+    "MappedDataset", "RandomSampler", "SequentialSampler", "Subset", "TensorDataset", "WorkerInfo", "collate", "collate_padded",
+    "collate_sequences", "get_worker_info", "random_split", "read_image", "transforms",
 ]  # fmt: skip
 
 __dir__ = names_here(__name__)

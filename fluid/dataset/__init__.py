@@ -1,9 +1,11 @@
-"""Small real data sets that are part of the package, as reader creators and as whole arrays.
+"""Small real data sets: `digits` and `diabetes` are part of the package, as reader creators and as whole arrays.
 
 A data set is a module, imported at its first use (or by ``import fluid.dataset.digits``)::
 
     train_reader = fluid.io.batch(fluid.dataset.digits.train(), batch_size=32)
     images, labels = fluid.dataset.digits.arrays("test")
+
+`mnist`, `cifar` and `imdb` are read from the files of their authors, which are on your disk.
 
 Beside each ``.npz`` file, a text file of the same name names its source, authors and licence.
 """
@@ -15,7 +17,7 @@ from typing import Any
 
 from ..not_here import names_here, names_not_here
 
-__all__ = ["diabetes", "digits"]
+__all__ = ["cifar", "diabetes", "digits", "imdb", "mnist"]
 
 __dir__ = names_here(__name__)
 

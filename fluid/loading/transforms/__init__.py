@@ -11,10 +11,23 @@ hand, they take one.
 
 from ...not_here import names_here
 from .composition import Compose, random
-from .images import CenterCrop, Normalize, Pad, RandomCrop, RandomFlip, Resize, ToFloat
+from .images import (
+    CenterCrop,
+    ColorJitter,
+    Normalize,
+    Pad,
+    RandomCrop,
+    RandomFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    Resize,
+    ToFloat,
+)
 from .texts import Tokenize, Vocabulary
 
-__all__ = [ "CenterCrop", "Compose", "Normalize", "Pad", "RandomCrop", "RandomFlip", "Resize", "ToFloat", "Tokenize",
-    "Vocabulary", "random", ]  # fmt: skip
+__all__ = [
+    "CenterCrop", "ColorJitter", "Compose", "Normalize", "Pad", "RandomCrop", "RandomFlip", "RandomResizedCrop", "RandomRotation",
+    "Resize", "ToFloat", "Tokenize", "Vocabulary", "random",
+]  # fmt: skip
 
 __dir__ = names_here(__name__)

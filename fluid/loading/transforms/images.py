@@ -9,7 +9,10 @@ import numpy as np
 
 from ...errors import FluidTypeError, ProgramError
 
-__all__ = ["CenterCrop", "Normalize", "Pad", "RandomCrop", "RandomFlip", "Resize", "ToFloat"]
+__all__ = [
+    "CenterCrop", "ColorJitter", "Normalize", "Pad", "RandomCrop", "RandomFlip", "RandomResizedCrop", "RandomRotation", "Resize",
+    "ToFloat",
+]  # fmt: skip
 
 Image = Any
 
@@ -219,3 +222,143 @@ def _along(values: Any, axis: int, size: int) -> Any:
     shape = [-1 if dimension == axis else 1 for dimension in range(values.ndim)]
     weight = (places - below).astype(values.dtype).reshape(shape)
     return np.take(values, below, axis) * (1 - weight) + np.take(values, above, axis) * weight
+
+
+class RandomResizedCrop:
+    """A random part of an image, of random size and proportions, resized.
+
+    Args:
+        size: the side of the square, or height and width, of the result.
+        scale: the least and the greatest share of the image's area.
+        ratio: the least and the greatest width per height.
+
+    Ten draws may fail where an image is narrow; then the middle of the image is taken, as in torchvision.
+
+    >>> crop = fluid.io.transforms.RandomResizedCrop((2, 3))
+    >>> crop(np.zeros((8, 8, 3), "uint8"), np.random.default_rng(0)).shape
+    (2, 3, 3)
+    """
+
+    is_random = True
+
+    def __init__(
+        self,
+        size: int | tuple[int, int],
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    ) -> None:
+        for name, (least, greatest) in (("scale", scale), ("ratio", ratio)):
+            if not 0 < least <= greatest or (name == "scale" and greatest > 1):
+                raise ProgramError(
+                    f"RandomResizedCrop: {name} should be two numbers above 0, the least first, not {(least, greatest)}"
+                )
+        self._resize, self._scale, self._ratio = Resize(size), scale, ratio
+
+    def __call__(self, image: Image, generator: np.random.Generator) -> Any:
+        array = _image("RandomResizedCrop", image)
+        height, width = array.shape[:2]
+        for _ in range(10):
+            area = height * width * generator.uniform(*self._scale)
+            ratio = np.exp(generator.uniform(*np.log(self._ratio)))
+            wide, high = round(float(np.sqrt(area * ratio))), round(float(np.sqrt(area / ratio)))
+            if 0 < wide <= width and 0 < high <= height:
+                top, left = (int(generator.integers(have - want + 1)) for have, want in ((height, high), (width, wide)))
+                return self._resize(array[top : top + high, left : left + wide])
+        least, greatest = self._ratio
+        wide = min(width, max(round(height * greatest), 1))
+        high = min(height, max(round(width / least), 1))
+        top, left = (height - high) // 2, (width - wide) // 2
+        return self._resize(array[top : top + high, left : left + wide])
+
+
+class RandomRotation:
+    """An image turned around its middle by a random angle, interpolated between the four nearest pixels.
+
+    Args:
+        degrees: the greatest angle, to either side; or the least and the greatest, against the clock.
+        value: the value of pixels from outside the image.
+
+    >>> turn = fluid.io.transforms.RandomRotation((90, 90))
+    >>> turn(np.array([[1, 2], [3, 4]], "uint8"), np.random.default_rng(0))
+    array([[2, 4],
+           [1, 3]], dtype=uint8)
+    """
+
+    is_random = True
+
+    def __init__(self, degrees: float | tuple[float, float], value: float = 0) -> None:
+        self._degrees = (-degrees, degrees) if isinstance(degrees, (int, float)) else tuple(degrees)
+        if len(self._degrees) != 2 or not self._degrees[0] <= self._degrees[1]:
+            raise ProgramError(
+                f"RandomRotation: degrees should be a number, or the least and the greatest angle, not {degrees!r}"
+            )
+        self._value = value
+
+    def __call__(self, image: Image, generator: np.random.Generator) -> Any:
+        array = _image("RandomRotation", image)
+        return _rotated(array, float(generator.uniform(*self._degrees)), self._value)
+
+
+def _rotated(array: Any, degrees: float, value: float) -> Any:
+    """An image turned against the clock around its middle."""
+    height, width = array.shape[:2]
+    angle = np.deg2rad(degrees)
+    rows, columns = np.arange(height)[:, None] - (height - 1) / 2, np.arange(width) - (width - 1) / 2
+    from_row = np.cos(angle) * rows + np.sin(angle) * columns + (height - 1) / 2
+    from_column = np.cos(angle) * columns - np.sin(angle) * rows + (width - 1) / 2
+    padded = np.full((height + 2, width + 2, *array.shape[2:]), value, np.float32)  # margins, for pixels from outside
+    padded[1:-1, 1:-1] = array
+    row, column = np.clip(from_row + 1, 0, height + 1), np.clip(from_column + 1, 0, width + 1)
+    row, column = np.round(row, 6), np.round(column, 6)  # quarter turns meet pixels
+    top, left = np.minimum(row.astype(int), height), np.minimum(column.astype(int), width)
+    down, right = (row - top)[(...,) + (None,) * (array.ndim - 2)], (column - left)[(...,) + (None,) * (array.ndim - 2)]
+    above = padded[top, left] * (1 - right) + padded[top, left + 1] * right
+    below = padded[top + 1, left] * (1 - right) + padded[top + 1, left + 1] * right
+    return _as_type_of(array, above * (1 - down) + below * down)
+
+
+def _as_type_of(array: Any, values: Any) -> Any:
+    """Floats as pixels of the type of an image: integers are rounded, and cut at the limits of their type."""
+    if array.dtype.kind == "b":
+        return values > 0.5
+    if array.dtype.kind in "iu":
+        limits = np.iinfo(array.dtype)
+        values = np.clip(np.rint(values), limits.min, limits.max)
+    return values.astype(array.dtype)
+
+
+class ColorJitter:
+    """Random changes of brightness, contrast and saturation, in this order.
+
+    Args:
+        brightness, contrast, saturation: the greatest relative change: 0.4 draws a factor from 0.6 to 1.4; 0 for none.
+
+    Contrast is around the mean grey of the image, saturation around the grey of each pixel, by the weights of ITU-R BT.601.
+
+    >>> jitter = fluid.io.transforms.ColorJitter(brightness=0.5)
+    >>> jitter(np.full((1, 1, 3), 100, "uint8"), np.random.default_rng(0))
+    array([[[114, 114, 114]]], dtype=uint8)
+    """
+
+    is_random = True
+
+    def __init__(self, brightness: float = 0, contrast: float = 0, saturation: float = 0) -> None:
+        for name, change in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation)):
+            if not 0 <= change <= 1:
+                raise ProgramError(f"ColorJitter: {name} should be from 0 to 1, not {change!r}")
+        self._changes = brightness, contrast, saturation
+
+    def __call__(self, image: Image, generator: np.random.Generator) -> Any:
+        array = _image("ColorJitter", image)
+        if array.ndim != 3 or array.shape[2] != 3:
+            raise FluidTypeError(f"ColorJitter takes an image [height, width, 3], not {list(array.shape)}")
+        brightness, contrast, saturation = (float(generator.uniform(1 - change, 1 + change)) for change in self._changes)
+        greatest = 1.0 if array.dtype.kind == "f" else float(np.iinfo(array.dtype).max)
+        values = np.clip(array.astype(np.float32) * brightness, 0, greatest)
+        mean = (values @ _GREY).mean()
+        values = np.clip(mean + (values - mean) * contrast, 0, greatest)
+        grey = (values @ _GREY)[:, :, None]
+        return _as_type_of(array, np.clip(grey + (values - grey) * saturation, 0, greatest))
+
+
+_GREY = np.array([0.299, 0.587, 0.114], np.float32)

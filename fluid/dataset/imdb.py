@@ -16,7 +16,7 @@ __dir__ = names_here(__name__)
 
 
 def texts(folder: str | os.PathLike[str], part: Literal["train", "test"] = "train") -> tuple[list[str], Any]:
-    """The reviews of a part, and labels: int64 ``[n, 1]``, 1 for those that praise a film, which come last.
+    """The reviews of a part, and labels: int64 ``[n, 1]``, 1 for praise; these come last.
 
     Args:
         folder: ``aclImdb``, with ``train/neg``, ``train/pos``, ``test/neg`` and ``test/pos``.

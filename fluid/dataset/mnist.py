@@ -79,7 +79,7 @@ def read_idx(path: str | os.PathLike[str]) -> Any:
         with gzip.open(where) if is_compressed else open(where, "rb") as file:
             head = file.read(4)
             if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES:
-                raise FormatError(f"{where} is no IDX file, as those of MNIST: it begins with {head!r}")
+                raise FormatError(f"{where} is no IDX file: it begins with {head!r}")
             sizes = [int.from_bytes(file.read(4), "big") for _ in range(head[3])]
             kind = np.dtype(_TYPES[head[2]])
             count = int(np.prod(sizes, dtype=object)) * kind.itemsize

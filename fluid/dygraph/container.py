@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..building.weight_norm import WeightNorm
 from ..errors import FluidTypeError, ProgramError
 from .layers import Layer
 
-__all__ = ["LayerList", "ParameterList", "Sequential"]
+__all__ = ["FunctionLayer", "LayerList", "ParameterList", "Sequential"]
+
+
+class FunctionLayer(Layer):
+    """A function of tensors as a layer; `Sequential` makes it of the functions among its layers.
+
+    Args:
+        function: the function.
+
+    Raises:
+        FluidTypeError: it cannot be called.
+
+    >>> net = dygraph.Sequential(dygraph.Linear(2, 3), lambda x: x * 0.0)
+    >>> net(dygraph.Tensor([[1.0, 2.0]])).numpy()
+    array([[0., 0., 0.]], dtype=float32)
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise FluidTypeError(f"a layer or a function is wanted, not {function!r}")
+        super().__init__()
+        self._called = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self._called(*inputs)
 
 
 class Sequential(Layer):
@@ -17,7 +41,7 @@ class Sequential(Layer):
 
     Args:
         name_scope: the start of its name, as in Fluid 1.6; or the first of the layers.
-        layers: layers, or pairs of a name and a layer.
+        layers: layers or functions of a tensor, or pairs of a name and one.
 
     >>> net = dygraph.Sequential(dygraph.Linear(4, 8, act="relu"), dygraph.Linear(8, 1))
     >>> net(dygraph.Tensor(np.ones([2, 4], "float32"))).shape
@@ -30,7 +54,7 @@ class Sequential(Layer):
         super().__init__(name_scope)
         for number, item in enumerate(layers):
             name, layer = item if isinstance(item, tuple) else (str(number), item)
-            self.add_sublayer(name, layer)
+            self.add_sublayer(name, layer if isinstance(layer, Layer) else FunctionLayer(layer))
 
     def forward(self, input: Any) -> Any:
         for layer in self._sub_layers.values():

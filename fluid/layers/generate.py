@@ -74,7 +74,6 @@ _LAYERS = (
     " output_dim_idx: output_dim_idx = 0, min: min = -1.0, max: max = 1.0, seed: seed = 0)",
     "unique(x: X, dtype: dtype = 'int32')",
     "unique_with_counts(x: X, dtype: dtype = 'int32')",
-    "where(condition: Condition) = where_index",
 )
 _LAYER = re.compile(r"(\w+)\((.*)\)(?: = (\w+))?$")
 
@@ -200,8 +199,6 @@ uniform_random_batch_size_like([[1.0], [2.0]], shape=[-1, 3]).shape -> (2, 3)
 unique([7, 3, 7]) -> (Tensor([7, 3], shape=[2], dtype=int64), Tensor([0, 1, 0], shape=[3], dtype=int32))
 unique_with_counts([7, 3, 7]) ->
 (Tensor([7, 3], shape=[2], dtype=int64), Tensor([0, 1, 0], shape=[3], dtype=int32), Tensor([2, 1], shape=[2], dtype=int32))
-where([True, False, True]) -> Tensor([[0],
-        [2]], shape=[2, 1], dtype=int64)
 """
 # What those arguments are that many layers have, by their kind; what others are, the docstrings of the ops say.
 _OPERANDS = {"x, y": "tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated."}

@@ -28,6 +28,7 @@ __all__ = [
     "conv2d_transpose",
     "cross_entropy",
     "dropout",
+    "einsum",
     "embedding",
     "expand",
     "fc",
@@ -65,6 +66,7 @@ __all__ = [
     "transpose",
     "unsqueeze",
     "unstack",
+    "where",
 ]
 
 kIgnoreIndex = -100
@@ -988,6 +990,57 @@ def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | Non
 
 
 # ---------------------------------------------------------------------------------------------- reshaping and selecting
+def where(condition: Variable, x: Variable | None = None, y: Variable | None = None) -> Variable:
+    """Elements of `x` where `condition` is true, and of `y` elsewhere; without these, the indices of the elements that are true.
+
+    Args:
+        condition: bools or numbers of any shape.
+        x, y: tensors of one element type that broadcast with `condition` and with each other.
+
+    Returns:
+        The elements; or indices, int64, one row each.
+
+    >>> x = fluid.dygraph.to_variable([True, False, True])
+    >>> layers.where(x).numpy().tolist()
+    [[0], [2]]
+    >>> layers.where(x, fluid.dygraph.Tensor([1.0, 2.0, 3.0]), fluid.dygraph.Tensor([0.0])).numpy()
+    array([1., 0., 3.], dtype=float32)
+    """
+    if x is None and y is None:
+        return constant(apply("where_index", {"Condition": condition}, layer="where"))
+    if x is None or y is None:
+        raise ProgramError("where takes both x and y, to choose between them, or neither, to find indices")
+    if condition.dtype is not VarType.BOOL:
+        condition = condition.astype(VarType.BOOL)
+    if not condition.shape == x.shape == y.shape:  # zeros of the shape that all three broadcast to
+        zeros = apply("fill_zeros_like", {"X": x}) + apply("fill_zeros_like", {"X": y})
+        zeros = zeros + apply("fill_zeros_like", {"X": condition.astype(x.dtype)})
+        condition = (condition.astype(x.dtype) + zeros).astype(VarType.BOOL)
+        x, y = x + zeros, y + zeros
+    return apply("where", {"Condition": condition, "X": x, "Y": y})
+
+
+def einsum(equation: str, *operands: Variable) -> Variable:
+    """Products of tensors, summed as an equation of Einstein's notation says: ``"ij,jk->ik"`` is a product of matrices.
+
+    Args:
+        equation: labels of the dimensions of each operand, then those of the result; without ``->``, those that occur once, in
+            alphabetic order. ``...`` stands for dimensions that broadcast.
+        operands: tensors of one element type.
+
+    Raises:
+        InferenceError: the operands do not fit the equation.
+
+    >>> x, y = fluid.data("x", [None, 3, 4]), fluid.data("y", [None, 4, 5])
+    >>> layers.einsum("bij,bjk->bik", x, y).shape
+    (-1, 3, 5)
+    """
+    if not operands:
+        raise ProgramError(f"einsum: the equation {equation!r} needs operands")
+    summed: Variable = apply_many("einsum", {"Operands": list(operands)}, {"equation": equation}, count=len(operands))[0]
+    return summed
+
+
 def reshape(
     x: Variable,
     shape: Sequence[int | Variable] | Variable,

@@ -123,7 +123,6 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "uniform_random_batch_size_like",
     "unique",
     "unique_with_counts",
-    "where",
 ]
 
 
@@ -1896,17 +1895,3 @@ def unique_with_counts(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variabl
     constant(index)
     constant(count)
     return out, index, count
-
-
-def where(condition: Variable) -> Variable:
-    """The indices, one row each, of the elements of `condition` that are not zero.
-
-    Args:
-        condition: bools or numbers of any shape.
-
-    >>> x = fluid.dygraph.to_variable([True, False, True])
-    >>> layers.where(x)
-    Tensor([[0],
-            [2]], shape=[2, 1], dtype=int64)
-    """
-    return constant(apply("where_index", {"Condition": condition}))

@@ -1,0 +1,308 @@
+"""Layers without parameters as objects, for `Sequential`: activations, pooling, losses; and batch norms by dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import layers
+from ..errors import ProgramError
+from ..param_attr import AttrLike
+from .layers import Layer
+from .nn import BatchNorm
+
+__all__ = [
+    "GELU",
+    "AvgPool2D",
+    "BCEWithLogitsLoss",
+    "BatchNorm1D",
+    "BatchNorm2D",
+    "BatchNorm3D",
+    "CrossEntropyLoss",
+    "Flatten",
+    "L1Loss",
+    "LeakyReLU",
+    "MSELoss",
+    "MaxPool2D",
+    "ReLU",
+    "Sigmoid",
+    "Softmax",
+    "Tanh",
+]
+
+Size = int | Sequence[int]
+
+
+class ReLU(Layer):
+    """``max(x, 0)``.
+
+    >>> dygraph.ReLU()(dygraph.Tensor([-1.0, 2.0])).numpy()
+    array([0., 2.], dtype=float32)
+    """
+
+    def forward(self, x: Any) -> Any:
+        return layers.relu(x)
+
+
+class LeakyReLU(Layer):
+    """``x`` above 0, and ``negative_slope * x`` below.
+
+    Args:
+        negative_slope: the slope below 0.
+
+    >>> dygraph.LeakyReLU(0.5)(dygraph.Tensor([-1.0, 2.0])).numpy()
+    array([-0.5,  2. ], dtype=float32)
+    """
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        super().__init__()
+        self._slope = negative_slope
+
+    def forward(self, x: Any) -> Any:
+        return layers.leaky_relu(x, alpha=self._slope)
+
+
+class GELU(Layer):
+    """``x`` times the standard normal distribution function at ``x``.
+
+    Args:
+        approximate: by tanh, as in GPT-2.
+
+    >>> dygraph.GELU()(dygraph.Tensor([0.0, 1.0])).numpy().round(4)
+    array([0.    , 0.8413], dtype=float32)
+    """
+
+    def __init__(self, approximate: bool = False) -> None:
+        super().__init__()
+        self._approximate = bool(approximate)
+
+    def forward(self, x: Any) -> Any:
+        return layers.gelu(x, approximate=self._approximate)
+
+
+class Sigmoid(Layer):
+    """``1 / (1 + exp(-x))``.
+
+    >>> dygraph.Sigmoid()(dygraph.Tensor([0.0])).numpy()
+    array([0.5], dtype=float32)
+    """
+
+    def forward(self, x: Any) -> Any:
+        return layers.sigmoid(x)
+
+
+class Tanh(Layer):
+    """The hyperbolic tangent.
+
+    >>> dygraph.Tanh()(dygraph.Tensor([0.0])).numpy()
+    array([0.], dtype=float32)
+    """
+
+    def forward(self, x: Any) -> Any:
+        return layers.tanh(x)
+
+
+class Softmax(Layer):
+    """``exp(x) / sum(exp(x))`` along an axis.
+
+    Args:
+        axis: the axis.
+
+    >>> dygraph.Softmax()(dygraph.Tensor([[0.0, 0.0]])).numpy()
+    array([[0.5, 0.5]], dtype=float32)
+    """
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self._axis = axis
+
+    def forward(self, x: Any) -> Any:
+        return layers.softmax(x, axis=self._axis)
+
+
+class Flatten(Layer):
+    """Several dimensions as one; by default each sample as a row.
+
+    Args:
+        start_axis, stop_axis: the first and the last of these dimensions.
+
+    >>> dygraph.Flatten()(dygraph.Tensor(np.ones([2, 3, 4], "float32"))).shape
+    (2, 12)
+    """
+
+    def __init__(self, start_axis: int = 1, stop_axis: int = -1) -> None:
+        super().__init__()
+        self._axes = start_axis, stop_axis
+
+    def forward(self, x: Any) -> Any:
+        start, stop = (axis % x.ndim for axis in self._axes)
+        if start > stop:
+            raise ProgramError(f"Flatten: {x.describe()} has no dimensions from {self._axes[0]} to {self._axes[1]}")
+        return layers.reshape(x, [*[0] * start, -1, *x.shape[stop + 1 :]])
+
+
+class _Pool(Layer):
+    """Pooling of windows of images ``[N, C, H, W]``."""
+
+    _kind = ""
+
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False) -> None:
+        super().__init__()
+        self._settings = {
+            "pool_size": kernel_size,
+            "pool_stride": kernel_size if stride is None else stride,
+            "pool_padding": padding,
+            "ceil_mode": ceil_mode,
+        }
+
+    def forward(self, x: Any) -> Any:
+        return layers.pool2d(x, pool_type=self._kind, **self._settings)
+
+
+class MaxPool2D(_Pool):
+    """The greatest element of each window of images ``[N, C, H, W]``.
+
+    Args:
+        kernel_size: the height and width of windows, or one number.
+        stride: the distance of windows; their size by default.
+        padding: how many rows and columns are around the images; they are never the greatest.
+        ceil_mode: whether a window may reach beyond the end.
+
+    >>> dygraph.MaxPool2D(2)(dygraph.Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).numpy()
+    array([[[[4.]]]], dtype=float32)
+    """
+
+    _kind = "max"
+
+
+class AvgPool2D(_Pool):
+    """The mean of each window of images ``[N, C, H, W]``; padding does not count.
+
+    Args:
+        kernel_size, stride, padding, ceil_mode: see `MaxPool2D`.
+
+    >>> dygraph.AvgPool2D(2)(dygraph.Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).numpy()
+    array([[[[2.5]]]], dtype=float32)
+    """
+
+    _kind = "avg"
+
+
+class _BatchNormOf(BatchNorm):
+    """Batch norm for inputs of certain numbers of dimensions."""
+
+    _ndims: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        weight_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+    ) -> None:
+        super().__init__(
+            name_scope=None,
+            num_channels=num_features,
+            momentum=momentum,
+            epsilon=epsilon,
+            param_attr=weight_attr,
+            bias_attr=bias_attr,
+        )
+
+    def forward(self, input: Any) -> Any:
+        if input.ndim not in self._ndims:
+            wanted = " or ".join(map(str, self._ndims))
+            raise ProgramError(f"{type(self).__name__} takes {wanted} dimensions, and the input is {input.describe()}")
+        return super().forward(input)
+
+
+class BatchNorm1D(_BatchNormOf):
+    """`BatchNorm` of features ``[N, C]`` or sequences ``[N, C, L]``.
+
+    Args:
+        num_features: the number of channels, C.
+        momentum: how much of the moving statistics remains in a step (torch's ``momentum`` is one minus this).
+        epsilon: added to the variance.
+        weight_attr, bias_attr: attributes of scale and bias.
+
+    >>> dygraph.BatchNorm1D(1)(dygraph.Tensor([[1.0], [3.0]])).numpy().round(2)
+    array([[-1.],
+           [ 1.]], dtype=float32)
+    """
+
+    _ndims = (2, 3)
+
+
+class BatchNorm2D(_BatchNormOf):
+    """`BatchNorm` of images ``[N, C, H, W]``.
+
+    Args:
+        num_features, momentum, epsilon, weight_attr, bias_attr: see `BatchNorm1D`.
+
+    >>> dygraph.BatchNorm2D(3)(dygraph.Tensor(np.ones([2, 3, 4, 4], "float32"))).shape
+    (2, 3, 4, 4)
+    """
+
+    _ndims = (4,)
+
+
+class BatchNorm3D(_BatchNormOf):
+    """`BatchNorm` of volumes ``[N, C, D, H, W]``.
+
+    Args:
+        num_features, momentum, epsilon, weight_attr, bias_attr: see `BatchNorm1D`.
+
+    >>> dygraph.BatchNorm3D(3)(dygraph.Tensor(np.ones([2, 3, 2, 4, 4], "float32"))).shape
+    (2, 3, 2, 4, 4)
+    """
+
+    _ndims = (5,)
+
+
+# ---------------------------------------------------------------------------------------------------------------- losses
+class CrossEntropyLoss(Layer):
+    """The mean cross-entropy of scores ``[N, classes]``, before softmax, and labels, int64 ``[N, 1]`` or ``[N]``.
+
+    >>> loss = dygraph.CrossEntropyLoss()(dygraph.Tensor([[0.0, 0.0]]), dygraph.Tensor(np.array([1])))
+    >>> round(loss.item(), 4)
+    0.6931
+    """
+
+    def forward(self, scores: Any, labels: Any) -> Any:
+        if labels.ndim == scores.ndim - 1:
+            labels = layers.unsqueeze(labels, [-1])
+        return layers.mean(layers.softmax_with_cross_entropy(scores, labels))
+
+
+class MSELoss(Layer):
+    """The mean of ``(prediction - label)^2``.
+
+    >>> dygraph.MSELoss()(dygraph.Tensor([1.0]), dygraph.Tensor([3.0])).item()
+    4.0
+    """
+
+    def forward(self, predictions: Any, labels: Any) -> Any:
+        return layers.mse_loss(predictions, labels)
+
+
+class L1Loss(Layer):
+    """The mean of ``|prediction - label|``.
+
+    >>> dygraph.L1Loss()(dygraph.Tensor([1.0]), dygraph.Tensor([3.0])).item()
+    2.0
+    """
+
+    def forward(self, predictions: Any, labels: Any) -> Any:
+        return layers.mean(layers.abs(predictions - labels))
+
+
+class BCEWithLogitsLoss(Layer):
+    """The mean binary cross-entropy of scores, before a sigmoid, and labels from 0 to 1 of the same shape and element type.
+
+    >>> round(dygraph.BCEWithLogitsLoss()(dygraph.Tensor([0.0]), dygraph.Tensor([1.0])).item(), 4)
+    0.6931
+    """
+
+    def forward(self, scores: Any, labels: Any) -> Any:
+        return layers.mean(layers.sigmoid_cross_entropy_with_logits(scores, labels))

@@ -33,10 +33,13 @@ def append_call(
             outputs[slot] = [block.create_var(name=names(prefix + ".tmp")) for _ in range(counts(slot))]
         elif not place.optional or counts(slot):
             outputs[slot] = block.create_var(name=names(prefix + ".tmp"))
-    non_default = {
-        name: value for name, value in attrs.items() if name not in definition.attrs or value != definition.attrs[name].default
+    required = definition.required_attrs
+    telling = {
+        name: value
+        for name, value in attrs.items()
+        if name in required or name not in definition.attrs or value != definition.attrs[name].default
     }
-    return block.append_op(definition.type, inputs, outputs, non_default)
+    return block.append_op(definition.type, inputs, outputs, telling)
 
 
 def program_of(tensor: Tensor) -> Program:

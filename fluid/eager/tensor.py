@@ -795,7 +795,7 @@ class Tensor(_Values):
             if lost.size:
                 self._check_number(lost[0].item())
         try:
-            if array.size and self.dtype is not VarType.BOOL and array.dtype.kind == "f":
+            if array.size and self.dtype is not VarType.BOOL and array.dtype.kind == "f" and not self._kind.differentiable:
                 np.array([int(array.min()), int(array.max())], self._kind.numpy_dtype)  # raises if out of range
             if self.dtype is VarType.BF16:
                 return converted(array, BFLOAT16)

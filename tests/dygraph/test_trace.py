@@ -584,3 +584,11 @@ def test_large_whole_numbers_are_traced() -> None:
     traced = dygraph.trace(function, Tensor([1]))
     assert_same(traced, function, Tensor([large - 1]))
     assert traced(Tensor([0]))[0].tolist() == [large]
+
+
+def test_a_required_attribute_that_has_its_usual_value() -> None:
+    def spectrum(x: Tensor) -> Tensor:
+        return ops.abs(ops.fft_r2c(x, axes=[0], normalization="backward", forward=True, onesided=True))
+
+    x = Tensor([1.0, 2.0, 4.0])
+    np.testing.assert_allclose(dygraph.trace(spectrum, x)(x).numpy(), spectrum(x).numpy(), rtol=1e-6)

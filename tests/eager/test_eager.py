@@ -1767,3 +1767,11 @@ def test_anomaly_in_a_hook_of_a_leaf() -> None:
 def test_parts_of_positions() -> None:
     first, second = fluid.layers.unstack(fluid.layers.where(Tensor(np.ones((1, 3), "bool"))), axis=1)
     assert (first.tolist(), second.tolist()) == ([0, 0, 0], [0, 1, 2])
+
+
+def test_setitem_with_infinities() -> None:
+    x = Tensor([1.0, 2.0, 3.0])
+    x[1:] = [float("inf"), float("nan")]
+    assert str(x.tolist()) == "[1.0, inf, nan]"
+    with pytest.raises(ProgramError, match=r"int64\[1\] holds integers, and the fraction of inf"):
+        Tensor([1])[0] = float("inf")

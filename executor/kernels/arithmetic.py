@@ -25,6 +25,21 @@ def bitwise_not(xp: Any, X: Any, Out: Any) -> Call:
     return partial(xp.invert, X, Out)
 
 
+@prepared("bitwise_left_shift")
+def bitwise_left_shift(xp: Any, x: Any, y: Any, out: Any) -> Call:
+    return partial(xp.left_shift, x, y, out)
+
+
+@prepared("bitwise_right_shift")
+def bitwise_right_shift(xp: Any, x: Any, y: Any, out: Any) -> Call:
+    return partial(xp.right_shift, x, y, out)
+
+
+@prepared("signbit")
+def signbit(xp: Any, X: Any, Out: Any) -> Call:
+    return partial(xp.signbit, X, Out)
+
+
 @prepared("trunc")
 def trunc(xp: Any, X: Any, Out: Any) -> Call:
     return partial(xp.trunc, X, Out)

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AttributeRuleError, ElementTypeError, InferenceError, ProgramError, did_you_mean
 from ..values.cache import Cache
-from ..values.types import VarType, is_complex, is_floating
+from ..values.types import VarType, is_complex, is_floating, is_integer
 from .parameters import OpFunction, grad_slot, parameters_of
 
 if TYPE_CHECKING:
@@ -636,7 +636,7 @@ class _Elements(dict[tuple[str, ...], frozenset[VarType]]):
     """Elements as in a signature, such as ``("int", "float")`` -> the element types."""
 
     def __missing__(self, elements: tuple[str, ...]) -> frozenset[VarType]:
-        integers = (VarType.INT8, VarType.UINT8, VarType.INT16, VarType.INT32, VarType.INT64, VarType.SIZE_T)
+        integers = tuple(filter(is_integer, VarType))
         floating, complexes = tuple(filter(is_floating, VarType)), tuple(filter(is_complex, VarType))
         reals = tuple(dtype for dtype in floating if dtype not in complexes)
         types = {"int": integers, "bool": (VarType.BOOL,), "float": floating, "real": reals, "complex": complexes}

@@ -37,6 +37,21 @@ def bitwise_not() -> None:
     """The bits that are not set in X."""
 
 
+@define("bitwise_left_shift(x: int, y: int) -> out", infer=lambda x, y: _pair(x, y, "x and y"), grad=ZERO_GRADIENT)
+def bitwise_left_shift() -> None:
+    """The bits of x, moved by y places towards the higher ones; zeros follow."""
+
+
+@define("bitwise_right_shift(x: int, y: int) -> out", infer=lambda x, y: _pair(x, y, "x and y"), grad=ZERO_GRADIENT)
+def bitwise_right_shift() -> None:
+    """The bits of x, moved by y places towards the lower ones; copies of the sign's bit follow."""
+
+
+@define("signbit(X: real) -> Out", infer=lambda X: X.with_dtype(VarType.BOOL), grad=ZERO_GRADIENT)
+def signbit() -> None:
+    """Whether the bit of the sign is set: in negative numbers, in -0.0, and in some NaNs."""
+
+
 # ------------------------------------------------------------------------------------------------------------ arithmetic
 def _either(f: Any, X: Any, Y: Any, dOut: Any, first: Any) -> Any:
     """The gradients of an op that takes X where `first` holds, or where Y is no number, and Y elsewhere."""

@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ..errors import ElementTypeError, InferenceError
 from ..opdef.composition import means
 from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, define, floats, ints, least, like, long, longs, required
 from ..values.spec import Spec
-from ..values.types import VarType, as_dtype
+from ..values.types import VarType, as_dtype, is_integer
 from .shapes import normalize_axis, unknown_shape
 
 Shape = tuple[int, ...]
@@ -55,10 +57,6 @@ def _filled_like_batch_with(Input: Spec, attrs: Mapping[str, Any]) -> Spec:
     return filled_like_batch(Input, *(attrs[name] for name in ("shape", "dtype", "input_dim_idx", "output_dim_idx")))
 
 
-_BITS = {VarType.UINT8: 8, VarType.INT8: 7, VarType.INT16: 15, VarType.INT32: 31, VarType.INT64: 63, VarType.SIZE_T: 64}
-"""Integer type -> its bits without the sign."""
-
-
 def _check_number(attrs: Mapping[str, Any]) -> None:
     """`InferenceError` if the value to fill with is not a number, or not one of the element type."""
     value, text, dtype = attrs["value"], attrs["str_value"], as_dtype(attrs["dtype"])
@@ -66,10 +64,9 @@ def _check_number(attrs: Mapping[str, Any]) -> None:
         number = int(text) if text.lstrip("-").isdecimal() else float(text or value)
     except ValueError:
         raise InferenceError(f"str_value {text!r} should be a number as text") from None
-    if dtype in _BITS:
-        end = 2 ** _BITS[dtype]
-        first = 0 if dtype in (VarType.UINT8, VarType.SIZE_T) else -end
-        if not first <= number < end:
+    if is_integer(dtype):
+        bounds = np.iinfo(dtype.numpy)
+        if not bounds.min <= number <= bounds.max:
             number_text = f"str_value {text!r}" if text else f"value {value}"
             raise InferenceError(f"{number_text} should be a number of dtype {int(dtype)} ({dtype.text})")
 

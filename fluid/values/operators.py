@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import ElementTypeError, FluidTypeError, InferenceError
-from .types import VarType, as_dtype, is_floating
+from .types import VarType, as_dtype, is_floating, is_integer
 
 __all__ = ["ValueOperators"]
 
 _INT_RANGES: dict[VarType, tuple[float, float]] = {
-    kind: (int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max))
-    for kind in (VarType.INT8, VarType.UINT8, VarType.INT16, VarType.INT32, VarType.INT64, VarType.SIZE_T)
+    kind: (int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)) for kind in filter(is_integer, VarType)
 }
 """Integer type -> its least and its greatest value."""
 _EXACT = 2**24

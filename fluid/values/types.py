@@ -11,7 +11,7 @@ from ..errors import FluidTypeError
 
 __all__ = [
     "BFLOAT16", "AttrType", "DTypeLike", "VarType", "accumulated", "as_dtype", "complex_of", "is_complex", "is_floating",
-    "real_of",
+    "is_integer", "real_of",
 ]  # fmt: skip
 
 BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
@@ -19,7 +19,10 @@ BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
 
 
 class VarType(IntEnum):
-    """Types of variables (7 to 18, 25 and up) and of elements (the others), in one enum as Paddle's ``VarType.Type``.
+    """Types of variables (7 to 18, 25 to 31) and of elements (the others), in one enum as Paddle's ``VarType.Type``.
+
+    `UINT16` and `UINT32`, which Paddle lacks, have numbers far above its own, so Paddle cannot read a program that holds them.
+    Its name for uint64 is `SIZE_T`.
 
     >>> x = fluid.data("x", [None, 2])
     >>> x.dtype is fluid.core.VarType.FP32, x.type is fluid.core.VarType.LOD_TENSOR
@@ -45,6 +48,7 @@ class VarType(IntEnum):
     RAW = 17
     TUPLE = 18
     SIZE_T = 19
+    UINT64 = 19
     UINT8 = 20
     INT8 = 21
     BF16 = 22
@@ -57,6 +61,8 @@ class VarType(IntEnum):
     PSTRING = 29
     SPARSE_COO = 30
     SPARSE_CSR = 31
+    UINT16 = 1016
+    UINT32 = 1032
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -118,6 +124,8 @@ _TO_NUMPY: dict[VarType, np.dtype[Any]] = {
     VarType.FP64: np.dtype("float64"),
     VarType.SIZE_T: np.dtype("uint64"),
     VarType.UINT8: np.dtype("uint8"),
+    VarType.UINT16: np.dtype("uint16"),
+    VarType.UINT32: np.dtype("uint32"),
     VarType.INT8: np.dtype("int8"),
     VarType.COMPLEX64: np.dtype("complex64"),
     VarType.COMPLEX128: np.dtype("complex128"),
@@ -127,6 +135,7 @@ _FROM_NAME = {element.text: element for element in _FROM_NUMPY.values()}
 _COMPLEX = frozenset({VarType.COMPLEX64, VarType.COMPLEX128})
 _WITH_PARTS = {VarType.FP32: VarType.COMPLEX64, VarType.FP64: VarType.COMPLEX128}
 _PARTS = {full: part for part, full in _WITH_PARTS.items()}
+_INTEGERS = frozenset(element for element, dtype in _TO_NUMPY.items() if dtype.kind in "iu")
 _FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16}) | _COMPLEX
 
 
@@ -151,6 +160,11 @@ def as_dtype(dtype: DTypeLike) -> VarType:
 def is_floating(dtype: VarType | None) -> bool:
     """Whether this is a type of floats or complex numbers."""
     return dtype in _FLOATING
+
+
+def is_integer(dtype: VarType | None) -> bool:
+    """Whether this is a type of integers, signed or not."""
+    return dtype in _INTEGERS
 
 
 def is_complex(dtype: VarType | None) -> bool:

@@ -34,6 +34,13 @@ for name, function in {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bit
     add(f"bitwise_{name}", Sample({"X": np.uint8([200, 7]), "Y": np.uint8([100, 9])}, {}, lambda X, Y, f=function: f(X, Y)))
 for X in (data.ints(2, 3, low=-9, high=9), data.bools(3), np.uint8([0, 7, 255]), data.ints(0, 2, dtype="int32")):
     add("bitwise_not", Sample({"X": X}, {}, lambda X: ~X))
+for name, function in {"left": np.left_shift, "right": np.right_shift}.items():
+    broadcast(f"bitwise_{name}_shift", function, lambda size: data.ints(size, low=0, high=9), ("x", "y"))
+    for dtype in ("int8", "uint16", "uint32", "uint64"):
+        places = {"x": np.array([100, 3, 0], dtype), "y": np.array([1, 5, 2], dtype)}
+        add(f"bitwise_{name}_shift", Sample(places, {}, lambda x, y, f=function: f(x, y)))
+for X in (np.array([-1.5, -0.0, 0.0, 2.0, -np.inf, np.nan]), np.zeros((0, 2), "float32")):
+    add("signbit", Sample({"X": X}, {}, lambda X: np.signbit(X)))
 broadcast("elementwise_fmax", np.fmax, data.distinct)
 broadcast("elementwise_fmin", np.fmin, data.distinct)
 for name, function in (("fmax", np.fmax), ("fmin", np.fmin)):

@@ -21,7 +21,10 @@ _BY_REASON = {
     "it computes with unsigned integers of 64 bits that wrap around": "hash",
     "it is of arrays of Paddle 3": "fill_array_like insert_into_array pop_from_array",
     "it stops a run, which ONNX has no op for": "assert",
-    "it reads the bits of numbers, which ONNX has no op for before its newest opset": "lookup_table_dequant nextafter view_dtype",
+    "it reads the bits of numbers, which ONNX has no op for before its newest opset": (
+        "lookup_table_dequant nextafter signbit view_dtype"
+    ),
+    "it shifts the bits of signed integers, which ONNX has no op for": "bitwise_left_shift bitwise_right_shift",
     "it speaks to other workers": (
         "allreduce barrier c_allgather c_allreduce_max c_allreduce_min c_allreduce_prod c_allreduce_sum c_broadcast "
         "c_comm_init c_comm_init_all c_gen_nccl_id c_reduce_sum c_reducescatter c_sync_calc_stream c_sync_comm_stream "

@@ -410,7 +410,7 @@ def _skew(f: Any, X: Any) -> Any:
     return X - _turned(f, X)
 
 
-@define("svd(X: real[..., M, N]) -> U, S, VH", infer=_svd, full_matrices=False)
+@define("svd(X: float[..., M, N]) -> U, S, VH", infer=_svd, full_matrices=False)
 def svd(f: Any, X: ShapeOnly, U: Any, S: Any, VH: Any, dU: Any, dS: Any, dVH: Any, full_matrices: bool) -> Any:
     """Singular values S, largest first, and the matrices for which ``X = U @ diag(S) @ VH``; U and VH are square with
     `full_matrices`, and then have no gradient."""
@@ -443,7 +443,7 @@ def _tall_qr(f: Any, Q: Any, R: Any, dQ: Any, dR: Any) -> Any:
     return _turned(f, f.triangular_solve(R, right, upper=True))
 
 
-@define("qr(X: real[..., M, N]) -> Q, R", infer=_qr, mode=choice("reduced", "complete", "r"))
+@define("qr(X: float[..., M, N]) -> Q, R", infer=_qr, mode=choice("reduced", "complete", "r"))
 def qr(f: Any, X: Any, Q: Any, R: Any, dQ: Any, dR: Any, mode: str) -> Any:
     """Orthogonal columns Q and upper triangles R for which ``X = Q @ R``; Q is square if "complete", and left out with "r".
 

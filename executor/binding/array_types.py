@@ -112,6 +112,11 @@ def place_of_programs(device: str) -> Place:
     return CPUPlace() if device == CPU else CUDAPlace(int(device.partition(":")[2]))
 
 
+def default_device() -> str:
+    """The device on which ops without inputs make their arrays, such as ``"cpu"``."""
+    return _device.get()
+
+
 def default_xp() -> Any:
     """The array namespace of ops without inputs."""
     return namespace_on(_device.get())

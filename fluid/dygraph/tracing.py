@@ -27,7 +27,7 @@ from ..eager.nested import refilled, tensors_in
 from ..eager.program import Parameter, to_variable
 from ..eager.recorded import append_call
 from ..eager.regions import EagerRegion, Refusal, RegionNode
-from ..eager.tensor import Tensor, make
+from ..eager.tensor import Tensor, make, of_class_of
 from ..errors import FluidTypeError, ProgramError
 from ..executor import Executor, Scope, scope_guard
 from ..executor.binding.array_types import place_of_programs
@@ -761,6 +761,8 @@ class TracedFunction:
         self._updates: list[tuple[int, str]] = []
         """(Index of an input that the function modifies in place, variable with its new value)."""
         self._same: dict[int, int] = {}
+        self._classes: list[type[Tensor]] = []
+        """The classes of the results of a function that was called with examples."""
         """Index of an input -> index of an earlier input in the same memory."""
         blocks = self.program.blocks
         written_names = {name for block in blocks for op in block.ops for name in op.output_arg_names}
@@ -811,6 +813,8 @@ class TracedFunction:
         for (number, _), value in zip(self._updates, results[len(self.fetch_names) :], strict=True):
             if isinstance(arguments[number], Tensor):
                 arguments[number].set_value(value)
+        for result, computed_as in zip(results, self._classes, strict=False):
+            result.__class__ = computed_as
         return refilled(self._result, iter(results))
 
     def _run(self, arguments: Sequence[Any]) -> list[Tensor]:
@@ -1017,6 +1021,7 @@ def traced_call(
     shape = refilled(examples, iter([TENSOR] * len(arguments)))
     traced = TracedFunction(tracer, shape, names, fetches, without_tensors(result), called, outputs[0].device)
     traced._updates, traced._same = updates, same
+    traced._classes = [item._computed_as for item in outputs]
     if keep:
         for number, _ in updates:
             if isinstance(originals[number], Tensor):
@@ -1046,7 +1051,7 @@ def copied_inputs(
                 if arguments[first] is tensor
                 else make(inputs[first]._array, tensor._kind, None, inputs[first]._version)
             )
-        copied._stop = tensor._stop
+        of_class_of(tensor, copied)._stop = tensor._stop
         tracer.feed(copied, name)
         inputs.append(copied)
     return inputs, same

@@ -14,7 +14,7 @@ from .mode import state
 from .one_op import ConstantTensor, one_op
 from .tensor import Tensor
 
-__all__ = ["getitem", "setitem"]
+__all__ = ["bounds_of", "getitem", "is_plain", "setitem"]
 
 _END = 2**31 - 1
 
@@ -26,7 +26,7 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     lists, arrays and tensors of integers or bools) gather elements.
     """
     items = item if isinstance(item, tuple) else (item,)
-    if all(_is_plain(entry) for entry in items):
+    if all(is_plain(entry) for entry in items):
         return _slice(x, items)
     if type(item) is list and item and x.ndim and all(type(entry) is int for entry in item):
         return namespace.gather(x, _rows(x, tuple(item)))  # type: ignore[no-any-return]
@@ -51,7 +51,7 @@ def setitem(x: Tensor, item: Any, value: Any) -> None:
         x._modified("setitem")
         return
     items = item if isinstance(item, tuple) else (item,)
-    if all(_is_plain(entry) and entry is not None for entry in items):
+    if all(is_plain(entry) and entry is not None for entry in items):
         x._take_over(_with_region(x, value, items), "setitem")
         return
     places = _places(x, item)
@@ -70,7 +70,8 @@ def setitem(x: Tensor, item: Any, value: Any) -> None:
     x._take_over(namespace.where(chosen, spread.reshape(x.shape), x), "setitem")
 
 
-def _is_plain(entry: Any) -> bool:
+def is_plain(entry: Any) -> bool:
+    """Whether an index is an integer, a slice of step 1, ``...`` or None."""
     if entry is None or entry is Ellipsis:
         return True
     if isinstance(entry, slice):
@@ -86,7 +87,7 @@ def _is_number(entry: Any) -> bool:
 _Bounds = tuple[list[int], list[int], list[int], list[int], list[int]]
 
 
-def _bounds(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
+def bounds_of(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
     """Axes, starts and ends of the region that plain indices choose, the axes to drop, and the shape of the result."""
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > x.ndim or sum(entry is Ellipsis for entry in items) > 1:
@@ -122,7 +123,7 @@ def _bounds(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
 
 
 def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
-    axes, starts, ends, gone, shape = _bounds(x, items)
+    axes, starts, ends, gone, shape = bounds_of(x, items)
     if state.tracer is not None:
         axes, starts, ends = _as_written(x, tuple(entry for entry in items if entry is not None))
     if not axes:
@@ -156,7 +157,7 @@ def _as_written(x: Tensor, items: tuple[Any, ...]) -> tuple[list[int], list[int]
 @one_op
 def _with_region(x: Tensor, value: Tensor, items: tuple[Any, ...]) -> Tensor:
     """Write `value`, broadcast, into the region of `x` that plain indices choose."""
-    axes, starts, ends, gone, shape = _bounds(x, items)
+    axes, starts, ends, gone, shape = bounds_of(x, items)
     extra = value.ndim - len(shape)
     if value.size == 1:
         value = value.reshape(1)

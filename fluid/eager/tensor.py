@@ -32,7 +32,7 @@ from .graph import Hooks, Node, NodeHooks, RemovableHandle, keep_gradient, leaf_
 from .mode import state
 from .parts import parts
 
-__all__ = ["Tensor", "from_dlpack", "make", "to_tensor"]
+__all__ = ["Tensor", "from_dlpack", "make", "of_class_of", "to_tensor"]
 
 _names = itertools.count()
 _Edge = tuple[Node, int]
@@ -93,6 +93,8 @@ class Tensor(_Values):
     _stop: bool
     _version: list[Any]
 
+    _computed_as: type[Tensor]
+    """The class of results from tensors of this class."""
     _eager = True
     __array_ufunc__ = None  # so that operators of numpy arrays defer to those here
 
@@ -416,8 +418,8 @@ class Tensor(_Values):
     def detach(self) -> Tensor:
         """A tensor in the same memory, without a graph."""
         if state.tracer is not None:
-            return state.tracer.bind_view(self)
-        return make(self._array, self._kind, None, self._version)
+            return of_class_of(self, state.tracer.bind_view(self))
+        return of_class_of(self, make(self._array, self._kind, None, self._version))
 
     def detach_(self) -> Tensor:
         """Make this tensor a leaf without a gradient; the tensor itself."""
@@ -426,7 +428,7 @@ class Tensor(_Values):
 
     def clone(self) -> Tensor:
         """A copy, through which gradients flow."""
-        return parts.ops.assign(self)  # type: ignore[no-any-return]
+        return of_class_of(self, parts.ops.assign(self))
 
     # -- values
     def _read(self, by: str) -> None:
@@ -473,11 +475,26 @@ class Tensor(_Values):
         array.flags.writeable = False  # changes that are not counted as versions would make gradients wrong
         return np.asarray(array, dtype) if copy is None else np.array(array, dtype=dtype, copy=copy)
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        """Its memory for another library, which shares it: ``torch.from_dlpack(x)``. Changes there are not noticed here."""
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Its memory for another library, which shares it: ``torch.from_dlpack(x)``. Changes there are not noticed here.
+
+        Args:
+            stream: None on the CPU.
+            max_version: the newest version of DLPack that the other library knows.
+            dl_device: the device to give the memory on; by default where it is.
+            copy: True for a copy, False for an error where one would be needed.
+        """
         self._refuse_sparse("__dlpack__()")
         self._read("__dlpack__()")
-        return self._array.__dlpack__(**kwargs)
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return self._array.__dlpack__(**{name: value for name, value in options.items() if value is not None})
 
     def __dlpack_device__(self) -> Any:
         """The kind and number of its device, as DLPack numbers them."""
@@ -557,6 +574,20 @@ class Tensor(_Values):
         copy._stop, copy._name = self._stop, self._name
         copy.__dict__.update(self.__dict__)
         return copy
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """`fluid.numpy`, the functions of the Python array API standard, which take tensors and return its arrays.
+
+        Args:
+            api_version: a version of the standard, such as ``"2024.12"``; those since 2021.12 are served by the same functions.
+        """
+        from .. import numpy as namespace
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ProgramError(
+                f"fluid.numpy serves version {namespace.__array_api_version__} of the standard, not {api_version!r}"
+            )
+        return namespace
 
     # -- operators
     def _described(self) -> str:
@@ -935,6 +966,7 @@ class Tensor(_Values):
 
 
 Variable.register(Tensor)
+Tensor._computed_as = Tensor
 _new = Tensor.__new__
 _OPERATORS: Mapping[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "+=": ("elementwise_add", Tensor.__add__),
@@ -961,6 +993,13 @@ def make(array: Any, kind: ArrayType, edge: _Edge | None = None, version: list[A
     tensor._version = [0] if version is None else version
     tensor._grad = tensor._hooks = tensor._accumulator = tensor._name = None
     return tensor
+
+
+def of_class_of(source: Tensor, result: Tensor) -> Tensor:
+    """A new tensor in the class of results from `source`."""
+    if source._computed_as is not Tensor:
+        result.__class__ = source._computed_as
+    return result
 
 
 def to_tensor(data: Any, dtype: DTypeLike | None = None, stop_gradient: bool = True) -> Tensor:

@@ -33,6 +33,8 @@ UPWARD = {
     ("fluid.ir.program", "fluid.viewer.notebook"),
     # For who trains with checkpoints.
     ("fluid.training.fitting", "fluid.saving.checkpoint"),
+    # The namespace of a tensor's functions, which the array API standard asks the tensor for.
+    ("fluid.eager.tensor", "fluid.numpy"),
     # For who adds an op that ONNX has.
     ("fluid.extend", "fluid.onnx.writing.exporting"),
 }

@@ -1,0 +1,134 @@
+"""Elements by their positions: functions, ``x[...]`` and ``x[...] = v``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..eager.indexing import bounds_of, is_plain, setitem
+from ..eager.tensor import Tensor
+from ..errors import FluidTypeError, IndexRangeError, ProgramError
+from ..ops.shapes import broadcast
+from ..values.types import VarType, is_integer
+from .array import ARRAYS, NDArray
+from .dtypes import rank
+from .operands import axis_of, cast, expanded, flat, operand, ops_of, placed, reshaped, together
+
+__all__ = ["take", "take_along_axis"]
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
+    """The elements at some positions along an axis.
+
+    Args:
+        x: an array.
+        indices: integers; negative ones count from the end.
+        axis: the axis; it may be left out for one dimension.
+
+    >>> import fluid.numpy as xp
+    >>> xp.take(xp.asarray([10, 20, 30]), xp.asarray([2, 0]))
+    NDArray([30, 10], dtype=int64)
+    """
+    x, indices = together((x, indices))
+    if axis is None:
+        if x.ndim != 1:
+            raise ProgramError(f"take: x has {x.ndim} dimensions; give the axis")
+        axis = 0
+    axis = axis_of(axis, x.ndim)
+    f, places = ops_of(x), _from_start(indices, x.shape[axis])
+    result = f.gather(x, flat(places), axis=axis)
+    return result if places.ndim == 1 else reshaped(result, (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]))
+
+
+def _from_start(indices: Any, size: int) -> Any:
+    """Positions with negative ones counted from the end."""
+    if not is_integer(indices.dtype):
+        raise FluidTypeError(f"positions are integers, and not {indices.dtype.text}")
+    f, places = ops_of(indices), cast(indices, VarType.INT64)
+    if isinstance(places, Tensor) and not (places._array < 0).any():
+        return places
+    return f.where(
+        f.less_than(places, f.fill_any_like(places, value=0.0, dtype=-1)), f.scale(places, scale=1.0, bias=size), places
+    )
+
+
+def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
+    """The elements at positions that are given for each row along an axis.
+
+    Args:
+        x: an array.
+        indices: integers, which broadcast with `x` along the other axes.
+        axis: the axis.
+
+    >>> import fluid.numpy as xp
+    >>> xp.take_along_axis(xp.asarray([[1, 2], [3, 4]]), xp.asarray([[1], [0]]), axis=1)
+    NDArray([[2],
+             [3]], dtype=int64)
+    """
+    x, indices = together((x, indices))
+    if x.ndim != indices.ndim:
+        raise ProgramError(f"take_along_axis: x has {x.ndim} dimensions, and indices have {indices.ndim}")
+    axis = axis_of(axis, x.ndim)
+    aside = broadcast((*x.shape[:axis], 1, *x.shape[axis + 1 :]), (*indices.shape[:axis], 1, *indices.shape[axis + 1 :]))
+    x = expanded(x, (*aside[:axis], x.shape[axis], *aside[axis + 1 :]))
+    places = expanded(_from_start(indices, x.shape[axis]), (*aside[:axis], indices.shape[axis], *aside[axis + 1 :]))
+    return ops_of(x).take_along_axis(x, places, Axis=axis)
+
+
+# ------------------------------------------------------------------------------------------------------- x[...] and x[...] = v
+def getitem(x: NDArray, item: Any) -> NDArray:
+    """``x[item]``: integers, slices, ``...`` and None, a mask of bools, or arrays of integers."""
+    items = item if isinstance(item, tuple) else (item,)
+    if all(is_plain(entry) for entry in items):
+        return _region(x, items)
+    if len(items) == 1:
+        (only,) = items
+        if isinstance(only, Tensor) and only.dtype is VarType.BOOL and only.ndim == x.ndim > 0 and only.shape == x.shape:
+            return ARRAYS.masked_select(x, only)  # type: ignore[no-any-return]
+        if isinstance(only, Tensor) and is_integer(only.dtype) and only.ndim and x.ndim:
+            return take(x, only, axis=0)  # type: ignore[no-any-return]
+    places = positions(x, items)
+    gathered = ARRAYS.gather(flat(x), placed(places.reshape(-1), x))
+    return gathered if places.ndim == 1 else reshaped(gathered, places.shape)  # type: ignore[no-any-return]
+
+
+def _region(x: NDArray, items: tuple[Any, ...]) -> NDArray:
+    """The elements that integers and slices of step 1 choose."""
+    axes, starts, ends, gone, shape = bounds_of(x, items)
+    if axes:
+        x = ARRAYS.slice(x, axes=axes, starts=starts, ends=ends, infer_flags=[1] * len(axes), decrease_axis=gone)
+    else:
+        x = ARRAYS.assign(x)
+    return x if list(x.shape) == shape else reshaped(x, shape)
+
+
+def positions(x: NDArray, items: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    """The positions, in one dimension, of the elements that an index chooses."""
+    try:
+        chosen = np.arange(x.size).reshape(x.shape)[tuple(_of_numpy(entry) for entry in items)]
+    except (IndexError, ValueError) as error:
+        raise IndexRangeError(f"{x.describe()} cannot be indexed in this way: {error}") from None
+    return np.asarray(chosen)
+
+
+def _of_numpy(entry: Any) -> Any:
+    if isinstance(entry, Tensor):
+        return entry.numpy() if entry.ndim else np.asarray(entry.item())
+    if isinstance(entry, slice):
+        return slice(*(None if part is None else int(part) for part in (entry.start, entry.stop, entry.step)))
+    return entry
+
+
+def assign_item(x: NDArray, item: Any, value: Any) -> None:
+    """``x[item] = value``: the value is cast to the type of `x`, unless its kind would change."""
+    x._refuse_sparse("setitem")
+    if isinstance(value, (Tensor, np.ndarray)):
+        value = _cast_into(operand(value), x)
+    setitem(x, item, value)
+
+
+def _cast_into(value: Any, x: NDArray) -> Any:
+    if rank(value.dtype) > rank(x.dtype):
+        raise FluidTypeError(f"{x.describe()} cannot hold {value.describe()}; use astype")
+    return cast(value, x.dtype)

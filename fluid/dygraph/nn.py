@@ -253,32 +253,32 @@ class _OfFunction(_Functional):
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}{signature}: {error}") from None
         bound.apply_defaults()
-        given = bound.arguments
-        super().__init__(given.get("name_scope"), given.get("dtype", VarType.FP32))
+        options = bound.arguments
+        super().__init__(options.get("name_scope"), options.get("dtype", VarType.FP32))
         if is_named:
-            self._make_later(_layer_arguments(given))
+            self._make_later(_layer_arguments(options))
             return
-        shapes, arguments = self._sized(given)
+        shapes, arguments = self._sized(options)
         self._arguments = _layer_arguments(arguments)
         if shapes:
-            self._make(self._function, *shapes, **{**self._arguments, **self._arguments_to_make(given)})
+            self._make(self._function, *shapes, **{**self._arguments, **self._arguments_to_make(options)})
 
     @staticmethod
     def _is_named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether the arguments are those of Fluid 1.6."""
         return _begins_with_a_name(args, kwargs)
 
-    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
         """Turn arguments of Fluid 1.7 into the shapes of inputs that make the parameters, and the arguments of the function."""
-        return [], dict(given)
+        return [], dict(options)
 
-    def _arguments_to_make(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _arguments_to_make(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of the function that differ in the call that makes the parameters."""
         return {}
 
 
-def _without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in names}
+def _without(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in names}
 
 
 class _OfChannels(_OfFunction):
@@ -291,13 +291,13 @@ class _OfChannels(_OfFunction):
         if dims:
             cls._dims = dims
 
-    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        filters, dilations = (listed_sizes(given[name], self._dims) for name in ("filter_size", "dilation"))
+    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        filters, dilations = (listed_sizes(options[name], self._dims) for name in ("filter_size", "dilation"))
         extents = [(size - 1) * dilation + 1 for size, dilation in zip(filters, dilations, strict=True)]
-        return [[1, given["num_channels"], *extents]], _without(given, "num_channels")
+        return [[1, options["num_channels"], *extents]], _without(options, "num_channels")
 
-    def _arguments_to_make(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {"output_size": None} if "output_size" in given else {}
+    def _arguments_to_make(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"output_size": None} if "output_size" in options else {}
 
 
 def listed_sizes(size: int | Sequence[int], dims: int) -> list[int]:
@@ -483,9 +483,9 @@ class BilinearTensorProduct(
 
     _old_names = {"_w": "weight", "_bias_param": "bias"}
 
-    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        arguments = {**_without(given, "input1_dim", "input2_dim", "output_dim"), "size": given["output_dim"]}
-        return [[1, given["input1_dim"]], [1, given["input2_dim"]]], arguments
+    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        arguments = {**_without(options, "input1_dim", "input2_dim", "output_dim"), "size": options["output_dim"]}
+        return [[1, options["input1_dim"]], [1, options["input2_dim"]]], arguments
 
 
 class NCE(_Functional):
@@ -758,9 +758,9 @@ class LayerNorm(
     _old_names = {"_scale_w": "weight", "_bias_w": "bias"}
     _normalized: tuple[int, ...] | None = None
 
-    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        self._normalized = tuple(listed_sizes(given["normalized_shape"], 1))
-        return [[1, *self._normalized]], {**_without(given, "normalized_shape"), "begin_norm_axis": 1}
+    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        self._normalized = tuple(listed_sizes(options["normalized_shape"], 1))
+        return [[1, *self._normalized]], {**_without(options, "normalized_shape"), "begin_norm_axis": 1}
 
     def forward(self, input: Tensor) -> Any:
         if self._normalized is None:
@@ -790,9 +790,9 @@ class GroupNorm(
 
     _old_names = {"_scale": "weight", "_bias": "bias"}
 
-    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        channels = given["channels"]
-        return [[1, channels, 1, 1] if given["data_layout"] == "NCHW" else [1, 1, 1, channels]], _without(given, "channels")
+    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        channels = options["channels"]
+        return [[1, channels, 1, 1] if options["data_layout"] == "NCHW" else [1, 1, 1, channels]], _without(options, "channels")
 
 
 class SpectralNorm(
@@ -817,8 +817,8 @@ class SpectralNorm(
     _names = ("weight_u", "weight_v")
     _old_names = {"u": "weight_u", "v": "weight_v"}
 
-    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        return [given["weight_shape"]], _without(given, "weight_shape")
+    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        return [options["weight_shape"]], _without(options, "weight_shape")
 
 
 class PRelu(
@@ -845,12 +845,12 @@ class PRelu(
         has_mode = "mode" in kwargs or (len(args) > 1 and isinstance(args[1], str))
         return _begins_with_a_name(args, kwargs) and has_mode
 
-    def _sized(self, given: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        needed = {"channel": "channel", "element": "input_shape"}.get(given["mode"])
-        if needed is not None and given[needed] is None:
-            raise FluidTypeError(f"PRelu: mode={given['mode']!r} needs {needed}, for the shape of the weight")
-        shape = {"channel": [1, given["channel"], 1, 1], "element": given["input_shape"]}.get(given["mode"], [1, 1])
-        return [shape], _without(given, "channel", "input_shape")
+    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+        needed = {"channel": "channel", "element": "input_shape"}.get(options["mode"])
+        if needed is not None and options[needed] is None:
+            raise FluidTypeError(f"PRelu: mode={options['mode']!r} needs {needed}, for the shape of the weight")
+        shape = {"channel": [1, options["channel"], 1, 1], "element": options["input_shape"]}.get(options["mode"], [1, 1])
+        return [shape], _without(options, "channel", "input_shape")
 
 
 class Dropout(Layer):

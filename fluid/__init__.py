@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     )
     from .ahead import compile_program, load_compiled_state, save_compiled_state
     from .dygraph.summary import summary
+    from .dygraph.weights import load_weights
     from .formats import text
     from .io import load, save
     from .saving.checkpoint import load_checkpoint, save_checkpoint
@@ -168,6 +169,7 @@ __all__ = [
     "load_compiled_state",
     "load_model",
     "load_op_library",
+    "load_weights",
     "lod_tensor",
     "metrics",
     "name_scope",
@@ -235,6 +237,7 @@ _LAZY_FROM = {
     "load_compiled_state": "ahead",
     "load_model": "saving.models",
     "load_program_state": "io",
+    "load_weights": "dygraph.weights",
     "memory_optimize": "transpiler",
     "optimize_for_inference": "transform.inference",
     "release_memory": "transpiler",

@@ -96,6 +96,7 @@ from .open_traces import InputSpec, TracedLayer, trace
 from .parallel import DataParallel, Env, ParallelStrategy, prepare_context
 from .static_function import declarative, to_static
 from .tracing import TracedFunction
+from .weights import WEIGHT_NAMES, WeightReport
 
 __all__ = [
     "FC",
@@ -103,6 +104,7 @@ __all__ = [
     "GRU",
     "LSTM",
     "NCE",
+    "WEIGHT_NAMES",
     "AccumulateGrad",
     "AmpScaler",
     "AvgPool2D",
@@ -167,6 +169,7 @@ __all__ = [
     "TracedLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "WeightReport",
     "amp_guard",
     "backward",
     "compile",

@@ -400,8 +400,8 @@ def traced_for_any_size(
     if outcome is None:
         result, program, _ = traced(closed, tensors)
         outcome = result, program
-    for name, tensor, mine, asked in zip(names, tensors, axes, wanted, strict=True):
-        for axis in sorted(asked - mine):
+    for name, tensor, open_axes, wanted_axes in zip(names, tensors, axes, wanted, strict=True):
+        for axis in sorted(wanted_axes - open_axes):
             outcome[1].program.fixed_sizes[name] = (
                 f"size {tensor._kind.shape[axis]} of axis {axis} had to be fixed in the trace: {reasons[0]}"
             )

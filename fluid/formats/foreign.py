@@ -31,6 +31,8 @@ def foreign_file(path: str, head: bytes) -> str:
     for at, start, text in _STARTS:
         if head[at : at + len(start)] == start:
             return f"{path} is {text}"
+    if path.endswith((".pt", ".pth", ".ckpt.pt")):
+        return f"{path} has weights of PyTorch, and no program; fluid.load_weights(layer_or_program, path) sets weights by name"
     if path.endswith((".h5", ".keras", ".tflite", ".mlmodel", ".caffemodel", ".pb")) and not head.startswith(b"\n"):
         return f"{path} is a model of another framework, by its name; export it to ONNX, which fluid.load_model reads"
     return ""

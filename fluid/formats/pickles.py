@@ -13,7 +13,7 @@ import mmap
 import os
 import pickletools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, BinaryIO, NoReturn
 from zlib import crc32
 
@@ -25,7 +25,10 @@ from ..values.bfloat16 import BFLOAT16, as_bits
 from .commits import open_saved
 from .writing import atomic_writer, reason
 
-__all__ = ["check_numbers", "not_numbers", "read_pickle", "read_stamp", "stamp_of", "write_arrays"]
+__all__ = [
+    "PickleMachine", "PickleName", "PickleRefusal", "check_numbers", "not_numbers", "read_instructions", "read_pickle", "read_stamp",
+    "stamp_of", "write_arrays",
+]  # fmt: skip
 
 _DEPTH = 64
 """Most levels of nested containers; state dicts have three."""
@@ -34,7 +37,7 @@ _LARGE = 1 << 30
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
-class _Name:
+class PickleName:
     """A class or function that a pickle names."""
 
     def __init__(self, text: str) -> None:
@@ -52,7 +55,7 @@ class _Mark:
     pass
 
 
-class _Refused(Exception):
+class PickleRefusal(Exception):
     """A fault in the pickle; `_read` adds its position."""
 
 
@@ -62,10 +65,10 @@ def _raw(value: Any) -> Any:
         try:
             return value.encode("latin-1")
         except UnicodeEncodeError:
-            raise _Refused("text stands where bytes should") from None
+            raise PickleRefusal("text stands where bytes should") from None
     if isinstance(value, (bytes, bytearray)):
         return value
-    raise _Refused(f"{type(value).__name__} stands where bytes should")
+    raise PickleRefusal(f"{type(value).__name__} stands where bytes should")
 
 
 def _shown(value: Any) -> str:
@@ -79,32 +82,32 @@ def _dtype(code: Any, *_: Any) -> _DType:
     if isinstance(code, str) and re.fullmatch(r"[biufc]\d{1,2}", code):
         with contextlib.suppress(TypeError):
             return _DType(np.dtype(code))
-    raise _Refused(f"an array's element type is {_shown(code)}, which is not a type of numbers")
+    raise PickleRefusal(f"an array's element type is {_shown(code)}, which is not a type of numbers")
 
 
 def _empty_array(kind: Any, *_: Any) -> Any:
-    if not isinstance(kind, _Name) or kind.text != "numpy.ndarray":
-        raise _Refused("something that is not an array is made as one")
+    if not isinstance(kind, PickleName) or kind.text != "numpy.ndarray":
+        raise PickleRefusal("something that is not an array is made as one")
     return np.empty(0, np.uint8)
 
 
 def _shape(value: Any) -> tuple[int, ...]:
     if isinstance(value, tuple) and len(value) <= 32 and all(type(size) is int and 0 <= size < 1 << 63 for size in value):
         return value
-    raise _Refused(f"an array's shape is {_shown(value)}, not a tuple of dimensions")
+    raise PickleRefusal(f"an array's shape is {_shown(value)}, not a tuple of dimensions")
 
 
 def _filled(shape: Any, dtype: Any, raw: Any, order: str) -> Any:
     shape, raw = _shape(shape), _raw(raw)
     if not isinstance(dtype, _DType):
-        raise _Refused("an array has no element type")
+        raise PickleRefusal("an array has no element type")
     size = math.prod(shape) * dtype.dtype.itemsize
     if size != len(raw):
-        raise _Refused(f"an array {dtype.dtype}{list(shape)} should have {size} bytes, but {len(raw)} are there")
+        raise PickleRefusal(f"an array {dtype.dtype}{list(shape)} should have {size} bytes, but {len(raw)} are there")
     try:
         return np.frombuffer(raw, dtype.dtype).reshape(shape, order=order)  # type: ignore[call-overload]
     except ValueError as error:
-        raise _Refused(f"an array {dtype.dtype}{list(shape)} cannot be made: {error}") from None
+        raise PickleRefusal(f"an array {dtype.dtype}{list(shape)} cannot be made: {error}") from None
 
 
 def _from_buffer(raw: Any, dtype: Any, shape: Any, order: Any) -> Any:
@@ -117,7 +120,7 @@ def _scalar(dtype: Any, raw: Any) -> Any:
 
 def _encoded(text: Any, encoding: Any) -> bytes:
     if not isinstance(encoding, str) or encoding not in ("latin1", "latin-1"):
-        raise _Refused(f"bytes are given in the encoding {_shown(encoding)}")
+        raise PickleRefusal(f"bytes are given in the encoding {_shown(encoding)}")
     return bytes(_raw(text))
 
 
@@ -125,14 +128,14 @@ def _pairs(value: Any = ()) -> dict[Any, Any]:
     result: dict[Any, Any] = {}
     for pair in value if isinstance(value, (list, tuple)) else ():
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise _Refused("a dict is made of items that are not pairs")
+            raise PickleRefusal("a dict is made of items that are not pairs")
         result[_key(pair[0])] = pair[1]
     return result
 
 
 def _tuple(value: Any = ()) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
-        raise _Refused(f"a tuple is made of a {type(value).__name__}")
+        raise PickleRefusal(f"a tuple is made of a {type(value).__name__}")
     return tuple(value)
 
 
@@ -154,11 +157,19 @@ _NAMES = {*_CALLS, "numpy.ndarray"}
 def _key(value: Any) -> Any:
     if type(value) in (str, bytes, int, float, bool, type(None)):
         return value
-    raise _Refused(f"a {type(value).__name__} is the key of a dict")
+    raise PickleRefusal(f"a {type(value).__name__} is the key of a dict")
 
 
-class _Machine:
-    """Runs the instructions of one pickle."""
+class PickleMachine:
+    """Runs the instructions of one pickle.
+
+    Attributes:
+        calls: name -> the function here that stands for it.
+        names: all names that a pickle may refer to.
+    """
+
+    calls: Mapping[str, Callable[..., Any]] = _CALLS
+    names: Set[str] = _NAMES
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -166,18 +177,18 @@ class _Machine:
 
     def pop(self) -> Any:
         if not self.stack or isinstance(self.stack[-1], _Mark):
-            raise _Refused("the stack is empty")
+            raise PickleRefusal("the stack is empty")
         return self.stack.pop()
 
     def top(self, kind: type) -> Any:
         if not self.stack or not isinstance(self.stack[-1], kind):
-            raise _Refused(f"a {kind.__name__} should be on the stack")
+            raise PickleRefusal(f"a {kind.__name__} should be on the stack")
         return self.stack[-1]
 
     def since_mark(self) -> list[Any]:
         position = next((i for i in range(len(self.stack) - 1, -1, -1) if isinstance(self.stack[i], _Mark)), None)
         if position is None:
-            raise _Refused("the stack has no mark")
+            raise PickleRefusal("the stack has no mark")
         items = self.stack[position + 1 :]
         del self.stack[position:]
         return items
@@ -189,21 +200,21 @@ class _Machine:
         """Add items, keys and values in turn, to the dict on the stack."""
         target = self.top(dict)
         if len(items) % 2:
-            raise _Refused("a dict's key has no value")
+            raise PickleRefusal("a dict's key has no value")
         for key, value in zip(items[::2], items[1::2], strict=True):
             target[_key(key)] = value
 
-    def name(self, module: Any, name: Any) -> _Name:
+    def name(self, module: Any, name: Any) -> PickleName:
         if not isinstance(module, str) or not isinstance(name, str):
-            raise _Refused("it refers to something without a name")
+            raise PickleRefusal("it refers to something without a name")
         text = f"{module}.{name}"
-        if text not in _NAMES:
-            raise _Refused(f"it refers to {text[:200]}; only arrays, containers, strings and numbers are read")
-        return _Name(text)
+        if text not in self.names:
+            raise PickleRefusal(f"it refers to {text[:200]}; only arrays, containers, strings and numbers are read")
+        return PickleName(text)
 
     def recall(self, key: Any) -> Any:
         if key not in self.memo:
-            raise _Refused(f"it refers to part {key}, which is not there")
+            raise PickleRefusal(f"it refers to part {key}, which is not there")
         return self.memo[key]
 
     def build(self, state: Any) -> None:
@@ -211,17 +222,17 @@ class _Machine:
         target = self.stack[-1] if self.stack else None
         if isinstance(target, _DType):
             if not (isinstance(state, tuple) and len(state) >= 5 and state[1] in ("<", ">", "|", "=") and not any(state[2:5])):
-                raise _Refused("an array's element type has fields")
+                raise PickleRefusal("an array's element type has fields")
             target.dtype = np.dtype(state[1] + target.dtype.str[1:])
         elif isinstance(target, np.ndarray):
             if not (isinstance(state, tuple) and len(state) == 5):
-                raise _Refused("an array has no shape, type and elements")
+                raise PickleRefusal("an array has no shape, type and elements")
             shape, dtype, fortran, raw = state[1:]
             _filled(shape, dtype, raw, "C")  # raises if these do not fit
             # In place, since parts of the result may refer to this array already.
             target.__setstate__((1, shape, dtype.dtype, bool(fortran), bytes(_raw(raw))))  # type: ignore[arg-type]
         else:
-            raise _Refused(f"a {type(target).__name__} is given a state")
+            raise PickleRefusal(f"a {type(target).__name__} is given a state")
 
     def run(self, opcode: str, arg: Any) -> None:
         stack = self.stack
@@ -264,17 +275,23 @@ class _Machine:
             self.since_mark()
         elif opcode == "DUP":
             stack.append(self.top(object))
+        elif opcode == "BINPERSID":
+            stack.append(self.persistent(self.pop()))
         elif opcode not in ("PROTO", "FRAME"):
-            raise _Refused(f"it uses the instruction {opcode}; only arrays, containers, strings and numbers are read")
+            raise PickleRefusal(f"it uses the instruction {opcode}; only arrays, containers, strings and numbers are read")
+
+    def persistent(self, reference: Any) -> Any:
+        """A value that lies outside the pickle."""
+        raise PickleRefusal("it refers to something outside it; only arrays, containers, strings and numbers are read")
 
     def call(self, function: Any, arguments: Any) -> None:
-        call = _CALLS.get(function.text) if isinstance(function, _Name) else None
+        call = self.calls.get(function.text) if isinstance(function, PickleName) else None
         if call is None or not isinstance(arguments, tuple):
-            raise _Refused("it calls something that is not a function")
+            raise PickleRefusal("it calls something that is not a function")
         try:
             self.stack.append(call(*arguments))
         except TypeError:
-            raise _Refused(f"{function.text} is given {len(arguments)} arguments, which it does not take") from None
+            raise PickleRefusal(f"{function.text} is given {len(arguments)} arguments, which it does not take") from None
 
 
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _Mark()}
@@ -295,21 +312,23 @@ def _check_tree(value: Any, limit: int) -> None:
         item, done = stack.pop()
         inner = list(item.values()) if isinstance(item, dict) else item if isinstance(item, (list, tuple)) else None
         if inner is None:
-            if isinstance(item, (_Name, _DType, _Mark)):
-                raise _Refused("it holds a type, not a value")
+            if isinstance(item, (PickleName, _DType, _Mark)):
+                raise PickleRefusal("it holds a type, not a value")
         elif done:
             path.discard(id(item))
             sizes[id(item)] = 1 + sum(sizes.get(id(part), 1) for part in inner)
             if sizes[id(item)] > limit:
-                raise _Refused("its containers share parts so often that it stands for more than a file of its size could hold")
+                raise PickleRefusal(
+                    "its containers share parts so often that it stands for more than a file of its size could hold"
+                )
         elif id(item) in path:
-            raise _Refused("a container holds itself")
+            raise PickleRefusal("a container holds itself")
         elif id(item) not in sizes:
             path.add(id(item))
             if len(path) > _DEPTH:
-                raise _Refused(f"containers are more than {_DEPTH} deep in each other")
+                raise PickleRefusal(f"containers are more than {_DEPTH} deep in each other")
             stack.append((item, True))
-            stack.extend((part, False) for part in inner if isinstance(part, (dict, list, tuple, _Name, _DType, _Mark)))
+            stack.extend((part, False) for part in inner if isinstance(part, (dict, list, tuple, PickleName, _DType, _Mark)))
 
 
 @checked
@@ -325,7 +344,7 @@ def read_pickle(path: str) -> Any:
             if not file.read(1):
                 raise FormatError(f"{path}: the file is empty; it should be a pickle of arrays by name")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # reads past its end are short
-                return _read(path, data)
+                return read_instructions(path, data, PickleMachine())
     except (OSError, ValueError) as error:
         if isinstance(error, FluidError):
             raise
@@ -336,11 +355,12 @@ _MOST_PARTS = 300_000
 """How many small parts any file may have; a large one may have more."""
 
 
-def _read(path: str, data: Any) -> Any:
+def read_instructions(path: str, data: Any, machine: PickleMachine) -> Any:
+    """Run a machine over the bytes of a pickle, and return its value; a `FormatError` names the byte of a fault."""
+
     def fail(message: object, at: int) -> NoReturn:
         raise FormatError(f"{path}, at byte {at}: {message}") from None
 
-    machine = _Machine()
     size = len(data)
     left = _MOST_PARTS + size // 12  # bounds time and memory by the size of the file
     at = 0
@@ -349,15 +369,15 @@ def _read(path: str, data: Any) -> Any:
             at = position or 0
             left -= 1
             if left < 0:
-                raise _Refused("it has more small parts than files of parameters have")
+                raise PickleRefusal("it has more small parts than files of parameters have")
             if opcode.name == "STOP":
                 value = machine.pop()
                 if machine.stack:
-                    raise _Refused("values are left when the pickle ends")
+                    raise PickleRefusal("values are left when the pickle ends")
                 _check_tree(value, 100_000 + 16 * size)
                 return value
             machine.run(opcode.name, arg)
-    except _Refused as error:
+    except PickleRefusal as error:
         fail(error, at)
     except (ValueError, OverflowError, MemoryError) as error:
         fail(f"this is not a pickle, or it is damaged or cut off: {str(error)[:200]}", at)

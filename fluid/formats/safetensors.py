@@ -1,20 +1,28 @@
-"""Arrays by name in ``.safetensors`` files, through the optional library ``safetensors``."""
+"""Arrays by name in ``.safetensors`` files: a header in JSON, then the bytes of all arrays."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..errors import FluidError, FormatError, how_to_install
+from ..errors import FluidError, FormatError
 from ..values.bfloat16 import BFLOAT16, to_float32
-from .commits import current
 from .pickles import check_numbers
 from .tensors import read_file
 from .writing import write_file
 
-__all__ = ["is_safetensors", "read_safetensors", "write_safetensors"]
+__all__ = ["is_safetensors", "read_metadata", "read_safetensors", "write_safetensors"]
+
+_TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
+_NAMES = {np.dtype(code): name for name, code in _TYPES.items() if name != "BF16"}
+_METADATA = "__metadata__"
 
 
 def is_safetensors(head: bytes, size: int) -> bool:
@@ -22,49 +30,77 @@ def is_safetensors(head: bytes, size: int) -> bool:
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
 
 
-def _safetensors() -> Any:
+def _header(path: str, data: Any) -> tuple[dict[str, Any], int]:
+    """The header of a file, and where it ends."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise FormatError(f"{path}: the header claims {length} bytes, and the file has {len(data)}")
     try:
-        import safetensors.numpy
-    except ImportError:
-        raise FluidError(f"safetensors files need the package safetensors: {how_to_install('safetensors')}") from None
-    return safetensors
+        header = json.loads(bytes(data[8 : 8 + length]).decode("utf-8"))
+        if not isinstance(header, dict):
+            raise ValueError("it is no object")
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: the header is no JSON: {error}") from None
+    return header, 8 + length
+
+
+def read_metadata(path: str) -> Mapping[str, Any]:
+    """The texts that describe a file, such as ``{"format": "pt"}`` for weights of torch."""
+    metadata = _header(path, read_file(path))[0].get(_METADATA)
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def read_safetensors(path: str) -> dict[str, Any]:
-    """The arrays by name of a file; `FormatError` if it is damaged, `FluidError` if the library is missing."""
-    library = _safetensors()
-    try:
-        with library.safe_open(current(path), framework="numpy") as file:
-            dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  # not a dict
-            if all(dtype in _SAFE_TYPES for dtype in dtypes.values()):
-                return {name: file.get_tensor(name) for name in dtypes}
-        return {name: _from_safetensors(path, name, entry) for name, entry in library.deserialize(read_file(path))}
-    except FluidError:
-        raise
-    except Exception as error:  # the library's own error is a plain Exception
-        raise FormatError(f"{path}: the file cannot be read: {error}") from None
+    """The arrays by name of a file; bfloat16, which numpy lacks, as float32. `FormatError` if it is damaged."""
+    data = bytearray(read_file(path))
+    header, start = _header(path, data)
+    header.pop(_METADATA, None)
+    return {name: _array(path, name, entry, data, start) for name, entry in header.items()}
 
 
-_SAFE_TYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?",
-}  # fmt: skip
-
-
-def _from_safetensors(path: str, name: str, entry: Mapping[str, Any]) -> Any:
-    """An array from a tensor of the library; bfloat16, which numpy lacks, as float32."""
-    if entry["dtype"] == "BF16":
-        return to_float32(np.frombuffer(entry["data"], "<u2").reshape(entry["shape"]))
-    if entry["dtype"] not in _SAFE_TYPES:
-        raise FormatError(f"{path}: the tensor {name!r} is of {entry['dtype']}, which numpy cannot hold")
-    return np.frombuffer(bytearray(entry["data"]), _SAFE_TYPES[entry["dtype"]]).reshape(entry["shape"])
+def _array(path: str, name: str, entry: Any, data: bytearray, start: int) -> Any:
+    """One array: a view of the file's bytes, or a copy where these are not aligned."""
+    match entry:
+        case {"dtype": str() as kind, "shape": [*shape], "data_offsets": [int() as first, int() as end]}:
+            pass
+        case _:
+            raise FormatError(f"{path}: the tensor {name!r} should have dtype, shape and data_offsets")
+    if kind not in _TYPES:
+        raise FormatError(f"{path}: the tensor {name!r} is of {kind}, which numpy cannot hold")
+    dtype = np.dtype(_TYPES[kind])
+    if len(shape) > 32 or not all(type(size) is int and 0 <= size < 1 << 62 for size in shape):
+        raise FormatError(f"{path}: the tensor {name!r} has no shape of numbers")
+    count = math.prod(shape)
+    if not 0 <= first <= end <= len(data) - start or count * dtype.itemsize != end - first:
+        raise FormatError(
+            f"{path}: the tensor {name!r}, {kind}{shape}, should have {count * dtype.itemsize} bytes inside the file, and has "
+            f"the bytes from {first} to {end} of {len(data) - start}"
+        )
+    array = np.frombuffer(data, dtype, count, start + first).reshape(shape)
+    if kind == "BF16":
+        return to_float32(array)
+    return array if array.flags.aligned else array.copy()
 
 
 def write_safetensors(path: str, arrays: Mapping[str, Any]) -> None:
-    """Write arrays by name; bfloat16 as float32."""
-    library = _safetensors()
+    """Write arrays by name, the widest elements first; bfloat16 as float32."""
     check_numbers(path, arrays)
+    plain: dict[str, Any] = {}
     for name, array in arrays.items():
-        if array.dtype.kind == "c" or array.dtype.itemsize > 8:
+        array = np.asarray(to_float32(array) if array.dtype == BFLOAT16 else array, order="C")
+        if array.dtype.newbyteorder("<") not in _NAMES:
             raise FluidError(f"{path}: {name!r} is {array.dtype}, which safetensors cannot hold; write .npz")
-    plain = {name: to_float32(array) if array.dtype == BFLOAT16 else array for name, array in arrays.items()}
-    write_file(path, [library.numpy.save({name: np.asarray(array, order="C") for name, array in plain.items()})])
+        if name == _METADATA:
+            raise FluidError(f"{path}: an array cannot have the name {name}")
+        plain[name] = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    header: dict[str, Any] = {}
+    parts = []
+    at = 0
+    for name in sorted(plain, key=lambda name: (-plain[name].itemsize, name)):
+        array = plain[name]
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        parts.append(array.tobytes())
+        at += array.nbytes
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    text += b" " * (-len(text) % 8)  # so that arrays are aligned
+    write_file(path, [len(text).to_bytes(8, "little"), text, *parts])

@@ -10,7 +10,7 @@ any ``ProgramDesc``       ``main.pb``, ``__model__``, ``train.main_program``, ..
 ``net.onnx``              an ONNX model, with its weights; needs ``pip install ".[onnx]"``
 ``net.pdparams``          parameters alone, as pickles (no code in them is run)
 ``net.npz``               parameters alone, as numpy's archives (nothing in them is unpickled)
-``net.safetensors``       parameters alone; needs ``pip install ".[safetensors]"``
+``net.safetensors``       parameters alone
 ========================  ==================================================================================
 
 The first bytes of a file tell its format; its name matters only for writing.

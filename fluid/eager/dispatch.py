@@ -663,23 +663,27 @@ class TensorNamespace(OpNamespace):
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         general = super().__getattr__(op_type)
         definition = registry.get(op_type)
-        names = list(definition.inputs)
-        plain = definition.forward is None and not any(slot.many for slot in definition.inputs.values())
+        single = [*itertools.takewhile(lambda name: not definition.inputs[name].many, definition.inputs)]
+        plain = definition.forward is None
         ops: Cache[Any, TensorOp] = Cache()
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            key = (len(args), *kwargs.items())
+            key: Any = (len(args), *kwargs.items())
             try:
                 op = ops.get(key)
             except TypeError:  # lists
-                return general(*args, **kwargs)
+                key = (len(args), *[(name, _key(value)) for name, value in kwargs.items()])
+                try:
+                    op = ops.get(key)
+                except TypeError:  # the checks of the op refuse such values
+                    return general(*args, **kwargs)
             for arg in args:
                 if not isinstance(arg, Tensor):
                     return general(*args, **kwargs)
             if op is None:
-                if not plain or len(args) > len(names) or not definition.attrs.keys() >= kwargs.keys():
+                if not plain or len(args) > len(single) or not definition.attrs.keys() >= kwargs.keys():
                     return general(*args, **kwargs)
-                op = op_on(definition, kwargs, tuple((name, None) for name in names[: len(args)]))
+                op = op_on(definition, kwargs, tuple((name, None) for name in single[: len(args)]))
                 if not any(map(_is_zero, kwargs.values())):
                     ops.keep(key, op)
             return op(*args)

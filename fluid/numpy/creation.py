@@ -10,7 +10,7 @@ import numpy as np
 from ..eager.graph import leaf_edge
 from ..eager.tensor import Tensor, make
 from ..eager.tensor import from_dlpack as tensor_from_dlpack
-from ..errors import FluidTypeError, ProgramError
+from ..errors import ElementTypeError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import array_of
 from ..values.operators import ValueOperators
 from ..values.place import namespace_on
@@ -74,8 +74,11 @@ def _array(obj: Any, dtype: VarType | None) -> np.ndarray[Any, Any]:
         dtype = kinds.get(array.dtype.kind)
     if dtype is None:
         raise ProgramError(f"asarray: {obj!r} is outside the numbers of int64; give dtype")
-    with np.errstate(all="ignore"):
-        return np.asarray(obj, dtype.numpy) if array.size and array.dtype.kind in "iu" else array.astype(dtype.numpy)
+    try:
+        with np.errstate(all="ignore"):  # numpy makes floats of lists of integers that int64 does not hold
+            return np.asarray(obj, dtype.numpy) if is_integer(dtype) else array.astype(dtype.numpy)
+    except OverflowError as error:
+        raise ElementTypeError(f"asarray: {dtype.text} does not hold all of the numbers: {error}") from None
 
 
 def _has_tensors(items: Any) -> bool:

@@ -86,9 +86,14 @@ def promoted(first: VarType, second: VarType) -> VarType:
 
 def beside(number: Any, dtype: VarType) -> VarType:
     """The element type of an operation on elements of a type and one of Python's numbers, which takes theirs if it fits."""
-    kind = next((python_type for python_type in _RANKS if isinstance(number, python_type)), None)
+    return _beside(type(number), dtype)
+
+
+@cache
+def _beside(number_type: type, dtype: VarType) -> VarType:
+    kind = next((python_type for python_type in _RANKS if issubclass(number_type, python_type)), None)
     if kind is None:
-        raise FluidTypeError(f"{number!r} is neither an array nor a number; asarray makes an array of lists")
+        raise FluidTypeError(f"{number_type.__name__} is neither an array nor a number; asarray makes an array of lists")
     if _RANKS[kind] <= rank(dtype):
         return dtype
     return complex_of(dtype) if kind is complex and is_floating(dtype) else DEFAULTS[kind]

@@ -444,6 +444,8 @@ def negative(x: Any, /) -> Any:
     NDArray([ 2, -3], dtype=int64)
     """
     f, x = _numbers(x)
+    if is_complex(x.dtype):
+        return f.complex(negative(f.real(x)), negative(f.imag(x)))  # a product with -1 has other signs of zeros
     return f.scale(x, scale=-1.0)
 
 

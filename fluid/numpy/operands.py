@@ -51,10 +51,11 @@ _constants: Cache[Any, Tensor] = Cache()
 def constant(number: Any, dtype: VarType, like: Any) -> Any:
     """A number as a value of shape ``()``, beside `like`."""
     if isinstance(like, Tensor) and state.interceptor is None:
-        key = dtype, like.device, number.__class__, number if number else repr(number)
-        return _constants.get(key) or _constants.keep(
-            key, array_like(namespace_on(like.device).asarray(_converted(number, dtype)))
-        )
+        key = dtype, like._kind.device, number.__class__, number if number else repr(number)
+        value = _constants.get(key)
+        if value is None:
+            value = _constants.keep(key, array_like(namespace_on(like.device).asarray(_converted(number, dtype))))
+        return value
     f = ops_of(like)
     if is_complex(dtype):
         part = real_of(dtype)
@@ -111,6 +112,11 @@ def together(values: Sequence[Any]) -> list[Any]:
 
 def pair(x1: Any, x2: Any) -> tuple[OpNamespace, Any, Any]:
     """The ops for two operands, and the operands in one element type; one may be a number."""
+    if x1.__class__ is NDArray:
+        if x2.__class__ is NDArray and x1._kind.dtype is x2._kind.dtype:
+            return ARRAYS, x1, x2
+        if x2.__class__ is float and x1._kind.differentiable:
+            return ARRAYS, x1, constant(x2, x1._kind.dtype, x1)
     if isinstance(x1, np.generic):
         x1 = x1.item()
     if isinstance(x2, np.generic):

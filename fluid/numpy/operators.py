@@ -46,9 +46,17 @@ _UNARY = {
 }
 
 
+_OPERANDS = frozenset((NDArray, bool, int, float, complex))
+"""The commonest types of operands."""
+
+
 def _is_operand(value: Any) -> bool:
-    """Whether an operator takes this on its operand side: arrays, variables, numbers and arrays of numpy."""
-    return isinstance(value, (ValueOperators, bool, int, float, complex)) or hasattr(value, "__array_interface__")
+    """Whether an operator takes this on its other side: arrays, variables, numbers and arrays of numpy."""
+    return (
+        value.__class__ in _OPERANDS
+        or isinstance(value, (ValueOperators, bool, int, float, complex))
+        or hasattr(value, "__array_interface__")
+    )
 
 
 def _operator(name: str, function: Callable[[Any, Any], Any]) -> None:

@@ -225,6 +225,7 @@ METHODS: dict[str, Any] = {
     "__add__": lambda x: x + x * 2.0,
     "__and__": lambda x: (x > 0.4) & (x < 1.0),
     "__array__": lambda x: Tensor(np.asarray(x)),
+    "__array_namespace__": lambda x: x.__array_namespace__().sin(x),
     "__bool__": lambda x: x if x.sum() > 4.0 else -x,
     "__deepcopy__": lambda x: copy.deepcopy(x) * 2.0,
     "__divmod__": lambda x: divmod(x, x * 0.3),

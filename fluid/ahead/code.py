@@ -120,7 +120,7 @@ class LibraryCode:
         for value, place in entry.constant_places.items():
             data += bytes(place - len(data)) + np.ascontiguousarray(entry.constants[value]).tobytes()
         if data:
-            yield self._bytes(f"{entry.name}.constants", data)
+            yield self._bytes(f"{entry.name}.constants", bytes(data))
 
     def _bytes(self, name: str, data: bytes) -> str:
         return f'@{self._name}.{name} = internal constant [{len(data)} x i8] c"{_escaped(data)}", align 16'

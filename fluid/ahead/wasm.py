@@ -88,14 +88,14 @@ class _Reader:
         bits = 7 * (self._at - start)
         return value - (1 << bits) if value >> (bits - 1) else value
 
-    def bytes(self) -> bytes:
+    def part(self) -> bytes:
         """Bytes behind their number."""
         size = self.number()
         self._at += size
         return self._data[self._at - size : self._at]
 
     def text(self) -> str:
-        return self.bytes().decode()
+        return self.part().decode()
 
     def remaining(self) -> bytes:
         return self._data[self._at :]
@@ -127,7 +127,7 @@ def _sections(code: bytes) -> tuple[dict[int, bytes], dict[str, bytes]]:
     """The sections of a file by number, and the custom ones by name."""
     reader, sections, customs = _Reader(code[len(_HEAD) :]), dict[int, bytes](), dict[str, bytes]()
     while reader:
-        number, content = reader.byte(), reader.bytes()
+        number, content = reader.byte(), reader.part()
         if number == _CUSTOM:
             custom = _Reader(content)
             name = custom.text()
@@ -160,7 +160,7 @@ def _functions(linking: bytes) -> Iterator[tuple[str, int]]:
     reader = _Reader(linking)
     reader.number()  # the version
     while reader:
-        kind, content = reader.byte(), _Reader(reader.bytes())
+        kind, content = reader.byte(), _Reader(reader.part())
         if kind != _SYMBOL_TABLE:
             continue
         for _ in range(content.number()):
@@ -184,7 +184,7 @@ def _data_end(data: bytes) -> int:
         assert reader.number() == 0 and reader.byte() == _I32_CONST, "data of an object lies at an address that is a number"
         start = reader.signed()
         reader.byte()
-        end = max(end, start + len(reader.bytes()))
+        end = max(end, start + len(reader.part()))
     return end
 
 

@@ -111,6 +111,19 @@ def test_names_in_c() -> None:
     }  # fmt: skip
 
 
+def test_webassembly_without_a_c_library_is_refused(tmp_path: Path) -> None:
+    def powers() -> Any:
+        loss = layers.mean(
+            layers.elementwise_pow(fluid.data("x", [4], "float64"), layers.fc(fluid.data("y", [4, 1], "float64"), 1))
+        )
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    with pytest.raises(fluid.FluidError, match="WebAssembly has no pow"):
+        compiled(powers, tmp_path, target="wasm32")
+    assert not os.listdir(tmp_path)
+
+
 def unlowered() -> Any:
     x = fluid.data("x", [4, 3])
     h = layers.fc(layers.cumsum(layers.argsort(layers.fc(x, 3))[0]), 3)

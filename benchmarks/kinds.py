@@ -245,6 +245,24 @@ def beam_decoder() -> Step:
     return decoder(choose, beams, np.array([[0.0], [-1e9], [-1e9], [-1e9]], "float32"))
 
 
+def dropped_rnn() -> Step:
+    """A recurrence with dropout in each step: of words, and of states."""
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        x, first = fluid.data("x", [35, 20, 128]), layers.fill_constant([20, 128], "float32", 0.0)
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            word, before = rnn.step_input(x), rnn.memory(init=first)
+            state = layers.fc([layers.dropout(word, 0.2), before], 128, act="tanh")
+            rnn.update_memory(before, state)
+            rnn.step_output(layers.dropout(state, 0.5, dropout_implementation="upscale_in_train"))
+        return layers.mean(rnn())
+
+    return fluid_step(build, {"x": normal(35, 20, 128)})
+
+
 def wide_lstm() -> Step:
     import fluid
     from fluid import layers
@@ -517,6 +535,22 @@ def torch_rnn() -> Step:
     return torch_step(layer.parameters(), lambda: layer(x)[0].mean())
 
 
+def torch_dropped_rnn() -> Step:
+    import torch
+
+    x, (w, u) = torch.randn(35, 20, 128), [torch.nn.Parameter(torch.randn(128, 128) / 12) for _ in range(2)]
+    dropout = torch.nn.functional.dropout
+
+    def loss() -> Any:
+        state, outputs = torch.zeros(20, 128), []
+        for word in x:
+            state = torch.tanh(dropout(word, 0.2) @ w + state @ u)
+            outputs.append(dropout(state, 0.5))
+        return torch.stack(outputs).mean()
+
+    return torch_step([w, u], loss)
+
+
 def torch_wide_lstm() -> Step:
     import torch
 
@@ -605,6 +639,7 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "greedy decoding, 30 words of 2,000": (greedy_decoder, torch_greedy_decoder),
     "beam search, 30 words of 2,000, 4 beams": (beam_decoder, torch_beam_decoder),
     "StaticRNN, 35 steps of 128": (static_rnn, torch_rnn),
+    "StaticRNN with dropout, 35 steps of 128": (dropped_rnn, torch_dropped_rnn),
     "LSTM, 35 steps of 650": (wide_lstm, torch_wide_lstm),
     "GRU tagger, 2 layers both ways": (tagger, torch_tagger),
     "attention by labels (einsum)": (heads, torch_heads),

@@ -9,7 +9,7 @@ from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
 from ..stepwise.loop_body import LoopBody
-from ..stepwise.repeated import CompiledBlock
+from ..stepwise.repeated import CompiledBlock, RandomSource
 from .fallback import NativeUnavailable, or_unavailable, warn_of
 from .target import Target
 
@@ -27,18 +27,21 @@ class NativeBlocks:
     def __init__(self, program: Program, target: Target) -> None:
         self._program, self._target = program, target
 
-    def compile(self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value]) -> CompiledBlock | None:
-        """Compile the steps of a block; None if some of them stay on numpy.
+    def compile(
+        self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], source: RandomSource
+    ) -> CompiledBlock | None:
+        """Compile the steps of a block; numpy computes some ops between native code. None if the block has to run op by op.
 
         Args:
             specs: value before a trip -> its spec, for each value that the block reads first.
             outputs: values after a trip that are stored in the caller's memory.
+            source: returns the source of random generators for an op and its attributes, defaults included.
         """
         try:
             with or_unavailable():
                 from .repeated import compiled_block
 
-                return compiled_block(body, specs, outputs, self._target)
+                return compiled_block(body, specs, outputs, self._target, source)
         except NativeUnavailable as error:
             warn_of(error, self._program)
             return None

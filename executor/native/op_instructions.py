@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
+
+import numpy as np
 
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 
-from .lowering import NotLowered
+from ..binding.arrays import bind_op
+from ..runtime.calls import Call
+from .instructions import stand_in
 
 __all__ = ["Op", "OpInstruction"]
 
@@ -28,7 +33,12 @@ class Op:
 
 @dataclass
 class OpInstruction:
-    """The attributes of a plan's instruction that lowering needs."""
+    """The attributes of a plan's instruction that lowering needs.
+
+    Attributes:
+        number: the number of the step of a loop that it computes; -1 for none.
+        stand_ins: slot -> spec, for inputs used only for their shape and type.
+    """
 
     op: Op | Operator
     definition: OpDef
@@ -36,6 +46,8 @@ class OpInstruction:
     writes: dict[str, list[Value | None]]
     dynamic: bool = False
     outer: dict[str, Value] = field(default_factory=dict)
+    number: int = -1
+    stand_ins: dict[str, Spec] = field(default_factory=dict)
     is_native: ClassVar[bool] = False
 
     @property
@@ -46,5 +58,34 @@ class OpInstruction:
     def written(self) -> list[Value]:
         return [value for values in self.writes.values() for value in values if value is not None]
 
-    def drawing(self, slot: str, specs: Mapping[Value, Spec]) -> Any:
-        raise NotLowered("only plans draw numbers for native code")
+    def drawing(self, slot: str, specs: Mapping[Value, Spec]) -> OpInstruction:
+        """A copy of the op that only draws random numbers into one output, without reading its inputs."""
+        stand_ins = {name: specs[values[0]] for name, values in self.reads.items() if values and values[0] is not None}
+        return replace(self, reads={}, writes={slot: list(self.writes[slot])}, outer={}, stand_ins=stand_ins)
+
+    def call(self, array: Callable[[Value], Any], source: Callable[[Any, Mapping[str, Any]], Any]) -> Call:
+        """The call that computes the op on numpy.
+
+        Args:
+            array: returns the array of a value.
+            source: returns the source of random generators for an op and its attributes, defaults included.
+        """
+        attrs = self.definition.defaults(self.op.attrs)
+
+        def operands(slots: Mapping[str, list[Value | None]], declared: Mapping[str, Any]) -> dict[str, Any]:
+            arrays: dict[str, Any] = {}
+            for slot, values in slots.items():
+                if values and slot in declared:
+                    items = [None if value is None else array(value) for value in values]
+                    arrays[slot] = items if declared[slot].many else items[0]
+            return arrays
+
+        inputs = {slot: stand_in(spec) for slot, spec in self.stand_ins.items()} | operands(self.reads, self.definition.inputs)
+        outputs = operands(self.writes, self.definition.outputs)
+        context = {"xp": np, "scratch": np.empty, "rng": source(self.op, attrs)}
+        return partial(_run_all, bind_op(self.definition, inputs, outputs, attrs, context, np.empty))
+
+
+def _run_all(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()

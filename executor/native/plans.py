@@ -108,8 +108,8 @@ class _Attempt:
         if not any(item.op.type in BRANCHES and not isinstance(item, Branch) for item in self._instructions):
             return self._native(self._instructions, self._live_out, fewest, {}, "")
         read = {*self._live_out, *chain.from_iterable(map(values_read, self._instructions))}
-        results = chain.from_iterable(instruction.written for instruction in self._instructions)
-        unread = {value for value in results if value not in read and value[0] not in self._storage}
+        computed = chain.from_iterable(instruction.written for instruction in self._instructions)
+        unread = {value for value in computed if value not in read and value[0] not in self._storage}
         branches = Branches(self._specs, self._storage, unread)
         items: list[Any] = []
         number_of: dict[int, int] = {}

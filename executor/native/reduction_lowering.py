@@ -117,7 +117,7 @@ def arg_max(X: GraphTensor, axis: int, flatten: bool, specs: dict[str, Any]) -> 
 
 @lowers("arg_min")
 def arg_min(X: GraphTensor, axis: int, flatten: bool, specs: dict[str, Any]) -> GraphTensor:
-    return arg_max(GraphTensor(mapped("neg", X.node)), axis, flatten, specs)  # type: ignore[no-any-return]
+    return arg_max(GraphTensor(mapped("neg", X.node)), axis, flatten, specs)
 
 
 def _position(place: Node, spec: Spec) -> GraphTensor:
@@ -126,7 +126,7 @@ def _position(place: Node, spec: Spec) -> GraphTensor:
 
 @lowers("top_k")
 def top_k(X: GraphTensor, K: Any, k: int, specs: dict[str, Any]) -> dict[str, GraphTensor]:
-    return top_k_v2(X, K, k, -1, True, specs)  # type: ignore[no-any-return]
+    return top_k_v2(X, K, k, -1, True, specs)
 
 
 @lowers("top_k_v2")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -13,10 +13,12 @@ from fluid.ir.versions import Value
 from fluid.opdef.registry import get
 from fluid.values.memory import ALIGNMENT, aligned_bytes
 from fluid.values.spec import Spec
-from fluid.values.types import is_floating
+from fluid.values.types import VarType, is_floating
 
 from ..kernels.table import CHECKS, load_kernels
-from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots
+from ..runtime.calls import Call
+from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots, Step
+from ..stepwise.repeated import RandomSource
 from .branches import Branches, inferred_specs
 from .instructions import AFTER_BARRIER, CLEARED, RECORD_WORDS, Check, NativeInstruction
 from .lowering import NotLowered
@@ -30,89 +32,139 @@ __all__ = ["RepeatedBlock", "compiled_block"]
 
 
 def compiled_block(
-    body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target
+    body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target, source: RandomSource
 ) -> RepeatedBlock | None:
     """See `NativeBlocks.compile`."""
-    all_specs = dict(specs)
     external = {*specs, *outputs, *(value for pair in body.updated.items() for value in pair)}
-    branches = Branches(all_specs, ())
-    try:
-        instructions = _instructions(body, branches, external)
-        if not all(value in all_specs for value in outputs):
+    on_numpy: set[int] = set()
+    while True:
+        all_specs = dict(specs)
+        branches = Branches(all_specs, ())
+        try:
+            instructions = _Steps(body, branches, external, on_numpy).instructions
+            if not all(value in all_specs for value in outputs):
+                return None
+            for before, last in body.updated.items():
+                all_specs.setdefault(before, all_specs[last])
+            storage = {name: all_specs[name, version] for name, version in body.updated.values()}
+            live = [value for value in (*outputs, *body.updated.values()) if all_specs[value].size]  # others need no memory
+            items = with_native_code(instructions, all_specs, live, storage, target, fewest=1)
+        except NotLowered:
             return None
-        for before, last in body.updated.items():
-            all_specs.setdefault(before, all_specs[last])
-        storage = {name: all_specs[name, version] for name, version in body.updated.values()}
-        live = [value for value in (*outputs, *body.updated.values()) if all_specs[value].size]  # nothing to store of empty ones
-        regions = with_native_code(instructions, all_specs, live, storage, target, fewest=1)
-    except NotLowered:
+        left = {item.number for item in items if isinstance(item, OpInstruction)}
+        if -1 in left or not any(item.is_native for item in items):
+            return None
+        if left <= on_numpy:
+            break
+        on_numpy |= left
+    if not {*live} <= {value for item in items for value in item.written}:
         return None
-    if not _are_native(regions, live):
-        return None
-    return RepeatedBlock(regions, all_specs, external, target, frozenset(branches.only_if))
+    return RepeatedBlock(items, all_specs, external, target, frozenset(branches.only_if), source)
 
 
-def _are_native(regions: Sequence[Any], live: Sequence[Value]) -> bool:
-    """Whether native code computes all ops and stores all live values."""
-    if not all(isinstance(region, (NativeInstruction, Check)) for region in regions):
-        return False
-    return {*live} <= {value for region in regions for value in region.written}
+class _Steps:
+    """The steps of a loop's body as instructions. Raises `NotLowered` if a step cannot be one.
 
+    Checks and ops on numpy work on copies of external values, because a copy has the same address in all trips.
 
-def _instructions(body: LoopBody, branches: Branches, external: Collection[Value]) -> list[Any]:
-    """The steps as instructions; adds the specs of all values. Raises `NotLowered` if a step has to run op by op.
-
-    Checks read copies of external values, because a copy has the same address in all trips.
+    Args:
+        branches: gets the specs of all values.
+        external: values whose memory differs from trip to trip.
+        on_numpy: the numbers of steps that numpy computes, wholly or in part.
     """
-    load_kernels()
-    specs, instructions = branches.specs, list[Any]()
-    copies: dict[Value, Value] = {}
-    for step in body.steps:
+
+    def __init__(self, body: LoopBody, branches: Branches, external: Container[Value], on_numpy: Container[int]) -> None:
+        load_kernels()
+        self._body, self._branches, self._specs = body, branches, branches.specs
+        self._external, self._on_numpy = external, on_numpy
+        self._copies: dict[Value, Value] = {}
+        """External value -> its copy."""
+        self.instructions: list[Any] = []
+        for number, step in enumerate(body.steps):
+            self._add(number, step)
+
+    def _add(self, number: int, step: Step) -> None:
         op = step.op if step.op is not None else Op(step.definition.type, {})
+        instruction = OpInstruction(
+            op, step.definition, dict(step.reads), dict(step.writes), outer=dict(step.outer), number=number
+        )
         if op.type in BRANCHES or op.type in CHOICES:
-            instruction = OpInstruction(op, step.definition, dict(step.reads), dict(step.writes), outer=dict(step.outer))
-            instructions += branches.expanded(instruction)
-            continue
+            self.instructions += self._branches.expanded(instruction)
+            return
+        specs = self._specs
         for value in step.read:
-            like = body.likes.get(value)
+            like = self._body.likes.get(value)
             if value not in specs and like in specs:
                 specs[value] = specs[like]
         results = inferred_specs(op, step.definition, step.reads, step.writes, specs)
-        if results is None or not step.read.isdisjoint(branches.only_if):
+        if results is None or not step.read.isdisjoint(self._branches.only_if):
             raise NotLowered("a value without a known shape, or that may not exist")
-        for value in step.read if step.definition.type in CHECKS else ():
-            if value in external and value not in copies and not is_floating(specs[value].dtype):
-                copies[value] = copy = f"{value[0]}.checked", value[1]
-                specs[copy] = specs[value]
-                instructions.append(OpInstruction(Op("assign", {}), get("assign"), {"X": [value]}, {"Out": [copy]}))
         specs |= results
-        reads = _with_copies(step.reads, copies if step.definition.type in CHECKS else {})
-        instructions += branches.expanded(OpInstruction(op, step.definition, reads, dict(step.writes)))
-    return instructions
+        if number not in self._on_numpy:
+            self._read_masks_as_truths(step)
+        copied = step.read if number in self._on_numpy else self._checked(step)
+        instruction.reads = self._with_copies(step.reads, copied)
+        results_of = {value: self._copy_of(value) for value in results if number in self._on_numpy and value in self._external}
+        instruction.writes = {
+            slot: [value and results_of.get(value, value) for value in values] for slot, values in step.writes.items()
+        }
+        self.instructions += self._branches.expanded(instruction)
+        self.instructions += [_assign(copy, value) for value, copy in results_of.items()]
+
+    def _checked(self, step: Step) -> set[Value]:
+        """The values that a check of the step inspects."""
+        if step.definition.type not in CHECKS:
+            return set()
+        return {value for value in step.read if not is_floating(self._specs[value].dtype)}
+
+    def _read_masks_as_truths(self, step: Step) -> None:
+        """Let native code read the masks of dropout that the forward loop has stored: bytes of 0 or 1."""
+        if step.definition.forward is not None and step.definition.forward.type == "dropout":
+            for value in step.reads.get("Mask", ()):
+                if value is not None and value in self._external:
+                    self._specs[value] = self._specs[value].with_dtype(VarType.BOOL)
+
+    def _copy_of(self, value: Value) -> Value:
+        copy = f"{value[0]}.copy", value[1]
+        self._specs[copy] = self._specs[value]
+        return copy
+
+    def _with_copies(self, slots: Slots, copied: Container[Value]) -> dict[str, list[Value | None]]:
+        """The values of slots, with copies in place of external ones."""
+        for value in {value for values in slots.values() for value in values if value in copied and value in self._external}:
+            if value is not None and value not in self._copies:
+                self._copies[value] = copy = self._copy_of(value)
+                self.instructions.append(_assign(value, copy))
+        return {slot: [value and self._replaced(value, copied) for value in values] for slot, values in slots.items()}
+
+    def _replaced(self, value: Value, copied: Container[Value]) -> Value:
+        return self._copies.get(value, value) if value in copied else value
 
 
-def _with_copies(slots: Slots, copies: Mapping[Value, Value]) -> dict[str, list[Value | None]]:
-    return {slot: [copies.get(value, value) if value else None for value in values] for slot, values in slots.items()}
+def _assign(source: Value, target: Value) -> OpInstruction:
+    return OpInstruction(Op("assign", {}), get("assign"), {"X": [source]}, {"Out": [target]})
 
 
 class RepeatedBlock:
     """Native code of a block, to run for many trips. Not thread-safe.
 
     Args:
-        instructions: its native code, and checks.
+        instructions: its native code, checks, and ops on numpy.
         specs: of all values.
         external: values whose memory the caller gives, for each trip.
         target: the processor that the native code is for.
         may_be_missing: values that only a branch makes.
+        source: see `OpInstruction.call`.
     """
 
     def __init__(
         self,
-        instructions: Sequence[NativeInstruction | Check],
+        instructions: Sequence[NativeInstruction | Check | OpInstruction],
         specs: Mapping[Value, Spec],
         external: Collection[Value],
         target: Target,
         may_be_missing: Collection[Value],
+        source: RandomSource,
     ) -> None:
         self._specs, self.may_be_missing = specs, may_be_missing
         regions = [item for item in instructions if isinstance(item, NativeInstruction)]
@@ -132,12 +184,13 @@ class RepeatedBlock:
             if value is not None and value not in addresses:
                 self._places.setdefault(value, []).append(place)
         counts = np.cumsum([len(item.calls) if isinstance(item, NativeInstruction) else 0 for item in instructions])
-        self._checks = [
-            (int(count), item, item.call(arrays.__getitem__))
-            for count, item in zip(counts, instructions, strict=True)
-            if isinstance(item, Check)
-        ]
-        """The checks of a trip, with their calls, each after so many records."""
+        self._calls: list[tuple[int, Any, Call]] = []
+        """The ops that numpy checks or computes in a trip, with their calls, each after so many records."""
+        for count, item in zip(counts, instructions, strict=True):
+            if isinstance(item, Check):
+                self._calls.append((int(count), item.op, item.call(arrays.__getitem__)))
+            elif isinstance(item, OpInstruction):
+                self._calls.append((int(count), item.op, item.call(arrays.__getitem__, source)))
         self._rows = records_of(calls, kernels, 0)
         self._flags_after_trip = list(flags_of([*calls, calls[0]]))[-1]
         self._trips: NativeTrips | None = None
@@ -156,7 +209,7 @@ class RepeatedBlock:
             words = np.repeat(self._words[None], count, axis=0)
             rows = np.repeat(self._rows[None], count, axis=0)
             rows[:, :, 1] += words.ctypes.data + np.arange(count)[:, None] * words[0].nbytes
-            self._trips = NativeTrips(rows, words, self._flags_after_trip, self._checks)
+            self._trips = NativeTrips(rows, words, self._flags_after_trip, self._calls)
         for value, places in self._places.items():
             of_trips = np.asarray(addresses[value], np.int64).reshape(-1, 1)
             self._trips.words[:, places] = self._words[places] + of_trips
@@ -183,18 +236,18 @@ class NativeTrips:
         rows: their records.
         words: the addresses of operands.
         flags_after_trip: the flags of a trip's first record where another trip runs before it in the same call.
-        checks: checks and their calls, each after so many records of a trip.
+        calls: ops and their calls on numpy, each after so many records of a trip.
 
     Attributes:
         count: the number of trips.
     """
 
-    def __init__(self, rows: Any, words: Any, flags_after_trip: int, checks: Sequence[tuple[int, Check, Any]]) -> None:
+    def __init__(self, rows: Any, words: Any, flags_after_trip: int, calls: Sequence[tuple[int, Any, Call]]) -> None:
         self.count, self.words = len(rows), words
-        self._rows, self._flags_after_trip, self._checks = rows, flags_after_trip, checks
+        self._rows, self._flags_after_trip, self._calls = rows, flags_after_trip, calls
 
     def run_all(self) -> None:
-        if self._checks:
+        if self._calls:
             for number in range(self.count):
                 self._step(number)
             return
@@ -212,14 +265,14 @@ class NativeTrips:
     @cached_property
     def _step(self) -> Callable[[int], None]:
         """Runs one trip."""
-        if not self._checks:
+        if not self._calls:
             return pool().stepper(self._rows)
         steps: list[Callable[[int], None]] = []
         start = 0
-        for end, check, call in self._checks:
+        for end, op, call in self._calls:
             if end > start:
                 steps.append(self._stepper(start, end))
-            steps.append(partial(_run_check, check, call))
+            steps.append(partial(_run_on_numpy, op, call))
             start = end
         if start < self._rows.shape[1]:
             steps.append(self._stepper(start, self._rows.shape[1]))
@@ -237,9 +290,9 @@ class NativeTrips:
         return pool().stepper(rows)
 
 
-def _run_check(check: Check, call: Callable[[], None], number: int) -> None:
-    """Raise an error of a check with its op, in any trip."""
+def _run_on_numpy(op: Any, call: Call, number: int) -> None:
+    """Run a call in any trip; its errors name the op."""
     try:
         call()
     except Exception as error:
-        raise op_failure(check.op, error) from error
+        raise op_failure(op, error) from error

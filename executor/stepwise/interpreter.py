@@ -235,7 +235,7 @@ class Machine:
         if self._compiler is None or self.check is not None or timing.current is not None:
             return None
         if op not in self._loops:
-            self._loops[op] = Loop(self._compiler, op, region, self.captures)
+            self._loops[op] = Loop(self._compiler, op, region, self.captures, self.random_source)
         loop = self._loops[op]
         return loop if loop.is_possible else None
 

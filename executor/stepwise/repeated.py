@@ -7,9 +7,9 @@ two entries that take turns. An array of tensors is a stack, too; each trip read
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from .interpreter import Captured, Environment
 
 __all__ = [
-    "BlockCompiler", "CompiledBlock", "Frames", "Loop", "PreparedTrips", "run_at_once", "run_while_true",
+    "BlockCompiler", "CompiledBlock", "Frames", "Loop", "PreparedTrips", "RandomSource", "run_at_once", "run_while_true",
 ]  # fmt: skip
 
 _FEWEST_RUNS = 16
 """The smallest capacity of a loop with a condition."""
 _AT_ONCE = 1024
 """Trips in one call: the addresses of a trip take some hundred bytes."""
+
+
+RandomSource: TypeAlias = "Callable[[Operator, Mapping[str, Any]], Any]"
+"""Returns the source of random generators for an op and its attributes, defaults included."""
 
 
 class PreparedTrips(Protocol):
@@ -68,8 +72,10 @@ class CompiledBlock(Protocol):
 class BlockCompiler(Protocol):
     """Compiles blocks."""
 
-    def compile(self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value]) -> CompiledBlock | None:
-        """Compile a block; None if one of its ops stays on numpy. See `native.block_compiler.NativeBlocks`."""
+    def compile(
+        self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], source: RandomSource
+    ) -> CompiledBlock | None:
+        """Compile a block; None if it has to run op by op. See `native.block_compiler.NativeBlocks`."""
 
 
 class Frames(Sequence[dict[str, Any]]):
@@ -186,6 +192,7 @@ class Loop:
         op: the op.
         region: how values pass through its block.
         captures: variable of step scopes -> the names that gradient blocks read.
+        source: returns the source of random generators of an op.
 
     Attributes:
         branches: variable of step scopes -> the names that the gradient of a branch in the block reads.
@@ -194,9 +201,12 @@ class Loop:
         capacity: the expected number of runs of a loop with a condition: the last number.
     """
 
-    def __init__(self, compiler: BlockCompiler, op: Operator, region: Region, captures: Mapping[str, Captured]) -> None:
+    def __init__(
+        self, compiler: BlockCompiler, op: Operator, region: Region, captures: Mapping[str, Captured], source: RandomSource
+    ) -> None:
         captured = captures.get(region.scopes) if region.scopes is not None else None
-        self._compiler, self.op, self.region, self.is_captured = compiler, op, region, captured is not None
+        self._compiler, self._source, self.op, self.region = compiler, source, op, region
+        self.is_captured = captured is not None
         local = captured.local if captured is not None else set()
         self.branches = _branches_within(local, captures)
         in_branches = {name for scopes in self.branches for name in _names_saved(scopes, captures)}
@@ -278,7 +288,7 @@ class Loop:
         for name, item in items.items():
             specs |= {(entry.name, 0): spec_of(item) for entry in self.entries[name]}
         outputs = [self.last(name) for name in (*self.links.values(), *self.stacks)]
-        block = self._compiler.compile(self.body, specs, outputs)
+        block = self._compiler.compile(self.body, specs, outputs, self._source)
         if block is None or not all(self._have_one_spec(block, entries) for entries in self.entries.values()):
             return None
         required = {*self.links.values(), *self.stacks} - (self.local - self.stacked)

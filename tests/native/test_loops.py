@@ -15,6 +15,7 @@ import fluid
 from fluid import layers
 from fluid.executor.native import repeated
 from fluid.executor.stepwise.control import Runs
+from fluid.extend import ops
 from fluid.ir.program import Variable
 
 Build = Callable[[], Sequence[Variable]]
@@ -99,16 +100,84 @@ def test_a_value_that_grows_runs_op_by_op() -> None:
     assert_native(build, {"x": normal(1, 3)}, op_by_op=8)
 
 
-def test_what_draws_numbers_runs_op_by_op() -> None:
-    def build() -> Sequence[Variable]:
-        x, end = fluid.data("x", [4, 3]), layers.fill_constant([1], "int64", 3)
-        return layers.while_loop(  # type: ignore[no-any-return]
-            lambda index, h: layers.less_than(index, end),
-            lambda index, h: [index + 1, layers.dropout(h, 0.5)],
-            [layers.fill_constant([1], "int64", 0), layers.assign(x)],
-        )
+# ------------------------------------------------------------------------------------------------ ops that numpy computes
+Draw = Callable[[Variable], Variable]
 
-    assert_native(build, {"x": normal(4, 3)}, op_by_op=6)
+
+@each(
+    "draw",
+    [
+        lambda h: layers.dropout(h, 0.5),
+        lambda h: layers.dropout(h, 0.25, dropout_implementation="upscale_in_train"),
+        lambda h: layers.elementwise_add(layers.dropout(h, 0.5, seed=7), layers.dropout(h, 0.1)),
+        lambda h: layers.elementwise_add(h, layers.uniform_random([4, 3])),
+        lambda h: layers.elementwise_mul(h, layers.gaussian_random([4, 3], seed=5)),
+        lambda h: layers.elementwise_add(layers.uniform_random([4, 3], "float32", 0.5, 1.0), layers.scale(h, 0.0)),
+    ],
+)
+@each("trips", [1, 17])
+def test_trips_draw_the_numbers_that_ops_draw_one_by_one(draw: Draw, trips: int) -> None:
+    def build() -> Sequence[Variable]:
+        x, end = fluid.data("x", [4, 3]), layers.fill_constant([1], "int64", trips)
+        x.stop_gradient = False
+        last = layers.while_loop(
+            lambda index, h: layers.less_than(index, end),
+            lambda index, h: [index + 1, layers.tanh(draw(h))],
+            [layers.fill_constant([1], "int64", 0), layers.assign(x)],
+        )[1]
+        return [last, *fluid.gradients([layers.mean(layers.square(last))], [x])]
+
+    assert_native(build, {"x": normal(4, 3)}, runs=3)
+
+
+@each("is_reversed", [False, True])
+def test_a_recurrence_with_dropout_is_trained(is_reversed: bool) -> None:
+    def build() -> Sequence[Variable]:
+        x, first = fluid.data("x", [None, 3, 8]), fluid.data("first", [3, 12])
+        x.stop_gradient = False
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            word, before = rnn.step_input(x), rnn.memory(init=first)
+            after = layers.fc([layers.dropout(word, 0.3), before], 12, act="tanh")
+            rnn.update_memory(before, after)
+            rnn.step_output(layers.dropout(after, 0.5, dropout_implementation="upscale_in_train"))
+        (recurrent,) = (op for op in fluid.default_main_program().global_block().ops if op.type == "recurrent")
+        recurrent.attrs["reverse"] = is_reversed
+        loss = layers.mean(layers.square(rnn()))
+        return [*fluid.gradients([loss], [x]), *minimized(loss)]
+
+    assert_native(build, {"x": normal(6, 3, 8), "first": normal(3, 12)})
+
+
+def test_an_op_on_numpy_reads_and_writes_what_passes_from_trip_to_trip() -> None:
+    def build() -> Sequence[Variable]:
+        x, end = fluid.data("x", [4, 9]), layers.fill_constant([1], "int64", 20)
+        x.stop_gradient = False
+        results = layers.while_loop(
+            lambda index, h, total: layers.less_than(index, end),
+            lambda index, h, total: [index + 1, layers.argsort(layers.tanh(total), axis=1)[0], layers.cumsum(h, axis=1)],
+            [layers.fill_constant([1], "int64", 0), layers.assign(x), layers.scale(x, 0.5)],
+        )
+        return [*results, *fluid.gradients([layers.mean(layers.square(results[1]))], [x])]
+
+    assert_native(build, {"x": normal(4, 9)}, tolerance=1e-4)
+
+
+def test_an_error_of_an_op_on_numpy_names_it() -> None:
+    def build() -> Sequence[Variable]:
+        x, ids, end = fluid.data("x", [2, 5]), fluid.data("ids", [4, 1], "int64"), layers.fill_constant([1], "int64", 4)
+
+        def body(i: Variable, h: Variable) -> list[Variable]:
+            pair = layers.reshape(layers.concat([layers.gather(ids, i), layers.gather(ids, i)], 0), [2, 1])
+            picked = ops().take_along_axis(Input=layers.tanh(h), Index=pair, Axis=1)
+            return [layers.increment(i, in_place=False), layers.elementwise_add(h, picked)]
+
+        start = layers.fill_constant([1], "int64", 0)
+        return layers.while_loop(lambda i, h: layers.less_than(i, end), body, [start, x])  # type: ignore[no-any-return]
+
+    feed = {"x": normal(2, 5), "ids": np.array([[0], [4], [2], [9]])}
+    with pytest.raises(fluid.errors.ExecutionError, match="take_along_axis"):
+        results_of(build, feed, native=True)
 
 
 # -------------------------------------------------------------------------------------------------------- recurrences

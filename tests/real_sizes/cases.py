@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluid.formats.text import program_to_string
+from fluid.ir.nesting import walk
 from fluid.ir.program import Program
 
 from .arrays import Fed, sources_of
@@ -41,6 +42,12 @@ class Case:
     is_single: bool = False
     is_normwise: bool = False
     expected: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def draws_numbers(self) -> bool:
+        """Whether a run draws random numbers, which XLA draws in its own way."""
+        ops = walk(self.main.global_block().ops)
+        return any(op.type == "dropout" and op.attr("dropout_prob") and not op.attr("is_test") for op in ops)
 
     @property
     def epsilon(self) -> float:

@@ -65,6 +65,9 @@ class Program(Builder, Statements):
             lambda: layers.relu(a),
             lambda: layers.layer_norm(a) if self.trips == 1 else layers.softmax(a),
             lambda: self._largest(a),
+            lambda: layers.dropout(
+                layers.tanh(a), 0.2, dropout_implementation=c.pick(("downgrade_in_infer", "upscale_in_train"))
+            ),
         ]
         if len(self.weights) > 1:
             makers += [lambda: self._product(a), lambda: self._product(a)]

@@ -31,7 +31,17 @@ from ..stepwise.interpreter import declared_scalars
 from ..stepwise.loop_body import BRANCHES, CHOICES, IS_TAKEN, name_in_branch
 from .emitter import BYTE, Function
 from .emitter import Value as Pointer
-from .instructions import END_BRANCH, IF_FALSE, IF_TRUE, KernelCall, NativeInstruction, Writer, WrittenKernel, values_read
+from .instructions import (
+    END_BRANCH,
+    IF_FALSE,
+    IF_TRUE,
+    KernelCall,
+    NativeInstruction,
+    Writer,
+    WrittenKernel,
+    is_persistable,
+    values_read,
+)  # fmt: skip
 from .kernel import Share, written_kernel
 from .lowering import NotLowered
 from .op_instructions import Op, OpInstruction
@@ -241,6 +251,8 @@ class _Expansion:
         scopes_slot = region.scopes_slot
         self._outputs = {name: value for slot, name, value in _named_writes(instruction) if slot != scopes_slot}
         """Name in the program -> the value that the op makes."""
+        if any(is_persistable(instruction.op, name) and not branches.is_in_scope(v) for name, v in self._outputs.items()):
+            raise NotLowered("a variable of the scope that gets a new array in each run")
         self._results = {self._last(name): self._outputs[name] for name in region.writes if name in self._versions.last}
         for part in region.summed:
             inner = self._last(part.inner)
@@ -280,7 +292,7 @@ class _Expansion:
         if spec is None or spec.dtype is not VarType.BOOL or spec.size != 1:
             raise NotLowered("a condition that is no single truth")
         captured = _captured_names(self._body) if self._frame is None else None
-        if captured is not None:
+        if captured is not None or branches.is_in_scope(condition):  # the block may overwrite its condition
             is_taken = name_in_branch(self._scopes, IS_TAKEN), 1
             branches.specs[is_taken] = spec
             branches.let_equal(is_taken, condition)

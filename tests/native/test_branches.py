@@ -148,6 +148,33 @@ def test_a_variable_that_no_branch_makes_is_named() -> None:
         results_of(build, {"x": normal(3)}, native=True)
 
 
+def test_a_branch_overwrites_its_condition() -> None:
+    """The flag is a variable of the scope: true in the first run, false in the next ones."""
+
+    def build() -> Sequence[Variable]:
+        x, flag = fluid.data("x", [3]), layers.create_global_var([1], 1.0, "bool", persistable=True)
+        h = layers.assign(layers.tanh(x))
+        with layers.Switch() as switch, switch.case(flag):
+            layers.assign(layers.scale(h, 2.0), h)
+            layers.assign(layers.less_than(number(1.0), number(0.0)), flag)
+        return [h]
+
+    for runs in (1, 2):
+        assert_native(build, {"x": normal(3)}, runs=runs)
+
+
+@each("limit", [9.0, -9.0])
+def test_a_variable_of_the_scope_may_have_no_value_before(limit: float) -> None:
+    def build() -> Sequence[Variable]:
+        x, block = fluid.data("x", [3]), fluid.default_main_program().global_block()
+        state = block.create_var(name="state", shape=[3], dtype="float32", persistable=True)
+        with layers.Switch() as switch, switch.case(is_below(x, limit)):
+            layers.assign(layers.tanh(x), state)
+        return [layers.exp(layers.square(x))]
+
+    assert_native(build, {"x": normal(3)}, runs=1, op_by_op=int(limit > 0))
+
+
 def test_the_memory_of_a_skipped_branch_is_not_lost() -> None:
     """Values of a branch that did not run share memory with values that are alive."""
 

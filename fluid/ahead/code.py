@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from ..errors import ProgramError
+from ..executor.native.branches import BranchMark
 from ..executor.native.cache import joined, with_private_names
 from ..executor.native.emitter import BOOL, BYTE, INT32, INT64, POINTER, Function, Module, Type, Value
-from ..executor.native.instructions import Check, KernelCall, Writer
+from ..executor.native.instructions import END_BRANCH, IF_TRUE, Check, KernelCall, Writer
 from ..executor.native.lowering import ELEMENTS
 from ..executor.native.target import Target
 from ..executor.native.verifying import verify_accesses
@@ -176,7 +178,16 @@ class LibraryCode:
         code = f.stack(INT32, 1)
         f.store_number(Value("0", INT32), code)
         first_call = first_operand = 0
+        branches: list[ExitStack] = []
         for part in entry.parts:
+            if isinstance(part, BranchMark):
+                if part.kind == END_BRANCH:
+                    branches.pop().close()
+                    continue
+                condition = f.load(self._address(f, entry, addresses, part.condition), BYTE)
+                branches.append(ExitStack())
+                branches[-1].enter_context(f.when(f.compare("ne" if part.kind == IF_TRUE else "eq", condition, 0)))
+                continue
             if isinstance(part, Check):
                 self._check(f, entry, part, addresses, code)
                 continue

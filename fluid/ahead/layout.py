@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..executor.native.branches import BranchMark
 from ..executor.native.instructions import CLEARED, Check, NativeInstruction, Operand
 from ..executor.planned.placement import padded
 from ..executor.planned.plan import ArenaPlan
@@ -74,15 +75,16 @@ class LibraryFunction:
 
     @property
     def native(self) -> list[NativeInstruction]:
-        """The instructions of native code."""
-        return [instruction for instruction in self.plan.instructions if isinstance(instruction, NativeInstruction)]
+        """The instructions of native code that call kernels."""
+        native = (instruction for instruction in self.plan.instructions if isinstance(instruction, NativeInstruction))
+        return [instruction for instruction in native if not isinstance(instruction, BranchMark)]
 
     @property
-    def parts(self) -> list[Check | MaskDraw | list[NativeInstruction]]:
-        """Checks, draws, and the native code between them, in order."""
-        parts: list[Check | MaskDraw | list[NativeInstruction]] = []
+    def parts(self) -> list[Check | MaskDraw | BranchMark | list[NativeInstruction]]:
+        """Checks, draws, the ends of branches, and the native code between them, in order."""
+        parts: list[Check | MaskDraw | BranchMark | list[NativeInstruction]] = []
         for instruction in self.plan.instructions:
-            if isinstance(instruction, Check):
+            if isinstance(instruction, (Check, BranchMark)):
                 parts.append(instruction)
             elif isinstance(instruction, NativeInstruction):
                 last = parts[-1] if parts else None

@@ -110,6 +110,43 @@ def test_masks_of_dropout_are_those_of_the_executor(tmp_path: Path) -> None:
             assert all(result.tobytes() == array.tobytes() for result, array in zip(results.values(), expected, strict=True))
 
 
+def test_branches_run_where_their_conditions_hold(tmp_path: Path) -> None:
+    """In each other, with gradients, and around an update that every second step makes."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x, zero = fluid.data("x", [6, 4]), layers.fill_constant([1], "float32", 0.0)
+        weight = layers.create_parameter([4, 4], "float32")
+        mean, h = layers.mean(x), layers.matmul(x, weight)
+
+        def small() -> fluid.Variable:
+            is_negative = layers.less_than(mean, zero)
+            return layers.cond(is_negative, lambda: layers.tanh(h), lambda: layers.square(layers.matmul(h, weight)))
+
+        chosen = layers.cond(layers.less_than(mean, zero + 1.0), small, lambda: layers.scale(h, 0.5))
+        loss = layers.mean(chosen)
+        ((_, gradient),) = fluid.append_backward(loss)
+        total, steps = (layers.create_global_var(shape, 0.0, "float32", persistable=True) for shape in ([4, 4], [1]))
+        layers.assign(total + gradient, total)
+        layers.assign(steps + 1.0, steps)
+
+        def update() -> None:
+            fluid.optimizer.Momentum(0.1, 0.9).apply_gradients([(weight, total)])
+            layers.assign(layers.zeros_like(total), total)
+            layers.assign(layers.zeros_like(steps), steps)
+
+        layers.cond(layers.greater_than(steps, zero + 1.5), update, None)
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    library = Library(fluid.compile_program(main, ["x"], {"loss": loss, "chosen": chosen}, scope=scope, output=tmp_path / "net"))
+    for number in (-2, 3, 0.5, -1, 0.25, 2, 1):
+        feed = {"x": np.random.default_rng(0).standard_normal([6, 4]).astype("float32") + np.float32(number)}
+        expected = executor.run(main, feed, [loss, chosen], scope=scope)
+        code, results = library.call("step", feed)
+        assert code == 0
+        assert all(result.tobytes() == array.tobytes() for result, array in zip(results.values(), expected, strict=True))
+    assert_equal_states(library, scope)
+
+
 def test_constants_and_sizes_are_computed_now(tmp_path: Path) -> None:
     """Of tables in the program, and of numbers that a range gives, whose count the executor knows only when it runs."""
     main, startup = fluid.Program(), fluid.Program()

@@ -270,6 +270,14 @@ def _ids_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> Node:
     return reshaped(mapped("add", broadcast_to(first, (count, width)), places), (count * width, 1))
 
 
+@lowers("flip")
+def flip(X: GraphTensor, axis: list[int]) -> GraphTensor:
+    node = plain(X.node)
+    for number in {number % X.ndim for number in axis}:
+        node = sliced(node, number, node.shape[number] - 1, node.shape[number], -1)
+    return GraphTensor(mapped("copy", node))
+
+
 @lowers("scatter_add_like")
 def scatter_add_like(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, Axis: Any, axis: int) -> GraphTensor:
     _none(Axis)

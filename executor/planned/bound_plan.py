@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -216,8 +215,7 @@ class BoundArenaPlan:
         """Find instructions that can run once, at binding: those with constants, and native code that reads only these, or
         weights that nothing can change.
 
-        Its results, such as packed filters, get separate memory, because runs overwrite the arena. Values with several writers,
-        such as a concat, are excluded: some writers may read changing values.
+        Its results, such as packed filters, get separate memory, because runs overwrite the arena.
 
         Args:
             overwritten: the names that the plan writes.
@@ -227,21 +225,29 @@ class BoundArenaPlan:
         """
         instructions, specs = self.plan.instructions, self.plan.specs
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
-        constant = {(name, 0) for name, array in self._stored.items() if name not in overwritten and never_changes(array)}
-        writers = Counter(value for instruction in instructions for value in instruction.written)
+        changing = {(name, 0) for name, array in self._stored.items() if name in overwritten or not never_changes(array)}
+        changing |= {(name, 0) for name in self.plan.feeds}
         once: dict[int, AnyInstruction] = {}
         for instruction in instructions:
             is_constant = isinstance(instruction, Instruction) and instruction.op.type == "assign_value"
-            if not is_constant and not (instruction.is_native and instruction.read and constant.issuperset(instruction.read)):
-                continue
             outputs = instruction.written
-            is_own = all(value in self.plan.offset_of and value not in passed_on and writers[value] == 1 for value in outputs)
-            if is_own and not instruction.shares:
-                self._lasting.update(
-                    (value, empty_array(self.place.xp, specs[value].shape, specs[value].dtype.array_dtype)) for value in outputs
-                )
-                constant.update(outputs)
+            has_memory = all(value in self.plan.offset_of and value not in passed_on for value in outputs)
+            if has_memory and not instruction.shares and (is_constant or (instruction.is_native and instruction.read)):
                 once[id(instruction)] = instruction
+            else:
+                changing.update(outputs)
+        count = -1
+        while count != len(once):  # a value may have several writers, and is constant if all of them are
+            count = len(once)
+            for instruction in list(once.values()):
+                if not changing.isdisjoint((*instruction.read, *instruction.written)):
+                    changing.update(instruction.written)
+                    del once[id(instruction)]
+        for instruction in once.values():
+            for value in instruction.written:
+                spec = specs[value]
+                if value not in self._lasting:
+                    self._lasting[value] = empty_array(self.place.xp, spec.shape, spec.dtype.array_dtype)
         return once
 
     def _wait_for_reductions(self, number: int, waits: dict[int, list[Call]]) -> None:

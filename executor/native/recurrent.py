@@ -18,6 +18,7 @@ from .graph import (
     Joined,
     Node,
     PackedMatrix,
+    Position,
     Product,
     broadcast_to,
     constant,
@@ -111,9 +112,9 @@ def _weights_of_pass(g: Geometry, weights: Sequence[Node], layer: int, direction
     return _Weights(of_input, of_hidden, (biases[0], biases[1]))
 
 
-def _check(g: Geometry, Input: GraphTensor, SequenceLength: Any, attrs: dict[str, Any]) -> None:
-    if SequenceLength is not None or drops(attrs) or Input.shape[0] * g.passes > _MOST_STEPS:
-        raise NotLowered("sequences of different lengths, dropout, or very many steps")
+def _check(g: Geometry, Input: GraphTensor, attrs: dict[str, Any]) -> None:
+    if drops(attrs) or Input.shape[0] * g.passes > _MOST_STEPS:
+        raise NotLowered("dropout, or very many steps")
     if not Input.node.size:
         raise NotLowered("nothing to compute")
 
@@ -144,6 +145,35 @@ def _in_time(array: Node, direction: int) -> Node:
     if not direction:
         return array
     return plain(mapped("copy", sliced(array, 0, array.shape[0] - 1, array.shape[0], -1)))
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """Which steps belong to sequences of different lengths; all, if there are no lengths."""
+
+    lengths: Node | None
+    """The lengths, [batch, 1]."""
+
+    @classmethod
+    def of(cls, tensor: GraphTensor | None) -> _Mask:
+        return cls(None if tensor is None else reshaped(plain(tensor.node), (tensor.node.size, 1)))
+
+    def choose(self, time: int, within: Node, beyond: Node | None = None) -> Node:
+        """Select values [batch, size] of a step within the sequences, and others beyond them: zeros by default."""
+        if self.lengths is None:
+            return within
+        mask = mapped("ogt", self.lengths, constant(time, self.lengths.element), element=BOOL)
+        zeros = constant(0.0, within.element) if beyond is None else beyond
+        return mapped("select", mask, within, zeros, element=within.element)
+
+    def of_all_steps(self, array: Node) -> Node:
+        """Set the elements of an array [steps, batch, size] beyond the sequences to zero."""
+        if self.lengths is None:
+            return array
+        element, (steps, batch, _) = self.lengths.element, array.shape
+        times = reshaped(mapped("copy", Position((steps,), element)), (steps, 1, 1))
+        mask = mapped("ogt", reshaped(self.lengths, (1, batch, 1)), times, element=BOOL)
+        return mapped("select", mask, array, constant(0.0, array.element), element=array.element)
 
 
 # ----------------------------------------------------------------------------------------------------------------- cells
@@ -289,7 +319,7 @@ _CELLS: dict[str, _Cell] = {
 
 # --------------------------------------------------------------------------------------------------------------- forward
 def _network(
-    g: Geometry, Input: GraphTensor, states: Sequence[GraphTensor], weights: Sequence[Node], saves: bool
+    g: Geometry, Input: GraphTensor, states: Sequence[GraphTensor], weights: Sequence[Node], mask: _Mask, saves: bool
 ) -> tuple[Node, list[Node], Node | None]:
     """The output, the last states and the reserve (None if nothing is saved) of a network."""
     steps, batch, _ = Input.shape
@@ -321,12 +351,13 @@ def _network(
             for step in range(steps):
                 time = steps - 1 - step if direction else step
                 here = sliced(coming, 0, time * batch, batch)
-                saved, now = cell.forward(here, _product_with(now[0], right, packed), of_hidden, now)
+                saved, after = cell.forward(here, _product_with(now[0], right, packed), of_hidden, now)
+                now = [mask.choose(time, new, old) for new, old in zip(after, now, strict=True)]
                 for index, gate in enumerate(saved):
                     keep(gate, layout.gate(layer, direction, step, index))
                 for index, state in enumerate(now):
                     keep(state, layout.state(layer, direction, step + 1, index))
-                by_step.append(now[0])
+                by_step.append(mask.choose(time, now[0]))
             outs.append(by_step[::-1] if direction else by_step)
             for last, state in zip(lasts, now, strict=True):
                 last.append(reshaped(state, (1, batch, hidden)))
@@ -350,8 +381,9 @@ def cudnn_lstm(
     SequenceLength: Any, attrs: dict[str, Any], wanted: set[str],
 ) -> dict[str, Any]:  # fmt: skip
     g = Geometry.of(attrs, "LSTM")
-    _check(g, Input, SequenceLength, attrs)
-    out, (h, c), reserve = _network(g, Input, (InitH, InitC), _weights_of(g, W, WeightList), "Reserve" in wanted)
+    _check(g, Input, attrs)
+    weights, mask = _weights_of(g, W, WeightList), _Mask.of(SequenceLength)
+    out, (h, c), reserve = _network(g, Input, (InitH, InitC), weights, mask, "Reserve" in wanted)
     results = {"Out": GraphTensor(out), "LastH": GraphTensor(h), "LastC": GraphTensor(c), "StateOut": _nothing_dropped(g, Input)}
     return results if reserve is None else {**results, "Reserve": GraphTensor(reserve)}
 
@@ -362,8 +394,9 @@ def rnn(
     attrs: dict[str, Any], wanted: set[str],
 ) -> dict[str, Any]:  # fmt: skip
     g = Geometry.of(attrs, attrs["mode"])
-    _check(g, Input, SequenceLength, attrs)
-    out, lasts, reserve = _network(g, Input, PreState, [tensor.node for tensor in WeightList], "Reserve" in wanted)
+    _check(g, Input, attrs)
+    weights, mask = [tensor.node for tensor in WeightList], _Mask.of(SequenceLength)
+    out, lasts, reserve = _network(g, Input, PreState, weights, mask, "Reserve" in wanted)
     results = {
         "Out": GraphTensor(out),
         "State": [GraphTensor(last) for last in lasts],
@@ -381,8 +414,8 @@ class _Gradients:
         weights: in the order of `Geometry.weight_shapes`.
     """
 
-    def __init__(self, g: Geometry, Input: GraphTensor, weights: Sequence[Node], reserve: Node) -> None:
-        self._g, self._weights, self._reserve = g, weights, reserve
+    def __init__(self, g: Geometry, Input: GraphTensor, weights: Sequence[Node], mask: _Mask, reserve: Node) -> None:
+        self._g, self._weights, self._mask, self._reserve = g, weights, mask, reserve
         self._steps, self._batch, _ = Input.shape
         self._element, self._cell = Input.node.element, _CELLS[g.mode]
         self._layout = _ReserveLayout(g, self._steps, self._batch)
@@ -413,7 +446,8 @@ class _Gradients:
             _in_time(self._layout.hidden_states(self._reserve, layer, direction, 1), direction)
             for direction in range(self._g.directions)
         ]
-        return plain(joined([mapped("copy", node) for node in pair], 2) if len(pair) > 1 else mapped("copy", pair[0]))
+        output = plain(joined([mapped("copy", node) for node in pair], 2) if len(pair) > 1 else mapped("copy", pair[0]))
+        return plain(self._mask.of_all_steps(output))
 
     def _matrix(self, place: _Place) -> Node:
         return viewed(self._reserve, (self._batch, self._g.hidden), *place)
@@ -430,15 +464,16 @@ class _Gradients:
         all_gates = Joined((steps * batch, wide), self._element, ())
         parts: list[Node] = []
         for step in reversed(range(steps)):
+            time = steps - 1 - step if direction else step
             if d_out is not None:
-                time = steps - 1 - step if direction else step
-                grads[0] = mapped("add", grads[0], _step_of(d_out, time, (direction * hidden, hidden)))
+                coming = self._mask.choose(time, _step_of(d_out, time, (direction * hidden, hidden)))
+                grads[0] = mapped("add", grads[0], coming)
             saved = [self._matrix(layout.gate(layer, direction, step, gate)) for gate in range(mode.saved)]
             before, after = (
                 [self._matrix(layout.state(layer, direction, at, state)) for state in range(mode.states)]
                 for at in (step, step + 1)
             )
-            slopes, direct = cell.backward(saved, before, after, grads)
+            slopes, direct = self._step_back(time, saved, before, after, grads)
             of_step = Joined((batch, wide), self._element, tuple(slopes))
             for gate, slope in enumerate(slopes):
                 put_within(slope, of_step, gate * hidden, (wide, 1))
@@ -450,6 +485,17 @@ class _Gradients:
         for state, grad in zip(self.states, grads, strict=True):
             state.insert(0, reshaped(grad, (1, batch, hidden)))
         return self._note_weights(layer, direction, all_gates, x)
+
+    def _step_back(
+        self, time: int, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
+    ) -> tuple[list[Node], list[Node | None]]:
+        """`_Cell.backward`; beyond its sequence a step passes the gradients of states on."""
+        slopes, direct = self._cell.backward(saved, before, after, grads)
+        if self._mask.lengths is None:
+            return slopes, direct
+        zeros = mapped("copy", constant(0.0, self._element))
+        passed = [self._mask.choose(time, zeros if new is None else new, old) for new, old in zip(direct, grads, strict=True)]
+        return [self._mask.choose(time, slope) for slope in slopes], [*passed]
 
     def _note_weights(self, layer: int, direction: int, all_gates: Node, x: Node) -> Node:
         """Note the gradients of a direction's weights, by the gradients of all its gates; returns its input's."""
@@ -479,12 +525,13 @@ def _gradients(
     g: Geometry,
     Input: GraphTensor,
     weights: Sequence[Node],
+    mask: _Mask,
     Reserve: GraphTensor,
     dOut: GraphTensor | None,
     d_lasts: Sequence[GraphTensor | None],
 ) -> tuple[GraphTensor, list[GraphTensor], list[GraphTensor]]:
     """The gradients of the input, of the states before the first step, and of the weights."""
-    gradients = _Gradients(g, Input, weights, plain(Reserve.node))
+    gradients = _Gradients(g, Input, weights, mask, plain(Reserve.node))
     d_input = gradients.of(None if dOut is None else plain(dOut.node), d_lasts)
     d_states = [GraphTensor(joined(state, 0)) for state in gradients.states]
     return GraphTensor(mapped("copy", d_input)), d_states, [GraphTensor(weight) for weight in gradients.weights]
@@ -497,8 +544,9 @@ def cudnn_lstm_grad(
     dLastH: GraphTensor | None, dLastC: GraphTensor | None, attrs: dict[str, Any], wanted: set[str],
 ) -> dict[str, Any]:  # fmt: skip
     g = Geometry.of(attrs, "LSTM")
-    _check(g, Input, SequenceLength, attrs)
-    d_input, states, weights = _gradients(g, Input, _weights_of(g, W, WeightList), Reserve, dOut, (dLastH, dLastC))
+    _check(g, Input, attrs)
+    nodes, mask = _weights_of(g, W, WeightList), _Mask.of(SequenceLength)
+    d_input, states, weights = _gradients(g, Input, nodes, mask, Reserve, dOut, (dLastH, dLastC))
     results: dict[str, Any] = {"Input@GRAD": d_input, "InitH@GRAD": states[0], "InitC@GRAD": states[1]}
     if "W@GRAD" in wanted:
         results["W@GRAD"] = GraphTensor(joined([reshaped(weight.node, (weight.node.size,)) for weight in weights], 0))
@@ -513,8 +561,9 @@ def rnn_grad(
     dState: list[GraphTensor] | None, attrs: dict[str, Any], wanted: set[str],
 ) -> dict[str, Any]:  # fmt: skip
     g = Geometry.of(attrs, attrs["mode"])
-    _check(g, Input, SequenceLength, attrs)
+    _check(g, Input, attrs)
     lasts: Sequence[GraphTensor | None] = dState or [None] * MODES[g.mode].states
-    d_input, states, weights = _gradients(g, Input, [tensor.node for tensor in WeightList], Reserve, dOut, lasts)
+    nodes, mask = [tensor.node for tensor in WeightList], _Mask.of(SequenceLength)
+    d_input, states, weights = _gradients(g, Input, nodes, mask, Reserve, dOut, lasts)
     results = {"Input@GRAD": d_input, "PreState@GRAD": states, "WeightList@GRAD": weights}
     return {slot: value for slot, value in results.items() if slot in wanted}

@@ -17,7 +17,15 @@ SIZES = [(1, 1, 1, 1, 1), (5, 3, 17, 9, 2), (9, 1, 4, 33, 1), (3, 18, 5, 16, 3),
 """Steps, batch, features, hidden units, layers."""
 
 
-def results(mode: str, sizes: tuple[int, ...], directions: int, feed: dict[str, Any], native: bool, ends: bool) -> list[Any]:
+def results(
+    mode: str,
+    sizes: tuple[int, ...],
+    directions: int,
+    feed: dict[str, Any],
+    native: bool,
+    ends: bool,
+    lengths: Any = None,
+) -> list[Any]:
     """The output and the last states of a network, and the gradients of their squares (or of the last states alone, `ends`)."""
     *_, features, hidden, count = sizes
     g = Geometry(mode, count, directions, features, hidden)
@@ -30,6 +38,9 @@ def results(mode: str, sizes: tuple[int, ...], directions: int, feed: dict[str, 
         out, dropped, reserve = (block.create_var(name=name) for name in ("out", "dropped", "reserve"))
         lasts = [block.create_var(name=f"last{number}") for number in range(states)]
         inputs = {"Input": variables[0], "PreState": variables[1 : 1 + states], "WeightList": variables[1 + states :]}
+        if lengths is not None:
+            inputs["SequenceLength"] = [fluid.data("lengths", list(lengths.shape), "int64")]
+            feed = {**feed, "lengths": lengths}
         outputs = {"Out": out, "State": lasts, "DropoutState": dropped, "Reserve": reserve}
         attrs = {"mode": mode, "input_size": features, "hidden_size": hidden, "num_layers": count, "is_bidirec": directions == 2}
         block.append_op("rnn", inputs, outputs, attrs)
@@ -42,15 +53,30 @@ def results(mode: str, sizes: tuple[int, ...], directions: int, feed: dict[str, 
         return [np.asarray(array) for array in executor.run(main, feed, fetches)]
 
 
+def feeds_of(mode: str, sizes: tuple[int, ...], directions: int) -> dict[str, Any]:
+    """Random inputs, first states and weights of a network."""
+    steps, batch, features, hidden, count = sizes
+    g, random = Geometry(mode, count, directions, features, hidden), np.random.default_rng(0)
+    shapes = [(steps, batch, features), *[(g.passes, batch, hidden)] * MODES[mode].states, *g.weight_shapes()]
+    return {f"x{number}": random.uniform(-1, 1, shape) / max(shape[-1], 1) ** 0.5 for number, shape in enumerate(shapes)}
+
+
+@each("directions", [1, 2])
+@each("mode", MODES)
+def test_sequences_of_different_lengths_beside_numpy(mode: str, directions: int) -> None:
+    sizes = (5, 4, 7, 9, 2)
+    feed, lengths = feeds_of(mode, sizes, directions), np.array([5, 1, 0, 3])
+    native, on_numpy = (results(mode, sizes, directions, feed, is_native, False, lengths) for is_native in (True, False))
+    for one, other in zip(native, on_numpy, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+
+
 @each("ends", [False, True])
 @each("directions", [1, 2])
 @each("sizes", SIZES)
 @each("mode", MODES)
 def test_networks_beside_numpy(mode: str, sizes: tuple[int, ...], directions: int, ends: bool) -> None:
-    steps, batch, features, hidden, count = sizes
-    g, random = Geometry(mode, count, directions, features, hidden), np.random.default_rng(0)
-    shapes = [(steps, batch, features), *[(g.passes, batch, hidden)] * MODES[mode].states, *g.weight_shapes()]
-    feed = {f"x{number}": random.uniform(-1, 1, shape) / max(shape[-1], 1) ** 0.5 for number, shape in enumerate(shapes)}
+    feed = feeds_of(mode, sizes, directions)
     native, on_numpy = (results(mode, sizes, directions, feed, is_native, ends) for is_native in (True, False))
     for one, other in zip(native, on_numpy, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)

@@ -413,3 +413,16 @@ def test_a_dynamic_size_that_is_divided_is_no_number(build: Any) -> None:
         (result,) = run_program(fluid.default_main_program(), feed, [out.name], value_of)
         assert result.shape == want.shape
         np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_adaptive_pools_to_one_element_of_images_of_any_size(tmp_path: Path) -> None:
+    x = fluid.data("x", [None, 3, None, None])
+    outs = [layers.adaptive_pool2d(x, [1, 1], kind) for kind in ("avg", "max")]
+    fluid.save_model(tmp_path / "pools.onnx", feeds=[x], fetches=outs)
+    session = session_of(str(tmp_path / "pools.onnx"))
+    for shape in ((2, 3, 5, 7), (1, 3, 4, 4)):
+        images = np.random.default_rng(0).standard_normal(shape).astype("float32")
+        means, maxima = session.run(None, {"x": images})
+        np.testing.assert_allclose(means, images.mean((2, 3), keepdims=True), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(maxima, images.max((2, 3), keepdims=True))

@@ -51,7 +51,7 @@ def resize(b: Builder, node: OnnxNode) -> Any:
                 raise FormatError(f"keep_aspect_ratio_policy {policy!r} of sizes that only a run tells is not read")
             factor = (min if policy == "not_larger" else max)(factors)
             factors = [factor] * len(axes)
-            sizes = [math.floor(int(have) * factor + 0.5) for have in input_sizes]
+            sizes = [math.floor(x.shape[axis] * factor + 0.5) for axis in axes]
     roi = node.constant_input(1, "its region") if node.string("coordinate_transformation_mode") == "tf_crop_and_resize" else None
     transformation = node.string("coordinate_transformation_mode", "half_pixel")
     return _resized(b, x, axes, factors, sizes, node.string("mode", "nearest"), transformation, node, roi)

@@ -226,7 +226,7 @@ class Pooling:
         self.sizes = list(x.shape[2:])
         self.out, self.windows, self.strides, self.pads = pool_geometry(self.sizes, second)
         self.is_static = -1 not in self.sizes
-        self.is_global = bool(attrs["global_pooling"])
+        self.is_global = bool(attrs["global_pooling"] or (attrs["adaptive"] and set(attrs["ksize"]) == {1}))
         self.ceil, self.same = attrs["ceil_mode"], attrs["padding_algorithm"] == "SAME"
 
     @property

@@ -333,7 +333,7 @@ def counted(attr: Attr, *counts: int) -> Attr:
 
 def _as_attr(value: Any, element: bool = False) -> Attr:
     attr = value if isinstance(value, Attr) else Attr(_KIND_OF[type(value)], value)
-    return attr._replace(element=True) if element else attr
+    return attr._replace(element=True) if element and not attr.choices else attr
 
 
 def block() -> Attr:

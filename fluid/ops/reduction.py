@@ -425,7 +425,7 @@ def _define_position(op_type: str) -> Callable[[Callable[..., Any]], Any]:
         axis=required("long"),
         keepdims=False,
         flatten=False,
-        dtype=int(VarType.INT64),
+        dtype=Attr("int", int(VarType.INT64), choices=(int(VarType.INT64), int(VarType.INT32), -1)),  # -1 in files of Paddle 1.7
     )
 
 

@@ -380,6 +380,7 @@ for name, function in (("arg_max", np.argmax), ("arg_min", np.argmin)):
             Sample({"X": data.distinct(2, 3, 4)}, {"axis": axis}, lambda X, axis, function=function: function(X, axis))
             for axis in (0, 1, -1)
         ),
+        Sample({"X": data.distinct(2, 3)}, {"axis": 1, "dtype": -1}, lambda X, function=function, **_: function(X, 1)),
     )
 
 

@@ -37,6 +37,7 @@ from ..formats.writing import together, write_file
 from ..ir.checked import checked
 from ..ir.program import Program, Variable, default_main_program
 from ..transform.op_versions import convert
+from ..values.unchanging import unchanging
 from .inference_models import columns_of, inference_program
 from .parameter_info import note_what_is_trained
 from .program_state import load_program_state, set_state
@@ -291,7 +292,8 @@ def _load_parameters(program: Program, file: str, params: str | None, scope: Sco
         source = loaded.find_var(name)
         assert source is not None
         tensor = scope.var(name).get_tensor()
-        tensor.array = source.get_tensor().array
+        array = source.get_tensor().array
+        tensor.array = unchanging(array) if type(array) is np.ndarray and array.flags.c_contiguous else array
         tensor.set_lod(source.get_tensor().lod())
     return present, [name for name in names if name not in set(present)]
 

@@ -23,6 +23,7 @@ from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError
 from fluid.executor import Scope, global_scope
 from fluid.formats import table
 from fluid.saving import models as model_io
+from fluid.values.unchanging import never_changes
 
 ZOO = TESTS / "golden" / "zoo"
 LENET = ZOO / "lenet"
@@ -372,6 +373,26 @@ def test_elements_of_safetensors_that_numpy_lacks(tmp_path):
         fluid.load_model(tmp_path / "w.safetensors")
 
 
+def test_loaded_parameters_cannot_change_so_that_plans_pack_them_once_and_still_train(tmp_path):
+    x = fluid.data("x", [None, 4])
+    prediction = layers.fc(x, 3)
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    fluid.save_model(tmp_path / "net.pdmodel", feeds=[x], fetches=[prediction])
+    model = fluid.load_model(tmp_path / "net.pdmodel", scope=fluid.Scope())
+    assert all(never_changes(model.scope.array(name)) for name in model.parameters)
+    before = {name: array.copy() for name, array in model.values().items()}
+    model.program.make_trainable()
+    with fluid.program_guard(model.program), fluid.scope_guard(model.scope):
+        loss = layers.mean(layers.square(model.program.global_block().var(model.fetches[0].name)))
+        startup = fluid.Program()
+        fluid.optimizer.SGD(0.5).minimize(loss, startup)
+        executor.run(startup)
+        losses = [executor.run(model.program, {"x": np.ones((2, 4), "float32")}, [loss])[0].item() for _ in range(3)]
+    assert losses == sorted(losses, reverse=True) and losses[0] > losses[-1]
+    assert any((model.value(name) != before[name]).any() for name in model.parameters)
+
+
 def test_what_is_no_model(tmp_path):
     (tmp_path / "notes.md").write_text("# Notes")
     (tmp_path / "model.json").write_text('{"program": {}}')
@@ -390,7 +411,7 @@ def test_what_is_no_model(tmp_path):
             fluid.load_model(tmp_path / name)
     with pytest.raises(FormatError, match=r"without their names; load the program, .*model.pdmodel, with params="):
         fluid.load_model(LENET / "model.pdiparams")
-    with pytest.raises(ProgramError, match="holds parameters alone; params= goes with a program"):
+    with pytest.raises(ProgramError, match="holds parameters alone; params=, sizes= and constants= go with a program"):
         model_io.save_arrays(tmp_path / "w.npz", {"w": np.ones(1)})
         fluid.load_model(tmp_path / "w.npz", params=tmp_path)
     with pytest.raises(FormatError, match="holds a program, not arrays by name"):

@@ -309,3 +309,32 @@ def test_stacks_hand_values_from_a_loop_to_its_gradient(tmp_path: Path) -> None:
         slope = slope * (1 - want * want)
     np.testing.assert_allclose(y, want, rtol=1e-6)
     np.testing.assert_allclose(gradient, slope, rtol=1e-5)
+
+
+def test_sizes_below_minus_one_are_unknown(tmp_path: Path) -> None:
+    """Paddle 3 multiplies unknown sizes: a cumulative sum over all of [-1, 4] has the shape [-4] in its files."""
+    x = fluid.data("x", [None, 4])
+    out = x.block.namespace.cumsum(x, flatten=True)
+    fluid.save_model(tmp_path / "net.json", feeds=[x], fetches=[out])
+    tree = json.loads((tmp_path / "net.json").read_text())
+    types = [result["TT"]["D"] for op in tree["program"]["regions"][0]["blocks"][0]["ops"] for result in op["O"]]
+    changed = [data for data in types if data[1] == [-1]]
+    assert changed
+    for data in changed:
+        data[1] = [-4]
+    (tmp_path / "net.json").write_text(json.dumps(tree))
+    model = fluid.load_model(tmp_path / "net.json", scope=fluid.Scope())
+    assert model.fetches[0].shape == (-1,)
+    numbers = np.arange(8, dtype="float32").reshape(2, 4)
+    (result,) = fluid.Executor().run(model.program, {"x": numbers}, model.fetches, scope=model.scope)
+    np.testing.assert_array_equal(result, np.cumsum(numbers))
+
+
+def test_tolerances_that_are_constants(tmp_path: Path) -> None:
+    """Paddle 3 has the tolerances of allclose as operands; here they are tensors."""
+    x = fluid.data("x", [None, 4])
+    close = x.block.namespace.allclose(x, x + 0.5, rtol="0.0", atol="0.7")
+    fluid.save_model(tmp_path / "net.json", feeds=[x], fetches=[close])
+    model = fluid.load_model(tmp_path / "net.json", scope=fluid.Scope())
+    (result,) = fluid.Executor().run(model.program, {"x": np.zeros((2, 4), "float32")}, model.fetches, scope=model.scope)
+    assert result.item() is True

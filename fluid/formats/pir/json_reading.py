@@ -297,8 +297,9 @@ class _Reader:
             if len(data) < 2 or data[0].__class__ is not Tagged or data[0].tag.__class__ is not str:
                 self.fail(f"a tensor's type should say elements and shape, not {_shown(data)}")
             shape = self.expect(data[1], list, "a shape")
-            if len(shape) > _MOST_DIMENSIONS or any(size.__class__ is not int or not -1 <= size < 1 << 62 for size in shape):
+            if len(shape) > _MOST_DIMENSIONS or any(size.__class__ is not int or not -1 << 62 < size < 1 << 62 for size in shape):
                 self.fail(f"a shape should be at most {_MOST_DIMENSIONS} sizes, or -1, not {_shown(shape)}")
+            shape = [max(size, -1) for size in shape]  # Paddle multiplies unknown sizes: -3 is three times -1
             unparsed = None if data[2:] == PLAIN.get(kind) else data[2:]
             result = PirType(kind, data[0].tag.partition("t_")[2], tuple(shape), (), unparsed)
             return self._types.setdefault(repr(result), result)

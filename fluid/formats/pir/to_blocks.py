@@ -166,6 +166,8 @@ def attribute_operands(op: PirOp) -> dict[int, Operand]:
 def _is_attribute(operand: Operand, constant: PirOp) -> bool:
     """Whether a constant can be an attribute: a list for lists, a single number for numbers."""
     value = constant.attr("value")
+    if operand.slot and not operand.attr and value != operand.constant:
+        return False  # the op takes it from a tensor alone
     if constant.name == "pd_op.full_int_array":
         return operand.type.startswith("[]") and isinstance(value, list)
     shape = constant.attr("shape")

@@ -26,8 +26,8 @@ from .commits import open_saved
 from .writing import atomic_writer, reason
 
 __all__ = [
-    "PickleMachine", "PickleName", "PickleRefusal", "check_numbers", "not_numbers", "read_instructions", "read_pickle", "read_stamp",
-    "stamp_of", "write_arrays",
+    "PickleMachine", "PickleName", "PickleRefusal", "check_numbers", "not_numbers", "read_instructions", "read_pickle",
+    "read_stamp", "stamp_of", "write_arrays",
 ]  # fmt: skip
 
 _DEPTH = 64

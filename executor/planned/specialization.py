@@ -56,7 +56,7 @@ def _find_deciding_names(block: Block) -> tuple[str, ...]:
     if not any(map(is_decided_by_values, block.ops)):
         return ()
     sources: dict[str, frozenset[str] | None] = {}
-    """Name -> the feeds and variables of the scope from which its value is computed; None if it depends on draws or blocks."""
+    """Name -> the feeds and scope variables that its value is computed from; None if it depends on draws or blocks."""
     updated = {name for home in block.program.blocks for op in home.ops for name in op.output_arg_names}
     deciding: set[str] = set()
 
@@ -102,7 +102,7 @@ def _is_shape_only(op: Operator, slot: str) -> bool:
 
 # --------------------------------------------------------------------------------------------------- specializing
 def specialized(program: Program, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]) -> Program | None:
-    """A copy of a program in which ops state the numbers that are known, and known branches are decided; None if none are.
+    """Copy a program; ops of the copy state known numbers, and known branches are decided; None if none are.
 
     Args:
         program: any program.
@@ -133,7 +133,7 @@ class _Specializer:
 
     def __init__(self, block: Block, values: Mapping[str, Any]) -> None:
         self._block = block
-        self._known: dict[str, Any] = dict(values)
+        self._known_values: dict[str, Any] = dict(values)
         ops = [op for home in block.program.blocks for op in home.ops]
         self._read = {name for op in ops for name in op.input_arg_names}
         self._read_frames = {name for op in ops for slot in ("Scope", "StepScopes") for name in op.input(slot)}
@@ -155,7 +155,7 @@ class _Specializer:
             return
         if op.type == "select_input":
             self._choose(op)
-        self.is_changed |= state_numbers(op, self._known.get)
+        self.is_changed |= state_numbers(op, self._known_values.get)
         outputs = set(op.output_arg_names)
         for sub in op.sub_blocks:
             outputs |= set(outer_names(sub)[1])
@@ -163,8 +163,8 @@ class _Specializer:
             _forget_sizes(self._block.vars.get(name))
         results = {} if op.sub_blocks else self._results(op)
         for name in outputs:
-            self._known.pop(name, None)
-        self._known |= results
+            self._known_values.pop(name, None)
+        self._known_values |= results
         if op.type not in _BRANCHES:
             self._present |= outputs
 
@@ -175,7 +175,7 @@ class _Specializer:
         A branch that does not run stays if its results have no value otherwise: their reader gets an error.
         """
         names, (body,) = op.input("Cond"), op.sub_blocks
-        condition = self._known.get(names[0]) if len(names) == 1 and op.attr("is_scalar_condition") else None
+        condition = self._known_values.get(names[0]) if len(names) == 1 and op.attr("is_scalar_condition") else None
         is_read = not self._read_frames.isdisjoint(op.output("Scope"))
         if condition is None or condition.size != 1 or is_read or body.vars.keys() & self._block.vars.keys():
             return False
@@ -198,7 +198,7 @@ class _Specializer:
 
     def _choose(self, op: Operator) -> None:
         """Make a `select_input` whose position is known an `assign`."""
-        mask = self._known.get(op.input("Mask")[0])
+        mask = self._known_values.get(op.input("Mask")[0])
         if mask is None or mask.size != 1 or not 0 <= int(mask.reshape(-1)[0]) < len(op.input("X")):
             return
         op.type, op.inputs = "assign", {"X": [op.input("X")[int(mask.reshape(-1)[0])]]}
@@ -229,8 +229,8 @@ class _Specializer:
     def _array(self, name: str, is_shape_only: bool) -> Any:
         """The array of a variable, or, if only its shape counts, a stand-in; None if it is not known."""
         var = self._block.find_var(name) if name != EMPTY else None
-        if not is_shape_only or var is None or name in self._known:
-            return self._known.get(name)
+        if not is_shape_only or var is None or name in self._known_values:
+            return self._known_values.get(name)
         if not var.has_shape or not var.has_dtype or -1 in var.shape or var.type is not VarType.LOD_TENSOR or var.lod_level:
             return None
         return np.broadcast_to(np.zeros((), var.dtype.numpy), var.shape)
@@ -247,7 +247,7 @@ class _Specializer:
 
 
 def _forget_sizes(var: Variable | None) -> None:
-    """Forget the declared sizes of a variable that is about to be written, except those of single numbers."""
+    """Forget the declared sizes of a variable that is about to be written, except single numbers."""
     if var is not None and var.has_shape and not var.is_data and not var.persistable and var.shape not in ((), (1,)):
         var._shape = (-1,) * len(var.shape)
 

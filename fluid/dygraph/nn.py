@@ -265,7 +265,7 @@ class _OfFunction(_Functional):
 
     @staticmethod
     def _is_named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether the arguments are those of Fluid 1.6."""
+        """Whether the arguments have the form of Fluid 1.6."""
         return _begins_with_a_name(args, kwargs)
 
     def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Values that the executor computes from nothing in each run, such as those of ``assign_value``: a library holds them."""
+"""Values that the executor computes from nothing in each run, such as the results of ``assign_value``: a library holds them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -210,21 +210,16 @@ class _Maker:
         """Plan a function. Yields nothing if some of its ops cannot be compiled."""
         fed, fetched = self._fed(program, feeds), _named(fetches)
         specs = {variable: self._spec(program, variable, rows) for variable in fed.values()}
-        made = self._planned(program, specs, list(fetched.values()))
-        if made.refused:  # it may help to compute shapes, ranges and the like now
-            folded = program.clone()
-            folded.fold_constants()
-            if _writes(program, fetched.values()) == _writes(folded, fetched.values()):
-                made = self._planned(folded, specs, list(fetched.values()))
-        if made.refused:
-            self._refused += made.refused
+        planned = self._planned(program, specs, list(fetched.values()))
+        if planned.refused:
+            self._refused += planned.refused
             return
-        plan = made.plan
+        plan = planned.plan
         wrong = [name for name, value in zip(fetched, plan.fetch_values, strict=True) if plan.specs[value].dtype not in C_TYPES]
         self._refused += [f"{name}, a fetch, has an element type that C lacks" for name in wrong]
         read = {value for instruction in plan.instructions for value in instruction.read} | set(plan.fetch_values)
         used = {c_name: variable for c_name, variable in fed.items() if (variable, 0) in read or variable in plan.storage}
-        yield LibraryFunction(name, kind, plan, used, fetched, made.draws, made.constants)
+        yield LibraryFunction(name, kind, plan, used, fetched, planned.draws, planned.constants)
 
     def _planned(self, program: Program, specs: Mapping[str, Spec], fetches: Sequence[str]) -> _Planned:
         """Plan a program, and find out which of its ops cannot be compiled."""
@@ -232,9 +227,9 @@ class _Maker:
         if plan is None or plan.step_by_step:
             raise ProgramError("variables that last hold arrays of tensors or sparse rows: such a program runs op by op")
         draws, constants = draws_of(program, plan.instructions, plan.specs), constants_of(plan.instructions, plan.specs)
-        refused = [each for each in plan.instructions if _is_refused(each, {*draws, *constants})]
-        causes = [each for each in refused if all(value in plan.specs for value in each.read)]
-        lines = [_refusal(each.op) for each in causes or refused]
+        refused = [instruction for instruction in plan.instructions if _is_refused(instruction, {*draws, *constants})]
+        causes = [instruction for instruction in refused if all(value in plan.specs for value in instruction.read)]
+        lines = [_refusal(instruction.op) for instruction in causes or refused]
         if causes and len(causes) < len(refused):
             lines.append(f"{len(refused) - len(causes)} more ops, as the sizes of their inputs are not known")
         return _Planned(plan, draws, constants, lines)
@@ -283,18 +278,13 @@ def _named(names: Names) -> dict[str, str]:
     return c_names(item if isinstance(item, str) else item.name for item in names)
 
 
-def _writes(program: Program, names: Iterable[str]) -> set[str]:
-    """The names that ops of a program write, of some names."""
-    return {name for op in program.global_block().ops for name in op.output_arg_names}.intersection(names)
-
-
 def _is_updating(plan: ArenaPlan) -> bool:
     """Whether a plan writes a variable that lasts."""
     return any(value[0] in plan.storage for instruction in plan.instructions for value in instruction.written)
 
 
 def _is_refused(instruction: Any, computed: Container[Value]) -> bool:
-    """Whether an instruction cannot be compiled; `computed` are the values of which a library has masks and constants."""
+    """Whether an instruction cannot be compiled; `computed` are its masks and constants."""
     if isinstance(instruction, Instruction):
         return not all(value in computed for value in instruction.written)
     return isinstance(instruction, Check) and ranges_of(instruction) is None

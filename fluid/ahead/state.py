@@ -29,7 +29,7 @@ def load_compiled_state(
         description: the JSON file of the library.
         scope: gets the variables; the current scope by default.
 
-    The number of runs, by which dropout draws its masks, goes into the scope, too.
+    The number of runs, which decides the masks of dropout, goes into the scope, too.
 
     Returns:
         The arrays by name. `fluid.io.save_arrays` writes them in other formats.

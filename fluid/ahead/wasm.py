@@ -48,13 +48,13 @@ def module_of(code: bytes, exports: Iterable[str]) -> bytes:
     slots = _slots(sections.get(_ELEMENTS, b""))
     exported = [(name, _FUNCTION, numbers[name]) for name in exports]
     exported += [("memory", _MEMORY, 0), ("heap", _GLOBAL, 1)]
-    made = {
+    sections |= {
         _TABLES: b"\1" + bytes([_FUNCREF, 0]) + _leb(slots),
         _MEMORIES: b"\1\0" + _leb(-(-heap // _PAGE)),
         _GLOBALS: b"\2" + _global(heap, is_mutable=True) + _global(heap, is_mutable=False),
         _EXPORTS: _leb(len(exported)) + b"".join(_text(name) + bytes([kind]) + _leb(number) for name, kind, number in exported),
     }
-    parts = {number: made.get(number, sections.get(number)) for number in _ORDER}
+    parts = {number: sections.get(number) for number in _ORDER}
     return _HEAD + b"".join(bytes([number]) + _leb(len(part)) + part for number, part in parts.items() if part is not None)
 
 

@@ -329,10 +329,7 @@ def _copy(f: Function, target: Value, source: Value, size: int) -> None:
 
 def _escaped(data: bytes) -> str:
     """Bytes as the text of a constant."""
-    return "".join(map(_ESCAPED.__getitem__, data))
-
-
-_ESCAPED = [chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02x}" for byte in range(256)]
+    return "\\" + data.hex("\\") if data else ""
 
 
 def _error_text(entry: LibraryFunction, op: Operator, id_range: IdRange) -> str:

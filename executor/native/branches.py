@@ -202,7 +202,7 @@ class Branches:
         root, same = self.root(mask)
         for place, value in enumerate(values):
             if value in self.only_if and (len(values) > 2 or self.only_if[value][:2] != (root, same == (place == 1))):
-                raise NotLowered("a choice of what another condition makes")
+                raise NotLowered("a choice among results of another condition")
         for value in writes["Out"]:
             if value is not None and self.specs.setdefault(value, specs[0]) != specs[0]:  # type: ignore[arg-type]
                 raise NotLowered("a choice of another shape")

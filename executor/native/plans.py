@@ -84,7 +84,7 @@ class _RefusedError(Exception):
 
 
 class _Attempt:
-    """Native code for a plan; some of its ops run step by step.
+    """Native code for a plan whose refused ops run step by step.
 
     Args:
         target: the processor.

@@ -34,7 +34,7 @@ from .op_rows import (
     unsqueeze_input,
 )
 from .paddle26 import EXPANDED
-from .paddle26.images import pad_images, refuse_integers
+from .paddle26.images import pad_images, pad_sides, refuse_integers
 from .paddle26.inputs import columns_of_labels, isclose, matmul_v2_grad
 from .paddle26.old_ops import to_second_version
 
@@ -523,6 +523,8 @@ TO_3 = [
     Row("stack_array_like", _stack_array_like),
     Row("pad2d", pad_images),
     Row("pad2d_grad", pad_images),
+    Row("pad_by", pad_sides),
+    Row("pad_by_grad", pad_sides),
     Row("minus", _minus),
     *[Row(kind, _tested) for kind in ("isfinite", "isinf", "isnan")],
     *[Row(f"{kind}_interp{grad}", _interp) for kind in _OLD_INTERP for grad in BOTH],

@@ -152,7 +152,7 @@ def test_steps_of_slices(run: Callable[..., Any]) -> None:
 def test_sizes_that_only_a_run_knows(run: Callable[..., Any]) -> None:
     shape = fluid.data("shape", [2], "int32")
     out = layers.reshape(fluid.default_main_program().global_block().var("x"), [2, 3], actual_shape=shape)
-    with pytest.raises(FluidError, match=r"reshape2 failed: cannot reshape \[2, 3\] to \[-5, 2\]: at most one size"):
+    with pytest.raises(FluidError, match=r"reshape2(?: failed)?: cannot reshape \[2, 3\] to \[-5, 2\]: at most one size"):
         run(feed={"x": X, "shape": np.array([-5, 2], "int32")}, fetch_list=[out])
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,3 +142,18 @@ def test_what_paddle_computes_wrongly_is_refused(build: Any, why: str) -> None:
     build(fluid.data("x", [3, 4]))
     with pytest.raises(ProgramError, match=why):
         convert(fluid.default_main_program(), "paddle-2.6")
+
+
+@pytest.mark.parametrize("target", ["paddle-2.6", "paddle-3"])
+@pytest.mark.parametrize("paddings", [[0, 0, 0, 0, 2, 3], [0, 0, 0, 0, 1, 2, 2, 1]])
+def test_pads_of_any_mode_are_those_of_volumes(tmp_path: Path, target: str, paddings: list[int]) -> None:
+    x = fluid.data("x", [2, 3, 4, 5][: len(paddings) // 2])
+    outs = [x.block.namespace.pad_by(x, paddings=paddings, mode=mode) for mode in ("reflect", "edge", "wrap", "constant")]
+    path = tmp_path / ("net.json" if target == "paddle-3" else "net.pdmodel")
+    fluid.save_model(path, feeds=[x], fetches=outs, target=target)
+    model, executor = fluid.load_model(path, scope=fluid.Scope()), fluid.Executor()
+    feed = {"x": np.random.default_rng(0).standard_normal(x.shape).astype("float32")}
+    assert {op.type for op in model.program.global_block().ops}.isdisjoint({"pad_by"})
+    written = executor.run(model.program, feed, model.fetches, scope=model.scope)
+    for result, expected in zip(written, executor.run(feed=feed, fetch_list=outs), strict=True):
+        np.testing.assert_array_equal(result, expected)

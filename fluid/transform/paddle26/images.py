@@ -7,7 +7,7 @@ from ...values.types import VarType, is_floating
 from ..op_rows import BOTH, Refused, Row, constant, input_of, only, put, put_view, set_type, shape_of, temporary, unsqueeze_input
 from .refusals import refuse_unread
 
-__all__ = ["ROWS", "adaptive_maxima", "pad_images", "refuse_integers"]
+__all__ = ["ROWS", "adaptive_maxima", "pad_images", "pad_sides", "refuse_integers"]
 
 
 def refuse_integers(op: Operator) -> None:
@@ -79,22 +79,37 @@ def pad_images(op: Operator) -> None:
     """Pad images as volumes of one layer in depth."""
     only(op, "X", "Out@GRAD")
     depth = 2 if op.attr("data_format") == "NCHW" else 1
+    top, bottom, left, right = op.attr("paddings")
+    mode = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}[op.attr("mode")]
+    _pad_as_volumes(op, [depth], [left, right, top, bottom, 0, 0], mode, op.attr("pad_value"))
+
+
+def pad_sides(op: Operator) -> None:
+    """Pad rows, images or volumes behind batch and channels: as volumes, with dimensions of 1."""
+    only(op, "X", "Out@GRAD")
+    pads = op.attr("paddings")
+    rank = len(pads) // 2
+    if not 3 <= rank <= 5 or any(pads[:4]):
+        raise Refused(f"it pads by {pads}, and not the last dimensions of rows, images or volumes alone")
+    by_axis = [number for axis in reversed(range(2, rank)) for number in pads[2 * axis : 2 * axis + 2]]
+    mode = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}[op.attr("mode")]
+    _pad_as_volumes(op, list(range(2, 2 + 5 - rank)), [*by_axis, *[0] * (6 - len(by_axis))], mode, 0.0)
+
+
+def _pad_as_volumes(op: Operator, axes: list[int], paddings: list[int], mode: str, value: float) -> None:
+    """Make a padding, or its gradient, one of volumes, whose dimensions at `axes` are 1 and go again."""
     for slot in list(op.inputs):
-        unsqueeze_input(op, slot, [depth])
+        unsqueeze_input(op, slot, axes)
     is_gradient = op.type.endswith("_grad")
     if not is_gradient:
         out = op.block.var(op.output("Out")[0])
-        sizes = shape_of(out)
-        deep = temporary(op, out, [*sizes[:depth], 1, *sizes[depth:]])
-        put_view(op, "squeeze2", deep, out, {"axes": [depth]}, after=True)
+        sizes = list(shape_of(out))
+        for axis in axes:
+            sizes.insert(axis, 1)
+        deep = temporary(op, out, sizes)
+        put_view(op, "squeeze2", deep, out, {"axes": axes}, after=True)
         op.outputs["Out"] = [deep.name]
-    top, bottom, left, right = op.attr("paddings")
-    attrs = {
-        "paddings": [left, right, top, bottom, 0, 0],
-        "mode": {"constant": "constant", "reflect": "reflect", "edge": "replicate"}[op.attr("mode")],
-        "value": op.attr("pad_value"),
-        "data_format": "NCDHW" if depth == 2 else "NDHWC",
-    }
+    attrs = {"paddings": paddings, "mode": mode, "value": value, "data_format": "NCDHW" if axes != [1] else "NDHWC"}
     set_type(op, "pad3d_grad" if is_gradient else "pad3d", **attrs)
 
 
@@ -151,6 +166,7 @@ ROWS = [
     *[Row(f"deformable_conv{version}_grad", _im2col_step) for version in ("", "_v1")],
     *[Row(f"pool{dim}d{grad}", adaptive_maxima) for dim in (2, 3) for grad in BOTH],
     *[Row(f"pad2d{grad}", pad_images) for grad in BOTH],
+    *[Row(f"pad_by{grad}", pad_sides) for grad in BOTH],
     *[Row(f"unpool{dim}{grad}", _output_size) for dim in ("", "3d") for grad in BOTH],
     Row("batch_norm_grad", _batch_norm_grad),
     Row("group_norm_grad", _group_norm_grad),

@@ -125,7 +125,7 @@ def _check_rate(kind: str, rate: Any) -> None:
         )
     if not isinstance(rate, (Real, Variable)) and not callable(rate):
         raise FluidTypeError(f"learning_rate should be a number or a Variable, not {shown(rate)}")
-    if isinstance(rate, Real) and not rate >= 0:
+    if isinstance(rate, Real) and not float(rate) >= 0:
         raise ProgramError(
             f"learning_rate should not be below 0, but is {rate}; to maximize, minimize the negated value: minimize(-x)"
         )

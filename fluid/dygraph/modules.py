@@ -33,7 +33,14 @@ __all__ = [
 Size = int | Sequence[int]
 
 
-class ReLU(Layer):
+class _Plain(Layer):
+    """A layer without settings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class ReLU(_Plain):
     """``max(x, 0)``.
 
     >>> dygraph.ReLU()(dygraph.Tensor([-1.0, 2.0])).numpy()
@@ -80,7 +87,7 @@ class GELU(Layer):
         return layers.gelu(x, approximate=self._approximate)
 
 
-class Sigmoid(Layer):
+class Sigmoid(_Plain):
     """``1 / (1 + exp(-x))``.
 
     >>> dygraph.Sigmoid()(dygraph.Tensor([0.0])).numpy()
@@ -91,7 +98,7 @@ class Sigmoid(Layer):
         return layers.sigmoid(x)
 
 
-class Tanh(Layer):
+class Tanh(_Plain):
     """The hyperbolic tangent.
 
     >>> dygraph.Tanh()(dygraph.Tensor([0.0])).numpy()
@@ -148,7 +155,7 @@ class _Pool(Layer):
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, ceil_mode: bool = False) -> None:
         super().__init__()
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "pool_size": kernel_size,
             "pool_stride": kernel_size if stride is None else stride,
             "pool_padding": padding,
@@ -261,7 +268,7 @@ class BatchNorm3D(_BatchNormOf):
 
 
 # ---------------------------------------------------------------------------------------------------------------- losses
-class CrossEntropyLoss(Layer):
+class CrossEntropyLoss(_Plain):
     """The mean cross-entropy of scores ``[N, classes]``, before softmax, and labels, int64 ``[N, 1]`` or ``[N]``.
 
     >>> loss = dygraph.CrossEntropyLoss()(dygraph.Tensor([[0.0, 0.0]]), dygraph.Tensor(np.array([1])))
@@ -275,7 +282,7 @@ class CrossEntropyLoss(Layer):
         return layers.mean(layers.softmax_with_cross_entropy(scores, labels))
 
 
-class MSELoss(Layer):
+class MSELoss(_Plain):
     """The mean of ``(prediction - label)^2``.
 
     >>> dygraph.MSELoss()(dygraph.Tensor([1.0]), dygraph.Tensor([3.0])).item()
@@ -286,7 +293,7 @@ class MSELoss(Layer):
         return layers.mse_loss(predictions, labels)
 
 
-class L1Loss(Layer):
+class L1Loss(_Plain):
     """The mean of ``|prediction - label|``.
 
     >>> dygraph.L1Loss()(dygraph.Tensor([1.0]), dygraph.Tensor([3.0])).item()
@@ -297,7 +304,7 @@ class L1Loss(Layer):
         return layers.mean(layers.abs(predictions - labels))
 
 
-class BCEWithLogitsLoss(Layer):
+class BCEWithLogitsLoss(_Plain):
     """The mean binary cross-entropy of scores, before a sigmoid, and labels from 0 to 1 of the same shape and element type.
 
     >>> round(dygraph.BCEWithLogitsLoss()(dygraph.Tensor([0.0]), dygraph.Tensor([1.0])).item(), 4)

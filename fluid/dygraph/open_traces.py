@@ -141,6 +141,7 @@ class OpenTracer(Tracer):
 
     def _computed(self, size: OpenSize) -> Variable:
         source, axis = size.source
+        assert source is not None
         block = source.block
         shape, part = (block.create_var(name=self._names(self._names(kind) + ".tmp")) for kind in ("shape", "slice"))
         block.append_op("shape", {"Input": source}, {"Out": shape})
@@ -187,7 +188,7 @@ class OpenSize(TracedSize, Tensor):
         return variable is not None and self.source[0] is variable and self.source[1] == axis
 
     # -- as a number
-    def _number(self, *_: Any) -> int:  # type: ignore[override]
+    def _number(self, *_: Any) -> int:
         """The example's size, which becomes part of the program."""
         source, axis = self.source
         self.tracer.note_read("a size" if source is None else f"{source.name}.shape[{axis}]")
@@ -305,7 +306,7 @@ def difference(one: Tracer, peer: Tracer) -> str:
 
 
 def _same_array(one: Any, peer: Any) -> bool:
-    return one.shape == peer.shape and one.dtype == peer.dtype and one.tobytes() == peer.tobytes()
+    return bool(one.shape == peer.shape and one.dtype == peer.dtype and one.tobytes() == peer.tobytes())
 
 
 def _differences(one: Program, peer: Program, names: dict[str, str]) -> Iterator[str]:
@@ -361,7 +362,7 @@ def traced_for_any_size(
     closed = [frozenset[int]()] * len(tensors)
     reasons: list[str] = []
 
-    def is_open(axes: Sequence[frozenset[int]], first: OpenTracer) -> bool:
+    def is_open(axes: Sequence[frozenset[int]], first: Any) -> bool:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # said already

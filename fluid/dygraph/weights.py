@@ -52,6 +52,10 @@ class WeightReport:
         missing: names of the layer or program that the weights do not have.
         unused: names of the weights that have no place.
         misfits: names with another shape, and the two shapes.
+
+    >>> report = fluid.load_weights(dygraph.Linear(2, 3), {"weight": np.ones([2, 3])})
+    >>> report.matched, report.missing
+    (['weight'], ['bias'])
     """
 
     matched: list[str] = field(default_factory=list)

@@ -55,13 +55,13 @@ def _attach(function: Callable[..., Any]) -> None:
 @_attach
 def argmax(self: Tensor, axis: int | None = None) -> Tensor:
     """The int64 indices of the greatest elements along an axis; by default of all elements, one index ``[1]``."""
-    return layers.argmax(self.reshape(-1) if axis is None else self, axis=0 if axis is None else axis)  # type: ignore[return-value]
+    return layers.argmax(self.reshape(-1) if axis is None else self, axis=0 if axis is None else axis)
 
 
 @_attach
 def argmin(self: Tensor, axis: int | None = None) -> Tensor:
     """The int64 indices of the least elements along an axis; by default of all elements, one index ``[1]``."""
-    return layers.argmin(self.reshape(-1) if axis is None else self, axis=0 if axis is None else axis)  # type: ignore[return-value]
+    return layers.argmin(self.reshape(-1) if axis is None else self, axis=0 if axis is None else axis)
 
 
 @_attach
@@ -81,7 +81,11 @@ def var(self: Tensor, axis: Any = None, keepdim: bool = False, unbiased: bool = 
 
 @_attach
 def std(self: Tensor, axis: Any = None, keepdim: bool = False, unbiased: bool = True) -> Tensor:
-    """The standard deviation: the root of `var`, of the same arguments `axis`, `keepdim` and `unbiased`."""
+    """The standard deviation: the root of `var`.
+
+    Args:
+        axis, keepdim, unbiased: as of `var`.
+    """
     return self.var(axis, keepdim, unbiased).sqrt()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -183,31 +187,31 @@ for _name, _dtype in {
 @_attach
 def cumsum(self: Tensor, axis: int = -1) -> Tensor:
     """The sums of the elements up to each along an axis."""
-    return layers.cumsum(self, axis=axis)  # type: ignore[return-value]
+    return layers.cumsum(self, axis=axis)
 
 
 @_attach
 def argsort(self: Tensor, axis: int = -1) -> Tensor:
     """The int64 indices that sort the elements along an axis."""
-    return layers.argsort(self, axis=axis)[1]  # type: ignore[return-value]
+    return layers.argsort(self, axis=axis)[1]
 
 
 @_attach
 def topk(self: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The `k` greatest elements along the last dimension, the greatest first, and their int64 indices."""
-    return layers.topk(self, k)  # type: ignore[return-value]
+    return layers.topk(self, k)
 
 
 @_attach
 def any(self: Tensor, axis: Any = None, keepdim: bool = False) -> Tensor:
     """Whether one of the bools is True, over one dimension `axis`, over several, or over all; `keepdim` keeps them."""
-    return layers.reduce_any(self, dim=axis, keep_dim=keepdim)  # type: ignore[return-value]
+    return layers.reduce_any(self, dim=axis, keep_dim=keepdim)
 
 
 @_attach
 def all(self: Tensor, axis: Any = None, keepdim: bool = False) -> Tensor:
     """Whether all bools are True, over one dimension `axis`, over several, or over all; `keepdim` keeps them."""
-    return layers.reduce_all(self, dim=axis, keep_dim=keepdim)  # type: ignore[return-value]
+    return layers.reduce_all(self, dim=axis, keep_dim=keepdim)
 
 
 @_attach

@@ -96,7 +96,7 @@ class Tensor(_Values):
     _computed_as: type[Tensor]
     """The class of results from tensors of this class."""
     _eager = True
-    __array_ufunc__ = None  # so that operators of numpy arrays defer to those here
+    __array_ufunc__ = None  # type: ignore[assignment]  # so that operators of numpy arrays defer to those here
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Tensor(_Values):
     def shape(self) -> tuple[int, ...]:
         """The dimensions."""
         if state.sizes is not None:
-            return state.sizes.shape_of(self)
+            return state.sizes.shape_of(self)  # type: ignore[no-any-return]
         return self._kind.shape
 
     @property
@@ -692,7 +692,7 @@ class Tensor(_Values):
         """The same elements in another shape; one dimension may be -1."""
         wanted = shape[0] if len(shape) == 1 and _is_list(shape[0]) else shape
         if any(isinstance(size, TracedSize) for size in wanted):
-            return parts.ops.reshape(self, list(wanted))
+            return parts.ops.reshape(self, list(wanted))  # type: ignore[no-any-return]
         numbers = _numbers(wanted)
         sizes = self._new_shape(numbers)
         if state.tracer is not None and -1 in numbers and self.size:

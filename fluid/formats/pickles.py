@@ -282,7 +282,7 @@ class PickleMachine:
 
     def persistent(self, reference: Any) -> Any:
         """A value that lies outside the pickle."""
-        raise PickleRefusal("it refers to something outside it; only arrays, containers, strings and numbers are read")
+        raise PickleRefusal("it uses the instruction BINPERSID; only arrays, containers, strings and numbers are read")
 
     def call(self, function: Any, arguments: Any) -> None:
         call = self.calls.get(function.text) if isinstance(function, PickleName) else None

@@ -136,3 +136,47 @@ import fluid.framework
 print(*(name for name in sys.modules if name.startswith(("fluid.executor", "fluid.proto", "google.protobuf"))))
 """
     assert run(sys.executable, "-c", code, installed["PYTHONPATH"], env=installed, cwd=tmp_path).split() == []
+
+
+TRAINING = """
+import numpy as np, fluid
+from fluid import layers
+x, y = fluid.data("x", [None, 4]), fluid.data("y", [None, 1])
+loss = layers.mse_loss(layers.fc(x, 1), y)
+fluid.optimizer.Adam(0.1).minimize(loss)
+trainer = fluid.training.ProgramTrainer(loss)
+feed = {"x": np.ones([4, 4], "float32"), "y": np.ones([4, 1], "float32")}
+for epochs in (2, 4):
+    history = fluid.training.fit(trainer, [feed], epochs, checkpoint="x.ckpt")
+assert len(history) == 4 and history[-1]["loss"] < history[0]["loss"], history
+fluid.save_model("net.pdmodel")
+fluid.save_model("weights.safetensors")
+assert fluid.load_model("net.pdmodel", scope=fluid.Scope()).parameters
+print("trained")
+"""
+"""A program that imports, trains, saves, resumes and loads."""
+
+
+def test_trains_without_what_only_posix_systems_have(tmp_path):
+    """Modules and functions of os that Windows lacks are taken away; native code asks for the system by its name, and is off."""
+    code = """
+import os, sys
+sys.modules.update(dict.fromkeys(["fcntl", "grp", "pty", "pwd", "resource", "termios"]))
+for name in ("fork", "geteuid", "getuid", "pread", "register_at_fork", "sched_getaffinity", "sync", "sysconf"):
+    if hasattr(os, name):
+        delattr(os, name)
+"""
+    env = {**os.environ, "FLUID_NATIVE": "0"}
+    assert run(sys.executable, "-c", code + TRAINING, cwd=tmp_path, env=env).splitlines()[-1] == "trained"
+
+
+@pytest.mark.slow
+def test_the_wheel_under_wine(wheel, tmp_path):
+    """`FLUID_WINDOWS_PYTHON` is the path of a python.exe with numpy, protobuf, networkx and click."""
+    python = os.environ.get("FLUID_WINDOWS_PYTHON")
+    if shutil.which("wine") is None or python is None:
+        pytest.skip("needs wine, and FLUID_WINDOWS_PYTHON: so Windows is not tested here (docs/how_to/platforms.md)")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    (tmp_path / "train.py").write_text(TRAINING)
+    assert run("wine", python, "train.py", cwd=tmp_path).split()[-1] == "trained"

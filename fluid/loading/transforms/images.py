@@ -287,16 +287,16 @@ class RandomRotation:
     is_random = True
 
     def __init__(self, degrees: float | tuple[float, float], value: float = 0) -> None:
-        self._degrees = (-degrees, degrees) if isinstance(degrees, (int, float)) else tuple(degrees)
-        if len(self._degrees) != 2 or not self._degrees[0] <= self._degrees[1]:
+        limits = (-degrees, degrees) if isinstance(degrees, (int, float)) else tuple(degrees)
+        if len(limits) != 2 or not limits[0] <= limits[1]:
             raise ProgramError(
                 f"RandomRotation: degrees should be a number, or the least and the greatest angle, not {degrees!r}"
             )
-        self._value = value
+        self._least, self._greatest, self._value = limits[0], limits[1], value
 
     def __call__(self, image: Image, generator: np.random.Generator) -> Any:
         array = _image("RandomRotation", image)
-        return _rotated(array, float(generator.uniform(*self._degrees)), self._value)
+        return _rotated(array, float(generator.uniform(self._least, self._greatest)), self._value)
 
 
 def _rotated(array: Any, degrees: float, value: float) -> Any:

@@ -379,9 +379,16 @@ class FusionSchedule:
         sources = reads_of(node)
         if self.uniform.isdisjoint(sources):
             return sources
-        reads = []
-        for source in sources:
-            reads += self._reads(source) if source in self.uniform else [source]
+        reads: list[Node] = []
+        replaced: set[Node] = set()
+        pending = list(reversed(sources))
+        while pending:
+            source = pending.pop()
+            if source not in self.uniform:
+                reads.append(source)
+            elif source not in replaced:  # one that several formulas share is replaced once
+                replaced.add(source)
+                pending += reversed(reads_of(source))
         return reads
 
     def _add_uniform(self, group: Group, node: Node) -> None:

@@ -610,3 +610,13 @@ def test_images_of_one_row_or_column_are_convolved(extents: tuple[int, int]) -> 
         return [loss]
 
     assert_alike(build, {"x": normal(17, 16, *extents)}, tolerance=1e-4)
+
+
+def test_numbers_that_many_formulas_share() -> None:
+    x = fluid.data("x", [1])
+    number = x
+    for _ in range(40):  # each twice reads the one before
+        number = number * 0.5 + number * number * 0.1
+    data = np.array([0.7], "float32")
+    result = fluid.Executor().run(feed={"x": data}, fetch_list=[number])[0]
+    np.testing.assert_allclose(result, fluid.Executor().interpret(feed={"x": data}, fetch_list=[number])[0], rtol=1e-5)

@@ -19,7 +19,7 @@ import numpy as np
 from ..eager.mode import state
 from ..eager.nested import refilled, tensors_in
 from ..eager.program import Parameter, to_variable
-from ..eager.tensor import Tensor, make
+from ..eager.tensor import Tensor, make, of_class_of
 from ..errors import FluidTypeError, InferenceError, ProgramError
 from ..executor.binding.array_types import CPU, place_of_programs
 from ..values.types import VarType
@@ -342,6 +342,7 @@ def _trace(
         devices = [tensor.device for tensor in (*outputs, *arguments, *tracer.captured.values())]
         step = _StepProgram(tracer, shape, copies, names, fetches, without_tensors(result), called, (*devices, CPU)[0])
     step._updates, step._same = updates, same
+    step._classes = [item._computed_as for item in outputs]
     for argument, copied in zip(arguments, copies, strict=True):
         argument._grad = copied._grad
     for number, _ in updates:
@@ -349,7 +350,7 @@ def _trace(
             originals[number].set_value(copies[number])
     guards = _Guards(tracer, list(step.captured.values()), copies)
     entry = _Entry(step, sizes, not (is_fixed or tracer.reads_size), before, DeepSurroundings(tracer, function, owner), guards)
-    return refilled(result, iter([make(item._array.copy(), item._kind) for item in outputs])), entry
+    return refilled(result, iter([of_class_of(item, make(item._array.copy(), item._kind)) for item in outputs])), entry
 
 
 def _check_arguments(tracer: StepTracer, arguments: Sequence[Tensor]) -> None:

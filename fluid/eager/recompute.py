@@ -15,7 +15,7 @@ from .graph import Node, RecordedNode, keep_gradient, leaf_edge, modified
 from .mode import enable_grad, intercepting, state
 from .nested import refilled, tensors_in
 from .program import Parameter
-from .tensor import Tensor, make
+from .tensor import Tensor, make, of_class_of
 
 __all__ = ["recompute"]
 
@@ -75,7 +75,7 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         number = next(numbers)
         if output._stop:
             return output
-        behind = make(output._array, output._kind, (node, number), output._version)
+        behind = of_class_of(output, make(output._array, output._kind, (node, number), output._version))
         keep_gradient(behind)
         return behind
 
@@ -116,7 +116,7 @@ class Segment:
     def _recorded(self) -> tuple[Any, Gate]:
         gate = Gate([tensor._kind for tensor in self.inputs], self.edges)
         inputs = [
-            tensor if edge is None else make(tensor._array, tensor._kind, (gate, number), tensor._version)
+            tensor if edge is None else of_class_of(tensor, make(tensor._array, tensor._kind, (gate, number), tensor._version))
             for number, (tensor, edge) in enumerate(zip(self.inputs, self.edges, strict=True))
         ]
         behind = iter(inputs)

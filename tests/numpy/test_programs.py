@@ -206,3 +206,16 @@ def test_scipy() -> None:
     run = [sys.executable, "-c", SCIPY]
     done = subprocess.run(run, env=os.environ | {"SCIPY_ARRAY_API": "1"}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_traced_compiled_and_repeated_functions_return_arrays() -> None:
+    def function(x: Any) -> Any:
+        return xp.sum(x) + x[0, 0]
+
+    for made in (dygraph.to_static(function), dygraph.compile(function), lambda x: dygraph.recompute(function, x)):
+        for _ in range(3):
+            x = xp.asarray(X)
+            x.stop_gradient = False
+            result = made(x)
+            assert type(result) is xp.NDArray and result.shape == ()
+            assert float(result) == pytest.approx(X.sum() + X[0, 0], rel=1e-5)

@@ -3,8 +3,8 @@
     pip install jax autograd && python benchmarks/derivatives.py
 
 Each row is the median time of a gradient, in microseconds: of a net of three layers, a Gaussian process, ten steps of a
-solver. autograd runs each operation at once, as `fluid.numpy` does. ``fluid traced`` and ``jax jit`` run a program that was traced
-before. A library that is not installed is left out.
+solver. autograd runs each operation at once, as `fluid.numpy` does. ``fluid traced`` and ``jax jit`` run a program that was
+traced before. A library that is not installed is left out.
 """
 
 # ruff: noqa: E402

@@ -19,10 +19,13 @@ __all__ = [
     "ExponentialDecay",
     "InverseTimeDecay",
     "LearningRateDecay",
+    "LinearWarmup",
+    "MultiStepDecay",
     "NaturalExpDecay",
     "NoamDecay",
     "PiecewiseDecay",
     "PolynomialDecay",
+    "StepDecay",
 ]
 
 
@@ -149,6 +152,104 @@ class PiecewiseDecay(LearningRateDecay):
 
     def step(self) -> float:
         return self.values[sum(self.step_num >= boundary for boundary in self.boundaries)]
+
+
+class StepDecay(LearningRateDecay):
+    """``learning_rate * decay_rate ** (step // step_size)``: lower after every `step_size` steps.
+
+    Args:
+        learning_rate: the first rate.
+        step_size: after how many steps the rate changes.
+        decay_rate: the factor of each change.
+        begin, step, dtype: see `LearningRateDecay`.
+
+    Raises:
+        ProgramError: `step_size` is not above 0.
+
+    >>> rate = dygraph.StepDecay(0.8, step_size=2, decay_rate=0.5)
+    >>> [rate() for _ in range(5)]
+    [0.8, 0.8, 0.4, 0.4, 0.2]
+    """
+
+    def __init__(
+        self, learning_rate: float, step_size: int, decay_rate: float = 0.1, begin: int = 0, step: int = 1, dtype: str = "float32"
+    ) -> None:
+        super().__init__(begin, step, dtype)
+        _positive(self, step_size=step_size)
+        self.learning_rate, self.period, self.decay_rate = learning_rate, step_size, decay_rate
+
+    def step(self) -> float:
+        return self.learning_rate * float(self.decay_rate ** (self.step_num // self.period))
+
+
+class MultiStepDecay(PiecewiseDecay):
+    """``learning_rate * decay_rate ** i``, where i is the number of `milestones` that step has reached.
+
+    Args:
+        learning_rate: the first rate.
+        milestones: step numbers, in increasing order.
+        decay_rate: the factor at each of them.
+        begin, step, dtype: see `LearningRateDecay`.
+
+    >>> rate = dygraph.MultiStepDecay(0.8, milestones=[1, 3], decay_rate=0.5)
+    >>> [rate() for _ in range(4)]
+    [0.8, 0.4, 0.4, 0.2]
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        milestones: Sequence[int],
+        decay_rate: float = 0.1,
+        begin: int = 0,
+        step: int = 1,
+        dtype: str = "float32",
+    ) -> None:
+        values = [learning_rate * decay_rate**number for number in range(len(milestones) + 1)]
+        super().__init__(milestones, values, begin, step, dtype)
+
+
+class LinearWarmup(LearningRateDecay):
+    """A rate that rises along a line for the first steps, and then follows another schedule, or stays.
+
+    Args:
+        learning_rate: the schedule after the warm-up, which counts from 0 then, or a number.
+        warmup_steps: how many steps the rise takes.
+        start: the rate of the first step; the rise ends at the first rate after it.
+        begin, step, dtype: see `LearningRateDecay`.
+
+    Raises:
+        ProgramError: `warmup_steps` is not above 0.
+
+    >>> rate = dygraph.LinearWarmup(dygraph.StepDecay(0.8, step_size=1, decay_rate=0.5), warmup_steps=4)
+    >>> [round(rate(), 2) for _ in range(6)]
+    [0.0, 0.2, 0.4, 0.6, 0.8, 0.4]
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | LearningRateDecay,
+        warmup_steps: int,
+        start: float = 0.0,
+        begin: int = 0,
+        step: int = 1,
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(begin, step, dtype)
+        _positive(self, warmup_steps=warmup_steps)
+        self.learning_rate, self.warmup_steps, self.start = learning_rate, warmup_steps, start
+
+    def _after(self, number: int) -> float:
+        """The rate `number` steps after the warm-up."""
+        if not isinstance(self.learning_rate, LearningRateDecay):
+            return float(self.learning_rate)
+        self.learning_rate.step_num = number
+        return float(self.learning_rate.step())
+
+    def step(self) -> float:
+        if self.step_num >= self.warmup_steps:
+            return self._after(self.step_num - self.warmup_steps)
+        return self.start + (self._after(0) - self.start) * self.step_num / self.warmup_steps
 
 
 class _Periodic(LearningRateDecay):

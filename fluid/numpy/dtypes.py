@@ -86,7 +86,7 @@ def promoted(first: VarType, second: VarType) -> VarType:
 
 def beside(number: Any, dtype: VarType) -> VarType:
     """The element type of an operation on elements of a type and one of Python's numbers, which takes theirs if it fits."""
-    return _beside(type(number), dtype)
+    return _beside(number.__class__, dtype)
 
 
 @cache

@@ -233,6 +233,8 @@ class _Specializer:
             return self._known_values.get(name)
         if not var.has_shape or not var.has_dtype or -1 in var.shape or var.type is not VarType.LOD_TENSOR or var.lod_level:
             return None
+        if var.dtype is VarType.BF16:  # numpy has no such type
+            return None
         return np.broadcast_to(np.zeros((), var.dtype.numpy), var.shape)
 
     def _state_results(self, op: Operator, results: Mapping[str, Any]) -> bool:

@@ -173,6 +173,11 @@ class CompiledProgram:
         self.mesh = mesh
         return self
 
+    @property
+    def _is_data_parallel(self) -> bool:
+        """`takes_all_devices`, by its name in Fluid 1.6."""
+        return self.takes_all_devices
+
     def with_data_parallel(
         self,
         loss_name: str | None = None,

@@ -624,6 +624,7 @@ class DataLoader(DatasetLoader):
         use_double_buffer: bool = True,
         iterable: bool = True,
         return_list: bool = False,
+        use_multiprocess: bool = False,
     ) -> Any:
         """A loader that feeds variables from a reader::
 
@@ -639,6 +640,7 @@ class DataLoader(DatasetLoader):
             iterable: whether the loader is iterated over. Otherwise ``start()`` it and run the program without `feed`,
                 until ``fluid.core.EOFException``; then ``reset()`` it.
             return_list: yield arrays in a list, not in a dict by name.
+            use_multiprocess: accepted as in Fluid 1.7, without effect: a thread reads ahead.
         """
         return _Loader(feed_list, capacity, use_double_buffer, iterable, return_list)
 

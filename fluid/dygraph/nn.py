@@ -186,12 +186,14 @@ def _name_is_optional(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _takes_width_or_name(init: Callable[..., None]) -> Callable[..., None]:
-    """As `_name_is_optional`, for `NCE`: the form of Fluid 1.6 has no `dim`."""
+    """As `_name_is_optional`, for `NCE`: without a name, the second argument is `dim`."""
 
     @functools.wraps(init)
     def call(self: _Functional, *args: Any, **kwargs: Any) -> None:
         if _begins_with_a_name(args, kwargs):
-            init(self, *args[:2], *((None,) if len(args) > 2 else ()), *args[2:], **kwargs)
+            init(self, *args, **kwargs)
+        elif len(args) > 1:
+            init(self, None, args[0], *args[2:], dim=args[1], **kwargs)
         else:
             init(self, None, *args, **kwargs)
 
@@ -509,7 +511,6 @@ class NCE(_Functional):
         self,
         name_scope: str | None,
         num_total_classes: int,
-        dim: int | None = None,
         sample_weight: Any = None,
         param_attr: AttrLike = None,
         bias_attr: AttrLike = None,
@@ -519,6 +520,7 @@ class NCE(_Functional):
         seed: int = 0,
         is_sparse: bool = False,
         dtype: DTypeLike = "float32",
+        dim: int | None = None,
     ) -> None:
         super().__init__(name_scope, dtype)
         self._sample_weight = sample_weight

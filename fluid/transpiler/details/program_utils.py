@@ -1,8 +1,8 @@
-"""Programs as text, under the name of Fluid 1.6."""
+"""Programs as text, under the name of Fluid 1.7."""
 
 from __future__ import annotations
 
-from ..ir.program import Program
+from ...ir.program import Program
 
 __all__ = ["program_to_code"]
 

@@ -18,6 +18,7 @@ request. `add_backend` adds your own backend:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from typing import Any, Protocol
 
 from fluid.ir.program import Operator, Program
 from fluid.parallel.mesh import Mesh
+from fluid.values.cache import OP_LIMIT
 from fluid.values.place import Place
 from fluid.values.spec import Spec
 
@@ -33,7 +35,19 @@ from .runtime.scope import Scope
 from .runtime.specs import spec_of
 from .runtime.timing import Watch
 
-__all__ = ["Backend", "BoundPlan", "Check", "Feeds", "Plan", "Request", "Unavailable", "add_backend", "backends_of", "is_fitting"]
+__all__ = [
+    "Backend",
+    "BoundPlan",
+    "Check",
+    "Feeds",
+    "Plan",
+    "Request",
+    "Unavailable",
+    "add_backend",
+    "backends_of",
+    "cache_plan",
+    "is_fitting",
+]
 
 Feeds = Mapping[str, Any]
 """Name -> an array, an array with the offsets of its sequences, or a list of these."""
@@ -166,3 +180,13 @@ def add_backend(place: type[Place], make: Maker) -> None:
 def backends_of(place: Place) -> list[Backend]:
     """The backends of a place, in order of preference."""
     return [make(place) for kind in type(place).__mro__ for make in _MAKERS.get(kind, ())]
+
+
+def cache_plan(plans: OrderedDict[Any, Any], key: tuple[Any, ...], plan: Any) -> None:
+    """Cache a plan by program, version and so on; drop plans of older versions, and the least recently used beyond the limit."""
+    for old in [cached_key for cached_key in plans if cached_key[0] == key[0] and cached_key[1] != key[1]]:
+        del plans[old]
+    plans[key] = plan
+    plans.move_to_end(key)
+    while len(plans) > OP_LIMIT:
+        plans.popitem(last=False)

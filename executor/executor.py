@@ -23,7 +23,7 @@ from fluid.values.place import CPUPlace, Place
 from fluid.values.types import VarType
 
 from . import backends, feeding  # noqa: F401  (importing backends registers them)
-from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, is_fitting
+from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, cache_plan, is_fitting
 from .fetching import fetched, raise_if_not_finite
 from .runtime import timing
 from .runtime.scope import Scope
@@ -330,8 +330,8 @@ class Executor:
                     if plan is None or not is_fitting(plan, scope):
                         plan = backend.compile(request)
                     bound = plan.bind(scope)
-                _cache_plan(self._plans, key, plan)
-                _cache_plan(bound_plans, key, bound)
+                cache_plan(self._plans, key, plan)
+                cache_plan(bound_plans, key, bound)
                 return bound
         raise ExecutionError(f"no backend of {self.place} runs such a program")
 
@@ -344,13 +344,3 @@ class Executor:
             plans = self._bound_plans.setdefault(request.scope, OrderedDict())
             self._refused.setdefault(request.program, set()).update(key for key, plan in plans.items() if plan is bound)
         return self._bound(request).run(request.feeds, check, timer)
-
-
-def _cache_plan(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
-    """Cache a plan; drop plans of older versions of its program, and the least recently used plans beyond the limit."""
-    for old in [cached_key for cached_key in plans if cached_key[0] == key[0] and cached_key[1] != key[1]]:
-        del plans[old]
-    plans[key] = plan
-    plans.move_to_end(key)
-    while len(plans) > OP_LIMIT:
-        plans.popitem(last=False)

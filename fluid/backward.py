@@ -358,7 +358,7 @@ def gradients(
     ...     i = layers.increment(i)
     ...     less = layers.less_than(i, n, cond=less)
     >>> fluid.Executor().run(fetch_list=[y])
-    [array([1.259921], dtype=float32)]
+    [array([1.2599], dtype=float32)]
     """
     targets = [targets] if isinstance(targets, Variable) else list(targets)
     inputs = [inputs] if isinstance(inputs, Variable) else list(inputs)

@@ -264,6 +264,8 @@ def op_failure(op: Operator, error: Exception, inputs: str = "") -> ExecutionErr
     """Make the error for an operator that failed by `error` while a program ran: what happened, where, and with what.
 
     Args:
+        op: the operator.
+        error: its error.
         inputs: describes the inputs at run time.
 
     >>> y = layers.relu(fluid.data("x", [None, 2]))

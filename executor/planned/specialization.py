@@ -16,6 +16,7 @@ import numpy as np
 from fluid.errors import FluidError
 from fluid.ir.inference import infer_shape
 from fluid.ir.program import Block, Operator, Program, Variable
+from fluid.ir.verify import refuse_deep
 from fluid.ir.versions import outer_names
 from fluid.opdef.registry import EMPTY
 from fluid.ops.numbers import slots_of_numbers, state_numbers
@@ -55,6 +56,7 @@ def deciding_names(program: Program) -> tuple[str, ...]:
 def _find_deciding_names(block: Block) -> tuple[str, ...]:
     if not any(map(is_decided_by_values, block.ops)):
         return ()
+    refuse_deep(block.program)
     sources: dict[str, frozenset[str] | None] = {}
     """Name -> the feeds and scope variables that its value is computed from; None if it depends on draws or blocks."""
     updated = {name for home in block.program.blocks for op in home.ops for name in op.output_arg_names}

@@ -622,7 +622,7 @@ def tanh(x: Any, /) -> Any:
 
     >>> import fluid.numpy as xp
     >>> xp.tanh(xp.asarray([-1.0, 0.0, 1.0]))
-    NDArray([-0.7615942,  0.       ,  0.7615942], dtype=float32)
+    NDArray([-0.7616,  0.    ,  0.7616], dtype=float32)
     """
     f, x = _floats(x)
     return f.tanh(x)
@@ -687,7 +687,7 @@ def atan2(x1: Any, x2: Any, /) -> Any:
 
     >>> import fluid.numpy as xp
     >>> xp.atan2(xp.asarray([0.0, 1.0]), 1.0)
-    NDArray([0.       , 0.7853982], dtype=float32)
+    NDArray([0.    , 0.7854], dtype=float32)
     """
     f, x1, x2 = _float_pair(x1, x2)
     return f.atan2(x1, x2)
@@ -901,7 +901,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Any:
 
     >>> import fluid.numpy as xp
     >>> xp.logaddexp(xp.asarray([0.0]), 0.0)
-    NDArray([0.6931472], dtype=float32)
+    NDArray([0.6931], dtype=float32)
     """
     f, x1, x2 = _float_pair(x1, x2)
     shape = broadcast(x1.shape, x2.shape)
@@ -1004,8 +1004,8 @@ def nextafter(x1: Any, x2: Any, /) -> Any:
         x1, x2: floats; one may be a number.
 
     >>> import fluid.numpy as xp
-    >>> xp.nextafter(xp.asarray(1.0), 2.0)
-    NDArray(1.0000001, dtype=float32)
+    >>> bool(xp.nextafter(xp.asarray(1.0), 2.0) > 1.0)
+    True
     """
     f, x1, x2 = _float_pair(x1, x2)
     return f.nextafter(x1, x2)

@@ -457,7 +457,7 @@ NO_MODELS = {
     "empty": "the file is empty|0 are left in the file of 0|is not a file of arrays by name",
     "cut.pdmodel": r"blocks should take \d+ bytes, but \d+ are left|holds a program, not arrays by name",
     "text.pdmodel": "it looks like text, but not like a program's|holds a program, not arrays by name",
-    "photo.png": "at byte 10, in the program: no field begins|is not a file of arrays by name",
+    "photo.png": "is a picture; a model takes it as an array of pixels|is not a file of arrays by name",
     "cut.npz": "the archive cannot be read: File is not a zip file",
     "words.npz": r"array 'img': its elements are text \(<U1\), not numbers",
     "code.pdparams": "it refers to os.system; only arrays, containers, strings and numbers are read",

@@ -33,6 +33,8 @@ INSIDE = {
     "match_ops",
     "not_numbers",
     "parse_tensor_desc",
+    "read_instructions",
+    "step_of",
     "serialize_tensor_desc",
     "telling_attrs",
     "with_versions",

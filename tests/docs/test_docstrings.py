@@ -42,6 +42,7 @@ NO_EXAMPLE = {
     r"fluid\.(\w+\.)*(FluidError|\w+Error|EOFException|EnforceNotMet|ComposeNotAligned)": "is raised by others",
     r"fluid\.(clip|regularizer)\.(append_\w+|error_clip_callback)": "called by optimizers",
     r"fluid\.(evaluator\.Evaluator|initializer\.Initializer|metrics\.MetricBase|optimizer\.Optimizer)": "base classes",
+    r"fluid\.ahead\.CompiledLibrary": "compile_program's example makes one",
     r"fluid\.distributed\.Communicator": "a base class",
     r"fluid\.incubate\.fleet\.base\.\w+\.(DistributedOptimizer|Fleet|Mode|Role|RoleMakerBase)": "base classes",
     r"fluid\.incubate\.fleet\.base\.role_maker\.(GeneralRoleMaker|MPISymetricRoleMaker)": "as PaddleCloudRoleMaker",

@@ -98,6 +98,7 @@ BY_VALUE = {
     **dict.fromkeys(("shuffle_batch", "top_p_sampling"), "numbers are drawn"),
     **dict.fromkeys(("average_accumulates", "update_loss_scaling"), "branches by a value"),
     "random_crop": "numbers are drawn",
+    **dict.fromkeys(("c_lookup_rows", "c_send_rows"), _COUNTS),
 }
 """Ops that depend on values -> in what."""
 

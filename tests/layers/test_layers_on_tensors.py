@@ -229,6 +229,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "density_prior_box": lambda t: layers.density_prior_box(t.f(2, 3, 4, 4), t.f(2, 3, 32, 32), [2], [8.0], [1.0]),
     "detection_map": lambda t: layers.detection_map(layers.round(t.f(5, 6, lod=S)), layers.round(t.f(5, 6, lod=S)), 3),
     "detection_output": lambda t: layers.detection_output(t.f(2, 4, 4), t.f(2, 4, 3), corners(t, 4), t.f(4, 4)),
+    "einsum": lambda t: layers.einsum("ij,jk->ik", t.f(2, 3), t.f(3, 4)),
     "diag": lambda t: layers.diag(diagonal=t.f(3)),
     "dice_loss": lambda t: layers.dice_loss(t.f(2, 3, 4), t.i(2, 3, 1)),
     "dropout": lambda t: layers.dropout(t.f(10, 10), 0.5, seed=5),

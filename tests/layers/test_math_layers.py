@@ -142,7 +142,7 @@ def test_scatter_nd_and_pad2d() -> None:
     np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2)), "edge"))
     (found,) = computed(lambda x, p: layers.pad2d(x, p, "edge"), x, np.int32([1, 0, 0, 2]))
     np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2)), "edge"))
-    with pytest.raises(ExecutionError, match=r"Paddings \[1, 0, -1, 2\] should not be below 0"):
+    with pytest.raises(ExecutionError, match=r"paddings \[0, 0, 0, 0, 1, 0, -1, 2\] should hold two numbers, not below 0"):
         computed(lambda x, p: layers.pad2d(x, p), x, np.int32([1, 0, -1, 2]))
 
 

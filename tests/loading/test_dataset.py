@@ -70,8 +70,8 @@ def test_attribution_ships_with_the_data(name):
 def test_unknown_parts_and_sets_are_named():
     with pytest.raises(ValueError, match="'train', 'test' or 'all', not 'valid'"):
         digits.arrays("valid")
-    with pytest.raises(AttributeError, match="'mnist'; the data sets are diabetes, digits"):
-        fluid.dataset.mnist  # noqa: B018
+    with pytest.raises(AttributeError, match="'flowers'; the data sets are cifar, diabetes, digits, imdb, mnist"):
+        fluid.dataset.flowers  # noqa: B018
 
 
 def test_sets_are_found_as_attributes_and_loaded_only_then():

@@ -339,7 +339,7 @@ SAID = {
     "x[0]": None,
     "x + np.ones(3)": r"float64\[3\]; write fluid\.layers\.assign\(array\)",
     "np.ones(3) * x": r"float64\[3\]; write fluid\.layers\.assign\(array\)",
-    "np.exp(x)": "operand 'Variable' does not support ufuncs",
+    "np.exp(x)": r"np.exp: x is a Variable of a program, .*write fluid.layers.exp\(x\)",
     "x * np.array([0.5])": None,
 }
 
@@ -374,8 +374,8 @@ def test_a_variable_says_what_it_is_and_what_to_write(code: str) -> None:
 
 def test_settings_that_optimizers_do_not_have_are_type_errors(fresh: None) -> None:
     for make, says in (
-        (lambda: fluid.optimizer.Adam(lr=0.1), "unexpected keyword argument 'lr'"),
-        (lambda: fluid.optimizer.Adam(0.1, weight_decay=0.1), "unexpected keyword argument 'weight_decay'"),
+        (lambda: fluid.optimizer.Adam(lr=0.1), "has no argument 'lr'; did you mean learning_rate"),
+        (lambda: fluid.optimizer.Adam(0.1, weight_decay=0.1), "has no argument 'weight_decay'"),
     ):
         with pytest.raises(TypeError, match=says):
             make()

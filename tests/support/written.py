@@ -24,7 +24,8 @@ _BY_KIND = {
     "elementwise functions, of which others are made": (
         "abs acos asin atan ceil cos cosh erf exp expm1 floor log log1p pow reciprocal relu round sigmoid sign sin sinh sqrt "
         "tanh cast clip scale elementwise_add elementwise_div elementwise_max elementwise_min elementwise_mul elementwise_pow "
-        "elementwise_sub equal not_equal greater_than greater_equal less_than less_equal logical_and logical_or logical_xor "
+        "elementwise_sub elementwise_mod elementwise_floordiv "
+        "equal not_equal greater_than greater_equal less_than less_equal logical_and logical_or logical_xor "
         "logical_not where"
     ),
     "numbers and shapes": (
@@ -33,13 +34,14 @@ _BY_KIND = {
     ),
     "parts of arrays, moved": (
         "concat split split_like stack unstack unbind slice slice_like strided_slice strided_slice_like unslice strided_unslice "
-        "pad pad2d pad3d expand expand_as expand_as_v2 expand_to expand_v2 tile tile_like untile expand_reduced"
+        "flip pad pad2d pad3d expand expand_as expand_as_v2 expand_to expand_v2 tile tile_like untile expand_reduced"
     ),
     "elements by number": (
-        "gather gather_nd lookup_table lookup_table_v2 one_hot one_hot_v2 pick place scatter_add_like scatter_nd_add "
+        "gather gather_nd scatter arg_max arg_min top_k top_k_v2 "
+        "lookup_table lookup_table_v2 one_hot one_hot_v2 pick place scatter_add_like scatter_nd_add "
         "scatter_rows_like"
     ),
-    "sums and extremes": "sum sum_to reduce_sum reduce_mean reduce_max reduce_min",
+    "sums and extremes": "sum sum_to reduce_sum reduce_mean reduce_max reduce_min reduce_all reduce_any",
     "products, convolutions, pools": (
         "mul matmul matmul_v2 einsum einsum_like conv2d conv2d_backprop_filter conv2d_backprop_input conv2d_transpose "
         "depthwise_conv2d depthwise_conv2d_transpose pool2d"

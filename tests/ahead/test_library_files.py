@@ -144,7 +144,7 @@ def test_all_ops_that_cannot_be_compiled_are_named(tmp_path: Path) -> None:
     with pytest.raises(fluid.errors.ProgramError) as told:
         compiled(unlowered, tmp_path)
     lines = str(told.value).splitlines()
-    assert len(lines) > 2 and any("argsort of argsort_0" in line and "test_files.py:" in line for line in lines)
+    assert len(lines) > 2 and any("argsort of argsort_0" in line and "test_library_files.py:" in line for line in lines)
     assert not os.listdir(tmp_path)
 
 

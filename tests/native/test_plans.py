@@ -612,6 +612,7 @@ def test_images_of_one_row_or_column_are_convolved(extents: tuple[int, int]) -> 
     assert_alike(build, {"x": normal(17, 16, *extents)}, tolerance=1e-4)
 
 
+@pytest.mark.usefixtures("fresh")
 def test_numbers_that_many_formulas_share() -> None:
     x = fluid.data("x", [1])
     number = x

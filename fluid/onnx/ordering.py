@@ -11,7 +11,7 @@ __all__ = ["in_order"]
 
 
 def in_order(nodes: Sequence[Any]) -> Sequence[Any]:
-    """Sort the nodes of a graph so that each follows the nodes whose outputs it reads; those in order keep their order.
+    """Sort the nodes of a graph so that each follows the nodes whose outputs it reads; otherwise, they keep their order.
 
     Args:
         nodes: the messages of one graph; names that none of them computes are not looked at.
@@ -23,25 +23,18 @@ def in_order(nodes: Sequence[Any]) -> Sequence[Any]:
     before = [sorted({makers[name] for name in _names_read(node) if name in makers}) for node in nodes]
     if all(not places or places[-1] < place for place, places in enumerate(before)):
         return nodes
-    order: list[int] = []
-    state = [0] * len(nodes)  # 1: its inputs are being placed, 2: it has been placed
-    for first in range(len(nodes)):
-        stack = [first]
-        while stack:
-            place = stack[-1]
-            if state[place] == 2:
-                stack.pop()
-                continue
-            missing = [maker for maker in before[place] if state[maker] != 2]
-            if any(state[maker] == 1 for maker in missing):
-                raise FormatError(
-                    f"the node that makes {nodes[place].output[0]!r} is part of a circle of nodes that read each other"
-                )
-            state[place] = 1 if missing else 2
-            if not missing:
-                order.append(stack.pop())
-            stack += missing[::-1]
-    return [nodes[place] for place in order]
+    import networkx  # takes a tenth of a second
+
+    graph: networkx.DiGraph[int] = networkx.DiGraph()
+    graph.add_nodes_from(range(len(nodes)))
+    graph.add_edges_from((maker, place) for place, places in enumerate(before) for maker in places)
+    try:
+        return [nodes[place] for place in networkx.lexicographical_topological_sort(graph)]
+    except networkx.NetworkXUnfeasible:
+        maker, _ = networkx.find_cycle(graph)[-1]
+        raise FormatError(
+            f"the node that makes {nodes[maker].output[0]!r} is part of a circle of nodes that read each other"
+        ) from None
 
 
 def _names_read(node: Any) -> Iterator[str]:

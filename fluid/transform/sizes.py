@@ -12,7 +12,9 @@ from ..executor.binding.constants import LISTS, make_constant
 from ..executor.planned.specialization import deciding_names, specialize
 from ..executor.runtime.scope import Scope
 from ..executor.stepwise.debug import has_effect
+from ..ir.dataflow import needed_ops
 from ..ir.program import Block, Operator, Program, Variable
+from ..ir.versions import BlockVersions
 from ..values.types import as_dtype
 
 __all__ = ["with_sizes"]
@@ -87,16 +89,14 @@ def _make_constant(block: Block, var: Variable, value: Any) -> None:
 def _drop_unread(program: Program, read_before: set[str]) -> None:
     """Remove ops of block 0 whose results were read before, and are not any more."""
     block = program.global_block()
-    read = {name for home in program.blocks if home is not block for op in home.ops for name in op.input_arg_names}
-    remaining: list[Operator] = []
-    for op in reversed(block.ops):
+
+    def stays(op: Operator) -> bool:
         names = op.output_arg_names
-        is_kept = any(name in read or block.var(name).persistable for name in names) or read_before.isdisjoint(names)
-        if is_kept or has_effect(op):
-            remaining.append(op)
-            read.update(op.input_arg_names)
-            continue
-        for name in names:
-            if not block.vars[name].is_data:
-                block.vars.pop(name, None)
-    block.ops = remaining[::-1]
+        return has_effect(op) or read_before.isdisjoint(names) or any(block.var(name).persistable for name in names)
+
+    versions = BlockVersions(block)
+    block.ops = [versions.ops[index] for index in needed_ops(versions, set(), also=stays)]
+    remaining = {name for op in block.ops for name in op.output_arg_names}
+    for name in {name for op in versions.ops for name in op.output_arg_names} - remaining:
+        if not block.vars[name].is_data:
+            del block.vars[name]

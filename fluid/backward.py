@@ -20,6 +20,7 @@ from .autodiff.reverse import Callback, Differentiator
 from .errors import BackwardError, did_you_mean
 from .ir.collector import collector_paused
 from .ir.dataflow import needed_ops
+from .ir.nesting import outwards
 from .ir.program import Block, OpRole, Parameter, Program, Variable
 from .ir.verify import refuse_deep
 from .ir.versions import Value, outer_names
@@ -38,11 +39,9 @@ def _block_of(targets: Sequence[Any], label: str) -> Block:
             raise BackwardError(f"{label} should be a Variable, not {type(var).__name__}")
     program = targets[0].block.program
     names = {var.name for var in targets}
-    block: Block = program.current_block()
-    while block.parent is not None:
+    for block in outwards(program.current_block()):
         if not names.isdisjoint(block.vars) or any(not names.isdisjoint(op.output_arg_names) for op in block.ops):
             break
-        block = block.parent
     for var in targets:
         _check_visible(var, block, label)
     return block
@@ -163,13 +162,11 @@ def _append_gradients(
 
 def _expand_gradient_ops(block: Block, targets: Iterable[str], wanted: Sequence[str], no_grad: frozenset[str]) -> None:
     """Expand the gradient ops between targets and wanted variables, in the block and in the blocks around it."""
-    home: Block | None = block
     names = set(targets)
-    while home is not None:
-        outer_reads = outer_names(home)[0]
+    for home in outwards(block):
+        outer_reads = outer_names(home)[0] if home.parent is not None else []
         expand_active(home, sorted(names), [*wanted, *outer_reads], no_grad)
         names = {name for name in (*names, *outer_reads) if name not in home.vars}
-        home = home.parent
 
 
 def _copies_to_sum(block: Block, name: str, among: Sequence[str]) -> list[str]:

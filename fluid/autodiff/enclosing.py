@@ -10,11 +10,12 @@ When the loop is complete, it is refused if that is not the whole gradient (`_Lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ..errors import BackwardError, locate
+from ..ir.nesting import outwards
 from ..ir.program import Block, Operator, OpRole
 from ..ir.regions import Region, region_of
 from ..ir.renaming import redirect
@@ -52,7 +53,7 @@ class EnclosingBlocks:
     """
 
     def __init__(self, block: Block, no_grad: frozenset[str], callbacks: Sequence[Callback] = ()) -> None:
-        self.walkers = [Differentiator(enclosing, block, no_grad, callbacks) for enclosing in _from_inside(block)]
+        self.walkers = [Differentiator(enclosing, block, no_grad, callbacks) for enclosing in outwards(block)]
         self.inner = self.walkers[0]
         self._starts: dict[str, tuple[int, Value]] = {}
         self._seeded: list[list[Value]] = [[] for _ in self.walkers]
@@ -118,12 +119,6 @@ class EnclosingBlocks:
             fixed = frozenset({*read, *starts} if read else ())
             sources = _varied_at_end(self.walkers[number + 1])
             walker.block.checks.append(_LoopCheck(walker.no_grad, starts, self._seeded[number], fixed, sources))
-
-
-def _from_inside(block: Block | None) -> Iterator[Block]:
-    while block is not None:
-        yield block
-        block = block.parent
 
 
 def _varied_at_end(walker: Differentiator) -> list[str]:

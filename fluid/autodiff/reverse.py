@@ -18,6 +18,7 @@ from ..errors import BackwardError, FluidError, locate
 from ..ir.copying import declare_like
 from ..ir.dataflow import Facts, Forward
 from ..ir.inference import BuildNamespace
+from ..ir.nesting import outwards
 from ..ir.program import Block, Operator, OpRole, Variable, crowded_slots
 from ..ir.verify import reason_of
 from ..ir.versions import BlockVersions, Value
@@ -248,12 +249,10 @@ class Differentiator:
     @cached_property
     def _has_complex(self) -> bool:
         """Whether a variable that is visible in the block is complex."""
-        block: Block | None = self.block
-        while block is not None:
+        for block in outwards(self.block):
             around = [block, *([block.forward] if block.forward is not None else [])]
             if any(var.has_dtype and is_complex(var.dtype) for near in around for var in near.vars.values()):
                 return True
-            block = block.parent
         return False
 
     def _refuse_complex(self, op: Operator, slots: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
-"""Walk over operators and the blocks that they own.
+"""Walk over operators and the blocks that they own, and outwards over the blocks around a block.
 
->>> from fluid.ir.nesting import nested_blocks, walk
+>>> from fluid.ir.nesting import nested_blocks, outwards, walk
 >>> block = fluid.default_main_program().global_block()
 >>> i, n = fluid.layers.fill_constant([1], "int64", 0), fluid.layers.fill_constant([1], "int64", 3)
 >>> less = fluid.layers.less_than(i, n)
@@ -12,6 +12,8 @@
 ['fill_constant', 'fill_constant', 'less_than', 'while', 'increment', 'less_than']
 >>> [inner.idx for inner in nested_blocks(block.ops)]
 [1]
+>>> [outer.idx for outer in outwards(fluid.default_main_program().blocks[1])]
+[1, 0]
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .program import Block, Operator
 
-__all__ = ["nested_blocks", "walk"]
+__all__ = ["nested_blocks", "outwards", "walk"]
 
 
 def walk(ops: Iterable[Operator]) -> Iterator[Operator]:
@@ -45,3 +47,10 @@ def walk(ops: Iterable[Operator]) -> Iterator[Operator]:
 def nested_blocks(ops: Iterable[Operator]) -> Iterator[Block]:
     """Yield the blocks that operators own, at any depth; a block that two operators own comes twice."""
     return (block for op in walk(ops) for block in op.sub_blocks)
+
+
+def outwards(block: Block | None) -> Iterator[Block]:
+    """Yield a block and the blocks around it, from the innermost to block 0."""
+    while block is not None:
+        yield block
+        block = block.parent

@@ -28,6 +28,7 @@ from .advice import REFLECTED, missing_attribute, of_numpy, of_other_program, wi
 from .attr_kinds import BlockValue, attr_type
 from .frames import Frames, portable, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
+from .nesting import outwards
 from .printing import block_to_string, op_to_string, program_to_screen, program_to_string
 from .roles import COMMON_ATTRS, OpRole
 
@@ -710,12 +711,7 @@ class Block(BlockValue):
     _var_recursive = var
 
     def _visible_names(self) -> list[str]:
-        names: dict[str, None] = {}
-        block: Block | None = self
-        while block is not None:
-            names.update(dict.fromkeys(block.vars))
-            block = block.parent
-        return list(names)
+        return list(dict.fromkeys(name for block in outwards(self) for name in block.vars))
 
     def create_var(self, **kwargs: Any) -> Variable:
         """Declare a variable here. If the name is declared already, returns that variable.

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import layers
-from ..building.layer_helper import keeping, listed
+from ..building.layer_helper import extents, keeping, listed
 from ..building.weight_norm import PARTS
 from ..eager.dispatch import namespace
 from ..eager.mode import no_grad, state, tracing
@@ -211,6 +211,8 @@ class _OfFunction(_Functional):
     _function: Callable[..., Any]
     _sized_signature: inspect.Signature
     """The arguments in the form of Fluid 1.7."""
+    _sizes: frozenset[str]
+    """Names of arguments in that form that only tell shapes: the function does not take them."""
 
     def __init_subclass__(
         cls,
@@ -237,10 +239,9 @@ class _OfFunction(_Functional):
             name_scope = _parameter("name_scope", "str | None")
             cls.__signature__ = inspect.Signature([name_scope, *(parameters[name] for name in arguments.split())])
             names = [name.removesuffix("=None") for name in (sized or arguments).split()]
+            cls._sizes = frozenset(names).difference(parameters)
             parameters |= {
-                name: _parameter(name, "int", None if f"{name}=None" in sized else inspect.Parameter.empty)
-                for name in names
-                if name not in parameters
+                name: _parameter(name, "int", None if f"{name}=None" in sized else inspect.Parameter.empty) for name in cls._sizes
             }
             cls._sized_signature = inspect.Signature([parameters[name] for name in names])
             cls._function = staticmethod(of)
@@ -260,9 +261,8 @@ class _OfFunction(_Functional):
         if is_named:
             self._make_later(_layer_arguments(options))
             return
-        shapes, arguments = self._sized(options)
-        self._arguments = _layer_arguments(arguments)
-        if shapes:
+        self._arguments = self._function_arguments(options)
+        if shapes := self._input_shapes(options):
             self._make(self._function, *shapes, **{**self._arguments, **self._arguments_to_make(options)})
 
     @staticmethod
@@ -270,17 +270,17 @@ class _OfFunction(_Functional):
         """Whether the arguments have the form of Fluid 1.6."""
         return _begins_with_a_name(args, kwargs)
 
-    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        """Turn arguments of Fluid 1.7 into the shapes of inputs that make the parameters, and the arguments of the function."""
-        return [], dict(options)
+    def _function_arguments(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the function, from arguments in the form of Fluid 1.7."""
+        return _layer_arguments(options, *self._sizes)
+
+    def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
+        """The shapes of inputs that make the parameters, from arguments in the form of Fluid 1.7; [] if there are none."""
+        return []
 
     def _arguments_to_make(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of the function that differ in the call that makes the parameters."""
         return {}
-
-
-def _without(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in names}
 
 
 class _OfChannels(_OfFunction):
@@ -293,18 +293,13 @@ class _OfChannels(_OfFunction):
         if dims:
             cls._dims = dims
 
-    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        filters, dilations = (listed_sizes(options[name], self._dims) for name in ("filter_size", "dilation"))
-        extents = [(size - 1) * dilation + 1 for size, dilation in zip(filters, dilations, strict=True)]
-        return [[1, options["num_channels"], *extents]], _without(options, "num_channels")
+    def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
+        filters, dilations = (extents(options[name], self._dims, name) for name in ("filter_size", "dilation"))
+        windows = [(size - 1) * dilation + 1 for size, dilation in zip(filters, dilations, strict=True)]
+        return [[1, options["num_channels"], *windows]]
 
     def _arguments_to_make(self, options: Mapping[str, Any]) -> dict[str, Any]:
         return {"output_size": None} if "output_size" in options else {}
-
-
-def listed_sizes(size: int | Sequence[int], dims: int) -> list[int]:
-    """A size for each dimension."""
-    return [size] * dims if isinstance(size, int) else list(size)
 
 
 def _forward_of(function: Callable[..., Any], inputs: Sequence[str]) -> Callable[..., Any]:
@@ -485,9 +480,11 @@ class BilinearTensorProduct(
 
     _old_names = {"_w": "weight", "_bias_param": "bias"}
 
-    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        arguments = {**_without(options, "input1_dim", "input2_dim", "output_dim"), "size": options["output_dim"]}
-        return [[1, options["input1_dim"]], [1, options["input2_dim"]]], arguments
+    def _function_arguments(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {**super()._function_arguments(options), "size": options["output_dim"]}
+
+    def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
+        return [[1, options["input1_dim"]], [1, options["input2_dim"]]]
 
 
 class NCE(_Functional):
@@ -760,9 +757,9 @@ class LayerNorm(
     _old_names = {"_scale_w": "weight", "_bias_w": "bias"}
     _normalized: tuple[int, ...] | None = None
 
-    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        self._normalized = tuple(listed_sizes(options["normalized_shape"], 1))
-        return [[1, *self._normalized]], {**_without(options, "normalized_shape"), "begin_norm_axis": 1}
+    def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
+        self._normalized = tuple(listed(options["normalized_shape"]))
+        return [[1, *self._normalized]]
 
     def forward(self, input: Tensor) -> Any:
         if self._normalized is None:
@@ -792,9 +789,9 @@ class GroupNorm(
 
     _old_names = {"_scale": "weight", "_bias": "bias"}
 
-    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+    def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
         channels = options["channels"]
-        return [[1, channels, 1, 1] if options["data_layout"] == "NCHW" else [1, 1, 1, channels]], _without(options, "channels")
+        return [[1, channels, 1, 1] if options["data_layout"] == "NCHW" else [1, 1, 1, channels]]
 
 
 class SpectralNorm(
@@ -819,8 +816,8 @@ class SpectralNorm(
     _names = ("weight_u", "weight_v")
     _old_names = {"u": "weight_u", "v": "weight_v"}
 
-    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
-        return [options["weight_shape"]], _without(options, "weight_shape")
+    def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
+        return [options["weight_shape"]]
 
 
 class PRelu(
@@ -847,12 +844,11 @@ class PRelu(
         has_mode = "mode" in kwargs or (len(args) > 1 and isinstance(args[1], str))
         return _begins_with_a_name(args, kwargs) and has_mode
 
-    def _sized(self, options: Mapping[str, Any]) -> tuple[list[Sequence[int]], dict[str, Any]]:
+    def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
         needed = {"channel": "channel", "element": "input_shape"}.get(options["mode"])
         if needed is not None and options[needed] is None:
             raise FluidTypeError(f"PRelu: mode={options['mode']!r} needs {needed}, for the shape of the weight")
-        shape = {"channel": [1, options["channel"], 1, 1], "element": options["input_shape"]}.get(options["mode"], [1, 1])
-        return [shape], _without(options, "channel", "input_shape")
+        return [{"channel": [1, options["channel"], 1, 1], "element": options["input_shape"]}.get(options["mode"], [1, 1])]
 
 
 class Dropout(Layer):

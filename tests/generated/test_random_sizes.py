@@ -110,6 +110,23 @@ def case_of(count: int, append: Callable[[Any], Any], numbers: Any) -> Case:
     return Case("net", main, startup, [{"x": fed}], [result.name])
 
 
+@each("logit, is_wrong", [(-90.0, False), (-9.0, True)])
+def test_a_probability_below_the_smallest_number_may_be_zero(
+    logit: float, is_wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XLA rounds exp(-90) to 0, whose logarithm counts as -1e20 in losses."""
+
+    def append(x: Any) -> Any:
+        probabilities = layers.softmax(layers.reshape(x, [2, 2]))
+        return layers.mean(layers.cross_entropy(probabilities, layers.fill_constant([2, 1], "int64", 0)))
+
+    def change(arrays: dict[str, Any]) -> None:
+        arrays[next(iter(arrays))].flat[0] = 5e19
+
+    problems = judged(case_of(4, append, [logit, 0, 0, 0]), change, monkeypatch)
+    assert bool(problems) == is_wrong, problems
+
+
 def remainder(x: Any) -> Any:
     """0.1 (3 x) - 0.3 x, and what rounding leaves of it."""
     return layers.sums([layers.scale(layers.scale(x, 3.0), 0.1), layers.scale(x, -0.3)])

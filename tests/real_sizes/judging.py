@@ -76,6 +76,8 @@ _SECONDS = 4.0
 """What a run may take; there are some thirty."""
 _LARGEST, _SMALLEST = 1e37, 1e-35
 """Of float32, what it holds without loss."""
+_BEYOND = 1e15
+"""Losses of this size come from a 0 that stands for a number below the smallest: its logarithm counts as -1e20, also in means."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Distance:
         ratio: the largest error beside its bound.
         count: how many elements are farther off than their bounds.
         where: that in words, of the element with the largest ratio.
-        is_past_range: there is a NaN or an infinity where float32 cannot hold what leads to the number.
+        is_past_range: there is NaN or a very large number where float32 cannot hold what leads to the number.
     """
 
     ratio: float = 0.0
@@ -414,7 +416,7 @@ class _Bounds:
         deviation = np.maximum(self._deviations[name], self._with_zeros[name])
         with np.errstate(all="ignore"):
             is_open = ~np.isfinite(exact) | (np.abs(exact) > _LARGEST) | ~np.isfinite(deviation)
-            is_past_range = ~np.isfinite(_number(value)) & self._may_overflow
+            is_past_range = ~(np.abs(_number(value)) < _BEYOND) & self._may_overflow
             error = _error(value, exact, is_open | is_past_range)
             if value.dtype.kind not in "fc":
                 ratio = np.where((deviation > 0) | (error == 0), 0.0, np.inf)

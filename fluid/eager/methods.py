@@ -125,8 +125,10 @@ def expand_as(self: Tensor, like: Tensor) -> Tensor:
 @_attach
 def clip(self: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
     """The elements, limited to `min` and `max`; None is no limit."""
-    lowest, highest = (-_MOST, _MOST) if self._kind.numpy_dtype.kind == "f" else (-(2.0**24), 2.0**24)
-    return namespace.clip(self, min=lowest if min is None else float(min), max=highest if max is None else float(max))  # type: ignore[no-any-return]
+    if min is not None and max is not None and self._kind.numpy_dtype.kind == "f":
+        return namespace.clip(self, min=float(min), max=float(max))  # type: ignore[no-any-return]
+    limited = namespace.assign(self) if max is None else namespace.elementwise_min(self, self._operand(max))
+    return limited if min is None else namespace.elementwise_max(limited, self._operand(min))  # type: ignore[no-any-return]
 
 
 @_attach
@@ -224,7 +226,3 @@ def mm(self: Tensor, matrix: Tensor) -> Tensor:
 def cpu(self: Tensor) -> Tensor:
     """The tensor itself, if it is on the CPU; ``numpy()`` copies one from a GPU."""
     return self.to("cpu")  # type: ignore[attr-defined, no-any-return]
-
-
-_MOST = 3.4028234663852886e38
-"""The greatest float32."""

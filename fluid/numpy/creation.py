@@ -14,10 +14,10 @@ from ..errors import ElementTypeError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import array_of
 from ..values.operators import ValueOperators
 from ..values.place import namespace_on
-from ..values.types import DTypeLike, VarType, as_dtype, is_complex, is_integer
+from ..values.types import DTypeLike, VarType, as_dtype, is_complex, is_integer, real_of
 from .array import ARRAYS, NDArray, array_like, device_name
 from .dtypes import DEFAULTS
-from .operands import alike, cast, expanded, new, operand, ops_of, reshaped, shape_of
+from .operands import alike, cast, constant, expanded, new, operand, ops_of, reshaped, shape_of
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid", "ones",
@@ -213,7 +213,8 @@ def full_like(x: Any, /, fill_value: Any, *, dtype: DTypeLike | None = None, dev
     if not is_complex(kind) and not moved and (not is_integer(kind) or abs(element.item()) <= _EXACT):
         return ops_of(x).fill_any_like(x, value=float(element), dtype=int(kind))
     if not isinstance(x, Tensor):
-        return ops_of(x).elementwise_add(cast(full_like(x, 0), kind), new(element))
+        f, part = ops_of(x), real_of(kind) if is_complex(kind) else kind
+        return f.elementwise_add(cast(f.fill_any_like(x, value=0.0, dtype=int(part)), kind), constant(element.item(), kind, x))
     return array_like(namespace_on(device_name(x.device if device is None else device)).full(x.shape, element))
 
 

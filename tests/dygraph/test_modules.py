@@ -132,6 +132,16 @@ def test_methods_beside_numpy() -> None:
         x.to("cuda")
 
 
+@pytest.mark.parametrize("array", [np.array([2**60 + 1, -5, 3]), np.array([np.inf, -np.inf, 1], "float32")])
+def test_clip_changes_nothing_within_its_bounds(array: np.ndarray) -> None:
+    """Without a bound, the largest numbers stay; integers are not rounded."""
+    x = Tensor(array)
+    np.testing.assert_array_equal(x.clip(min=0).numpy(), array.clip(0), strict=True)
+    np.testing.assert_array_equal(x.clip(max=0).numpy(), array.clip(None, 0), strict=True)
+    if array.dtype.kind == "i":
+        np.testing.assert_array_equal(x.clip(0, 2**60 + 1).numpy(), array.clip(0, 2**60 + 1), strict=True)
+
+
 def test_methods_have_gradients() -> None:
     x = Tensor(drawn(3, 4), stop_gradient=False)
     assert dygraph.gradcheck(lambda v: v.std(1) + v.var(), Tensor(RNG.normal(size=(3, 4)), stop_gradient=False))

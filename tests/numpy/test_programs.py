@@ -56,6 +56,15 @@ def test_in_programs_and_traces(name: str) -> None:
     np.testing.assert_allclose(result.numpy(), function(again).numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("like, number", [("int64", 2**60 + 1), ("complex128", 1 + 2j), ("complex64", 3), ("float32", 0.5)])
+def test_full_like_holds_the_number_exactly(like: str, number: complex) -> None:
+    program = fluid.Program()
+    with fluid.program_guard(program):
+        result = xp.full_like(fluid.data("x", [-1, 2], like), number)
+    (fetched,) = fluid.Executor().run(program, feed={"x": np.ones((3, 2), like)}, fetch_list=[result])
+    np.testing.assert_array_equal(fetched, np.full((3, 2), number, like), strict=True)
+
+
 def test_gradients_of_programs() -> None:
     program = fluid.Program()
     with fluid.program_guard(program):

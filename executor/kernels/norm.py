@@ -11,7 +11,8 @@ from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_gl
 from .collective import average
 from .elementwise import scalar
 from .manipulation import copy, flattened, ranges, write_wanted
-from .reduction import LONG, ROWS, sum_over
+from .portable import LONG
+from .reduction import ROWS, sum_over
 from .table import Call, OutArray, Slots, fill, kernel, prepared
 
 

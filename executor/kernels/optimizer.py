@@ -13,6 +13,7 @@ from typing import Any
 from fluid.ops.updates import TINY_DECAY
 
 from .manipulation import copy, ranges
+from .portable import sum_of_squares
 from .table import Call, OutArray, Slots, kernel, prepared
 
 _PART = 1 << 15
@@ -85,8 +86,7 @@ def _descend(xp: Any, param: Any, step: Any, rate: Any) -> list[Call]:
 
 def _norm(xp: Any, array: Any, dtype: Any) -> Any:
     """The Euclidean norm of an array, computed in `dtype`."""
-    flat = array.reshape(-1).astype(dtype, copy=False)
-    return xp.sqrt(xp.dot(flat, flat))
+    return xp.sqrt(sum_of_squares(xp, array.astype(dtype, copy=False)))
 
 
 def _ratio(xp: Any, usable: Any, above: Any, below: Any) -> Any:

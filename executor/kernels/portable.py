@@ -10,7 +10,10 @@ import numpy as np
 
 from .table import Call, OutArray
 
-__all__ = ["last_positions", "minima", "multiply_at", "reduction", "values_in_order"]
+__all__ = ["LONG", "last_positions", "minima", "multiply_at", "reduction", "sum_of_squares", "values_in_order"]
+
+LONG = 4096
+"""The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
 
 
 def reduction(xp: Any, combine: Any, X: Any, axes: Any, out: Any, keepdims: bool = True) -> Call:
@@ -27,6 +30,16 @@ def minima(xp: Any, X: Any, axes: tuple[int, ...], out: Any) -> Call:
 
 def _copy_minima(xp: Any, X: Any, axes: tuple[int, ...], out: OutArray) -> None:
     xp.copyto(out, xp.min(X, axes))
+
+
+def sum_of_squares(xp: Any, array: Any) -> Any:
+    """The sum of the squares of all elements."""
+    flat = array.reshape(-1)
+    end = flat.size // LONG * LONG
+    if not end:
+        return xp.dot(flat, flat)
+    rows, tail = flat[:end].reshape(-1, LONG), flat[end:]
+    return xp.einsum("ij,ij->i", rows, rows).sum() + xp.dot(tail, tail)
 
 
 def multiply_at(xp: Any, out: OutArray, index: tuple[Any, ...], values: Any) -> None:

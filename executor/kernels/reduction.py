@@ -10,11 +10,9 @@ from typing import Any
 from fluid.ops.reduction import reduced_axes
 
 from .manipulation import copy, numbers
-from .portable import minima
+from .portable import LONG, minima, sum_of_squares
 from .table import Call, OutArray, fill, kernel, prepared
 
-LONG = 4096
-"""The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
 ROWS = 256
 """The most rows that BLAS sums at a time: it adds one row after the other and rounds each time."""
 
@@ -197,8 +195,7 @@ def norm(xp: Any, X: Any, axis: int, epsilon: float, Out: Any, Norm: Any) -> Non
 
 @kernel("clip_by_norm", inplace={"Out": "X"})
 def clip_by_norm(xp: Any, X: Any, max_norm: float, Out: Any) -> None:
-    flat = X.reshape(-1)
-    size = xp.sqrt(xp.dot(flat, flat))
+    size = xp.sqrt(sum_of_squares(xp, X))
     xp.multiply(X, max_norm / xp.maximum(size, X.dtype.type(max_norm)), Out)
 
 
@@ -223,10 +220,9 @@ prepared("reduce_all")(_test("all"))
 prepared("reduce_any")(_test("any"))
 
 
-@prepared("squared_l2_norm")
-def squared_l2_norm(xp: Any, X: Any, Out: Any) -> Call:
-    flat = X.reshape(-1)
-    return partial(xp.dot, flat, flat, Out.reshape(()))
+@kernel("squared_l2_norm")
+def squared_l2_norm(xp: Any, X: Any, Out: Any) -> None:
+    Out[...] = sum_of_squares(xp, X)
 
 
 def _position(function: str) -> Callable[..., None]:

@@ -20,6 +20,7 @@ from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows, put_rows
 from fluid.values.types import as_dtype, is_floating
 
+from .portable import sum_of_squares
 from .table import KERNELS, Slots, bind, sparse
 
 _PART = 1 << 20
@@ -173,8 +174,7 @@ def fill_zeros_like(X: SelectedRows) -> SelectedRows:
 
 @sparse("squared_l2_norm")
 def squared_l2_norm(xp: Any, X: SelectedRows, Out: Any) -> None:
-    flat = X.merged(xp).value.reshape(-1)
-    Out[...] = xp.dot(flat, flat)
+    Out[...] = sum_of_squares(xp, X.merged(xp).value)
 
 
 # -------------------------------------------------------------------------------------------------------- optimizers

@@ -12,6 +12,7 @@ from checks import each, fresh_programs
 
 import fluid
 from fluid import layers
+from fluid.extend import ops
 
 ROWS = 160_001
 ENGINES = {"numpy": "0", "native": "1", "xla": "0"}
@@ -89,3 +90,20 @@ def test_gradients_of_norms_over_long_rows_subtract_exact_means(engine: str) -> 
         values = np.random.default_rng(0).standard_normal((1, 2, 127, 3000)).astype("float32")
         found, _ = run(engine, {"x": values}, [gradient, norm])
     assert np.abs(found).max() < 2e-6
+
+
+@each("engine", ENGINES)
+def test_sums_of_many_squares(engine: str) -> None:
+    """In norms, in clipping by a norm, and in the step of LAMB, which is longer by the weight's norm over the update's."""
+    numbers = np.full(5_000_000, np.float32(0.989))
+    size = 0.989 * np.sqrt(numbers.size)
+    with fresh_programs():
+        x = fluid.data("x", [numbers.size])
+        weight = layers.create_parameter([numbers.size], "float32", default_initializer=fluid.initializer.Constant(0.989))
+        squares = layers.mean(layers.clip_by_norm(x, 1.0)), ops().squared_l2_norm(x)
+        fluid.optimizer.LambOptimizer(0.1, lamb_weight_decay=0.01).minimize(layers.reduce_sum(weight * 2.0))
+        clipped, total = run(engine, {"x": numbers}, list(squares))
+        moved = np.asarray(fluid.global_scope().find_var(weight.name).get_tensor())[0]
+    np.testing.assert_allclose(clipped, 0.989 / size, rtol=2e-5)
+    np.testing.assert_allclose(total, size**2, rtol=2e-5)
+    np.testing.assert_allclose(moved, 0.989 - 0.1 * 0.989, rtol=2e-5)

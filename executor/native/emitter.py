@@ -658,6 +658,26 @@ class Function:
             vector = self.with_lane(vector, lane, item)
         return vector
 
+    def store_steps(self, vector: Value, pointer: Value, step: int) -> None:
+        """Store the lanes of a vector with a stride of `step` elements."""
+        if step == 1:
+            return self.store(vector, pointer)
+        for lane in range(vector.type.lanes):
+            self.store_number(self.lane(vector, lane), self.at(pointer, lane * step, vector.type))
+
+    def join(self, vectors: Sequence[Value]) -> Value:
+        """One vector of the lanes of several of equal width, whose number is a power of two."""
+        width = vectors[0].type.lanes
+        if width == 1:
+            joined = Value("poison", vectors[0].type.of(len(vectors)))
+            for lane, vector in enumerate(vectors):
+                joined = self.with_lane(joined, lane, self.lane(vector, 0))
+            return joined
+        while len(vectors) > 1:
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [self.shuffle(first, second, range(2 * first.type.lanes)) for first, second in pairs]
+        return vectors[0]
+
     def with_lane(self, vector: Value, lane: int, number: Value) -> Value:
         """Replace one lane of a vector by a number."""
         _require_vector(vector)

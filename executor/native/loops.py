@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import inf, prod
+from math import gcd, inf, prod
 from typing import Any
 
 from .emitter import INT64, Function, Operand, Type, Value, constant, zero
 from .formulas import FORMULAS
 from .fusion import HEAVY, Group, source_of, strides_over
 from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
+from .images import lanes_of
 from .kernel import Share
 from .target import Target
 
@@ -39,6 +40,14 @@ def _available(group: Group, stage: Mapping[Node, int], source: Node, reader: No
 
 Totals = Sequence[tuple[Reduction, Value]]
 """Reductions with their values so far."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block of columns: its first column, and its coordinates, all but the last dimension's."""
+
+    start: Value
+    places: list[Value]
 
 
 @dataclass
@@ -145,6 +154,9 @@ class Nest:
             self.row_extents, self.column_extents = [self.rows], [self.columns]
         else:
             self.remaining_columns = 0
+        is_split = len(self.column_extents) > 1 and 2 * self.column_extents[-1] >= self.lanes and not self.group.sums
+        self.blocks = prod(self.column_extents[:-1]) if is_split else 1
+        """Blocks of columns: all but the last dimension of columns stays the same in a block."""
         self.strip = self.row_extents[-1] if len(self.row_extents) > 1 else 1
         """Rows along the last dimension of rows; rows of a strip differ only in that coordinate."""
         strips = self.rows // self.strip if self.rows else 0
@@ -211,7 +223,7 @@ class Nest:
         targets = {node: f.at(self.pointers.output(node), f.mul(number, self.columns), node.element) for node in sums}
         self._targets = targets
         if self._in_registers:
-            begin = [(node, _neutral(node, width)) for node, _, width in places]
+            begin = [(node, _neutral(node, node.element.of(width))) for node, _, width in places]
 
             def row(index: Value, *values: Value) -> list[Value]:
                 register_sums = dict(zip([(node, at) for node, at, _ in places], values, strict=True))
@@ -267,19 +279,19 @@ class Nest:
             return f.loop(start, stop, step, begin, body, at_least_once=True)
 
         def part(first: Value, *before: Value) -> list[Value]:
-            neutral = [_neutral(node, value.type.lanes) for node, value in totals]
+            neutral = [_neutral(node, value.type) for node, value in totals]
             values = f.loop(first, f.min(f.add(first, most), stop), step, neutral, body, at_least_once=True)
             return [_combine(f, *reduction) for reduction in zip(nodes, before, values, strict=True)]
 
         return f.loop(start, stop, most, begin, part, at_least_once=True)
 
     def _segments(self) -> list[tuple[int, int, int]]:
-        """Columns as runs of vectors: (first column, number of vectors, lanes)."""
-        runs, at, width = [], 0, self.lanes
-        while at < self.columns:
-            while width > self.columns - at:
+        """The columns of a block as runs of vectors: (first column, number of vectors, lanes)."""
+        runs, at, width, columns = [], 0, self.lanes, self.columns // self.blocks
+        while at < columns:
+            while width > columns - at:
                 width //= 2
-            count = (self.columns - at) // width
+            count = (columns - at) // width
             runs.append((at, count, width))
             at += count * width
         return runs
@@ -316,17 +328,47 @@ class Nest:
         sums = [node for node in here if isinstance(node, Reduction) and node in group.sums]
         if not (writes or along or sums):
             return
-        totals: dict[Node, list[Value]] = {node: [] for node in along}
+        if self.blocks == 1:
+            self._block = _Block(f.int64(0), [])
+            totals = self._write_block(writes, along, sums, register_sums)
+        else:
+            start = [(node, _neutral(node, node.element)) for node in along]
+
+            def block(number: Value, *before: Value) -> list[Value]:
+                places = self._coordinates(number, self.column_extents[:-1])
+                self._block = _Block(f.mul(number, self.column_extents[-1]), places)
+                parts = self._write_block(writes, along, [], None)
+                return [
+                    _combine(f, node, value, _combine_pairwise(f, node, parts[node]))
+                    for node, value in zip(along, before, strict=True)
+                ]
+
+            ends = self._loop_in_parts((0, self.blocks, 1), self.blocks, self.limits.summed_rows, start, block)
+            totals = {node: [end] for node, end in zip(along, ends, strict=True)}
+        for node in along:
+            total = _combine_pairwise(f, node, totals[node])
+            self._row.scalars[node] = total
+            if node in self.pointers.stored:
+                f.store_number(total, self._per_row_pointer(node))
+
+    def _write_block(
+        self,
+        writes: Sequence[Node],
+        along: Sequence[Reduction],
+        sums: Sequence[Reduction],
+        register_sums: dict[Any, Value] | None,
+    ) -> dict[Reduction, list[Value]]:
+        """Compute a block of columns; returns parts of the totals of reductions along the row."""
+        f = self.f
+        totals: dict[Reduction, list[Value]] = {node: [] for node in along}
         for at, count, width in self._segments():
             times = 4 if along and count >= 8 else 1
-            begin = [(node, _neutral(node, width)) for node in along for _ in range(times)]
+            begin = [(node, _neutral(node, node.element.of(width))) for node in along for _ in range(times)]
 
             def vectors(index: Value, *values: Value, at: int = at, width: int = width, times: int = times) -> list[Value]:
                 results = list(values)
                 for turn in range(times):
                     column = f.add(f.mul(index, width), at + turn * width)
-                    self._place = column
-                    self._static = None
                     self._write_vector(column, width, writes, sums, register_sums, None)
                     for position, node in enumerate(along):
                         value = self._operand(node.source, node.source.shape, width)
@@ -350,11 +392,7 @@ class Nest:
                 self._write_vector(f.int64(at + vector * width), width, writes, sums, register_sums, None)
                 for node in along:
                     totals[node].append(self._across(node, width))
-        for node in along:
-            total = _combine_pairwise(f, node, totals[node])
-            self._row.scalars[node] = total
-            if node in self.pointers.stored:
-                f.store_number(total, self._per_row_pointer(node))
+        return totals
 
     def _write_vector(
         self,
@@ -365,9 +403,10 @@ class Nest:
         register_sums: dict[Any, Value] | None,
         static: int | None,
     ) -> None:
-        """Compute one vector of neighbouring columns."""
-        f = self.f
-        self._column, self._memo = column, {}
+        """Compute one vector of neighbouring columns of a block."""
+        f, block = self.f, self._block
+        self._column, self._memo = f.add(block.start, column), {}
+        self._places = [*block.places, column]
         for node in writes:
             self._memo[node] = broadcast(f, self._operand(node, node.shape, width), width)
         of_sums = [(node, broadcast(f, self._operand(node.source, node.source.shape, width), width)) for node in sums]
@@ -406,13 +445,16 @@ class Nest:
         """Store a vector of neighbouring columns of a node."""
         f = self.f
         pointer = self._row_pointer(node, self._row_size)
-        inner = self._stored_strides(node)[len(self.row_extents) :] if _is_strided(node) else [1]
-        if inner == [1]:
+        if not _is_strided(node):
             f.store(value, f.at(pointer, self._column, node.element))
             return
-        for lane in range(value.type.lanes):
-            places = self._coordinates(f.add(self._column, lane), self.column_extents)
-            f.store_number(f.lane(value, lane), self._strided_pointer(pointer, places, inner, node.element))
+        inner = self._stored_strides(node)[len(self.row_extents) :]
+        if len(inner) == len(self._places):
+            f.store_steps(value, self._strided_pointer(pointer, self._places, inner, node.element), inner[-1])
+            return
+        for start, run, places in self._runs(value.type.lanes):
+            first = self._strided_pointer(pointer, places, inner, node.element)
+            f.store_steps(lanes_of(f, value, start, run), first, inner[-1])
 
     def _across(self, node: Reduction, width: int) -> Value:
         """Reduce the current vector of columns to one number."""
@@ -514,15 +556,26 @@ class Nest:
             if key not in row.scalars:
                 row.scalars[key] = f.load(pointer, node.element)
             return row.scalars[key]
-        if len(inner) == 1:
-            place = f.mul(self._column, inner[0]) if inner[0] != 1 else self._column
-            return f.load_steps(f.at(pointer, place, node.element), node.element.of(width), inner[0])
-        vector = Value("poison", node.element.of(width))
-        for lane in range(width):
-            places = self._coordinates(f.add(self._column, lane), self.column_extents)
-            item = f.load(self._strided_pointer(pointer, places, inner, node.element), node.element)
-            vector = f.with_lane(vector, lane, item)
-        return vector
+        if len(inner) == len(self._places):
+            first = self._strided_pointer(pointer, self._places, inner, node.element)
+            return f.load_steps(first, node.element.of(width), inner[-1])
+        pieces = []
+        for _, run, places in self._runs(width):
+            first = self._strided_pointer(pointer, places, inner, node.element)
+            pieces.append(broadcast(f, f.load_steps(first, node.element.of(run), inner[-1]), run))
+        return f.join(pieces)
+
+    def _runs(self, width: int) -> list[tuple[int, int, list[Value]]]:
+        """The runs of a vector that lie along the last dimension of columns: first lane, number of lanes, coordinates.
+
+        Vectors begin at multiples of their width.
+        """
+        f, (*outer, last) = self.f, self.column_extents
+        run, runs = gcd(last, width), []
+        for start in range(0, width, run):
+            places = self._coordinates(f.div(f.add(self._column, start), run), [*outer, last // run])
+            runs.append((start, run, [*places[:-1], f.mul(places[-1], run)]))
+        return runs
 
 
 def column_numbers(f: Function, column: Value, width: int, element: Type) -> Value:
@@ -576,10 +629,9 @@ def _with_columns(steps: Sequence[int], extents: Sequence[int]) -> list[int]:
     return [*steps, *[0] * (len(extents) - len(steps))]
 
 
-def _neutral(node: Reduction, width: int) -> Value:
-    element = node.element
-    lowest = -inf if element.is_float else -(1 << (8 * element.bytes - 1))
-    return constant(0 if node.kind == "sum" else lowest, element.of(width))
+def _neutral(node: Reduction, type_: Type) -> Value:
+    lowest = -inf if type_.is_float else -(1 << (8 * type_.bytes - 1))
+    return constant(0 if node.kind == "sum" else lowest, type_)
 
 
 def _combine(f: Function, node: Reduction, total: Value, value: Value) -> Value:

@@ -278,3 +278,32 @@ def test_recurrences_wider_than_one_part_of_a_sum(hidden: int, dtype: str, rows:
         return [loss, fluid.default_main_program().global_block().var("x@GRAD")]
 
     assert_alike(build, {"x": normal(3, rows, hidden, dtype=dtype)}, tolerance=1e-4)
+
+
+# ------------------------------------------------------------------------------------- columns of more than one dimension
+@each("extent", [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 49, 257])
+@each("dtype", ["float32", "float64"])
+def test_a_scale_per_channel_within_rows_of_groups(extent: int, dtype: str) -> None:
+    """Rows are groups of three channels; one vector may hold numbers of several channels."""
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [2, 6, 1, extent], dtype)
+        x.stop_gradient = False
+        loss = layers.mean(layers.square(layers.group_norm(layers.group_norm(x, 2), 2)) * x)
+        return [loss, *fluid.gradients([loss], [x, *fluid.default_main_program().all_parameters()])]
+
+    assert_alike(build, {"x": normal(2, 6, 1, extent, dtype=dtype)}, tolerance=1e-4)
+
+
+@each("width", [1, 3, 5, 8, 13])
+def test_parts_of_rows_that_lie_apart_in_memory(width: int) -> None:
+    """A normalized row holds several runs of an array with gaps between them."""
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [4, 5, 2 * width])
+        x.stop_gradient = False
+        part = layers.slice(layers.tanh(x), [2], [width // 2], [width // 2 + width])
+        loss = layers.mean(layers.layer_norm(part, begin_norm_axis=1) * part)
+        return [loss, *fluid.gradients([loss], [x, *fluid.default_main_program().all_parameters()])]
+
+    assert_alike(build, {"x": normal(4, 5, 2 * width)}, tolerance=1e-4)

@@ -274,6 +274,11 @@ class StepTracer(Tracer):
         if unknown:
             self.refuse_call(f"{own_backward(unknown[0])} ({unknown[0].where})", "compute such gradients by dygraph.grad")
         for node in _reached(roots):
+            if node._saved is None:
+                self.refuse_call(
+                    f"a gradient through {node.name}, which an earlier backward freed ({node.where}),",
+                    "pass retain_graph=True to that backward, or detach() the tensor",
+                )
             if not node.is_leaf and node.sequence_nr < self._start:
                 self.refuse_call(
                     f"a gradient through {node.name}, which was recorded before the step ({node.where}),",

@@ -29,9 +29,10 @@ from ..executor.runtime import timing
 from ..executor.runtime.random import RANDOM
 from ..executor.runtime.threads import HAS_THREADS, OnNumpy, checked_count
 from ..ir.collector import collector_paused
+from ..ir.frames import warn_user
 from ..values.types import is_complex
 from . import anomaly
-from .graph import Hooks, Node, accumulate, leaf_edge
+from .graph import NO_GRAPH, Hooks, Node, accumulate, leaf_edge
 from .mode import state
 from .profiling import timed_node
 from .tensor import Tensor, make
@@ -213,7 +214,9 @@ class GraphTask:
                 if edge is None or (blocked and edge in blocked):
                     continue
                 child = edge[0]
-                if child in counts:
+                if child._saved is None and child._keepers is not None and needed is None:
+                    _end_before(node, child)
+                elif child in counts:
                     counts[child] += 1
                 elif needed is None or child in needed or child in captures:
                     counts[child] = 1
@@ -270,7 +273,15 @@ class GraphTask:
                 callback()
         finally:
             state.task, state.recording = before
+        if not self.keep_graph and self._needed is None:
+            self._free()
         return self.captured
+
+    def _free(self) -> None:
+        """Free what the nodes recorded inside a guard have saved: as in Fluid 1.6, later passes end at them."""
+        for node in self._dependencies:
+            if node._keepers is not None:
+                node._saved = None
 
     def _run_here(self) -> None:
         ready, buffers, counts, keep = self._ready, self._buffers, self._dependencies, self.keep_graph
@@ -459,6 +470,15 @@ class InnerTask(GraphTask):
 
 
 _sequence = attrgetter("sequence_nr")
+
+
+def _end_before(node: Node, freed: Node) -> None:
+    """Remove the edges of a node to one that an earlier pass freed, so that its graph is not kept alive; warn of it."""
+    node._edges = tuple([None if edge is not None and edge[0] is freed else edge for edge in node._edges])
+    warn_user(
+        f"an earlier backward freed {freed.name}, recorded at {freed.where}, so no gradient flows through it; detach() says that "
+        "this is meant, and backward(retain_graph=True) before lets it flow"
+    )
 
 
 def _wrapped(grad: Any) -> Any:
@@ -650,10 +670,9 @@ def edge_of(tensor: Tensor) -> _Edge:
 def _roots(tensors: Sequence[Tensor], label: str) -> list[_Edge]:
     for number, tensor in enumerate(tensors):
         if tensor._stop:
-            raise BackwardError(
-                f"{label} {number}, {tensor.name} ({tensor._kind}), has no graph: no tensor that it was computed from requires a "
-                "gradient, or recording was off; set stop_gradient=False on the tensors to differentiate by"
-            )
+            raise BackwardError(f"{label} {number}, {tensor.name} ({tensor._kind}), {NO_GRAPH}")
+        if tensor._edge is not None and tensor._edge[0]._saved is None:
+            raise tensor._edge[0]._released()
     return [edge_of(tensor) for tensor in tensors]
 
 

@@ -153,6 +153,7 @@ class Node:
     """The tensor that keeps its gradient because it was computed inside a guard; for several outputs, by number."""
     _line: _Line | None
     _saved: Any
+    """What its gradient reads; None once it is freed."""
     sequence_nr: int
     topological_nr: int
 
@@ -416,6 +417,12 @@ def leaf_edge(tensor: Tensor) -> tuple[Node, int]:
                 node = AccumulateGrad(tensor)
                 tensor._accumulator = weakref.ref(node)
     return node, 0
+
+
+NO_GRAPH = (
+    "has no graph: no tensor that it was computed from requires a gradient, or recording was off; set stop_gradient=False on the "
+    "tensors to differentiate by"
+)
 
 
 def keep_gradient(tensor: Tensor) -> None:

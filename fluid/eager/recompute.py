@@ -164,7 +164,7 @@ class Gate(RecordedNode):
     __slots__ = ()
 
     def __init__(self, kinds: list[ArrayType], edges: tuple[Any, ...]) -> None:
-        super().__init__(kinds, edges, None)
+        super().__init__(kinds, edges, ())
         self._edges, self._line = (), None
 
     @property

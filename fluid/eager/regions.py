@@ -142,7 +142,7 @@ class Refusal(RecordedNode):
 
     def __init__(self, message: str, tensors: Sequence[Tensor]) -> None:
         edges = (None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
-        super().__init__([tensor._kind for tensor in tensors], edges, None)
+        super().__init__([tensor._kind for tensor in tensors], edges, ())
         self._message = message
 
     @property

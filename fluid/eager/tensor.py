@@ -15,6 +15,7 @@ import numpy as np
 from ..building.sizes import TracedSize
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_of
+from ..ir.frames import warn_user
 from ..ir.program import Block, Variable
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
@@ -28,7 +29,7 @@ from ..values.place import CUDA_MEMORY, HOST_MEMORY, Place, import_cupy
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
 from ..values.types import DTypeLike, VarType
-from .graph import Hooks, Node, NodeHooks, RemovableHandle, keep_gradient, leaf_edge, user_line
+from .graph import NO_GRAPH, Hooks, Node, NodeHooks, RemovableHandle, keep_gradient, leaf_edge, user_line
 from .mode import state
 from .parts import parts
 
@@ -357,6 +358,8 @@ class Tensor(_Values):
     ) -> None:
         """Add the gradients of this tensor's elements, weighted by `grad_tensor`, to the leaves it was computed from.
 
+        Where none of them requires a gradient, it warns and does nothing.
+
         Args:
             grad_tensor: of this tensor's shape and element type; ones by default.
             retain_graph: keep the values that the recorded ops saved, so that backward can run again.
@@ -366,6 +369,9 @@ class Tensor(_Values):
         """
         if hasattr(grad_tensor, "sort_sum_gradient"):
             grad_tensor = None
+        if self._stop and state.tracer is None:
+            warn_user(f"backward does nothing: this tensor, {self._kind}, {NO_GRAPH}")
+            return
         grads = None if grad_tensor is None else [grad_tensor]
         parts.passes.backward([self], grads, retain_graph, create_graph, inputs)
 

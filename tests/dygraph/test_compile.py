@@ -787,6 +787,20 @@ def test_a_graph_from_outside_is_refused() -> None:
         dygraph.compile(step)(batch()[0])
 
 
+def test_a_graph_that_an_earlier_backward_of_the_step_freed_is_refused() -> None:
+    w = dygraph.Parameter([2.0])
+
+    @dygraph.compile
+    def step(x: Tensor) -> Tensor:
+        carried = x * w
+        carried.backward()
+        (carried * w).backward()
+        return w.grad
+
+    with dygraph.guard(), pytest.raises(ProgramError, match=r"through elementwise_mul_grad, which an earlier backward freed"):
+        step(Tensor([1.0]))
+
+
 def test_sequences_are_refused() -> None:
     rows = Tensor(np.ones([3, 2], "float32")).with_lod(((0, 1, 3),))
     with pytest.raises(FluidTypeError, match=r"has rows that form sequences \(LoD\), and a compiled step takes dense tensors"):

@@ -6,6 +6,7 @@ import copy
 import gc
 import operator
 import pickle
+import re
 import sys
 import threading
 import time
@@ -751,7 +752,7 @@ def test_what_cannot_be_done_in_place() -> None:
 def test_errors_of_backward() -> None:
     x = leaf(2)
     with pytest.raises(BackwardError, match=r"backward: tensor 0, .* \(float32\[1\]\), has no graph"):
-        Tensor([1.0]).backward()
+        backward(Tensor([1.0]))
     with pytest.raises(FluidTypeError, match="backward: tensors should be a Tensor or a list of them, not float"):
         backward(1.0)
     y = x * 2.0
@@ -767,6 +768,50 @@ def test_errors_of_backward() -> None:
         x.grad = [1.0]  # type: ignore[assignment]
     with pytest.raises(ProgramError, match=r"the grad of .* cannot be float64\[3\]"):
         x.grad = Tensor(np.zeros(3))
+
+
+def test_backward_of_a_tensor_that_needs_no_gradient_warns_and_does_nothing() -> None:
+    x = Tensor([1.0])
+    with pytest.warns(UserWarning, match=r"backward does nothing: this tensor, float32\[1\], has no graph.*stop_gradient=False"):
+        (x * 2.0).backward()
+    assert x.grad is None
+
+
+def test_inside_a_guard_backward_ends_at_what_an_earlier_one_freed() -> None:
+    """As in Fluid 1.6: a state that is carried from batch to batch is a constant to the next batch."""
+    with dygraph.guard():
+        w = Tensor([2.0], stop_gradient=False)
+        state = Tensor([1.0])
+        gradients = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            for _ in range(3):
+                state = state * w + w  # the sum saves nothing, and is freed too
+                (state * 1.0).backward()
+                gradients.append(w.gradient().item())
+                w.clear_gradient()
+        assert gradients == [2.0, 5.0, 11.0]  # 1 + the former state, which is 1, 4, 10
+        (message,) = {str(warning.message) for warning in caught}
+        assert re.match(r"an earlier backward freed elementwise_add_grad, recorded at .*test_eager.*retain_graph=True", message)
+        assert len(_reached(state.grad_fn)) < 5  # earlier batches are not kept alive
+        with pytest.raises(BackwardError, match="elementwise_add_grad has run before, and its saved values were freed"):
+            state.backward()
+        with pytest.raises(BackwardError, match="has run before"):
+            dygraph.grad(state * 2.0, w)
+
+
+def test_inside_a_guard_a_kept_graph_goes_on() -> None:
+    with dygraph.guard():
+        w = Tensor([2.0], stop_gradient=False)
+        state = w * w
+        (state * 1.0).backward(retain_graph=True)
+        (state * 1.0).backward()
+        assert w.gradient().item() == 8.0
+
+
+def _reached(node: dygraph.Node) -> set[dygraph.Node]:
+    """The nodes that gradients of a node flow to, and itself."""
+    return {node}.union(*(_reached(edge.node) for edge in node.next_edges if edge.node is not None))
 
 
 def test_errors_of_grad() -> None:

@@ -17,6 +17,7 @@ from fluid.values.cache import Cache
 from fluid.values.numeric import NO_NUMBERS, numeric_array
 from fluid.values.place import CPUPlace, CUDAPlace, Place, XLAPlace, namespace_on
 from fluid.values.selected_rows import SelectedRows
+from fluid.values.shape import Shape
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import BFLOAT16, VarType, as_dtype, is_floating
 
@@ -26,7 +27,7 @@ CPU = "cpu"
 class ArrayType:
     """Shape, element type, device and LoD of arrays; usable as a key: `array_type_of` returns one object for equal kinds."""
 
-    __slots__ = ("device", "differentiable", "dtype", "lod", "numpy_dtype", "shape", "size", "spec", "xp")
+    __slots__ = ("device", "differentiable", "dtype", "lod", "numpy_dtype", "shape", "shape_for_users", "size", "spec", "xp")
 
     def __init__(
         self, shape: tuple[int, ...], numpy_dtype: Any, xp: Any, device: str, lod: Lod = (), type: VarType = VarType.LOD_TENSOR
@@ -34,6 +35,7 @@ class ArrayType:
         self.shape, self.numpy_dtype, self.xp, self.device, self.lod = shape, numpy_dtype, xp, device, lod
         self.dtype: VarType = as_dtype(numpy_dtype)
         self.spec = Spec(shape, self.dtype, type, lod)
+        self.shape_for_users = Shape(shape)
         self.size = self.spec.size
         self.differentiable = is_floating(self.dtype)
         DEVICES.add(device)

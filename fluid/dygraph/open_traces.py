@@ -21,6 +21,7 @@ from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, InferenceError
 from ..executor.binding.array_types import array_type_of
 from ..ir.program import Block, Program, Variable
+from ..values.shape import Shape
 from ..values.types import DTypeLike, VarType, as_dtype
 from .layers import Layer
 from .tracing import TracedFunction, Tracer, check_layer, input_names, traced_call
@@ -103,15 +104,17 @@ class OpenTracer(Tracer):
         finally:
             state.sizes = before
 
-    def shape_of(self, tensor: Tensor) -> tuple[Any, ...]:
+    def shape_of(self, tensor: Tensor) -> Shape:
         """The shape for the caller of `Tensor.shape`; in the user's code, open sizes are `OpenSize` objects."""
         shape = tensor._kind.shape
         declared = self._declared(tensor)
         if -1 not in declared or state.tracer is not self or not _is_users(sys._getframe(2)):
-            return shape
+            return tensor._kind.shape_for_users
         variable = self._variables[id(tensor._array)]
-        sizes = [OpenSize.of(self, size, variable, axis) if declared[axis] == -1 else size for axis, size in enumerate(shape)]
-        return tuple(sizes)
+        sizes: list[Any] = [
+            OpenSize.of(self, size, variable, axis) if declared[axis] == -1 else size for axis, size in enumerate(shape)
+        ]
+        return Shape(sizes)
 
     def note_size(self, tensor: Tensor) -> None:
         """Note that the caller of a property or method of a tensor reads its size as a number."""

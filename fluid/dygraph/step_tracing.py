@@ -22,6 +22,7 @@ from ..eager.program import parameters_of
 from ..eager.tensor import Tensor
 from ..executor.runtime.random import RANDOM
 from ..ir.program import OpRole, Parameter, Variable
+from ..values.shape import Shape
 from .tracing import Tracer, nodes_with_own_backward, own_backward
 
 __all__ = ["LeafGradient", "StepTracer"]
@@ -99,10 +100,12 @@ class StepTracer(Tracer):
         self._inputs.append(tensor)
         return super().feed(tensor, name)
 
-    def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
+    def shape_of(self, tensor: Tensor) -> Shape:
         """The shape for the caller of `Tensor.shape`; the user's code gets one that notes reads of its first size."""
         shape = tensor._kind.shape
-        return _Shape(shape).noted_by(self) if shape and self._may_vary(tensor) and _is_users(sys._getframe(2)) else shape
+        if shape and self._may_vary(tensor) and _is_users(sys._getframe(2)):
+            return _Shape(shape).noted_by(self)
+        return tensor._kind.shape_for_users
 
     def note_size(self, tensor: Tensor) -> None:
         """Note that the caller of a property or method of a tensor reads its size."""
@@ -373,7 +376,7 @@ def _is_users(frame: Any) -> bool:
     return not str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE)
 
 
-class _Shape(tuple[int, ...]):
+class _Shape(Shape):
     """A shape that notes reads of its first size."""
 
     _tracer: StepTracer
@@ -397,8 +400,8 @@ class _Shape(tuple[int, ...]):
 
 
 def _noted(name: str) -> Any:
-    """A method of tuples that reads all sizes."""
-    method = getattr(tuple, name)
+    """A method of shapes that reads all sizes."""
+    method = getattr(Shape, name)
 
     def read(self: _Shape, *args: Any) -> Any:
         self._read()
@@ -407,8 +410,8 @@ def _noted(name: str) -> Any:
     return read
 
 
-for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__contains__", "__add__", "__mul__",
-              "__rmul__", "__repr__", "__reduce_ex__", "count", "index"):  # fmt: skip
+for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__contains__", "__add__", "__radd__",
+              "__mul__", "__rmul__", "__repr__", "__reduce__", "__reduce_ex__", "count", "index"):  # fmt: skip
     setattr(_Shape, _name, _noted(_name))
 
 

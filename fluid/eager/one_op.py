@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ..executor.runtime.random import RANDOM, Draw
 from ..layers import arguments
 from ..values.cache import Cache
+from ..values.shape import Shape
 from .dispatch import CompiledOp, TensorOp
 from .mode import intercepting, state, tracing
 from .tensor import Tensor
@@ -21,6 +22,7 @@ from .tensor import Tensor
 __all__ = ["ConstantTensor", "one_op", "shortened"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_SEQUENCES = frozenset((list, tuple, Shape))
 _PLAIN = frozenset((int, bool, str, type(None), type(...)))
 _DEEPEST = 8
 """The deepest nesting of argument lists that is cached."""
@@ -150,7 +152,7 @@ def _describe(values: Iterable[Any], key: list[Any], tensors: list[Tensor], dept
             key += (kind, value._kind, value._stop)
         elif (plain := _plain_key(value)) is not None:
             key.append(plain)
-        elif kind is list or kind is tuple:
+        elif kind in _SEQUENCES:
             key += (kind, len(value))
             if depth == _DEEPEST or not _describe(value, key, tensors, depth + 1):
                 return False
@@ -167,7 +169,7 @@ def _plain_key(value: Any) -> Any:
     if kind is slice:
         kinds: tuple[type, ...] = (value.start.__class__, value.stop.__class__, value.step.__class__)
         return (kind, value.start, value.stop, value.step, *kinds) if _PLAIN.issuperset(kinds) else None
-    if kind is list or kind is tuple:
+    if kind in _SEQUENCES:
         kinds = tuple(map(type, value))
         return (kind, kinds, *value) if _PLAIN.issuperset(kinds) else None
     return (kind, value) if kind is float and value else None  # 0.0 == -0.0

@@ -27,6 +27,7 @@ from ..values.one_element import convertible
 from ..values.operators import ValueOperators
 from ..values.place import CUDA_MEMORY, HOST_MEMORY, Place, import_cupy
 from ..values.selected_rows import SelectedRows
+from ..values.shape import Shape
 from ..values.spec import Lod
 from ..values.types import DTypeLike, VarType
 from .graph import NO_GRAPH, Hooks, Node, NodeHooks, RemovableHandle, keep_gradient, leaf_edge, user_line
@@ -130,12 +131,12 @@ class Tensor(_Values):
         return parts.ops.namespace
 
     # -- properties
-    @property  # type: ignore[misc]  # a variable's may be set
-    def shape(self) -> tuple[int, ...]:
-        """The dimensions."""
+    @property  # type: ignore[misc, override]  # a variable's may be set
+    def shape(self) -> Shape:
+        """The dimensions: a tuple that can be compared with lists, and added to them."""
         if state.sizes is not None:
             return state.sizes.shape_of(self)  # type: ignore[no-any-return]
-        return self._kind.shape
+        return self._kind.shape_for_users
 
     @property
     def ndim(self) -> int:

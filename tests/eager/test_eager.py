@@ -748,6 +748,34 @@ def test_what_cannot_be_done_in_place() -> None:
         x.set_value(np.zeros(3))
 
 
+# --------------------------------------------------------------------------------------------------------------- shapes
+def test_a_shape_compares_and_adds_as_tuple_and_as_list() -> None:
+    shape = Tensor(np.zeros([2, 3])).shape
+    assert isinstance(shape, tuple)
+    assert shape == (2, 3) and shape == [2, 3] and [2, 3] == shape and (2, 3) == shape
+    assert shape != [3, 2] and shape != (3, 2) and shape != 6
+    assert shape + [1] == [2, 3, 1] and type(shape + [1]) is list
+    assert [0] + shape == [0, 2, 3] and type([0] + shape) is list
+    assert (shape + (1,), (0,) + shape) == ((2, 3, 1), (0, 2, 3))
+    assert [0] + shape[1:] == [0, 3] and shape[0] == 2
+    assert {shape: 1}[2, 3] == 1 and hash(shape) == hash((2, 3)) and repr(shape) == "(2, 3)"
+    assert type(pickle.loads(pickle.dumps(shape))) is tuple
+    for senseless in (lambda: shape + 1, lambda: 1 + shape):
+        with pytest.raises(TypeError):
+            senseless()
+    x = Tensor(np.zeros([6, 1]))
+    assert fluid.layers.reshape(x, shape).shape == fluid.layers.reshape(x, [1] + shape).shape[1:] == shape
+
+
+def test_shapes_read_in_traces_compare_and_add_as_lists_too() -> None:
+    x = Tensor(np.zeros([2, 3], "float32"))
+    traced = dygraph.trace(lambda x: fluid.layers.reshape(x, [1] + x.shape[:1] + [3]), x)
+    assert traced(np.zeros([5, 3], "float32")).shape == [1, 5, 3]
+    step = dygraph.compile(lambda x: fluid.layers.reshape(x, [1] + x.shape))
+    assert step(x).shape == [1, 2, 3]
+    assert step(Tensor(np.zeros([5, 3], "float32"))).shape == [1, 5, 3]
+
+
 # --------------------------------------------------------------------------------------------------------------- errors
 def test_errors_of_backward() -> None:
     x = leaf(2)

@@ -1,0 +1,49 @@
+"""Shapes as users of tensors see them."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsIndex, overload
+
+__all__ = ["Shape"]
+
+
+class Shape(tuple[int, ...]):
+    """A tuple of sizes that can be compared with lists, and added to them, as the lists of Fluid 1.6.
+
+    >>> shape = dygraph.Tensor(np.ones([2, 3])).shape
+    >>> shape == [2, 3], shape == (2, 3), [7] + shape[1:], shape[:1] + [7]
+    (True, True, [7, 3], [2, 7])
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, list):
+            return [*self, *other]
+        return Shape(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        if isinstance(other, list):
+            return [*other, *self]
+        return Shape((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Shape: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        item = tuple.__getitem__(self, index)
+        return Shape(item) if isinstance(index, slice) else item
+
+    def __reduce__(self) -> Any:
+        return tuple, (tuple(self),)

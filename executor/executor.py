@@ -26,6 +26,7 @@ from . import backends, feeding  # noqa: F401  (importing backends registers the
 from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, cache_plan, is_fitting
 from .fetching import fetched, raise_if_not_finite
 from .runtime import timing
+from .runtime.flags import checks_every_run
 from .runtime.scope import Scope
 from .runtime.threads import OnNumpy
 from .runtime.timing import Watch
@@ -141,7 +142,7 @@ class Executor:
         mesh = feeding.mesh_of(program, self.place)
         program, scope = feeding.program_of(program), feeding.scope_of(scope)
         feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list)
-        check = raise_if_not_finite if check_nan else None
+        check = raise_if_not_finite if check_nan or checks_every_run() else None
         timer = timing.current
         watches_ops = check is not None or (timer is not None and not timer.accepts_fused)
         bound = self._previous_bound_plan(program, feed, fetches, scope, mesh, watches_ops)

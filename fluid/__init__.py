@@ -46,6 +46,7 @@ from .core import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, LoDTensorArra
 from .data_feeder import DataFeeder
 from .errors import FluidError
 from .executor import Executor, global_scope, scope_guard
+from .executor.runtime.flags import get_flags, set_flags
 from .executor.runtime.random import seed
 from .executor.runtime.threads import get_num_threads, set_num_threads
 from .framework import (
@@ -57,6 +58,7 @@ from .framework import (
     cuda_places,
     default_main_program,
     default_startup_program,
+    device_guard,
     in_dygraph_mode,
     is_compiled_with_cuda,
     load_op_library,
@@ -142,6 +144,7 @@ __all__ = [
     "dataset",
     "default_main_program",
     "default_startup_program",
+    "device_guard",
     "diff",
     "distributed",
     "dygraph",
@@ -152,6 +155,7 @@ __all__ = [
     "executor",
     "extend",
     "framework",
+    "get_flags",
     "get_num_threads",
     "global_scope",
     "gradients",
@@ -191,6 +195,7 @@ __all__ = [
     "save_model",
     "scope_guard",
     "seed",
+    "set_flags",
     "set_num_threads",
     "summary",
     "text",
@@ -232,6 +237,10 @@ _OF_DYGRAPH = (
 _LAZY_FROM = {
     "compile_program": "ahead",
     "diff": "transform.compare",
+    "disable_dygraph": "dygraph",
+    "disable_imperative": "dygraph.base",
+    "enable_dygraph": "dygraph",
+    "enable_imperative": "dygraph.base",
     "load": "io",
     "load_checkpoint": "saving.checkpoint",
     "load_compiled_state": "ahead",

@@ -96,7 +96,7 @@ from .nn import (
     TransformerEncoderLayer,
 )
 from .open_traces import InputSpec, TracedLayer, trace
-from .parallel import DataParallel, Env, ParallelStrategy, prepare_context
+from .parallel import DataParallel, Env, ParallelEnv, ParallelStrategy, prepare_context
 from .static_function import declarative, to_static
 from .tracing import TracedFunction
 from .weights import WEIGHT_NAMES, WeightReport
@@ -154,6 +154,7 @@ __all__ = [
     "NoamDecay",
     "Node",
     "PRelu",
+    "ParallelEnv",
     "ParallelStrategy",
     "Parameter",
     "ParameterList",

@@ -11,7 +11,12 @@ from ..eager.mode import no_grad
 from ..eager.program import Parameter, _unpickled, disable_dygraph, enable_dygraph, enabled, guard, to_variable
 from ..eager.tensor import Tensor
 
-__all__ = ["Parameter", "_unpickled", "disable_dygraph", "enable_dygraph", "enabled", "guard", "no_grad", "to_variable"]
+__all__ = [
+    "Parameter", "_unpickled", "disable_dygraph", "disable_imperative", "enable_dygraph", "enable_imperative", "enabled", "guard",
+    "no_grad", "to_variable",
+]  # fmt: skip
+
+enable_imperative, disable_imperative = enable_dygraph, disable_dygraph
 
 
 def _print_debug_msg(limit: int = 5, is_test: bool = False) -> tuple[int, int, int] | None:

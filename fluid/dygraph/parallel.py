@@ -16,14 +16,18 @@ from ..values.place import namespace_of
 from ..values.selected_rows import SelectedRows
 from .layers import Layer
 
-__all__ = ["DataParallel", "Env", "ParallelStrategy", "prepare_context"]
+__all__ = ["DataParallel", "Env", "ParallelEnv", "ParallelStrategy", "prepare_context"]
 
 _BUCKET = 1 << 20
 """Bytes of gradients that are reduced together."""
 
 
 class Env:
-    """The rank of this process and their number, from the launcher's environment (see `fluid.distributed.worker_of`)."""
+    """The rank of this process and their number, from the launcher's environment (see `fluid.distributed.worker_of`).
+
+    >>> dygraph.ParallelEnv().nranks
+    1
+    """
 
     def __init__(self) -> None:
         worker = worker_of()
@@ -56,6 +60,9 @@ class Env:
     def trainer_endpoints(self) -> list[str]:
         """The addresses of all processes, ``PADDLE_TRAINER_ENDPOINTS``."""
         return self._endpoints
+
+
+ParallelEnv = Env
 
 
 class ParallelStrategy:

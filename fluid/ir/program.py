@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import threading
 import weakref
 from abc import ABCMeta
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMON_ATTRS", "MOST_DEPTH", "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable",
-    "default_main_program", "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard", "switch_main_program",
-    "switch_startup_program",
+    "default_main_program", "default_startup_program", "device_guard", "in_dygraph_mode", "name_scope", "program_guard",
+    "switch_main_program", "switch_startup_program",
 ]  # fmt: skip
 
 
@@ -963,6 +964,8 @@ class Block(BlockValue):
         op = Operator(self, type, _names_by_slot(inputs), _names_by_slot(outputs), op_attrs, frames)
         if _defaults.scope is not None:
             op_attrs.setdefault("op_namescope", _defaults.scope.path(program))
+        if _defaults.device:
+            op_attrs.setdefault("op_device", _defaults.device)
         if program._role:
             op_attrs.setdefault(OpRole.NAME, program._role)
         definition = registry.find(type)
@@ -1675,6 +1678,7 @@ class _Defaults(threading.local):
         self.main = _main
         self.startup = _startup
         self.scope: _NameScope | None = None
+        self.device = ""
 
 
 _defaults = _Defaults()
@@ -1806,6 +1810,33 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
         yield
     finally:
         _defaults.scope = outside
+
+
+@contextlib.contextmanager
+def device_guard(device: str | None = None) -> Iterator[None]:
+    """Ops made inside the ``with`` have this device in their attribute ``op_device``, for files that Paddle runs.
+
+    Runs here do not read it: all ops of a program run at the executor's place.
+
+    Args:
+        device: ``"cpu"``, ``"gpu"``, ``"gpu:0"`` and so on; None for no device.
+
+    Raises:
+        ProgramError: `device` is no device.
+
+    >>> with fluid.device_guard("cpu"):
+    ...     y = layers.relu(fluid.data("x", [None, 2]))
+    >>> y.op.attr("op_device")
+    'cpu'
+    """
+    if device is not None and not (isinstance(device, str) and re.fullmatch(r"cpu|gpu(:\d+)?", device)):
+        raise ProgramError(f"device_guard: the device should be 'cpu', 'gpu' or such as 'gpu:0', not {device!r}")
+    outside = _defaults.device
+    _defaults.device = device or ""
+    try:
+        yield
+    finally:
+        _defaults.device = outside
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ NO_EXAMPLE = {
     r"fluid\.dygraph\.BackwardStrategy": "changes nothing here",
     r"fluid\.dygraph\.(Edge|Node)": "AccumulateGrad's example shows one",
     r"fluid\.dygraph\.PyLayerContext": "PyLayer's example has one",
-    r"fluid\.dygraph\.(Env|ParallelStrategy|prepare_context)": "depend on the launcher",
+    r"fluid\.dygraph\.(ParallelStrategy|prepare_context)": "depend on the launcher",
     r"fluid\.contrib\.mixed_precision\.OptimizerWithMixedPrecison": "decorate's example has one",
     r"fluid\.extend\.(?!Spec|ops|BuildNamespace)\w+": "the module's text shows them in two examples",
     r"fluid\.executor\._fetch_var": "an old name that scripts import",

@@ -35,7 +35,7 @@ _PYTHONS = """
 __annotations__ __array_ufunc__ __dict__ __dlpack_device__ __module__ __slots__ __weakref__ __hash__
 """
 _NO_FUNCTIONS = """
-AccumulateGrad AmpScaler BackwardStrategy CosineDecay Edge Env ExponentialDecay InverseTimeDecay LayerList LayerOf
+AccumulateGrad AmpScaler BackwardStrategy CosineDecay Edge Env ParallelEnv ExponentialDecay InverseTimeDecay LayerList LayerOf
 GradScaler InputSpec LearningRateDecay NaturalExpDecay Node NoamDecay ParallelStrategy ParameterList PiecewiseDecay
 PolynomialDecay WEIGHT_NAMES WeightReport LinearWarmup MultiStepDecay StepDecay
 PyLayerContext RowConv amp_guard compile detect_anomaly disable_dygraph enable_dygraph enabled get_num_threads guard

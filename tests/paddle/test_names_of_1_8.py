@@ -1,0 +1,120 @@
+"""Names that Fluid 1.7 and 1.8 added, as their scripts use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each
+
+import fluid
+from fluid import dygraph, layers
+from fluid.errors import ExecutionError, FluidTypeError, ProgramError
+
+
+# ------------------------------------------------------------------------------------------------------- the top level
+@each("pair", [("enable_dygraph", "disable_dygraph"), ("enable_imperative", "disable_imperative")])
+def test_eager_mode_is_switched_at_the_top(pair: tuple[str, str]) -> None:
+    enable, disable = (getattr(fluid, name) for name in pair)
+    enable(fluid.CPUPlace())
+    try:
+        assert fluid.in_dygraph_mode()
+        assert layers.ones([2], "float32").numpy().tolist() == [1.0, 1.0]
+    finally:
+        disable()
+    assert not fluid.in_dygraph_mode()
+
+
+def test_ops_made_under_a_device_guard_name_their_device(fresh: None) -> None:
+    x = fluid.data("x", [None, 2])
+    with fluid.device_guard("gpu:1"):
+        y = layers.relu(x)
+        with fluid.device_guard():
+            plain = layers.tanh(y)
+        z = layers.relu(plain)
+    last = layers.relu(z)
+    assert [var.op.attr("op_device") for var in (y, plain, z, last)] == ["gpu:1", "", "gpu:1", ""]
+    feed = np.array([[-1.0, 1.0]], "float32")
+    assert fluid.Executor().run(feed={"x": feed}, fetch_list=[y])[0].tolist() == [[0.0, 1.0]]
+    with (
+        pytest.raises(ProgramError, match=r"the device should be 'cpu', 'gpu' or such as 'gpu:0', not 'tpu'"),
+        fluid.device_guard("tpu"),
+    ):
+        pass
+
+
+@pytest.fixture
+def flags() -> Iterator[None]:
+    names = ["FLAGS_check_nan_inf", "FLAGS_paddle_num_threads", "FLAGS_benchmark", "FLAGS_eager_delete_tensor_gb"]
+    before = fluid.get_flags(names)
+    yield
+    fluid.set_flags(before)
+
+
+def test_flags_are_kept(flags: None) -> None:
+    fluid.set_flags({"FLAGS_eager_delete_tensor_gb": 2, "FLAGS_benchmark": 1})
+    assert fluid.get_flags(["FLAGS_eager_delete_tensor_gb", "FLAGS_benchmark"]) == {
+        "FLAGS_eager_delete_tensor_gb": 2.0,
+        "FLAGS_benchmark": True,
+    }
+
+
+def test_flags_with_a_meaning_here(flags: None, fresh: None) -> None:
+    fluid.set_flags({"FLAGS_paddle_num_threads": 2})
+    assert fluid.get_num_threads() == 2
+    fluid.set_num_threads(1)
+    assert fluid.get_flags("FLAGS_paddle_num_threads") == {"FLAGS_paddle_num_threads": 1}
+
+    x = fluid.data("x", [1])
+    y = layers.log(x)
+
+    def run() -> Any:
+        return fluid.Executor().run(feed={"x": np.zeros(1, "float32")}, fetch_list=[y])
+
+    assert np.isneginf(run()[0])
+    fluid.set_flags({"FLAGS_check_nan_inf": True})
+    with pytest.raises(ExecutionError, match="log"):
+        run()
+
+
+@each(
+    "case",
+    [
+        (
+            ProgramError,
+            r"there is no flag 'FLAGS_benchmar'; did you mean FLAGS_benchmark",
+            lambda: fluid.set_flags({"FLAGS_benchmar": 1}),
+        ),
+        (ProgramError, "there is no flag 'benchmark'", lambda: fluid.get_flags("benchmark")),
+        (
+            FluidTypeError,
+            "FLAGS_benchmark should be of type bool, not 'yes'",
+            lambda: fluid.set_flags({"FLAGS_benchmark": "yes"}),
+        ),
+        (
+            FluidTypeError,
+            "number should be an int|should be of type int",
+            lambda: fluid.set_flags({"FLAGS_paddle_num_threads": "2"}),
+        ),
+        (FluidTypeError, "set_flags takes a dict of names and values, not a list", lambda: fluid.set_flags([])),
+        (FluidTypeError, "get_flags takes a name or a list of names, not a int", lambda: fluid.get_flags(3)),
+    ],
+)
+def test_wrong_flags_are_refused(flags: None, case: tuple[type[Exception], str, Callable[[], Any]]) -> None:
+    kind, message, call = case
+    before = fluid.get_flags("FLAGS_benchmark")
+    with pytest.raises(kind, match=message):
+        call()
+    assert fluid.get_flags("FLAGS_benchmark") == before
+
+
+def test_one_wrong_flag_leaves_all_unchanged(flags: None) -> None:
+    with pytest.raises(ProgramError):
+        fluid.set_flags({"FLAGS_benchmark": True, "FLAGS_nothing": 1})
+    assert fluid.get_flags("FLAGS_benchmark") == {"FLAGS_benchmark": False}
+
+
+def test_a_worker_knows_its_rank_under_the_name_of_1_8() -> None:
+    assert (dygraph.ParallelEnv().nranks, dygraph.ParallelEnv().local_rank) == (1, 0)

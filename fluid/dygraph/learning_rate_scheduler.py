@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,20 +11,22 @@ import numpy as np
 
 from ..eager.program import version_of
 from ..eager.tensor import Tensor
-from ..errors import ProgramError
+from ..errors import FluidTypeError, ProgramError
 from ..layers import learning_rate_scheduler as schedules
 
 __all__ = [
     "CosineDecay",
     "ExponentialDecay",
     "InverseTimeDecay",
+    "LambdaDecay",
     "LearningRateDecay",
-    "LinearWarmup",
+    "LinearLrWarmup",
     "MultiStepDecay",
     "NaturalExpDecay",
     "NoamDecay",
     "PiecewiseDecay",
     "PolynomialDecay",
+    "ReduceLROnPlateau",
     "StepDecay",
 ]
 
@@ -154,102 +156,253 @@ class PiecewiseDecay(LearningRateDecay):
         return self.values[sum(self.step_num >= boundary for boundary in self.boundaries)]
 
 
-class StepDecay(LearningRateDecay):
-    """``learning_rate * decay_rate ** (step // step_size)``: lower after every `step_size` steps.
+class _ByEpochs(LearningRateDecay):
+    """Base of schedules that change their rate when `epoch` is called; `step_num` is the number of the epoch."""
+
+    def __init__(self, learning_rate: float) -> None:
+        super().__init__()
+        self.learning_rate = float(learning_rate)
+
+    def __call__(self) -> float:
+        return float(self.step())
+
+    def epoch(self, epoch: int | None = None) -> None:
+        """Go to the next epoch, or to the one with the number `epoch`."""
+        self.step_num = self.step_num + 1 if epoch is None else int(epoch)
+
+
+class StepDecay(_ByEpochs):
+    """``learning_rate * decay_rate ** (epoch // step_size)``: lower after every `step_size` calls of `epoch`.
 
     Args:
         learning_rate: the first rate.
-        step_size: after how many steps the rate changes.
+        step_size: after how many epochs the rate changes.
         decay_rate: the factor of each change.
-        begin, step, dtype: see `LearningRateDecay`.
 
     Raises:
         ProgramError: `step_size` is not above 0.
 
     >>> rate = dygraph.StepDecay(0.8, step_size=2, decay_rate=0.5)
-    >>> [rate() for _ in range(5)]
-    [0.8, 0.8, 0.4, 0.4, 0.2]
+    >>> for _ in range(3):  # epochs; an optimizer calls rate() in each of their steps
+    ...     print(rate(), rate())
+    ...     rate.epoch()
+    0.8 0.8
+    0.8 0.8
+    0.4 0.4
     """
 
-    def __init__(
-        self, learning_rate: float, step_size: int, decay_rate: float = 0.1, begin: int = 0, step: int = 1, dtype: str = "float32"
-    ) -> None:
-        super().__init__(begin, step, dtype)
+    def __init__(self, learning_rate: float, step_size: int, decay_rate: float = 0.1) -> None:
+        super().__init__(learning_rate)
         _positive(self, step_size=step_size)
-        self.learning_rate, self.period, self.decay_rate = learning_rate, step_size, decay_rate
+        self.period, self.decay_rate = step_size, decay_rate
 
     def step(self) -> float:
         return self.learning_rate * float(self.decay_rate ** (self.step_num // self.period))
 
 
-class MultiStepDecay(PiecewiseDecay):
-    """``learning_rate * decay_rate ** i``, where i is the number of `milestones` that step has reached.
+class MultiStepDecay(_ByEpochs):
+    """``learning_rate * decay_rate ** i``, where i is the number of `milestones` that the epoch has reached.
 
     Args:
         learning_rate: the first rate.
-        milestones: step numbers, in increasing order.
+        milestones: numbers of epochs, in increasing order.
         decay_rate: the factor at each of them.
-        begin, step, dtype: see `LearningRateDecay`.
+
+    Raises:
+        ProgramError: `milestones` do not increase.
 
     >>> rate = dygraph.MultiStepDecay(0.8, milestones=[1, 3], decay_rate=0.5)
-    >>> [rate() for _ in range(4)]
-    [0.8, 0.4, 0.4, 0.2]
+    >>> for _ in range(4):
+    ...     print(rate())
+    ...     rate.epoch()
+    0.8
+    0.4
+    0.4
+    0.2
+    """
+
+    def __init__(self, learning_rate: float, milestones: Sequence[int], decay_rate: float = 0.1) -> None:
+        super().__init__(learning_rate)
+        if any(not low < high for low, high in pairwise(milestones)):
+            raise ProgramError(f"MultiStepDecay: milestones should increase, not be {list(milestones)}")
+        self.milestones, self.decay_rate = list(milestones), decay_rate
+
+    def step(self) -> float:
+        return self.learning_rate * float(self.decay_rate ** sum(self.step_num >= number for number in self.milestones))
+
+
+class LambdaDecay(_ByEpochs):
+    """``learning_rate * lr_lambda(epoch)``.
+
+    Args:
+        learning_rate: the first rate.
+        lr_lambda: a function from the number of the epoch to a factor.
+
+    Raises:
+        FluidTypeError: `lr_lambda` is no function.
+
+    >>> rate = dygraph.LambdaDecay(0.8, lambda epoch: 0.5**epoch)
+    >>> rate.epoch()
+    >>> rate()
+    0.4
+    """
+
+    def __init__(self, learning_rate: float, lr_lambda: Callable[[int], float]) -> None:
+        super().__init__(learning_rate)
+        if not callable(lr_lambda):
+            raise FluidTypeError(f"LambdaDecay: lr_lambda should be a function of the epoch, not {lr_lambda!r}")
+        self.lr_lambda = lr_lambda
+
+    def step(self) -> float:
+        return self.learning_rate * float(self.lr_lambda(self.step_num))
+
+
+class ReduceLROnPlateau(_ByEpochs):
+    """A rate that is multiplied by `decay_rate` when a watched value has not improved for more than `patience` epochs.
+
+    ``rate.step(loss)`` gives it the value of an epoch.
+
+    Args:
+        learning_rate: the first rate.
+        mode: ``"min"`` if a lower value is better, ``"max"`` if a higher one is.
+        decay_rate: the factor, below 1.
+        patience: how many epochs in a row may be no better than the best one.
+        verbose: print a line when the rate changes.
+        threshold: by how much a value has to be better to count as better.
+        threshold_mode: ``"rel"`` for a part of the best value, ``"abs"`` for the difference itself.
+        cooldown: for how many epochs after a change no value counts.
+        min_lr: the rate does not fall below it.
+        eps: a change of the rate that is not greater is not made.
+        dtype: see `LearningRateDecay`.
+
+    Raises:
+        ProgramError: an argument is outside its domain.
+
+    >>> rate = dygraph.ReduceLROnPlateau(0.8, decay_rate=0.5, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     rate.step(loss)
+    >>> rate()
+    0.4
     """
 
     def __init__(
         self,
         learning_rate: float,
-        milestones: Sequence[int],
+        mode: str = "min",
         decay_rate: float = 0.1,
-        begin: int = 0,
-        step: int = 1,
+        patience: int = 10,
+        verbose: bool = False,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+        eps: float = 1e-8,
         dtype: str = "float32",
     ) -> None:
-        values = [learning_rate * decay_rate**number for number in range(len(milestones) + 1)]
-        super().__init__(milestones, values, begin, step, dtype)
+        super().__init__(learning_rate)
+        for name, value, choices in (("mode", mode, ("min", "max")), ("threshold_mode", threshold_mode, ("rel", "abs"))):
+            if value not in choices:
+                raise ProgramError(f"ReduceLROnPlateau: {name} should be one of {', '.join(choices)}, not {value!r}")
+        if not 0 < decay_rate < 1:
+            raise ProgramError(f"ReduceLROnPlateau: decay_rate should be between 0 and 1, not {decay_rate!r}")
+        self.mode, self.decay_rate, self.patience, self.verbose = mode, decay_rate, patience, verbose
+        self.threshold, self.threshold_mode, self.cooldown = threshold, threshold_mode, cooldown
+        self.min_lr, self.eps, self.dtype = min_lr, eps, dtype
+        self.best: float | None = None
+        self.bad_epochs = self.cooldown_left = 0
+
+    _STATE = ("learning_rate", "best", "bad_epochs", "cooldown_left")
+
+    def __call__(self) -> float:
+        return self.learning_rate
+
+    def step(self, loss: Any) -> None:  # type: ignore[override]  # as in Fluid 1.8
+        """Give the value of an epoch, which may lower the rate.
+
+        Args:
+            loss: a number, or a tensor of one element.
+        """
+        value = float(np.asarray(loss.numpy() if isinstance(loss, Tensor) else loss).item())
+        self.epoch()
+        if self.cooldown_left:
+            self.cooldown_left -= 1
+            return
+        if self._is_better(value):
+            self.best, self.bad_epochs = value, 0
+            return
+        self.bad_epochs += 1
+        if self.bad_epochs > self.patience:
+            self._lower()
+
+    def _is_better(self, value: float) -> bool:
+        if self.best is None:
+            return True
+        margin = self.threshold * (abs(self.best) if self.threshold_mode == "rel" else 1.0)
+        return value < self.best - margin if self.mode == "min" else value > self.best + margin
+
+    def _lower(self) -> None:
+        self.bad_epochs, self.cooldown_left = 0, self.cooldown
+        lowered = max(self.learning_rate * self.decay_rate, self.min_lr)
+        if self.learning_rate - lowered > self.eps:
+            self.learning_rate = lowered
+            if self.verbose:
+                print(f"epoch {self.step_num}: the learning rate is {lowered:g} from now on")
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a later process needs to continue; the state of an optimizer has only the number of the epoch."""
+        return {**super().state_dict(), **{name: getattr(self, name) for name in self._STATE}}
+
+    def set_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        super().set_dict(state)
+        for name in self._STATE:
+            if name in state:
+                setattr(self, name, state[name])
 
 
-class LinearWarmup(LearningRateDecay):
-    """A rate that rises along a line for the first steps, and then follows another schedule, or stays.
+class LinearLrWarmup(LearningRateDecay):
+    """A rate that rises from `start_lr` to `end_lr` along a line for `warmup_steps` steps, and then is `learning_rate`.
 
     Args:
-        learning_rate: the schedule after the warm-up, which counts from 0 then, or a number.
+        learning_rate: the rate afterwards: a number, or a schedule, which takes part in each step from the first.
         warmup_steps: how many steps the rise takes.
-        start: the rate of the first step; the rise ends at the first rate after it.
+        start_lr, end_lr: the rates of the rise, the first not above the second.
         begin, step, dtype: see `LearningRateDecay`.
 
     Raises:
-        ProgramError: `warmup_steps` is not above 0.
+        ProgramError: `warmup_steps` is not above 0, or `start_lr` is above `end_lr`.
 
-    >>> rate = dygraph.LinearWarmup(dygraph.StepDecay(0.8, step_size=1, decay_rate=0.5), warmup_steps=4)
+    >>> rate = dygraph.LinearLrWarmup(0.8, warmup_steps=4, start_lr=0.0, end_lr=0.4, begin=0)
     >>> [round(rate(), 2) for _ in range(6)]
-    [0.0, 0.2, 0.4, 0.6, 0.8, 0.4]
+    [0.0, 0.1, 0.2, 0.3, 0.8, 0.8]
     """
 
     def __init__(
         self,
         learning_rate: float | LearningRateDecay,
         warmup_steps: int,
-        start: float = 0.0,
-        begin: int = 0,
+        start_lr: float,
+        end_lr: float,
+        begin: int = 1,
         step: int = 1,
         dtype: str = "float32",
     ) -> None:
         super().__init__(begin, step, dtype)
         _positive(self, warmup_steps=warmup_steps)
-        self.learning_rate, self.warmup_steps, self.start = learning_rate, warmup_steps, start
-
-    def _after(self, number: int) -> float:
-        """The rate `number` steps after the warm-up."""
-        if not isinstance(self.learning_rate, LearningRateDecay):
-            return float(self.learning_rate)
-        self.learning_rate.step_num = number
-        return float(self.learning_rate.step())
+        if start_lr > end_lr:
+            raise ProgramError(f"LinearLrWarmup: start_lr {start_lr} should not be above end_lr {end_lr}")
+        self.learning_rate, self.warmup_steps, self.start_lr, self.end_lr = learning_rate, warmup_steps, start_lr, end_lr
 
     def step(self) -> float:
+        rate = self.learning_rate() if isinstance(self.learning_rate, LearningRateDecay) else float(self.learning_rate)
         if self.step_num >= self.warmup_steps:
-            return self._after(self.step_num - self.warmup_steps)
-        return self.start + (self._after(0) - self.start) * self.step_num / self.warmup_steps
+            return rate
+        return self.start_lr + (self.end_lr - self.start_lr) * self.step_num / self.warmup_steps
+
+
+@version_of(schedules.linear_lr_warmup)
+def _linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: float, end_lr: float) -> LinearLrWarmup:
+    return LinearLrWarmup(learning_rate, warmup_steps, start_lr, end_lr, begin=0)
 
 
 class _Periodic(LearningRateDecay):

@@ -174,11 +174,6 @@ def _step_counter(counter_name: Any = None, begin: int = 1, step: int = 1) -> No
     )
 
 
-@version_of(learning_rate_scheduler.linear_lr_warmup)
-def _warmup(*args: Any, **kwargs: Any) -> NoReturn:
-    raise ProgramError("linear_lr_warmup is for programs; in eager mode give the optimizer any function that gives the next rate")
-
-
 @version_of(io.declare)
 def _declare(name: str, *args: Any, **kwargs: Any) -> NoReturn:
     raise ProgramError(

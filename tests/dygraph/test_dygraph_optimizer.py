@@ -668,8 +668,7 @@ def test_schedules_of_programs_are_objects_in_eager_mode() -> None:
         assert isinstance(layers.exponential_decay(0.1, 2, 0.5), dygraph.ExponentialDecay)
         assert isinstance(layers.noam_decay(16, 3), dygraph.NoamDecay)
         assert layers.noam_decay(16, 1, 2.0)() == 2.0 * dygraph.NoamDecay(16, 1)()  # 2 is not the number of the first step
-        with pytest.raises(ProgramError, match="linear_lr_warmup is for programs; in eager mode give the optimizer any function"):
-            layers.linear_lr_warmup(0.1, 2, 0.0, 0.1)
+        assert isinstance(layers.linear_lr_warmup(0.1, 2, 0.0, 0.1), dygraph.LinearLrWarmup)
 
 
 @each("name", OPTIMIZERS)

@@ -173,29 +173,3 @@ def test_where_chooses_and_einsum_sums() -> None:
     np.testing.assert_allclose(found[0], np.maximum(x, y))
     np.testing.assert_allclose(found[1], (x * y).sum(axis=1), rtol=1e-5)
     np.testing.assert_allclose(found[2], (x > y) + np.repeat(y, 4, axis=0), rtol=1e-5)
-
-
-def test_schedules_by_steps_drive_an_optimizer() -> None:
-    weight = dygraph.Parameter([0.0])
-    schedule = dygraph.LinearWarmup(dygraph.MultiStepDecay(0.5, [2, 3], 0.5), warmup_steps=2, start=0.1)
-    optimizer = fluid.optimizer.SGD(schedule, parameter_list=[weight])
-    steps = []
-    for _ in range(6):
-        before = weight.numpy().item()
-        weight.sum().backward()
-        optimizer.step()
-        optimizer.clear_grad()
-        steps.append(before - weight.numpy().item())
-    np.testing.assert_allclose(steps, [0.1, 0.3, 0.5, 0.5, 0.25, 0.125], rtol=1e-5)
-    assert [dygraph.StepDecay(1.0, 3, 0.5, begin=number)() for number in (0, 2, 3, 6)] == [1.0, 1.0, 0.5, 0.25]
-    assert [dygraph.LinearWarmup(0.2, 2, begin=number)() for number in (0, 1, 2, 9)] == [0.0, 0.1, 0.2, 0.2]
-    resumed = dygraph.LinearWarmup(dygraph.MultiStepDecay(0.5, [2, 3], 0.5), warmup_steps=2, start=0.1)
-    resumed.set_dict(schedule.state_dict())
-    assert resumed() == schedule()
-    for wrong in (
-        lambda: dygraph.StepDecay(1.0, 0),
-        lambda: dygraph.LinearWarmup(1.0, 0),
-        lambda: dygraph.MultiStepDecay(1.0, [3, 2]),
-    ):
-        with pytest.raises(ProgramError):
-            wrong()

@@ -504,10 +504,6 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "data": (lambda t: layers.data("x", [2]), "data: x would be a variable that a program is fed; in eager mode"),
     "double_buffer": (lambda t: layers.double_buffer(t.f(2)), "double_buffer: reader should be what py_reader gives, not Tensor"),
-    "linear_lr_warmup": (
-        lambda t: layers.linear_lr_warmup(t.f(1), 4, 0.1, 0.7),
-        "linear_lr_warmup is for programs; in eager mode give the optimizer",
-    ),
     "lod_rank_table": (lambda t: layers.lod_rank_table(t.f(5, 1, lod=S)), STEPS),
     "lod_tensor_to_array": (lambda t: layers.lod_tensor_to_array(t.f(5, 1, lod=S), t.f(2)), STEPS),
     "max_sequence_len": (lambda t: layers.max_sequence_len(t.f(2)), STEPS),
@@ -524,6 +520,7 @@ SCHEDULES: dict[str, tuple[Any, ...]] = {
     "exponential_decay": (0.5, 3, 0.8),
     "inverse_time_decay": (0.5, 3, 0.8),
     "natural_exp_decay": (0.5, 3, 0.8),
+    "linear_lr_warmup": (0.5, 4, 0.1, 0.7),
     "noam_decay": (16, 3),
     "piecewise_decay": ([2], [0.5, 0.25]),
     "polynomial_decay": (0.5, 4, 0.1, 2.0),

@@ -1,0 +1,134 @@
+"""Learning rates that change by epochs, by a watched value, and after a warm-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each
+
+import fluid
+from fluid import dygraph, layers
+from fluid.errors import FluidTypeError, ProgramError
+
+
+def rates(schedule: Any, epochs: int, steps: int = 2) -> list[float]:
+    """The rate by which an optimizer updates in each epoch, of several steps each."""
+    weight = dygraph.Parameter([0.0])
+    optimizer = fluid.optimizer.SGD(schedule, parameter_list=[weight])
+    used = []
+    for _ in range(epochs):
+        in_epoch = set()
+        for _ in range(steps):
+            before = weight.numpy().item()
+            weight.sum().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            in_epoch.add(round(before - weight.numpy().item(), 4))
+        (rate,) = in_epoch
+        used.append(rate)
+        schedule.epoch()
+    return used
+
+
+@each(
+    "case",
+    [
+        (lambda: dygraph.StepDecay(0.8, 2, 0.5), [0.8, 0.8, 0.4, 0.4, 0.2]),
+        (lambda: dygraph.MultiStepDecay(0.8, [1, 3], 0.5), [0.8, 0.4, 0.4, 0.2, 0.2]),
+        (lambda: dygraph.LambdaDecay(0.8, lambda epoch: 1 / (1 + epoch)), [0.8, 0.4, 0.2667, 0.2, 0.16]),
+    ],
+)
+def test_rates_change_by_epochs(case: tuple[Callable[[], Any], Sequence[float]]) -> None:
+    make, expected = case
+    np.testing.assert_allclose(rates(make(), 5), expected, atol=1e-4)
+    resumed = make()
+    schedule = make()
+    schedule.epoch(3)
+    resumed.set_dict(schedule.state_dict())
+    assert resumed() == schedule() == resumed()
+
+
+def test_an_optimizer_saves_the_epoch_of_its_schedule() -> None:
+    weight = dygraph.Parameter([0.0], name="w")
+    schedule = dygraph.StepDecay(0.8, 1, 0.5)
+    schedule.epoch(2)
+    state = fluid.optimizer.SGD(schedule, parameter_list=[weight]).state_dict()
+    other = dygraph.StepDecay(0.8, 1, 0.5)
+    fluid.optimizer.SGD(other, parameter_list=[weight]).set_dict(state)
+    assert other() == 0.2
+
+
+@each(
+    "case",
+    [
+        # losses, settings, the rate after each loss
+        ([3, 2, 2, 2, 1], {}, [1.0, 1.0, 1.0, 0.1, 0.1]),
+        ([3, 4, 4, 4, 5], {"mode": "max"}, [1.0, 1.0, 1.0, 0.1, 0.1]),
+        ([1, 1, 1, 1, 1, 1, 1], {"cooldown": 2}, [1.0, 1.0, 0.1, 0.1, 0.1, 0.1, 0.01]),
+        ([1, 1, 1, 1, 1], {"min_lr": 0.5}, [1.0, 1.0, 0.5, 0.5, 0.5]),
+        ([100, 99, 98, 97, 96], {"threshold": 0.05}, [1.0, 1.0, 0.1, 0.1, 0.01]),
+        ([100, 99, 98, 97, 96], {"threshold": 0.5, "threshold_mode": "abs"}, [1.0] * 5),
+        ([-100, -101, -102, -103], {"threshold": 0.05}, [1.0, 1.0, 0.1, 0.1]),
+        ([1, 1, 1], {"eps": 1.0}, [1.0] * 3),
+    ],
+)
+def test_a_rate_falls_when_the_loss_stays(case: tuple[list[float], dict[str, Any], list[float]]) -> None:
+    losses, settings, expected = case
+    schedule = dygraph.ReduceLROnPlateau(1.0, patience=1, **settings)
+    used = []
+    for loss in losses:
+        schedule.step(dygraph.Tensor([float(loss)]))
+        used.append(schedule())
+    np.testing.assert_allclose(used, expected)
+    resumed = dygraph.ReduceLROnPlateau(1.0, patience=1, **settings)
+    resumed.set_dict(schedule.state_dict())
+    for loss in (1000.0, 1000.0, 1000.0):
+        schedule.step(loss)
+        resumed.step(loss)
+        assert resumed() == schedule()
+
+
+def test_a_plateau_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = dygraph.ReduceLROnPlateau(1.0, patience=0, verbose=True)
+    schedule.step(1.0)
+    schedule.step(1.0)
+    assert capsys.readouterr().out == "epoch 2: the learning rate is 0.1 from now on\n"
+
+
+def test_a_warm_up_rises_and_goes_on_with_the_rate_or_schedule_behind() -> None:
+    warm = dygraph.LinearLrWarmup(0.5, 4, 0.0, 0.4)
+    assert [round(warm(), 4) for _ in range(5)] == [0.1, 0.2, 0.3, 0.5, 0.5]  # from step 1, as in Fluid 1.8
+    behind = dygraph.LinearLrWarmup(dygraph.PiecewiseDecay([3], [1.0, 0.5]), 2, 0.0, 0.2, begin=0)
+    assert [round(behind(), 4) for _ in range(5)] == [0.0, 0.1, 1.0, 0.5, 0.5]  # which counts its steps from the first
+
+
+def test_the_layer_gives_the_same_warm_up_eagerly_and_in_a_program(fresh: None) -> None:
+    rate = layers.linear_lr_warmup(0.5, 3, 0.0, 0.3)
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    in_program = [executor.run(fetch_list=[rate])[0].item() for _ in range(5)]
+    with dygraph.guard():
+        eager = layers.linear_lr_warmup(0.5, 3, 0.0, 0.3)
+        np.testing.assert_allclose([eager() for _ in range(5)], in_program, rtol=1e-6)
+
+
+@each(
+    "case",
+    [
+        (ProgramError, "step_size should be greater than 0", lambda: dygraph.StepDecay(1.0, 0)),
+        (ProgramError, r"milestones should increase, not be \[3, 2\]", lambda: dygraph.MultiStepDecay(1.0, [3, 2])),
+        (FluidTypeError, "lr_lambda should be a function of the epoch, not 0.5", lambda: dygraph.LambdaDecay(1.0, 0.5)),
+        (ProgramError, "mode should be one of min, max, not 'least'", lambda: dygraph.ReduceLROnPlateau(1.0, "least")),
+        (ProgramError, "decay_rate should be between 0 and 1, not 2", lambda: dygraph.ReduceLROnPlateau(1.0, decay_rate=2)),
+        (ProgramError, "threshold_mode should be one of", lambda: dygraph.ReduceLROnPlateau(1.0, threshold_mode="x")),
+        (ProgramError, "warmup_steps should be greater than 0", lambda: dygraph.LinearLrWarmup(1.0, 0, 0.0, 1.0)),
+        (ProgramError, "start_lr 1.0 should not be above end_lr 0.5", lambda: dygraph.LinearLrWarmup(1.0, 2, 1.0, 0.5)),
+    ],
+)
+def test_senseless_settings_are_refused(case: tuple[type[Exception], str, Callable[[], Any]]) -> None:
+    kind, message, make = case
+    with pytest.raises(kind, match=message):
+        make()

@@ -23,6 +23,7 @@ from .layers.nn import scale
 from .layers.ops import elementwise_add, elementwise_sub
 from .layers.tensor import assign, create_global_var
 from .not_here import names_here
+from .ops.updates import NADAM_BASE
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
 from .training.averaging import ExponentialMovingAverage, ModelAverage
 from .training.periods import do_every
@@ -53,12 +54,18 @@ __all__ = [
     "LambOptimizer",
     "LarsMomentum",
     "LarsMomentumOptimizer",
+    "Lion",
+    "LionOptimizer",
     "LookaheadOptimizer",
     "ModelAverage",
     "Momentum",
     "MomentumOptimizer",
+    "NAdam",
+    "NAdamOptimizer",
     "Optimizer",
     "PipelineOptimizer",
+    "RAdam",
+    "RAdamOptimizer",
     "RMSProp",
     "RMSPropOptimizer",
     "RecomputeOptimizer",
@@ -866,6 +873,150 @@ class LambOptimizer(AdamOptimizer):
         super().__setstate__(renamed(state, {"_weight_decay": "_lamb_weight_decay"}))
 
 
+class NAdamOptimizer(Optimizer):
+    """Adam with Nesterov's momentum.
+
+    ``mu = beta1 * (1 - 0.96 ** (t * momentum_decay) / 2)`` at step ``t``, with the moments of `AdamOptimizer`; the step is
+    ``grad * (1 - mu) / (1 - product) + moment1 * next / (1 - product * next)``, where ``next`` is the mu of the next step and
+    ``product`` that of all so far; then ``param -= learning_rate * step / (sqrt(moment2 / (1 - beta2 ** t)) + epsilon)``.
+    Source: Dozat, Incorporating Nesterov momentum into Adam, 2016.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        beta1, beta2, epsilon: see `AdamOptimizer`.
+        momentum_decay: how fast mu comes near to beta1.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.NAdam(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.894, 1.894], dtype=float32)
+    """
+
+    type = "nadam"
+    accumulators = {
+        "Moment1": "moment1",
+        "Moment2": "moment2",
+        "MomentumDecayPow": "momentum_decay_pow_acc",
+        "Beta2Pow": "beta2_pow_acc",
+        "MuProduct": "mu_product",
+    }
+    _beta2: float
+    _momentum_decay: float
+    hyperparameters = {
+        "beta1": _In("in [0, 1)"), "beta2": _In("in [0, 1)"), "epsilon": _NOT_NEGATIVE, "momentum_decay": _NOT_NEGATIVE,
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.002,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-08,
+        momentum_decay: float = 0.004,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
+        self._set(beta1=beta1, beta2=beta2, epsilon=epsilon, momentum_decay=momentum_decay)
+
+    def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
+        decay = NADAM_BASE**self._momentum_decay
+        numbers = {"momentum_decay_pow_acc": decay, "beta2_pow_acc": self._beta2, "mu_product": 1.0}
+        return (numbers[name], [1]) if name in numbers else super()._first_value(name)
+
+
+class RAdamOptimizer(Optimizer):
+    """Adam, rectified: its first steps, whose second moment is of too few gradients, go without it.
+
+    With ``most = 2 / (1 - beta2) - 1`` and ``length = most - 2 * t * beta2 ** t / (1 - beta2 ** t)`` at step ``t``,
+    ``param -= learning_rate * moment1 / (1 - beta1 ** t)`` while ``length <= 5``. Later that step is multiplied by
+    ``r * sqrt(1 - beta2 ** t) / (sqrt(moment2) + epsilon)``, with
+    ``r = sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))``.
+    Source: Liu et al., On the variance of the adaptive learning rate and beyond, 2020.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        beta1, beta2, epsilon: see `AdamOptimizer`.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.RAdam(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.8, 1.6], dtype=float32)
+    """
+
+    type = "radam"
+    accumulators = {**AdamOptimizer.accumulators, "Step": "step_acc"}
+    _beta1: float
+    _beta2: float
+    hyperparameters = {"beta1": _In("in [0, 1)"), "beta2": _In("in [0, 1)"), "epsilon": _NOT_NEGATIVE}
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-08,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
+        self._set(beta1=beta1, beta2=beta2, epsilon=epsilon)
+
+    def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
+        numbers = {"beta1_pow_acc": self._beta1, "beta2_pow_acc": self._beta2, "step_acc": 1.0}
+        return (numbers[name], [1]) if name in numbers else super()._first_value(name)
+
+
+class LionOptimizer(Optimizer):
+    """Steps of one size, by the sign of a mean of gradients: each element moves by the learning rate.
+
+    ``param -= learning_rate * (sign(beta1 * moment + (1 - beta1) * grad) + weight_decay * param)``, then
+    ``moment = beta2 * moment + (1 - beta2) * grad``. A rate of a third to a tenth of Adam's is usual.
+    Source: Chen et al., Symbolic discovery of optimization algorithms, 2023.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        beta1, beta2: how much of the moment counts in a step, and remains after it, in [0, 1).
+        weight_decay: the coefficient of the decay.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.Lion(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.9, 1.9], dtype=float32)
+    """
+
+    type = "lion"
+    accumulators = {"Moment": "moment"}
+    hyperparameters = {"beta1": _In("in [0, 1)"), "beta2": _In("in [0, 1)"), "weight_decay": _In("a number", "coeff")}
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.0001,
+        beta1: float = 0.9,
+        beta2: float = 0.99,
+        weight_decay: float = 0.0,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
+        self._set(beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+
+
 class AdamaxOptimizer(Optimizer):
     """Adam with the infinity norm of gradients instead of the second moment.
 
@@ -1610,6 +1761,9 @@ SGD = SGDOptimizer
 Momentum = MomentumOptimizer
 Adam = AdamOptimizer
 AdamW = AdamWOptimizer
+NAdam = NAdamOptimizer
+RAdam = RAdamOptimizer
+Lion = LionOptimizer
 Lamb = LambOptimizer
 Adamax = AdamaxOptimizer
 Adagrad = AdagradOptimizer

@@ -362,7 +362,7 @@ def _define_update(op_type: str) -> None:
         (row_by_row if is_lazy else all_at_once)(op_type, xp, scratch, rng, inputs, outputs, attrs)
 
 
-for _op_type in ("adam", "adamw", "momentum", "adamax", "adadelta", "decayed_adagrad", "rmsprop"):
+for _op_type in ("adam", "adamw", "momentum", "adamax", "adadelta", "decayed_adagrad", "lion", "nadam", "radam", "rmsprop"):
     _define_update(_op_type)
 
 

@@ -28,7 +28,7 @@ def _updates(op_type: str, *state: str, numbers: tuple[str, ...] = ()) -> Callab
     """Inference of an op that updates Param, the slots `state`, of the shape of Param, and the slots `numbers`."""
 
     def infer(inputs: Mapping[str, Any]) -> dict[str, Any]:
-        for slot in ("LearningRate", *_POWERS):
+        for slot in ("LearningRate", *_POWERS, *numbers):
             if slot in inputs:
                 one_number(slot, inputs[slot])
         _same_shape(op_type, **{slot: inputs[slot] for slot in ("Param", "Grad", "MasterParam", *state) if slot in inputs})
@@ -228,6 +228,74 @@ def adamax() -> None:
         Param -= LearningRate / (1 - Beta1Pow) * Moment / InfNorm
 
     Beta1Pow is the power of `beta1` up to this step; unlike `adam`, the op leaves it as it is.
+    """
+
+
+@define(
+    "nadam(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, MomentumDecayPow: float, Beta2Pow: float,"
+    " MuProduct: float) -> ParamOut, Moment1Out, Moment2Out, MomentumDecayPowOut, Beta2PowOut, MuProductOut",
+    infer=_updates("nadam", *_ADAM, numbers=("MomentumDecayPow", "Beta2Pow", "MuProduct")),
+    meaning=means(updates.nadam),
+    grad=NOT_DIFFERENTIABLE,
+    beta1=0.9,
+    beta2=0.999,
+    epsilon=1e-8,
+    momentum_decay=0.004,
+)
+def nadam() -> None:
+    """Adam with Nesterov's momentum, which grows to `beta1`::
+
+        mu = beta1 * (1 - MomentumDecayPow / 2);  next = beta1 * (1 - MomentumDecayPow * 0.96 ** momentum_decay / 2)
+        Moment1 = beta1 * Moment1 + (1 - beta1) * Grad
+        Moment2 = beta2 * Moment2 + (1 - beta2) * Grad * Grad
+        MuProduct *= mu
+        step = Grad * (1 - mu) / (1 - MuProduct) + Moment1 * next / (1 - MuProduct * next)
+        Param -= LearningRate * step / (sqrt(Moment2 / (1 - Beta2Pow)) + epsilon)
+
+    MomentumDecayPow and Beta2Pow are the powers of ``0.96 ** momentum_decay`` and `beta2` up to this step; their outputs are the
+    next ones. MuProduct is the product of all mu, 1 at first.
+    """
+
+
+@define(
+    "radam(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float, Step: float)"
+    " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, StepOut",
+    infer=_updates("radam", *_ADAM, numbers=(*_POWERS, "Step")),
+    meaning=means(updates.radam),
+    grad=NOT_DIFFERENTIABLE,
+    beta1=0.9,
+    beta2=0.999,
+    epsilon=1e-8,
+)
+def radam() -> None:
+    """Adam, whose second moment counts only from the step on where enough gradients make it up::
+
+        Moment1 = beta1 * Moment1 + (1 - beta1) * Grad
+        Moment2 = beta2 * Moment2 + (1 - beta2) * Grad * Grad
+        most = 2 / (1 - beta2) - 1;  length = most - 2 * Step * Beta2Pow / (1 - Beta2Pow)
+        r = sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
+        factor = r * sqrt(1 - Beta2Pow) / (sqrt(Moment2) + epsilon) if length > 5, else 1
+        Param -= LearningRate * factor * Moment1 / (1 - Beta1Pow)
+
+    Beta1Pow and Beta2Pow are the powers of the betas up to this step, the number Step, from 1; their outputs are the next ones.
+    """
+
+
+@define(
+    "lion(Param: float, Grad, LearningRate, Moment: float) -> ParamOut, MomentOut",
+    infer=_updates("lion", "Moment"),
+    meaning=means(updates.lion),
+    grad=NOT_DIFFERENTIABLE,
+    beta1=0.9,
+    beta2=0.99,
+    coeff=0.0,
+)
+def lion() -> None:
+    """Steps of one size, by the sign of a mean of gradients::
+
+    direction = sign(beta1 * Moment + (1 - beta1) * Grad)
+    Moment = beta2 * Moment + (1 - beta2) * Grad
+    Param -= LearningRate * (direction + coeff * Param)
     """
 
 

@@ -8,11 +8,14 @@ from typing import Any
 from .formulas import as_type_of, at_least, choose
 
 __all__ = [
-    "adadelta", "adagrad", "adam", "adamax", "ftrl", "lamb", "lars_momentum", "momentum", "proximal", "rmsprop", "sgd",
+    "adadelta", "adagrad", "adam", "adamax", "ftrl", "lamb", "lars_momentum", "lion", "momentum", "nadam", "proximal", "radam",
+    "rmsprop", "sgd",
 ]  # fmt: skip
 
 TINY_DECAY = 1e-10
 """Added to the decay of `ftrl`, so that parameters without any gradient so far become 0, not 0 / 0."""
+NADAM_BASE = 0.96
+"""The base of the power by which the momentum of `nadam` comes closer to `beta1`."""
 
 
 class _Update:
@@ -122,6 +125,56 @@ def adamax(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
     moment = update.average(values["Moment"], update.grad, attrs["beta1"])
     norm = f.elementwise_max(values["InfNorm"] * attrs["beta2"] + attrs["epsilon"], f.abs(update.grad))
     return update.results(update.param - moment / norm * rate, MomentOut=moment, InfNormOut=norm)
+
+
+def _moments(update: _Update, attrs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The next moments of Adam."""
+    first = update.average(update.values["Moment1"], update.grad, attrs["beta1"])
+    return first, update.average(update.values["Moment2"], update.f.square(update.grad), attrs["beta2"])
+
+
+def nadam(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
+    update, beta1 = _Update(f, values, attrs), attrs["beta1"]
+    step_decay = NADAM_BASE ** attrs["momentum_decay"]
+    decayed, done = update.number("MomentumDecayPow"), update.number("MuProduct")
+    now, then = ((1.0 - power * 0.5) * beta1 for power in (decayed, decayed * step_decay))
+    first, second = _moments(update, attrs)
+    product = done * now
+    step = update.grad * ((1.0 - now) / (1.0 - product)) + first * (then / (1.0 - product * then))
+    root = f.sqrt(second / (1.0 - update.number("Beta2Pow"))) + attrs["epsilon"]
+    return update.results(
+        update.param - step / root * update.rate,
+        Moment1Out=first,
+        Moment2Out=second,
+        MomentumDecayPowOut=values["MomentumDecayPow"] * step_decay,
+        Beta2PowOut=values["Beta2Pow"] * attrs["beta2"],
+        MuProductOut=as_type_of(values["MuProduct"], product),
+    )
+
+
+def radam(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
+    update, (beta1, beta2) = _Update(f, values, attrs), (attrs["beta1"], attrs["beta2"])
+    power, step = update.number("Beta2Pow"), update.number("Step")
+    most = 2.0 / (1.0 - beta2) - 1.0
+    length = most - step * power * 2.0 / (1.0 - power)
+    variance = (length - 4.0) * (length - 2.0) * most / (length * ((most - 4.0) * (most - 2.0)))
+    is_known = as_type_of(update.param, length > 5.0)
+    rectified = f.sqrt(at_least(f, variance, 0.0) * (1.0 - power)) * is_known
+    first, second = _moments(update, attrs)
+    rate = update.rate / (1.0 - update.number("Beta1Pow"))
+    factor = rectified / (f.sqrt(second) + attrs["epsilon"]) + (1.0 - is_known)
+    param = update.param - first * factor * rate
+    powers = _next_powers(f, values, beta1, beta2)
+    return update.results(param, Moment1Out=first, Moment2Out=second, StepOut=values["Step"] + 1.0, **powers)
+
+
+def lion(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
+    update, moment = _Update(f, values, attrs), values["Moment"]
+    direction = f.sign(update.average(moment, update.grad, attrs["beta1"]))
+    if attrs["coeff"]:
+        direction = direction + update.param * attrs["coeff"]
+    moment = update.average(moment, update.grad, attrs["beta2"])
+    return update.results(update.param - direction * update.rate, MomentOut=moment)
 
 
 def adagrad(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:

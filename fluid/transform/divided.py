@@ -20,7 +20,21 @@ __all__ = ["divide_optimizer_state", "divide_state_of_tables", "divide_tables"]
 _LOOKUPS = {"lookup_table": True, "lookup_table_v2": False}
 """The types of ops that look up rows; whether the last dimension of the ids is 1 and left out."""
 _ELEMENTWISE = frozenset(
-    ["adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad", "ftrl", "momentum", "proximal_adagrad", "rmsprop"]
+    [
+        "adadelta",
+        "adagrad",
+        "adam",
+        "adamax",
+        "adamw",
+        "decayed_adagrad",
+        "ftrl",
+        "lion",
+        "momentum",
+        "nadam",
+        "proximal_adagrad",
+        "radam",
+        "rmsprop",
+    ]
 )
 """Optimizers with a state that update each element by itself."""
 _PARAMETER_SLOTS = ("Param", "Grad", "LearningRate")

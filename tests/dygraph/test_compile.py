@@ -378,6 +378,7 @@ def test_a_shared_layer_and_frozen_parameters() -> None:
         lambda net: fluid.optimizer.AdamW(0.1, weight_decay=0.1, parameter_list=net.parameters()),
         lambda net: fluid.optimizer.Lamb(0.1, parameter_list=net.parameters()),
         lambda net: fluid.optimizer.Adamax(0.1, parameter_list=net.parameters()),
+        lambda net: fluid.optimizer.RAdam(0.1, parameter_list=net.parameters()),
         lambda net: fluid.optimizer.Ftrl(0.1, parameter_list=net.parameters()),
         lambda net: adam(net, regularization=fluid.regularizer.L2Decay(0.1)),
         lambda net: adam(net, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.5)),

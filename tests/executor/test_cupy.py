@@ -169,6 +169,7 @@ def test_sparse_values_of_a_scope_come_to_the_device(cupy: Any) -> None:
 
 
 OPTIMIZERS = ("SGD", "Momentum", "Adam", "AdamW", "Lamb", "Adamax", "Adagrad", "DecayedAdagrad", "Adadelta", "RMSProp", "Ftrl")
+OPTIMIZERS += ("NAdam", "RAdam", "Lion")
 
 
 TAKE_SPARSE_GRADIENTS = ("SGD", "Momentum", "Adam", "AdamW", "Adagrad", "RMSProp", "Ftrl")

@@ -513,7 +513,10 @@ def test_what_is_put_together_of_constants_and_others_is_computed_in_each_run(fr
 
 
 # ------------------------------------------------------------------------------------------- where elements lie in memory
-@each("optimizer", ["Momentum", "Adagrad", "DecayedAdagrad", "Adam", "Adamax", "Adadelta", "RMSProp", "Lamb"])
+@each(
+    "optimizer",
+    ["Momentum", "Adagrad", "DecayedAdagrad", "Adam", "Adamax", "Adadelta", "RMSProp", "Lamb", "NAdam", "RAdam", "Lion"],
+)
 @each("makes_images", [True, False])
 def test_an_optimizer_stores_its_moments_in_the_order_of_their_parameter(optimizer: str, makes_images: bool) -> None:
     """The gradient of a parameter that is multiplied with images is computed with the channels last."""

@@ -18,6 +18,9 @@ ALL = registry.all_ops()
 FORWARD = sorted(op_type for op_type, definition in ALL.items() if definition.forward is None)
 
 OURS = {
+    "nadam": "an optimizer that Paddle 1 and 2 lack",
+    "radam": "an optimizer that Paddle 1 and 2 lack",
+    "lion": "an optimizer that Paddle lacks",
     "conv2d_backprop_input": "transposes of conv2d, of which gradients of every order are made",
     "conv2d_backprop_filter": "transposes of conv2d, of which gradients of every order are made",
     "pool2d_index": "part of the gradient of pool2d",

@@ -256,6 +256,79 @@ def lars_momentum(
     return {"ParamOut": params, "VelocityOut": velocities}
 
 
+def nadam(
+    Param: Any,
+    Grad: Any,
+    LearningRate: Any,
+    Moment1: Any,
+    Moment2: Any,
+    MomentumDecayPow: Any,
+    Beta2Pow: Any,
+    MuProduct: Any,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    momentum_decay: float = 0.004,
+) -> Any:
+    later = MomentumDecayPow * 0.96**momentum_decay
+    mu, following = beta1 * (1 - 0.5 * MomentumDecayPow), beta1 * (1 - 0.5 * later)
+    m, v = beta1 * Moment1 + (1 - beta1) * Grad, beta2 * Moment2 + (1 - beta2) * Grad * Grad
+    product = MuProduct * mu
+    root = np.sqrt(v / (1 - Beta2Pow)) + epsilon
+    step = (1 - mu) / (1 - product) * Grad / root + following / (1 - product * following) * m / root
+    outputs = {"ParamOut": Param - LearningRate * step, "Moment1Out": m, "Moment2Out": v, "MomentumDecayPowOut": later}
+    outputs |= {"Beta2PowOut": Beta2Pow * beta2, "MuProductOut": product}
+    return {slot: value.astype(Param.dtype) for slot, value in outputs.items()}
+
+
+def radam(
+    Param: Any,
+    Grad: Any,
+    LearningRate: Any,
+    Moment1: Any,
+    Moment2: Any,
+    Beta1Pow: Any,
+    Beta2Pow: Any,
+    Step: Any,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+) -> Any:
+    m, v = beta1 * Moment1 + (1 - beta1) * Grad, beta2 * Moment2 + (1 - beta2) * Grad * Grad
+    most = 2 / (1 - beta2) - 1
+    length = most - 2 * Step * Beta2Pow / (1 - Beta2Pow)
+    step = m / (1 - Beta1Pow)
+    if length > 5:
+        r = np.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
+        step = step * r * np.sqrt(1 - Beta2Pow) / (np.sqrt(v) + epsilon)
+    outputs = {"ParamOut": Param - LearningRate * step, "Moment1Out": m, "Moment2Out": v, "StepOut": Step + 1}
+    outputs |= {"Beta1PowOut": Beta1Pow * beta1, "Beta2PowOut": Beta2Pow * beta2}
+    return {slot: value.astype(Param.dtype) for slot, value in outputs.items()}
+
+
+def lion(
+    Param: Any, Grad: Any, LearningRate: Any, Moment: Any, beta1: float = 0.9, beta2: float = 0.99, coeff: float = 0.0
+) -> Any:
+    step = np.sign(beta1 * Moment + (1 - beta1) * Grad)
+    moment = beta2 * Moment + (1 - beta2) * Grad
+    param = Param * (1 - LearningRate * coeff) - LearningRate * step
+    return {"ParamOut": param.astype(Param.dtype), "MomentOut": moment.astype(Param.dtype)}
+
+
+for shape in SHAPES:
+    moments = {"Moment1": data(*shape), "Moment2": data(*shape, low=0.1)}
+    gradient = {"Param": data(*shape), "Grad": data(*shape), "LearningRate": RATE}
+    for attrs in ({}, {"beta1": 0.5, "beta2": 0.75, "epsilon": 0.1, "momentum_decay": 0.5}):
+        numbers = {"MomentumDecayPow": np.array([0.98]), "Beta2Pow": np.array([0.9]), "MuProduct": np.array([0.4])}
+        add("nadam", Sample({**gradient, **moments, **numbers}, attrs, nadam, tolerance=10))
+    for attrs, steps in (({}, 3), ({"beta2": 0.75, "epsilon": 0.1}, 1), ({"beta1": 0.5, "beta2": 0.9}, 20)):
+        beta2 = attrs.get("beta2", 0.999)
+        numbers = {"Beta1Pow": np.array([0.7]), "Beta2Pow": np.array([beta2**steps]), "Step": np.array([float(steps)])}
+        add("radam", Sample({**gradient, **moments, **numbers}, attrs, radam, tolerance=20))
+    for attrs in ({}, {"coeff": 0.1, "beta1": 0.5, "beta2": 0.75}):
+        add("lion", Sample({**gradient, "Moment": data(*shape)}, attrs, lion, tolerance=10))
+
+
 for shape in (*SHAPES, LARGE):
     for attrs in (
         {"coeff": 0.5},

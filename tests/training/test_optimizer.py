@@ -117,6 +117,45 @@ def lamb(rate: float, decay: float, adapt: bool = True) -> Callable[[int], Array
     return descent({"m": 0, "v": 0}, step)
 
 
+def nadam(rate: float, beta1: float = 0.9, beta2: float = 0.999, decay: float = 0.004) -> Callable[[int], Array]:
+    """As torch computes it."""
+
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        mu, following = (beta1 * (1 - 0.5 * 0.96 ** (number * decay)) for number in (t, t + 1))
+        s["m"], s["v"] = beta1 * s["m"] + (1 - beta1) * g, beta2 * s["v"] + (1 - beta2) * g * g
+        s["product"] = s["product"] * mu
+        root = np.sqrt(s["v"] / (1 - beta2**t)) + 1e-8
+        w = w - rate * (1 - mu) / (1 - s["product"]) * g / root
+        return w - rate * following / (1 - s["product"] * following) * s["m"] / root
+
+    return descent({"m": 0, "v": 0, "product": 1}, step)
+
+
+def radam(rate: float, beta1: float = 0.9, beta2: float = 0.999) -> Callable[[int], Array]:
+    """As torch computes it."""
+
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        s["m"], s["v"] = beta1 * s["m"] + (1 - beta1) * g, beta2 * s["v"] + (1 - beta2) * g * g
+        most = 2 / (1 - beta2) - 1
+        length = most - 2 * t * beta2**t / (1 - beta2**t)
+        corrected = s["m"] / (1 - beta1**t)
+        if length <= 5:
+            return w - rate * corrected
+        rectified = np.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
+        return w - rate * corrected * rectified * np.sqrt(1 - beta2**t) / (np.sqrt(s["v"]) + 1e-8)
+
+    return descent({"m": 0, "v": 0}, step)
+
+
+def lion(rate: float, beta1: float = 0.9, beta2: float = 0.99, decay: float = 0.0) -> Callable[[int], Array]:
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        direction = np.sign(beta1 * s["m"] + (1 - beta1) * g)
+        s["m"] = beta2 * s["m"] + (1 - beta2) * g
+        return w * (1 - rate * decay) - rate * direction
+
+    return descent({"m": 0}, step)
+
+
 def adamax(rate: float, beta1: float = 0.9, beta2: float = 0.999) -> Callable[[int], Array]:
     def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
         s["m"], s["u"] = beta1 * s["m"] + (1 - beta1) * g, np.maximum(beta2 * s["u"] + 1e-8, np.abs(g))
@@ -190,6 +229,12 @@ NUMBERS: list[tuple[Callable[[], optimizer.Optimizer], Callable[[int], Array]]] 
     (lambda: optimizer.LambOptimizer(0.1, 0.5, exclude_from_weight_decay_fn=lambda param: False), lamb(0.1, 0.5)),
     (lambda: optimizer.Lamb(0.1, exclude_from_weight_decay_fn=lambda param: param.name == "w"), lamb(0.1, 0.0, adapt=False)),
     (lambda: optimizer.Lamb(0.1, exclude_from_weight_decay_fn=lambda param: True, always_adapt=True), lamb(0.1, 0.0)),
+    (lambda: optimizer.NAdam(0.1), nadam(0.1)),
+    (lambda: optimizer.NAdam(0.1, beta1=0.5, beta2=0.8, momentum_decay=0.5), nadam(0.1, 0.5, 0.8, 0.5)),
+    (lambda: optimizer.RAdam(0.1), radam(0.1)),
+    (lambda: optimizer.RAdam(0.1, beta1=0.5, beta2=0.9), radam(0.1, 0.5, 0.9)),
+    (lambda: optimizer.Lion(0.1), lion(0.1)),
+    (lambda: optimizer.Lion(0.1, beta1=0.5, beta2=0.8, weight_decay=0.3), lion(0.1, 0.5, 0.8, 0.3)),
     (lambda: optimizer.Adamax(0.1), adamax(0.1)),
     (lambda: optimizer.Adamax(0.1, beta1=0.5, beta2=0.75), adamax(0.1, 0.5, 0.75)),
     (lambda: optimizer.Adagrad(0.1), adagrad(0.1, 0.0)),
@@ -528,6 +573,7 @@ def test_every_pair_keeps_its_place() -> None:
 
 # ------------------------------------------------------------------------------------------------ what only ops can do
 UPDATES = ["sgd", "momentum", "adam", "adamw", "lamb", "adagrad", "decayed_adagrad", "adadelta", "adamax", "rmsprop", "ftrl"]
+UPDATES += ["lion", "nadam", "radam"]
 
 
 def update_of(op_type: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.composition import means
-from ..opdef.registry import EXPLICIT, ZERO_GRADIENT, define, least, like
+from ..opdef.registry import EXPLICIT, define, least, like
 from ..values.spec import Spec
 from ..values.types import is_complex, real_of
 from .formulas import at_least, at_most, choose, log1p_exp
@@ -505,6 +505,7 @@ def round_(f: Any, dOut: Any) -> Any:
     return {"X": f.fill_zeros_like(dOut)}
 
 
-@_unary("sign", of="int|real", grad=ZERO_GRADIENT)
-def sign() -> None:
+@_unary("sign", of="int|real", inline_grad=True)
+def sign(f: Any, dOut: Any) -> Any:
     """-1 where X is negative, 1 where it is positive, 0 where it is 0."""
+    return {"X": f.fill_zeros_like(dOut)}

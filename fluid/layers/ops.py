@@ -1197,8 +1197,8 @@ def rank_loss(label: Variable, left: Variable, right: Variable, name: str | None
     Formula: Burges et al., Learning to Rank using Gradient Descent, 2005.
 
     Args:
-        label: from 0 to 1, of any shape.
-        left, right: scores of two items, of the same shape.
+        label: from 0 to 1, of any shape, which is the shape of Out.
+        left, right: scores of two items, as many as labels, each ``[N]`` or ``[N, 1]``, whatever `label` is.
 
     >>> x = fluid.dygraph.to_variable([[1.0]])
     >>> y = fluid.dygraph.to_variable([[0.7]])

@@ -450,11 +450,24 @@ def nll_loss(
 
 # ------------------------------------------------------------------------------------------------------------- ranking
 def _rank_loss(Label: Spec, Left: Spec, Right: Spec) -> Spec:
-    return _same_shapes("Label", merged(Label, Left), "Right", Right)
+    rank = min(len(spec.shape) for spec in (Label, Left, Right))
+    label, left, right = (_without_ones(spec, rank) for spec in (Label, Left, Right))
+    _same_shapes("Label", merged(label, left), "Right", right)
+    return Label
+
+
+def _without_ones(spec: Spec, rank: int) -> Spec:
+    """A column ``[N, 1]`` as ``[N]``, for a rank of 1; unchanged if what follows the first `rank` sizes may not be 1."""
+    return Spec(spec.shape[:rank], spec.dtype) if set(spec.shape[rank:]) <= {1, -1} else spec
+
+
+def _in_shape(f: Any, x: Any, like: Any) -> Any:
+    """The numbers of `x` in the shape of `like`: ``[N, 1]`` as ``[N]``, say."""
+    return x if x.ndim == like.ndim else f.reshape_like(x, like)
 
 
 def _rank(f: Any, Label: Any, Left: Any, Right: Any) -> Any:
-    difference = Left - Right
+    difference = _in_shape(f, Left, Label) - _in_shape(f, Right, Label)
     return log1p_exp(f, difference) - Label * difference
 
 
@@ -465,11 +478,16 @@ def rank_loss(f: Any, Label: Any, Left: Any, Right: Any, dOut: Any) -> Any:
     Formula: Burges et al., Learning to Rank using Gradient Descent, 2005.
 
     Args:
-        Label: from 0 to 1, of any shape.
-        Left, Right: scores of two items, of the same shape.
+        Label: from 0 to 1, of any shape, which is the shape of Out.
+        Left, Right: scores of two items, as many as labels, each ``[N]`` or ``[N, 1]``, whatever Label is.
     """
-    gradient = dOut * (f.sigmoid(Left - Right) - Label)
-    return {"Left": gradient, "Right": lambda: -gradient, "Label": lambda: -(dOut * (Left - Right))}
+    difference = _in_shape(f, Left, Label) - _in_shape(f, Right, Label)
+    gradient = dOut * (f.sigmoid(difference) - Label)
+    return {
+        "Left": lambda: _in_shape(f, gradient, Left),
+        "Right": lambda: -_in_shape(f, gradient, Right),
+        "Label": lambda: -(dOut * difference),
+    }
 
 
 def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:

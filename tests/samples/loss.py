@@ -248,6 +248,16 @@ add(
         {},
         lambda Label, Left, Right: softplus(Left - Right) - Label * (Left - Right),
     ),
+    *(
+        Sample(
+            {"Label": data(*label, low=0), "Left": data(*left), "Right": data(*right)},
+            {},
+            lambda Label, Left, Right: (
+                softplus(Left.ravel() - Right.ravel()) - Label.ravel() * (Left.ravel() - Right.ravel())
+            ).reshape(Label.shape),
+        )
+        for label, left, right in (((4,), (4, 1), (4, 1)), ((4, 1), (4,), (4, 1)), ((4, 1), (4, 1), (4,)), ((4,), (4,), (4,)))
+    ),
 )
 
 

@@ -206,7 +206,12 @@ def _fed_array(var: Variable, value: Any, device_array: type[Any]) -> Any:
     # The default differs from int64 in a browser, where pointers have 32 bits.
     if expected == np.int64 and value.dtype == DEFAULT_INT and not is_on_device:
         value = value.astype(np.int64, copy=False)
-    if value.dtype != expected and not _takes_other_types(var, value):
+    if value.dtype != expected and value.dtype.kind == expected.kind == "f" and _is_unchecked(var):
+        warn_user(
+            f"{_of_other_sizes(var, value)}; it is converted in each run: convert it once, with .astype({var.dtype.text!r})"
+        )
+        value = value.astype(expected)
+    if value.dtype != expected and not (value.dtype.kind in "biu" and _is_unchecked(var)):
         raise FeedError(_of_other_sizes(var, value) + _converting(var))
     if not value.size:
         _warn_if_trained(var, value)
@@ -224,12 +229,9 @@ def _warn_if_trained(var: Variable, value: Any) -> None:
         )
 
 
-def _takes_other_types(var: Variable, value: Any) -> bool:
-    """Whether integers of another type than the declared one are left to the ops, as all values of `layers.data` in Fluid 1.6.
-
-    Not floats: numpy makes float64 where nobody asks for it, which would change how precisely a program computes.
-    """
-    return value.dtype.kind in "biu" and not var.need_check_feed and (var.is_data or not var.persistable)
+def _is_unchecked(var: Variable) -> bool:
+    """Whether values of other types and sizes than the declared ones are left to the ops: of `layers.data`, as in Fluid 1.6."""
+    return not var.need_check_feed and (var.is_data or not var.persistable)
 
 
 def _converting(var: Variable) -> str:

@@ -159,8 +159,6 @@ def test_layers_data_leave_element_types_to_the_ops() -> None:
         assert found.shape == (4, 3)
         (found,) = run(main(), {"x": ones, "times": np.array([1, 2], "int64")}, [tiled])
         assert found.shape == (2, 6) and found.dtype == np.int32
-        with pytest.raises(FeedError, match=r"x is declared float32\[-1, 3\], but float64\[2, 3\] is fed; .*'float32'"):
-            run(main(), {"x": X.astype("float64"), "times": np.array([1, 1], "int32")}, [tiled])
     exe.run(startup())
     with pytest.raises(ExecutionError, match=r"fed: x is declared float32\[-1, 3\], but int32\[2, 3\] is fed; .*'float32'"):
         exe.run(main(), {"x": ones}, [product])
@@ -653,7 +651,7 @@ def test_a_run_unlike_the_last_one_is_checked() -> None:
             ("another name", {"x": X, "z": X}, "no such variable"),
             ("no dict", [feed, feed], "one device"),
             ("integers", {"x": X, "free": np.ones((2, 3), "int64")}, "int64"),
-            ("another byte order", {"x": X, "free": X.byteswap().view(X.dtype.newbyteorder())}, "convert it"),
+            ("another byte order", {"x": X.byteswap().view(X.dtype.newbyteorder()), "free": X}, "convert it"),
         ):
             ran(feed)
             with check(what), pytest.raises(ExecutionError, match=message):

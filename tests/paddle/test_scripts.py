@@ -8,6 +8,7 @@ import importlib
 import inspect
 import math
 import pickle
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -109,8 +110,25 @@ def test_layers_data_is_fed_any_sizes_and_fluid_data_checks_them(fresh: None) ->
         array = np.random.default_rng(0).random(shape, np.float32)
         assert np.allclose(exe.run(feed={"old": array}, fetch_list=[total])[0], 2 * array.sum(-1))
     assert flat.shape == (-1, 1) and exe.run(feed={"flat": np.zeros((512, 1), np.int64)}, fetch_list=[flat])[0].shape == (512, 1)
-    with pytest.raises(fluid.errors.FeedError, match=r"old is declared float32\[2, 3\], but float64"):
-        exe.run(feed={"old": np.zeros((2, 3))}, fetch_list=[total])
+
+
+@each("run", [lambda exe, **how: exe.run(**how), lambda exe, **how: exe.interpret(**how)])
+def test_layers_data_is_fed_floats_of_any_width_which_fluid_data_refuses(fresh: None, run: Callable[..., Any]) -> None:
+    """numpy makes float64 where nobody asks for it. A loop warns once, whatever its batches."""
+    old, new = layers.data("old", [3]), fluid.data("new", [None, 3])
+    exe, doubled = fluid.Executor(), old * 2.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for array in (np.full((2, 3), 0.1), np.full((2, 3), 0.1, ">f4")) * 2:
+            (found,) = run(exe, feed={"old": array}, fetch_list=[doubled])
+            assert found.dtype == np.float32 and np.array_equal(found, np.full((2, 3), 0.2, np.float32))
+    declared = r"{0} is declared float32[-1, 3], but {1}[2, 3] is fed"
+    assert [str(item.message) for item in caught] == [
+        f"{declared.format('old', kind)}; it is converted in each run: convert it once, with .astype('float32')"
+        for kind in ("float64", ">f4")
+    ]
+    with pytest.raises(fluid.errors.FeedError, match=re.escape(declared.format("new", "float64"))):
+        run(exe, feed={"new": np.zeros((2, 3))}, fetch_list=[new])
 
 
 def test_labels_of_layers_data_are_fed_integers_whatever_they_declare(fresh: None) -> None:

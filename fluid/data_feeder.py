@@ -72,7 +72,8 @@ class DataFeeder:
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, Any]:
         """Arrays by name, one for each variable, of its dtype and shape.
 
-        A flat field is reshaped to the variable's shape. For a variable with ``lod_level=1``, a field is a list of any length,
+        A flat field is reshaped to the variable's shape; fields that are batches themselves are joined, as ``[8, 10]`` for a
+        variable of ``[-1, 10]``. For a variable with ``lod_level=1``, a field is a list of any length,
         for ``lod_level=2`` a list of such lists, ...: these give a `LoDTensor` of all elements with the lists' lengths.
         What has no sequences is an array that is read as a `LoDTensor` too, by ``shape()`` and ``lod()``.
 
@@ -172,6 +173,11 @@ def _uneven(var: Fed, fields: list[Any]) -> str:
     return f"fields of {var.name} ({var.describe()}) cannot be stacked: {between}"
 
 
+def _fits(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a shape has the declared sizes, of which -1 is any."""
+    return len(declared) == len(shape) and all(a in (-1, b) for a, b in zip(declared, shape, strict=True))
+
+
 def stack_of(var: Fed, fields: list[Any]) -> np.ndarray[Any, Any]:
     """The fields of a column of rows as one array, of the type and shape of `var`; `fields` has one for each row."""
     try:
@@ -186,8 +192,10 @@ def stack_of(var: Fed, fields: list[Any]) -> np.ndarray[Any, Any]:
         if shape.count(-1) <= 1:
             with contextlib.suppress(ValueError):
                 return array.astype(want, copy=False).reshape((len(fields), *shape))
-        elif len(shape) == array.ndim - 1 and all(a in (-1, b) for a, b in zip(shape, array.shape[1:], strict=True)):
+        elif _fits(shape, array.shape[1:]):
             return array.astype(want, copy=False)
+        if var.shape[0] == -1 and not var.lod_level and _fits(shape, array.shape[2:]):
+            return array.astype(want, copy=False).reshape(-1, *array.shape[2:])
         raise FeedError(
             f"{var.name} is {var.describe()}, but each row holds {list(array.shape[1:])}, which cannot be given that shape"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import unique_name
 from ..errors import ElementTypeError, FluidError, InferenceError, locate, said_of
 from ..opdef.inference import OpNamespace, infer_specs
-from ..opdef.registry import EMPTY, OpDef
+from ..opdef.registry import EMPTY, OpDef, Slot
 from ..values.spec import Spec
 from ..values.types import VarType, is_floating
 
@@ -76,27 +76,47 @@ def _inferred(op: Operator, definition: OpDef) -> dict[str, Any]:
         specs = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
     except FluidError as error:
         try:
-            return _inferred_of_labels(op, definition, error)
+            return _inferred_of_integers(op, definition, error)
         except FluidError as error:
             raise type(error)(f"{said_of(op.type, error)}\n{locate(op)}") from None
     return specs if signature is None else definition.inferred.keep(signature, specs)
 
 
-def _inferred_of_labels(op: Operator, definition: OpDef, error: FluidError) -> dict[str, Any]:
-    """The specs of the outputs of an op that refuses its Label as floats; `error` if that is not the reason.
+def _inferred_of_integers(op: Operator, definition: OpDef, error: FluidError) -> dict[str, Any]:
+    """The specs of the outputs of an op that refuses labels, indices or sizes as floats; `error` if that is not the reason.
 
-    A Label that `layers.data` declares may be fed integers, whatever it declares; so it counts as integers, and the op looks at
-    the fed array.
+    A variable of `layers.data` may be fed integers, whatever it declares; so it counts as integers where an op takes nothing
+    else, and the op looks at the fed array.
     """
-    label = op.block.find_var(op.inputs["Label"][0]) if op.inputs.get("Label") else None
-    is_free = label is not None and label.is_data and not label.need_check_feed and is_floating(label.dtype)
-    if label is None or not is_free or not isinstance(error, ElementTypeError):
+    specs = gather_specs(op)
+    free = {slot: integers for slot in specs if (integers := _as_integers(op, definition.inputs.get(slot))) is not None}
+    if not free or not isinstance(error, ElementTypeError):
         raise error
-    specs = {**gather_specs(op), "Label": label.spec.with_dtype(VarType.INT64)}
     try:
-        return infer_specs(definition, specs, op.attrs, declared_specs(op))
+        return infer_specs(definition, {**specs, **free}, op.attrs, declared_specs(op))
     except FluidError:
         raise error from None
+
+
+def _as_integers(op: Operator, slot: Slot | None) -> Any:
+    """The specs of the variables in a slot for integers, with integers in place of floats; None where no variable is free."""
+    if slot is None or (slot.name != "Label" and (not slot.elements or "float" in slot.elements or "real" in slot.elements)):
+        return None
+    variables = [op.block.find_var(name) for name in op.inputs[slot.name]]
+    are_free = [var is not None and var.is_data and not var.need_check_feed and is_floating(var.dtype) for var in variables]
+    if not any(are_free):
+        return None
+    specs = [
+        None if var is None else _of_integers(var.spec, slot) if is_free else var.spec
+        for var, is_free in zip(variables, are_free, strict=True)
+    ]
+    return specs if slot.many else specs[0]
+
+
+def _of_integers(spec: Spec, slot: Slot) -> Spec:
+    """A spec with integers in place of floats; a row ``[1, N]`` is a list ``[N]`` where the slot wants one."""
+    is_list = slot.dims is not None and len(slot.dims) == 1 and spec.size >= 0
+    return (spec.with_shape((spec.size,)) if is_list else spec).with_dtype(VarType.INT64)
 
 
 def infer_shape(op: Operator) -> None:

@@ -150,6 +150,39 @@ def test_labels_of_layers_data_are_fed_integers_whatever_they_declare(fresh: Non
             layers.softmax_with_cross_entropy(logits, sure)
 
 
+def test_sizes_and_indices_of_layers_data_are_fed_integers_whatever_they_declare(fresh: None) -> None:
+    """As in Fluid 1.6, where dtype was left at its default, and a list of sizes declared as a row."""
+
+    def sizes(name: str, *shape: int) -> fluid.Variable:
+        return layers.data(name, list(shape), append_batch_size=False)
+
+    x, ids = layers.data("x", [2, 12], append_batch_size=False), layers.data("ids", [1])
+    starts, ends, shape, times = sizes("starts", 1, 2), sizes("ends", 2), sizes("shape", 3), sizes("times", 2)
+    rows = layers.embedding(ids, [5, 3])
+    fetches = [
+        layers.slice(x, axes=[0, 1], starts=starts, ends=ends),
+        layers.reshape(x, shape),
+        layers.expand(x, times),
+        layers.fill_constant(shape, "float32", 1.5),
+        layers.crop_tensor(x, shape=ends, offsets=starts),
+        rows,
+    ]
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.slice(rows, axes=[0, 1], starts=starts, ends=ends)))
+    array, exe = np.arange(24, dtype="float32").reshape(2, 12), fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    given = {"starts": [0, 1], "ends": [2, 2], "shape": [3, 2, 4], "times": [2, 3]}
+    feed = {"x": array, "ids": np.array([[1], [4], [1]]), **{name: np.array(value, "int32") for name, value in given.items()}}
+    found = exe.run(feed=feed, fetch_list=fetches)
+    expected = [array[0:2, 1:2], array.reshape(3, 2, 4), np.tile(array, (2, 3)), np.full((3, 2, 4), 1.5), array[0:2, 1:3]]
+    for value, wanted in zip(found, expected, strict=False):
+        assert np.array_equal(value, wanted)
+    assert found[-1].shape == (3, 3) and np.array_equal(found[-1][0], found[-1][2])
+    with pytest.raises(fluid.errors.ExecutionError, match=r"StartsTensor is float32\[2\]; it should be int"):
+        exe.run(feed={**feed, "starts": np.array([0, 1], "float32")}, fetch_list=fetches[:1])
+    with pytest.raises(TypeError, match=r"StartsTensor is float32\[2\]; it should be int"):
+        layers.slice(x, axes=[0, 1], starts=fluid.data("sure", [2]), ends=ends)
+
+
 def test_sizes_that_an_op_refuses_are_told_beside_the_declared_ones(fresh: None) -> None:
     x = layers.data("x", [3])
     out = layers.fc(x, 2)

@@ -28,6 +28,7 @@ from . import dynamic_rnn
 from .arguments import check_layers
 from .control_flow import *  # noqa: F403
 from .debug import *  # noqa: F403
+from .decode_helpers import *  # noqa: F403
 from .descriptions import describe_layers
 from .detection import *  # noqa: F403
 from .distributions import *  # noqa: F403

@@ -12,6 +12,7 @@ from fluid.ir.program import Variable
 from fluid.layers import collective as collective
 from fluid.layers import control_flow as control_flow
 from fluid.layers import debug as debug
+from fluid.layers import decode_helpers as decode_helpers
 from fluid.layers import detection as detection
 from fluid.layers import device as device
 from fluid.layers import distributions as distributions
@@ -33,6 +34,11 @@ from fluid.layers import vision as vision
 from fluid.layers.control_flow import StaticRNN as StaticRNN
 from fluid.layers.control_flow import Switch as Switch
 from fluid.layers.control_flow import While as While
+from fluid.layers.decode_helpers import BasicDecoder as BasicDecoder
+from fluid.layers.decode_helpers import DecodeHelper as DecodeHelper
+from fluid.layers.decode_helpers import GreedyEmbeddingHelper as GreedyEmbeddingHelper
+from fluid.layers.decode_helpers import SampleEmbeddingHelper as SampleEmbeddingHelper
+from fluid.layers.decode_helpers import TrainingHelper as TrainingHelper
 from fluid.layers.detection import Sizes
 from fluid.layers.distributions import Categorical as Categorical
 from fluid.layers.distributions import MultivariateNormalDiag as MultivariateNormalDiag
@@ -202,7 +208,7 @@ def double_buffer(reader: Any, place: Any = ..., name: str | None = ...) -> Any:
 def dropout(x: _V, dropout_prob: float, is_test: bool = ..., seed: int | None = ..., name: str | None = ...,
     dropout_implementation: str = ...) -> _V: ...
 def dynamic_decode(decoder: Decoder, inits: Any = ..., max_step_num: int | None = ..., output_time_major: bool = ...,
-    **kwargs: Any) -> tuple[Any, Any]: ...
+    impute_finished: bool = ..., is_test: bool = ..., return_length: bool = ..., **kwargs: Any) -> Any: ...
 def dynamic_gru(input: _V, size: Positive, param_attr: AttrLike = ..., bias_attr: AttrLike = ..., is_reverse: bool = ...,
     gate_activation: str = ..., candidate_activation: str = ..., h_0: Variable | None = ..., origin_mode: bool = ...) -> _V: ...
 def dynamic_lstm(input: _V, size: int, h_0: Variable | None = ..., c_0: Variable | None = ..., param_attr: AttrLike = ...,

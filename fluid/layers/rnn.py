@@ -40,22 +40,23 @@ __all__ = [
 ]
 
 
-def _ops() -> Any:
+def ops_here() -> Any:
+    """The ops, as functions that append them to the current block."""
     return default_main_program().current_block().namespace
 
 
-def _map(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
+def map_variables(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
     """Replace each variable in `value`, which may be nested, by `fn` of it and the variables at the same place in `others`."""
     variables = [flatten(item, "the values") for item in (value, *others)]
     return rebuild(value, iter([fn(*items) for items in zip(*variables, strict=True)]))
 
 
-def _swapped(x: Variable) -> Variable:
+def swap_axes(x: Variable) -> Variable:
     """`x` with its first two axes exchanged."""
     check_variable(x, "a sequence")
     if x.ndim < 2:
         raise ProgramError(f"{x.name} ({x.describe()}) should have a batch and a time dimension")
-    swapped: Variable = _ops().transpose2(x, axis=[1, 0, *range(2, x.ndim)])
+    swapped: Variable = ops_here().transpose2(x, axis=[1, 0, *range(2, x.ndim)])
     return swapped
 
 
@@ -212,7 +213,7 @@ class GRUCell(RNNCell):
             states: the state, ``[batch, hidden_size]``.
             kwargs: accepted and ignored.
         """
-        f = _ops()
+        f = ops_here()
         gates = self._parameters.affine("gate", [inputs, states], 2 * self.hidden_size, f)
         reset, update = f.split(_applied(f, self._gate, "sigmoid", gates), num=2, axis=1)
         candidate = self._parameters.affine("candidate", [inputs, reset * states], self.hidden_size, f)
@@ -275,7 +276,7 @@ class LSTMCell(RNNCell):
             states: ``[h, c]``, each ``[batch, hidden_size]``.
             kwargs: accepted and ignored.
         """
-        f = _ops()
+        f = ops_here()
         hidden, cell = states
         i, j, forget, o = f.split(self._parameters.affine("", [inputs, hidden], 4 * self.hidden_size, f), num=4, axis=1)
         remembered = cell * _applied(f, self._gate, "sigmoid", forget + self.forget_bias)
@@ -294,12 +295,12 @@ class LSTMCell(RNNCell):
 
 def held(before: Any, after: Any, mask: Variable) -> Any:
     """States after a step; rows with mask 0 keep the states from before it."""
-    return _map(lambda old, new: old + _ops().elementwise_mul(new - old, mask, axis=0), before, after)
+    return map_variables(lambda old, new: old + ops_here().elementwise_mul(new - old, mask, axis=0), before, after)
 
 
 def step_mask(sequence: Variable, lengths: Variable, dtype: VarType, axis: int = 0) -> Variable:
     """``[batch, time]`` for a sequence with the steps along `axis`: 1 before the end of each sequence, 0 after it."""
-    f, steps = _ops(), sequence.shape[axis]
+    f, steps = ops_here(), sequence.shape[axis]
     if steps > 0:
         mask: Variable = f.sequence_mask(lengths, maxlen=steps, out_dtype=int(dtype))
     else:
@@ -340,19 +341,19 @@ def rnn(
     ((-1, 20, 32), (-1, 32))
     """
     if initial_states is None:
-        initial_states = cell.get_initial_states(batch_ref=_map(_swapped, inputs) if time_major else inputs)
-    f = _ops()
+        initial_states = cell.get_initial_states(batch_ref=map_variables(swap_axes, inputs) if time_major else inputs)
+    f = ops_here()
 
     def in_order(x: Variable) -> Variable:
         ordered: Variable = f.reverse(x, axis=[0]) if is_reverse else x
         return ordered
 
-    sequences = _map(lambda x: in_order(x if time_major else _swapped(x)), inputs)
+    sequences = map_variables(lambda x: in_order(x if time_major else swap_axes(x)), inputs)
     mask = None
     if sequence_length is not None:
         first = flatten(sequences, "rnn: inputs")[0]
         dtype = flatten(initial_states, "rnn: initial_states")[0].dtype
-        mask = in_order(_swapped(step_mask(first, sequence_length, dtype)))
+        mask = in_order(swap_axes(step_mask(first, sequence_length, dtype)))
 
     def step(slices: Any, before: Any, mask: Any) -> tuple[Any, Any]:
         outputs, after = cell(slices, before, **kwargs)
@@ -363,7 +364,7 @@ def rnn(
         return outputs, after
 
     def result(outputs: Any) -> Any:
-        return _map(lambda x: in_order(x) if time_major else _swapped(in_order(x)), outputs)
+        return map_variables(lambda x: in_order(x) if time_major else swap_axes(in_order(x)), outputs)
 
     return recur(step, sequences, initial_states, mask, result)
 
@@ -377,8 +378,8 @@ def recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, resu
     """
     network = StaticRNN()
     with network.step():
-        slices = _map(network.step_input, sequences)
-        before = _map(lambda state: network.memory(init=state), states)
+        slices = map_variables(network.step_input, sequences)
+        before = map_variables(lambda state: network.memory(init=state), states)
         outputs, after = step(slices, before, None if mask is None else network.step_input(mask))
         for old, new in zip(flatten(before, "rnn: states"), flatten(after, "rnn: states"), strict=True):
             network.update_memory(old, new)
@@ -386,8 +387,8 @@ def recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, resu
             network.step_output(item)
     results = network()
     results = iter(results if isinstance(results, list) else [results])
-    outputs = _map(lambda _: next(results), outputs)
-    return result(outputs), _map(lambda _: next(results)[-1], after)
+    outputs = map_variables(lambda _: next(results), outputs)
+    return result(outputs), map_variables(lambda _: next(results)[-1], after)
 
 
 # ------------------------------------------------------------------------------------------------------------ decoders
@@ -517,12 +518,12 @@ class BeamSearchDecoder(Decoder):
         def filled(value: float, dtype: str) -> Variable:
             return fill_constant_batch_size_like(first, [-1, beams], dtype, value)
 
-        f = _ops()
+        f = ops_here()
         impossible = (1.0 - one_hot(fill_constant([1, 1], "int64", 0), beams)) * _IMPOSSIBLE
         tokens = filled(self.start_token, "int64")
         finished = f.not_equal(tokens, tokens)
         states = _State(
-            cell_states=_map(lambda x: _tiled(x, beams), initial_cell_states),
+            cell_states=map_variables(lambda x: _tiled(x, beams), initial_cell_states),
             log_probs=filled(0.0, "float32") + reshape(impossible, [1, beams]),
             finished=finished,
             lengths=filled(0, "int64"),
@@ -541,8 +542,8 @@ class BeamSearchDecoder(Decoder):
             states: what the step before returned.
             kwargs: passed to the cell.
         """
-        f, beams = _ops(), self.beam_size
-        out, cell_states = self.cell(_map(_merged, inputs), _map(_merged, states.cell_states), **kwargs)
+        f, beams = ops_here(), self.beam_size
+        out, cell_states = self.cell(map_variables(_merged, inputs), map_variables(_merged, states.cell_states), **kwargs)
         if self.output_fn is not None:
             out = self.output_fn(out)
         size = out.shape[-1]
@@ -559,7 +560,7 @@ class BeamSearchDecoder(Decoder):
         # Batch entry and beam of each selected continuation: [batch, beams, 2].
         rows = f.cumsum(f.fill_any_like(parents, value=1.0), axis=0, exclusive=True)
         where = f.stack([rows, parents], axis=2)
-        cell_states = _map(lambda x: f.gather_nd(_split(x, beams), where), cell_states)
+        cell_states = map_variables(lambda x: f.gather_nd(_split(x, beams), where), cell_states)
         finished = f.gather_nd(states.finished.astype("int64"), where)
         lengths = f.gather_nd(states.lengths, where) + (1 - finished)
         ended = f.logical_or(finished.astype("bool"), f.equal(tokens, fill_constant([1], "int64", self.end_token)))
@@ -578,46 +579,56 @@ class BeamSearchDecoder(Decoder):
             final_states: those after the last step.
             sequence_lengths: accepted and ignored; the states have the lengths.
         """
-        return _ops().gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
+        return ops_here().gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
 
 
 def _tiled(x: Variable, beams: int) -> Variable:
     """``[batch, ...]`` repeated to ``[batch, beams, ...]``."""
-    tiled: Variable = _ops().expand(_ops().unsqueeze2(x, axes=[1]), expand_times=[1, beams, *[1] * (x.ndim - 1)])
+    tiled: Variable = ops_here().expand(ops_here().unsqueeze2(x, axes=[1]), expand_times=[1, beams, *[1] * (x.ndim - 1)])
     return tiled
 
 
-def _sizes(x: Variable, start: int) -> list[int | Variable]:
+def sizes_from(x: Variable, start: int) -> list[int | Variable]:
     """The sizes of the dimensions from `start` on; variables for sizes known only in a run."""
-    f = _ops()
+    f = ops_here()
     axes = range(start, x.ndim)
     return [x.shape[i] if x.shape[i] >= 0 else f.slice(f.shape(x), axes=[0], starts=[i], ends=[i + 1]) for i in axes]
 
 
 def _merged(x: Variable) -> Variable:
     """``[batch, beams, ...]`` as ``[batch * beams, ...]``."""
-    return reshape(x, [-1, *_sizes(x, 2)])
+    return reshape(x, [-1, *sizes_from(x, 2)])
 
 
 def _split(x: Variable, beams: int) -> Variable:
     """``[batch * beams, ...]`` as ``[batch, beams, ...]``."""
-    return reshape(x, [-1, beams, *_sizes(x, 1)])
+    return reshape(x, [-1, beams, *sizes_from(x, 1)])
 
 
 def dynamic_decode(
-    decoder: Decoder, inits: Any = None, max_step_num: int | None = None, output_time_major: bool = False, **kwargs: Any
-) -> tuple[Any, Any]:
+    decoder: Decoder,
+    inits: Any = None,
+    max_step_num: int | None = None,
+    output_time_major: bool = False,
+    impute_finished: bool = False,
+    is_test: bool = False,
+    return_length: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Runs a decoder until all sequences are finished, or for ``max_step_num + 1`` steps; see `BeamSearchDecoder`.
 
     Args:
-        decoder: a `BeamSearchDecoder`, or another `Decoder`.
+        decoder: a `BeamSearchDecoder`, a `BasicDecoder`, or another `Decoder`.
         inits: passed to the decoder's `initialize`.
         max_step_num: the number of the last step, from 0 on; by default there is no limit.
         output_time_major: return outputs as ``[time, batch, ...]``, not ``[batch, time, ...]``.
+        impute_finished: whether the states of a finished sequence stay as they were when it finished.
+        is_test: accepted; whether a program is trained, its backward part says.
+        return_length: return, too, how many steps each sequence took, int64.
         kwargs: passed to the decoder's `step`.
 
     Returns:
-        Outputs of all steps and the last states, as returned by the decoder's `finalize`.
+        Outputs of all steps and the last states, as returned by the decoder's `finalize`; the lengths, if `return_length`.
 
     >>> decoder = layers.BeamSearchDecoder(
     ...     layers.GRUCell(32), start_token=0, end_token=1, beam_size=4,
@@ -631,16 +642,18 @@ def dynamic_decode(
     inputs, states, finished = decoder.initialize(inits)
 
     def goes_on(time: Variable, finished: Variable, *_: Any) -> Variable:
-        f = _ops()
+        f = ops_here()
         more: Variable = f.logical_not(f.reduce_all(finished, reduce_all=True))
         if max_step_num is not None:
             more = f.logical_and(more, f.less_equal(time, fill_constant([1], "int64", max_step_num)))
         return more
 
     def body(keep: Any, time: Variable, finished: Variable, lengths: Variable, inputs: Any, states: Any) -> list[Any]:
-        f = _ops()
+        f, before, goes_on = ops_here(), states, ops_here().logical_not(finished)
         outputs, states, inputs, ended = decoder.step(time, inputs, states, **kwargs)
-        lengths = lengths + f.logical_not(finished).astype("int64")
+        if impute_finished:
+            states = map_variables(partial(_held_where, goes_on), before, states)
+        lengths = lengths + goes_on.astype("int64")
         keep(outputs, time)
         return [time + 1, f.logical_or(ended, finished), lengths, inputs, states]
 
@@ -650,7 +663,15 @@ def dynamic_decode(
     outputs, loop_vars = decode(goes_on, body, [zero, finished, lengths, inputs, states])
     lengths, states = loop_vars[2], loop_vars[4]
     outputs, states = decoder.finalize(outputs, states, lengths)
-    return (outputs if output_time_major else _map(_swapped, outputs)), states
+    outputs = outputs if output_time_major else map_variables(swap_axes, outputs)
+    return (outputs, states, lengths) if return_length else (outputs, states)
+
+
+def _held_where(goes_on: Variable, before: Variable, after: Variable) -> Variable:
+    """A state after a step, of any type; rows that do not go on keep the state from before it."""
+    dtype = VarType.INT32 if after.dtype is VarType.BOOL else after.dtype
+    state: Variable = held(before.astype(dtype), after.astype(dtype), goes_on.astype(dtype))
+    return state.astype(after.dtype)
 
 
 @builds
@@ -673,10 +694,10 @@ def decode(goes_on: Callable[..., Variable], body: Callable[..., Any], loop_vars
         return stored
 
     def keep(outputs: Any, time: Variable) -> None:
-        arrays.append(_map(lambda value: collect(value, time), outputs))
+        arrays.append(map_variables(lambda value: collect(value, time), outputs))
 
     loop_vars = while_loop(goes_on, partial(body, keep), loop_vars)
-    return _map(lambda array: _ops().stack_array(array), arrays[0]), loop_vars
+    return map_variables(lambda array: ops_here().stack_array(array), arrays[0]), loop_vars
 
 
 # -------------------------------------------------------------------------------------------------- layers of one op
@@ -769,7 +790,7 @@ def lstm_unit(
         if var.ndim != 2:
             raise ProgramError(f"lstm_unit: {argument} should be [batch, features]; {var.name} is {var.describe()}")
     helper = LayerHelper("lstm_unit", name)
-    joined = _ops().concat([x_t, hidden_t_prev], axis=1)
+    joined = ops_here().concat([x_t, hidden_t_prev], axis=1)
     gates = fc(joined, 4 * cell_t_prev.shape[1], param_attr=param_attr, bias_attr=bias_attr)
     outputs = helper.apply("lstm_unit", {"X": gates, "C_prev": cell_t_prev}, {"forget_bias": forget_bias})
     return outputs["H"], outputs["C"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .errors import FluidTypeError, ProgramError
@@ -12,6 +12,7 @@ from .values.types import VarType
 
 __all__ = [
     "ErrorClipByValue",
+    "GradientClipBase",
     "GradientClipByGlobalNorm",
     "GradientClipByNorm",
     "GradientClipByValue",
@@ -25,8 +26,29 @@ __dir__ = names_here(__name__)
 Pair = tuple[Parameter, Variable | None]
 
 
-class GradientClip:
-    """Base of gradient clips; clips with equal `group` are applied together."""
+class GradientClipBase:
+    """Base of gradient clips; clips with equal `group` are applied together.
+
+    Args:
+        need_clip: asks of a parameter whether its gradient is clipped, and counted; by default all are.
+
+    A clip of your own has a method `clip`:
+
+    >>> class Signs(fluid.clip.GradientClipBase):
+    ...     def clip(self, pairs):
+    ...         return [layers.sign(gradient) for parameter, gradient in pairs]
+    >>> w = dygraph.Parameter([1.5, -2.0])
+    >>> optimizer = fluid.optimizer.SGD(1.0, parameter_list=[w], grad_clip=Signs())
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy()
+    array([ 0.5, -1. ], dtype=float32)
+    """
+
+    def __init__(self, need_clip: Callable[[Parameter], bool] | None = None) -> None:
+        if not callable(need_clip) and need_clip is not None:
+            raise FluidTypeError(f"{type(self).__name__}: need_clip should be a function of a parameter, not {need_clip!r}")
+        self.need_clip = need_clip
 
     @property
     def group(self) -> Hashable:
@@ -40,8 +62,11 @@ class GradientClip:
     def __call__(self, params_grads: Iterable[Pair]) -> list[Pair]:
         """The same pairs with clipped gradients."""
         pairs = list(params_grads)
-        clipped = iter(self.clip([(param, grad) for param, grad in pairs if grad is not None]))
-        return [(param, next(clipped) if grad is not None else None) for param, grad in pairs]
+        chosen = [
+            (param, grad) for param, grad in pairs if grad is not None and (self.need_clip is None or self.need_clip(param))
+        ]
+        clipped = {param.name: grad for (param, _), grad in zip(chosen, self.clip(chosen) if chosen else (), strict=True)}
+        return [(param, clipped.get(param.name, grad)) for param, grad in pairs]
 
 
 def _bounds(label: str, most: float, least: float | None) -> tuple[float, float]:
@@ -60,12 +85,13 @@ def _norm_bound(label: str, clip_norm: float) -> float:
     return float(clip_norm)
 
 
-class GradientClipByValue(GradientClip):
+class GradientClipByValue(GradientClipBase):
     """Clip each element to ``[min, max]``.
 
     Args:
         max: the greatest value.
         min: the least; ``-max`` by default.
+        need_clip: asks of a parameter whether its gradient is clipped; by default all are.
 
     Raises:
         ProgramError: `min` is above `max`.
@@ -78,7 +104,8 @@ class GradientClipByValue(GradientClip):
     array([ 0.5, -2.5], dtype=float32)
     """
 
-    def __init__(self, max: float, min: float | None = None) -> None:
+    def __init__(self, max: float, min: float | None = None, need_clip: Callable[[Parameter], bool] | None = None) -> None:
+        super().__init__(need_clip)
         self.max, self.min = _bounds("GradientClipByValue", max, min)
 
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
@@ -111,11 +138,12 @@ def _shrink(pairs: list[tuple[Parameter, Variable]], clip_norm: float) -> list[V
     return clipped
 
 
-class GradientClipByNorm(GradientClip):
+class GradientClipByNorm(GradientClipBase):
     """Scale each gradient down to a Euclidean norm of at most `clip_norm`: times ``clip_norm / max(clip_norm, norm)``.
 
     Args:
         clip_norm: the greatest norm, not below 0.
+        need_clip: asks of a parameter whether its gradient is clipped; by default all are.
 
     >>> w = dygraph.Parameter([1.5, 2.0])
     >>> optimizer = fluid.optimizer.SGD(1.0, parameter_list=[w], grad_clip=fluid.clip.GradientClipByNorm(1.0))
@@ -125,14 +153,15 @@ class GradientClipByNorm(GradientClip):
     array([0.9, 1.2], dtype=float32)
     """
 
-    def __init__(self, clip_norm: float) -> None:
+    def __init__(self, clip_norm: float, need_clip: Callable[[Parameter], bool] | None = None) -> None:
+        super().__init__(need_clip)
         self.clip_norm = _norm_bound("GradientClipByNorm", clip_norm)
 
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
         return [_shrink([pair], self.clip_norm)[0] for pair in pairs]
 
 
-class GradientClipByGlobalNorm(GradientClip):
+class GradientClipByGlobalNorm(GradientClipBase):
     """Scale all gradients of a group by ``clip_norm / max(clip_norm, norm)``, with the Euclidean norm of all of them together.
 
     Source: Pascanu, Mikolov and Bengio, On the difficulty of training recurrent neural networks, 2013.
@@ -140,6 +169,7 @@ class GradientClipByGlobalNorm(GradientClip):
     Args:
         clip_norm: the greatest norm, not below 0.
         group_name: parameters whose clips have one name are of one group; they should have one `clip_norm`, too.
+        need_clip: asks of a parameter whether its gradient is counted and clipped; by default all are.
 
     >>> v, w = dygraph.Parameter([1.5]), dygraph.Parameter([2.0])
     >>> optimizer = fluid.optimizer.SGD(1.0, parameter_list=[v, w], grad_clip=fluid.clip.GradientClipByGlobalNorm(1.0))
@@ -149,7 +179,13 @@ class GradientClipByGlobalNorm(GradientClip):
     (array([0.9], dtype=float32), array([1.2], dtype=float32))
     """
 
-    def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
+    def __init__(
+        self,
+        clip_norm: float,
+        group_name: str = "default_group",
+        need_clip: Callable[[Parameter], bool] | None = None,
+    ) -> None:
+        super().__init__(need_clip)
         self.clip_norm = _norm_bound("GradientClipByGlobalNorm", clip_norm)
         self.group_name = group_name
 
@@ -159,11 +195,11 @@ class GradientClipByGlobalNorm(GradientClip):
         return self.group_name
 
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
-        return _shrink(pairs, self.clip_norm) if pairs else []
+        return _shrink(pairs, self.clip_norm)
 
 
 def set_gradient_clip(
-    clip: GradientClip, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
+    clip: GradientClipBase, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
 ) -> None:
     """Clip the gradients of these parameters before the optimizer uses them.
 
@@ -179,7 +215,7 @@ def set_gradient_clip(
     >>> fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(1.0))
     >>> updates, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
     """
-    if not isinstance(clip, GradientClip):
+    if not isinstance(clip, GradientClipBase):
         raise FluidTypeError(f"set_gradient_clip takes one of the GradientClipBy... objects, not {clip!r}")
     program = program if program is not None else default_main_program()
     chosen = param_list if param_list is not None else program.all_parameters()

@@ -1,4 +1,4 @@
-"""Names of Fluid 1.6 without a meaning here, and the reasons. Scripts may import them; using one raises an error with its
+"""Names of Fluid 1.6 to 1.8 without a meaning here, and the reasons. Scripts may import them; using one raises an error with its
 reason."""
 
 from __future__ import annotations
@@ -36,6 +36,14 @@ NOT_HERE: dict[str, str] = {
     "fluid.contrib.convert_dist_to_sparse_program": _NO_SERVERS,
     "fluid.contrib.ctr_metric_bundle": "its sums are layers.reduce_sum of differences and products of input and label",
     "fluid.contrib.fused_embedding_seq_pool": "layers.embedding and layers.sequence_pool, one after the other, compute the same",
+    "fluid.contrib.layers.correlation": "an op of optical flow, which Paddle has for GPUs alone",
+    "fluid.contrib.layers.fused_embedding_seq_pool": "layers.embedding, then layers.sequence_pool, computes the same",
+    "fluid.contrib.layers.match_matrix_tensor": "its layer is not here, its op is, fluid.extend.ops().match_matrix_tensor",
+    "fluid.contrib.layers.search_pyramid_hash": _SERVERS,
+    "fluid.contrib.layers.sequence_topk_avg_pooling": _SEARCH,
+    "fluid.contrib.layers.tdm_sampler": "its layer is not here, its op is: fluid.extend.ops().tdm_sampler",
+    "fluid.contrib.layers.tree_conv": _SEARCH,
+    "fluid.contrib.layers.var_conv_2d": "its layer is not here, its op is: fluid.extend.ops().var_conv_2d",
     "fluid.contrib.int8_inference": _COMPRESSION,
     "fluid.contrib.load_persistables_for_increment": _NO_SERVERS,
     "fluid.contrib.load_persistables_for_inference": _NO_SERVERS,
@@ -112,7 +120,7 @@ class NotHere(ModuleType):
         self.__path__: list[str] = []
 
     def _refuse(self, member: str = "") -> NoReturn:
-        raise ProgramError(f"{self.__name__}{member} of Fluid 1.6 is not here: {self._why}")
+        raise ProgramError(f"{self.__name__}{member} of Paddle's Fluid is not here: {self._why}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse()

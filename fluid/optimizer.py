@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from . import unique_name
 from .backward import append_backward
 from .building.layer_helper import LayerHelper
-from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
+from .clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
 from .errors import BackwardError, FluidTypeError, MissingAttributeError, NameNotFoundError, ProgramError, did_you_mean, shown
 from .initializer import Constant
 from .ir.frames import is_run_again
@@ -211,7 +211,7 @@ class Optimizer:
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         _check_rate(type(self).__name__.removesuffix("Optimizer"), learning_rate)
         if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
@@ -276,7 +276,7 @@ class Optimizer:
         startup_program: Program | None = None,
         parameter_list: Source | None = None,
         no_grad_set: Named | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
         """Append the backward part and the updates of the parameters to the loss's program.
 
@@ -694,7 +694,7 @@ class MomentumOptimizer(Optimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(momentum=momentum, use_nesterov=use_nesterov)
@@ -739,7 +739,7 @@ class AdamOptimizer(Optimizer):
         lazy_mode: bool = False,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(beta1=beta1, beta2=beta2, epsilon=epsilon, lazy_mode=lazy_mode)
@@ -786,7 +786,7 @@ class AdamWOptimizer(AdamOptimizer):
         lazy_mode: bool = False,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(
             learning_rate,
@@ -857,7 +857,7 @@ class LambOptimizer(AdamOptimizer):
         always_adapt: bool = False,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(
             learning_rate, beta1, beta2, epsilon, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip
@@ -1053,7 +1053,7 @@ class AdamaxOptimizer(Optimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(beta1=beta1, beta2=beta2, epsilon=epsilon)
@@ -1107,7 +1107,7 @@ class AdagradOptimizer(Optimizer):
         initial_accumulator_value: float = 0.0,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(epsilon=epsilon, initial_accumulator_value=initial_accumulator_value)
@@ -1148,7 +1148,7 @@ class DecayedAdagradOptimizer(Optimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(decay=decay, epsilon=epsilon)
@@ -1187,7 +1187,7 @@ class AdadeltaOptimizer(Optimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(epsilon=epsilon, rho=rho)
@@ -1237,7 +1237,7 @@ class RMSPropOptimizer(Optimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(rho=rho, epsilon=epsilon, momentum=momentum, centered=centered)
@@ -1279,7 +1279,7 @@ class FtrlOptimizer(Optimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(l1=l1, l2=l2, lr_power=lr_power)
@@ -1334,7 +1334,7 @@ class LarsMomentumOptimizer(Optimizer):
         rescale_grad: float = 1.0,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(
@@ -1389,7 +1389,7 @@ class DpsgdOptimizer(Optimizer):
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(clip=clip, batch_size=batch_size, sigma=sigma)
@@ -1431,7 +1431,7 @@ class DGCMomentumOptimizer(MomentumOptimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(
             learning_rate, momentum, use_nesterov, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip

@@ -38,7 +38,7 @@ def _offsets(lod: Lod, rows: int) -> Any:
 
 @kernel("filter_by_instag")
 def filter_by_instag(
-    xp: Any, Ins: Any, Ins_lod: Lod, Ins_tag: Any, Ins_tag_lod: Lod, Filter_tag: Any, is_lod: bool
+    xp: Any, Ins: Any, Ins_lod: Lod, Ins_tag: Any, Ins_tag_lod: Lod, Filter_tag: Any, is_lod: bool, out_val_if_empty: int
 ) -> tuple[LoDArray, LoDArray, LoDArray]:
     wanted = np.isin(to_numpy(Ins_tag).reshape(-1), to_numpy(Filter_tag))
     tags = _offsets(Ins_tag_lod, len(wanted))
@@ -50,7 +50,7 @@ def filter_by_instag(
     rows = np.arange(ends[-1] if len(ends) else 0) + repeated(starts - ends + lengths, lengths)
     out, weights = Ins[xp.asarray(rows)], np.ones((len(chosen), 1), "float32")
     if not len(chosen):
-        out, weights = xp.zeros((1, *Ins.shape[1:]), Ins.dtype), np.zeros((1, 1), "float32")
+        out, weights = xp.full((1, *Ins.shape[1:]), out_val_if_empty, Ins.dtype), np.zeros((1, 1), "float32")
         starts, lengths, ends = np.array([0]), np.array([1]), np.array([1])
     places = np.stack([ends - lengths, starts, lengths], 1).astype("int64")
     single = (tuple(range(len(places) + 1)),)

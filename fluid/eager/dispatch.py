@@ -52,6 +52,7 @@ _INSTEAD = {
     **dict.fromkeys(("shrink_rnn_memory", "reorder_lod_tensor_by_rank"), _STEPS),
     **dict.fromkeys(("split_lod_tensor", "merge_lod_tensor"), _ROWS),
     "beam_search_decode": "use layers.dynamic_decode with a BeamSearchDecoder, or gather_tree on the steps' ids and parents",
+    "assert": "use Python's assert",
     **dict.fromkeys(("save", "save_combine", "load_combine"), "use dygraph.save_dygraph and load_dygraph"),
 }
 """Op type -> what to use instead of it outside programs."""

@@ -8,10 +8,32 @@ from typing import Any
 from ..building.layer_helper import apply, listed
 from ..errors import FluidTypeError, ProgramError
 from ..ir.checked import check_variable
-from ..ir.program import Variable, default_main_program
+from ..ir.program import Operator, Variable, default_main_program
 from ..ops.debug import number_of
 
-__all__ = ["Print", "py_func"]
+__all__ = ["Assert", "Print", "py_func"]
+
+
+def Assert(cond: Variable, data: Sequence[Variable] | None = None, summarize: int = 20, name: str | None = None) -> Operator:
+    """Stops the run with an error unless `cond` holds, and returns the op that does.
+
+    Args:
+        cond: one bool.
+        data: variables that the error shows.
+        summarize: number of elements to show of each at most; negative for all.
+
+    Raises:
+        ExecutionError: in the run, where `cond` does not hold.
+
+    >>> x = fluid.data("x", [None])
+    >>> op = layers.Assert(layers.reduce_all(x > 0.0), [x])
+    >>> fluid.Executor().run(feed={"x": np.array([1.0, 2.0], "float32")}, fetch_list=[x])
+    [array([1., 2.], dtype=float32)]
+    """
+    for value, what in ((cond, "cond"), *((var, "data") for var in data or ())):
+        check_variable(value, f"Assert: {what}")
+    block = default_main_program().current_block()
+    return block.append_op("assert", {"Cond": cond, "Data": list(data or ())}, {}, {"summarize": summarize})
 
 
 def Print(

@@ -193,7 +193,8 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
             time, outputs, states: see `DecodeHelper`.
         """
         scores = outputs if self.softmax_temperature is None else outputs / float(self.softmax_temperature)
-        return sampling_id(ops_here().softmax(scores, axis=-1), seed=self.seed or 0).astype("int64")
+        ids: Variable = sampling_id(ops_here().softmax(scores, axis=-1), seed=self.seed or 0).astype("int64")
+        return ids
 
 
 class _Outputs(NamedTuple):

@@ -39,7 +39,7 @@ _ARGUMENTS: dict[str, list[tuple[str, str, object]]] = {
 # accepted and ignored; ``= op`` follows where layer and op have different names.
 _LAYERS = (
     "add_position_encoding(input: X, alpha: alpha, beta: beta, name)",
-    "argsort(input: X, axis: axis = -1, name)",
+    "argsort(input: X, axis: axis = -1, name, descending: descending = False)",
     "bpr_loss(input: X, label: Label, name)",
     "cos_sim(X: X, Y: Y)",
     "cumsum(x: X, axis: axis = None, exclusive: exclusive = None, reverse: reverse = None)",

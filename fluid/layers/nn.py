@@ -36,6 +36,7 @@ __all__ = [
     "gather",
     "get_tensor_from_selected_rows",
     "huber_loss",
+    "inplace_abn",
     "l2_normalize",
     "layer_norm",
     "matmul",
@@ -64,6 +65,7 @@ __all__ = [
     "sum",
     "topk",
     "transpose",
+    "unbind",
     "unsqueeze",
     "unstack",
     "where",
@@ -571,8 +573,71 @@ def batch_norm(
     >>> [parameter.shape for parameter in fluid.default_main_program().all_parameters()]
     [(3,), (3,), (3,), (3,)]
     """
-    check_variable(input, "batch_norm: input")
-    helper = LayerHelper("batch_norm", name, param_attr, bias_attr, act)
+    return _batch_normed(
+        LayerHelper("batch_norm", name, param_attr, bias_attr, act),
+        *(input, is_test, momentum, epsilon, data_layout, moving_mean_name, moving_variance_name),
+        *(do_model_average_for_mean_and_var, use_global_stats),
+    )
+
+
+_ACTIVATIONS_IN_PLACE = (None, "identity", "leaky_relu", "elu")
+
+
+def inplace_abn(
+    input: Variable,
+    act: str | None = None,
+    is_test: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-05,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+    use_global_stats: bool = False,
+    act_alpha: float = 1.0,
+) -> Variable:
+    """`batch_norm` and an activation that can be inverted; the executor reuses memory by itself.
+
+    Args:
+        input: ``[N, C]`` or ``[N, C, ...]``, such as images ``[N, C, H, W]``; float.
+        act: None or ``"identity"``, ``"leaky_relu"``, ``"elu"``.
+        is_test, momentum, epsilon, param_attr, bias_attr, data_layout: as in `batch_norm`.
+        moving_mean_name, moving_variance_name, do_model_average_for_mean_and_var, use_global_stats: as in `batch_norm`.
+        act_alpha: the activation's slope, or factor, below 0.
+
+    Raises:
+        ProgramError: for another activation.
+
+    >>> layers.inplace_abn(fluid.data("images", [None, 3, 32, 32]), act="leaky_relu", act_alpha=0.1).shape
+    (-1, 3, 32, 32)
+    """
+    if act not in _ACTIVATIONS_IN_PLACE:
+        raise ProgramError(f"inplace_abn: act should be {', '.join(map(repr, _ACTIVATIONS_IN_PLACE))}, not {act!r}")
+    out = _batch_normed(
+        LayerHelper("inplace_abn", name, param_attr, bias_attr),
+        *(input, is_test, momentum, epsilon, data_layout, moving_mean_name, moving_variance_name),
+        *(do_model_average_for_mean_and_var, use_global_stats),
+    )
+    return out if act in (None, "identity") else apply(act, {"X": out}, {"alpha": act_alpha}, layer="inplace_abn")
+
+
+def _batch_normed(
+    helper: LayerHelper,
+    input: Variable,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_layout: str,
+    moving_mean_name: str | None,
+    moving_variance_name: str | None,
+    do_model_average: bool,
+    use_global_stats: bool,
+) -> Variable:
+    """The op `batch_norm` with its parameters, and the activation of `helper`."""
+    check_variable(input, f"{helper.layer_type}: input")
     channels = [extent(input, 1 if data_layout == "NCHW" else -1, "input")]
     dtype = accumulated(input.dtype)
     inputs: dict[str, Any] = {"X": input}
@@ -581,7 +646,7 @@ def batch_norm(
     if helper.bias_attr:
         inputs["Bias"] = helper.create_parameter(helper.bias_attr, channels, dtype, is_bias=True)
     for slot, moving_name, first in (("Mean", moving_mean_name, 0.0), ("Variance", moving_variance_name, 1.0)):
-        attr = ParamAttr(moving_name, Constant(first), trainable=False, do_model_average=do_model_average_for_mean_and_var)
+        attr = ParamAttr(moving_name, Constant(first), trainable=False, do_model_average=do_model_average)
         inputs[slot] = constant(helper.create_parameter(attr, channels, dtype))
     saved = {slot: helper.create_variable_for_type_inference(dtype, True) for slot in ("SavedMean", "SavedVariance")}
     saved["ReserveSpace"] = helper.create_variable_for_type_inference(dtype, True)  # Paddle does not run it without
@@ -1189,6 +1254,27 @@ def unstack(x: Variable, axis: int = 0, num: Positive | None = None) -> list[Var
         if num < 0:
             raise ProgramError(f"unstack: the size of {x.name} ({x.describe()}) along axis {axis} is not known; give num")
     (slices,) = apply_many("unstack", {"X": x}, {"axis": axis, "num": num}, count=num)
+    return list(slices)
+
+
+def unbind(input: Variable, axis: int = 0) -> list[Variable]:
+    """The slices of `input` along `axis`, without that dimension.
+
+    Args:
+        input: a tensor, whose size along `axis` is known; `unstack` takes others.
+        axis: the dimension that is taken apart.
+
+    Raises:
+        ProgramError: if the size is unknown.
+
+    >>> layers.unbind(fluid.dygraph.to_variable([[1, 2], [3, 4]]), axis=1)
+    [Tensor([1, 3], shape=[2], dtype=int64), Tensor([2, 4], shape=[2], dtype=int64)]
+    """
+    check_variable(input, "unbind: input")
+    size = extent(input, axis, "input")
+    if size < 0:
+        raise ProgramError(f"unbind: the size of {input.name} ({input.describe()}) along axis {axis} is not known; use unstack")
+    (slices,) = apply_many("unbind", {"X": input}, {"axis": axis}, count=size)
     return list(slices)
 
 

@@ -204,12 +204,13 @@ def add_position_encoding(input: Variable, alpha: float, beta: float, name: str 
     return apply("add_position_encoding", {"X": input}, {"alpha": alpha, "beta": beta}, name=name)
 
 
-def argsort(input: Variable, axis: int = -1, name: str | None = None) -> tuple[Variable, Variable]:
+def argsort(input: Variable, axis: int = -1, name: str | None = None, descending: bool = False) -> tuple[Variable, Variable]:
     """`input` sorted along `axis`, and the indices of its elements in `input`; the sort is stable.
 
     Args:
         input: a tensor.
         axis: the dimension to sort along; negative ones count from the end.
+        descending: whether the largest element comes first.
 
     Returns:
         Out and Indices.
@@ -218,7 +219,7 @@ def argsort(input: Variable, axis: int = -1, name: str | None = None) -> tuple[V
     >>> layers.argsort(x)
     (Tensor([10, 20, 30], shape=[3], dtype=int64), Tensor([1, 2, 0], shape=[3], dtype=int64))
     """
-    out, indices = apply_many("argsort", {"X": input}, {"axis": axis}, name=name)
+    out, indices = apply_many("argsort", {"X": input}, {"axis": axis, "descending": descending}, name=name)
     return out, indices
 
 

@@ -24,7 +24,9 @@ def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True)
     return apply("cvm", {"X": input, "CVM": cvm}, {"use_cvm": use_cvm}, layer="continuous_value_model")
 
 
-def filter_by_instag(ins: Variable, ins_tag: Variable, filter_tag: Variable, is_lod: bool) -> list[Variable]:
+def filter_by_instag(
+    ins: Variable, ins_tag: Variable, filter_tag: Variable, is_lod: bool, out_val_if_empty: int = 0
+) -> list[Variable]:
     """The instances that have one of the tags in `filter_tag`, and factors for their losses, ``[instances, 1]``.
 
     Args:
@@ -32,8 +34,9 @@ def filter_by_instag(ins: Variable, ins_tag: Variable, filter_tag: Variable, is_
         ins_tag: sequences of tags, int64 ``[T, 1]``, one for each instance.
         filter_tag: int64 ``[K]``.
         is_lod: whether an instance is a sequence of rows, rather than a row.
+        out_val_if_empty: the elements of the row that there is if no instance has a tag.
 
-    The factors are 1; if no instance has a tag, there is one row of zeros, with the factor 0.
+    The factors are 1, and 0 for the row of `out_val_if_empty`.
 
     >>> ins, tags = fluid.data("ins", [None, 8], lod_level=1), fluid.data("tags", [None, 1], "int64", lod_level=1)
     >>> chosen, factor = layers.filter_by_instag(ins, tags, fluid.data("wanted", [3], "int64"), is_lod=True)
@@ -41,6 +44,8 @@ def filter_by_instag(ins: Variable, ins_tag: Variable, filter_tag: Variable, is_
     ((-1, 8), (-1, 1))
     """
     inputs = {"Ins": ins, "Ins_tag": ins_tag, "Filter_tag": filter_tag}
-    outputs = LayerHelper("filter_by_instag").apply("filter_by_instag", inputs, {"is_lod": is_lod})
+    outputs = LayerHelper("filter_by_instag").apply(
+        "filter_by_instag", inputs, {"is_lod": is_lod, "out_val_if_empty": out_val_if_empty}
+    )
     constant(outputs["IndexMap"])
     return [outputs["Out"], constant(outputs["LossWeight"])]

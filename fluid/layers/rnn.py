@@ -670,8 +670,8 @@ def dynamic_decode(
 def _held_where(goes_on: Variable, before: Variable, after: Variable) -> Variable:
     """A state after a step, of any type; rows that do not go on keep the state from before it."""
     dtype = VarType.INT32 if after.dtype is VarType.BOOL else after.dtype
-    state: Variable = held(before.astype(dtype), after.astype(dtype), goes_on.astype(dtype))
-    return state.astype(after.dtype)
+    state: Variable = held(before.astype(dtype), after.astype(dtype), goes_on.astype(dtype)).astype(after.dtype)
+    return state
 
 
 @builds

@@ -39,6 +39,8 @@ __all__ = [
     "reverse",
     "sequence_mask",
     "sums",
+    "tril",
+    "triu",
     "uniform_random",
     "zeros",
     "zeros_like",
@@ -485,6 +487,34 @@ def eye(
             matrix = apply("unsqueeze2", {"X": matrix}, {"axes": [0]}, layer="eye")
         matrix = apply("expand", {"X": matrix}, {"expand_times": [*batch_shape, 1, 1]}, layer="eye")
     return constant(matrix)
+
+
+def tril(input: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
+    """`input` with zeros above a diagonal of its matrices.
+
+    Args:
+        input: matrices ``[..., rows, columns]``.
+        diagonal: 0 for the main diagonal, above 0 for one above it, below 0 for one below it.
+
+    >>> layers.tril(fluid.dygraph.to_variable([[1, 2], [3, 4]]))
+    Tensor([[1, 0],
+            [3, 4]], shape=[2, 2], dtype=int64)
+    """
+    return apply("tril_triu", {"X": input}, {"diagonal": diagonal, "lower": True}, name=name, layer="tril")
+
+
+def triu(input: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
+    """`input` with zeros below a diagonal of its matrices.
+
+    Args:
+        input: matrices ``[..., rows, columns]``.
+        diagonal: 0 for the main diagonal, above 0 for one above it, below 0 for one below it.
+
+    >>> layers.triu(fluid.dygraph.to_variable([[1, 2], [3, 4]]), diagonal=1)
+    Tensor([[0, 2],
+            [0, 0]], shape=[2, 2], dtype=int64)
+    """
+    return apply("tril_triu", {"X": input}, {"diagonal": diagonal, "lower": False}, name=name, layer="triu")
 
 
 def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:

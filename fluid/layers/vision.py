@@ -44,6 +44,7 @@ __all__ = [
     "psroi_pool",
     "random_crop",
     "resize_bilinear",
+    "resize_linear",
     "resize_nearest",
     "resize_trilinear",
     "roi_align",
@@ -332,9 +333,15 @@ def spectral_norm(weight: Variable, dim: int = 0, power_iters: int = 1, eps: flo
 
 
 def lrn(
-    input: Variable, n: int = 5, k: float = 1.0, alpha: float = 1e-4, beta: float = 0.75, name: str | None = None
+    input: Variable,
+    n: int = 5,
+    k: float = 1.0,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    name: str | None = None,
+    data_format: str = "NCHW",
 ) -> Variable:
-    """Divides images ``[N, C, H, W]`` by ``(k + alpha * s) ** beta``, where s is the sum of squares of `n` neighbouring channels.
+    """Divides images by ``(k + alpha * s) ** beta``, where s is the sum of squares of `n` neighbouring channels.
 
     Formula: Krizhevsky, Sutskever and Hinton, ImageNet Classification with Deep Convolutional Neural Networks, 2012.
 
@@ -344,11 +351,19 @@ def lrn(
         k: what the divisor begins with.
         alpha: factor of the sum of squares.
         beta: exponent of the divisor.
+        data_format: ``"NCHW"``, or ``"NHWC"`` for channels in the last dimension.
+
+    Raises:
+        ProgramError: for another `data_format`.
 
     >>> layers.lrn(fluid.data("images", [None, 8, 32, 32]), n=5).shape
     (-1, 8, 32, 32)
     """
-    attrs = {"n": n, "k": k, "alpha": alpha, "beta": beta}
+    if data_format not in ("NCHW", "NHWC"):
+        raise ProgramError(f"lrn: data_format should be NCHW or NHWC, not {data_format!r}")
+    attrs: dict[str, Any] = {"n": n, "k": k, "alpha": alpha, "beta": beta}
+    if data_format != "NCHW":
+        attrs["data_format"] = data_format
     output: Variable = LayerHelper("lrn", name).apply("lrn", {"X": input}, attrs)["Out"]
     return output
 
@@ -652,15 +667,22 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
     """
     helper = LayerHelper("random_crop")
     inputs: dict[str, Any] = {"X": x}
-    if isinstance(seed, int):
-        name = unique_name.generate("random_crop_seed")
-        var = helper.create_global_variable(persistable=True, name=name, shape=[1], dtype=VarType.INT64, stop_gradient=True)
-        inputs["Seed"] = helper.set_variable_initializer(var, Constant(seed))
-    elif seed is not None:
-        check_variable(seed, "random_crop: seed")
-        inputs["Seed"] = seed
+    if seed is not None:
+        inputs["Seed"] = kept_seed(helper, seed)
     output: Variable = helper.apply("random_crop", inputs, {"shape": list(shape)}, {"SeedOut": inputs.get("Seed")})["Out"]
     return output
+
+
+def kept_seed(helper: LayerHelper, seed: int | Variable | None) -> Variable:
+    """The variable with the seed of a layer, which is updated in each run: `seed` itself, or a new one that begins with it."""
+    if isinstance(seed, Variable):
+        return seed
+    if not isinstance(seed, (int, type(None))):
+        raise FluidTypeError(f"{helper.layer_type}: seed should be an integer or a Variable, not {type(seed).__name__}")
+    name = unique_name.generate(f"{helper.layer_type}_seed")
+    var = helper.create_global_variable(persistable=True, name=name, shape=[1], dtype=VarType.INT64, stop_gradient=True)
+    kept: Variable = helper.set_variable_initializer(var, Constant(seed or 0))
+    return kept
 
 
 # ------------------------------------------------------------------------------------------------------------ resizing
@@ -784,6 +806,30 @@ def resize_bilinear(
     (-1, 3, 64, 64)
     """
     return image_resize(input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode, data_format)
+
+
+def resize_linear(
+    input: Variable,
+    out_shape: Variable | Sequence[int | Variable] | None = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCW",
+) -> Variable:
+    """`image_resize` of rows by linear interpolation along their width.
+
+    Args:
+        input: rows ``[N, C, W]``, or ``[N, W, C]``.
+        out_shape, scale, actual_shape: the new size, as in `image_resize`; one of the first two is needed.
+        align_corners, align_mode: how places correspond, as in `image_resize`.
+        data_format: ``"NCW"`` or ``"NWC"``.
+
+    >>> layers.resize_linear(fluid.data("rows", [None, 3, 32]), out_shape=[64]).shape
+    (-1, 3, 64)
+    """
+    return image_resize(input, out_shape, scale, name, "LINEAR", actual_shape, align_corners, align_mode, data_format)
 
 
 def resize_trilinear(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.composition import composed
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, define, ints, least, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, define, ints, least, long, required
 from ..values.lod_array import lengths_of
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
@@ -77,12 +77,14 @@ def _filtered(Ins: Spec, Ins_tag: Spec, is_lod: bool) -> tuple[Spec, Spec, Spec]
     wrt=("Ins",),
     lod_aware=True,
     is_lod=required("bool"),
+    out_val_if_empty=long(0),
 )
 def filter_by_instag(f: Any, Ins: ShapeOnly, LossWeight: Any, IndexMap: Any, dOut: Any) -> Any:
     """The instances in Ins that have one of the tags Filter_tag: sequences of its rows, or single rows without `is_lod`.
 
     Ins_tag has a sequence of tags for each instance. LossWeight [.., 1] is 1 for each instance that is left, and IndexMap [.., 3]
-    says where it begins in Out and in Ins, and how many rows it has. If none is left, Out is a row of zeros with LossWeight 0.
+    says where it begins in Out and in Ins, and how many rows it has. If none is left, Out is a row of `out_val_if_empty` with
+    LossWeight 0.
     """
     return {"Ins": f.add_rows(dOut, f.rows_of_tagged(IndexMap, LossWeight, dOut), Ins)}
 

@@ -41,11 +41,11 @@ NOT_AS_LISTED = {
 }
 
 
-def entries() -> dict[str, list[str]]:
+def entries(lines: list[str] = LINES) -> dict[str, list[str]]:
     """The covered names, by section of the map."""
     sections: dict[str, list[str]] = {}
     section = ""
-    for line in LINES:
+    for line in lines:
         if line.startswith("["):
             section = line.strip("[]")
         elif line.startswith("fluid."):
@@ -56,6 +56,7 @@ def entries() -> dict[str, list[str]]:
 
 
 ENTRIES = entries()
+LATER = entries((TESTS / "golden" / "fluid_1_8_api.txt").read_text(encoding="utf-8").splitlines())
 
 
 def find(path: str) -> Any:
@@ -88,6 +89,24 @@ def test_section(section: str) -> None:
         for line in ENTRIES[section]:
             with check(line.partition("(")[0]):
                 check_entry(line)
+
+
+@each("section", LATER)
+def test_section_of_fluid_1_8(section: str) -> None:
+    """Where it puts new arguments between those of 1.6, these keep their places here, and the new ones follow."""
+    with Checks() as check:
+        for line in LATER[section]:
+            with check(line.partition("(")[0]):
+                check_by_name(line) if section.endswith("by name") else check_entry(line)
+
+
+def check_by_name(line: str) -> None:
+    """A name whose arguments are all here, with their defaults, in any order."""
+    path, _, arguments = line.partition("(")
+    ours = {item.name: item for item in parameters(find(path))}
+    for theirs in parameters(eval(f"lambda {arguments[:-1]}: 0")):
+        assert theirs.name in ours, f"{theirs.name} is missing"
+        assert theirs.default is theirs.empty or same(ours[theirs.name].default, theirs.default), f"the default of {theirs.name}"
 
 
 def check_entry(line: str) -> None:
@@ -162,7 +181,7 @@ def test_names_that_scripts_import(path: str) -> None:
     module, _, name = f"fluid.{path}".rpartition(".")
     exec(f"from {module} import {name} as obj", namespace := {})
     if isinstance(namespace["obj"], NotHere):
-        with pytest.raises(fluid.FluidError, match=r"of Fluid 1\.6 is not here: \w"):
+        with pytest.raises(fluid.FluidError, match=r"of Paddle's Fluid is not here: \w"):
             namespace["obj"]()
         with pytest.raises(fluid.FluidError, match="is not here"):
             exec("class Mine(obj): pass", namespace)

@@ -287,6 +287,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "im2sequence": lambda t: layers.im2sequence(input=t.f(2, 3, 4, 4)),
     "image_resize": lambda t: layers.image_resize(t.f(2, 4, 6, 8), [3, 5]),
     "image_resize_short": lambda t: layers.image_resize_short(t.f(2, 4, 6, 8), 3),
+    "inplace_abn": lambda t: layers.inplace_abn(t.f(2, 3, 4, 4), act="elu"),
     "increment": lambda t: layers.increment(t.f(1)),
     "instance_norm": lambda t: layers.instance_norm(input=t.f(3, 2)),
     "iou_similarity": lambda t: layers.iou_similarity(corners(t, 5), corners(t, 4)),
@@ -380,6 +381,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "reshape": lambda t: layers.reshape(t.f(1), [1]),
     "resize_bilinear": lambda t: layers.resize_bilinear(t.f(2, 2, 12, 16), [6, 8]),
     "resize_nearest": lambda t: layers.resize_nearest(t.f(2, 4, 6, 8), scale=2.0),
+    "resize_linear": lambda t: layers.resize_linear(t.f(2, 2, 4), [3]),
     "resize_trilinear": lambda t: layers.resize_trilinear(t.f(2, 2, 4, 6, 8), [2, 3, 4]),
     "retinanet_detection_output": lambda t: layers.retinanet_detection_output(
         [t.f(2, 5, 4)], [t.f(2, 5, 3)], [t.f(5, 4)], t.f(2, 3)
@@ -481,6 +483,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "yolov3_loss": lambda t: layers.yolov3_loss(
         t.f(2, 14, 3, 3), t.f(2, 4, 4), t.i(2, 4, dtype="int32"), [10, 13, 16, 30], [0, 1], 2, 0.7, 8
     ),
+    "tril": lambda t: layers.tril(t.f(3, 4), 1),
+    "triu": lambda t: layers.triu(t.f(3, 4), -1),
+    "unbind": lambda t: layers.unbind(t.f(3, 4), 1),
     "zeros": lambda t: layers.zeros([1], "int64"),
     "zeros_like": lambda t: layers.zeros_like(x=t.f(3)),
 }
@@ -489,6 +494,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 IN_PROGRAMS = "runs in programs only; on tensors, "
 STEPS, ROWS = IN_PROGRAMS + "loop in Python over the steps", IN_PROGRAMS + "choose rows by a mask"
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "Assert": (lambda t: layers.Assert(t.b(1)), IN_PROGRAMS + "use Python's assert"),
     "array_to_lod_tensor": (lambda t: layers.array_to_lod_tensor(t.f(2), t.f(2)), STEPS),
     "autoincreased_step_counter": (
         lambda t: layers.autoincreased_step_counter(),

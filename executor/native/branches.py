@@ -47,7 +47,7 @@ from .lowering import NotLowered
 from .op_instructions import Op, OpInstruction
 from .target import Target
 
-__all__ = ["Branch", "Branches", "inferred_specs"]
+__all__ = ["Branch", "Branches", "inferred_specs", "named_writes"]
 
 
 def _write_condition(target: Target, name: str) -> WrittenKernel:
@@ -249,7 +249,7 @@ class _Expansion:
         self._frame = branches.frame_of(region) if region.frames is not None else None
         self._undone = set(outer_names(region.forward)[1]) if region.forward is not None else set()
         scopes_slot = region.scopes_slot
-        self._outputs = {name: value for slot, name, value in _named_writes(instruction) if slot != scopes_slot}
+        self._outputs = {name: value for slot, name, value in named_writes(instruction) if slot != scopes_slot}
         """Name in the program -> the value that the op makes."""
         if any(is_persistable(instruction.op, name) and not branches.is_in_scope(v) for name, v in self._outputs.items()):
             raise NotLowered("a variable of the scope that gets a new array in each run")
@@ -392,7 +392,7 @@ class _Expansion:
                 raise NotLowered("a value that gets another shape in a branch")
 
 
-def _named_writes(instruction: Any) -> Iterator[tuple[str, str, Value]]:
+def named_writes(instruction: Any) -> Iterator[tuple[str, str, Value]]:
     """(slot, name in the program, value) of everything that an op writes."""
     for slot, names in instruction.op.outputs.items():
         present = [name for name in names if name != EMPTY]

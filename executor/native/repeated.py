@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -28,13 +29,39 @@ from .pool import pool
 from .tables import flags_of, loaded, records_of
 from .target import Target
 
-__all__ = ["RepeatedBlock", "compiled_block"]
+__all__ = ["BlockCode", "RepeatedBlock", "block_code", "compiled_block"]
+
+
+@dataclass(frozen=True)
+class BlockCode:
+    """What computes the block of a loop in one trip.
+
+    Attributes:
+        instructions: native code, checks, and ops on numpy.
+        specs: of all values.
+        external: values whose memory differs from trip to trip.
+        may_be_missing: values that only a branch makes.
+    """
+
+    instructions: Sequence[NativeInstruction | Check | OpInstruction]
+    specs: Mapping[Value, Spec]
+    external: Collection[Value]
+    may_be_missing: Collection[Value]
+
+    def spec(self, value: Value) -> Spec:
+        return self.specs[value]
 
 
 def compiled_block(
     body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target, source: RandomSource
 ) -> RepeatedBlock | None:
     """See `NativeBlocks.compile`."""
+    code = block_code(body, specs, outputs, target)
+    return RepeatedBlock(code, target, source) if code is not None else None
+
+
+def block_code(body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target) -> BlockCode | None:
+    """Lower the steps of a block; None if it has to run op by op. See `NativeBlocks.compile`."""
     external = {*specs, *outputs, *(value for pair in body.updated.items() for value in pair)}
     on_numpy: set[int] = set()
     while True:
@@ -59,7 +86,7 @@ def compiled_block(
         on_numpy |= left
     if not {*live} <= {value for item in items for value in item.written}:
         return None
-    return RepeatedBlock(items, all_specs, external, target, frozenset(branches.only_if), source)
+    return BlockCode(items, all_specs, external, frozenset(branches.only_if))
 
 
 class _Steps:
@@ -149,24 +176,14 @@ class RepeatedBlock:
     """Native code of a block, to run for many trips. Not thread-safe.
 
     Args:
-        instructions: its native code, checks, and ops on numpy.
-        specs: of all values.
-        external: values whose memory the caller gives, for each trip.
+        code: what computes a trip; the caller gives the memory of external values.
         target: the processor that the native code is for.
-        may_be_missing: values that only a branch makes.
         source: see `OpInstruction.call`.
     """
 
-    def __init__(
-        self,
-        instructions: Sequence[NativeInstruction | Check | OpInstruction],
-        specs: Mapping[Value, Spec],
-        external: Collection[Value],
-        target: Target,
-        may_be_missing: Collection[Value],
-        source: RandomSource,
-    ) -> None:
-        self._specs, self.may_be_missing = specs, may_be_missing
+    def __init__(self, code: BlockCode, target: Target, source: RandomSource) -> None:
+        instructions, specs, external = code.instructions, code.specs, code.external
+        self._specs, self.may_be_missing = specs, code.may_be_missing
         regions = [item for item in instructions if isinstance(item, NativeInstruction)]
         calls = [call for region in regions for call in region.calls]
         writers = {signature: writer for region in regions for signature, writer in region.writers.items()}

@@ -270,7 +270,7 @@ def _ids_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> Node:
     return reshaped(mapped("add", broadcast_to(first, (count, width)), places), (count * width, 1))
 
 
-@lowers("flip")
+@lowers("flip", "reverse")
 def flip(X: GraphTensor, axis: list[int]) -> GraphTensor:
     node = plain(X.node)
     for number in {number % X.ndim for number in axis}:
@@ -338,6 +338,16 @@ def one_hot(X: GraphTensor, depth_tensor: Any, specs: dict[str, Any]) -> GraphTe
     out = specs["Out"]
     ids = reshaped(X.node, (*out.shape[:-1], 1))
     return GraphTensor(mapped("oeq", Position(out.shape, ids.element), ids, element=BOOL)).astype(out.dtype)
+
+
+@lowers("sequence_mask")
+def sequence_mask(X: GraphTensor, MaxLenTensor: Any, maxlen: int, specs: dict[str, Any]) -> GraphTensor:
+    _none(MaxLenTensor)
+    if maxlen <= 0:
+        raise NotLowered("a length that only values tell")
+    out = specs["Y"]
+    lengths = reshaped(X.node, (*X.shape, 1))
+    return GraphTensor(mapped("olt", Position(out.shape, lengths.element), lengths, element=BOOL)).astype(out.dtype)
 
 
 # ----------------------------------------------------------------------------------------------------- channels shuffled

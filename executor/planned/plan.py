@@ -33,7 +33,7 @@ from ..native.target import Target
 from ..runtime.scope import Scope
 from ..runtime.specs import spec_of
 from ..stepwise.handlers import HANDLERS
-from ..stepwise.interpreter import declared_scalars
+from ..stepwise.interpreter import declared_scalars, step_captures
 from ..stepwise.needed import versions_to_run
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..stepwise.repeated import BlockCompiler
@@ -278,6 +278,7 @@ def compile_native_plan(
         return None
     with or_unavailable():
         planner.instructions, planner.specs = planner.lowered(target, fewest=1)
+        planner.use_native_loops(target)
     planner.place(reuse=True)
     return planner.plan()
 
@@ -528,6 +529,14 @@ class _Planner:
 
         specs = dict(self.specs)
         return with_native_code(self._originals, specs, self._fetched, self.storage, target, fewest), specs
+
+    def use_native_loops(self, target: Target) -> None:
+        """Replace loops that would run step by step."""
+        from .native_loops import LOOPS, NativeLoops
+
+        if any(instruction.op.type in LOOPS for instruction in self.instructions):
+            loops = NativeLoops(self.specs, step_captures(self.program), target)
+            self.instructions = [loops.expand(instruction) for instruction in self.instructions]
 
     # -- places
     def place(self, reuse: bool) -> None:

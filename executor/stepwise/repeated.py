@@ -336,6 +336,10 @@ class Loop:
         """Whether the values of all runs are read, not only the last."""
         return name in self.local or name in self.stacked
 
+    def has_entries(self, before: str, after: str) -> bool:
+        """Whether a chain keeps an entry for each run."""
+        return before in self.local or before in self.carried or self.needs_all(after)
+
 
 def run_at_once(loop: Loop, env: Environment, count: int, is_reversed: bool, past: Frames | None) -> bool:
     """Run the block of a loop so many times; returns False, before anything has run, if it has to run op by op."""
@@ -401,7 +405,7 @@ class _Memory:
         self._loop, self._block, self._fixed, self._by_number, self._arrays = loop, block, fixed, by_number, arrays
         self.capacity, self._is_reversed = capacity, is_reversed
         self.chains = {
-            before: _Chain(firsts[before], capacity, self._has_entries(before, after), is_reversed)
+            before: _Chain(firsts[before], capacity, loop.has_entries(before, after), is_reversed)
             for before, after in loop.links.items()
         }
         self._stacks = {name: _Stack(block.spec(loop.last(name)), capacity, loop.needs_all(name)) for name in loop.stacks}
@@ -444,10 +448,6 @@ class _Memory:
         trips = np.arange(start, min(start + count, self.capacity))
         return trips, self.capacity - 1 - trips if self._is_reversed else trips
 
-    def _has_entries(self, before: str, after: str) -> bool:
-        loop = self._loop
-        return before in loop.local or before in loop.carried or loop.needs_all(after)
-
     def trips(self, start: int, most: int) -> PreparedTrips:
         """At most so many trips from number `start` on, within the capacity."""
         loop, (trips, numbers) = self._loop, self._next(start, most)
@@ -480,7 +480,7 @@ class _Memory:
         """Set the op's outputs."""
         loop, region = self._loop, self._loop.region
         finals = {after: self.chains[before].value(count) for before, after in loop.links.items()}
-        after = {name: self.chains[before].after(count) for before, name in loop.links.items() if self._has_entries(before, name)}
+        after = {name: self.chains[before].after(count) for before, name in loop.links.items() if loop.has_entries(before, name)}
         after |= {name: stack.array[:count] for name, stack in self._stacks.items() if loop.needs_all(name)}
         lists = self._arrays.values(count)
         for name in region.writes:

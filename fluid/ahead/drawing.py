@@ -7,7 +7,7 @@ number of the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 
 from ..executor.native.emitter import BYTE, INT32, INT64, POINTER, Function, Value
+from ..executor.native.op_instructions import OpInstruction
+from ..executor.planned.native_loops import NativeLoop
 from ..executor.planned.plan import Instruction
 from ..executor.runtime.random import RandomStreams
 from ..executor.stepwise.interpreter import Machine, step_captures
 from ..ir.program import Program
 from ..ir.versions import Value as PlanValue
+from ..values.spec import Spec
 
-__all__ = ["MASK_PARAMETERS", "MaskDraw", "draws_of", "signed", "write_mask_function"]
+__all__ = ["MASK_PARAMETERS", "MaskDraw", "draws_of", "is_draw", "signed", "write_mask_function"]
 
 _RUN = 0x1234_5678_9ABC
 """A number of a run; where it appears in a counter, the draw depends on the run."""
@@ -38,6 +41,7 @@ class MaskDraw:
         count: its number of elements.
         key, number: the key of the generator, and the number of the draw.
         follows_runs: whether each run draws another mask.
+        counts_trips: whether each trip of a loop is another draw.
         least: the probability times 2**24; 0 for a mask of ones.
     """
 
@@ -46,25 +50,50 @@ class MaskDraw:
     key: tuple[int, int]
     number: int
     follows_runs: bool
+    counts_trips: bool
     least: int
 
 
-def draws_of(program: Program, instructions: Iterable[Any], specs: Any) -> dict[PlanValue, MaskDraw]:
-    """Mask -> how to draw it, for the instructions of a plan that draw masks of dropout."""
-    streams = RandomStreams(np, program.random_seed)
-    streams.begin(_RUN)
-    machine = Machine(np, streams, step_captures(program))
+def draws_of(program: Program, instructions: Iterable[Any], specs: Mapping[PlanValue, Spec]) -> dict[PlanValue, MaskDraw]:
+    """Mask -> how to draw it, for the instructions of a plan, and of the bodies of its loops, that draw masks of dropout."""
+    drawing = _Drawing(program)
     draws: dict[PlanValue, MaskDraw] = {}
     for instruction in instructions:
-        if not isinstance(instruction, Instruction) or instruction.op.type != "dropout" or instruction.reads:
-            continue
-        (value,) = instruction.written
-        attrs = instruction.op.definition.defaults(instruction.op.attrs)  # type: ignore[union-attr]
-        state = machine.random_source(instruction.op, attrs)().bit_generator.state["state"]
-        key, (_, number, run, _) = (tuple(map(int, state[part])) for part in ("key", "counter"))
-        least = 0 if attrs["is_test"] else ceil(float(np.float32(attrs["dropout_prob"])) * _UNIT)
-        draws[value] = MaskDraw(value, specs[value].size, key, number, run == _RUN and bool(least), least)  # type: ignore[arg-type]
+        if isinstance(instruction, NativeLoop):
+            for item in instruction.body:
+                if is_draw(item):
+                    value = instruction.places[item.written[0]].value
+                    draws[value] = drawing.mask(item, value, specs[value], instruction.trips)
+        elif is_draw(instruction):
+            (value,) = instruction.written
+            draws[value] = drawing.mask(instruction, value, specs[value], None)
     return draws
+
+
+def is_draw(instruction: Any) -> bool:
+    """Whether an instruction draws a mask of dropout and does nothing else."""
+    is_op = isinstance(instruction, (Instruction, OpInstruction))
+    return is_op and instruction.op.type == "dropout" and not instruction.reads
+
+
+class _Drawing:
+    """Asks the executor's generators what ops draw, in the order of a run."""
+
+    def __init__(self, program: Program) -> None:
+        streams = RandomStreams(np, program.random_seed)
+        streams.begin(_RUN)
+        self._machine = Machine(np, streams, step_captures(program))
+
+    def mask(self, instruction: Any, value: PlanValue, spec: Spec, trips: int | None) -> MaskDraw:
+        """How to draw a mask; `trips` is the number of trips of the loop that it is in."""
+        op, definition = instruction.op, instruction.definition
+        attrs = definition.defaults(op.attrs)
+        source = self._machine.random_source(op, attrs)
+        states = [source().bit_generator.state["state"] for _ in range(trips or 1)]
+        key, (_, number, run, _) = (tuple(map(int, states[0][part])) for part in ("key", "counter"))
+        counts = len(states) > 1 and int(states[1]["counter"][1]) != number
+        least = 0 if attrs["is_test"] else ceil(float(np.float32(attrs["dropout_prob"])) * _UNIT)
+        return MaskDraw(value, spec.size, key, number, run == _RUN and bool(least), counts, least)  # type: ignore[arg-type]
 
 
 _MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157

@@ -14,20 +14,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..executor.native.branches import BranchMark
-from ..executor.native.instructions import CLEARED, Check, NativeInstruction, Operand
+from ..executor.native.instructions import CLEARED, Check, KernelCall, NativeInstruction, Operand
+from ..executor.planned.native_loops import NativeLoop
 from ..executor.planned.placement import padded
 from ..executor.planned.plan import ArenaPlan
 from ..ir.versions import Value
 from ..values.spec import Spec
 from .drawing import MaskDraw
 
-__all__ = ["ARENA", "CONSTANTS", "STATE", "Layout", "LibraryFunction", "Place"]
+__all__ = ["ARENA", "CONSTANTS", "STATE", "Layout", "LibraryFunction", "Part", "Place", "parts_of"]
 
 STATE, ARENA, CONSTANTS = "the state", "the arena", "the constants"
 """Bases of addresses; each feed is another base, under its name."""
+
+
+Part: TypeAlias = "Check | MaskDraw | BranchMark | NativeLoop | list[NativeInstruction]"
+"""A step of a function: native code that calls kernels, or what lies between."""
 
 
 class Place(NamedTuple):
@@ -80,21 +85,14 @@ class LibraryFunction:
         return [instruction for instruction in native if not isinstance(instruction, BranchMark)]
 
     @property
-    def parts(self) -> list[Check | MaskDraw | BranchMark | list[NativeInstruction]]:
-        """Checks, draws, the ends of branches, and the native code between them, in order."""
-        parts: list[Check | MaskDraw | BranchMark | list[NativeInstruction]] = []
-        for instruction in self.plan.instructions:
-            if isinstance(instruction, (Check, BranchMark)):
-                parts.append(instruction)
-            elif isinstance(instruction, NativeInstruction):
-                last = parts[-1] if parts else None
-                if isinstance(last, list):
-                    last.append(instruction)
-                else:
-                    parts.append([instruction])
-            else:
-                parts += [self.draws[value] for value in instruction.written if value in self.draws]
-        return parts
+    def calls(self) -> list[KernelCall]:
+        """The calls of kernels, of loops for the first and the last trip."""
+        return [call for instruction in self.native for call in instruction.calls]
+
+    @property
+    def parts(self) -> list[Part]:
+        """What the function does, in order."""
+        return parts_of(self.plan.instructions, self.draws)
 
     @property
     def follows_runs(self) -> bool:
@@ -117,6 +115,30 @@ class LibraryFunction:
     def lasts(self, value: Value) -> bool:
         """Whether a value lies in the state."""
         return value[0] in self.plan.storage or (value[1] == 0 and value[0] in self.plan.externals)
+
+
+def parts_of(instructions: Iterable[Any], draws: Mapping[Value, MaskDraw], loop: NativeLoop | None = None) -> list[Part]:
+    """Checks, draws, the ends of branches, loops, and the native code between them, in order.
+
+    Args:
+        instructions: of a plan, or of the body of a loop.
+        draws: mask -> how to draw it.
+        loop: the loop, for its body.
+    """
+    parts: list[Part] = []
+    for instruction in instructions:
+        if isinstance(instruction, (Check, BranchMark, NativeLoop)):
+            parts.append(instruction)
+        elif isinstance(instruction, NativeInstruction):
+            last = parts[-1] if parts else None
+            if isinstance(last, list):
+                last.append(instruction)
+            else:
+                parts.append([instruction])
+        else:
+            masks = (value if loop is None else loop.places[value].value for value in instruction.written)
+            parts += [draws[value] for value in masks if value in draws]
+    return parts
 
 
 class Layout:

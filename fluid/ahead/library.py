@@ -16,18 +16,20 @@ from ..executor import Executor, Scope, global_scope
 from ..executor.native.compiler import compile_library
 from ..executor.native.fallback import NativeUnavailable
 from ..executor.native.instructions import Check
+from ..executor.native.op_instructions import OpInstruction
 from ..executor.native.target import Target
+from ..executor.planned.native_loops import NativeLoop
 from ..executor.planned.plan import ArenaPlan, Instruction, compile_native_plan
 from ..formats.writing import together, write_file
 from ..ir.checked import checked
-from ..ir.program import Operator, Program, Variable
+from ..ir.program import Program, Variable
 from ..ir.versions import Value
 from ..values.place import CPUPlace
 from ..values.spec import Spec
 from .checks import ranges_of
 from .code import LibraryCode
 from .constants import constants_of
-from .drawing import MaskDraw, draws_of
+from .drawing import MaskDraw, draws_of, is_draw
 from .header import C_TYPES, c_names, header_of
 from .javascript import javascript_of, typescript_of
 from .layout import Layout, LibraryFunction
@@ -227,7 +229,12 @@ class _Maker:
         if plan is None or plan.step_by_step:
             raise ProgramError("variables that last hold arrays of tensors or sparse rows: such a program runs op by op")
         draws, constants = draws_of(program, plan.instructions, plan.specs), constants_of(plan.instructions, plan.specs)
-        refused = [instruction for instruction in plan.instructions if _is_refused(instruction, {*draws, *constants})]
+        refused = [
+            part
+            for instruction in plan.instructions
+            for part in (instruction.body if isinstance(instruction, NativeLoop) else (instruction,))
+            if _is_refused(part, {*draws, *constants})
+        ]
         causes = [instruction for instruction in refused if all(value in plan.specs for value in instruction.read)]
         lines = [_refusal(instruction.op) for instruction in causes or refused]
         if causes and len(causes) < len(refused):
@@ -285,12 +292,12 @@ def _is_updating(plan: ArenaPlan) -> bool:
 
 def _is_refused(instruction: Any, computed: Container[Value]) -> bool:
     """Whether an instruction cannot be compiled; `computed` are its masks and constants."""
-    if isinstance(instruction, Instruction):
-        return not all(value in computed for value in instruction.written)
+    if isinstance(instruction, (Instruction, OpInstruction)):
+        return not (is_draw(instruction) or all(value in computed for value in instruction.written))
     return isinstance(instruction, Check) and ranges_of(instruction) is None
 
 
-def _refusal(op: Operator) -> str:
+def _refusal(op: Any) -> str:
     """The line about an op that cannot be compiled."""
     frame = op.user_frame
     made_at = f", made at {frame[0]}:{frame[1]}" if frame is not None else ""

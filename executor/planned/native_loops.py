@@ -1,0 +1,434 @@
+"""Loops as instructions of native code: the block of a loop, with the memory that each trip reads and writes.
+
+`compile_native_plan` uses them in place of the ops ``while``, ``recurrent`` and their gradients, whose blocks otherwise run
+step by step. The number of trips has to be known, or else nothing but the last trip's values may be read.
+
+What passes from trip to trip lies in *buffers*, values of the plan. A buffer has an entry for each trip if a gradient or
+a stacked output reads it. Otherwise there are two: a trip reads one and writes the other, which is copied before the next trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fluid.errors import FluidError
+from fluid.ir.dataflow import needed_ops
+from fluid.ir.program import Operator
+from fluid.ir.regions import Region, region_of
+from fluid.ir.versions import BlockVersions, Value
+from fluid.opdef.registry import EMPTY
+from fluid.values.spec import Spec
+
+from ..binding.compiled import apply_op
+from ..kernels.table import kernel_of
+from ..native.branches import BranchMark, named_writes
+from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Operand, Writer, stand_in
+from ..native.op_instructions import OpInstruction
+from ..native.repeated import BlockCode, block_code
+from ..native.target import Target
+from ..stepwise.interpreter import Captured
+from ..stepwise.loop_body import LoopBody, total_of
+from ..stepwise.repeated import Loop, RandomSource
+
+__all__ = ["LOOPS", "Copied", "NativeLoop", "NativeLoops", "TripPlace"]
+
+LOOPS = frozenset({"while", "recurrent", "while_grad", "recurrent_grad"})
+"""Types of ops that run a block repeatedly."""
+_MOST_TRIPS = 1 << 16
+"""The most trips that are counted in advance."""
+
+
+class TripPlace(NamedTuple):
+    """Memory that a trip uses: in the first trip from a byte of a value on, in each next one so many bytes further."""
+
+    value: Value
+    offset: int = 0
+    stride: int = 0
+
+
+class Copied(NamedTuple):
+    """Bytes to copy; zeros without a source."""
+
+    target: TripPlace
+    source: TripPlace | None
+    size: int
+
+
+@dataclass(eq=False)
+class NativeLoop(NativeInstruction):
+    """A loop.
+
+    Attributes:
+        trips: their number; None if `condition` tells.
+        condition: the byte that holds whether another trip follows; None if the number of trips is known.
+        body: native code, checks, and draws of a trip.
+        places: value of the block -> its memory.
+        before, between, after: the copies before the first trip, after each trip, and after the last one.
+        block_specs: the specs of the values of the block.
+    """
+
+    ops: list[Operator]
+    trips: int | None
+    condition: TripPlace | None
+    body: Sequence[NativeInstruction | Check | OpInstruction]
+    places: Mapping[Value, TripPlace]
+    before: list[Copied]
+    between: list[Copied]
+    after: list[Copied]
+    block_specs: Mapping[Value, Spec]
+    shares: dict[Value, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        copies = [*self.before, *self.between, *self.after]
+        sources = [copied.source for copied in copies if copied.source is not None]
+        targets = [copied.target for copied in copies]
+        inner = [value for item in self.body for value in (*item.read, *item.written)]
+        used = dict.fromkeys(place.value for place in [*sources, *targets, *(self.places[value] for value in inner)])
+        outputs = {place.value for place in targets} | {self.places[value].value for item in self.body for value in item.written}
+        self.read = [value for value in used if value not in outputs]
+        self.written = [value for value in used if value in outputs]
+        native = [item for item in self.body if isinstance(item, NativeInstruction) and not isinstance(item, BranchMark)]
+        self.layouts = {self.places[value].value: text for item in native for value, text in item.layouts.items()}
+        self.workspace_bytes = max(item.workspace_bytes for item in native)
+        ends = range(self.trips or 1)[:: max((self.trips or 1) - 1, 1)]
+        self.calls = [self._in_trip(call, trip) for trip in ends for item in native for call in item.calls]
+        """Those of the first and the last trip, which access the first and the last bytes."""
+        self.writers: dict[str, Writer] = {name: writer for item in native for name, writer in item.writers.items()}
+
+    def describe(self) -> str:
+        return f"{self.trips if self.trips is not None else 'some'} trips of {self.op.type}"
+
+    def _in_trip(self, call: KernelCall, trip: int) -> KernelCall:
+        places = [self.memory_of(operand) for operand in call.operands]
+        operands = [
+            operand if place is None else (place.value, place.offset + trip * place.stride)
+            for operand, place in zip(call.operands, places, strict=True)
+        ]
+        return KernelCall(call.kernel, operands, call.is_serial)
+
+    def memory_of(self, operand: Operand) -> TripPlace | None:
+        """The memory of an operand of a call in the body; None for the workspace."""
+        value, offset = operand
+        if value is None:
+            return None
+        place = self.places[value]
+        return place._replace(offset=place.offset + offset)
+
+
+class _Frames(NamedTuple):
+    """What a loop keeps for its gradient: for each name the place of the first run's value."""
+
+    trips: int
+    values: Mapping[str, tuple[TripPlace, Spec]]
+
+
+class _UnfitError(Exception):
+    """The loop has to run step by step."""
+
+
+class _Compiler:
+    """Lowers the block of a loop, for `Loop`."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def compile(self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Any, source: RandomSource) -> Any:
+        return block_code(body, specs, outputs, self._target)
+
+
+class NativeLoops:
+    """Makes loops of the instructions of a plan.
+
+    Args:
+        specs: the specs of values; the loops' buffers are added.
+        captures: variable of step scopes -> the names that gradient blocks read.
+        target: the processor.
+    """
+
+    def __init__(self, specs: dict[Value, Spec], captures: Mapping[str, Captured], target: Target) -> None:
+        self._specs, self._captures, self._target = specs, captures, target
+        self._frames: dict[str, _Frames] = {}
+        self._count = 0
+
+    def expand(self, instruction: Any) -> Any:
+        """The loop that stands for an instruction; the instruction itself if it is no loop, or has to run step by step."""
+        region = region_of(instruction.op) if instruction.op.type in LOOPS else None
+        if region is None:
+            return instruction
+        loop = Loop(_Compiler(self._target), instruction.op, region, self._captures, _no_source)
+        self._count += 1
+        try:
+            return _LoopMaker(self._specs, self._frames, f"loop{self._count}.", loop, instruction).make()
+        except _UnfitError:
+            return instruction
+
+
+def _no_source(op: Operator, attrs: Mapping[str, Any]) -> Any:
+    raise AssertionError("lowering draws nothing")
+
+
+class _LoopMaker:
+    """Makes one loop.
+
+    Args:
+        specs, frames: see `NativeLoops`.
+        tag: begins the names of new values.
+        loop: the roles of the block's names.
+        instruction: the instruction of the plan.
+    """
+
+    def __init__(self, specs: dict[Value, Spec], frames: dict[str, _Frames], tag: str, loop: Loop, instruction: Any) -> None:
+        if not loop.is_possible or loop.entries:
+            raise _UnfitError
+        self._specs, self._all_frames, self._tag, self._loop, self._instruction = specs, frames, tag, loop, instruction
+        self._region: Region = loop.region
+        past = self._region.frames
+        if past is not None and past not in frames:
+            raise _UnfitError
+        self._past = frames[past] if past is not None else None
+        op = instruction.op
+        self._is_reversed = op.attrs.get("reverse", False) != (self._past is not None)
+        self._trips = self._number_of_trips()
+        self._places: dict[Value, TripPlace] = {}
+        self._before: list[Copied] = []
+        self._between: list[Copied] = []
+        self._after: list[Copied] = []
+        self._saved: dict[str, tuple[TripPlace, Spec]] = {}
+        """Name -> what a gradient reads, where it is not the value after a run: the place of the first run's value, by number."""
+        self._stacked: dict[str, tuple[TripPlace, Spec]] = {}
+        """Name -> its values after each run, likewise."""
+        self._last: dict[str, TripPlace] = {}
+        """Name -> its value after the last trip."""
+
+    # -- facts
+    def _outer(self, name: str) -> tuple[Value, Spec]:
+        value = self._instruction.outer.get(name)
+        if value is None or value not in self._specs:
+            raise _UnfitError
+        return value, self._specs[value]
+
+    def _number_of_trips(self) -> int | None:
+        if self._past is not None:
+            return self._past.trips
+        if self._loop.sequences:
+            lengths = {self._outer(outer)[1].shape[0] for outer in self._loop.sequences.values()}
+            if len(lengths) != 1:
+                raise _UnfitError
+            return lengths.pop()
+        count = count_trips(self._loop)
+        if count is None and (self._loop.is_captured or self._loop.stacked):
+            raise _UnfitError
+        return count
+
+    # -- memory
+    def _buffer(self, name: str, spec: Spec, entries: int = 1) -> TripPlace:
+        """New memory for some entries."""
+        value = f"{NATIVE_PREFIX}{self._tag}{name}", 0
+        self._specs[value] = Spec((entries, *spec.shape), spec.dtype)
+        return TripPlace(value)
+
+    def _entry(self, start: TripPlace, spec: Spec, entries: int, first: int) -> TripPlace:
+        """The entries of a buffer that trips use, from entry `first` on or, if the loop is reversed, counted from the end."""
+        size = spec.nbytes
+        if self._is_reversed:
+            return start._replace(offset=start.offset + (entries - 1 - first) * size, stride=-size)
+        return start._replace(offset=start.offset + first * size, stride=size)
+
+    def make(self) -> NativeLoop:
+        loop, region = self._loop, self._region
+        if self._trips == 0:
+            raise _UnfitError
+        firsts: dict[str, tuple[Value | None, Spec]] = {name: self._outer(name) for name in loop.writes if name in loop.links}
+        for state in region.states:
+            value, spec = self._outer(state.first)
+            firsts[state.before] = None if state.from_zero else value, spec
+        runs = {inner: self._sequence(outer) for inner, outer in loop.sequences.items()}
+        if self._past is not None:
+            names = [name for name in loop.reads if name in self._past.values and name not in firsts and name not in runs]
+            runs |= {name: self._past.values[name] for name in names}
+        fixed = {name: self._outer(name) for name in loop.reads if name not in firsts and name not in runs}
+        specs = {name: spec for name, (_, spec) in {**firsts, **runs, **fixed}.items()}
+        code: Any = loop.compiled({name: stand_in(specs[name]) for name in loop.reads}, {})
+        if not isinstance(code, BlockCode):
+            raise _UnfitError
+        for name, (value, _) in fixed.items():
+            self._places[name, 0] = TripPlace(value)
+        for name, (start, spec) in runs.items():
+            self._places[name, 0] = self._entry(start, spec, self._trips or 0, 0)
+            if name in loop.local:
+                self._saved[name] = self._copy_of_runs(name, start, spec)
+        for before, after in loop.links.items():
+            self._chain(code, before, after, *firsts[before])
+        for name in loop.stacks:
+            self._stack(name, code.spec(loop.last(name)))
+        for name in loop.summed:
+            total = total_of(name)
+            spec = code.spec(loop.last(name))
+            buffer = self._last[total] = self._buffer(total, spec)
+            self._places[total, 0] = self._places[total, 1] = buffer
+            self._before.append(Copied(buffer, None, spec.nbytes))
+        self._place_others(code)
+        self._finish()
+        condition = self._condition() if self._trips is None else None
+        return NativeLoop(
+            [self._instruction.op],
+            self._trips,
+            condition,
+            code.instructions,
+            self._places,
+            self._before,
+            self._between,
+            self._after,
+            code.specs,
+        )
+
+    def _sequence(self, outer: str) -> tuple[TripPlace, Spec]:
+        value, spec = self._outer(outer)
+        return TripPlace(value), Spec(spec.shape[1:], spec.dtype)
+
+    def _copy_of_runs(self, name: str, start: TripPlace, spec: Spec) -> tuple[TripPlace, Spec]:
+        """A sequence for the gradient: the sequence itself may be overwritten before."""
+        assert self._trips is not None, "loops that keep values have a known number of trips"
+        buffer = self._buffer(f"saved.{name}", spec, self._trips)
+        self._before.append(Copied(buffer, start, self._trips * spec.nbytes))
+        return buffer, spec
+
+    def _chain(self, code: BlockCode, before: str, after: str, first: Value | None, spec: Spec) -> None:
+        """The memory of a value that passes from trip to trip."""
+        loop = self._loop
+        if code.spec(loop.last(after)) != spec:
+            raise _UnfitError
+        source = TripPlace(first) if first is not None else None
+        if not loop.has_entries(before, after):
+            read, write = self._buffer(f"before.{before}", spec), self._buffer(f"after.{before}", spec)
+            self._between.append(Copied(read, write, spec.nbytes))
+            self._last[after] = read
+        else:
+            assert self._trips is not None, "loops that keep values have a known number of trips"
+            entries, size = self._trips + 1, spec.nbytes
+            start = self._buffer(f"chain.{before}", spec, entries)
+            read, write = (self._entry(start, spec, entries, place) for place in (0, 1))
+            self._last[after] = write._replace(offset=write.offset + (self._trips - 1) * write.stride, stride=0)
+            earlier, later = start, start._replace(offset=size)
+            if self._is_reversed:
+                earlier, later = later, earlier
+            if before in loop.local or before in loop.carried:
+                self._saved[before] = earlier, spec
+            self._stacked[after] = later, spec
+        self._before.append(Copied(read._replace(stride=0), source, spec.nbytes))
+        self._places[before, 0], self._places[loop.last(after)] = read, write
+
+    def _stack(self, name: str, spec: Spec) -> None:
+        """The memory of an output of the block that no trip reads."""
+        if not self._loop.needs_all(name):
+            buffer = self._places[self._loop.last(name)] = self._last[name] = self._buffer(f"last.{name}", spec)
+            if self._trips is None:  # there may be none
+                self._before.append(Copied(buffer, TripPlace(self._outer(name)[0]), spec.nbytes))
+            return
+        assert self._trips is not None, "loops that keep values have a known number of trips"
+        start = self._buffer(f"stack.{name}", spec, self._trips)
+        write = self._places[self._loop.last(name)] = self._entry(start, spec, self._trips, 0)
+        self._stacked[name] = start, spec
+        self._last[name] = write._replace(offset=write.offset + (self._trips - 1) * write.stride, stride=0)
+
+    def _place_others(self, code: BlockCode) -> None:
+        """Give the remaining values of the block memory of their own."""
+        for value, spec in code.specs.items():
+            if value not in self._places:
+                name, version = value
+                prefix = CLEARED if name.startswith(CLEARED) else NATIVE_PREFIX
+                renamed = f"{prefix}{self._tag}{name.removeprefix(prefix)}", version
+                self._specs[renamed] = spec
+                self._places[value] = TripPlace(renamed)
+
+    # -- results
+    def _finish(self) -> None:
+        """Copy the results to the values that the op makes, and note what a gradient reads."""
+        loop, region = self._loop, self._region
+        outputs = {name: value for slot, name, value in named_writes(self._instruction) if slot != region.scopes_slot}
+        for name in region.writes:
+            self._copy_result(outputs.get(name), self._last[name])
+        for part in region.stacked:
+            if part.name != EMPTY:
+                self._copy_result(outputs.get(part.name), self._stacked[part.inner][0])
+        for part in region.summed:
+            if part.name != EMPTY:
+                self._copy_result(outputs.get(part.name), self._last[total_of(part.inner)])
+        for part in region.final:
+            if part.name != EMPTY:
+                self._copy_result(outputs.get(part.name), self._last[part.inner])
+        if region.scopes is not None and loop.is_captured:
+            assert self._trips is not None, "loops that keep values have a known number of trips"
+            after = {name: place for name, place in self._stacked.items() if name in loop.local}
+            self._all_frames[region.scopes] = _Frames(self._trips, after | self._saved)
+
+    def _copy_result(self, target: Value | None, source: TripPlace) -> None:
+        if target is None:
+            return
+        if target not in self._specs:
+            raise _UnfitError
+        self._after.append(Copied(TripPlace(target), source, self._specs[target].nbytes))
+
+    def _condition(self) -> TripPlace:
+        """Where a ``while`` finds its condition before each trip."""
+        (name,) = self._instruction.op.input("Condition")
+        return self._last[name]
+
+
+# --------------------------------------------------------------------------------------------------- numbers of trips
+def count_trips(loop: Loop) -> int | None:
+    """The number of trips of a ``while`` whose condition is computed from constants; None if that is not so."""
+    op, region = loop.op, loop.region
+    (condition,) = op.input("Condition")
+    versions = BlockVersions(region.body)
+    needed = {versions.current(condition)}
+    inner = [versions.ops[index] for index in needed_ops(versions, needed, carried=region.carried)]
+    values = _values_before(op, {condition, *(name for name, version in needed if not version)})
+    if values is None:
+        return None
+    for count in range(_MOST_TRIPS):
+        if not values[condition].item():
+            return count
+        if not all(_compute(one, values) for one in inner):
+            return None
+    return None
+
+
+def _values_before(op: Operator, names: Iterable[str]) -> dict[str, Any] | None:
+    """The values of names before an op, computed from constants; None if they depend on anything else."""
+    needed, chosen = set(names), list[Operator]()
+    earlier = op.block.ops[: op.block.ops.index(op)]
+    for one in reversed(earlier):
+        if not needed.isdisjoint(one.output_arg_names):
+            chosen.append(one)
+            needed.difference_update(one.output_arg_names)
+            needed.update(name for name in one.input_arg_names if name != EMPTY)
+    values: dict[str, Any] = {}
+    return values if not needed and all(_compute(one, values) for one in reversed(chosen)) else None
+
+
+def _compute(op: Operator, values: dict[str, Any]) -> bool:
+    """Compute an op for known values, which it changes. Returns False if it draws, owns a block, or fails."""
+    definition, kernel = op.definition, kernel_of(op.type)
+    names = [name for name in op.input_arg_names if name != EMPTY]
+    if definition is None or op.sub_blocks or kernel is None or any(name not in values for name in names):
+        return False
+    if any(source == "lod" or key == "rng" for _, source, key in kernel.parameters):
+        return False
+    arrays: dict[str, Any] = {}
+    for slot, listed in op.inputs.items():
+        if slot in definition.inputs and listed:
+            items = [values.get(name) for name in listed]
+            arrays[slot] = items if definition.inputs[slot].many else items[0]
+    wanted = {slot for slot, listed in op.outputs.items() if any(name != EMPTY for name in listed)}
+    try:
+        results = apply_op(op.type, arrays, definition.defaults(op.attrs), wanted=wanted)
+    except (FluidError, ArithmeticError, LookupError, TypeError, ValueError):
+        return False  # running it will report the error
+    for slot, listed in op.outputs.items():
+        value = results.get(slot)
+        pairs = zip(listed, value if isinstance(value, list) else [value], strict=False)
+        values.update((name, item) for name, item in pairs if name != EMPTY and item is not None)
+    return True

@@ -1,0 +1,136 @@
+"""Loops in compiled libraries: trips that are counted in advance, and trips as long as a condition holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each
+from libraries import Library, compiler_of_c
+
+import fluid
+from fluid import layers
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    compiler_of_c()
+    threads = fluid.get_num_threads()
+    fluid.set_num_threads(1)
+    yield
+    fluid.set_num_threads(threads)
+
+
+def _classified(h: Any) -> dict[str, Any]:
+    label = fluid.data("label", [4, 1], "int64")
+    loss = layers.mean(layers.softmax_with_cross_entropy(layers.fc(h, 3), label))
+    fluid.optimizer.Adam(0.01).minimize(loss)
+    return {"loss": loss, "h": h}
+
+
+def recurrent(is_reversed: bool = False) -> dict[str, Any]:
+    """A recurrent net with dropout and a branch in each step."""
+    x = fluid.data("x", [5, 4, 8])
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        word, before = rnn.step_input(x), rnn.memory(shape=[-1, 6], batch_ref=x, init_value=0.5)
+        h = layers.fc([word, before], 6, act="tanh")
+        h = layers.dropout(h, 0.2)
+        is_small = layers.less_than(layers.mean(word), layers.fill_constant([1], "float32", 0.1))
+        h = layers.cond(is_small, lambda: layers.scale(h, 0.5), lambda: layers.sigmoid(h))
+        rnn.update_memory(before, h)
+        rnn.step_output(h)
+        rnn.step_output(layers.reduce_sum(h, 1))
+    hidden, sums = rnn()
+    if is_reversed:
+        for op in fluid.default_main_program().global_block().ops:
+            if op.type == "recurrent":
+                op.attrs["reverse"] = True
+    return _classified(layers.concat([hidden[4], hidden[0], layers.transpose(sums, [1, 0])], 1))
+
+
+def cells() -> dict[str, Any]:
+    """Layers of cells with lengths of sequences, in both directions."""
+    x, length = fluid.data("x", [4, 5, 8]), fluid.data("length", [4], "int64")
+    h, _ = layers.rnn(layers.LSTMCell(6), x, sequence_length=length)
+    back, _ = layers.rnn(layers.GRUCell(5), h, sequence_length=length, is_reverse=True)
+    return _classified(layers.reduce_mean(layers.concat([h, back], 2), 1))
+
+
+def counted() -> dict[str, Any]:
+    """A ``while`` of 5 trips, with gradients of what it carries and of a parameter in it, and images with a border in it."""
+    x, weight = fluid.data("x", [4, 8]), layers.create_parameter([8, 8], "float32")
+    kernel = layers.create_parameter([2, 2, 3, 3], "float32")
+    number, last = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 5)
+
+    def body(number: Any, h: Any) -> list[Any]:
+        images = layers.reshape(layers.matmul(h, weight), [4, 2, 2, 2])
+        images = layers.relu(images + _convolved(images, kernel))
+        return [number + 1, layers.tanh(layers.reshape(images, [4, 8]) + h)]
+
+    _, h = layers.while_loop(lambda number, _: number < last, body, [number, layers.fc(x, 8)])
+    return _classified(h)
+
+
+def _convolved(images: Any, kernel: Any) -> Any:
+    block = fluid.default_main_program().current_block()
+    out = block.create_var(name=fluid.unique_name.generate("convolved"), dtype="float32", shape=[4, 2, 2, 2])
+    block.append_op("conv2d", {"Input": [images], "Filter": [kernel]}, {"Output": [out]}, {"paddings": [1, 1], "strides": [1, 1]})
+    return out
+
+
+def decided() -> dict[str, Any]:
+    """A ``while`` as long as a value is below another one: no trip at all, or some."""
+    x, most = fluid.data("x", [4, 8]), fluid.data("most", [1])
+    h = layers.fc(x, 8)
+    start, trips = layers.abs(layers.assign(h)), layers.fill_constant([1], "float32", 0.0)
+    start.stop_gradient = True
+    doubled, count = layers.while_loop(
+        lambda value, _: layers.reduce_sum(value) < most, lambda value, count: [value * 2.0, count + 1.0], [start, trips]
+    )
+    return {"doubled": doubled, "trips": count, **_classified(h)}
+
+
+LOOPS: dict[str, Callable[[], dict[str, Any]]] = {
+    "recurrent": recurrent,
+    "reversed": lambda: recurrent(is_reversed=True),
+    "cells": cells,
+    "counted": counted,
+    "decided": decided,
+}
+
+
+def batch(number: int) -> dict[str, Any]:
+    rng = np.random.default_rng(number)
+    return {
+        "label": rng.integers(0, 3, (4, 1)),
+        "length": rng.integers(1, 6, 4),
+        "most": np.float32([0.0 if number == 1 else 1000.0]),
+    }
+
+
+@each("name", LOOPS)
+def test_loops_have_the_bits_of_the_executor(name: str, tmp_path: Path) -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 7
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        results = LOOPS[name]()
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    library = Library(fluid.compile_program(main, fetches=results, scope=scope, output=tmp_path / "net"))
+    shape = main.global_block().var("x").shape
+    for number in range(4):
+        values = {"x": np.random.default_rng(number + 9).standard_normal(shape).astype("float32"), **batch(number)}
+        feed = {key: values[key] for key in library.description["functions"]["step"]["feeds"]}
+        expected = executor.run(main, feed, list(results.values()), scope=scope)
+        code, computed = library.call("step", feed)
+        assert code == 0
+        for key, array in zip(results, expected, strict=True):
+            assert computed[key].tobytes() == array.tobytes(), key
+    variables = library.variables()
+    assert variables
+    for variable, array in variables.items():
+        assert array.tobytes() == np.array(scope.array(variable)).tobytes(), variable

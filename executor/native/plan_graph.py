@@ -310,6 +310,9 @@ class PlanGraph:
                 for value in left
                 if not any(olds.get(value) in nodes_of[sibling][0] for sibling in left if sibling != value)
             ]
+            if not free:  # what siblings compute on the way to their own results can be stored after them
+                on_the_way = {node for value in left for node in nodes_of[value][1] if node is not source_of(results[value])}
+                free = [value for value in left if source_of(results[value]) not in on_the_way]
             if not free:
                 raise NotLowered("outputs that overwrite what the others read")
             ordered.update((value, results[value]) for value in free)

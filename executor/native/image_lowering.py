@@ -29,6 +29,7 @@ from .graph import (
     transposed,
 )
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
+from .resampling_lowering import pooled_by_parts, pooled_by_parts_back
 
 
 def _images_of(tensor: GraphTensor, data_format: str) -> Node:
@@ -192,14 +193,20 @@ def conv2d_transpose(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, A
 def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple[int, int], str]:
     """The windows of a pool, the extents of its output (rows, columns), and its kind."""
     out, sizes, strides, pads = pool_geometry(image.shape[1:3], attrs)
-    if not all(sizes):
-        raise NotLowered("windows of different sizes")
     kind = "max" if attrs["pooling_type"] == "max" else "inside" if attrs["exclusive"] and not attrs["adaptive"] else "average"
     return Windows(tuple(sizes), tuple(strides), tuple(map(tuple, pads))), (out[0], out[1]), kind  # type: ignore[arg-type]
 
 
+def _has_uneven_windows(X: GraphTensor, attrs: dict[str, Any]) -> bool:
+    """Whether adaptive windows differ in size."""
+    sizes = X.shape[1:3] if _format_of(attrs) == "NHWC" else X.shape[2:]
+    return X.ndim == 4 and not all(pool_geometry(sizes, attrs)[1])
+
+
 @lowers("pool2d")
 def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+    if _has_uneven_windows(X, attrs):
+        return pooled_by_parts(X, attrs)
     data_format = _format_of(attrs)
     image = _images_of(X, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)
@@ -209,6 +216,8 @@ def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
 
 @lowers("pool2d_grad")
 def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
+    if _has_uneven_windows(X, attrs):
+        return {"X@GRAD": pooled_by_parts_back(X, dOut, attrs)}
     data_format = _format_of(attrs)
     image, gradient = _images_of(X, data_format), _images_of(dOut, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)

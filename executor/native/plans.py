@@ -19,9 +19,11 @@ from . import (  # noqa: F401  (they register lowerings)
     fourier_lowering,
     image_lowering,
     loss_lowering,
+    metric_lowering,
     ops,
     recurrent,
     reduction_lowering,
+    resampling_lowering,
     shape_lowering,
 )
 from .branches import Branch, Branches

@@ -19,6 +19,7 @@ from .graph import (
     broadcast_to,
     channels_first,
     channels_last,
+    constant,
     joined,
     mapped,
     plain,
@@ -93,13 +94,52 @@ def slice_like(X: GraphTensor, inputs: dict[str, Any], attrs: dict[str, Any], sp
 @lowers("unslice", "strided_unslice")
 def unslice(X: GraphTensor, Like: GraphTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> GraphTensor:
     cuts = slices_of(Like.shape, inputs, attrs)
-    if any(places.step != 1 for _, places in cuts):
-        raise NotLowered("elements that lie apart")
+    if any(places.step < 0 for _, places in cuts):
+        raise NotLowered("elements in the other direction")
     shape, pads = list(Like.shape), [(0, 0)] * Like.ndim
     for axis, places in cuts:
-        pads[axis] = places.start, shape[axis] - places.stop
         shape[axis] = len(places)
-    return GraphTensor(_padded(reshaped(X.node, tuple(shape)), pads, 0.0))
+    node = reshaped(X.node, tuple(shape))
+    for axis, places in cuts:
+        node = _apart(node, axis, places.step)
+        pads[axis] = places.start, Like.shape[axis] - places.start - node.shape[axis]
+    return GraphTensor(_padded(node, pads, 0.0))
+
+
+def _apart(node: Node, axis: int, step: int) -> Node:
+    """A tensor with zeros between its elements along an axis, so that they lie `step` apart."""
+    count = node.shape[axis]
+    if step == 1 or not count:
+        return node
+    split = reshaped(node, (*node.shape[: axis + 1], 1, *node.shape[axis + 1 :]))
+    spread = _padded(split, [(0, step - 1) if place == axis + 1 else (0, 0) for place in range(split.ndim)], 0.0)
+    spread = reshaped(spread, (*node.shape[:axis], count * step, *node.shape[axis + 1 :]))
+    return sliced(plain(spread), axis, 0, (count - 1) * step + 1)
+
+
+@lowers("roll")
+def roll(X: GraphTensor, ShiftsTensor: Any, shifts: list[int], axis: list[int]) -> GraphTensor:
+    _none(ShiftsTensor)
+    node = X.node if axis else reshaped(plain(X.node), (X.node.size,))
+    for number, shift in zip(axis or [0], shifts if axis else [sum(shifts)], strict=True):
+        place = number % node.ndim
+        count = node.shape[place]
+        start = -shift % count
+        if start:
+            node = _joined([_cut(node, place, range(start, count)), _cut(node, place, range(start))], place)
+    return GraphTensor(mapped("copy", reshaped(node, X.shape)))
+
+
+@lowers("size")
+def size(Input: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(broadcast_to(constant(Input.node.size, INT64), specs["Out"].shape))
+
+
+@lowers("shape")
+def shape(Input: GraphTensor) -> GraphTensor:
+    if not Input.ndim:
+        raise NotLowered("a number, which has no sizes")
+    return GraphTensor(joined([broadcast_to(constant(extent, INT32), (1,)) for extent in Input.shape], 0))
 
 
 @lowers("split")

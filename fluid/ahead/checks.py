@@ -36,7 +36,8 @@ def ranges_of(check: Check) -> list[IdRange] | None:
     attrs = instruction.definition.defaults(check.op.attrs)
     slots = (instruction.reads | instruction.writes).items()
     values = {slot: listed[0] for slot, listed in slots if listed and listed[0]}
-    rule = _RULES.get(check.op.type)
+    definition = instruction.definition
+    rule = _RULES.get(definition.type) or (_RULES.get(definition.forward.type) if definition.forward is not None else None)
     return rule(attrs, values, check.specs) if rule is not None else None
 
 
@@ -83,6 +84,8 @@ _RULES: dict[str, _Rule] = {
     "scatter_add_like": _along("Index", "Out", "axis"),
     "gather_nd": _columns,
     "scatter_nd_add": _columns,
+    "cross_entropy": _along("Label", "X", -1, "ignore_index"),
+    "cross_entropy2": _along("Label", "X", -1, "ignore_index"),
     "lookup_table": _along("Ids", "W", 0, "padding_idx", -1),
     "lookup_table_v2": _along("Ids", "W", 0, "padding_idx", -1),
     "scatter_rows_like": _along("Ids", "Out", 0, "padding_idx", -1),

@@ -147,6 +147,70 @@ def test_branches_run_where_their_conditions_hold(tmp_path: Path) -> None:
     assert_equal_states(library, scope)
 
 
+def metrics() -> dict[str, Any]:
+    """Accuracy, tests of finite numbers, sizes, the loss of probabilities, and a dynamic scale of the loss."""
+    x, label = fluid.data("x", [6, 5]), fluid.data("label", [6, 1], "int64")
+    scores = layers.fc(x, 4, act="softmax")
+    loss = layers.mean(layers.cross_entropy(scores, label))
+    block = fluid.default_main_program().global_block()
+    scale = layers.create_global_var([1], 4.0, "float32", persistable=True)
+    good, bad = (layers.create_global_var([1], 0, "int32", persistable=True) for _ in range(2))
+    gradients = [pair[1] for pair in fluid.append_backward(loss * scale)]
+    infinite = block.create_var(name="infinite", shape=[1], dtype="bool")
+    listed = {"X": gradients, "Scale": [scale]}
+    block.append_op("check_finite_and_unscale", listed, {"Out": gradients, "FoundInfinite": [infinite]})
+    counts = {"PrevLossScaling": [scale], "InGoodSteps": [good], "InBadSteps": [bad]}
+    block.append_op(
+        "update_loss_scaling",
+        {"X": gradients, "FoundInfinite": [infinite], **counts},
+        {"Out": gradients, "LossScaling": [scale], "OutGoodSteps": [good], "OutBadSteps": [bad]},
+        {"incr_every_n_steps": 2, "decr_every_n_nan_or_inf": 1, "incr_ratio": 2.0, "decr_ratio": 0.5},
+    )
+    fluid.optimizer.Momentum(0.1, 0.9).apply_gradients(list(zip(block.all_parameters(), gradients, strict=True)))
+    return {
+        "loss": loss, "accuracy": layers.accuracy(scores, label), "second": layers.accuracy(scores, label, k=2),
+        "finite": layers.isfinite(loss), "nan": layers.has_nan(scores), "size": layers.size(scores),
+        "shape": layers.shape(scores), "infinite": infinite, "scale": scale,
+    }  # fmt: skip
+
+
+def images() -> dict[str, Any]:
+    """Images resized in both ways, pooled by windows of different sizes; an update whose outputs read each other."""
+    x = fluid.data("x", [6, 3, 5, 7])
+    h = layers.resize_bilinear(layers.conv2d(x, 4, 3, padding=1), [9, 8])
+    h = layers.resize_nearest(layers.conv2d(h, 4, 3, padding=1, act="tanh"), [6, 10])
+    h = layers.adaptive_pool2d(h, [4, 3], "avg")
+    loss = layers.mean(layers.square(h[:, :, ::2]))
+    fluid.optimizer.Ftrl(0.1).minimize(loss)
+    return {"loss": loss, "h": h}
+
+
+MANY_OPS = {"metrics": metrics, "images": images}
+
+
+@each("name", MANY_OPS)
+def test_further_ops_have_the_bits_of_the_executor(name: str, tmp_path: Path) -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 7
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        results = MANY_OPS[name]()
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    library = Library(fluid.compile_program(main, fetches=results, scope=scope, output=tmp_path / "net"))
+    shape = main.global_block().var("x").shape
+    for number in range(5):
+        rng = np.random.default_rng(number)
+        feed = {"x": rng.standard_normal(shape).astype("float32"), "label": rng.integers(0, 4, (6, 1))}
+        feed["x"][0, 0] *= np.inf if number == 3 and name == "metrics" else 1.0
+        feed = {key: feed[key] for key in library.description["functions"]["step"]["feeds"]}
+        expected = executor.run(main, feed, list(results.values()), scope=scope)
+        code, computed = library.call("step", feed)
+        assert code == 0
+        different = [key for key, array in zip(results, expected, strict=True) if computed[key].tobytes() != array.tobytes()]
+        assert not different
+    assert_equal_states(library, scope)
+
+
 def test_constants_and_sizes_are_computed_now(tmp_path: Path) -> None:
     """Of tables in the program, and of numbers that a range gives."""
     main, startup = fluid.Program(), fluid.Program()

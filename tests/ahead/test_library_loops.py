@@ -63,13 +63,14 @@ def cells() -> dict[str, Any]:
 def counted() -> dict[str, Any]:
     """A ``while`` of 5 trips, with gradients of what it carries and of a parameter in it, and images with a border in it."""
     x, weight = fluid.data("x", [4, 8]), layers.create_parameter([8, 8], "float32")
+    table = layers.create_parameter([5, 8], "float32")
     kernel = layers.create_parameter([2, 2, 3, 3], "float32")
     number, last = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 5)
 
     def body(number: Any, h: Any) -> list[Any]:
         images = layers.reshape(layers.matmul(h, weight), [4, 2, 2, 2])
         images = layers.relu(images + _convolved(images, kernel))
-        return [number + 1, layers.tanh(layers.reshape(images, [4, 8]) + h)]
+        return [number + 1, layers.tanh(layers.reshape(images, [4, 8]) + h + layers.gather(table, number))]
 
     _, h = layers.while_loop(lambda number, _: number < last, body, [number, layers.fc(x, 8)])
     return _classified(h)

@@ -919,7 +919,7 @@ class NAdamOptimizer(Optimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(beta1=beta1, beta2=beta2, epsilon=epsilon, momentum_decay=momentum_decay)
@@ -967,7 +967,7 @@ class RAdamOptimizer(Optimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(beta1=beta1, beta2=beta2, epsilon=epsilon)
@@ -1011,7 +1011,7 @@ class LionOptimizer(Optimizer):
         name: str | None = None,
         *,
         parameter_list: Source | None = None,
-        grad_clip: GradientClip | None = None,
+        grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._set(beta1=beta1, beta2=beta2, weight_decay=weight_decay)

@@ -38,7 +38,7 @@ def _ufunc(op_type: str, name: str) -> None:
 
 for _op in ("tanh", "exp", "expm1", "sqrt", "reciprocal", "square", "log", "log2", "log10", "log1p", "sin", "cos", "tan"):
     _ufunc(_op, _op)
-for _op in ("sinh", "cosh", "sign", "floor", "ceil"):
+for _op in ("sinh", "cosh", "sign", "floor", "ceil", "rint"):
     _ufunc(_op, _op)
 for _op, _name in {"abs": "absolute", "asin": "arcsin", "acos": "arccos", "atan": "arctan"}.items():
     _ufunc(_op, _name)

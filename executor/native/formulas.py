@@ -33,6 +33,7 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "pow": m.power,
     "neg": lambda f, x: f.neg(x),
     "round": m.round_away,
+    "rint": m.round_,
     "square": lambda f, x: f.mul(x, x),
     "abs": m.absolute,
     "reciprocal": lambda f, x: f.div(1.0, x),

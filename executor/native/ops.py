@@ -53,8 +53,8 @@ def _unary(formula: str) -> Callable[[GraphTensor], GraphTensor]:
 for _type, _formula in {
     "tanh": "tanh", "exp": "exp", "sqrt": "sqrt", "log": "log", "sigmoid": "sigmoid", "relu": "relu",
     "abs": "abs", "floor": "floor", "ceil": "ceil", "reciprocal": "reciprocal", "erf": "erf",
-    "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "round": "round", "sinh": "sinh",
-    "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan",
+    "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "round": "round", "rint": "rint",
+    "sinh": "sinh", "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan",
 }.items():  # fmt: skip
     lowers(_type)(_unary(_formula))
 

@@ -93,6 +93,7 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "reduce_sum",
     "relu",
     "relu6",
+    "rint",
     "round",
     "rsqrt",
     "sampling_id",
@@ -1403,6 +1404,15 @@ def relu6(x: Variable, threshold: float = 6.0, name: str | None = None) -> Varia
     Tensor([0., 2., 6.], shape=[3], dtype=float32)
     """
     return apply("relu6", {"X": x}, {"threshold": threshold}, name=name)
+
+
+def rint(x: Variable, name: str | None = None) -> Variable:
+    """The integer nearest to `x`; halves are rounded to the even one.
+
+    Args:
+        x: a tensor of any shape; float.
+    """
+    return apply("rint", {"X": x}, name=name)
 
 
 def round(x: Variable, name: str | None = None) -> Variable:

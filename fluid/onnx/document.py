@@ -22,8 +22,8 @@ from the table in `fluid/onnx/ops_in/`.
 *Train* says whether gradients flow through the op and were compared with differences
 (`tests/onnx_models/test_gradients.py`). *Forms* lists the opsets that change the meaning of an op, as far as that matters. If an
 op is not listed and ONNX defines it as a function (`Attention`, `RotaryEmbedding`, `NegativeLogLikelihoodLoss`, `CenterCropPad`,
-`SequenceMap`, ...), this function is read, and trains as its ops do. Ops on strings, `ImageDecoder`, and ops of other domains are
-not read, unless the model has functions for them.
+`SequenceMap`, ...), this function is read, and trains as its ops do. So are ops of com.microsoft, which onnxruntime writes. Ops
+on strings, `ImageDecoder`, and ops of other domains are not read, unless the model has functions for them.
 
 | op | train | forms | limits |
 |---|---|---|---|
@@ -32,6 +32,12 @@ not read, unless the model has functions for them.
 _STATIC = "known when the program is built"
 
 LIMITS = {
+    "com.microsoft::Attention": "no rotary embedding; masks of 1 to 3 dimensions",
+    "com.microsoft::DynamicQuantizeLSTM": "computes with the weights as floats; states are not rounded to integers",
+    "com.microsoft::FusedMatMul": "no transposed batches",
+    "com.microsoft::MatMulNBits": "weights known when the program is built, of 2, 4 or 8 bits; no `g_idx`",
+    "com.microsoft::MultiHeadAttention": "keys and values of 3 dimensions; no past ones",
+    "com.microsoft::QLinearSoftmax": "of opset 13 or later",
     "BitCast": "types that Fluid holds as they are, or integers",
     "ConvTranspose": "with `auto_pad` or `output_shape`, sizes " + _STATIC,
     "CumSum": f"the axis {_STATIC}",

@@ -43,9 +43,10 @@ class TensorValue:
         is_weight: whether training may change `array`, so that it must not be folded.
         elements: for partly known integers, an array of numbers, `Size` and `Element`.
         onnx_type: ONNX's element type where Fluid holds the value in a wider one; else None.
+        quantized: if QuantizeLinear made it, the inputs of that node: floats, scale and zero point; else empty.
     """
 
-    __slots__ = ("_make", "_variables", "array", "elements", "is_weight", "onnx_type")
+    __slots__ = ("_make", "_variables", "array", "elements", "is_weight", "onnx_type", "quantized")
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class TensorValue:
         is_weight: bool = False,
         elements: Any = None,
         onnx_type: int | None = None,
+        quantized: tuple[Any, ...] = (),
     ) -> None:
         self._variables: dict[Block, Variable] = {} if variable is None else {variable.block: variable}
         self._make = make
@@ -62,6 +64,7 @@ class TensorValue:
         self.is_weight = is_weight
         self.elements = elements
         self.onnx_type = onnx_type
+        self.quantized = quantized
 
     def variable(self, block: Block) -> Variable:
         """The tensor's variable that is visible in a block."""

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.composition import composed
+from ..opdef.composition import composed, means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, at_most, define, ints, least, long, required
 from ..values.spec import Spec
 from ..values.types import VarType
-from .shapes import fits, normalize_axis, one_number
+from .shapes import broadcast, fits, normalize_axis, one_number
 
 STRAIGHT_THROUGH = "stright_throuth_estimator_grad"
 """The type of gradient op that ops from floats to floats share, spelled as Paddle spells it."""
@@ -308,6 +308,85 @@ def dequantize_linear(f: Any, X: Any, Scale: Any, dY: Any, quant_axis: int, bit_
     if only_observer:
         return {"X": f.assign(dY)}
     return {"X": f.elementwise_mul(dY, Scale, axis=max(quant_axis, -1)) * (1.0 / greatest(bit_length))}
+
+
+# --------------------------------------------------------------------------------------------- scales and zero points
+def _affine(X: Spec, Scale: Spec, ZeroPoint: Spec | None, quant_axis: int, quant_min: int, quant_max: int) -> Spec:
+    if quant_min >= quant_max:
+        raise InferenceError(f"quant_min {quant_min} should be below quant_max {quant_max}")
+    for name, spec in (("Scale", Scale), ("ZeroPoint", ZeroPoint)):
+        if spec is not None and spec.ndim == 1 and quant_axis >= 0:
+            channels = X.shape[normalize_axis(quant_axis, X.ndim)]
+            if not fits(spec.size, channels):
+                raise InferenceError(f"{name} {spec} should have a number for each element of axis {quant_axis} of X {X}")
+    return X
+
+
+def _steps(f: Any, X: Any, Scale: Any, ZeroPoint: Any, axis: int) -> Any:
+    """X in steps of the scale, rounded, counted from the zero point."""
+    steps = f.rint(f.elementwise_div(X, Scale, axis=axis))
+    return steps if ZeroPoint is None else f.elementwise_add(steps, ZeroPoint.astype(X.dtype), axis=axis)
+
+
+def _through_integers(f: Any, X: Any, Scale: Any, ZeroPoint: Any, quant_axis: int, quant_min: int, quant_max: int) -> Any:
+    steps = f.clip(_steps(f, X, Scale, ZeroPoint, quant_axis), min=float(quant_min), max=float(quant_max))
+    if ZeroPoint is not None:
+        steps = f.elementwise_sub(steps, ZeroPoint.astype(X.dtype), axis=quant_axis)
+    return f.elementwise_mul(steps, Scale, axis=quant_axis)
+
+
+@define(
+    "fake_quantize_affine(X: float, Scale: float, ZeroPoint?) -> Out",
+    infer=_affine,
+    wrt=("X",),
+    constants=("Scale", "ZeroPoint"),
+    inline_grad=True,
+    composition=means(_through_integers),
+    quant_axis=-1,
+    quant_min=-128,
+    quant_max=127,
+)
+def fake_quantize_affine(
+    f: Any, X: Any, Scale: Any, ZeroPoint: Any, dOut: Any, quant_axis: int, quant_min: int, quant_max: int
+) -> Any:
+    """X as integers from `quant_min` to `quant_max` hold it: ``(clip(rint(X / Scale) + ZeroPoint) - ZeroPoint) * Scale``.
+
+    Scale and ZeroPoint broadcast with X or, with a `quant_axis`, have a number for each element of this axis. The gradient goes
+    straight through where X lies within the range; scales and zero points count as constants.
+    """
+    steps = _steps(f, X, Scale, ZeroPoint, quant_axis)
+    is_within = f.equal(steps, f.clip(steps, min=float(quant_min), max=float(quant_max)))
+    return {"X": dOut * is_within.astype(dOut.dtype)}
+
+
+def _product_of_integers(X: Spec, Y: Spec, XZeroPoint: Spec | None, YZeroPoint: Spec | None) -> Spec:
+    if X.ndim < 1 or Y.ndim < 1:
+        raise InferenceError(f"X is {X} and Y is {Y}: both need a dimension at least")
+    if not fits(X.shape[-1], Y.shape[max(Y.ndim - 2, 0)]):
+        raise InferenceError(f"X is {X} and Y is {Y}: the columns of X should be as many as the rows of Y")
+    for name, spec, side in (("XZeroPoint", XZeroPoint, X), ("YZeroPoint", YZeroPoint, Y)):
+        if spec is not None and not all(fits(a, b) for a, b in zip(broadcast(spec.shape, side.shape), side.shape, strict=False)):
+            raise InferenceError(f"{name} {spec} should broadcast to {name[0]} {side}")
+    batch = broadcast(X.shape[:-2], Y.shape[:-2])
+    return Spec((*batch, *X.shape[-2:-1][: X.ndim - 1], *Y.shape[-1:][: Y.ndim - 1]), VarType.INT32)
+
+
+def _product_of_floats(f: Any, X: Any, Y: Any, XZeroPoint: Any, YZeroPoint: Any) -> Any:
+    sides = [
+        side.astype(VarType.FP64) if zero is None else side.astype(VarType.FP64) - zero.astype(VarType.FP64)
+        for side, zero in ((X, XZeroPoint), (Y, YZeroPoint))
+    ]
+    return f.matmul_v2(*sides).astype(VarType.INT32)
+
+
+@define(
+    "matmul_integer(X: int, Y: int, XZeroPoint?: int, YZeroPoint?: int) -> Out",
+    infer=_product_of_integers,
+    grad=NOT_DIFFERENTIABLE,
+    composition=means(_product_of_floats),
+)
+def matmul_integer() -> None:
+    """``(X - XZeroPoint) @ (Y - YZeroPoint)`` of 8-bit integers, as int32. Zero points broadcast with X and Y."""
 
 
 # ------------------------------------------------------------------------------------------- integers, as files hold them

@@ -186,3 +186,14 @@ def test_bits_are_as_many_as_an_integer_has(name: str) -> None:
     slots: dict[str, Any] = {"X": x, "Scales": [scale, scale]} if "dequantize" in name else {"X": x, "Scale": scale}
     with pytest.raises(AttributeRuleError, match=r"2147483647.* is above 64, the most that is allowed"):
         op(name, {slot: value for slot, value in slots.items() if slot != "Scale" or name == "quantize_linear"}, ["Out"], **said)
+
+
+def test_the_gradient_of_a_range_goes_through_within_it() -> None:
+    x = fluid.data("x", [4])
+    x.stop_gradient = False
+    zero = layers.fill_constant([1], "uint8", 128)
+    (out,) = op("fake_quantize_affine", {"X": x, "Scale": number(0.5), "ZeroPoint": zero}, ["Out"], quant_min=0, quant_max=255)
+    (gradient,) = gradients([layers.reduce_sum(out * out)], [x])
+    values, slopes = fluid.Executor().run(feed={"x": np.array([0.3, 0.8, 70, -65], "float32")}, fetch_list=[out, gradient])
+    np.testing.assert_array_equal(values, [0.5, 1, 63.5, -64])
+    np.testing.assert_array_equal(slopes, [1, 2, 0, 0])

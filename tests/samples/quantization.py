@@ -174,6 +174,39 @@ for inputs, attrs in ((ONE, {"quant_axis": -1}), (EACH, {"quant_axis": 1}), (ONE
 add("dequantize_linear", Sample({"X": data.ints(3, 2, low=-128, high=128, dtype="int8"), **EACH}, {"quant_axis": 1}, linear_back))
 
 
+# --------------------------------------------------------------------------------------------- scales and zero points
+structural("test_quantization.py", "fake_quantize_affine")
+
+
+def through_integers(
+    X: Any, Scale: Any, ZeroPoint: Any = 0, quant_axis: int = -1, quant_min: int = -128, quant_max: int = 127
+) -> Any:
+    scale, zero = (spread(np.asarray(part), X, quant_axis) for part in (Scale, ZeroPoint))
+    return (((np.clip(np.rint(X / scale) + zero, quant_min, quant_max)) - zero) * scale).astype(X.dtype)
+
+
+for inputs, attrs in (
+    ({"Scale": np.array([0.1])}, {}),
+    ({"Scale": np.array([0.02]), "ZeroPoint": np.array([130], "uint8")}, {"quant_min": 0, "quant_max": 255}),
+    (
+        {"Scale": np.array([0.5, 0.25]), "ZeroPoint": np.array([-3, 5], "int8")},
+        {"quant_axis": 1, "quant_min": -8, "quant_max": 7},
+    ),
+):
+    add("fake_quantize_affine", Sample({"X": X, **inputs}, attrs, through_integers, orders=0))
+
+
+def product(X: Any, Y: Any, XZeroPoint: Any = 0, YZeroPoint: Any = 0) -> Any:
+    return (X.astype("int32") - XZeroPoint) @ (Y.astype("int32") - YZeroPoint)
+
+
+LEFT, RIGHT = data.ints(2, 3, 5, high=256, dtype="uint8"), data.ints(5, 4, low=-128, high=128, dtype="int8")
+POINTS = {"XZeroPoint": data.ints(3, 1, high=256, dtype="uint8"), "YZeroPoint": data.ints(4, low=-128, high=128, dtype="int8")}
+for inputs in ({}, POINTS, {"XZeroPoint": np.array(7, "uint8")}):
+    add("matmul_integer", Sample({"X": LEFT, "Y": RIGHT, **inputs}, {}, product, orders=0))
+add("matmul_integer", Sample({"X": np.full((1, 70), 255, "uint8"), "Y": np.full((70, 2), -128, "int8")}, {}, product, orders=0))
+
+
 # ------------------------------------------------------------------------------------------- integers, as files hold them
 def bytes_of(Input: Any, is_negative_input: bool = False, Scale: float = 1.0, Shift: float = 0.0) -> Any:
     low, high, dtype = (-128, 127, np.int8) if is_negative_input else (0, 255, np.uint8)

@@ -35,6 +35,12 @@ OPS = (
     "STFT",
     "Tile",
     "EyeLike",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "MatMulInteger",
+    "QLinearMatMul",
+    "Attention",
+    "MatMulNBits",
     "Magic",
 )
 
@@ -44,8 +50,54 @@ def _model(nodes: list[Any], inputs: dict[str, Any], outputs: list[str], weights
     results = [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs]
     arrays = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
     graph = helper.make_graph(nodes, "graph", infos, results, arrays)
-    data: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
     return data
+
+
+def _quantized() -> dict[str, bytes]:
+    """Models with integers, scales and zero points."""
+    parts = {
+        "s": np.float32(0.5),
+        "z": np.uint8(3),
+        "w": np.ones((4, 2), np.int8),
+        "ws": np.ones(2, np.float32),
+        "wz": np.zeros(2, np.int8),
+    }
+    make = helper.make_node
+    microsoft = {"domain": "com.microsoft"}
+    nodes: dict[str, tuple[list[Any], dict[str, Any]]] = {
+        "pairs": (
+            [
+                make("QuantizeLinear", ["x", "s", "z"], ["q"]),
+                make("DequantizeLinear", ["q", "s", "z"], ["d"]),
+                make("DequantizeLinear", ["w", "ws", "wz"], ["v"], axis=1),
+                make("MatMul", ["d", "v"], ["y"]),
+            ],
+            parts,
+        ),
+        "integers": (
+            [
+                make("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
+                make("QLinearMatMul", ["q", "qs", "qz", "w", "ws", "wz", "s", "z"], ["m"]),
+                make("QLinearAdd", ["m", "s", "z", "m", "s", "z", "s", "z"], ["a"], **microsoft),
+                make("DequantizeLinear", ["a", "s", "z"], ["y"]),
+            ],
+            parts,
+        ),
+        "packed": (
+            [make("MatMulNBits", ["x", "w", "s"], ["y"], K=4, N=2, bits=4, block_size=16, **microsoft)],
+            {"w": np.ones((2, 1, 8), np.uint8), "s": np.ones(2, np.float32)},
+        ),
+        "attention": (
+            [
+                make("Unsqueeze", ["x", "one"], ["u"]),
+                make("Attention", ["u", "w", "b", "m"], ["y"], num_heads=2, **microsoft),
+            ],
+            {"w": np.ones((4, 12), np.float32), "b": np.ones(12, np.float32), "m": np.ones(3, np.int32), "one": np.array([1])},
+        ),
+    }
+    return {name: _model(each, {"x": (FLOAT, [3, 4])}, ["y"], weights) for name, (each, weights) in nodes.items()}
 
 
 def _tables() -> dict[str, bytes]:
@@ -150,7 +202,12 @@ def models() -> dict[str, bytes]:
         "control": _model(control, {"x": (FLOAT, [3]), "times": (INT64, [])}, ["o", "all"], {"w": np.ones(3, np.float32)}),
         "recurrent": _model(recurrent, {"x": (FLOAT, [4, 1, 3])}, ["y", "h"], dict(zip("wr", gates, strict=True))),
         **_tables(),
+        **_quantized(),
     }
+
+
+def _fits(number: float, dtype: Any) -> bool:
+    return dtype.kind not in "iu" or np.iinfo(dtype).min <= number <= np.iinfo(dtype).max
 
 
 def mutated(draw: random.Random, data: bytes, bases: Any) -> bytes:
@@ -190,7 +247,8 @@ def mutated(draw: random.Random, data: bytes, bases: Any) -> bytes:
     else:
         for tensor in graph.initializer:
             values = numpy_helper.to_array(tensor).copy()
-            values.reshape(-1)[draw.randrange(values.size)] = draw.choice(STRANGE[:10])
+            strange = (*STRANGE[:10], *((np.nan, -0.0, np.inf) if values.dtype.kind == "f" else ()))
+            values.reshape(-1)[draw.randrange(values.size)] = draw.choice([n for n in strange if _fits(n, values.dtype)])
             tensor.raw_data = values.tobytes()
     changed: bytes = model.SerializeToString()
     return changed

@@ -9,6 +9,8 @@ from . import (  # noqa: F401
     elementwise,
     indexing,
     matmul,
+    microsoft,
+    microsoft_quantization,
     norm,
     pool,
     quantization,

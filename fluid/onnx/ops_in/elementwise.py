@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import FormatError
-from ...ir.program import Variable
 from ...values.types import VarType, is_floating
 from ..builder import Builder
 from ..node import OnnxNode
@@ -67,20 +66,7 @@ imports("IsNaN", trains=False)(unary("isnan_v2"))
 
 @imports("Round", trains=False)
 def round_(b: Builder, node: OnnxNode) -> Any:
-    return round_half_even(b, node[0])
-
-
-def round_half_even(b: Builder, x: Variable) -> Variable:
-    """Round `x` to integers, halves to even."""
-    near = b.f.round(x)
-    half = b.f.equal(b.f.abs(x - b.f.floor(x)), b.number(0.5, x.dtype))
-    even = b.f.scale(b.f.floor(b.f.scale(b.f.floor(x), scale=0.5) + b.number(0.5, x.dtype)), scale=2.0)
-    out: Variable = _select(b, half, even, near)
-    return out
-
-
-def _select(b: Builder, condition: Variable, x: Variable, y: Variable) -> Any:
-    return b.f.where(condition, x, y)
+    return b.f.rint(node[0])
 
 
 @imports("Neg")
@@ -248,7 +234,7 @@ def _expanded_bools(b: Builder, condition: Any, target: Any) -> Any:
 def cast(b: Builder, node: OnnxNode) -> Any:
     if node.proto.op_type == "CastLike":
         like = node.tensor(1)
-        number = like.onnx_type or _number_of(like.dtype)
+        number = like.onnx_type or number_of(like.dtype)
     else:
         number = node.int("to", 1)
     saturate = bool(node.int("saturate", 1))
@@ -263,7 +249,7 @@ def bit_cast(b: Builder, node: OnnxNode) -> Any:
     number = node.int("to", 1)
     dtype = element_type(number, "the type that it casts to")
     held = node.tensor(0).onnx_type
-    bits = [abs(integer_bits(type_number) or 0) for type_number in (held or _number_of(x.dtype), number)]
+    bits = [abs(integer_bits(type_number) or 0) for type_number in (held or number_of(x.dtype), number)]
     if bits[0] == bits[1] > 0 and (held is not None or is_held_wider(number)):
         return as_type(b, x, held, number)  # integers, which wrap around
     if held is not None or is_held_wider(number) or dtype.numpy.itemsize != x.dtype.numpy.itemsize:
@@ -273,7 +259,7 @@ def bit_cast(b: Builder, node: OnnxNode) -> Any:
     return b.f.view_dtype(x, dtype=int(dtype))
 
 
-def _number_of(dtype: VarType) -> int:
+def number_of(dtype: VarType) -> int:
     return next(number for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15) if element_type(number, "") is dtype)
 
 
@@ -353,7 +339,7 @@ def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
 def bit_shift(b: Builder, node: OnnxNode) -> Any:
     """Shift integers; a shift by more bits than the type has gives 0, or the sign."""
     x, y = node[0], node[1]
-    number = node.tensor(0).onnx_type or _number_of(x.dtype)
+    number = node.tensor(0).onnx_type or number_of(x.dtype)
     bits = integer_bits(number)
     if bits is None:
         raise FormatError("it shifts integers")

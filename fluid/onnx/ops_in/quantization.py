@@ -1,4 +1,8 @@
-"""Quantized tensors: integers with a scale and a zero point."""
+"""Quantized tensors: integers with a scale and a zero point.
+
+A pair of QuantizeLinear and DequantizeLinear becomes one op on floats, through which gradients go. Constant integers that are
+dequantized become weights.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import FormatError
 from ...values.types import VarType, is_floating
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
-from ..types import element_type, integer_bits
+from ..types import element_type, integer_bits, name_of
 from ..values import TensorValue
 from .convolution import convolved
-from .elementwise import _number_of, round_half_even, rounded
+from .elementwise import number_of, rounded
 
 
 def _limits(number: int) -> tuple[int, int]:
@@ -21,11 +26,51 @@ def _limits(number: int) -> tuple[int, int]:
     return (0, (1 << bits) - 1) if bits > 0 else (-(1 << (-bits - 1)), (1 << (-bits - 1)) - 1)
 
 
+def _type_of(value: TensorValue) -> int:
+    return value.onnx_type or number_of(value.dtype)
+
+
+def check_scale(node: OnnxNode, place: int) -> None:
+    """`FormatError` if a scale that is known is no positive, finite number."""
+    scale = node.array(place)
+    if scale is None:
+        return
+    bad = scale[~(np.isfinite(scale) & (scale > 0))] if scale.dtype.kind == "f" else scale
+    if np.size(bad):
+        raise FormatError(f"its scale (input {place}) holds {np.ravel(bad)[0]}; scales should be finite floats above 0")
+
+
+def _check_zero_point(node: OnnxNode, place: int, of: int) -> None:
+    """`FormatError` if a zero point is of another type than the integers of input `of`."""
+    if node.value(place) is None:
+        return
+    ours, theirs = _type_of(node.tensor(place)), _type_of(node.tensor(of))
+    if ours != theirs:
+        raise FormatError(
+            f"its zero point (input {place}) is of {name_of(ours)}; it should be of the type of input {of}, {name_of(theirs)}"
+        )
+
+
+def check_parameters(node: OnnxNode, integers: int, scale: int, zero: int) -> None:
+    """`FormatError` if the scale or the zero point of integers is none; all three are inputs."""
+    check_scale(node, scale)
+    _check_zero_point(node, zero, integers)
+
+
+def _axis_of(node: OnnxNode, ndim: int) -> int:
+    """The axis along which scales lie, counted from the front; per tensor, the last one at most."""
+    axis: int = node.int("axis", 1)
+    if not -ndim <= axis < max(ndim, 2):
+        raise FormatError(f"its axis is {axis}; integers of {ndim} dimensions have axes from {-ndim} to {ndim - 1}")
+    return axis + ndim if axis < 0 else axis
+
+
 def _along(b: Builder, x: Any, part: Any, node: OnnxNode) -> Any:
     """Shape a scale or zero point to broadcast to `x`: one for each element of an axis, or for each block along it."""
-    axis = node.int("axis", 1)
-    axis = axis + x.ndim if axis < 0 else axis
-    if part.ndim == 0 or (part.shape == (1,) and x.shape[min(axis, x.ndim - 1)] != 1):
+    if part.ndim == 0:
+        return part
+    axis = _axis_of(node, x.ndim)
+    if part.shape == (1,) and x.shape[min(axis, x.ndim - 1)] != 1:
         return part
     if (part.ndim == 1 and x.ndim > 1) or part.ndim != x.ndim:
         return b.ones_like_axes(part, axis, x.ndim - axis - 1)
@@ -40,33 +85,33 @@ def _along(b: Builder, x: Any, part: Any, node: OnnxNode) -> Any:
 def quantized(b: Builder, node: OnnxNode, x: Any, scale: Any, zero: Any, number: int) -> Any:
     """Quantize floats to integers (or small floats) of ONNX's type `number`: round, then clip to its range."""
     dtype = element_type(number, "the type that it quantizes to")
-    if is_floating(x.dtype) and x.dtype is not scale.dtype:
-        x = b.cast(x, scale.dtype)
     ratio = b.f.elementwise_div(b.cast(x, scale.dtype), _along(b, x, scale, node))
     if is_floating(dtype):
         ratio = b.cast(ratio, VarType.FP32)
         if zero is not None:
             ratio = b.f.elementwise_add(ratio, b.cast(_along(b, x, zero, node), VarType.FP32))
         return TensorValue(rounded(b, ratio, number, bool(node.int("saturate", 1))), onnx_type=number)
-    rounded_values = round_half_even(b, b.cast(ratio, VarType.FP32) if ratio.dtype is VarType.FP16 else ratio)
+    steps = b.f.rint(b.cast(ratio, VarType.FP32) if ratio.dtype is VarType.FP16 else ratio)
     if zero is not None:
-        rounded_values = b.f.elementwise_add(rounded_values, b.cast(_along(b, x, zero, node), rounded_values.dtype))
+        steps = b.f.elementwise_add(steps, b.cast(_along(b, x, zero, node), steps.dtype))
     low, high = _limits(number)
     return TensorValue(
-        b.cast(b.f.clip(rounded_values, min=float(low), max=float(high)), dtype),
+        b.cast(b.f.clip(steps, min=float(low), max=float(high)), dtype),
         onnx_type=number if dtype.numpy.itemsize * 8 != abs(integer_bits(number) or 8) else None,
     )
 
 
 @imports("QuantizeLinear", trains=False)
 def quantize_linear(b: Builder, node: OnnxNode) -> Any:
+    check_scale(node, 1)
     number = 2
     if node.value(2) is not None:
-        zero = node.tensor(2)
-        number = zero.onnx_type or _number_of(zero.dtype)
+        number = _type_of(node.tensor(2))
     elif node.int("output_dtype", 0):
         number = node.int("output_dtype")
-    return quantized(b, node, node[0], node[1], node.get(2), number)
+    out = quantized(b, node, node[0], node[1], node.get(2), number)
+    out.quantized = (node.tensor(0), node.tensor(1), node.value(2))
+    return out
 
 
 def dequantized(b: Builder, node: OnnxNode, x: Any, scale: Any, zero: Any) -> Any:
@@ -79,9 +124,96 @@ def dequantized(b: Builder, node: OnnxNode, x: Any, scale: Any, zero: Any) -> An
 
 @imports("DequantizeLinear")
 def dequantize_linear(b: Builder, node: OnnxNode) -> Any:
-    out = dequantized(b, node, node[0], node[1], node.get(2))
+    check_parameters(node, 0, 1, 2)
     number = node.int("output_dtype", 0)
+    out = _of_pair(b, node)
+    if out is None and not number:
+        return weight_of_integers(b, node, 0, 1, 2)
+    out = dequantized(b, node, node[0], node[1], node.get(2)) if out is None else out
     return b.cast(out, element_type(number, "its output_dtype")) if number else out
+
+
+def _of_pair(b: Builder, node: OnnxNode) -> Any:
+    """The floats behind a QuantizeLinear of the same scale and zero point; None if no such node makes the integers."""
+    integers = node.tensor(0)
+    if not integers.quantized or is_floating(integers.dtype):
+        return None
+    floats, *parameters = integers.quantized
+    if not all(_are_equal(ours, theirs) for ours, theirs in zip(parameters, (node.tensor(1), node.value(2)), strict=True)):
+        return None
+    x, scale = floats.variable(b.block), node[1]
+    if floats.onnx_type or x.dtype is not VarType.FP32 or scale.dtype is not VarType.FP32:
+        return None
+    scale, zero = (None if part is None else _along(b, x, part, node) for part in (scale, node.get(2)))
+    low, high = _limits(_type_of(integers))
+    return b.f.fake_quantize_affine(x, scale, zero, quant_min=low, quant_max=high)
+
+
+def _are_equal(a: Any, b: Any) -> bool:
+    """Whether two values are the same, or constants that are equal."""
+    if a is b:
+        return True
+    arrays = [getattr(value, "array", None) for value in (a, b)]
+    return all(array is not None for array in arrays) and np.array_equal(*arrays)
+
+
+def weight_of_integers(b: Builder, node: OnnxNode, place: int, scale: int, zero: int, axis: int | None = None) -> TensorValue:
+    """The floats of the integers of an input, as a weight if they are known; `scale` and `zero` are the inputs for it.
+
+    With `axis`, a vector of scales has a number for each element of this axis; otherwise the attribute of the node says which.
+    """
+    check_parameters(node, place, scale, zero)
+    arrays = [node.array(part) for part in (place, scale, zero)]
+    values = [node.tensor(place), node.tensor(scale), node.value(zero)]
+    if any(array is None and value is not None for array, value in zip(arrays, values, strict=True)) or not arrays[0].ndim:
+        return TensorValue(dequantized(b, node, node[place], node[scale], node.get(zero)))
+    integers = arrays[0]
+    b.reserve(*integers.shape, itemsize=12)
+    if axis is None:
+        axis = _axis_of(node, integers.ndim) if arrays[1].size > 1 else 0
+    factor, shift = (part if part is None else _spread(part, integers, axis, node.int("block_size", 0)) for part in arrays[1:])
+    floats = integers.astype(np.float32)
+    if shift is not None:
+        floats -= shift.astype(np.float32)
+    floats = (floats * factor.astype(np.float32)).astype(arrays[1].dtype)
+    name = node.proto.output[0] if node.proto.op_type == "DequantizeLinear" else node.proto.input[place]
+    return TensorValue(array=floats, make=lambda value: b.persistable(b.fresh_name(f"{name}.floats"), value), is_weight=True)
+
+
+def _spread(part: Any, integers: Any, axis: int, block_size: int) -> Any:
+    """A scale or zero point as an array that broadcasts with the integers."""
+    if part.size == 1:
+        return part.reshape(())
+    if block_size and part.ndim == integers.ndim:
+        return part.take(np.arange(integers.shape[axis]) // block_size, axis)
+    if part.ndim == 1:
+        return part.reshape(-1, *[1] * (integers.ndim - axis - 1))
+    return part.reshape(len(part), *[1] * (integers.ndim - 2), -1)  # of a recurrence: for each direction and column
+
+
+@imports("DynamicQuantizeLinear", trains=False)
+def dynamic_quantize_linear(b: Builder, node: OnnxNode) -> Any:
+    return quantized_by_range(b, node, node[0])
+
+
+def quantized_by_range(b: Builder, node: OnnxNode, x: Any) -> tuple[Any, Any, Any]:
+    """Quantize floats to uint8 by the range of their values, 0 included: integers, scale and zero point."""
+    none, most = b.number(0.0, VarType.FP32), b.number(255.0, VarType.FP32)
+    low = b.f.elementwise_min(b.reduce("reduce_min", x, None, False), none)
+    high = b.f.elementwise_max(b.reduce("reduce_max", x, None, False), none)
+    span = high - low
+    is_flat = b.cast(b.f.equal(span, none), VarType.FP32)  # all are 0: a scale of 1, as onnxruntime takes it
+    scale = b.f.elementwise_div(span, most) + is_flat
+    zero = b.cast(b.f.clip(b.f.rint(b.f.elementwise_div(none - low, scale)), min=0.0, max=255.0), VarType.UINT8)
+    return quantized(b, node, x, scale, zero, 2), scale, zero
+
+
+# ------------------------------------------------------------------------------------------------------------- products
+def integer_product(b: Builder, x: Any, y: Any, x_zero: Any, y_zero: Any) -> Any:
+    """The product of integers less their zero points, as int32; a vector has a zero point for each row of x, or column of y."""
+    if x_zero is not None and x_zero.ndim == 1 and x_zero.shape != (1,):
+        x_zero = b.ones_like_axes(x_zero, 0, 1)
+    return b.f.matmul_integer(x, y, x_zero, y_zero)
 
 
 def _less_zero(b: Builder, x: Any, zero: Any, dtype: VarType, axis: int | None = None) -> Any:
@@ -96,10 +228,9 @@ def _less_zero(b: Builder, x: Any, zero: Any, dtype: VarType, axis: int | None =
 
 @imports("MatMulInteger", trains=False)
 def matmul_integer(b: Builder, node: OnnxNode) -> Any:
-    x, y = node[0], node[1]
-    left = _less_zero(b, x, node.get(2), VarType.INT32, x.ndim - 2)
-    right = _less_zero(b, y, node.get(3), VarType.INT32, y.ndim - 1)
-    return b.f.matmul_v2(left, right)
+    for zero, of in ((2, 0), (3, 1)):
+        _check_zero_point(node, zero, of)
+    return integer_product(b, node[0], node[1], node.get(2), node.get(3))
 
 
 @imports("ConvInteger", trains=False)
@@ -113,9 +244,9 @@ def conv_integer(b: Builder, node: OnnxNode) -> Any:
 @imports("QLinearMatMul", trains=False)
 def qlinear_matmul(b: Builder, node: OnnxNode) -> Any:
     x, x_scale, x_zero, y, y_scale, y_zero, scale, zero = (node[n] for n in range(8))
-    left = _less_zero(b, x, x_zero, VarType.FP64, x.ndim - 2)
-    right = _less_zero(b, y, y_zero, VarType.FP64, y.ndim - 1)
-    product = b.f.matmul_v2(left, right)
+    for place in (0, 3):
+        check_parameters(node, place, place + 1, place + 2)
+    product = b.cast(integer_product(b, x, y, x_zero, y_zero), VarType.FP64)
     factor = b.f.elementwise_div(
         b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(y_scale, VarType.FP64)), b.cast(scale, VarType.FP64)
     )
@@ -123,15 +254,17 @@ def qlinear_matmul(b: Builder, node: OnnxNode) -> Any:
 
 
 def _requantized(b: Builder, product: Any, factor: Any, zero: Any, zero_value: TensorValue) -> Any:
-    number = zero_value.onnx_type or _number_of(zero_value.dtype)
+    number = _type_of(zero_value)
     low, high = _limits(number)
-    rounded_values = b.f.elementwise_add(round_half_even(b, b.f.elementwise_mul(product, factor)), b.cast(zero, VarType.FP64))
+    rounded_values = b.f.elementwise_add(b.f.rint(b.f.elementwise_mul(product, factor)), b.cast(zero, VarType.FP64))
     return b.cast(b.f.clip(rounded_values, min=float(low), max=float(high)), element_type(number, "its output"))
 
 
 @imports("QLinearConv", trains=False)
 def qlinear_conv(b: Builder, node: OnnxNode) -> Any:
     x, x_scale, x_zero, weight, w_scale, w_zero, scale, zero = (node[n] for n in range(8))
+    for place in (0, 3):
+        check_parameters(node, place, place + 1, place + 2)
     left = _less_zero(b, x, x_zero, VarType.FP64)
     right = _less_zero(b, weight, w_zero, VarType.FP64, 0)
     bias = node.get(8)

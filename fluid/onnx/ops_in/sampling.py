@@ -10,7 +10,6 @@ from ...values.types import VarType
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
-from .elementwise import round_half_even
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """Names of modes in opset 16 -> names in opset 20."""
@@ -61,7 +60,7 @@ class _Axis:
         slope = (size - 1) / 2 if aligned else size / 2
         at = b.f.scale(at, scale=slope, bias=slope if aligned else slope - 0.5)
         if mode == "nearest":
-            at = round_half_even(b, at)
+            at = b.f.rint(at)
         if padding == "border" and mode != "cubic":  # cubic clips its elements one by one, as torch does
             at = b.f.clip(at, min=0.0, max=float(size - 1))
         elif padding == "reflection" and mode != "cubic":

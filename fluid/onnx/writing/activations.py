@@ -27,7 +27,7 @@ def _unary(op: str, of_ints: str = "") -> Callable[..., OnnxTensor]:
 for _type, _op in {
     "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp", "sqrt": "Sqrt", "abs": "Abs", "log": "Log", "sin": "Sin", "cos": "Cos",
     "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh",
-    "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "sign": "Sign",
+    "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "sign": "Sign", "rint": "Round",
 }.items():  # fmt: skip
     exports(_type)(_unary(_op))
 exports("floor")(_unary("Floor", "Identity"))

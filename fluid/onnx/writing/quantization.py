@@ -200,3 +200,15 @@ def dequantize_log(g: OnnxGraph, X: OnnxTensor, Dict: OnnxTensor) -> OnnxTensor:
     below = g.binary("Less", x, g.ints(0), VarType.BOOL)
     values = g.gather(Dict, g.where(below, g.binary("Add", x, g.ints(128)), x))
     return g.where(below, g.unary("Neg", values), values)
+
+
+@exports("matmul_integer")
+def matmul_integer(
+    g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, XZeroPoint: OnnxTensor | None, YZeroPoint: OnnxTensor | None, specs: Any
+) -> OnnxTensor:
+    """The product of 32-bit integers: MatMulInteger takes zero points of few shapes only."""
+    sides = []
+    for side, zero in ((X, XZeroPoint), (Y, YZeroPoint)):
+        wide = g.cast(side, VarType.INT32)
+        sides.append(wide if zero is None else g.binary("Sub", wide, g.cast(zero, VarType.INT32)))
+    return g.matmul(*sides)

@@ -18,7 +18,7 @@ from .values.types import DTypeLike, VarType, as_dtype, is_floating
 
 __all__ = [
     "CONTROL_DEP_VAR_PREFIX", "EMPTY_VAR_NAME", "GRAD_VAR_SUFFIX", "TEMP_VAR_NAME", "ZERO_VAR_SUFFIX",
-    "convert_np_dtype_to_dtype_", "cpu_places", "cuda_pinned_places", "cuda_places", "device_guard", "dtype_is_floating",
+    "convert_np_dtype_to_dtype_", "cpu_places", "cuda_pinned_places", "cuda_places", "dtype_is_floating",
     "grad_var_name", "is_compiled_with_cuda", "load_op_library", "require_version", *_PROGRAM,
 ]  # fmt: skip
 
@@ -82,24 +82,6 @@ def _dygraph_guard(tracer: Any) -> Iterator[None]:
 def _current_expected_place() -> CPUPlace:
     """The place of new values where none is given."""
     return CPUPlace()
-
-
-@contextlib.contextmanager
-def device_guard(device: str | None = None) -> Iterator[None]:
-    """Inside the ``with``, Fluid 1.8 puts ops on `device`; here all ops of a program run at the place of the executor.
-
-    Args:
-        device: ``"cpu"``, ``"gpu"``, or None for the executor's.
-
-    Raises:
-        ProgramError: for another device.
-
-    >>> with fluid.device_guard("cpu"):
-    ...     x = fluid.layers.fill_constant([2], "float32", 1.0)
-    """
-    if device not in ("cpu", "gpu", None):
-        raise ProgramError(f"device_guard: device should be 'cpu', 'gpu' or None, not {device!r}")
-    yield
 
 
 def load_op_library(lib_filename: str) -> None:

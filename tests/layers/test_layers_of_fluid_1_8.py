@@ -212,14 +212,3 @@ def test_gradients_that_need_no_clip(kind: str) -> None:
 def test_need_clip_is_a_function() -> None:
     with pytest.raises(TypeError, match="GradientClipByNorm: need_clip should be a function of a parameter, not True"):
         fluid.clip.GradientClipByNorm(1.0, need_clip=True)  # type: ignore[arg-type]
-
-
-def test_device_guard_changes_nothing() -> None:
-    with fluid.device_guard("gpu"):
-        x = layers.fill_constant([2], "float32", 1.0)
-    assert np.array_equal(run([x])[0], [1, 1])
-    with (
-        pytest.raises(fluid.errors.ProgramError, match="device should be 'cpu', 'gpu' or None, not 'npu'"),
-        fluid.device_guard("npu"),
-    ):
-        pass

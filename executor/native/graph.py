@@ -62,6 +62,7 @@ __all__ = [
     "memory_shape",
     "offset_of",
     "operands_of",
+    "places_of_channels_last",
     "plain",
     "product",
     "put_within",
@@ -185,7 +186,7 @@ class Joined(Node):
 
 @dataclass(eq=False, repr=False)
 class ChannelsFirst(Node):
-    """An alias of images [N, H, W, C] as [N, C, H, W]. Elementwise formulas of it are computed in the order [N, H, W, C]."""
+    """An alias of images [N, H, W, C] as [N, C, H, W], or of volumes. Elementwise formulas go through memory in its order."""
 
     source: Node
 
@@ -383,8 +384,8 @@ def strides_of(node: Node) -> Shape:
     if node.within is not None:
         return node.within.strides
     if isinstance(node, ChannelsFirst):
-        image, row, pixel, channel = strides_of(node.source)
-        return image, channel, row, pixel
+        strides = strides_of(node.source)
+        return tuple(strides[place] for place in places_of_channels_last(node.ndim))
     if node.halo:
         _, _, width, channels = node.shape
         row = (width + 2 * node.halo) * channels
@@ -430,36 +431,40 @@ def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
     """A formula of operands, broadcast as in numpy; the default element type is the first operand's."""
     if any(isinstance(operand, Position) for operand in operands):  # it counts along the last axis of [N, C, H, W]
         operands = tuple(_view(operand) if isinstance(operand, ChannelsFirst) else operand for operand in operands)
-    if any(isinstance(operand, ChannelsFirst) for operand in operands):
-        last = [operand if isinstance(operand, Constant) else channels_last(aligned(operand, 4)) for operand in operands]
+    ndim = max(operand.ndim for operand in operands)
+    if any(isinstance(operand, ChannelsFirst) and operand.ndim == ndim for operand in operands):
+        last = [operand if isinstance(operand, Constant) else channels_last(aligned(operand, ndim)) for operand in operands]
         return channels_first(mapped(formula, *last, element=element))
     shapes = {operand.shape for operand in operands if not isinstance(operand, Constant)}
     if len(shapes) == 1:
         return Map(shapes.pop(), element or operands[0].element, formula, operands)
-    ndim = max(operand.ndim for operand in operands)
     all_aligned = tuple(operand if isinstance(operand, Constant) else aligned(operand, ndim) for operand in operands)
     full = [operand.shape for operand in all_aligned if operand.ndim == ndim and not isinstance(operand, Constant)]
     shape = tuple(next((extent for extent in extents if extent != 1), 1) for extents in zip(*full, strict=True))
     return Map(shape, element or operands[0].element, formula, all_aligned)
 
 
+def places_of_channels_last(ndim: int) -> tuple[int, ...]:
+    """Dimension of images [N, C, H, W] -> its place in [N, H, W, C]; likewise for volumes."""
+    return (0, ndim - 1, *range(1, ndim - 1))
+
+
 def channels_first(node: Node) -> Node:
-    """Images [N, C, H, W] of images [N, H, W, C]."""
-    images, height, width, channels = node.shape
-    shape = (images, channels, height, width)
-    if node.size == images * channels or channels == 1:
+    """Images [N, C, H, W] of images [N, H, W, C]; likewise for volumes."""
+    shape = tuple(node.shape[place] for place in places_of_channels_last(node.ndim))
+    if node.size == shape[0] * shape[1] or shape[1] == 1:
         return reshaped(node, shape)
     return ChannelsFirst(shape, node.element, node)
 
 
 def channels_last(node: Node) -> Node:
-    """Images [N, H, W, C] of images [N, C, H, W]."""
+    """Images [N, H, W, C] of images [N, C, H, W]; likewise for volumes."""
     if isinstance(node, ChannelsFirst):
         return node.source
-    images, channels, height, width = node.shape
+    images, channels, *extents = node.shape
     if node.size == images * channels or channels == 1:
-        return reshaped(node, (images, height, width, channels))
-    return transposed(node, (0, 2, 3, 1))
+        return reshaped(node, (images, *extents, channels))
+    return transposed(node, (0, *range(2, node.ndim), 1))
 
 
 def broadcast_to(node: Node, shape: Shape) -> Node:
@@ -474,7 +479,8 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
     Each run of neighbouring axes becomes one reduction, the last run first.
     """
     if isinstance(source, ChannelsFirst):
-        last = reduced(kind, source.source, [(0, 3, 1, 2)[axis] for axis in axes])
+        places = places_of_channels_last(source.ndim)
+        last = reduced(kind, source.source, [places[axis] for axis in axes])
         return channels_first(last)
     wanted = [axis for axis in sorted({axis % source.ndim for axis in axes}) if source.shape[axis] != 1]
     if not wanted:
@@ -547,7 +553,7 @@ def _view(node: Node) -> View:
     if isinstance(node, View):
         return node
     if isinstance(node, ChannelsFirst):
-        return transposed(node.source, (0, 3, 1, 2))  # type: ignore[return-value]
+        return transposed(node.source, places_of_channels_last(node.ndim))  # type: ignore[return-value]
     source = node.source if isinstance(node, Reshaped) else node
     return View(node.shape, node.element, source, 0, contiguous(node.shape))
 

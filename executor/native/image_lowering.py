@@ -70,20 +70,6 @@ class _Direct:
     filter: Shape
     windows: Windows
 
-    @classmethod
-    def of(cls, images: Shape, outputs: Shape, filter_shape: Shape, attrs: dict[str, Any]) -> _Direct | _AlongRows | _OneWindow:
-        """The convolution by the ops that compute it fastest: windows as wide as the image cover no zeros then."""
-        windows = _windows_of_filter(images, filter_shape, attrs)
-        is_wide, is_high = (
-            windows.groups == 1
-            and outputs[axis] == 1
-            and windows.kernel[axis - 1] == images[axis]
-            and not any(windows.pads[axis - 1])
-            for axis in (2, 1)
-        )
-        kind = (_OneWindow if is_high else _AlongRows) if is_wide and prod(windows.kernel) > 1 else cls
-        return kind(images, outputs, filter_shape, windows)
-
     def forward(self, image: Node, weights: Node) -> Node:
         return Convolved(self.outputs, image.element, image, self._packed(weights, for_input=False))
 
@@ -153,11 +139,25 @@ class _OneWindow(_Direct):
         return plain(transposed(reshaped(node, (filters, rows, columns, channels)), (0, 3, 1, 2)))
 
 
+def convolution_of(images: Shape, outputs: Shape, filter_shape: Shape, attrs: dict[str, Any]) -> _Direct:
+    """A convolution by the ops that compute it fastest: windows as wide as the image cover no zeros then."""
+    windows = _windows_of_filter(images, filter_shape, attrs)
+    is_wide, is_high = (
+        windows.groups == 1
+        and outputs[axis] == 1
+        and windows.kernel[axis - 1] == images[axis]
+        and not any(windows.pads[axis - 1])
+        for axis in (2, 1)
+    )
+    kind = (_OneWindow if is_high else _AlongRows) if is_wide and prod(windows.kernel) > 1 else _Direct
+    return kind(images, outputs, filter_shape, windows)
+
+
 @lowers("conv2d", "depthwise_conv2d")
 def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
     data_format = _format_of(attrs)
     image = _images_of(Input, data_format)
-    convolution = _Direct.of(image.shape, _channels_last(specs["Output"].shape, data_format), Filter.shape, attrs)
+    convolution = convolution_of(image.shape, _channels_last(specs["Output"].shape, data_format), Filter.shape, attrs)
     return _as_tensor(convolution.forward(image, Filter.node), data_format)
 
 
@@ -165,7 +165,7 @@ def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, at
     """The gradient of a convolution's input, for images of the given shape, from the gradient of the output."""
     data_format = _format_of(attrs)
     source = _images_of(gradient, data_format)
-    convolution = _Direct.of(_channels_last(shape, data_format), source.shape, Filter.shape, attrs)
+    convolution = convolution_of(_channels_last(shape, data_format), source.shape, Filter.shape, attrs)
     return _as_tensor(convolution.backward(source, Filter.node), data_format)
 
 
@@ -178,7 +178,7 @@ def conv2d_backprop_input(Filter: GraphTensor, Output: GraphTensor, Like: GraphT
 def conv2d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     data_format = _format_of(attrs)
     image, gradient = _images_of(Input, data_format), _images_of(Output, data_format)
-    convolution = _Direct.of(image.shape, gradient.shape, Like.shape, attrs)
+    convolution = convolution_of(image.shape, gradient.shape, Like.shape, attrs)
     return GraphTensor(convolution.filter_gradient(image, gradient))
 
 

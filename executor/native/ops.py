@@ -561,7 +561,7 @@ def _rows_of_channels(X: GraphTensor, data_layout: str) -> Node:
     only_floats(X)
     if X.ndim == 2 or data_layout == "NHWC":
         return X.node
-    if X.ndim == 4:
+    if X.ndim in (4, 5):
         return channels_last(X.node)
     return channels_last(reshaped(X.node, (*X.shape[:2], prod(X.shape[2:]), 1)))
 

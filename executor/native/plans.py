@@ -25,6 +25,7 @@ from . import (  # noqa: F401  (they register lowerings)
     reduction_lowering,
     resampling_lowering,
     shape_lowering,
+    volume_lowering,
 )
 from .branches import Branch, Branches
 from .image_blocks import in_blocks, regions_of

@@ -22,6 +22,7 @@ from .graph import (
     constant,
     joined,
     mapped,
+    places_of_channels_last,
     plain,
     reduced,
     reshaped,
@@ -30,10 +31,7 @@ from .graph import (
 )
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 
-__all__ = ["slices_of"]
-
-_OF_CHANNELS_LAST = (0, 3, 1, 2)
-"""Dimension of images [N, C, H, W] -> its place in [N, H, W, C]."""
+__all__ = ["apart", "padded", "slices_of"]
 
 
 def _none(*tensors: Any) -> None:
@@ -53,7 +51,9 @@ def _cut(node: Node, axis: int, places: range) -> Node:
     if places.step < 0:
         raise NotLowered("elements in the other direction")
     if isinstance(node, ChannelsFirst):
-        inner = mapped("copy", sliced(node.source, _OF_CHANNELS_LAST[axis], places.start, len(places), places.step))
+        inner = mapped(
+            "copy", sliced(node.source, places_of_channels_last(node.ndim)[axis], places.start, len(places), places.step)
+        )
         return channels_first(inner)
     return sliced(plain(node), axis, places.start, len(places), places.step)
 
@@ -63,7 +63,8 @@ def _joined(nodes: Sequence[Node], axis: int) -> Node:
     if len({node.element for node in nodes}) > 1:
         raise NotLowered("tensors of several element types")
     if any(isinstance(node, ChannelsFirst) for node in nodes):
-        return channels_first(joined([channels_last(node) for node in nodes], _OF_CHANNELS_LAST[axis]))
+        place = places_of_channels_last(nodes[0].ndim)[axis]
+        return channels_first(joined([channels_last(node) for node in nodes], place))
     return joined(nodes, axis)
 
 
@@ -101,18 +102,18 @@ def unslice(X: GraphTensor, Like: GraphTensor, inputs: dict[str, Any], attrs: di
         shape[axis] = len(places)
     node = reshaped(X.node, tuple(shape))
     for axis, places in cuts:
-        node = _apart(node, axis, places.step)
+        node = apart(node, axis, places.step)
         pads[axis] = places.start, Like.shape[axis] - places.start - node.shape[axis]
-    return GraphTensor(_padded(node, pads, 0.0))
+    return GraphTensor(padded(node, pads, 0.0))
 
 
-def _apart(node: Node, axis: int, step: int) -> Node:
+def apart(node: Node, axis: int, step: int) -> Node:
     """A tensor with zeros between its elements along an axis, so that they lie `step` apart."""
     count = node.shape[axis]
     if step == 1 or not count:
         return node
     split = reshaped(node, (*node.shape[: axis + 1], 1, *node.shape[axis + 1 :]))
-    spread = _padded(split, [(0, step - 1) if place == axis + 1 else (0, 0) for place in range(split.ndim)], 0.0)
+    spread = padded(split, [(0, step - 1) if place == axis + 1 else (0, 0) for place in range(split.ndim)], 0.0)
     spread = reshaped(spread, (*node.shape[:axis], count * step, *node.shape[axis + 1 :]))
     return sliced(plain(spread), axis, 0, (count - 1) * step + 1)
 
@@ -191,7 +192,7 @@ def stack(X: list[GraphTensor], axis: int) -> GraphTensor:
 
 
 # ---------------------------------------------------------------------------------------------------------------- padded
-def _padded(node: Node, pads: Sequence[tuple[int, int]], number: float) -> Node:
+def padded(node: Node, pads: Sequence[tuple[int, int]], number: float) -> Node:
     """Pad a node with a number; `pads` gives the elements before and after, per dimension."""
     for axis, sizes in enumerate(pads):
         before, after = (
@@ -209,7 +210,7 @@ def _pairs(paddings: Sequence[int]) -> list[tuple[int, int]]:
 
 @lowers("pad")
 def pad(X: GraphTensor, paddings: list[int], pad_value: float) -> GraphTensor:
-    return GraphTensor(_padded(X.node, _pairs(paddings), pad_value))
+    return GraphTensor(padded(X.node, _pairs(paddings), pad_value))
 
 
 @lowers("pad2d")
@@ -217,14 +218,14 @@ def pad2d(X: GraphTensor, Paddings: Any, paddings: list[int], mode: str, pad_val
     _none(Paddings)
     if mode != "constant":
         raise NotLowered("copies of elements around images")
-    return GraphTensor(_padded(X.node, _pairs(all_paddings(paddings, data_format, False)), pad_value))
+    return GraphTensor(padded(X.node, _pairs(all_paddings(paddings, data_format, False)), pad_value))
 
 
 @lowers("pad3d")
 def pad3d(X: GraphTensor, paddings: list[int], mode: str, value: float, data_format: str) -> GraphTensor:
     if mode != "constant":
         raise NotLowered("copies of elements around volumes")
-    return GraphTensor(_padded(X.node, _pairs(all_paddings(paddings, data_format, True)), value))
+    return GraphTensor(padded(X.node, _pairs(all_paddings(paddings, data_format, True)), value))
 
 
 # -------------------------------------------------------------------------------------------------------------- repeated

@@ -1,0 +1,274 @@
+"""Lowers convolutions and pools of volumes [N, D, H, W, C]: images of their planes, combined along the depth.
+
+A convolution is one of images whose channels are those of all planes under the filter. A pool first pools each plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from fluid.ops.conv import conv_geometry
+from fluid.ops.pool import pool_geometry
+
+from .emitter import BOOL, DOUBLE
+from .graph import Node, Shape, broadcast_to, channels_first, channels_last, joined, mapped, plain, reshaped, sliced, transposed
+from .image_lowering import convolution_of, pool2d, pool2d_grad
+from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
+from .shape_lowering import apart, padded
+
+_MOST_PLANES = 8
+"""The most planes under a window: each has formulas of its own."""
+
+
+def _is_channels_last(attrs: dict[str, Any]) -> bool:
+    return attrs["data_format"] in ("NDHWC", "NHWC")
+
+
+def _volumes_of(tensor: GraphTensor, attrs: dict[str, Any]) -> Node:
+    """Volumes as [N, D, H, W, C]."""
+    only_floats(tensor)
+    if not tensor.node.size:
+        raise NotLowered("volumes without elements")
+    return tensor.node if _is_channels_last(attrs) else channels_last(tensor.node)
+
+
+def _as_tensor(node: Node, attrs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(node if _is_channels_last(attrs) else channels_first(node))
+
+
+def _channels_last(shape: Shape, attrs: dict[str, Any]) -> Shape:
+    """The shape of volumes with channels last."""
+    return shape if _is_channels_last(attrs) else (shape[0], *shape[2:], shape[1])
+
+
+def _of_images(attrs: dict[str, Any], pads: Sequence[tuple[int, int]], **others: Any) -> dict[str, Any]:
+    """The attributes for images [N, H, W, C], from those for volumes."""
+    return {
+        **attrs,
+        "strides": list(attrs["strides"][1:]),
+        "paddings": [pad for pair in pads[1:] for pad in pair],
+        "padding_algorithm": "EXPLICIT",
+        "data_format": "NHWC",
+        **others,
+    }
+
+
+def _planes(node: Node) -> Node:
+    """The planes of volumes [N, D, ...] as images [N * D, ...]."""
+    return reshaped(plain(node), (node.shape[0] * node.shape[1], *node.shape[2:]))
+
+
+# --------------------------------------------------------------------------------------------------- windows along depth
+@dataclass(frozen=True)
+class _Depth:
+    """Windows along the depth of volumes.
+
+    Attributes:
+        extent: of the input; `out` is the output's.
+        taps: planes of a window, `dilation` apart; windows are `stride` apart. The first one begins `pad` before the input.
+    """
+
+    extent: int
+    out: int
+    taps: int
+    stride: int
+    pad: int
+    dilation: int = 1
+
+    def inside(self, tap: int) -> tuple[range, range]:
+        """The outputs whose window has this tap inside the input, and its places there."""
+        first = tap * self.dilation - self.pad
+        start = min(max(-(first // self.stride), 0), self.out)
+        stop = max(min((self.extent - 1 - first) // self.stride + 1, self.out), start)
+        return range(start, stop), range(first + start * self.stride, first + stop * self.stride, self.stride)
+
+    def taken(self, node: Node, tap: int, number: float) -> Node:
+        """The plane of an input under a tap of each window; `number` where it is outside."""
+        outputs, places = self.inside(tap)
+        if not outputs:
+            return broadcast_to(number_like(number, node), (node.shape[0], self.out, *node.shape[2:]))
+        cut = sliced(plain(node), 1, places.start, len(places), places.step)
+        return _along_depth(cut, outputs.start, self.out - outputs.stop, number)
+
+    def given_back(self, node: Node, tap: int) -> Node:
+        """Values of a tap of each window, at the planes of the input that it covers; 0 elsewhere."""
+        outputs, places = self.inside(tap)
+        if not outputs:
+            return broadcast_to(number_like(0.0, node), (node.shape[0], self.extent, *node.shape[2:]))
+        cut = apart(sliced(plain(node), 1, outputs.start, len(outputs)), 1, self.stride)
+        return _along_depth(cut, places.start, self.extent - places.start - cut.shape[1], 0.0)
+
+    def counts(self) -> list[int]:
+        """The taps of each window that are inside the input."""
+        return [sum(output in self.inside(tap)[0] for tap in range(self.taps)) for output in range(self.out)]
+
+
+def _along_depth(node: Node, before: int, after: int, number: float) -> Node:
+    return padded(node, [(0, 0), (before, after), *[(0, 0)] * (node.ndim - 2)], number)
+
+
+def _sum(nodes: Sequence[Node]) -> Node:
+    return reduce(lambda a, b: mapped("add", a, b), nodes)
+
+
+# -------------------------------------------------------------------------------------------------------- convolutions
+class _Convolution:
+    """A convolution of volumes.
+
+    Args:
+        shape: of the input, with channels last, as `out` of the output.
+        filter_shape: [M, C / groups, depth, rows, columns].
+    """
+
+    def __init__(self, shape: Shape, out: Shape, filter_shape: Shape, attrs: dict[str, Any]) -> None:
+        _, pads, dilations = conv_geometry(shape, filter_shape[2:], {**attrs, "data_format": "NDHWC"})
+        self.shape, self.out, self.filter, self.groups = shape, out, filter_shape, max(attrs["groups"], 1)
+        filters, channels, taps, *kernel = filter_shape
+        self.depth = _Depth(shape[1], out[1], taps, attrs["strides"][0], pads[0][0], dilations[0])
+        if taps > _MOST_PLANES:
+            raise NotLowered("filters of many planes")
+        images, outputs = ((volume[0] * out[1], *volume[2:4]) for volume in (shape, out))
+        self.filter_of_images = (filters, taps * channels, *kernel)
+        attrs = _of_images(attrs, pads, dilations=dilations[1:])
+        self.images = convolution_of((*images, taps * shape[4]), (*outputs, filters), self.filter_of_images, attrs)
+
+    def _under_filter(self, volume: Node) -> Node:
+        """The planes under the filter as channels of images, those of a group together."""
+        count, _, height, width, channels = self.shape
+        shape = (count, self.depth.out, height, width, self.groups, 1, channels // self.groups)
+        taken = [reshaped(self.depth.taken(volume, tap, 0.0), shape) for tap in range(self.depth.taps)]
+        return reshaped(joined(taken, 5), self.images.images)
+
+    def _filter(self, weights: Node) -> Node:
+        return reshaped(plain(transposed(weights, (0, 2, 1, 3, 4))), self.filter_of_images)
+
+    def forward(self, volume: Node, weights: Node) -> Node:
+        return reshaped(plain(self.images.forward(self._under_filter(volume), self._filter(weights))), self.out)
+
+    def backward(self, gradient: Node, weights: Node) -> Node:
+        """The gradient of the volumes; `gradient` is the outputs'."""
+        count, _, height, width, channels = self.shape
+        images = self.images.backward(_planes(gradient), self._filter(weights))
+        split = (count, self.depth.out, height, width, self.groups, self.depth.taps, channels // self.groups)
+        parts = [sliced(reshaped(plain(images), split), 5, tap, 1) for tap in range(self.depth.taps)]
+        shape = (count, self.depth.out, height, width, channels)
+        return _sum([self.depth.given_back(reshaped(plain(part), shape), tap) for tap, part in enumerate(parts)])
+
+    def filter_gradient(self, volume: Node, gradient: Node) -> Node:
+        node = self.images.filter_gradient(self._under_filter(volume), _planes(gradient))
+        filters, channels, taps, *kernel = self.filter
+        return plain(transposed(reshaped(node, (filters, taps, channels, *kernel)), (0, 2, 1, 3, 4)))
+
+
+@lowers("conv3d")
+def conv3d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
+    volume, out = _volumes_of(Input, attrs), _channels_last(specs["Output"].shape, attrs)
+    return _as_tensor(_Convolution(volume.shape, out, Filter.shape, attrs).forward(volume, Filter.node), attrs)
+
+
+@lowers("conv3d_backprop_input")
+def conv3d_backprop_input(Filter: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+    return _convolved_back(Filter, Output, Like.shape, attrs)
+
+
+def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any]) -> GraphTensor:
+    """The gradient of a convolution's input, for volumes of the given shape, from the gradient of the output."""
+    volume = _volumes_of(gradient, attrs)
+    convolution = _Convolution(_channels_last(shape, attrs), volume.shape, Filter.shape, attrs)
+    return _as_tensor(convolution.backward(volume, Filter.node), attrs)
+
+
+@lowers("conv3d_backprop_filter")
+def conv3d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+    volume, gradient = _volumes_of(Input, attrs), _volumes_of(Output, attrs)
+    convolution = _Convolution(volume.shape, gradient.shape, Like.shape, attrs)
+    return GraphTensor(convolution.filter_gradient(volume, gradient))
+
+
+@lowers("conv3d_transpose")
+def conv3d_transpose(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
+    if attrs["padding_algorithm"] == "SAME":
+        raise NotLowered("margins that are chosen for another volume")
+    return _convolved_back(Filter, Input, specs["Output"].shape, attrs)
+
+
+# --------------------------------------------------------------------------------------------------------------- pools
+class _Pool:
+    """A pool of volumes.
+
+    Args:
+        shape: of the input, with channels last.
+    """
+
+    def __init__(self, shape: Shape, attrs: dict[str, Any]) -> None:
+        out, sizes, strides, pads = pool_geometry(shape[1:4], attrs)
+        self.is_max = attrs["pooling_type"] == "max"
+        self.counts_inside = attrs["exclusive"] and not attrs["adaptive"]
+        if not all(sizes) or sizes[0] > _MOST_PLANES or (attrs["ceil_mode"] and not (self.is_max or self.counts_inside)):
+            raise NotLowered("windows of many planes, or of different sizes")
+        self.depth = _Depth(shape[1], out[0], sizes[0], strides[0], pads[0][0])
+        self.attrs = _of_images({**attrs, "strides": strides}, pads, ksize=sizes[1:], global_pooling=False, adaptive=False)
+        self.shape = shape
+
+    def of_planes(self, volume: Node) -> Node:
+        """The planes of volumes, each pooled: [N, D, rows, columns, C]."""
+        pooled = pool2d(GraphTensor(_planes(volume)), self.attrs).node
+        return reshaped(plain(pooled), (*self.shape[:2], *pooled.shape[1:]))
+
+    def forward(self, volume: Node) -> Node:
+        planes = self._taken(self.of_planes(volume))
+        if self.is_max:
+            return reduce(lambda a, b: mapped("max", a, b), planes)
+        return mapped("mul", _sum(planes), self._shares(planes[0]))
+
+    def backward(self, volume: Node, gradient: Node) -> Node:
+        """The gradient of the volumes; `gradient` is the outputs'."""
+        if self.is_max:
+            parts = self._of_maxima(self._taken(self.of_planes(volume)), gradient)
+        else:
+            parts = [mapped("mul", gradient, self._shares(gradient))] * self.depth.taps
+        of_planes = _sum([self.depth.given_back(part, tap) for tap, part in enumerate(parts)])
+        back: Callable[..., Any] = pool2d_grad
+        planes = back(GraphTensor(_planes(volume)), GraphTensor(_planes(of_planes)), self.attrs)["X@GRAD"].node
+        return reshaped(plain(planes), self.shape)
+
+    def _taken(self, planes: Node) -> list[Node]:
+        number = float(np.finfo(np.float64 if planes.element is DOUBLE else np.float32).min) if self.is_max else 0.0
+        return [self.depth.taken(planes, tap, number) for tap in range(self.depth.taps)]
+
+    def _of_maxima(self, planes: Sequence[Node], gradient: Node) -> list[Node]:
+        """The gradient of each plane: that of the maximum for the first plane that has it."""
+        best = list(accumulate(planes, lambda a, b: mapped("max", a, b)))
+        zero, parts = number_like(0.0, gradient), []
+        for tap, plane in enumerate(planes):
+            chosen = mapped("oeq", plane, best[-1], element=BOOL)
+            if tap:
+                is_first = mapped("une", best[tap - 1], best[-1], element=BOOL)
+                chosen = mapped("and", chosen, is_first, element=BOOL)
+            parts.append(mapped("select", chosen, gradient, zero, element=gradient.element))
+        return parts
+
+    def _shares(self, like: Node) -> Node:
+        """One over the number of planes in each window: of those inside, or of all."""
+        counts = self.depth.counts() if self.counts_inside else [self.depth.taps] * self.depth.out
+        if len(set(counts)) == 1:
+            return number_like(1.0 / counts[0], like)
+        return joined([broadcast_to(number_like(1.0 / max(count, 1), like), (1, 1, 1, 1, 1)) for count in counts], 1)
+
+
+@lowers("pool3d")
+def pool3d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+    volume = _volumes_of(X, attrs)
+    return _as_tensor(_Pool(volume.shape, attrs).forward(volume), attrs)
+
+
+@lowers("pool3d_grad")
+def pool3d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
+    volume, gradient = _volumes_of(X, attrs), _volumes_of(dOut, attrs)
+    return {"X@GRAD": _as_tensor(_Pool(volume.shape, attrs).backward(volume, gradient), attrs)}

@@ -1,0 +1,86 @@
+"""Convolutions and pools of volumes in native code, beside numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from beside_numpy import assert_alike
+from checks import each
+
+import fluid
+from fluid import layers
+from fluid.ir.program import Variable
+
+
+def assert_native(shape: Sequence[int], layer: Callable[[Variable], Variable], steps: float = 0.0) -> None:
+    """Assert that native code computes a layer of volumes and its gradients, as numpy does.
+
+    Args:
+        steps: numbers are multiples of it, so that several in a window may be equal; 0 for any numbers.
+    """
+    values = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    values = np.round(values / steps).astype("float32") * np.float32(steps) if steps else values
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", list(shape))
+        x.stop_gradient = False
+        out = layer(x)
+        parameters = [one for one in fluid.default_main_program().all_parameters() if one.trainable]
+        weights = layers.create_parameter(list(out.shape), "float32")
+        return [out, *fluid.gradients([layers.reduce_sum(out * weights)], [x, *parameters])]
+
+    assert_alike(build, {"x": values}, tolerance=1e-4)
+    main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        fetches = build()
+    executor = fluid.Executor()
+    executor.run(startup, scope=scope)
+    assert "on numpy: none" in str(executor.plan(main, {"x": values}, fetches, scope=scope))
+
+
+@each("groups", [1, 2])
+@each("taps", [1, 2, 3])
+@each("dilation", [1, 2])
+@each("padding", [0, 1, 2])
+@each("stride", [1, 2, 3])
+def test_convolutions(stride: int, padding: int, dilation: int, taps: int, groups: int) -> None:
+    def layer(x: Variable) -> Variable:
+        return layers.conv3d(x, 6, taps, [stride, 1, stride], padding, [dilation, 1, dilation], groups, bias_attr=False)
+
+    assert_native((2, 4, 5, 6, 7), layer)
+
+
+@each("data_format", ["NCDHW", "NDHWC"])
+@each("padding", ["SAME", "VALID", [1, 2, 0, 1, 2, 0]])
+def test_layouts_and_paddings_of_convolutions(data_format: str, padding: Any) -> None:
+    shape = (2, 3, 5, 4, 6) if data_format == "NCDHW" else (2, 5, 4, 6, 3)
+    assert_native(shape, lambda x: layers.relu(layers.conv3d(x, 5, 3, 2, padding, data_format=data_format)))
+
+
+@each("stride", [1, 2])
+@each("padding", [0, 1])
+def test_transposed_convolutions(padding: int, stride: int) -> None:
+    assert_native((2, 4, 3, 4, 5), lambda x: layers.conv3d_transpose(x, 6, None, 3, padding, stride, bias_attr=False))
+
+
+@each("kind", ["max", "avg"])
+@each("ceil_mode", [False, True])
+@each("window, padding", [(2, 0), (2, 1), (3, 0), (3, 1)])
+@each("stride", [1, 2, 3])
+def test_pools(stride: int, window: int, padding: int, ceil_mode: bool, kind: str) -> None:
+    """Of equal maxima in a window, the first one gets the gradient."""
+    assert_native((2, 3, 7, 6, 7), lambda x: layers.pool3d(x, window, kind, stride, padding, ceil_mode=ceil_mode), steps=1.0)
+
+
+def test_averages_over_whole_windows() -> None:
+    assert_native((2, 3, 5, 6, 7), lambda x: layers.pool3d(x, 3, "avg", 2, 1, exclusive=False))
+
+
+def test_a_net_of_volumes_with_batch_norm() -> None:
+    def net(x: Variable) -> Variable:
+        hidden = layers.pool3d(layers.batch_norm(layers.conv3d(x, 6, 3, padding=1, bias_attr=False), act="relu"), 2, "max", 2)
+        return layers.fc(layers.conv3d(hidden, 5, 3, padding=1), 4)
+
+    assert_native((3, 2, 6, 8, 10), net)

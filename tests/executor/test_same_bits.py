@@ -346,7 +346,9 @@ def test_kernels_that_multiply_are_known() -> None:
             is_named = isinstance(node, ast.Attribute) and node.attr in (
                 "matmul", "dot", "vecdot", "vdot", "inner", "tensordot", "linalg", "outer", "matvec", "vecmat"
             )  # fmt: skip
-            is_imported = isinstance(node, ast.ImportFrom) and node.module in ("runtime.products", "matmul")
+            is_imported = isinstance(node, ast.ImportFrom) and (
+                node.module in ("runtime.products", "matmul") or "sum_of_squares" in [alias.name for alias in node.names]
+            )
             if is_product or is_named or is_imported:
                 found.add(family)
     assert found == MULTIPLYING

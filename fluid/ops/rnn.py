@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..ir.scan import scan
+from ..opdef.composition import means
 from ..opdef.registry import ShapeOnly, at_most, define, least
 from ..values.spec import Spec
 from ..values.types import VarType
@@ -313,7 +314,18 @@ def _infer_lstm_unit(X: Spec, C_prev: Spec) -> tuple[Spec, Spec]:
     return state, state
 
 
-@define("lstm_unit(X: float, C_prev: float) -> C, H", infer=_infer_lstm_unit, forget_bias=0.0)
+def _lstm_unit_formula(f: Any, X: Any, C_prev: Any, forget_bias: float) -> dict[str, Any]:
+    x_i, x_f, x_o, x_g = f.split(X, num=4, axis=1)
+    cell = f.sigmoid(x_f + forget_bias) * C_prev + f.sigmoid(x_i) * f.tanh(x_g)
+    return {"C": cell, "H": f.sigmoid(x_o) * f.tanh(cell)}
+
+
+@define(
+    "lstm_unit(X: float, C_prev: float) -> C, H",
+    infer=_infer_lstm_unit,
+    forget_bias=0.0,
+    meaning=means(_lstm_unit_formula),
+)
 def lstm_unit(f: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forget_bias: float) -> Any:
     """One step of an LSTM: ``C = sigmoid(X_f + forget_bias) C_prev + sigmoid(X_i) tanh(X_g)``, ``H = sigmoid(X_o) tanh(C)``.
 

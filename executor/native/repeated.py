@@ -195,11 +195,10 @@ class RepeatedBlock:
         operands = [operand for call in calls for operand in call.operands]
         self._words = np.array([addresses.get(value, 0) + offset for value, offset in operands], np.int64)
         """Of one trip, the addresses of operands; where the caller gives memory, the offsets."""
-        self._places: dict[Value, list[int]] = {}
-        """Value whose memory the caller gives -> its places among the words."""
-        for place, (value, _) in enumerate(operands):
-            if value is not None and value not in addresses:
-                self._places.setdefault(value, []).append(place)
+        self._places = [place for place, (value, _) in enumerate(operands) if value not in addresses]
+        """The places among the words of values whose memory the caller gives."""
+        self._external = [value for value, _ in operands if value is not None and value not in addresses]
+        """The value at each of these places."""
         counts = np.cumsum([len(item.calls) if isinstance(item, NativeInstruction) else 0 for item in instructions])
         self._calls: list[tuple[int, Any, Call]] = []
         """The ops that numpy checks or computes in a trip, with their calls, each after so many records."""
@@ -222,14 +221,16 @@ class RepeatedBlock:
         Args:
             addresses: value -> the address of its memory, a number or an array with one of each trip.
         """
-        if self._trips is None or self._trips.count != count:
+        if self._trips is None or len(self._trips.words) < count:
             words = np.repeat(self._words[None], count, axis=0)
             rows = np.repeat(self._rows[None], count, axis=0)
             rows[:, :, 1] += words.ctypes.data + np.arange(count)[:, None] * words[0].nbytes
             self._trips = NativeTrips(rows, words, self._flags_after_trip, self._calls)
-        for value, places in self._places.items():
-            of_trips = np.asarray(addresses[value], np.int64).reshape(-1, 1)
-            self._trips.words[:, places] = self._words[places] + of_trips
+        starts = np.empty((len(self._external), count), np.int64)
+        for number, value in enumerate(self._external):
+            starts[number] = addresses[value]
+        self._trips.count = count
+        self._trips.words[:count, self._places] = self._words[self._places] + starts.T
         return self._trips
 
 
@@ -247,11 +248,11 @@ def _allocated(specs: Mapping[Value, Spec], external: Collection[Value]) -> dict
 
 
 class NativeTrips:
-    """Prepared trips through a block.
+    """Prepared trips through a block. There may be fewer trips than there is room for.
 
     Args:
-        rows: their records.
-        words: the addresses of operands.
+        rows: the records of each trip.
+        words: the addresses of operands in each trip.
         flags_after_trip: the flags of a trip's first record where another trip runs before it in the same call.
         calls: ops and their calls on numpy, each after so many records of a trip.
 
@@ -262,19 +263,24 @@ class NativeTrips:
     def __init__(self, rows: Any, words: Any, flags_after_trip: int, calls: Sequence[tuple[int, Any, Call]]) -> None:
         self.count, self.words = len(rows), words
         self._rows, self._flags_after_trip, self._calls = rows, flags_after_trip, calls
+        self._callers: dict[int, Callable[[], None]] = {}
+        """Number of trips -> the function that runs them."""
 
     def run_all(self) -> None:
         if self._calls:
             for number in range(self.count):
                 self._step(number)
             return
-        self._all_trips()
+        if self.count not in self._callers:
+            self._callers[self.count] = pool().caller(self._consecutive_rows[: self.count].reshape(-1, RECORD_WORDS))
+        self._callers[self.count]()
 
     @cached_property
-    def _all_trips(self) -> Callable[[], None]:
+    def _consecutive_rows(self) -> Any:
+        """The records of trips that run in one call."""
         rows = self._rows.copy()
         rows[1:, 0, 2] = self._flags_after_trip
-        return pool().caller(rows.reshape(-1, RECORD_WORDS))
+        return rows
 
     def run_one(self, number: int) -> None:
         self._step(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
@@ -9,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from beside_numpy import assert_alike, results_of
-from checks import each
+from checks import each, fresh_programs
 
 import fluid
 from fluid import layers
@@ -420,3 +421,23 @@ def test_entries_of_two_shapes_run_op_by_op() -> None:
         return [layers.array_read(array, integer(3))]
 
     assert_native(build, {"x": normal(1, 3)}, op_by_op=6)
+
+
+def test_fewer_trips_use_the_tables_of_more() -> None:
+    def build() -> Sequence[Variable]:
+        x, w, end = fluid.data("x", [3, 4]), layers.create_parameter([4, 4], "float32"), fluid.data("end", [1], "int64")
+        results = layers.while_loop(
+            lambda index, h: layers.less_than(index, end),
+            lambda index, h: [index + 1, layers.tanh(layers.matmul(h, w))],
+            [layers.fill_constant([1], "int64", 0), x],
+        )
+        return minimized(layers.mean(results[1]))
+
+    with fresh_programs() as (program, startup), patch.dict(os.environ, FLUID_NATIVE="1"):
+        program.random_seed = startup.random_seed = 1
+        fetches, executor = build(), fluid.Executor()
+        executor.run(startup)
+        with patch.object(repeated, "NativeTrips", side_effect=repeated.NativeTrips) as tables:
+            for trips in (9, 5, 1, 9, 2):
+                executor.run(program, {"x": normal(3, 4), "end": np.array([trips])}, fetches)
+    assert tables.call_count == 2  # of the loop, and of its gradient

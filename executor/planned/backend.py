@@ -13,10 +13,11 @@ from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.place import Place, to_numpy
 
 from ..backend import BoundPlan, Request
+from ..native.block_compiler import NativeBlocks
 from ..native.fallback import NativeUnavailable, is_enabled, warn_of
 from ..native.target import Target
 from ..runtime.scope import Scope
-from ..stepwise.program import BoundSteps
+from ..stepwise.program import BoundSteps, StepwisePlan
 from .bound_plan import BoundArenaPlan
 from .memory import Memory
 from .plan import ArenaPlan, compile_plan
@@ -67,7 +68,7 @@ class PlannedBackend:
             planned.add(data)
         return values if data in planned else {}
 
-    def compile(self, request: Request) -> ArenaPlan:
+    def compile(self, request: Request) -> ArenaPlan | StepwisePlan:
         target, values = self._target(request.program), self._deciding_values(request)
         plan = compile_plan(request.program, request.specs, request.fetches, request.scope, target=target, values=values)
         plan.calls_of, plan.binder = calls_of, self._bound
@@ -89,10 +90,19 @@ class PlannedBackend:
 
 
 class NativeBackend(PlannedBackend):
-    """Compiles programs to plans whose ops mostly run as native code."""
+    """Compiles programs to plans whose ops mostly run as native code. Of a program that is fed sequences, the loops do."""
 
     def key(self, request: Request) -> Hashable | None:
-        return None if request.watches_ops or not is_enabled() else super().key(request)
+        if request.watches_ops or not is_enabled():
+            return None
+        return () if request.has_sequences else super().key(request)
+
+    def compile(self, request: Request) -> ArenaPlan | StepwisePlan:
+        if not request.has_sequences:
+            return super().compile(request)
+        target = self._target(request.program)
+        blocks = NativeBlocks(request.program, target) if target is not None else None
+        return StepwisePlan(request.program, request.fetches, self._place, blocks)
 
     def _target(self, program: Program) -> Target | None:
         from ..native import compiler

@@ -10,6 +10,7 @@ import numpy as np
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
+from .active_rows import ActiveRows
 from .loop_body import Entry
 
 __all__ = ["LoopArrays", "is_plain"]
@@ -38,7 +39,14 @@ class _Stack:
         self._is_written = np.zeros(len(former), bool)
         self._exists = np.array([entry is not None for entry in former], bool)
         for position in self._exists.nonzero()[0].tolist():
-            self._memory[position] = former[position]
+            self._store(position, former[position])
+
+    def _store(self, position: int, entry: Any) -> None:
+        self._memory[position] = entry
+
+    def _stored(self, positions: Sequence[int]) -> list[Any]:
+        """The entries at these positions."""
+        return [self._memory[position] for position in positions]
 
     def _zeros(self, count: int) -> Any:
         return np.zeros((count, *self._spec.shape), self._spec.dtype.array_dtype)
@@ -61,8 +69,10 @@ class _Stack:
                 np.concatenate([flags, np.zeros(len(self._memory) - room, bool)]) for flags in (self._is_written, self._exists)
             )
 
-    def can_run(self, positions: Mapping[str, Any], count: int) -> Any:
-        """For each trip, whether its positions are valid and differ, and the entries that it needs exist."""
+    def can_run(self, positions: Mapping[str, Any], runs: Any) -> Any:
+        """For each of some trips, with the numbers of their `runs`, whether its positions are valid and differ, and the entries
+        that it needs exist."""
+        count = len(runs)
         most = len(self._memory) + _ROOM * count
         places_of = [(entry, positions[entry.name]) for entry in self._entries]
         can_run = np.logical_and.reduce([(places >= 0) & (places < most) for _, places in places_of])
@@ -81,20 +91,75 @@ class _Stack:
                 can_run &= first_write[np.where(can_run, places, 0)] < trips
         return can_run
 
-    def mark(self, positions: Mapping[str, Any], count: int) -> None:
-        """Note which entries the first `count` trips have written."""
+    def mark(self, positions: Mapping[str, Any], runs: Any) -> None:
+        """Note which entries the first trips have written, with the numbers of their `runs`."""
         for entry in self._entries:
             if entry.version:
-                self._is_written[positions[entry.name][:count]] = True
+                self._is_written[positions[entry.name][: len(runs)]] = True
         self._exists |= self._is_written
 
     def values(self) -> list[Any]:
         """The entries; None for missing ones."""
         positions = self._is_written.nonzero()[0].tolist()
         entries = [*self._former, *[None] * (max(positions, default=-1) + 1 - len(self._former))]
-        for position in positions:
-            entries[position] = self._memory[position]
+        for position, entry in zip(positions, self._stored(positions), strict=True):
+            entries[position] = entry
         return entries
+
+
+class _StackOfRows(_Stack):
+    """The memory of an array in a loop over a rank table: each entry has room for a row of each sequence.
+
+    Args:
+        active: the rows of the loop's runs.
+        repeats: whether an entry's first row fills the room after its last row; otherwise zeros do.
+    """
+
+    def __init__(self, former: Sequence[Any], spec: Spec, entries: Sequence[Entry], active: ActiveRows, repeats: bool) -> None:
+        self._active, self._repeats = active, repeats
+        self._rows = np.zeros(len(former), np.int64)
+        """The number of rows of each entry."""
+        super().__init__(former, spec, entries)
+
+    def _store(self, position: int, entry: Any) -> None:
+        self._rows[position] = rows = len(entry)
+        self._memory[position, :rows] = entry
+        if self._repeats and rows:
+            self._memory[position, rows:] = entry[0]
+
+    def _stored(self, positions: Sequence[int]) -> list[Any]:
+        return [self._memory[position, :rows] for position, rows in zip(positions, self._rows[positions].tolist(), strict=True)]
+
+    def _reserve(self, count: int) -> None:
+        super()._reserve(count)
+        self._rows = np.concatenate([self._rows, np.zeros(len(self._memory) - len(self._rows), np.int64)])
+
+    def can_run(self, positions: Mapping[str, Any], runs: Any) -> Any:
+        can_run = super().can_run(positions, runs)
+        rows = np.full(len(self._memory) + _ROOM * len(runs), -1)  # of each entry; -1 for a missing one
+        rows[: len(self._exists)][self._exists] = self._rows[self._exists]
+        for entry in self._entries:
+            if entry.version:
+                rows[positions[entry.name][can_run]] = self._active.of(entry.rows_of)[runs[can_run]]
+        for entry in self._entries:
+            present, needed = rows[np.where(can_run, positions[entry.name], 0)], self._active.of(entry.rows_of)[runs]
+            can_run &= (present < 0) | (present == needed if entry.has_active_rows else present >= needed)
+        return can_run
+
+    def mark(self, positions: Mapping[str, Any], runs: Any) -> None:
+        super().mark(positions, runs)
+        for entry in self._entries:
+            if entry.version:
+                self._rows[positions[entry.name][: len(runs)]] = self._active.of(entry.rows_of)[runs]
+
+    def rows_at(self, positions: Any) -> Any:
+        """The number of rows of each of some entries."""
+        return self._rows[positions]
+
+
+def _array_of(numbers: Any, trips: Any) -> Any:
+    """Make an array with a number for each trip of a number, or of such an array."""
+    return numbers if isinstance(numbers, np.ndarray) else np.full(len(trips), numbers)
 
 
 class LoopArrays:
@@ -106,6 +171,8 @@ class LoopArrays:
         spec: returns the spec of a value of the block.
         counters: integer that positions depend on -> its value in the first trip, and the step to the next.
         by_number: integer that positions depend on -> its value in each run, by number.
+        active: the rows of the runs of a loop over a rank table; None for other loops.
+        is_forward: whether the loop is no gradient.
     """
 
     def __init__(
@@ -115,17 +182,29 @@ class LoopArrays:
         spec: Callable[[Value], Spec],
         counters: Mapping[str, tuple[int, int]],
         by_number: Mapping[str, Any],
+        active: ActiveRows | None,
+        is_forward: bool,
     ) -> None:
-        self._stacks = {name: _Stack(former[name], spec(several[0].value), several) for name, several in entries.items()}
+        self._stacks: dict[str, _Stack] = {}
+        for name, several in entries.items():
+            of_entry = spec(several[0].value)
+            if active is None:
+                self._stacks[name] = _Stack(former[name], of_entry, several)
+            else:
+                self._stacks[name] = _StackOfRows(former[name], active.with_all(of_entry), several, active, is_forward)
         self._entries = [entry for several in entries.values() for entry in several]
         self._counters, self._by_number = counters, by_number
-        self._start, self._positions = 0, dict[str, Any]()
-        """The first trip of the current addresses, and the positions of each entry from there on."""
+        self._start, self._runs, self._positions = 0, np.empty(0, np.int64), dict[str, Any]()
+        """The first trip of the current addresses, and the runs and positions of each entry from there on."""
 
     def _positions_of(self, trips: Any, numbers: Any) -> dict[str, Any]:
+        integers = self._integers_of(trips, numbers)
+        return {entry.name: _array_of(entry.position.at(integers), trips) for entry in self._entries}
+
+    def _integers_of(self, trips: Any, numbers: Any) -> dict[str, Any]:
+        """The integers that positions depend on, in each trip."""
         integers = {name: first + step * trips for name, (first, step) in self._counters.items()}
-        integers |= {name: values[numbers] for name, values in self._by_number.items()}
-        return {entry.name: np.broadcast_to(entry.position.at(integers), trips.shape) for entry in self._entries}
+        return integers | {name: values[numbers] for name, values in self._by_number.items()}
 
     def count_possible(self, trips: Any, numbers: Any) -> int:
         """How many of some next trips have valid positions, and entries to read.
@@ -138,13 +217,13 @@ class LoopArrays:
             return len(trips)
         self._mark(trips[0])
         positions = self._positions_of(trips, numbers)
-        can_run = np.logical_and.reduce([stack.can_run(positions, len(trips)) for stack in self._stacks.values()])
+        can_run = np.logical_and.reduce([stack.can_run(positions, numbers) for stack in self._stacks.values()])
         return len(trips) if can_run.all() else int(can_run.argmin())
 
     def addresses(self, trips: Any, numbers: Any) -> dict[Value, Any]:
         """The addresses of entries in some next trips, before and after each trip."""
         self._mark(trips[0])
-        self._start, self._positions = trips[0], self._positions_of(trips, numbers)
+        self._start, self._runs, self._positions = trips[0], numbers, self._positions_of(trips, numbers)
         addresses: dict[Value, Any] = {}
         for stack in self._stacks.values():
             addresses |= stack.addresses(self._positions)
@@ -153,8 +232,14 @@ class LoopArrays:
     def _mark(self, trip: int) -> None:
         """Note what the trips before a trip have written."""
         for stack in self._stacks.values() if self._positions else ():
-            stack.mark(self._positions, trip - self._start)
+            stack.mark(self._positions, self._runs[: trip - self._start])
         self._positions = {}
+
+    def rows_read(self, entry: Entry, count: int) -> Any:
+        """The number of rows of an entry in each of the first `count` runs."""
+        stack, runs = self._stacks[entry.array], np.arange(count)
+        assert isinstance(stack, _StackOfRows), "only loops over rank tables ask"
+        return stack.rows_at(_array_of(entry.position.at(self._integers_of(runs, runs)), runs))
 
     def values(self, count: int) -> dict[str, list[Any]]:
         """Array -> its entries after `count` trips."""

@@ -15,9 +15,11 @@ from fluid.ir.nesting import nested_blocks
 from fluid.ir.program import Operator
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, Value, outer_names
+from fluid.opdef.parameters import grad_slot
 from fluid.opdef.registry import EMPTY, OpDef, get
 from fluid.values.types import VarType
 
+from .active_rows import SHRINKING, is_over_rank_table, names_of_rows
 from .handlers import HANDLERS
 from .positions import Affine, affine_values
 
@@ -70,6 +72,9 @@ class Entry:
         version: the last version of the variable; 0 if trips only read the entry.
         must_exist: whether trips read it from before the trip, and there has to be an entry then; otherwise a missing entry
             counts as zeros.
+        has_active_rows: in a loop over a rank table, whether it has to have the active rows in trips that read it, not more.
+        rows_of: in the gradient of such a loop, a name of the forward block with the same number of rows; empty if the entry
+            has the active rows.
     """
 
     name: str
@@ -77,6 +82,8 @@ class Entry:
     position: Affine
     version: int = 0
     must_exist: bool = False
+    has_active_rows: bool = False
+    rows_of: str = ""
 
     @property
     def value(self) -> Value:
@@ -104,6 +111,10 @@ class LoopBody:
         totals: names of plain tensors that are summed over the trips.
         likes: initial value of a variable that is updated in place -> a value of the same shape and type.
         affine: value -> its sum, for single integers (see `affine_values`).
+        rows: names whose rows belong to sequences, in a loop over a rank table (see `active_rows`).
+        active: the entry that says which rows are active: the rank table counts as an array of masks.
+        shrunk: names from outside with a row for each sequence; trips read their active rows.
+        unshrunk: name -> the entry that it holds, for entries that may have more than the active rows.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -111,6 +122,10 @@ class LoopBody:
     totals: list[str] = field(default_factory=list)
     likes: dict[Value, Value] = field(default_factory=dict)
     affine: dict[Value, Affine] = field(default_factory=dict)
+    rows: set[str] = field(default_factory=set)
+    active: Entry | None = None
+    shrunk: set[str] = field(default_factory=set)
+    unshrunk: dict[str, Entry] = field(default_factory=dict)
 
     @classmethod
     def of(cls, region: Region, versions: BlockVersions, saved: Mapping[str, Sequence[str]]) -> LoopBody | None:
@@ -170,6 +185,13 @@ class _Builder:
         self._entries: dict[tuple[str, Affine], Entry] = {}
         self._zeros: set[Value] = set()
         """Entries that this trip has removed, which count as zeros."""
+        self._rows_of: dict[Value, str] = {}
+        """Gradient of a value before it shrinks -> the name of the value."""
+        if is_over_rank_table(region):
+            rows = names_of_rows(region.body)
+            if rows is None:
+                raise _UnfitError
+            self.body.rows = rows
         for index, op in enumerate(versions.ops):
             self._add(index, op)
         self._add_totals()
@@ -178,7 +200,7 @@ class _Builder:
                 raise _UnfitError
         passed = [*(state.before for state in region.states), *(name for name, _ in region.slices)]
         passed += [part.inner for part in (*region.stacked, *region.final)]
-        if any(map(self._is_array, passed)):
+        if any(name in self.body.rows or self._is_array(name) for name in passed):
             raise _UnfitError
 
     # -- arrays
@@ -210,11 +232,21 @@ class _Builder:
             self._update(entry, "assign", [part])
         else:
             self.body.likes.setdefault((entry.name, 0), part)
+            self._rows_of[entry.value] = entry.rows_of = self._rows_of.get(part, "")
             self._update(entry, "sum", [entry.value, part])
 
     # -- ops
     def _step(self, op_type: str, reads: list[Value | None], target: Value) -> None:
-        self.body.steps.append(Step(None, get(op_type), {"X": reads}, {"Out": [target]}))
+        self._append(Step(None, get(op_type), {"X": reads}, {"Out": [target]}))
+
+    def _append(self, step: Step) -> None:
+        """Append a step. Its results have the rows of its operands, if these are gradients of values before they shrink."""
+        names = {self._rows_of.get(value, "") for value in step.read}
+        if not names <= {""}:
+            if len(names) > 1 or step.definition.type not in ("assign", "sum"):
+                raise _UnfitError
+            self._rows_of |= dict.fromkeys([value for values in step.writes.values() for value in values if value], *names)
+        self.body.steps.append(step)
 
     def _add(self, index: int, op: Operator) -> None:
         definition, reads, writes = self._versions.definitions[index], self._versions.reads[index], self._versions.writes[index]
@@ -226,12 +258,14 @@ class _Builder:
             handler(self, op, reads, writes)
         elif definition is None or self._versions.updates[index]:
             raise _UnfitError
+        elif op.type in _OF_RANK_TABLE:
+            _OF_RANK_TABLE[op.type](self, op, reads, writes)
         elif op.type in BRANCHES:
             self._add_branch(index, op, definition)
         elif op.sub_blocks or (op.type in HANDLERS and op.type not in CHOICES):
             raise _UnfitError
         else:
-            self.body.steps.append(Step(op, definition, reads, writes))
+            self._append(Step(op, definition, reads, writes))
 
     def _add_branch(self, index: int, op: Operator, definition: OpDef) -> None:
         """Add a branch, with the values that its block and the blocks within read or write."""
@@ -251,6 +285,30 @@ class _Builder:
         outer = {name: value for name, value in outer.items() if value[1] or name not in local}
         self.body.steps.append(Step(op, definition, versions.reads[index], versions.writes[index], outer, frame))
 
+    # -- rows of sequences
+    def shrink(self, op: Operator, reads: Slots, writes: Slots) -> None:
+        (source,), (table,), position = reads["X"], reads["RankTable"], self._position(reads)
+        if source is None or table is None or table[1] or self._region.forward is not None:
+            raise _UnfitError
+        active = self._entry(table[0], position)
+        if self.body.active not in (None, active):
+            raise _UnfitError
+        self.body.active, active.must_exist = active, True
+        if source[0] not in self.body.rows:
+            self.body.shrunk.add(source[0])
+        self.body.steps.append(Step(None, get("repeat_first_row"), {"X": [source], "Mask": [active.value]}, writes))
+
+    def widen(self, op: Operator, reads: Slots, writes: Slots) -> None:
+        """The gradient of `shrink`: in memory, the cotangents of further rows are zeros already."""
+        (like,), (source,), (target,) = reads["X"], reads[grad_slot("Out")], writes[grad_slot("X")]
+        if like is None or source is None or target is None:
+            raise _UnfitError
+        self._step("assign", [source], target)
+        self._rows_of[target] = like[0]
+
+    def _is_only_shrunk(self, name: str) -> bool:
+        return all(op.type == SHRINKING for op in self._versions.ops if name in op.input_arg_names)
+
     def _position(self, reads: Slots) -> Affine:
         (value,) = reads["I"]
         position = self.body.affine.get(value) if value is not None else None
@@ -262,6 +320,8 @@ class _Builder:
         (source,), (target,), position = reads["X"], writes["Out"], self._position(reads)
         if source is None or target is None or self._is_array(source[0]):
             raise _UnfitError
+        if self.body.rows and source[0] not in self.body.rows:
+            raise _UnfitError
         name, version = target
         is_new = version == 1 and name in self._region.body.vars
         array = _Array("") if is_new else self._array((name, version - 1))
@@ -270,6 +330,7 @@ class _Builder:
             self._arrays[target] = _Array("", parts if op.attr("clears") else {**parts, position: source})
             return
         entry = self._entry(array.outer, position)
+        entry.rows_of = self._rows_of.get(source, "")
         self._arrays[target] = array
         self._update(entry, "fill_zeros_like" if op.attr("clears") else "assign", [source])
         if op.attr("clears"):
@@ -289,6 +350,10 @@ class _Builder:
         if not entry.version and like is not None:
             self.body.likes.setdefault(entry.value, like)
         entry.must_exist |= not entry.version and like is None
+        if self.body.rows and self._is_only_shrunk(target[0]):
+            self.body.unshrunk[target[0]] = entry
+        else:
+            entry.has_active_rows = True
         self._step("assign", [entry.value], target)
 
     def sum(self, op: Operator, reads: Slots, writes: Slots) -> None:
@@ -335,3 +400,8 @@ _ON_ARRAYS: dict[str, Callable[[Any, Operator, Slots, Slots], None]] = {
     "sum": _Builder.sum,
 }
 """Type of an op that reads or writes arrays -> how it becomes steps on entries."""
+_OF_RANK_TABLE: dict[str, Callable[[Any, Operator, Slots, Slots], None]] = {
+    SHRINKING: _Builder.shrink,
+    f"{SHRINKING}_grad": _Builder.widen,
+}
+"""Type of an op that changes the number of active rows -> how it becomes steps on values that have all rows."""

@@ -26,22 +26,26 @@ from ..runtime.timing import Watch, timed
 from .interpreter import Check, Environment, Machine, step_captures
 from .meeting import Meeting
 from .needed import ops_to_run
+from .repeated import BlockCompiler
 from .unsupported import refuse_unsupported
 
 __all__ = ["BoundSteps", "StepwiseBackend", "StepwisePlan", "StepwiseProgram", "last_uses", "not_made"]
 
 
 class StepwiseProgram:
-    """Block 0 of a program, pruned to the ops for its fetches and persistable variables; one run at a time."""
+    """Block 0 of a program, pruned to the ops for its fetches and persistable variables; one run at a time.
 
-    def __init__(self, program: Program, fetches: Sequence[str], place: Place) -> None:
+    `compiler` compiles the blocks of its loops, if they are to run as compiled code.
+    """
+
+    def __init__(self, program: Program, fetches: Sequence[str], place: Place, compiler: BlockCompiler | None = None) -> None:
         self.program, self.fetches, self.place = program, list(fetches), place
         self._ops = ops_to_run(program.global_block(), fetches)
         refuse_unsupported(program, self._ops)
         self._frees = last_uses(program.global_block(), self._ops, set(fetches))
         self._meeting = Meeting.of(program, self._ops)
         self._streams = RandomStreams(place.xp, program.random_seed)
-        self._machine = Machine(place.xp, self._streams, step_captures(program))
+        self._machine = Machine(place.xp, self._streams, step_captures(program), compiler=compiler)
 
     def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Watch | None = None) -> list[Any]:
         """Run once; returns the fetched values.
@@ -85,16 +89,16 @@ class StepwiseBackend:
 
 
 class StepwisePlan:
-    """A program that runs op by op."""
+    """A program that runs op by op; `compiler` compiles the blocks of its loops."""
 
     externals: ClassVar[Mapping[str, Spec]] = {}
     absent: frozenset[str] = frozenset()
 
-    def __init__(self, program: Program, fetches: Sequence[str], place: Place) -> None:
-        self.program, self._fetches, self._place = program, list(fetches), place
+    def __init__(self, program: Program, fetches: Sequence[str], place: Place, compiler: BlockCompiler | None = None) -> None:
+        self.program, self._fetches, self._place, self._compiler = program, list(fetches), place, compiler
 
     def bind(self, scope: Scope) -> BoundSteps:
-        return BoundSteps(self, self._fetches, scope, self._place)
+        return BoundSteps(self, self._fetches, scope, self._place, self._compiler)
 
     def __str__(self) -> str:
         return self.to_string()
@@ -108,10 +112,12 @@ class StepwisePlan:
 class BoundSteps:
     """A program that runs op by op in one scope."""
 
-    def __init__(self, plan: Plan, fetches: Sequence[str], scope: Scope, place: Place) -> None:
+    def __init__(
+        self, plan: Plan, fetches: Sequence[str], scope: Scope, place: Place, compiler: BlockCompiler | None = None
+    ) -> None:
         self.plan = plan
         self._scope = weakref.ref(scope)
-        self._steps = StepwiseProgram(plan.program, fetches, place)
+        self._steps = StepwiseProgram(plan.program, fetches, place, compiler)
 
     def is_of(self, scope: Scope) -> bool:
         """Whether it runs in this scope; values are looked up in each run."""

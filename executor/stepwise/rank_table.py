@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, chain, count, starmap
+from itertools import accumulate, chain, count, pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -14,50 +14,12 @@ from fluid.values.lod_array import array_of, checked_lod, lengths_of, lod_of, wi
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
+from .active_rows import RankTable
 from .control import array_in, position_of
 from .handlers import runs
 from .interpreter import Environment, Machine
 
 __all__ = ["RankTable"]
-
-
-class RankTable:
-    """The sequences of one level, from the longest to the shortest.
-
-    Attributes:
-        lod: the LoD of the source tensor, from the level of the table on.
-        outer: the levels above.
-        order: the indices of the sequences, the longest first.
-        lengths: the lengths of the sequences, by index.
-    """
-
-    __slots__ = ("lengths", "lod", "order", "outer")
-
-    def __init__(self, lod: Lod, level: int) -> None:
-        if not 0 <= level < len(lod):
-            raise ExecutionError(f"a rank table is made of level {level} of the sequences, but there are {len(lod)} levels")
-        self.outer, self.lod = lod[:level], lod[level:]
-        self.lengths = lengths_of(self.offsets)
-        self.order = sorted(range(len(self.lengths)), key=lambda number: -self.lengths[number])
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        assert self.lod[0] is not None
-        return self.lod[0]
-
-    def copy(self) -> RankTable:
-        return self
-
-    def __repr__(self) -> str:
-        return f"a rank table of {len(self.order)} sequences"
-
-    def items(self) -> list[tuple[int, int]]:
-        """(index, length) of each sequence, the longest first."""
-        return [(number, self.lengths[number]) for number in self.order]
-
-    def active(self, step: int) -> int:
-        """The number of sequences that are longer than `step`."""
-        return sum(length > step for length in self.lengths)
 
 
 def _input(op: Operator, slot: str, env: Environment) -> Any:
@@ -114,8 +76,10 @@ def _count(value: Any) -> int:
     return len(lod[0]) - 1 if lod and lod[0] is not None else int(array_of(value).shape[0])
 
 
-def _entries(xp: Any, value: Any, numbers: list[int]) -> Any:
-    """The outermost entries with these indices."""
+def _entries(xp: Any, value: Any, numbers: Any) -> Any:
+    """The outermost entries with these indices: a list, or an array of numpy."""
+    if not lod_of(value):
+        return array_of(value)[xp.asarray(numbers, dtype="int64")]
     return _gathered(xp, value, [(number, number + 1) for number in numbers])
 
 
@@ -138,11 +102,13 @@ def lod_tensor_to_array(machine: Machine, op: Operator, env: Environment) -> Non
     offsets, rows = lod[0], with_lod(array_of(value), lod[1:])
     if offsets != table.offsets:
         raise ExecutionError(f"{op.input('X')[0]} has other sequences than the rank table was made of")
-    steps = [
-        _entries(machine.xp, rows, [offsets[number] + step for number in table.order if table.lengths[number] > step])
-        for step in range(max(table.lengths, default=1) or 1)  # at least one, which has no rows if all sequences are empty
-    ]
-    env.set(op.output("Out")[0], steps)
+    counts = table.counts.tolist() or [0]  # at least one step, which has no rows if all sequences are empty
+    parts = pairwise(accumulate(counts, initial=0))
+    if lod_of(rows):
+        env.set(op.output("Out")[0], [_entries(machine.xp, rows, table.rows[start:end]) for start, end in parts])
+        return
+    in_order = _entries(machine.xp, rows, table.rows)
+    env.set(op.output("Out")[0], [in_order[start:end] for start, end in parts])
 
 
 @runs("array_to_lod_tensor")
@@ -160,10 +126,7 @@ def array_to_lod_tensor(machine: Machine, op: Operator, env: Environment) -> Non
             raise ExecutionError(
                 f"entry {step} of {op.input('X')[0]} has {_count(value)} rows, but {table.active(step)} sequences have that step"
             )
-    rank = {number: position for position, number in enumerate(table.order)}
-    starts = [0, *accumulate(_count(value) for value in array[:steps])]
-    order = [starts[step] + rank[number] for number, length in enumerate(table.lengths) for step in range(length)]
-    rows = _entries(xp, _concatenated(xp, array[:steps]) if steps else present[0], order)
+    rows = _entries(xp, _concatenated(xp, array[:steps]) if steps else present[0], np.argsort(table.rows))
     env.set(op.output("Out")[0], with_lod(array_of(rows), (*table.outer, table.offsets, *lod_of(rows))))
 
 

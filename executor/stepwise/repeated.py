@@ -8,7 +8,7 @@ two entries that take turns. An array of tensors is a stack, too; each trip read
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
 
 from ..runtime.specs import spec_of
+from .active_rows import ActiveRows, RankTable
 from .loop_arrays import LoopArrays, is_plain
 from .loop_body import IS_TAKEN, Entry, LoopBody, name_in_branch, total_of
 
@@ -83,10 +84,20 @@ class Frames(Sequence[dict[str, Any]]):
 
     Args:
         branches: variable of step scopes -> the names that the gradient of its branch reads (see `name_in_branch`).
+        rows: names whose stacks have room for more rows than a run has.
+        active: the rows of the runs of a loop over a rank table; None for other loops.
     """
 
-    def __init__(self, count: int, stacks: dict[str, Any], branches: Mapping[str, Collection[str]]) -> None:
-        self._count, self.stacks, self._branches = count, stacks, branches
+    def __init__(
+        self,
+        count: int,
+        stacks: dict[str, Any],
+        branches: Mapping[str, Collection[str]],
+        rows: Collection[str] = (),
+        active: ActiveRows | None = None,
+    ) -> None:
+        self._count, self.stacks, self._branches, self.active = count, stacks, branches, active
+        self._rows = stacks.keys() & rows
         nested = {name for names in branches.values() for name in names}
         self._outermost = branches.keys() - nested
         within = {name_in_branch(scopes, name) for scopes, names in branches.items() for name in (*names, IS_TAKEN)}
@@ -99,6 +110,8 @@ class Frames(Sequence[dict[str, Any]]):
         if not 0 <= number < self._count:
             raise IndexError(number)
         frame = {name: stack[number] for name, stack in self._plain.items()}
+        if self.active is not None:
+            frame |= {name: frame[name][: self.active.of(name)[number]] for name in self._rows}
         return frame | {scopes: self._of_branch(scopes, number) for scopes in self._outermost}
 
     def _of_branch(self, scopes: str, number: int) -> list[dict[str, Any]]:
@@ -184,6 +197,35 @@ class _Stack:
         return larger
 
 
+class _TripsOfParts:
+    """Trips through blocks for several numbers of rows.
+
+    Args:
+        blocks: number of rows -> the block.
+        rows: the number of rows in each trip; equal ones lie together.
+        addresses: see `CompiledBlock.trips`.
+    """
+
+    def __init__(self, blocks: Mapping[int | None, CompiledBlock], rows: Any, addresses: Mapping[Value, Any]) -> None:
+        starts = [0, *((rows[1:] != rows[:-1]).nonzero()[0] + 1).tolist(), len(rows)]
+        self._parts: list[PreparedTrips] = []
+        self._place: list[tuple[PreparedTrips, int]] = []
+        """For each trip, its part and its number there."""
+        for start, end in pairwise(starts):
+            of_part = {value: of_trips[start:end] if np.ndim(of_trips) else of_trips for value, of_trips in addresses.items()}
+            part = blocks[int(rows[start])].trips(end - start, of_part)
+            self._parts.append(part)
+            self._place += [(part, number) for number in range(end - start)]
+
+    def run_all(self) -> None:
+        for part in self._parts:
+            part.run_all()
+
+    def run_one(self, number: int) -> None:
+        part, place = self._place[number]
+        part.run_one(place)
+
+
 class Loop:
     """How an op's block runs as one call.
 
@@ -212,7 +254,7 @@ class Loop:
         in_branches = {name for scopes in self.branches for name in _names_saved(scopes, captures)}
         self.local: Set[str] = {*local} - captures.keys() | in_branches
         self.carried: Set[str] = captured.carried & {*region.writes} if captured is not None else set()
-        self._compiled: dict[Any, CompiledBlock | None] = {}
+        self._compiled: dict[Any, dict[int | None, CompiledBlock | None]] = {}
         self.capacity = _FEWEST_RUNS
         versions = BlockVersions(region.body)
         versions.last.update(dict.fromkeys(in_branches, 1))
@@ -226,6 +268,7 @@ class Loop:
         """Array -> the entries that trips read or write."""
         self._summed_arrays = {total_of(part.inner) for part in region.summed}
         self.reads, self.integers = ([], set[str]()) if self.body is None else (sorted(self.body.reads), self.body.integers)
+        self.rows, self.shrunk = (set[str](), set[str]()) if self.body is None else (self.body.rows, self.body.shrunk)
         self.writes = [name for name in region.writes if name not in by_array]
         states = {state.before: state.after for state in region.states}
         self.links = states | {name: name for name in self.writes if name in versions.read_first or name in self.carried}
@@ -250,6 +293,8 @@ class Loop:
 
     def _is_possible(self, versions: BlockVersions) -> bool:
         afters, last = list(self.links.values()), versions.last
+        if self.rows and ((self.is_captured and self.region.frames is not None) or not self.rows.isdisjoint(self.writes)):
+            return False  # gradients of higher order, or rows that are no entries of an array
         if not self.entries.keys().isdisjoint(self.local | self.carried) or self._undoes_updates(versions):
             return False
         if EMPTY in self.links or len({*afters}) < len(afters) or {*self.sequences} & {*self.links}:
@@ -265,28 +310,34 @@ class Loop:
         forward, declared = self.region.forward, {*self.region.body.vars, *self.region.writes, *self.links.values(), *self.local}
         return not versions.last.keys() <= declared | (forward.vars.keys() if forward is not None else set())
 
-    def compiled(self, arrays: Mapping[str, Any], former: Mapping[str, Sequence[Any]]) -> CompiledBlock | None:
-        """The block for values of these shapes and types before a run; None if it has to run op by op.
+    def compiled(
+        self, arrays: Mapping[str, Any], former: Mapping[str, Sequence[Any]], sizes: Set[int | None]
+    ) -> dict[int | None, CompiledBlock] | None:
+        """The blocks for values of these shapes and types before a run; None if it has to run op by op.
 
         Args:
             arrays: name -> its value.
             former: array of tensors -> its entries, which have one shape and type.
+            sizes: the numbers of rows of sequences that blocks compute, in a loop over a rank table; otherwise, None alone.
         """
         firsts = {name: next((item for item in entries if item is not None), None) for name, entries in former.items()}
         items = {name: item for name, item in firsts.items() if item is not None}
         key = (
             *[(array.shape, array.dtype) for array in arrays.values()],
-            *[(name, item.shape, item.dtype) for name, item in items.items()],
+            *[(name, item.shape[bool(self.rows) :], item.dtype) for name, item in items.items()],
         )
-        if key not in self._compiled:
-            self._compiled[key] = self._compile(arrays, items)
-        return self._compiled[key]
+        compiled = self._compiled.setdefault(key, {})
+        for rows in sizes - compiled.keys():
+            compiled[rows] = self._compile(arrays, items, rows)
+        blocks = {rows: block for rows in sizes if (block := compiled[rows]) is not None}
+        return blocks if len(blocks) == len(sizes) else None
 
-    def _compile(self, arrays: Mapping[str, Any], items: Mapping[str, Any]) -> CompiledBlock | None:
+    def _compile(self, arrays: Mapping[str, Any], items: Mapping[str, Any], rows: int | None) -> CompiledBlock | None:
         assert self.body is not None, "callers ask is_possible first"
-        specs = {(name, 0): spec_of(array) for name, array in arrays.items()}
+        of_sequences = self.rows | self.shrunk
+        specs = {(name, 0): _with_rows(spec_of(array), rows if name in of_sequences else None) for name, array in arrays.items()}
         for name, item in items.items():
-            specs |= {(entry.name, 0): spec_of(item) for entry in self.entries[name]}
+            specs |= {(entry.name, 0): _with_rows(spec_of(item), rows) for entry in self.entries[name]}
         outputs = [self.last(name) for name in (*self.links.values(), *self.stacks)]
         block = self._compiler.compile(self.body, specs, outputs, self._source)
         if block is None or not all(self._have_one_spec(block, entries) for entries in self.entries.values()):
@@ -303,13 +354,16 @@ class Loop:
     def former_entries(self, env: Environment) -> dict[str, Sequence[Any]] | None:
         """Array of tensors -> its entries before the first run; None if some do not fit into a stack."""
         former: dict[str, Sequence[Any]] = {}
+        active = self.body.active if self.body is not None else None
         for name in self.entries:
             array = env.get(name) if name not in self._summed_arrays else None
+            if active is not None and name == active.array:
+                array = array.masks if isinstance(array, RankTable) else None
             former[name] = [] if array is None else array
             if not isinstance(former[name], list):
                 return None
             items = [item for item in former[name] if item is not None]
-            if not all(map(is_plain, items)) or len({(item.shape, item.dtype) for item in items}) > 1:
+            if not all(map(is_plain, items)) or len({(item.shape[bool(self.rows) :], item.dtype) for item in items}) > 1:
                 return None
         return former
 
@@ -331,6 +385,16 @@ class Loop:
                 return None
             counters[name] = int(values[name].item()), step
         return counters
+
+    def active_rows(self, env: Environment, counters: Mapping[str, tuple[int, int]]) -> ActiveRows | None:
+        """The rows of the runs of a forward loop over a rank table; None for other loops."""
+        active = self.body.active if self.body is not None else None
+        if active is None:
+            return None
+        table: RankTable = env.get(active.array)
+        steps = np.arange(len(table.counts))
+        places = active.position.at({name: first + step * steps for name, (first, step) in counters.items()})
+        return ActiveRows(len(table.order), table.counts[places[(places >= 0) & (places < len(steps))]])
 
     def needs_all(self, name: str) -> bool:
         """Whether the values of all runs are read, not only the last."""
@@ -394,22 +458,23 @@ class _Memory:
     def __init__(
         self,
         loop: Loop,
-        block: CompiledBlock,
+        blocks: Mapping[int | None, CompiledBlock],
         firsts: Mapping[str, Any],
         fixed: Mapping[str, Any],
         by_number: Mapping[str, Any],
         arrays: LoopArrays,
+        active: ActiveRows | None,
         capacity: int,
         is_reversed: bool,
     ) -> None:
-        self._loop, self._block, self._fixed, self._by_number, self._arrays = loop, block, fixed, by_number, arrays
-        self.capacity, self._is_reversed = capacity, is_reversed
+        self._loop, self._blocks, self._fixed, self._by_number, self._arrays = loop, blocks, fixed, by_number, arrays
+        self._active, self.capacity, self._is_reversed = active, capacity, is_reversed
         self.chains = {
             before: _Chain(firsts[before], capacity, loop.has_entries(before, after), is_reversed)
             for before, after in loop.links.items()
         }
-        self._stacks = {name: _Stack(block.spec(loop.last(name)), capacity, loop.needs_all(name)) for name in loop.stacks}
-        self._sums = {name: _zeros(block.spec(loop.last(name))) for name in loop.summed}
+        self._stacks = {name: _Stack(self._spec(name), capacity, loop.needs_all(name)) for name in loop.stacks}
+        self._sums = {name: _zeros(self._spec(name)) for name in loop.summed}
 
     @classmethod
     def of(cls, loop: Loop, env: Environment, capacity: int, is_reversed: bool, past: Frames | None) -> _Memory | None:
@@ -429,18 +494,34 @@ class _Memory:
         former = loop.former_entries(env)
         if former is None:
             return None
-        block = loop.compiled({name: before[name] for name in loop.reads}, former)
-        if block is None or any(block.spec(loop.last(after)) != spec_of(firsts[name]) for name, after in loop.links.items()):
-            return None  # the entries of a chain have one shape
         counters = loop.counters({**firsts, **fixed})
         if counters is None:
             return None
+        active = loop.active_rows(env, counters) if past is None else past.active
+        if active is not None:
+            if not len(active.counts) or any(len(fixed[name]) != active.capacity for name in loop.shrunk & fixed.keys()):
+                return None
+            capacity = len(active.counts)
+        sizes: Set[int | None] = {None} if active is None else {*active.padded.tolist()}
+        blocks = loop.compiled({name: before[name] for name in loop.reads}, former, sizes)
+        if blocks is None:
+            return None
+        block = next(iter(blocks.values()))
+        if any(block.spec(loop.last(after)) != spec_of(firsts[name]) for name, after in loop.links.items()):
+            return None  # the entries of a chain have one shape
         integers = {name: stack.reshape(-1) for name, stack in by_number.items() if name in loop.integers}
-        arrays = LoopArrays(loop.entries, former, block.spec, counters, integers)
-        return cls(loop, block, firsts, fixed, by_number, arrays, capacity, is_reversed)
+        arrays = LoopArrays(loop.entries, former, block.spec, counters, integers, active, past is None)
+        return cls(loop, blocks, firsts, fixed, by_number, arrays, active, capacity, is_reversed)
+
+    def _spec(self, name: str) -> Spec:
+        """The spec of the memory for a result of the block."""
+        spec = next(iter(self._blocks.values())).spec(self._loop.last(name))
+        return self._active.with_all(spec) if self._active is not None and name in self._loop.rows else spec
 
     def count_possible(self, start: int, most: int = _AT_ONCE) -> int:
         """How many of at most so many trips from number `start` on have valid positions in arrays of tensors."""
+        if self._active is not None and start >= len(self._active.counts):
+            return 0
         return self._arrays.count_possible(*self._next(start, most))
 
     def _next(self, start: int, count: int) -> tuple[Any, Any]:
@@ -462,7 +543,9 @@ class _Memory:
             addresses[loop.last(name)] = output.addresses(numbers)
         for name, total in self._sums.items():
             addresses |= dict.fromkeys([(total_of(name), 0), (total_of(name), 1)], total.ctypes.data)
-        return self._block.trips(len(trips), addresses)
+        if self._active is None:
+            return self._blocks[None].trips(len(trips), addresses)
+        return _TripsOfParts(self._blocks, self._active.padded[numbers], addresses)
 
     def grow(self, count: int) -> None:
         """Double the capacity after `count` runs."""
@@ -503,7 +586,16 @@ class _Memory:
                 elif name in self.chains:
                     stacks[name] = self.chains[name].before(count)
             stacks |= {name: self.chains[name].before(count) for name in loop.carried if name in self.chains}
-            env.set(region.scopes, Frames(count, stacks, loop.branches) if loop.is_captured else [])
+            rows = self._rows_after(count)
+            env.set(region.scopes, Frames(count, stacks, loop.branches, loop.rows, rows) if loop.is_captured else [])
+
+    def _rows_after(self, count: int) -> ActiveRows | None:
+        """The rows of the first `count` runs; None if the loop is not over a rank table."""
+        loop, active = self._loop, self._active
+        if active is None or loop.body is None:
+            return None
+        of_names = {name: self._arrays.rows_read(entry, count) for name, entry in loop.body.unshrunk.items()}
+        return ActiveRows(active.capacity, active.counts[:count], of_names)
 
 
 def _branches_within(names: Set[str], captures: Mapping[str, Captured]) -> dict[str, Set[str]]:
@@ -521,6 +613,10 @@ def _names_saved(scopes: str, captures: Mapping[str, Captured]) -> list[str]:
     for name in sorted(captures[scopes].local):
         names += _names_saved(name, captures) if name in captures else [name_in_branch(scopes, name)]
     return names
+
+
+def _with_rows(spec: Spec, rows: int | None) -> Spec:
+    return spec if rows is None else spec.with_shape((rows, *spec.shape[1:]))
 
 
 def _zeros(spec: Spec) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import composed
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define
 from ..values.spec import Spec, may_equal
 from ..values.types import VarType
@@ -71,6 +72,12 @@ def _resized(X: Spec, Like: Spec) -> Spec:
 def resize_rows(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The first rows of X, one for each row of Like, and zeros after X's last row."""
     return {"X": f.resize_rows(dOut, X)}
+
+
+@composed("repeat_first_row(X: [N, ...], Mask: bool[N]) -> Out")
+def repeat_first_row(f: Any, X: Any, Mask: Any) -> Any:
+    """The rows of X where `Mask` is true, and its first row elsewhere."""
+    return f.where(f.expand_to(Mask, X, axis=0), X, f.expand_to(f.slice(X, axes=[0], starts=[0], ends=[1]), X))
 
 
 def _reordered(X: Spec) -> Spec:

@@ -23,3 +23,16 @@ add(
         for rows, like in ((2, 4), (4, 2), (3, 3), (0, 2))
     ),
 )
+add(
+    "repeat_first_row",
+    *(
+        Sample(
+            {"X": data(4, *shape), "Mask": np.array(mask)},
+            {},
+            lambda X, Mask: X[np.where(Mask, np.arange(4), 0)],
+            wrt=["X"],
+        )
+        for shape in ((), (2,), (2, 3))
+        for mask in ([True, True, False, False], [False, True, False, True])
+    ),
+)

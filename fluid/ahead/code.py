@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ..executor.native.cache import joined, with_private_names
-from ..executor.native.emitter import BYTE, INT32, INT64, POINTER, Function, Module, Type, Value
+from ..executor.native.emitter import BYTE, FLOAT, INT32, INT64, POINTER, Function, Module, Type, Value, constant
 from ..executor.native.instructions import Writer
 from ..executor.native.target import Target
 from ..executor.native.verifying import verify_accesses
 from ..executor.planned.native_loops import NativeLoop
-from .drawing import MASK_PARAMETERS, write_mask_function
 from .function import CallTables, FunctionWriter, bases_of, copy, fill_zeros
+from .generators import GENERATORS, STREAM_PARAMETERS, generator_constants, write_next, write_one_normal
 from .layout import Layout, LibraryFunction
 
 __all__ = ["LibraryCode"]
@@ -71,7 +71,7 @@ class LibraryCode:
         kernels = list(self._kernels())
         functions = [
             *self._walks(),
-            *self._mask(),
+            *self._generators(),
             *chain.from_iterable(map(self._entry, self._entries)),
             *self._init(),
             *self._error(),
@@ -180,11 +180,23 @@ class LibraryCode:
         yield from self._constants(entry)
         yield f.module.text
 
-    def _mask(self) -> Iterator[str]:
-        """The function that draws masks, if one is needed."""
-        if any(entry.draws for entry in self._entries):
-            f = self._function("mask", MASK_PARAMETERS, linkage="internal")
-            write_mask_function(f)
+    def _generators(self) -> Iterator[str]:
+        """The functions that draw random numbers, with the functions and tables that they need."""
+        names = dict.fromkeys(draw.generator for entry in self._entries for draw in entry.draws.values())
+        needs = dict.fromkeys(need for name in names for need in GENERATORS[name].needs)
+        if "next" in needs:
+            f = self._function("next", [POINTER], INT32, linkage="internal")
+            write_next(f)
+            yield f.module.text
+        if "one_normal" in needs:
+            for table, type_, numbers in generator_constants():
+                yield self._constant(table, str(type_), (f"{type_} {constant(number, type_)}" for number in numbers))
+            f = self._function("one_normal", [POINTER], FLOAT, linkage="internal")
+            write_one_normal(f, self._name)
+            yield f.module.text
+        for name in names:
+            f = self._function(name, [*STREAM_PARAMETERS, *GENERATORS[name].parameters], linkage="internal")
+            GENERATORS[name].write(f, self._name)
             yield f.module.text
 
     def _init(self) -> Iterator[str]:

@@ -8,14 +8,15 @@ from contextlib import ExitStack
 
 from ..errors import ProgramError
 from ..executor.native.branches import BranchMark
-from ..executor.native.emitter import BOOL, BYTE, INT32, INT64, POINTER, Function, Type, Value
+from ..executor.native.emitter import BOOL, BYTE, INT32, INT64, POINTER, Function, Type, Value, constant
 from ..executor.native.instructions import END_BRANCH, IF_TRUE, Check, KernelCall, NativeInstruction
 from ..executor.native.lowering import ELEMENTS
 from ..executor.planned.native_loops import Copied, NativeLoop, TripPlace
 from ..ir.program import Operator
 from ..ir.versions import Value as PlanValue
 from .checks import IdRange, ranges_of
-from .drawing import MaskDraw, signed
+from .drawing import TensorDraw
+from .generators import GENERATORS, signed
 from .layout import ARENA, CONSTANTS, STATE, Layout, LibraryFunction, Part, Place, parts_of
 
 __all__ = ["CallTables", "FunctionWriter", "bases_of", "copy", "fill_zeros"]
@@ -100,7 +101,7 @@ class FunctionWriter:
                 branches[-1].enter_context(f.when(f.compare("ne" if part.kind == IF_TRUE else "eq", condition, 0)))
             elif isinstance(part, Check):
                 self._check(part, loop, trip)
-            elif isinstance(part, MaskDraw):
+            elif isinstance(part, TensorDraw):
                 self._draw(part, self._address(part.value, None, trip), trip)
             elif isinstance(part, NativeLoop):
                 self._loop(part)
@@ -216,13 +217,15 @@ class FunctionWriter:
             with f.when(f.bit_and(is_first, f.compare("ne", wrong, 0))):
                 f.store_number(error, code)
 
-    def _draw(self, draw: MaskDraw, mask: Value, trip: Value) -> None:
-        """Draw a random mask."""
+    def _draw(self, draw: TensorDraw, target: Value, trip: Value) -> None:
+        """Draw random numbers."""
         f = self._f
         run = f.load(f.at(self._state, self._layout.runs_offset or 0, BYTE), INT64) if draw.follows_runs else f.int64(0)
         key = [f.int64(signed(part)) for part in draw.key]
         number = f.add(trip, draw.number) if draw.counts_trips else f.int64(draw.number)
-        f.call(f"{self._name}.mask", mask, f.int64(draw.count), *key, number, run, Value(str(draw.least), INT32))
+        types = GENERATORS[draw.generator].parameters
+        parameters = [constant(number, type_) for number, type_ in zip(draw.parameters, types, strict=True)]
+        f.call(f"{self._name}.{draw.generator}", target, f.int64(draw.count), *key, number, run, *parameters)
 
     def _copy_fetches(self) -> None:
         """Copy each fetched value to the caller's memory, unless the caller gives a null pointer for it."""

@@ -23,7 +23,7 @@ from ..executor.planned.placement import padded
 from ..executor.planned.plan import ArenaPlan
 from ..ir.versions import Value
 from ..values.spec import Spec
-from .drawing import MaskDraw
+from .drawing import TensorDraw
 
 __all__ = ["ARENA", "CONSTANTS", "STATE", "Layout", "LibraryFunction", "Part", "Place", "parts_of"]
 
@@ -31,7 +31,7 @@ STATE, ARENA, CONSTANTS = "the state", "the arena", "the constants"
 """Bases of addresses; each feed is another base, under its name."""
 
 
-Part: TypeAlias = "Check | MaskDraw | BranchMark | NativeLoop | list[NativeInstruction]"
+Part: TypeAlias = "Check | TensorDraw | BranchMark | NativeLoop | list[NativeInstruction]"
 """A step of a function: native code that calls kernels, or what lies between."""
 
 
@@ -51,7 +51,7 @@ class LibraryFunction:
         kind: the name of its structs: ``step``, ``predict``.
         plan: its plan.
         feeds, fetches: name in C -> name of the variable.
-        draws: random mask -> how to draw it.
+        draws: drawn tensor -> how to draw it.
         constants: value -> its array, which the library holds.
     """
 
@@ -60,7 +60,7 @@ class LibraryFunction:
     plan: ArenaPlan
     feeds: dict[str, str]
     fetches: dict[str, str]
-    draws: dict[Value, MaskDraw]
+    draws: dict[Value, TensorDraw]
     constants: dict[Value, Any]
 
     @property
@@ -117,12 +117,12 @@ class LibraryFunction:
         return value[0] in self.plan.storage or (value[1] == 0 and value[0] in self.plan.externals)
 
 
-def parts_of(instructions: Iterable[Any], draws: Mapping[Value, MaskDraw], loop: NativeLoop | None = None) -> list[Part]:
+def parts_of(instructions: Iterable[Any], draws: Mapping[Value, TensorDraw], loop: NativeLoop | None = None) -> list[Part]:
     """Checks, draws, the ends of branches, loops, and the native code between them, in order.
 
     Args:
         instructions: of a plan, or of the body of a loop.
-        draws: mask -> how to draw it.
+        draws: tensor -> how to draw it.
         loop: the loop, for its body.
     """
     parts: list[Part] = []

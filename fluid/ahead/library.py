@@ -29,7 +29,7 @@ from ..values.spec import Spec
 from .checks import ranges_of
 from .code import LibraryCode
 from .constants import constants_of
-from .drawing import MaskDraw, draws_of, is_draw
+from .drawing import TensorDraw, draws_of, is_draw
 from .header import C_TYPES, c_names, header_of
 from .javascript import javascript_of, typescript_of
 from .layout import Layout, LibraryFunction
@@ -162,10 +162,10 @@ def _values_before(program: Program, startup: Program | None, scope: Scope | Non
 
 
 class _Planned(NamedTuple):
-    """A plan, how it draws its masks, its constants, and lines about the ops that cannot be compiled."""
+    """A plan, how it draws random numbers, its constants, and lines about the ops that cannot be compiled."""
 
     plan: ArenaPlan
-    draws: dict[Value, MaskDraw]
+    draws: dict[Value, TensorDraw]
     constants: dict[Value, Any]
     refused: list[str]
 
@@ -291,7 +291,7 @@ def _is_updating(plan: ArenaPlan) -> bool:
 
 
 def _is_refused(instruction: Any, computed: Container[Value]) -> bool:
-    """Whether an instruction cannot be compiled; `computed` are its masks and constants."""
+    """Whether an instruction cannot be compiled; `computed` are its draws and constants."""
     if isinstance(instruction, (Instruction, OpInstruction)):
         return not (is_draw(instruction) or all(value in computed for value in instruction.written))
     return isinstance(instruction, Check) and ranges_of(instruction) is None

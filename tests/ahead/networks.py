@@ -87,11 +87,33 @@ def words() -> tuple[Any, Any, Any]:
     return (*_classified(ids, logits, optimizer), batch)
 
 
+def noisy() -> tuple[Any, Any, Any]:
+    """A recurrent net with random numbers of two distributions, in its steps and before them."""
+    x = fluid.data("x", [None, 4, 5])
+    sequence = layers.transpose(x + layers.gaussian_random_batch_size_like(x, [-1, 4, 5], std=0.1), [1, 0, 2])
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        word = rnn.step_input(sequence)
+        before = rnn.memory(shape=[-1, 7], batch_ref=word)
+        h = layers.fc([word, before], 7, act="tanh") + layers.uniform_random_batch_size_like(word, [-1, 7], min=0.0, max=0.1)
+        rnn.update_memory(before, h)
+        rnn.step_output(h)
+    logits = layers.fc(layers.reduce_sum(rnn(), 0), 3)
+
+    def batch(rng: Any) -> Feed:
+        return {"x": rng.standard_normal((ROWS, 4, 5)).astype("float32"), "label": rng.integers(0, 3, (ROWS, 1))}
+
+    shortcut = layers.fc(layers.reduce_sum(x, 1), 3)
+    loss, _ = _classified(x, logits + shortcut, fluid.optimizer.SGD(0.1))
+    return loss, shortcut, batch  # predictions draw nothing
+
+
 NETWORKS: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
     "perceptron": perceptron,
     "doubles": lambda: perceptron("float64"),
     "convolutions": convolutions,
     "words": words,
+    "noisy": noisy,
 }
 
 

@@ -110,6 +110,48 @@ def test_masks_of_dropout_are_those_of_the_executor(tmp_path: Path) -> None:
             assert all(result.tobytes() == array.tobytes() for result, array in zip(results.values(), expected, strict=True))
 
 
+def test_random_numbers_are_those_of_the_executor(tmp_path: Path) -> None:
+    """Of each distribution, also in a loop; many enough that the rare ways of the normal distribution are taken."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = 11
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x, sequence = fluid.data("x", [5, 4]), fluid.data("sequence", [3, 5, 4])
+        truncated = main.global_block().create_var(name="truncated", shape=[90, 100], dtype="float32")
+        main.global_block().append_op(
+            "truncated_gaussian_random", {}, {"Out": [truncated]}, {"shape": [90, 100], "mean": 1.0, "std": 0.5}
+        )
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            word, total = rnn.step_input(sequence), rnn.memory(shape=[-1, 4], batch_ref=sequence)
+            total_after = total + word * layers.uniform_random([5, 4]) + layers.gaussian_random([5, 4])
+            rnn.update_memory(total, total_after)
+            rnn.step_output(total_after)
+        drawn = {
+            "normal": layers.gaussian_random([500, 700], mean=0.25, std=3.0),
+            "truncated": truncated,
+            "seeded": layers.gaussian_random([7], seed=5),
+            "uniform": layers.uniform_random([33], min=-2.0, max=3.0),
+            "doubles": layers.uniform_random([33], dtype="float64", min=-2.0, max=3.0),
+            "like": layers.uniform_random_batch_size_like(x, [-1, 3]),
+            "normal_like": layers.gaussian_random_batch_size_like(x, [-1, 3]),
+            "in_loop": rnn(),
+        }
+        weight = layers.create_parameter([1], "float32")
+        fluid.optimizer.SGD(0.1).minimize(layers.mean(drawn["like"] * weight))
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    library = Library(fluid.compile_program(main, fetches=drawn, scope=scope, output=tmp_path / "net"))
+    values = {"x": np.ones([5, 4], "float32"), "sequence": np.ones([3, 5, 4], "float32")}
+    feed = {key: values[key] for key in library.description["functions"]["step"]["feeds"]}
+    for _ in range(2):
+        expected = executor.run(main, feed, list(drawn.values()), scope=scope)
+        code, results = library.call("step", feed)
+        assert code == 0
+        different = {key: int((result != array).sum()) for (key, result), array in zip(results.items(), expected, strict=True)}
+        assert not any(different.values()), different
+        assert np.abs(results["normal"]).max() > 4 * 3 and np.abs(results["truncated"] - 1).max() <= 1
+
+
 def test_branches_run_where_their_conditions_hold(tmp_path: Path) -> None:
     """In each other, with gradients, and around an update that every second step makes."""
     main, startup = fluid.Program(), fluid.Program()

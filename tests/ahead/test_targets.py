@@ -20,7 +20,7 @@ import pytest
 from checks import each
 from harness import set_target
 from libraries import made
-from networks import Network, build
+from networks import NETWORKS, Network, build
 from paths import ROOT
 
 import fluid
@@ -103,7 +103,7 @@ def check_bits(results: bytes, losses: bytes, library: Any, scope: fluid.Scope) 
     assert variables and not different
 
 
-@each("name", ["perceptron", "convolutions", "words", "doubles"])
+@each("name", NETWORKS)
 @pytest.mark.parametrize("target", MACHINES)
 def test_emulated_processors_compute_the_same_bits(target: str, name: str, tmp_path: Path) -> None:
     machine = MACHINES[target]
@@ -130,7 +130,7 @@ def test_objects_need_no_more_than_arithmetic(target: str, tmp_path: Path) -> No
 
 def test_webassembly_computes_the_same_bits(tmp_path: Path) -> None:
     node = shutil.which("node") or pytest.skip("there is no node here")
-    for name in ("perceptron", "convolutions", "words", "doubles"):
+    for name in NETWORKS:
         network = build(name)
         _, scope = network.started()
         library = made(network, tmp_path, scope, target="wasm32")

@@ -35,7 +35,7 @@ class LibraryCode:
         name: the prefix of all names.
         entries: the functions.
         layout: where their values lie.
-        first_values: variable of the state -> its first value, as an array.
+        first_values: variable of the state, or frozen -> its first value, as an array.
         runs: the number of runs before the first step.
         target: the processor.
 
@@ -56,7 +56,7 @@ class LibraryCode:
         target: Target,
     ) -> None:
         self._name, self._entries, self._layout, self._target = name, entries, layout, target
-        self._first_values, self._runs = first_values, runs
+        self._first_values, self._runs, self._alignment = first_values, runs, max(16, target.vector_bytes)
         self.errors: list[str] = []
         self._writers: dict[str, Writer] = {}
         for instruction in chain.from_iterable(entry.native for entry in entries):
@@ -72,6 +72,7 @@ class LibraryCode:
         functions = [
             *self._walks(),
             *self._generators(),
+            *self._frozen(),
             *chain.from_iterable(map(self._entry, self._entries)),
             *self._init(),
             *self._error(),
@@ -104,7 +105,7 @@ class LibraryCode:
 
     def _tables(self, entry: LibraryFunction, tables: CallTables) -> Iterator[str]:
         """The tables of an entry: the kernel of each call; base and offset of each operand, in order; in loops, its stride."""
-        bases = {base: number for number, base in enumerate(bases_of(entry))}
+        bases = {base: number for number, base in enumerate(bases_of(entry, self._layout))}
         offset_type = self._offset_type
         yield self._constant(f"{entry.name}.calls", "i32", (f"i32 {self._numbers[kernel]}" for kernel in tables.kernels))
         yield self._constant(f"{entry.name}.bases", "i8", (f"i8 {bases[place.base]}" for place in tables.places))
@@ -120,8 +121,16 @@ class LibraryCode:
         if data:
             yield self._bytes(f"{entry.name}.constants", bytes(data))
 
+    def _frozen(self) -> Iterator[str]:
+        """The frozen variables, one behind the other."""
+        data = bytearray()
+        for name, (offset, _) in self._layout.frozen.items():
+            data += bytes(offset - len(data)) + np.ascontiguousarray(self._first_values[name]).tobytes()
+        if data:
+            yield self._bytes("frozen", bytes(data))
+
     def _bytes(self, name: str, data: bytes) -> str:
-        return f'@{self._name}.{name} = internal constant [{len(data)} x i8] c"{_escaped(data)}", align 16'
+        return f'@{self._name}.{name} = internal constant [{len(data)} x i8] c"{_escaped(data)}", align {self._alignment}'
 
     def _walks(self) -> Iterator[str]:
         """``void walk(bases, calls, operand bases, operand offsets, count)``, which makes the calls of a table; and ``trip`` for

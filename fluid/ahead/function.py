@@ -17,7 +17,7 @@ from ..ir.versions import Value as PlanValue
 from .checks import IdRange, ranges_of
 from .drawing import TensorDraw
 from .generators import GENERATORS, signed
-from .layout import ARENA, CONSTANTS, STATE, Layout, LibraryFunction, Part, Place, parts_of
+from .layout import ARENA, CONSTANTS, FROZEN, STATE, Layout, LibraryFunction, Part, Place, parts_of
 
 __all__ = ["CallTables", "FunctionWriter", "bases_of", "copy", "fill_zeros"]
 
@@ -60,7 +60,9 @@ class FunctionWriter:
         self._state, self._arena, feeds, self._fetches = f.arguments
         fed = [f.load(f.at(feeds, number, POINTER), POINTER) for number in range(len(entry.feeds))]
         constants = [Value(f"@{name}.{entry.name}.constants", POINTER)] if entry.constants else []
-        self._addresses = dict(zip(bases_of(entry), (self._state, self._arena, *constants, *fed), strict=True))
+        frozen = [Value(f"@{name}.frozen", POINTER)] if layout.frozen else []
+        values = (self._state, self._arena, *constants, *frozen, *fed)
+        self._addresses = dict(zip(bases_of(entry, layout), values, strict=True))
         self._bases = f.stack(POINTER, len(self._addresses))
         self._code = f.stack(INT32, 1)
 
@@ -237,11 +239,12 @@ class FunctionWriter:
                 copy(f, target, source, entry.plan.specs[value].nbytes)
 
 
-def bases_of(entry: LibraryFunction) -> list[str]:
+def bases_of(entry: LibraryFunction, layout: Layout) -> list[str]:
     """The bases of addresses of a function, by number."""
     if len(entry.feeds) > _MOST_FEEDS:
         raise ProgramError(f"{entry.name} has {len(entry.feeds)} feeds; a compiled function has at most {_MOST_FEEDS}")
-    return [STATE, ARENA, *([CONSTANTS] if entry.constants else []), *entry.feeds]
+    constants = [*([CONSTANTS] if entry.constants else []), *([FROZEN] if layout.frozen else [])]
+    return [STATE, ARENA, *constants, *entry.feeds]
 
 
 def copy(f: Function, target: Value, source: Value, size: int) -> None:

@@ -1,8 +1,8 @@
 """The memory of a compiled library: where each value of its functions lies.
 
 There are three kinds of memory, all of the caller. The *state* holds the variables that last, for all functions the same. The
-*arena* holds what a call computes. A *feed* is read in place. An address is a base and an offset from it, so all memory may move
-between calls.
+*arena* holds what a call computes. A *feed* is read in place. The library itself holds constants, and frozen variables.
+An address is a base and an offset from it, so all memory may move between calls.
 
 The arena begins with the *images*: values with a border of zeros, which is zeroed once and never written. Functions do not share
 the bytes of images. A stamp before them tells whether they have been zeroed. Behind them lie temporary values and the workspace
@@ -12,7 +12,7 @@ of kernels, where all functions use the same bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,9 +25,9 @@ from ..ir.versions import Value
 from ..values.spec import Spec
 from .drawing import TensorDraw
 
-__all__ = ["ARENA", "CONSTANTS", "STATE", "Layout", "LibraryFunction", "Part", "Place", "parts_of"]
+__all__ = ["ARENA", "CONSTANTS", "FROZEN", "STATE", "Layout", "LibraryFunction", "Part", "Place", "parts_of"]
 
-STATE, ARENA, CONSTANTS = "the state", "the arena", "the constants"
+STATE, ARENA, CONSTANTS, FROZEN = "the state", "the arena", "the constants", "the frozen variables"
 """Bases of addresses; each feed is another base, under its name."""
 
 
@@ -147,22 +147,20 @@ class Layout:
     Args:
         entries: the functions.
         alignment: variables of the state begin at multiples of this many bytes.
+        frozen: variables that the library holds as constants.
 
     Attributes:
         state: variable -> its offset in the state, and its spec.
+        frozen: variable -> its offset among the frozen ones, and its spec.
         runs_offset: the offset in the state of the number of runs, of 64 bits; None if no function needs it.
         state_bytes: size of the state.
         image_bytes, temporary_bytes, workspace_bytes: sizes of the parts of the arena, in order, behind the stamp.
     """
 
-    def __init__(self, entries: Sequence[LibraryFunction], alignment: int) -> None:
-        self.state: dict[str, tuple[int, Spec]] = {}
-        self.state_bytes = 0
-        for entry in entries:
-            for name, spec in {**entry.plan.externals, **entry.plan.storage}.items():
-                if name not in self.state:
-                    self.state[name] = self.state_bytes, spec
-                    self.state_bytes += -(-spec.nbytes // alignment) * alignment
+    def __init__(self, entries: Sequence[LibraryFunction], alignment: int, frozen: Container[str] = ()) -> None:
+        lasting = {name: spec for entry in entries for name, spec in {**entry.plan.externals, **entry.plan.storage}.items()}
+        self.state, self.state_bytes = _in_order({n: spec for n, spec in lasting.items() if n not in frozen}, alignment)
+        self.frozen, _ = _in_order({name: spec for name, spec in lasting.items() if name in frozen}, alignment)
         self.runs_offset: int | None = None
         if any(function.follows_runs for function in entries):
             self.runs_offset = self.state_bytes
@@ -198,6 +196,8 @@ class Layout:
         value, offset = operand
         if value is None:
             return Place(ARENA, self._behind_images + self.temporary_bytes + offset)
+        if entry.lasts(value) and value[0] in self.frozen:
+            return Place(FROZEN, self.frozen[value[0]][0] + offset)
         if entry.lasts(value):
             return Place(STATE, self.state[value[0]][0] + offset)
         if value in self._feeds_of(entry):
@@ -229,6 +229,16 @@ class Layout:
             if first in places:
                 places[out] = places[first]
         return places
+
+
+def _in_order(specs: Mapping[str, Spec], alignment: int) -> tuple[dict[str, tuple[int, Spec]], int]:
+    """Variable -> its offset and its spec, one behind the other; and the bytes of all."""
+    places: dict[str, tuple[int, Spec]] = {}
+    end = 0
+    for name, spec in specs.items():
+        places[name] = end, spec
+        end += -(-spec.nbytes // alignment) * alignment
+    return places, end
 
 
 def _images_of(values: Iterable[Value]) -> list[Value]:

@@ -30,6 +30,7 @@ from .checks import ranges_of
 from .code import LibraryCode
 from .constants import constants_of
 from .drawing import TensorDraw, draws_of, is_draw
+from .freezing import freeze_parameters
 from .header import C_TYPES, c_names, header_of
 from .javascript import javascript_of, typescript_of
 from .layout import Layout, LibraryFunction
@@ -66,6 +67,7 @@ def compile_program(
     startup: Program | None = None,
     scope: Scope | None = None,
     batch: int | Sequence[int] = (),
+    freeze: Sequence[str] = (),
     target: str = "host",
     cpu: str = "",
     features: str = "",
@@ -86,6 +88,8 @@ def compile_program(
         scope: holds the first values if `startup` is None; the current scope by default.
         batch: the number of rows where the program leaves it open. The step takes the first; there is a ``NAME_predict_B`` for
             each of them.
+        freeze: patterns of names of parameters that are not trained, such as ``conv2d_*``. The library holds them as constants,
+            and computes only the gradients that the other parameters need.
         target: ``host``; a name in `fluid.ahead.TARGETS`, such as ``aarch64`` or ``cortex-m4``; or a triple of LLVM.
         cpu, features: LLVM's names of a processor and of its features, in place of, or besides, the usual ones of the target.
         output: the path of the files, without ending. Its last part, an identifier of C, is the prefix of all names.
@@ -95,8 +99,8 @@ def compile_program(
         the contents of the last.
 
     Raises:
-        ProgramError: an op cannot be compiled: the message lists all of them, with their lines; or the program updates nothing.
-            Then nothing is written.
+        ProgramError: an op cannot be compiled: the message lists all of them, with their lines; or the program updates nothing;
+            or a pattern of `freeze` fits no parameter that is updated. Then nothing is written.
         FeedError: a feed has sizes that neither the program nor `batch` fixes, or a variable has no first value.
         FluidError: llvmlite is missing, does not know the target, or a file cannot be written.
 
@@ -117,9 +121,13 @@ def compile_program(
         raise ProgramError(f"output: {name!r} is the prefix of names in C; it must be letters, digits and underscores")
     try:
         processor = find_target(target, cpu, features)
-        maker = _Maker(program, _values_before(program, startup, scope), _rows(batch), processor)
+        values, frozen = _values_before(program, startup, scope), list[str]()
+        if freeze:
+            program = program.clone()
+            frozen = freeze_parameters(program, freeze)
+        maker = _Maker(program, values, _rows(batch), processor)
         entries = maker.entries(feeds, fetches, predict)
-        layout = Layout(entries, max(8, processor.vector_bytes))
+        layout = Layout(entries, max(8, processor.vector_bytes), frozen)
         _check_size(layout, processor)
         code = LibraryCode(name, entries, layout, maker.first_values(layout), maker.runs, processor)
         data = compile_library(code.text(), processor)
@@ -267,11 +275,12 @@ class _Maker:
         return self._scope.runs
 
     def first_values(self, layout: Layout) -> dict[str, Any]:
-        """Variable of the state -> its first value; zeros for variables that the program writes first."""
-        arrays = {name: self._scope.array(name) for name in layout.state}
+        """Variable of the state, or frozen -> its first value; zeros for variables that the program writes first."""
+        lasting = {**layout.state, **layout.frozen}
+        arrays = {name: self._scope.array(name) for name in lasting}
         return {
             name: np.zeros(spec.shape, spec.dtype.array_dtype) if arrays[name] is None else np.asarray(arrays[name])
-            for name, (_, spec) in layout.state.items()
+            for name, (_, spec) in lasting.items()
         }
 
 
@@ -333,6 +342,7 @@ def _description(
             "images": layout.image_bytes, "temporaries": layout.temporary_bytes, "workspace": layout.workspace_bytes,
         },
         "runs_offset": layout.runs_offset,
+        "frozen": list(layout.frozen),
         "functions": functions,
         "errors": list(errors),
         "state": {key: {"offset": offset, **_described(spec)} for key, (offset, spec) in layout.state.items()},

@@ -25,6 +25,7 @@ __all__ = ["COMMANDS"]
 @click.option("--predict", "predict", multiple=True, metavar="[C=]NAME", help="Result of a prediction; makes NET_predict_B.")
 @click.option("--feed", "feeds", multiple=True, metavar="[C=]NAME", help="What is fed; by default, all data that is read.")
 @click.option("--batch", default="", metavar="32,1", help="Numbers of rows: the step takes the first, predictions take each.")
+@click.option("--freeze", multiple=True, metavar="PATTERN", help="Parameters that are not trained, such as conv2d_*.")
 @click.option("--startup", type=click.Path(), help="Startup program, for the first values; by default, the model's parameters.")
 @click.option(
     "--target", default="host", show_default=True, help="Processor: a name such as aarch64, wasm32, cortex-m4, or LLVM's triple."
@@ -40,6 +41,7 @@ def compile_model(
     predict: tuple[str, ...],
     feeds: tuple[str, ...],
     batch: str,
+    freeze: tuple[str, ...],
     startup: str | None,
     target: str,
     cpu: str,
@@ -66,6 +68,7 @@ def compile_model(
         predict=predictions,
         scope=loaded.scope,
         batch=_rows(batch),
+        freeze=listed(freeze),
         target=target,
         cpu=cpu,
         features=features,

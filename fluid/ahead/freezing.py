@@ -1,0 +1,93 @@
+"""Programs that train some of their parameters only: updates of the others are removed, with what only these updates read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from ..errors import ProgramError, did_you_mean
+from ..ir.program import Operator, Program
+from ..ir.roles import OpRole
+
+__all__ = ["freeze_parameters", "updated_parameters"]
+
+
+def updated_parameters(program: Program) -> list[str]:
+    """The names of the parameters that a program updates, in the order of their updates."""
+    return list(dict.fromkeys(name for op in _ops(program) if _is_update(op) for name in op.input("Param")))
+
+
+def freeze_parameters(program: Program, patterns: Sequence[str]) -> list[str]:
+    """Remove the updates of parameters, and their gradients from what all parameters share, such as the norm of all gradients.
+
+    Args:
+        program: the program to change.
+        patterns: patterns of names, as of files: ``conv2d_*``.
+
+    Returns:
+        The names of the parameters that are not updated any more.
+
+    Raises:
+        ProgramError: a pattern fits no parameter that is updated.
+    """
+    updated = updated_parameters(program)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in updated):
+            names = ", ".join(updated) or "none"
+            raise ProgramError(f"freeze: {pattern!r} fits no parameter{did_you_mean(pattern, updated)}; updated are: {names}")
+    frozen = [name for name in updated if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    absent = _gradients(program, frozen)
+    for block in program.blocks:
+        block.ops = [op for op in block.ops if not _is_removed(op, frozen, absent)]
+    program._changed()
+    return frozen
+
+
+def _ops(program: Program) -> Iterable[Operator]:
+    return (op for block in program.blocks for op in block.ops)
+
+
+def _is_update(op: Operator) -> bool:
+    return bool(op.input("Param")) and op.input("Param") == op.output("ParamOut")
+
+
+def _gradients(program: Program, parameters: Iterable[str]) -> dict[str, str]:
+    """Gradient -> its parameter."""
+    gradients = {f"{name}@GRAD": name for name in parameters}
+    for op in _ops(program):
+        pairs = op.attrs.get(OpRole.VARS) or []
+        if op.role & OpRole.BACKWARD:
+            pairs_of = zip(pairs[1::2], pairs[::2], strict=True)
+            gradients |= {gradient: name for gradient, name in pairs_of if name in gradients.values()}
+    return gradients
+
+
+def _is_removed(op: Operator, frozen: Sequence[str], absent: dict[str, str]) -> bool:
+    """Whether an op is removed. Adds its outputs to the absent values then; an op that stays loses absent values in its lists."""
+    if not op.role & OpRole.OPTIMIZE:
+        return False
+    if _is_update(op):
+        return op.input("Param")[0] in frozen
+    definition = op.definition
+    missing = [name for name in op.input_arg_names if name in absent]
+    if definition is None or not missing:
+        return False
+    lists = {slot: names for slot, names in op.inputs.items() if slot in definition.inputs and definition.inputs[slot].many}
+    places = {slot: [place for place, name in enumerate(names) if name not in absent] for slot, names in lists.items()}
+    is_in_lists = all(any(name in names for names in lists.values()) for name in missing)
+    if not is_in_lists or not all(places.values()) or _is_gradient(op, absent):
+        absent |= dict.fromkeys(op.output_arg_names, absent[missing[0]])
+        return True
+    for slot, names in lists.items():
+        for listed in [listed for listed in op.outputs.values() if len(listed) == len(names) > 1]:
+            listed[:] = [listed[place] for place in places[slot]]
+        op.inputs[slot] = [names[place] for place in places[slot]]
+    return False
+
+
+def _is_gradient(op: Operator, absent: dict[str, str]) -> bool:
+    """Whether an op that reads gradients of frozen parameters makes one tensor shaped as a parameter: the gradient, changed."""
+    var = op.block.find_var(op.output_arg_names[0]) if len(op.output_arg_names) == 1 else None
+    parameters = (op.block.find_var(absent[name]) for name in op.input_arg_names if name in absent)
+    shapes = [parameter.shape for parameter in parameters if parameter is not None]
+    return var is not None and var.has_shape and var.shape in shapes and var.shape not in ((), (1,))

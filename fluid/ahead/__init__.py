@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from ..not_here import names_here
 from .library import CompiledLibrary, compile_program
+from .memory import MemoryReport, report_memory
 from .state import load_compiled_state, save_compiled_state
 from .targets import TARGETS
 
-__all__ = ["TARGETS", "CompiledLibrary", "compile_program", "load_compiled_state", "save_compiled_state"]
+__all__ = [
+    "TARGETS",
+    "CompiledLibrary",
+    "MemoryReport",
+    "compile_program",
+    "load_compiled_state",
+    "report_memory",
+    "save_compiled_state",
+]
 
 __dir__ = names_here(__name__)

@@ -37,7 +37,7 @@ from .layout import Layout, LibraryFunction
 from .targets import find_target
 from .wasm import module_of
 
-__all__ = ["CompiledLibrary", "compile_program"]
+__all__ = ["CompiledLibrary", "Names", "compile_program", "plan_functions", "values_before"]
 
 Names: TypeAlias = "Sequence[str | Variable] | Mapping[str, str | Variable]"
 """Variables, or their names; a mapping gives them other names in C."""
@@ -121,13 +121,9 @@ def compile_program(
         raise ProgramError(f"output: {name!r} is the prefix of names in C; it must be letters, digits and underscores")
     try:
         processor = find_target(target, cpu, features)
-        values, frozen = _values_before(program, startup, scope), list[str]()
-        if freeze:
-            program = program.clone()
-            frozen = freeze_parameters(program, freeze)
-        maker = _Maker(program, values, _rows(batch), processor)
-        entries = maker.entries(feeds, fetches, predict)
-        layout = Layout(entries, max(8, processor.vector_bytes), frozen)
+        maker, entries, layout = plan_functions(
+            program, feeds, fetches, predict, values_before(program, startup, scope), batch, freeze, processor
+        )
         _check_size(layout, processor)
         code = LibraryCode(name, entries, layout, maker.first_values(layout), maker.runs, processor)
         data = compile_library(code.text(), processor)
@@ -158,7 +154,7 @@ def _rows(batch: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(rows))
 
 
-def _values_before(program: Program, startup: Program | None, scope: Scope | None) -> Scope:
+def values_before(program: Program, startup: Program | None, scope: Scope | None) -> Scope:
     """A scope with the values before the first step."""
     if startup is None:
         return scope if scope is not None else global_scope()
@@ -167,6 +163,26 @@ def _values_before(program: Program, startup: Program | None, scope: Scope | Non
     values = Scope()
     Executor(CPUPlace()).run(startup, scope=values)
     return values
+
+
+def plan_functions(
+    program: Program,
+    feeds: Names | None,
+    fetches: Names,
+    predict: Names,
+    values: Scope,
+    batch: int | Sequence[int],
+    freeze: Sequence[str],
+    target: Target,
+) -> tuple[_Maker, list[LibraryFunction], Layout]:
+    """Plan the functions of a library, and place their values. For arguments and errors see `compile_program`."""
+    frozen: list[str] = []
+    if freeze:
+        program = program.clone()
+        frozen = freeze_parameters(program, freeze)
+    maker = _Maker(program, values, _rows(batch), target)
+    entries = maker.entries(feeds, fetches, predict)
+    return maker, entries, Layout(entries, max(8, target.vector_bytes), frozen)
 
 
 class _Planned(NamedTuple):

@@ -6,10 +6,10 @@ import os
 
 import click
 
-from ..ahead import compile_program
+from ..ahead import compile_program, report_memory
 from ..errors import FeedError
 from ..executor import CPUPlace, Executor
-from .common import echo, human_bytes, listed, may_overwrite, model_argument, overwriting, program_of, read_model
+from .common import echo, echo_lines, human_bytes, listed, may_overwrite, model_argument, overwriting, program_of, read_model
 
 __all__ = ["COMMANDS"]
 
@@ -26,6 +26,9 @@ __all__ = ["COMMANDS"]
 @click.option("--feed", "feeds", multiple=True, metavar="[C=]NAME", help="What is fed; by default, all data that is read.")
 @click.option("--batch", default="", metavar="32,1", help="Numbers of rows: the step takes the first, predictions take each.")
 @click.option("--freeze", multiple=True, metavar="PATTERN", help="Parameters that are not trained, such as conv2d_*.")
+@click.option(
+    "--report", is_flag=True, help="Tell what the memory of a training step is for, and what freezing layers would save."
+)
 @click.option("--startup", type=click.Path(), help="Startup program, for the first values; by default, the model's parameters.")
 @click.option(
     "--target", default="host", show_default=True, help="Processor: a name such as aarch64, wasm32, cortex-m4, or LLVM's triple."
@@ -42,6 +45,7 @@ def compile_model(
     feeds: tuple[str, ...],
     batch: str,
     freeze: tuple[str, ...],
+    report: bool,
     startup: str | None,
     target: str,
     cpu: str,
@@ -78,6 +82,9 @@ def compile_model(
         echo(f"{path}: {human_bytes(os.path.getsize(path))}")
     sizes = (f"{part}: {human_bytes(library.description[f'{part}_bytes'])}" for part in ("state", "arena"))
     echo(f"memory of the caller: {', '.join(sizes)}")
+    if report and steps:
+        how = {"batch": _rows(batch), "freeze": listed(freeze), "target": target, "cpu": cpu, "features": features}
+        echo_lines(str(report_memory(program, _named(feeds) or None, steps, scope=loaded.scope, **how)))
 
 
 def _named(options: tuple[str, ...]) -> dict[str, str] | list[str]:

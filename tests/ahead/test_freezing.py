@@ -91,3 +91,24 @@ def test_patterns_that_fit_nothing(tmp_path: Path) -> None:
         )
     with pytest.raises(fluid.errors.ProgramError, match="updates nothing"):
         fluid.compile_program(main, fetches=[loss], startup=startup, batch=5, freeze=["*"], output=tmp_path / "net")
+
+
+def test_a_report_tells_what_memory_is_for(tmp_path: Path) -> None:
+    """Its parts add up to what the library needs; layers to freeze need what a library that freezes them needs."""
+    main, startup, loss, _ = net(None, OPTIMIZERS["adam, clipped"])
+    given = {"startup": startup, "batch": 5, "target": "cortex-m4"}
+    report = fluid.ahead.report_memory(main, fetches=[loss], **given)
+    made = fluid.compile_program(main, fetches=[loss], output=tmp_path / "net", **given).description
+    assert (report.state_bytes, report.arena_bytes) == (made["state_bytes"], made["arena_bytes"])
+    parameters = {name: part["bytes"] for name, part in made["state"].items() if name.endswith(("w_0", "b_0"))}
+    assert report.state["parameters"] == sum(parameters.values())
+    assert 2 * report.state["parameters"] <= report.state["moments"] <= 2 * report.state["parameters"] + 16 * len(parameters)
+    assert all(size >= 0 for size in report.arena.values()) and report.arena["activations"] > 0
+    assert list(report.frozen) == ["conv2d_0", "conv2d_0, conv2d_1", "conv2d_0, conv2d_1, fc_0"]
+    frozen = fluid.compile_program(main, fetches=[loss], freeze=["conv2d_*"], output=tmp_path / "net", **given).description
+    assert report.frozen["conv2d_0, conv2d_1"] == (frozen["state_bytes"], frozen["arena_bytes"])
+    text = str(report)
+    assert f"state: {made['state_bytes']} bytes" in text and "activations" in text and "freezing conv2d_0 leaves" in text
+    less = fluid.ahead.report_memory(main, fetches=[loss], freeze=["conv2d_*"], **given)
+    assert less.constants == sum(size for name, size in parameters.items() if name.startswith("conv2d"))
+    assert list(less.frozen) == ["fc_0"]

@@ -53,6 +53,14 @@ def test_a_training_program_is_compiled(model: Path) -> None:
     call(*arguments, *options, "--force")
 
 
+def test_some_parameters_are_frozen_and_memory_is_reported(model: Path) -> None:
+    arguments = ["compile", model / "train.program", "-o", model / "net", "--startup", model / "startup.program"]
+    text = call(*arguments, "--fetch", "mean_0.tmp_0", "--batch", "8", "--freeze", "*.w_0", "--report")
+    described = json.loads((model / "net.json").read_text())
+    assert described["frozen"] == ["fc_0.w_0"] and "fc_0.w_0" not in described["state"]
+    assert f"state: {described['state_bytes']} bytes" in text and "constants: 48 bytes" in text
+
+
 def test_a_saved_model_predicts(model: Path) -> None:
     call("compile", model / "predict.pdmodel", "-o", model / "net", "--batch", "2")
     state = json.loads((model / "net.json").read_text())

@@ -230,7 +230,7 @@ _LAZY = {
 }
 _OF_DYGRAPH = (
     "BatchNorm", "BilinearTensorProduct", "Conv2D", "Conv2DTranspose", "Conv3D", "Conv3DTranspose", "Embedding", "FC", "GRUUnit",
-    "GroupNorm", "Layer", "LayerNorm", "Linear", "NCE", "PRelu", "Pool2D", "RowConv", "SpectralNorm",
+    "GroupNorm", "InstanceNorm", "Layer", "LayerNorm", "Linear", "NCE", "PRelu", "Pool2D", "RowConv", "SpectralNorm",
     "load_dygraph", "save_dygraph",
 )  # fmt: skip
 """Names that are at the top in Fluid 1.6, too."""

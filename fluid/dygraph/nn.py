@@ -54,12 +54,14 @@ __all__ = [
     "Embedding",
     "GRUUnit",
     "GroupNorm",
+    "InstanceNorm",
     "LayerNorm",
     "Linear",
     "MultiHeadAttention",
     "PRelu",
     "Pool2D",
     "RowConv",
+    "SequenceConv",
     "SpectralNorm",
     "TransformerEncoder",
     "TransformerEncoderLayer",
@@ -546,6 +548,23 @@ class RowConv(_OfFunction, of=layers.row_conv, arguments="future_context_size pa
     _old_names = {"_filter_param": "weight"}
 
 
+class SequenceConv(
+    _OfFunction, of=layers.sequence_conv, arguments="num_filters filter_size filter_stride padding bias_attr param_attr act"
+):
+    """`fluid.layers.sequence_conv` as an object, on tensors whose rows form sequences.
+
+    Args:
+        name_scope: see `Layer`.
+        num_filters, filter_size, filter_stride, padding, bias_attr, param_attr, act: see `fluid.layers.sequence_conv`.
+
+    >>> x = dygraph.Tensor(np.ones([5, 4], "float32")).with_lod([(0, 3, 5)])
+    >>> dygraph.SequenceConv("conv", num_filters=8)(x).shape
+    (5, 8)
+    """
+
+    _old_names = {"_filter_param": "weight", "_bias_param": "bias"}
+
+
 # ------------------------------------------------------------------------------------------------------ images and volumes
 class Conv2D(
     _OfChannels,
@@ -792,6 +811,28 @@ class GroupNorm(
     def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
         channels = options["channels"]
         return [[1, channels, 1, 1] if options["data_layout"] == "NCHW" else [1, 1, 1, channels]]
+
+
+class InstanceNorm(
+    _OfFunction,
+    of=layers.instance_norm,
+    arguments="epsilon param_attr bias_attr dtype",
+    sized="num_channels epsilon param_attr bias_attr dtype",
+):
+    """`fluid.layers.instance_norm` as an object: each channel of each image is normalized by itself.
+
+    Args:
+        name_scope, dtype: see `Layer`.
+        epsilon, param_attr, bias_attr: see `fluid.layers.instance_norm`.
+
+    >>> dygraph.InstanceNorm(4)(dygraph.Tensor(np.ones([2, 4, 8, 8], "float32"))).shape
+    (2, 4, 8, 8)
+    """
+
+    _old_names = {"scale": "weight"}
+
+    def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
+        return [[1, options["num_channels"], 1, 1]]
 
 
 class SpectralNorm(

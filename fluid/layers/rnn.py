@@ -182,7 +182,7 @@ class GRUCell(RNNCell):
         gate_activation: a function or the name of an op; sigmoid by default.
         activation: the same; tanh by default.
         dtype: element type of the parameters.
-        name: of the cell; names of its parameters begin with it.
+        name: of the cell; its parameters are named as in Fluid 1.6, ``name/BasicGRUUnit_0.w_0``.
 
     >>> cell = layers.GRUCell(hidden_size=32)
     >>> words, state = fluid.data("words", [None, 16]), fluid.data("state", [None, 32])
@@ -203,7 +203,7 @@ class GRUCell(RNNCell):
     ) -> None:
         self.hidden_size, self.dtype = hidden_size, dtype
         self._gate, self._activation = gate_activation, activation
-        self._parameters = _Parameters(name, param_attr, bias_attr, dtype)
+        self._parameters = _Parameters(f"{name}/BasicGRUUnit", param_attr, bias_attr, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, Variable]:
         """The new state, twice,.
@@ -244,7 +244,7 @@ class LSTMCell(RNNCell):
         activation: the same; tanh by default.
         forget_bias: added to the forget gate before its activation.
         dtype: element type of the parameters.
-        name: of the cell; names of its parameters begin with it.
+        name: of the cell; its parameters are named as in Fluid 1.6, ``name/BasicLSTMUnit_0.w_0``.
 
     >>> cell = layers.LSTMCell(hidden_size=32)
     >>> words = fluid.data("words", [None, 16])
@@ -266,7 +266,7 @@ class LSTMCell(RNNCell):
     ) -> None:
         self.hidden_size, self.dtype, self.forget_bias = hidden_size, dtype, forget_bias
         self._gate, self._activation = gate_activation, activation
-        self._parameters = _Parameters(name, param_attr, bias_attr, dtype)
+        self._parameters = _Parameters(f"{name}/BasicLSTMUnit", param_attr, bias_attr, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, list[Variable]]:
         """``h'`` and ``[h', c']``.

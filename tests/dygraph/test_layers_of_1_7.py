@@ -48,6 +48,11 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], tuple[Any, ...]]] =
         (IMAGES,),
     ),
     "GroupNorm": (lambda: dygraph.GroupNorm(4, 2), lambda: dygraph.GroupNorm(None, 2), (IMAGES,)),
+    "InstanceNorm": (
+        lambda: dygraph.InstanceNorm(4, bias_attr=fluid.initializer.Normal()),
+        lambda: dygraph.InstanceNorm(None, bias_attr=fluid.initializer.Normal()),
+        (IMAGES,),
+    ),
     "SpectralNorm": (lambda: dygraph.SpectralNorm([3, 6], 1, 40), lambda: dygraph.SpectralNorm(None, 1, 40), (ROWS,)),
     "PRelu": (lambda: dygraph.PRelu("all"), lambda: dygraph.PRelu(None, "all"), (IMAGES,)),
     "PRelu of channels": (lambda: dygraph.PRelu(mode="channel", channel=4), lambda: dygraph.PRelu("name", "channel"), (IMAGES,)),
@@ -95,6 +100,25 @@ def test_parameters_are_there_for_an_optimizer() -> None:
         loss.backward()
         optimizer.minimize(loss)
         assert not np.array_equal(before, net[1].bias.numpy())
+
+
+def test_instance_norm_normalizes_each_channel_of_each_image() -> None:
+    with dygraph.guard():
+        norm = dygraph.InstanceNorm(num_channels=4)
+        found = norm(Tensor(IMAGES)).numpy()
+        assert norm.scale is norm.weight and norm.bias.shape == [4]
+    mean, variance = IMAGES.mean((2, 3), keepdims=True), IMAGES.var((2, 3), keepdims=True)
+    np.testing.assert_allclose(found, (IMAGES - mean) / np.sqrt(variance + 1e-5), rtol=1e-4, atol=1e-5)
+
+
+def test_a_convolution_over_sequences() -> None:
+    with dygraph.guard():
+        conv = dygraph.nn.SequenceConv("conv", 3, filter_size=3, bias_attr=False)
+        rows = Tensor(ROWS).with_lod([(0, 2, 3)])
+        found = conv(rows).numpy()
+        np.testing.assert_allclose(found, fluid.layers.sequence_conv(rows, 3, 3, bias_attr=False, param_attr=conv.weight).numpy())
+        near = [np.concatenate(three) for three in ([0 * ROWS[0], ROWS[0], ROWS[1]], [ROWS[0], ROWS[1], 0 * ROWS[0]])]
+        np.testing.assert_allclose(found[:2], np.stack(near) @ conv.weight.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_arrays_are_taken() -> None:

@@ -499,8 +499,9 @@ def test_a_deep_graph() -> None:
     assert len(x.program().global_block().ops) == 3000
 
 
-def test_rows_that_form_sequences() -> None:
-    rows = dygraph.RowConv(None, 1)
+@each("rows", [lambda: dygraph.RowConv(None, 1), lambda: dygraph.SequenceConv(None, 3)])
+def test_rows_that_form_sequences(rows: Any) -> None:
+    rows = rows()
     traced = dygraph.trace(rows, leaf(5, 2).with_lod(((0, 2, 5),)))
     assert [(var.shape, var.lod_level) for var in traced.feeds] == [((-1, 2), 1)]
     for lod in ((0, 2, 5), (0, 1, 6)):

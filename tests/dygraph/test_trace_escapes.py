@@ -39,7 +39,7 @@ AccumulateGrad AmpScaler BackwardStrategy CosineDecay Edge Env ParallelEnv Expon
 GradScaler InputSpec LearningRateDecay NaturalExpDecay Node NoamDecay ParallelStrategy ParameterList PiecewiseDecay
 PolynomialDecay WEIGHT_NAMES WeightReport LambdaDecay LinearLrWarmup MultiStepDecay
 ReduceLROnPlateau StepDecay
-PyLayerContext RowConv amp_guard compile detect_anomaly disable_dygraph enable_dygraph enabled get_num_threads guard
+PyLayerContext RowConv SequenceConv amp_guard compile detect_anomaly disable_dygraph enable_dygraph enabled get_num_threads guard
 is_grad_enabled jit load_dygraph prepare_context once_differentiable queue_callback saved_tensors_hooks set_detect_anomaly
 set_num_threads
 """
@@ -355,6 +355,7 @@ LAYERS: dict[str, Any] = {
     "GRU": lambda: row(dygraph.GRU(3, 2)),
     "GRUUnit": lambda: twice(dygraph.GRUUnit(None, 3), lambda x: x[:, :1]),
     "GroupNorm": lambda: image(dygraph.GroupNorm(None, 1)),
+    "InstanceNorm": lambda: image(dygraph.InstanceNorm(None)),
     "LSTM": lambda: row(dygraph.LSTM(3, 2)),
     "Layer": lambda: Counting(),
     "LayerNorm": lambda: dygraph.LayerNorm(None),
@@ -369,7 +370,7 @@ LAYERS: dict[str, Any] = {
     "TransformerEncoderLayer": lambda: row(dygraph.TransformerEncoderLayer(3, 1, 4)),
 }
 NO_FUNCTIONS = set(_NO_FUNCTIONS.split())
-"""What is no function of a tensor (`RowConv` is, of sequences: `test_trace.test_rows_that_form_sequences`)."""
+"""What is no function of a tensor (`RowConv`, `SequenceConv` are, of sequences: `test_trace.test_rows_that_form_sequences`)."""
 
 TWICE: Any = None
 DOUBLE: Any = None

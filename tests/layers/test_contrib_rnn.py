@@ -124,9 +124,17 @@ def test_parameters_are_named_as_in_files_of_that_time() -> None:
     BasicGRUUnit("unit", HIDDEN)(layers.reduce_sum(x, dim=1), h)
     basic_gru(x, None, HIDDEN, num_layers=2)
     basic_lstm(x, None, None, HIDDEN, bidirectional=True, name="encoder")
+    layers.rnn(layers.GRUCell(HIDDEN, name="gru"), x)
+    layers.rnn(layers.LSTMCell(HIDDEN), x)
+    layers.rnn(layers.LSTMCell(HIDDEN), x)
     names = {parameter.name for parameter in fluid.default_main_program().all_parameters()}
-    gru = ["unit/BasicGRUUnit_0", "basic_gru_layers_0/BasicGRUUnit_0", "basic_gru_layers_1/BasicGRUUnit_0"]
-    lstm = ["encoder_layers_0/BasicLSTMUnit_0", "encoder_reverse_layers_0/BasicLSTMUnit_0"]
+    gru = ["unit/BasicGRUUnit_0", "basic_gru_layers_0/BasicGRUUnit_0", "basic_gru_layers_1/BasicGRUUnit_0", "gru/BasicGRUUnit_0"]
+    lstm = [
+        "LSTMCell/BasicLSTMUnit_0",
+        "LSTMCell/BasicLSTMUnit_1",
+        "encoder_layers_0/BasicLSTMUnit_0",
+        "encoder_reverse_layers_0/BasicLSTMUnit_0",
+    ]
     assert names == {f"{name}.{kind}_{part}" for name in gru for kind in "wb" for part in (0, 1)} | {
         f"{name}.{kind}_0" for name in lstm for kind in "wb"
     }

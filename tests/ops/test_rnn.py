@@ -431,7 +431,10 @@ def one_op(op_type: str, shapes: dict[str, list[int]], lod_level: int = 0, **att
         (lambda: layers.Decoder().step(None, None, None), r"Decoder should define step\(time, inputs, states\)"),  # type: ignore[arg-type]
         (lambda: layers.Decoder().output_dtype, "Decoder should define output_dtype"),
         (lambda: layers.rnn(layers.GRUCell(2), *variables([3])), r"x0 \(float32\[3\]\) should have a batch and a time dimension"),
-        (lambda: layers.rnn(layers.GRUCell(2), *variables([3, 4, -1])), r"GRUCell_0: the number of features of .* must be known"),
+        (
+            lambda: layers.rnn(layers.GRUCell(2), *variables([3, 4, -1])),
+            r"GRUCell/BasicGRUUnit_0: the number of features of .* must be known",
+        ),
         (
             lambda: fluid.contrib.layers.basic_lstm(*variables([3, 4, 2], [1, 3, 2]), None, 2),
             "give both init_hidden and init_cell, or neither",

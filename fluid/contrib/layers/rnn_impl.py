@@ -40,8 +40,7 @@ class BasicGRUUnit:
         activation: Any = None,
         dtype: DTypeLike = "float32",
     ) -> None:
-        name = f"{name_scope}/BasicGRUUnit"
-        self._cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name)
+        self._cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name_scope)
 
     def forward(self, input: Variable, pre_hidden: Variable) -> Variable:
         """The new state, ``[batch, hidden_size]``, for an `input` ``[batch, features]`` and the state before, `pre_hidden`."""
@@ -73,8 +72,7 @@ class BasicLSTMUnit:
         forget_bias: float = 1.0,
         dtype: DTypeLike = "float32",
     ) -> None:
-        name = f"{name_scope}/BasicLSTMUnit"
-        self._cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name)
+        self._cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name_scope)
 
     def forward(self, input: Variable, pre_hidden: Variable, pre_cell: Variable) -> tuple[Variable, Variable]:
         """The new states, ``[batch, hidden_size]``, hidden and cell.
@@ -212,7 +210,7 @@ def basic_gru(
 
     def make(direction: str, layer: int) -> GRUCell:
         weight, bias = (_named(ParamAttr._to_attr(attr), f"{direction}_{layer}") for attr in (param_attr, bias_attr))
-        unit = f"{name}{_PATHS[direction]}{layer}/BasicGRUUnit"
+        unit = f"{name}{_PATHS[direction]}{layer}"
         return GRUCell(hidden_size, weight, bias, gate_activation, activation, dtype, unit)
 
     settings = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)
@@ -254,7 +252,7 @@ def basic_lstm(
 
     def make(direction: str, layer: int) -> LSTMCell:
         weight, bias = (_named(ParamAttr._to_attr(attr), f"{direction}_{layer}") for attr in (param_attr, bias_attr))
-        unit = f"{name}{_PATHS[direction]}{layer}/BasicLSTMUnit"
+        unit = f"{name}{_PATHS[direction]}{layer}"
         return LSTMCell(hidden_size, weight, bias, gate_activation, activation, forget_bias, dtype, unit)
 
     settings = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)

@@ -73,7 +73,7 @@ class BuildStrategy(_Settings):
     Attributes:
         gradient_scale_strategy: ``CoeffNumDevice``: the loss is the mean over the whole batch, on however many devices.
         num_trainers, is_distribution, async_mode: 1, False and False: several processes train by `fluid.incubate.fleet`.
-        debug_graphviz_path: empty; `fluid.debugger.draw_block_graphviz` writes such files.
+        debug_graphviz_path: the file where a `CompiledProgram` with this strategy draws its program, for Graphviz.
 
     Raises:
         ProgramError: a setting that Paddle does not have is set, or one to a value that is not here.
@@ -124,7 +124,6 @@ class BuildStrategy(_Settings):
     }
     _LIMITS = {
         "async_mode": ((False,), "all devices and workers make the same updates; leave it unset"),
-        "debug_graphviz_path": (("",), "fluid.debugger.draw_block_graphviz(program.global_block(), path=...) writes such a file"),
         "gradient_scale_strategy": (
             (GradientScaleStrategy.CoeffNumDevice,),
             "the loss is that of the whole batch, whatever devices compute it; multiply the loss by the factor that you want",
@@ -134,12 +133,21 @@ class BuildStrategy(_Settings):
     }
 
 
+def _draw(program: Program, strategy: BuildStrategy | None) -> None:
+    """Write the program to the file that its strategy names, if there is one."""
+    path = strategy.__dict__.get("debug_graphviz_path") if strategy is not None else None
+    if path:
+        from .debugger import draw_block_graphviz
+
+        draw_block_graphviz(program.global_block(), path=path)
+
+
 class CompiledProgram:
     """A program and the devices that it runs on; `Executor.run` takes it in place of the program.
 
     Args:
         program_or_graph: the program.
-        build_strategy: accepted as in Fluid, without effect.
+        build_strategy: its `debug_graphviz_path` has an effect; see `BuildStrategy`.
 
     Attributes:
         program: the program.
@@ -159,6 +167,7 @@ class CompiledProgram:
         self.build_strategy = build_strategy
         self.mesh: Mesh | None = None
         self.takes_all_devices = False
+        _draw(self.program, build_strategy)
 
     def with_mesh(self, mesh: Mesh) -> CompiledProgram:
         """Run over the devices of a mesh, at an `XLAPlace`; returns this object.
@@ -192,7 +201,8 @@ class CompiledProgram:
 
         Args:
             places: places of XLA, one for each device to use; by default, all devices.
-            loss_name, build_strategy, exec_strategy, share_vars_from: accepted as in Fluid, without effect.
+            build_strategy: see `CompiledProgram`.
+            loss_name, exec_strategy, share_vars_from: accepted as in Fluid, without effect.
 
         Raises:
             ProgramError: `places` has several entries that are not places of XLA.
@@ -203,6 +213,7 @@ class CompiledProgram:
         if len(listed) > 1:
             self.mesh = Mesh(data=len(listed))
         self.takes_all_devices = True
+        _draw(self.program, build_strategy)
         return self
 
 

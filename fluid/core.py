@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .errors import EOFException, FluidError
 from .executor.runtime.scope import LoDTensor, LoDTensorArray, Scope
 from .ir import desc
@@ -18,7 +20,7 @@ from .values.types import AttrType, VarType
 __all__ = [
     "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "Layer", "LoDTensor",
     "LoDTensorArray", "OpDesc", "Place", "ProgramDesc", "Scope", "SelectedRows", "VarDesc", "VarType", "XLAPlace",
-    "get_cuda_device_count", "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
+    "from_dlpack", "get_cuda_device_count", "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
 
 __dir__ = names_here(__name__)
@@ -84,6 +86,34 @@ class op_proto_and_checker_maker:
     def kOpNameScopeAttrName() -> str:
         """The attribute with the path of `name_scope`."""
         return "op_namescope"
+
+
+class _Capsule:
+    """A capsule of DLPack, in host memory, as an object that numpy takes."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def from_dlpack(dlpack: Any) -> LoDTensor:
+    """A tensor in the memory of another library's.
+
+    Args:
+        dlpack: a capsule, such as ``torch.utils.dlpack.to_dlpack`` gives, or a tensor with ``__dlpack__``.
+
+    >>> array = np.ones([2], "float32")
+    >>> tensor = fluid.core.from_dlpack(array.__dlpack__())
+    >>> array[0] = 5.0
+    >>> np.asarray(tensor)
+    array([5., 1.], dtype=float32)
+    """
+    return LoDTensor(np.from_dlpack(dlpack if hasattr(dlpack, "__dlpack__") else _Capsule(dlpack)))
 
 
 def kEmptyVarName() -> str:

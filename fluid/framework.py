@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .errors import ProgramError
 from .ir.program import *  # noqa: F403
@@ -18,14 +19,16 @@ from .values.types import DTypeLike, VarType, as_dtype, is_floating
 
 __all__ = [
     "CONTROL_DEP_VAR_PREFIX", "EMPTY_VAR_NAME", "GRAD_VAR_SUFFIX", "TEMP_VAR_NAME", "ZERO_VAR_SUFFIX",
-    "convert_np_dtype_to_dtype_", "cpu_places", "cuda_pinned_places", "cuda_places", "dtype_is_floating",
-    "grad_var_name", "is_compiled_with_cuda", "load_op_library", "require_version", *_PROGRAM,
+    "convert_np_dtype_to_dtype_", "cpu_places", "cuda_pinned_places", "cuda_places", "dtype_is_floating", "dygraph_not_support",
+    "dygraph_only", "grad_var_name", "is_compiled_with_cuda", "load_op_library", "require_version", *_PROGRAM,
 ]  # fmt: skip
 
 __dir__ = names_here(__name__)
 
 if not TYPE_CHECKING:
     __getattr__ = names_not_here(__name__)
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 EMPTY_VAR_NAME = EMPTY
 TEMP_VAR_NAME = "@TEMP@"
@@ -77,6 +80,41 @@ def _dygraph_guard(tracer: Any) -> Iterator[None]:
     """Inside the ``with``, if `tracer` is None, layers append to programs again, though eager mode is on around it."""
     with program_guard(*static_defaults()) if tracer is None and _dygraph_tracer() is not None else contextlib.nullcontext():
         yield
+
+
+def dygraph_not_support(func: _Function) -> _Function:
+    """Decorate a function that is for programs: calls in eager mode are errors.
+
+    >>> @fluid.framework.dygraph_not_support
+    ... def build():
+    ...     return "built"
+    >>> build()
+    'built'
+    """
+    return _only(func, False, "builds a part of a program, and eager mode is on; call it outside of dygraph.guard()")
+
+
+def dygraph_only(func: _Function) -> _Function:
+    """Decorate a function that is for eager mode: calls outside of it are errors.
+
+    >>> @fluid.framework.dygraph_only
+    ... def step():
+    ...     return "done"
+    >>> with dygraph.guard():
+    ...     step()
+    'done'
+    """
+    return _only(func, True, "is for eager mode; call it inside dygraph.guard()")
+
+
+def _only(func: _Function, in_eager_mode: bool, why: str) -> _Function:
+    @functools.wraps(func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if (_dygraph_tracer() is not None) is not in_eager_mode:
+            raise ProgramError(f"{func.__name__} {why}")
+        return func(*args, **kwargs)
+
+    return cast(_Function, call)
 
 
 def _current_expected_place() -> CPUPlace:

@@ -52,6 +52,7 @@ NOT_HERE: dict[str, str] = {
     "fluid.contrib.multi_upload": "files of Hadoop are not written here",
     "fluid.contrib.quantize": _COMPRESSION,
     "fluid.contrib.search_pyramid_hash": _SERVERS,
+    "fluid.contrib.sparse_embedding": _SERVERS,
     "fluid.contrib.sequence_topk_avg_pooling": _SEARCH,
     "fluid.contrib.slim": _COMPRESSION,
     "fluid.contrib.tree_conv": _SEARCH,

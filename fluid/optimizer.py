@@ -878,7 +878,7 @@ class NAdamOptimizer(Optimizer):
 
     ``mu = beta1 * (1 - 0.96 ** (t * momentum_decay) / 2)`` at step ``t``, with the moments of `AdamOptimizer`; the step is
     ``grad * (1 - mu) / (1 - product) + moment1 * next / (1 - product * next)``, where ``next`` is the mu of the next step and
-    ``product`` that of all so far; then ``param -= learning_rate * step / (sqrt(moment2 / (1 - beta2 ** t)) + epsilon)``.
+    ``product`` the one of all mu so far; then ``param -= learning_rate * step / (sqrt(moment2 / (1 - beta2 ** t)) + epsilon)``.
     Source: Dozat, Incorporating Nesterov momentum into Adam, 2016.
 
     Args:

@@ -325,31 +325,37 @@ def nadam(
 ) -> list[Call]:
     beta1, beta2, epsilon = attrs["beta1"], attrs["beta2"], attrs["epsilon"]
     param, steps, after = _begun(xp, inputs, outputs, attrs)
-    of_grad, of_moment, rest = (scratch((1,), param.dtype) for _ in range(3))
-    kept = [outputs[slot].reshape(-1) for slot in ("MomentumDecayPowOut", "MuProductOut", "Beta2PowOut")]
+    of_grad, of_moment, root_scale = (scratch((1,), param.dtype) for _ in range(3))
+    state = [outputs[slot].reshape(-1) for slot in ("MomentumDecayPowOut", "MuProductOut", "Beta2PowOut")]
     step_decay = NADAM_BASE ** attrs["momentum_decay"]
-    steps.append(partial(_nadam_numbers, xp, kept, beta1, beta2, step_decay, of_grad, of_moment, rest))
+    steps.append(partial(_nadam_numbers, xp, state, beta1, beta2, step_decay, of_grad, of_moment, root_scale))
     for part, grad, moment1, moment2, step, root in _pieces(xp, scratch, 2, param, Grad, Moment1Out, Moment2Out):
         steps += _average(xp, moment1, grad, beta1, 1 - beta1, step)
         steps += _average(xp, moment2, grad, beta2, 1 - beta2, step, square=True)
         steps += [partial(xp.multiply, grad, of_grad, step), partial(xp.multiply, moment1, of_moment, root)]
-        steps += [partial(xp.add, step, root, step), partial(xp.divide, moment2, rest, root), partial(xp.sqrt, root, root)]
+        steps += [partial(xp.add, step, root, step), partial(xp.divide, moment2, root_scale, root), partial(xp.sqrt, root, root)]
         steps += [partial(xp.add, root, epsilon, root), partial(xp.divide, step, root, step)]
         steps += _descend(xp, part, step, LearningRate)
     return steps + after
 
 
 def _nadam_numbers(
-    xp: Any, kept: list[OutArray], beta1: float, beta2: float, step_decay: float, of_grad: Any, of_moment: Any, rest: OutArray
+    xp: Any,
+    state: list[OutArray],
+    beta1: float,
+    beta2: float,
+    step_decay: float,
+    of_grad: Any,
+    of_moment: Any,
+    root_scale: OutArray,
 ) -> None:
-    """The factors of the gradient and of the first moment, and ``1 - Beta2Pow``; the numbers `kept` become those of the next
-    step."""
-    decayed, product, power2 = kept
-    now, then = beta1 * (1 - decayed * 0.5), beta1 * (1 - decayed * (0.5 * step_decay))
+    """The factors of the gradient and of the first moment, and ``1 - Beta2Pow``; the numbers `state` go to the next step."""
+    decayed, product, power2 = state
+    now, following = beta1 * (1 - decayed * 0.5), beta1 * (1 - decayed * (0.5 * step_decay))
     xp.multiply(product, now, out=product)
     xp.divide(1 - now, 1 - product, out=of_grad)
-    xp.divide(then, 1 - product * then, out=of_moment)
-    xp.subtract(1, power2, rest)
+    xp.divide(following, 1 - product * following, out=of_moment)
+    xp.subtract(1, power2, root_scale)
     xp.multiply(decayed, step_decay, out=decayed)
     xp.multiply(power2, beta2, out=power2)
 
@@ -362,20 +368,20 @@ def radam(
     param, steps, after = _begun(xp, inputs, outputs, attrs)
     numbers = [scratch((1,), param.dtype) for _ in range(3)]
     rectified, plain, rate = numbers
-    kept = [outputs[slot].reshape(-1) for slot in ("Beta1PowOut", "Beta2PowOut", "StepOut")]
-    steps.append(partial(_radam_numbers, xp, inputs["LearningRate"].reshape(-1), kept, beta2, numbers))
+    state = [outputs[slot].reshape(-1) for slot in ("Beta1PowOut", "Beta2PowOut", "StepOut")]
+    steps.append(partial(_radam_numbers, xp, inputs["LearningRate"].reshape(-1), state, beta2, numbers))
     for part, grad, moment1, moment2, step in _pieces(xp, scratch, 1, param, Grad, Moment1Out, Moment2Out):
         steps += _average(xp, moment1, grad, beta1, 1 - beta1, step)
         steps += _average(xp, moment2, grad, beta2, 1 - beta2, step, square=True)
         steps += [partial(xp.sqrt, moment2, step), partial(xp.add, step, epsilon, step)]
         steps += [partial(xp.divide, rectified, step, step), partial(xp.add, step, plain, step)]
         steps += [partial(xp.multiply, step, moment1, step), *_descend(xp, part, step, rate)]
-    return [*steps, *after, *_raise_powers(xp, outputs, beta1, beta2), partial(xp.add, kept[2], 1, kept[2])]
+    return [*steps, *after, *_raise_powers(xp, outputs, beta1, beta2), partial(xp.add, state[2], 1, state[2])]
 
 
-def _radam_numbers(xp: Any, learning_rate: Any, kept: list[Any], beta2: float, numbers: list[OutArray]) -> None:
+def _radam_numbers(xp: Any, learning_rate: Any, state: list[Any], beta2: float, numbers: list[OutArray]) -> None:
     """The factor of ``1 / (sqrt(Moment2) + epsilon)``, the one without it (one of both is 0), and the rate of this step."""
-    power1, power2, step = kept
+    power1, power2, step = state
     rectified, plain, rate = numbers
     most = 2 / (1 - beta2) - 1
     length = most - step * power2 * 2 / (1 - power2)

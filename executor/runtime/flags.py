@@ -80,7 +80,7 @@ def set_flags(flags: Mapping[str, Any]) -> None:
     """
     if not isinstance(flags, Mapping):
         raise FluidTypeError(f"set_flags takes a dict of names and values, not a {type(flags).__name__}")
-    checked = {_known(name): _checked(name, value) for name, value in flags.items()}
+    checked = {_short_name(name): _checked(name, value) for name, value in flags.items()}
     threads = checked.pop(_THREADS, None)
     _VALUES.update(checked)
     if threads is not None:
@@ -102,15 +102,15 @@ def get_flags(flags: str | Sequence[str]) -> dict[str, Any]:
     """
     if not isinstance(flags, (str, list, tuple)):
         raise FluidTypeError(f"get_flags takes a name or a list of names, not a {type(flags).__name__}")
-    return {name: _value(_known(name)) for name in ([flags] if isinstance(flags, str) else flags)}
+    return {name: _value(_short_name(name)) for name in ([flags] if isinstance(flags, str) else flags)}
 
 
-def _known(name: Any) -> str:
+def _short_name(name: Any) -> str:
     """The name without ``FLAGS_``."""
     short = name[len(_START) :] if isinstance(name, str) and name.startswith(_START) else None
     if short is None or (short not in _VALUES and short != _THREADS):
-        known = [_START + item for item in (*_VALUES, _THREADS)]
-        raise ProgramError(f"there is no flag {name!r}{did_you_mean(str(name), known)}")
+        names = [_START + item for item in (*_VALUES, _THREADS)]
+        raise ProgramError(f"there is no flag {name!r}{did_you_mean(str(name), names)}")
     return short
 
 
@@ -120,7 +120,7 @@ def _value(name: str) -> Any:
 
 def _checked(name: str, value: Any) -> Any:
     """The value in the type of its flag: an int serves for a float, and 0 and 1 for False and True."""
-    kind = type(_value(_known(name)))
+    kind = type(_value(_short_name(name)))
     fits = isinstance(value, (kind, int)) if kind is float else value in (0, 1) if kind is bool else type(value) is kind
     if not fits:
         raise FluidTypeError(f"{name} should be of type {kind.__name__}, not {value!r}")

@@ -131,8 +131,8 @@ class Tensor(_Values):
         return parts.ops.namespace
 
     # -- properties
-    @property  # type: ignore[misc, override]  # a variable's may be set
-    def shape(self) -> Shape:
+    @property  # type: ignore[misc]  # a variable's may be set
+    def shape(self) -> Shape:  # type: ignore[override]
         """The dimensions: a tuple that can be compared with lists, and added to them."""
         if state.sizes is not None:
             return state.sizes.shape_of(self)  # type: ignore[no-any-return]

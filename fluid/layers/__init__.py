@@ -25,6 +25,7 @@ from ..not_here import names_here, names_not_here
 from . import collective as collective
 from . import device as device
 from . import dynamic_rnn
+from . import utils as utils
 from .arguments import check_layers
 from .control_flow import *  # noqa: F403
 from .debug import *  # noqa: F403

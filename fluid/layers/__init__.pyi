@@ -31,6 +31,7 @@ from fluid.layers import recommendation as recommendation
 from fluid.layers import sequence as sequence
 from fluid.layers import structured as structured
 from fluid.layers import tensor as tensor
+from fluid.layers import utils as utils
 from fluid.layers import vision as vision
 from fluid.layers.control_flow import StaticRNN as StaticRNN
 from fluid.layers.control_flow import Switch as Switch

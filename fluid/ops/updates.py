@@ -15,7 +15,7 @@ __all__ = [
 TINY_DECAY = 1e-10
 """Added to the decay of `ftrl`, so that parameters without any gradient so far become 0, not 0 / 0."""
 NADAM_BASE = 0.96
-"""The base of the power by which the momentum of `nadam` comes closer to `beta1`."""
+"""The momentum of `nadam` comes closer to `beta1` by powers of this number."""
 
 
 class _Update:
@@ -137,10 +137,10 @@ def nadam(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
     update, beta1 = _Update(f, values, attrs), attrs["beta1"]
     step_decay = NADAM_BASE ** attrs["momentum_decay"]
     decayed, done = update.number("MomentumDecayPow"), update.number("MuProduct")
-    now, then = ((1.0 - power * 0.5) * beta1 for power in (decayed, decayed * step_decay))
+    now, following = ((1.0 - power * 0.5) * beta1 for power in (decayed, decayed * step_decay))
     first, second = _moments(update, attrs)
     product = done * now
-    step = update.grad * ((1.0 - now) / (1.0 - product)) + first * (then / (1.0 - product * then))
+    step = update.grad * ((1.0 - now) / (1.0 - product)) + first * (following / (1.0 - product * following))
     root = f.sqrt(second / (1.0 - update.number("Beta2Pow"))) + attrs["epsilon"]
     return update.results(
         update.param - step / root * update.rate,

@@ -17,23 +17,23 @@ class Shape(tuple[int, ...]):
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
+    def __eq__(self, value: object) -> bool:
+        return tuple.__eq__(self, tuple(value) if isinstance(value, list) else value)
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+    def __ne__(self, value: object) -> bool:
+        return not self == value
 
     __hash__ = tuple.__hash__
 
-    def __add__(self, other: Any) -> Any:
-        if isinstance(other, list):
-            return [*self, *other]
-        return Shape(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+    def __add__(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [*self, *value]
+        return Shape(tuple.__add__(self, value)) if isinstance(value, tuple) else NotImplemented
 
-    def __radd__(self, other: Any) -> Any:
-        if isinstance(other, list):
-            return [*other, *self]
-        return Shape((*other, *self)) if isinstance(other, tuple) else NotImplemented
+    def __radd__(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [*value, *self]
+        return Shape((*value, *self)) if isinstance(value, tuple) else NotImplemented
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> int: ...

@@ -142,15 +142,15 @@ _WITHOUT_EFFECT: dict[Any, str] = {
 }
 _WITHOUT_EFFECT[DistributedStrategy] = f"{_WITHOUT_EFFECT[fluid.BuildStrategy]} exec_strategy num_trainers is_distribution"
 _WITH_EFFECT = {
+    fluid.BuildStrategy: "debug_graphviz_path",
     DistributedStrategy: "amp_loss_scaling forward_recompute fuse_all_reduce_ops fuse_grad_size_in_MB gradient_scale_strategy "
-    "gradients_sent_as local_sgd_steps recompute_checkpoints shard_optimizer_state sync_batch_norm use_amp use_local_sgd"
+    "gradients_sent_as local_sgd_steps recompute_checkpoints shard_optimizer_state sync_batch_norm use_amp use_local_sgd",
 }
-"""Tests of fleets show what these do."""
+"""Tests of fleets, and one below, show what these do."""
 _REFUSED: dict[Any, dict[str, Any]] = {
     fluid.ExecutionStrategy: {"num_iteration_per_run": 2},
     fluid.BuildStrategy: {
         "async_mode": True,
-        "debug_graphviz_path": "graph.dot",
         "gradient_scale_strategy": fluid.BuildStrategy.GradientScaleStrategy.One,
         "is_distribution": True,
         "num_trainers": 2,
@@ -165,6 +165,20 @@ _REFUSED: dict[Any, dict[str, Any]] = {
         "use_dist_fc": True,
     },
 }
+
+
+def test_a_build_strategy_lets_the_program_be_drawn(tmp_path: Path, fresh: None) -> None:
+    layers.relu(fluid.data("x", [None, 2]))
+    strategy = fluid.BuildStrategy()
+    strategy.debug_graphviz_path = str(tmp_path / "graph.dot")
+    for compiled in (
+        lambda: fluid.CompiledProgram(fluid.default_main_program(), strategy),
+        lambda: fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(build_strategy=strategy),
+    ):
+        compiled()
+        text = (tmp_path / "graph.dot").read_text()
+        assert text.startswith("digraph program {") and "relu" in text
+        (tmp_path / "graph.dot").unlink()
 
 
 @pytest.mark.parametrize("kind", list(_REFUSED))

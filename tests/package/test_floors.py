@@ -31,6 +31,8 @@ UPWARD = {
     ("fluid.ir.program", "fluid.transform.pruning"),
     ("fluid.ir.program", "fluid.transform.sizes"),
     ("fluid.ir.program", "fluid.viewer.notebook"),
+    # For who asks a build strategy to draw the program.
+    ("fluid.compiler", "fluid.debugger"),
     # For who trains with checkpoints.
     ("fluid.training.fitting", "fluid.saving.checkpoint"),
     # The namespace of a tensor's functions, which the array API standard asks the tensor for.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -118,3 +118,74 @@ def test_one_wrong_flag_leaves_all_unchanged(flags: None) -> None:
 
 def test_a_worker_knows_its_rank_under_the_name_of_1_8() -> None:
     assert (dygraph.ParallelEnv().nranks, dygraph.ParallelEnv().local_rank) == (1, 0)
+
+
+# -------------------------------------------------------------------------------------------------------- in submodules
+class Pair(NamedTuple):
+    one: Any
+    other: Any
+
+
+def test_structures_are_mapped_packed_and_compared() -> None:
+    utils = layers.utils
+    nest = {"b": [1, Pair(2, (3,))], "a": 4}
+    assert utils.flatten(nest) == [4, 1, 2, 3] and utils.flatten(7) == [7]
+    mapped = utils.map_structure(lambda x, y: x * y, nest, {"b": [10, Pair(10, [10])], "a": 10})
+    assert mapped == {"b": [10, Pair(20, (30,))], "a": 40} and list(mapped) == ["b", "a"] and type(mapped["b"][1]) is Pair
+    assert utils.pack_sequence_as(5, [6]) == 6
+    assert [utils.is_sequence(value) for value in ([], (), {}, "text", np.zeros(2))] == [True, True, True, False, False]
+    utils.assert_same_structure([1, (2,)], [3, (4,)])
+    with dygraph.guard():
+        x = dygraph.to_variable(np.ones(2, "float32"))
+        assert utils.map_structure(lambda t: t * 2.0, [x])[0].numpy().tolist() == [2.0, 2.0]
+
+
+@each(
+    "case",
+    [
+        (FluidTypeError, "a list and a tuple", lambda: layers.utils.assert_same_structure([1], (1,))),
+        (FluidTypeError, "1 items and 2", lambda: layers.utils.map_structure(max, [1], [1, 2])),
+        (FluidTypeError, "keys .*a.* and .*b", lambda: layers.utils.map_structure(max, {"a": 1}, {"b": 1})),
+        (FluidTypeError, r"the structures differ: 1 and \[1\]", lambda: layers.utils.map_structure(max, [1], [[1]])),
+        (ProgramError, "the structure has 2 items, and flat_sequence 1", lambda: layers.utils.pack_sequence_as([0, 0], [1])),
+    ],
+)
+def test_structures_that_differ_are_refused(case: tuple[type[Exception], str, Callable[[], Any]]) -> None:
+    kind, message, call = case
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_tensors_of_scopes_share_memory_by_capsules() -> None:
+    tensor = fluid.create_lod_tensor(np.array([[1], [2]], "int64"), [[1, 1]], fluid.CPUPlace())
+    shared = fluid.core.from_dlpack(tensor._to_dlpack())
+    assert isinstance(shared, fluid.core.LoDTensor) and np.asarray(shared).tolist() == [[1], [2]]
+    array = np.zeros(2, "float32")
+    again = fluid.core.from_dlpack(array)
+    array[1] = 3.0
+    assert np.asarray(again).tolist() == [0.0, 3.0]
+
+
+def test_functions_for_one_mode_refuse_the_other() -> None:
+    build = fluid.framework.dygraph_not_support(lambda x: x + 1)
+    step = fluid.framework.dygraph_only(lambda x: x + 2)
+    assert build(1) == 2
+    with pytest.raises(ProgramError, match="is for eager mode; call it inside"):
+        step(1)
+    with dygraph.guard():
+        assert step(1) == 3
+        with pytest.raises(ProgramError, match="builds a part of a program, and eager mode is on"):
+            build(1)
+
+
+def test_clips_have_a_base_class() -> None:
+    class Halving(fluid.clip.GradientClipBase):
+        def clip(self, pairs: Any) -> Any:
+            return [grad * 0.5 for _, grad in pairs]
+
+    assert isinstance(fluid.clip.GradientClipByNorm(1.0), fluid.clip.GradientClipBase)
+    w = dygraph.Parameter([1.0])
+    optimizer = fluid.optimizer.SGD(1.0, parameter_list=[w], grad_clip=Halving())
+    (w * 3.0).sum().backward()
+    optimizer.step()
+    assert w.numpy().tolist() == [-0.5]

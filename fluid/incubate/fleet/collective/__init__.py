@@ -99,7 +99,9 @@ class DistributedStrategy(BuildStrategy):
         "amp_loss_scaling": 2**15,
         "exec_strategy": None,
     }
-    _LIMITS = {name: BuildStrategy._LIMITS[name] for name in ("async_mode", "debug_graphviz_path")} | {
+    _LIMITS = {
+        "async_mode": BuildStrategy._LIMITS["async_mode"],
+        "debug_graphviz_path": (("",), "fluid.debugger.draw_block_graphviz(program.global_block(), path=...) writes such a file"),
         "collective_mode": ((None, "grad_allreduce"), "set use_local_sgd = True for local_sgd, and leave this unset"),
         "dist_fc_config": ((None,), "layers that are divided among workers are not here; leave it unset"),
         "gradient_scale_strategy": (

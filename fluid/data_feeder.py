@@ -174,7 +174,7 @@ def _uneven(var: Fed, fields: list[Any]) -> str:
 
 
 def _fits(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a shape has the declared sizes, of which -1 is any."""
+    """Whether a shape has the declared sizes; -1 is any size."""
     return len(declared) == len(shape) and all(a in (-1, b) for a, b in zip(declared, shape, strict=True))
 
 

@@ -30,8 +30,8 @@ def Assert(cond: Variable, data: Sequence[Variable] | None = None, summarize: in
     >>> fluid.Executor().run(feed={"x": np.array([1.0, 2.0], "float32")}, fetch_list=[x])
     [array([1., 2.], dtype=float32)]
     """
-    for value, what in ((cond, "cond"), *((var, "data") for var in data or ())):
-        check_variable(value, f"Assert: {what}")
+    for value, argument in ((cond, "cond"), *((var, "data") for var in data or ())):
+        check_variable(value, f"Assert: {argument}")
     block = default_main_program().current_block()
     return block.append_op("assert", {"Cond": cond, "Data": list(data or ())}, {}, {"summarize": summarize})
 

@@ -66,7 +66,7 @@ class TrainingHelper(DecodeHelper):
 
     Args:
         inputs: ``[batch, time, ...]``, or ``[time, batch, ...]`` if `time_major`; may be nested.
-        sequence_length: int32 or int64 ``[batch]``; a sequence is finished after as many steps.
+        sequence_length: int32 or int64 ``[batch]``; the number of steps after which each sequence is finished.
         time_major: whether the first dimension is time.
 
     >>> words, lengths = fluid.data("words", [None, 20, 16]), fluid.data("lengths", [None], "int64")

@@ -1200,7 +1200,7 @@ def rank_loss(label: Variable, left: Variable, right: Variable, name: str | None
 
     Args:
         label: from 0 to 1, of any shape, which is the shape of Out.
-        left, right: scores of two items, as many as labels, each ``[N]`` or ``[N, 1]``, whatever `label` is.
+        left, right: scores of two items, a pair for each label, as ``[N]`` or ``[N, 1]``.
 
     >>> x = fluid.dygraph.to_variable([[1.0]])
     >>> y = fluid.dygraph.to_variable([[0.7]])

@@ -668,12 +668,12 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
     helper = LayerHelper("random_crop")
     inputs: dict[str, Any] = {"X": x}
     if seed is not None:
-        inputs["Seed"] = kept_seed(helper, seed)
+        inputs["Seed"] = seed_variable(helper, seed)
     output: Variable = helper.apply("random_crop", inputs, {"shape": list(shape)}, {"SeedOut": inputs.get("Seed")})["Out"]
     return output
 
 
-def kept_seed(helper: LayerHelper, seed: int | Variable | None) -> Variable:
+def seed_variable(helper: LayerHelper, seed: int | Variable | None) -> Variable:
     """The variable with the seed of a layer, which is updated in each run: `seed` itself, or a new one that begins with it."""
     if isinstance(seed, Variable):
         return seed
@@ -681,8 +681,8 @@ def kept_seed(helper: LayerHelper, seed: int | Variable | None) -> Variable:
         raise FluidTypeError(f"{helper.layer_type}: seed should be an integer or a Variable, not {type(seed).__name__}")
     name = unique_name.generate(f"{helper.layer_type}_seed")
     var = helper.create_global_variable(persistable=True, name=name, shape=[1], dtype=VarType.INT64, stop_gradient=True)
-    kept: Variable = helper.set_variable_initializer(var, Constant(seed or 0))
-    return kept
+    initialized: Variable = helper.set_variable_initializer(var, Constant(seed or 0))
+    return initialized
 
 
 # ------------------------------------------------------------------------------------------------------------ resizing

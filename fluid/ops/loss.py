@@ -479,7 +479,7 @@ def rank_loss(f: Any, Label: Any, Left: Any, Right: Any, dOut: Any) -> Any:
 
     Args:
         Label: from 0 to 1, of any shape, which is the shape of Out.
-        Left, Right: scores of two items, as many as labels, each ``[N]`` or ``[N, 1]``, whatever Label is.
+        Left, Right: scores of two items, a pair for each label, as ``[N]`` or ``[N, 1]``.
     """
     difference = _in_shape(f, Left, Label) - _in_shape(f, Right, Label)
     gradient = dOut * (f.sigmoid(difference) - Label)

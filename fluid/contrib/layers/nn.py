@@ -11,7 +11,7 @@ from ...initializer import Constant
 from ...ir.checked import check_variable
 from ...ir.program import Variable
 from ...layers import batch_norm, elementwise_add, multiclass_nms2
-from ...layers.vision import kept_seed
+from ...layers.vision import seed_variable
 from ...param_attr import AttrLike
 from ...values.types import DTypeLike, VarType, as_dtype
 
@@ -91,7 +91,7 @@ def fused_bn_add_act(
 
     Args:
         x: images ``[N, H, W, C]``.
-        y: what is added, of the shape of `x`.
+        y: added to the result; of the shape of `x`.
         momentum, epsilon, param_attr, bias_attr, moving_mean_name, moving_variance_name, name: as in `batch_norm`.
         act: an activation; by default none.
 
@@ -155,8 +155,8 @@ def shuffle_batch(x: Variable, seed: int | Variable | None = None) -> Variable:
     """
     helper = LayerHelper("shuffle_batch")
     attrs = {} if isinstance(seed, Variable) else {"startup_seed": seed or 0}
-    kept = kept_seed(helper, seed)
-    out: Variable = helper.apply("shuffle_batch", {"X": x, "Seed": kept}, attrs, {"SeedOut": kept})["Out"]
+    state = seed_variable(helper, seed)
+    out: Variable = helper.apply("shuffle_batch", {"X": x, "Seed": state}, attrs, {"SeedOut": state})["Out"]
     return out
 
 

@@ -291,11 +291,11 @@ def fill_constant_batch_size_like(
     return apply("fill_constant_batch_size_like", {"Input": input}, attrs)
 
 
-def ones(shape: Sequence[int], dtype: DTypeLike, force_cpu: bool = False) -> Variable:
+def ones(shape: Sequence[int | Variable] | Variable, dtype: DTypeLike, force_cpu: bool = False) -> Variable:
     """A tensor of ones.
 
     Args:
-        shape: the sizes.
+        shape: the sizes; it may be, or contain, int32 variables.
         dtype: the element type.
 
     >>> layers.ones([2, 3], "int64").shape
@@ -304,11 +304,11 @@ def ones(shape: Sequence[int], dtype: DTypeLike, force_cpu: bool = False) -> Var
     return fill_constant(shape, dtype, 1.0, force_cpu)
 
 
-def zeros(shape: Sequence[int], dtype: DTypeLike, force_cpu: bool = False) -> Variable:
+def zeros(shape: Sequence[int | Variable] | Variable, dtype: DTypeLike, force_cpu: bool = False) -> Variable:
     """A tensor of zeros.
 
     Args:
-        shape: the sizes.
+        shape: the sizes; it may be, or contain, int32 variables.
         dtype: the element type.
 
     >>> layers.zeros([2, 3], "int64").shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import FormatError, ProgramError
@@ -13,10 +13,21 @@ from ..formats.commits import is_saved
 from ..formats.pickles import stamp_of, write_arrays
 from ..formats.program import serialize_program
 from ..formats.state import check_together, read_state
+from ..formats.tensors import open_tensors
 from ..formats.writing import together, write_file
 from ..ir.checked import checked
-from ..ir.program import Program
-from .variables import FilePath, as_array, check_dense, chosen_variables, fit_to_variable, is_parameter, is_persistable, value_of
+from ..ir.program import Program, Variable
+from .variables import (
+    FilePath,
+    as_array,
+    check_dense,
+    chosen_variables,
+    fit_to_variable,
+    is_parameter,
+    is_persistable,
+    path_of,
+    value_of,
+)
 
 __all__ = ["load", "load_program_state", "save", "set_program_state", "set_state"]
 
@@ -64,15 +75,17 @@ def save(program: Program, model_path: FilePath) -> None:
 
 
 @checked
-def load(program: Program, model_path: FilePath, executor: Any = None) -> None:
+def load(program: Program, model_path: FilePath, executor: Any = None, var_list: Iterable[Variable | str] | None = None) -> None:
     """Load the values that `save` wrote into the current scope, on the executor's place (the CPU if None).
 
-    The scope changes only if every persistable variable of the program is there and fits.
+    The scope changes only if every persistable variable of the program is there and fits. The folders and files that
+    `save_params`, `save_persistables` and `save_vars` write are loaded, too: of a folder, the variables that have a file.
 
     Args:
         program: the program whose variables are to be set.
-        model_path: folder and start of the files' names, as given to `save`.
+        model_path: folder and start of the files' names, as given to `save`; or a folder or file of `save_vars`.
         executor: on whose place the values are put; the CPU if None.
+        var_list: variables or their names, to load these alone; a file of `save_vars` has no names, and needs all its variables.
 
     >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
     >>> _ = exe.run(fluid.default_startup_program())
@@ -82,19 +95,26 @@ def load(program: Program, model_path: FilePath, executor: Any = None) -> None:
     Raises:
         FormatError: a file is missing, damaged, lacks a variable, or has other shapes or dtypes than the program declares; or
             the two are of different saves.
+        ProgramError: `var_list` is needed, and not given.
     """
-    model_path = os.fspath(model_path)
-    set_state(program, load_program_state(model_path), model_path, getattr(executor, "place", None), complete=True)
+    path = os.fspath(model_path)
+    variables = None if var_list is None else chosen_variables(program, var_list, None)
+    state = load_program_state(path, variables)
+    if variables is None and not is_saved(path + _PARAMETERS):
+        variables = [var for var in chosen_variables(program, None, is_persistable) if var.name in state]
+    set_state(program, state, path, getattr(executor, "place", None), complete=True, variables=variables)
 
 
 @checked
-def load_program_state(model_path: FilePath) -> dict[str, Any]:
+def load_program_state(model_path: FilePath, var_list: Iterable[Variable | str] | None = None) -> dict[str, Any]:
     """The arrays by name that `save`, or Paddle's `save`, has saved under `model_path`: all persistent values in one dict.
 
-    The program is not needed. Code that the files may contain does not run; see `fluid.formats.pickles`.
+    The program is not needed. Code that the files may contain does not run; see `fluid.formats.pickles`. The folders and files of
+    `save_params`, `save_persistables` and `save_vars` are read, too.
 
     Args:
-        model_path: folder and start of the files' names, as given to `save`.
+        model_path: folder and start of the files' names, as given to `save`; or a folder or file of `save_vars`.
+        var_list: variables or their names, to read these alone; a file of `save_vars` has no names, and needs all its variables.
 
     >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
     >>> _ = exe.run(fluid.default_startup_program())
@@ -104,16 +124,46 @@ def load_program_state(model_path: FilePath) -> dict[str, Any]:
 
     Raises:
         FormatError: a file is damaged, ``<model_path>.pdparams`` is missing, or the two are of different saves.
+        ProgramError: `var_list` is needed, and not given.
     """
-    model_path = os.fspath(model_path)
+    path = os.fspath(model_path)
+    names = None if var_list is None else sorted({var if isinstance(var, str) else var.name for var in var_list})
     for suffix in (_PARAMETERS, _STATE, _PROGRAM):
-        model_path = model_path.removesuffix(suffix)
-    _check_prefix(model_path)
-    state = read_state(model_path + _PARAMETERS)
-    if is_saved(model_path + _STATE):
-        check_together(model_path + _PARAMETERS, model_path + _STATE)
-        state.update(read_state(model_path + _STATE))
-    return state
+        path = path.removesuffix(suffix)
+    if not is_saved(path + _PARAMETERS):
+        if os.path.isdir(path) and (files := os.listdir(path)) and not any(file.endswith(_PARAMETERS) for file in files):
+            return _arrays_of_folder(path, names)
+        if is_saved(path):
+            return _arrays_of_file(path, names)
+    _check_prefix(path)
+    state = read_state(path + _PARAMETERS)
+    if is_saved(path + _STATE):
+        check_together(path + _PARAMETERS, path + _STATE)
+        state.update(read_state(path + _STATE))
+    return state if names is None else {name: state[name] for name in names if name in state}
+
+
+def _arrays_of_folder(folder: str, names: Iterable[str] | None) -> dict[str, Any]:
+    """The arrays of a folder with a file for each variable."""
+    if names is None:
+        paths = (os.path.join(root, file) for root, _, files in os.walk(folder) for file in files)
+        names = [os.path.relpath(path, folder).replace(os.sep, "/") for path in paths]
+    arrays = {}
+    for name in sorted(names):
+        with open_tensors(path_of(folder, name), f", variable {name!r}") as reader:
+            arrays[name] = reader.read(name)[0]
+            reader.finish(1)
+    return arrays
+
+
+def _arrays_of_file(path: str, names: Sequence[str] | None) -> dict[str, Any]:
+    """The arrays of a file that holds all of these variables, in the order of their names."""
+    if names is None:
+        raise ProgramError(f"{path} holds arrays without names; give the variables that it was saved with, var_list=")
+    with open_tensors(path) as reader:
+        arrays = {name: reader.read(name)[0] for name in names}
+        reader.finish(len(names))
+    return arrays
 
 
 @checked
@@ -142,20 +192,32 @@ def _check_prefix(model_path: str) -> None:
         raise ProgramError(f"{model_path!r} names a folder; give the start of the files' names too, such as '{model_path}model'")
 
 
-def set_state(program: Program, state: Mapping[str, Any], where: str, place: Any, complete: bool) -> list[str]:
-    """Put arrays into the scope after checking them all; returns the names that no persistable variable has."""
-    variables = {var.name: var for var in chosen_variables(program, None, is_persistable)}
-    missing = [name for name in variables if name not in state]
+def set_state(
+    program: Program,
+    state: Mapping[str, Any],
+    where: str,
+    place: Any,
+    complete: bool,
+    variables: Iterable[Variable] | None = None,
+) -> list[str]:
+    """Put arrays into the scope, after all of them are checked; returns the names that none of the variables has.
+
+    Args:
+        complete: refuse a state that lacks one of the variables.
+        variables: of the program, to be set; by default all that persist.
+    """
+    by_name = {var.name: var for var in (chosen_variables(program, None, is_persistable) if variables is None else variables)}
+    missing = [name for name in by_name if name not in state]
     if complete and missing:
-        var = variables[missing[0]]
+        var = by_name[missing[0]]
         suffix = _PARAMETERS if is_parameter(var) else _STATE
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise FormatError(
             f"{where}{suffix}: there is no {var.name!r} ({var.describe()}){more}; was it saved for another program?"
         )
-    arrays = {name: as_array(state[name], f"{where}, variable {name!r}") for name in variables if name in state}
-    arrays = {name: fit_to_variable(variables[name], array, where) for name, array in arrays.items()}
+    arrays = {name: as_array(state[name], f"{where}, variable {name!r}") for name in by_name if name in state}
+    arrays = {name: fit_to_variable(by_name[name], array, where) for name, array in arrays.items()}
     scope = global_scope()
     for name, array in arrays.items():
         scope.var(name).get_tensor().set(array, place)
-    return [name for name in state if name not in variables]
+    return [name for name in state if name not in by_name]

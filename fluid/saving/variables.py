@@ -28,7 +28,7 @@ from ..values.types import BFLOAT16, VarType, as_dtype
 __all__ = [
     "FilePath", "as_array", "check_dense", "chosen_variables", "file_of", "fit_to_variable", "get_parameter_value",
     "get_parameter_value_by_name", "get_program_parameter", "get_program_persistable_vars", "is_parameter", "is_persistable",
-    "load_params", "load_persistables", "load_vars", "put_value", "save_params", "save_persistables", "save_vars",
+    "load_params", "load_persistables", "load_vars", "path_of", "put_value", "save_params", "save_persistables", "save_vars",
     "value_of",
 ]  # fmt: skip
 
@@ -104,10 +104,15 @@ def _check_combined(chosen: Iterable[Variable], filename: FilePath) -> None:
 
 
 def file_of(dirname: str, var: Variable) -> str:
-    """The path of a variable's file. The name may come from an untrusted program, so it must not lead out of the folder."""
-    parts = var.name.replace("\\", "/").split("/")
-    if os.path.isabs(var.name) or ":" in parts[0] or "\0" in var.name or any(part in ("", ".", "..") for part in parts):
-        raise ProgramError(f"the variable {var.name!r} cannot have a file of its own in {dirname}; use one file, with filename=")
+    """The path of a variable's file."""
+    return path_of(dirname, var.name)
+
+
+def path_of(dirname: str, name: str) -> str:
+    """The path of the file of this variable. The name may be of an untrusted program, so it must not lead out of the folder."""
+    parts = name.replace("\\", "/").split("/")
+    if os.path.isabs(name) or ":" in parts[0] or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise ProgramError(f"the variable {name!r} cannot have a file of its own in {dirname}; use one file, with filename=")
     return os.path.join(dirname, *parts)
 
 

@@ -27,6 +27,13 @@ def floats(*shape: int) -> Any:
     return RNG.normal(0, 1, shape).astype("float32")
 
 
+def test_zeros_and_ones_of_sizes_that_a_run_tells() -> None:
+    size = layers.shape(fluid.data("x", [None, 3]))
+    rows = layers.slice(size, [0], [0], [1])
+    found = run([layers.zeros([rows, 2], "float32"), layers.ones(size, "int64")], {"x": floats(4, 3)})
+    assert np.array_equal(found[0], np.zeros((4, 2))) and np.array_equal(found[1], np.ones((4, 3)))
+
+
 @each("diagonal", [-1, 0, 2])
 def test_triangles(diagonal: int) -> None:
     array = floats(2, 3, 4)

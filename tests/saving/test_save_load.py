@@ -146,6 +146,46 @@ def test_set_program_state(tmp_path: Path) -> None:
     assert (io.get_parameter_value(program.global_block().vars["fc_0.w_0"], executor) == 7).all()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("how", [None, "all"])
+def test_load_takes_what_save_vars_wrote(tmp_path: Path, how: str | None) -> None:
+    """As of Fluid 1.7: a folder with a file for each variable, or one file with all, whose names the variables tell."""
+    executor, loss = trained()
+    program, before, path = fluid.default_main_program(), values(), str(tmp_path / "saved")
+    io.save_persistables(executor, path, program, filename=how)
+    path += "/all" if how else ""
+    every = io.get_program_persistable_vars(program)
+    if how:
+        for load in (lambda: fluid.load(program, path), lambda: io.load_program_state(path)):
+            with pytest.raises(ProgramError, match=r"saved/all holds arrays without names; give the variables .* var_list="):
+                load()
+        with pytest.raises(FormatError, match=r"saved/all, at byte \d+: \d+ bytes follow the 1 variables"):
+            io.load_program_state(path, var_list=["fc_0.w_0"])
+    for state in (io.load_program_state(path, var_list=every), *([] if how else [io.load_program_state(path)])):
+        assert set(state) == set(before) and all(np.array_equal(array, before[name]) for name, array in state.items())
+    step(executor, loss)
+    assert any(not np.array_equal(value, before[name]) for name, value in values().items())
+    fluid.load(program, path, executor, var_list=every if how else None)
+    assert all(np.array_equal(value, before[name]) for name, value in values().items())
+    if not how:
+        (tmp_path / "saved" / "fc_0.b_0").unlink()
+        io.set_program_state(program, {name: array * 0 for name, array in before.items()})
+        fluid.load(program, path)  # variables without a file keep their values
+        assert not values()["fc_0.b_0"].any() and np.array_equal(values()["fc_0.w_0"], before["fc_0.w_0"])
+        with pytest.raises(FormatError, match=r"variable 'fc_0.b_0': the file cannot be read"):
+            fluid.load(program, path, var_list=["fc_0.b_0"])
+
+
+def test_load_of_some_variables(tmp_path: Path) -> None:
+    trained()
+    program, before, path = fluid.default_main_program(), values(), str(tmp_path / "m")
+    fluid.save(program, path)
+    assert list(io.load_program_state(path, var_list=["fc_0.w_0"])) == ["fc_0.w_0"]
+    io.set_program_state(program, {name: array * 0 for name, array in before.items()})
+    fluid.load(program, path, var_list=[program.global_block().var("fc_0.w_0")])
+    found = values()
+    assert np.array_equal(found.pop("fc_0.w_0"), before["fc_0.w_0"]) and not any(value.any() for value in found.values())
+
+
 def test_errors(tmp_path: Path) -> None:
     executor, _ = trained()
     program, path = fluid.default_main_program(), str(tmp_path / "model")

@@ -23,16 +23,22 @@ STEPS: dict[str, tuple[int, float]] = {
     "eager_transformer": (40, 0.85),
     "static_bert": (60, 0.5),
     "static_ctr": (50, 0.9),
+    "static_gradient_accumulation": (40, 0.5),
     "static_lac": (30, 0.3),
+    "static_ocr_attention": (120, 0.5),
     "static_ocr_ctc": (50, 0.4),
     "static_resnet": (20, 0.3),
     "static_se_resnext": (25, 0.8),
+    "static_siamese": (60, 0.3),
     "static_ssd": (80, 0.8),
     "static_transformer": (50, 0.9),
+    "static_translation": (150, 0.2),
+    "static_wgan": (200, 0.8),
+    "static_wide_deep": (60, 0.9),
     "static_word2vec": (60, 0.95),
 }
 """Script -> for how many steps it trains, and below which part of the first losses the last ones should be."""
-QUICK = ("eager_transformer", "static_resnet")
+QUICK = ("eager_transformer", "static_resnet", "static_siamese")
 """Those of the default run."""
 
 
@@ -70,6 +76,28 @@ def test_longer_scripts_learn() -> None:
         for name in sorted(STEPS.keys() - set(QUICK)):
             with check(name):
                 trains(name)
+
+
+def test_updates_once_in_several_batches_are_those_of_one_large_batch() -> None:
+    assert trains("static_gradient_accumulation") < 1e-5
+
+
+def test_a_generator_and_a_critic_take_turns_in_branches() -> None:
+    """The branch that runs changes its own parameters alone, and the critic's stay within their bounds."""
+    with fresh_programs():
+        _, (turns, largest) = script("static_wgan").main(12)
+    assert [whose for whose, _ in turns] == [step % 5 == 0 for step in range(1, 13)]
+    assert all(moved == [whose, not whose] for whose, moved in turns) and largest <= np.float32(0.1)
+
+
+@pytest.mark.slow
+def test_what_is_read_translated_and_ranked_is_right() -> None:
+    with Checks() as check:
+        for name, least in (("static_ocr_attention", 0.7), ("static_siamese", 0.95), ("static_wide_deep", 0.8)):
+            with check(name):
+                assert trains(name) >= least
+        with check("static_translation"):
+            assert min(trains("static_translation")) >= 0.9
 
 
 @pytest.mark.slow

@@ -39,6 +39,9 @@ _Key = tuple[int, int, int, tuple[str, ...], Hashable]
 """Id and version of the program, number of the backend, fetches, and the backend's key. Plans keep their program alive, so ids
 stay unique."""
 
+_PartKey = tuple[int, tuple[str, ...], tuple[str, ...]]
+"""Version of a program, names that are fed, and names that are fetched."""
+
 
 class _Feed(NamedTuple):
     """A fed array as it was in a run, and whether its variable held it to the declared shape."""
@@ -94,6 +97,8 @@ class Executor:
         """Program -> the keys of plans that their backend cannot run."""
         self._runs: Cache[tuple[Any, ...], _Run] = Cache(OP_LIMIT)
         self._widened = WidenedPrograms()
+        self._parts: weakref.WeakKeyDictionary[Program, dict[_PartKey, Program]] = weakref.WeakKeyDictionary()
+        """Program -> what runs with ``use_prune=True`` leave of it."""
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -103,6 +108,7 @@ class Executor:
             self._bound_plans.clear()
             self._refused.clear()
             self._runs.clear()
+            self._parts.clear()
 
     def run(
         self,
@@ -115,6 +121,8 @@ class Executor:
         return_numpy: bool = True,
         use_program_cache: bool = False,
         check_nan: bool = False,
+        return_merged: bool = True,
+        use_prune: bool = False,
     ) -> list[Any]:
         """Run a program once.
 
@@ -130,6 +138,8 @@ class Executor:
                 returns before it is done, as it does without fetches; reading a tensor waits for it.
             check_nan: stop at the first op that computes a NaN or an infinity, with an error that names it. Such a run computes
                 ops one by one, without native code.
+            return_merged: if False, each fetched value is in a list with one entry for each device, of which there is one.
+            use_prune: run only the ops that the fetches need: a program that trains is evaluated, without its updates.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
 
         Returns:
@@ -142,6 +152,8 @@ class Executor:
         mesh = feeding.mesh_of(program, self.place)
         program, scope = feeding.program_of(program), feeding.scope_of(scope)
         feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list)
+        if use_prune and fetches and isinstance(feed, Mapping):
+            program, feed = self._needed_part(program, feed, fetches)
         check = raise_if_not_finite if check_nan or checks_every_run() else None
         timer = timing.current
         watches_ops = check is not None or (timer is not None and not timer.accepts_fused)
@@ -165,7 +177,22 @@ class Executor:
             except ExecutionError as error:
                 feeding.add_feed_differences(error, request.program, request.feeds)
                 raise
-            return [fetched(value, return_numpy) for value in results]
+            values = [fetched(value, return_numpy) for value in results]
+            return values if return_merged else [[value] for value in values]
+
+    def _needed_part(self, program: Program, feed: Mapping[Any, Any], fetches: list[str]) -> tuple[Program, dict[Any, Any]]:
+        """A copy of a program with the ops alone that the fetches need, kept for the next such run; and the feeds for it."""
+        feeds = {getattr(name, "name", name): value for name, value in feed.items()}
+        key = program.version, (*sorted(map(str, feeds)),), (*fetches,)
+        declared = program.global_block().vars
+        with self._lock:
+            parts = self._parts.setdefault(program, {})
+            if key not in parts:
+                for old in [old for old in parts if old[0] != program.version]:
+                    del parts[old]
+                parts[key] = program._prune_with_input([name for name in feeds if name in declared], fetches)
+            part = parts[key]
+        return part, {name: value for name, value in feeds.items() if name in part.global_block().vars or name not in declared}
 
     def plan(
         self,

@@ -612,6 +612,7 @@ def yolov3_loss(
     gt_score: Variable | None = None,
     use_label_smooth: bool = True,
     name: str | None = None,
+    scale_x_y: float = 1.0,
 ) -> Variable:
     """The loss ``[N]`` of one feature map of YOLOv3.
 
@@ -628,6 +629,7 @@ def yolov3_loss(
         downsample_ratio: how many times the image is as large as the map.
         gt_score: weights of the boxes ``[N, B]``.
         use_label_smooth: whether targets of classes are a little off 0 and 1.
+        scale_x_y: factor of the centers' offsets within their cells, around the middle.
 
     >>> x, boxes = fluid.data("x", [None, 14, 13, 13]), fluid.data("boxes", [None, 6, 4])
     >>> labels = fluid.data("labels", [None, 6], "int32")
@@ -641,6 +643,7 @@ def yolov3_loss(
         "ignore_thresh": ignore_thresh,
         "downsample_ratio": downsample_ratio,
         "use_label_smooth": use_label_smooth,
+        "scale_x_y": scale_x_y,
     }
     inputs = {"X": x, "GTBox": gt_box, "GTLabel": gt_label, "GTScore": gt_score}
     return apply("yolov3_loss", inputs, attrs, name=name)
@@ -654,6 +657,8 @@ def yolo_box(
     conf_thresh: float,
     downsample_ratio: int,
     name: str | None = None,
+    clip_bbox: bool = True,
+    scale_x_y: float = 1.0,
 ) -> tuple[Variable, Variable]:
     """The boxes ``[N, P, 4]`` in pixels and scores ``[N, P, class_num]`` that a feature map of YOLOv3 predicts.
 
@@ -666,12 +671,15 @@ def yolo_box(
         class_num: number of classes.
         conf_thresh: where the confidence is below, boxes and scores are 0.
         downsample_ratio: how many times the image is as large as the map.
+        clip_bbox: whether boxes end where the image ends.
+        scale_x_y: factor of the centers' offsets within their cells, around the middle.
 
     >>> x, sizes = fluid.data("x", [None, 14, 13, 13]), fluid.data("sizes", [None, 2], "int32")
     >>> [part.shape for part in layers.yolo_box(x, sizes, [10, 13, 16, 30], 2, 0.01, 32)]
     [(-1, 338, 4), (-1, 338, 2)]
     """
     attrs = {"anchors": list(anchors), "class_num": class_num, "conf_thresh": conf_thresh, "downsample_ratio": downsample_ratio}
+    attrs |= {"clip_bbox": clip_bbox, "scale_x_y": scale_x_y}
     boxes, scores = apply_many("yolo_box", {"X": x, "ImgSize": img_size}, attrs, name=name)
     return boxes, scores
 

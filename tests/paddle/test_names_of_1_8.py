@@ -189,3 +189,75 @@ def test_clips_have_a_base_class() -> None:
     (w * 3.0).sum().backward()
     optimizer.step()
     assert w.numpy().tolist() == [-0.5]
+
+
+# ---------------------------------------------------------------------------------------------------------------- runs
+@pytest.fixture
+def trained() -> Any:
+    """A regression that trains: its loss, prediction and parameter."""
+    x, y = fluid.data("x", [None, 2]), fluid.data("y", [None, 1])
+    prediction = layers.fc(x, 1, param_attr="w", bias_attr=False)
+    loss = layers.mean(layers.square_error_cost(prediction, y))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    return executor, loss, prediction
+
+
+FEED = {"x": np.array([[1.0, 2.0], [3.0, 4.0]], "float32"), "y": np.array([[1.0], [2.0]], "float32")}
+
+
+def weight() -> Any:
+    return np.array(fluid.global_scope().find_var("w").get_tensor())  # type: ignore[union-attr]
+
+
+def test_a_pruned_run_updates_nothing(fresh: None, trained: Any) -> None:
+    """Of a program that trains, it runs the ops that the fetches need; feeds that these do not read are passed over."""
+    executor, loss, prediction = trained
+    before = weight()
+    for _ in range(2):
+        (found,) = executor.run(feed=FEED, fetch_list=[prediction], use_prune=True)
+        assert np.allclose(found, FEED["x"] @ before) and np.array_equal(weight(), before)
+        (value,) = executor.run(
+            feed={fluid.default_main_program().global_block().var("x"): FEED["x"], "y": FEED["y"]},
+            fetch_list=[loss],
+            use_prune=True,
+        )
+        assert np.allclose(value, np.mean((FEED["x"] @ before - FEED["y"]) ** 2)) and np.array_equal(weight(), before)
+    layers.scale(prediction, 2.0)  # another version of the program
+    assert np.allclose(executor.run(feed=FEED, fetch_list=[prediction], use_prune=True)[0], FEED["x"] @ before)
+    with pytest.raises(fluid.errors.FeedError, match="'z' is fed, but the program has no such variable"):
+        executor.run(feed={**FEED, "z": FEED["x"]}, fetch_list=[loss], use_prune=True)
+    executor.run(feed=FEED, use_prune=True)
+    assert not np.array_equal(weight(), before), "without fetches, all runs"
+
+
+def test_fetches_by_device(fresh: None, trained: Any) -> None:
+    executor, loss, prediction = trained
+    (values, losses) = executor.run(feed=FEED, fetch_list=[prediction, loss], return_merged=False)
+    assert [value.shape for value in values] == [(2, 1)] and [value.shape for value in losses] == [(1,)]
+
+
+# ---------------------------------------------------------------------------------------------------------------- YOLO
+def test_boxes_of_yolo_within_the_image_and_beyond(fresh: None) -> None:
+    x = np.full((1, 6, 2, 2), 2.0, "float32")  # one anchor, as large as the image
+    size = layers.assign(np.array([[64, 64]], "int32"))
+    inside, beyond, wider = (
+        layers.yolo_box(layers.assign(x), size, [32, 32], 1, 0.01, 32, **how)[0]
+        for how in ({}, {"clip_bbox": False}, {"clip_bbox": False, "scale_x_y": 1.5})
+    )
+    found, free, moved = fluid.Executor().run(fetch_list=[inside, beyond, wider])
+    assert found.min() >= 0 and found.max() <= 63 and np.array_equal(found, free.clip(0, 63)) and free.max() > 63
+    offset = 1 / (1 + np.exp(-2.0))
+    centers = (free[..., :2] + free[..., 2:]) / 2
+    assert np.allclose((moved[..., :2] + moved[..., 2:]) / 2 - centers, 32 * (offset - 0.5) * 0.5, atol=1e-3)
+
+
+def test_loss_of_yolo_with_stretched_offsets(fresh: None) -> None:
+    """They change which predicted boxes overlap a labelled one, so that it is not learned that there is nothing."""
+    x = layers.assign(np.random.default_rng(0).normal(0, 1, (1, 6, 8, 8)).astype("float32"))
+    boxes = layers.assign(np.array([[[0.55, 0.55, 0.3, 0.3]]], "float32"))
+    labels = layers.assign(np.zeros((1, 1), "int32"))
+    losses = [layers.yolov3_loss(x, boxes, labels, [72, 72], [0], 1, 0.3, 32, scale_x_y=scale) for scale in (1.0, 2.0)]
+    plain, stretched = fluid.Executor().run(fetch_list=losses)
+    assert np.isfinite([plain, stretched]).all() and plain != stretched

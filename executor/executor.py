@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +16,15 @@ from fluid.errors import ExecutionError, FeedTypeError
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Program, Variable
 from fluid.parallel.mesh import Mesh
-from fluid.values.bfloat16 import BFLOAT16
 from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.lod_array import LoDArray
 from fluid.values.place import CPUPlace, Place
-from fluid.values.types import VarType
 
 from . import backends, feeding  # noqa: F401  (importing backends registers them)
 from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, cache_plan, is_fitting
 from .fetching import fetched, raise_if_not_finite
+from .pruned import PrunedPrograms
+from .records import FeedRecord, RunRecord
 from .runtime import timing
 from .runtime.flags import checks_every_run
 from .runtime.scope import Scope
@@ -38,30 +38,6 @@ __all__ = ["Executor"]
 _Key = tuple[int, int, int, tuple[str, ...], Hashable]
 """Id and version of the program, number of the backend, fetches, and the backend's key. Plans keep their program alive, so ids
 stay unique."""
-
-_PartKey = tuple[int, tuple[str, ...], tuple[str, ...]]
-"""Version of a program, names that are fed, and names that are fetched."""
-
-
-class _Feed(NamedTuple):
-    """A fed array as it was in a run, and whether its variable held it to the declared shape."""
-
-    var: Variable
-    is_checked: bool
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    data: bytes | None
-    """Its bytes, if they decided about the plan."""
-
-
-class _Run(NamedTuple):
-    """The record of a run: its bound plan, the version of the program, and the feeds."""
-
-    bound: weakref.ref[BoundPlan]
-    version: int
-    feeds: dict[str, _Feed]
-    held: list[tuple[str, bytes]]
-    """Variables of the scope that decided about the plan, and their bytes."""
 
 
 class Executor:
@@ -95,10 +71,9 @@ class Executor:
         self._bound_plans: weakref.WeakKeyDictionary[Scope, OrderedDict[_Key, BoundPlan]] = weakref.WeakKeyDictionary()
         self._refused: weakref.WeakKeyDictionary[Program, set[_Key]] = weakref.WeakKeyDictionary()
         """Program -> the keys of plans that their backend cannot run."""
-        self._runs: Cache[tuple[Any, ...], _Run] = Cache(OP_LIMIT)
+        self._runs: Cache[tuple[Any, ...], RunRecord] = Cache(OP_LIMIT)
         self._widened = WidenedPrograms()
-        self._parts: weakref.WeakKeyDictionary[Program, dict[_PartKey, Program]] = weakref.WeakKeyDictionary()
-        """Program -> what runs with ``use_prune=True`` leave of it."""
+        self._pruned = PrunedPrograms()
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -108,7 +83,6 @@ class Executor:
             self._bound_plans.clear()
             self._refused.clear()
             self._runs.clear()
-            self._parts.clear()
 
     def run(
         self,
@@ -153,7 +127,7 @@ class Executor:
         program, scope = feeding.program_of(program), feeding.scope_of(scope)
         feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list)
         if use_prune and fetches and isinstance(feed, Mapping):
-            program, feed = self._needed_part(program, feed, fetches)
+            program, feed = self._pruned.copy_for(program, feed, fetches)
         check = raise_if_not_finite if check_nan or checks_every_run() else None
         timer = timing.current
         watches_ops = check is not None or (timer is not None and not timer.accepts_fused)
@@ -179,20 +153,6 @@ class Executor:
                 raise
             values = [fetched(value, return_numpy) for value in results]
             return values if return_merged else [[value] for value in values]
-
-    def _needed_part(self, program: Program, feed: Mapping[Any, Any], fetches: list[str]) -> tuple[Program, dict[Any, Any]]:
-        """A copy of a program with the ops alone that the fetches need, kept for the next such run; and the feeds for it."""
-        feeds = {getattr(name, "name", name): value for name, value in feed.items()}
-        key = program.version, (*sorted(map(str, feeds)),), (*fetches,)
-        declared = program.global_block().vars
-        with self._lock:
-            parts = self._parts.setdefault(program, {})
-            if key not in parts:
-                for old in [old for old in parts if old[0] != program.version]:
-                    del parts[old]
-                parts[key] = program._prune_with_input([name for name in feeds if name in declared], fetches)
-            part = parts[key]
-        return part, {name: value for name, value in feeds.items() if name in part.global_block().vars or name not in declared}
 
     def plan(
         self,
@@ -332,12 +292,12 @@ class Executor:
             if type(name) is not str or (type(value) is not np.ndarray and type(value) is not self._device_array):
                 return
             var = program.global_block().vars[name]
-            if var.dtype is VarType.BF16 and value.dtype != BFLOAT16:
-                return  # each run rounds it
-            feeds[name] = _Feed(var, var.need_check_feed, value.dtype, value.shape, values.get(name))
+            if value.dtype != request.feeds[name].dtype:
+                return  # each run converts it
+            feeds[name] = FeedRecord(var, var.need_check_feed, value.dtype, value.shape, values.get(name))
         key = id(program), id(request.scope), request.watches_ops, request.mesh, *request.fetches
         held = [(name, data) for name, data in values.items() if name not in feeds]
-        self._runs.keep(key, _Run(weakref.ref(bound), program.version, feeds, held))
+        self._runs.keep(key, RunRecord(weakref.ref(bound), program.version, feeds, held))
 
     def _bound(self, request: Request) -> BoundPlan:
         """The bound plan of a request, by the first backend that takes it."""

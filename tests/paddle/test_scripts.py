@@ -127,6 +127,12 @@ def test_layers_data_is_fed_floats_of_any_width_which_fluid_data_refuses(fresh: 
         f"{declared.format('old', kind)}; it is converted in each run: convert it once, with .astype('float32')"
         for kind in ("float64", ">f4")
     ]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(3):
+            (found,) = run(exe, feed={"old": np.full((2, 3), number + 0.1)}, fetch_list=[doubled])
+            assert found.dtype == np.float32 and np.allclose(found, 2 * number + 0.2)
+    assert len(caught) == 3, "no run takes the array as it is"
     with pytest.raises(fluid.errors.FeedError, match=re.escape(declared.format("new", "float64"))):
         run(exe, feed={"new": np.zeros((2, 3))}, fetch_list=[new])
 

@@ -14,7 +14,7 @@ from ..executor.runtime.threads import HAS_THREADS
 from ..ir.program import Variable, default_main_program
 from .collation import FeedCollate, NamedCollate, collate
 from .datasets import IterableDataset, checked_seed, length_of
-from .reading import IndexedBatches, StreamBatches
+from .reading import Batches, IndexedBatches, InitializedBatches, StreamBatches
 from .samplers import BatchSampler, RandomSampler, SequentialSampler, checked_size
 from .uploading import UploadAhead, device_of
 from .worker_info import WorkerInfo
@@ -50,10 +50,13 @@ class DatasetLoader:
             `batch_size`, `shuffle`, `drop_last` and `sampler`.
         seed: decides the order, and the random numbers of samples; at least 0.
         ahead: how many batches each worker makes ahead, at most 64.
-        timeout: for how many seconds to wait for a worker; None: for ever, as long as it lives.
+        timeout: for how many seconds to wait for a worker; None or 0: for ever, as long as it lives.
         start_method: how processes start: ``"fork"``, ``"spawn"``, ``"forkserver"``; None: as said above.
         keep_workers: whether the workers wait for the next epoch, until nobody has the loader any more. That saves starting them
             anew, which takes seconds where they are spawned; they have the dataset as it was when they started.
+        worker_init_fn: called in each worker process with its number, when an epoch begins.
+        return_list: with `feed_list`, a batch is a list of its arrays, not a dict.
+        use_buffer_reader, use_shared_memory: accepted as in Fluid 1.8; batches are read ahead, in shared memory.
         places: an `XLAPlace`, or a list of one: the arrays of batches go there, as arrays of jax, each batch while the one before
             is computed with. With other places, in eager mode, and for sequences, they stay at the host.
 
@@ -91,19 +94,27 @@ class DatasetLoader:
         start_method: str | None = None,
         keep_workers: bool = False,
         places: Any = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        return_list: bool = False,
+        use_buffer_reader: bool = True,
+        use_shared_memory: bool = True,
     ) -> None:
         for name, value, least, most in (("num_workers", num_workers, 0, 1024), ("ahead", ahead, 1, 64)):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise ProgramError(f"DataLoader: {name} should be a whole number from {least} to {most}, not {value!r}")
         if collate_fn is not None and not callable(collate_fn):
             raise FluidTypeError(f"DataLoader: collate_fn should be a function of a list of samples, not {collate_fn!r}")
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+        if worker_init_fn is not None and not callable(worker_init_fn):
+            raise FluidTypeError(f"DataLoader: worker_init_fn should be a function of a worker's number, not {worker_init_fn!r}")
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
             raise ProgramError(f"DataLoader: timeout should be a number of seconds above 0, or None, not {timeout!r}")
+        timeout = timeout or None
         self.dataset, self.num_workers = dataset, num_workers
         self._seed, self._ahead, self._timeout, self._start_method = checked_seed(seed), ahead, timeout, start_method
         self._place = device_of(places, "DataLoader")
         self._drop_last, self._keep_workers = bool(drop_last), bool(keep_workers)
         self._collate = _collate_of(feed_list, collate_fn)
+        self._worker_init_fn, self._returns_lists = worker_init_fn, bool(return_list)
         self._is_stream = isinstance(dataset, IterableDataset)
         own_order = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "sampler": sampler}
         self.batch_sampler: Any = None if self._is_stream else _batch_sampler_of(dataset, self._seed, batch_sampler, **own_order)
@@ -136,6 +147,10 @@ class DatasetLoader:
         self._is_begun = True
         return self._batches(self._epoch, self._position)
 
+    def __call__(self) -> Iterator[Any]:
+        """An epoch's batches, as of ``iter(loader)``."""
+        return iter(self)
+
     def _batches(self, epoch: int, position: int) -> Iterator[Any]:
         loaded = default_main_program().loaded
         with closing(self._source(epoch, position)) as source:
@@ -143,7 +158,7 @@ class DatasetLoader:
             for batch in batches if self._place is None else UploadAhead(batches, self._place):
                 position += 1
                 self._epoch, self._position = epoch, position
-                yield batch
+                yield [*batch.values()] if self._returns_lists and isinstance(batch, dict) else batch
         self._epoch, self._position, self._is_begun = epoch + 1, 0, False
 
     def _source(self, epoch: int, first: int) -> Generator[Any, None, None]:
@@ -176,7 +191,10 @@ class DatasetLoader:
             raise ProgramError("DataLoader: here, in a browser, no processes can be started; set num_workers=0")
         from .workers import Workers
 
-        workers, self._workers = self._workers or Workers(self._reading, self.num_workers, self._start_method), None
+        reading: Batches = self._reading
+        if self._worker_init_fn is not None:
+            reading = InitializedBatches(self._reading, self._worker_init_fn)
+        workers, self._workers = self._workers or Workers(reading, self.num_workers, self._start_method), None
         is_whole = False
         try:
             yield from workers.batches(info, left_out, tasks, self._ahead, self._timeout)

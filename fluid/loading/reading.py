@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ..errors import DataError
 from .datasets import IterableDataset, MappedStream, changed, draws, sample_of
 from .worker_info import WorkerInfo, as_worker
 
-__all__ = ["IndexedBatches", "StreamBatches"]
+__all__ = ["Batches", "IndexedBatches", "InitializedBatches", "StreamBatches"]
 
 
 def _failed(subject: str, error: BaseException) -> DataError:
@@ -118,3 +119,27 @@ def _collated(collate: Callable[[list[Any]], Any], samples: list[Any], subject: 
         return collate(samples)
     except Exception as error:
         raise _failed(subject, error) from error
+
+
+@dataclass(frozen=True)
+class InitializedBatches:
+    """Calls a function with the worker's number before it makes batches."""
+
+    batches: IndexedBatches | StreamBatches
+    initialize: Callable[[int], Any]
+
+    def start(self, info: WorkerInfo, first: int) -> Callable[[Any], Any]:
+        """Call the function, and return this worker's function that makes a batch; it raises an error if the call failed."""
+        try:
+            with as_worker(info):
+                self.initialize(info.id)
+        except Exception as error:
+            return partial(_fail, _failed(f"worker_init_fn({info.id})", error))
+        return self.batches.start(info, first)
+
+
+def _fail(error: DataError, _: Any) -> NoReturn:
+    raise error
+
+
+Batches = IndexedBatches | StreamBatches | InitializedBatches

@@ -27,7 +27,7 @@ import numpy as np
 
 from ..errors import DataError, FluidTypeError, ProgramError, readable
 from ..executor.runtime.threads import set_num_threads
-from .reading import IndexedBatches, StreamBatches
+from .reading import Batches
 from .shared_batches import BatchReader, BatchWriter
 from .worker_info import WorkerInfo
 
@@ -51,7 +51,7 @@ class _Begin(NamedTuple):
 class _Worker:
     """A process that makes batches, as its parent sees it."""
 
-    def __init__(self, context: Any, reading: IndexedBatches | StreamBatches, number: int, open_pipes: list[Any]) -> None:
+    def __init__(self, context: Any, reading: Batches, number: int, open_pipes: list[Any]) -> None:
         self.id, self._method = number, context.get_start_method()
         self._pipe, theirs = context.Pipe()
         prefix = f"fl{os.getpid():x}-{secrets.token_hex(4)}-"
@@ -171,7 +171,7 @@ class Workers:
             need no pickles, and spawn elsewhere.
     """
 
-    def __init__(self, reading: IndexedBatches | StreamBatches, count: int, start_method: str | None) -> None:
+    def __init__(self, reading: Batches, count: int, start_method: str | None) -> None:
         self._workers: list[_Worker] = []
         self._end = weakref.finalize(self, _end, self._workers, os.getpid())
         method = start_method or ("fork" if sys.platform == "linux" else "spawn")
@@ -245,7 +245,7 @@ def _end(workers: list[_Worker], owner: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ in the process
-def _work(reading: IndexedBatches | StreamBatches, pipe: Any, prefix: str, inherited: list[Any]) -> None:
+def _work(reading: Batches, pipe: Any, prefix: str, inherited: list[Any]) -> None:
     """The worker's main loop, until its parent closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -364,3 +364,46 @@ def test_workers_end_with_their_parent() -> None:
     for how, process in processes.items():
         assert all(map(ends, workers[how])), how
         assert any(not list(SHARED.glob(f"fl{process.pid:x}-*")) or time.sleep(0.1) for _ in range(50)), how
+
+
+class Named(io.Dataset):
+    """The name that this process was given, and the number of the sample."""
+
+    name = -1
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        return np.array([Named.name]), np.array([index])
+
+
+def give_name(number: int) -> None:
+    assert io.get_worker_info().id == number  # type: ignore[union-attr]
+    Named.name = number + 10
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_workers_are_initialized(keep: bool) -> None:
+    """In each epoch, also in workers that are kept; this process is not initialized."""
+    loader = io.DataLoader(
+        Named(), 1, num_workers=2, worker_init_fn=give_name, keep_workers=keep, use_shared_memory=True, timeout=0
+    )
+    for _ in range(2):
+        assert [int(name.item()) for name, _ in loader()] == [10, 11] * 3
+    assert Named.name == -1 and [int(name.item()) for name, _ in io.DataLoader(Named(), worker_init_fn=give_name)] == [-1] * 6
+
+
+def test_a_worker_that_cannot_be_initialized() -> None:
+    loader = io.DataLoader(Named(), 1, num_workers=2, worker_init_fn=functools.partial(bad_at, 1))
+    with pytest.raises(DataError, match=r"worker_init_fn\(1\): OSError: the disk is gone"):
+        list(loader)
+
+
+def test_batches_as_lists() -> None:
+    x, y = fluid.data("x", [None, 1], "int64"), fluid.data("y", [None, 1], "int64")
+    loader = io.DataLoader(Named(), feed_list=[y, x], batch_size=4, return_list=True, places=fluid.cpu_places(1))
+    assert [[array.tolist() for array in batch] for batch in loader] == [
+        [[[-1]] * 4, [[0], [1], [2], [3]]],
+        [[[-1]] * 2, [[4], [5]]],
+    ]

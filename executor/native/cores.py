@@ -11,8 +11,8 @@ from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
-from . import convolution, depthwise, matmul, pooling, sparse, winograd, winograd_gradient
-from .emitter import Function, Value, constant
+from . import convolution, depthwise, integer_product, matmul, pooling, sparse, winograd, winograd_gradient
+from .emitter import BOOL, Function, Value, constant
 from .fusion import Group, extents_of, source_of, strides_over
 from .graph import (
     Constant,
@@ -21,10 +21,12 @@ from .graph import (
     Core,
     FilterGradient,
     Firsts,
+    IntegerProduct,
     Map,
     Merged,
     Node,
     PackedFilter,
+    PackedIntegers,
     PackedMatrix,
     Places,
     Pooled,
@@ -51,6 +53,7 @@ __all__ = [
     "keeps_partial_sums",
     "output_of",
     "packed_filter_size",
+    "packed_integers_size",
     "packed_matrix_size",
     "phases_of",
     "position_type",
@@ -142,7 +145,11 @@ def halos_of(core: Node) -> dict[Node, int]:
 # ------------------------------------------------------------------------------------------------------------- writing
 def keeps_partial_sums(core: Node, target: Target) -> bool:
     """Whether the kernel of a core stores partial sums in its output before it stores the results."""
-    return isinstance(core, Product) and matmul.keeps_partial_sums(_matrix_product(core), target)
+    return (
+        isinstance(core, Product)
+        and not isinstance(core, IntegerProduct)
+        and matmul.keeps_partial_sums(_matrix_product(core), target)
+    )
 
 
 def output_of(group: Group, stored: Iterable[Node], target: Target) -> Node:
@@ -159,14 +166,20 @@ def output_of(group: Group, stored: Iterable[Node], target: Target) -> Node:
         sources = {memory_of(source_of(operand)) for operand in (*group.operands, *operands_of(core))}
         candidates = {node for node in candidates if memory_of(node) not in sources}
     for node in reversed(group.nodes):
-        if node not in candidates or node.element != core.element:
+        if node not in candidates or not _is_storable(core, node):
             continue
         if node.within is None:
             return node
-        steps = strides_over(node, node.shape, extents_of(core)) if isinstance(core, Product) and core.ndim == 2 else None
-        if steps is not None and steps[1] == 1:
+        is_strided = isinstance(core, IntegerProduct) or (isinstance(core, Product) and core.ndim == 2)
+        steps = strides_over(node, node.shape, extents_of(core)) if is_strided else None
+        if steps is not None and steps[-1] == 1:
             return node
     return core
+
+
+def _is_storable(core: Core, node: Node) -> bool:
+    """Whether the kernel of a core can store a node, by the type of its elements."""
+    return node.element == core.element or (isinstance(core, IntegerProduct) and node.element != BOOL)
 
 
 class _EpilogueWriter:
@@ -193,6 +206,13 @@ class _EpilogueWriter:
     def _of_pixel(self, f: Function, value: Value, pixel: Pixel, channel: Value) -> Value | None:
         column = pixel.column if pixel.first is None else pixel.first
         return self._at(value, [pixel.image, pixel.row, column, channel], pixel.shift)
+
+    @property
+    def at_places(self) -> Callable[..., Value] | None:
+        """The callback for each vector of a core that gives all places; None if the group has only the core."""
+        if self.callback is None:
+            return None
+        return lambda f, value, places, column: self._at(value, [*places, column])
 
     def _at(self, value: Value, places: Sequence[Value], shift: int = 0) -> Value:
         """Compute the epilogue at `places`, shifted by `shift` columns, and return the vector for the output."""
@@ -237,8 +257,12 @@ def phases_of(group: Group, target: Target) -> tuple[list[Phase], int]:
     """The kernels of a group that begins with a core, in order, and their workspace in bytes."""
     core = group.core
     match core:
+        case IntegerProduct():
+            return [_integer_product(group, core, target)], 0
         case Product():
             return _product_phases(group, core, target)
+        case PackedIntegers():
+            return [_packing_integers(core, target)], 0
         case PackedMatrix():
             return [_packing_matrix(core, target)], 0
         case Scattered() | Merged() | Put() | Places() | Firsts():
@@ -267,6 +291,44 @@ def _product_phases(group: Group, core: Product, target: Target) -> tuple[list[P
         matmul.write_product(f, strided, left, right, pointers.output(output), share, workspace, target, epilogue.callback)
 
     return [write], matmul.workspace_bytes(product, target) * target.threads
+
+
+def _integers_of(packed: PackedIntegers) -> integer_product.PackedShape:
+    rows, columns = packed.source.shape
+    down, along = strides_of(packed.source)
+    return integer_product.PackedShape(rows // packed.segments, columns, (down, along), packed.segments)
+
+
+def packed_integers_size(core: PackedIntegers, target: Target) -> int:
+    """Number of bytes of a packed matrix of integers."""
+    return integer_product.packed_bytes(_integers_of(core), target)
+
+
+def _packing_integers(core: PackedIntegers, target: Target) -> Phase:
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        shape = _integers_of(core)
+        integer_product.write_pack(f, shape, pointers.first(core.source), pointers.output(core), share, target)
+
+    return write
+
+
+def _integer_product(group: Group, core: IntegerProduct, target: Target) -> Phase:
+    left = strides_of(core.left)
+    windows = core.windows
+    by_left = left[:-1] if windows is None else (left[0], left[1] * windows.strides[0], left[2] * windows.strides[1])
+    segment_stride = 0 if windows is None else left[1] * windows.dilations[0]
+
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        epilogue = _EpilogueWriter(f, group, pointers)
+        output = epilogue.output
+        steps = strides_over(output, output.shape, epilogue.extents)
+        assert steps is not None
+        places = tuple(zip(epilogue.extents[:-1], by_left, steps[:-1], strict=True))
+        shape = integer_product.ProductShape(places, segment_stride, _integers_of(core.packed))
+        of_left, packed, to = pointers.first(core.left), pointers.first(core.packed), pointers.output(output)
+        integer_product.write_product(f, shape, of_left, packed, to, share, target, output.element, epilogue.at_places)
+
+    return write
 
 
 def _matrix_product(node: Product) -> matmul.MatrixProduct:
@@ -437,6 +499,8 @@ def _pooling(group: Group, core: Pooled | Positions | PooledBack, target: Target
 def work_of(core: Core) -> int:
     """Approximate number of multiplications of a core."""
     match core:
+        case IntegerProduct():
+            return core.size * core.right.shape[0]
         case Product():
             return core.size * core.left.shape[-1]
         case Convolved():

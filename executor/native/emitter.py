@@ -35,9 +35,11 @@ __all__ = [
     "BYTE",
     "DOUBLE",
     "FLOAT",
+    "INT16",
     "INT32",
     "INT64",
     "POINTER",
+    "UBYTE",
     "Function",
     "Module",
     "Number",
@@ -48,19 +50,23 @@ __all__ = [
 
 Number: TypeAlias = "int | float"
 
-_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double": 64, "ptr": 64}
+_BITS = {"i1": 1, "i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double": 64, "ptr": 64}
 
 
 @dataclass(frozen=True)
 class Type:
-    """A type of values: a number, or a vector of `lanes` lanes."""
+    """A type of values: a number, or a vector of `lanes` lanes.
+
+    LLVM's integers have no sign. Bytes without one have the element "u8", which LLVM calls i8; there is no arithmetic of them.
+    """
 
     element: str
     lanes: int = 1
     is_vector: bool = False
 
     def __str__(self) -> str:
-        return self.element if self.lanes == 1 else f"<{self.lanes} x {self.element}>"
+        element = "i8" if self.element == "u8" else self.element
+        return element if self.lanes == 1 else f"<{self.lanes} x {element}>"
 
     def __repr__(self) -> str:
         return f"a vector of {self.lanes} {self.element}" if self.is_vector else f"a number of {self.element}"
@@ -96,12 +102,12 @@ class Type:
     @property
     def suffix(self) -> str:
         """The type's name in intrinsics: ``f32``, ``v8f32``, ``i64``."""
-        name = {"float": "f32", "double": "f64"}.get(self.element, self.element)
+        name = {"float": "f32", "double": "f64", "u8": "i8"}.get(self.element, self.element)
         return name if self.lanes == 1 else f"v{self.lanes}{name}"
 
 
 _NUMBERS = {element: Type(element) for element in _BITS}
-BOOL, BYTE, INT32, INT64 = (_NUMBERS[element] for element in ("i1", "i8", "i32", "i64"))
+BOOL, BYTE, UBYTE, INT16, INT32, INT64 = (_NUMBERS[element] for element in ("i1", "i8", "u8", "i16", "i32", "i64"))
 FLOAT, DOUBLE, POINTER = (_NUMBERS[element] for element in ("float", "double", "ptr"))
 
 
@@ -135,7 +141,7 @@ def constant(number: Number, type_: Type) -> Value:
     else:
         text = str(int(number))
     if type_.lanes > 1:
-        text = f"splat ({type_.element} {text})"
+        text = f"splat ({type_.number} {text})"
     return Value(text, type_)
 
 
@@ -418,6 +424,10 @@ class Function:
         if a.type.lanes == 1:  # LLVM has no vectors of one lane
             assert len(lanes) == 1, "vectors of one lane have two lanes together"
             return (a, b)[lanes[0]]
+        if len(lanes) == 1:
+            place = lanes[0]
+            number = self.lane(a, place) if place < a.type.lanes else self.lane(b, place - a.type.lanes)
+            return Value(number.text, a.type.of(1))
         mask = f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
         return self.value(f"shufflevector {a.type} {a}, {b.type} {b}, {mask}", a.type.of(len(lanes)))
 
@@ -437,9 +447,13 @@ class Function:
             return self.compare("une" if old.is_float else "ne", value, 0)
         if old.is_float and new.is_float:
             return self.value(f"{'fpext' if new.bits > old.bits else 'fptrunc'} {old} {value} to {new}", new)
+        if new.bits == old.bits == 8:
+            return Value(value.text, new)
+        if old.is_float and new.bits == 8:  # a byte without a sign may exceed the range of one with a sign
+            return self.convert(self.convert(value, INT32), element)
         if old.is_float:
             return self.value(f"fptosi {old} {value} to {new}", new)
-        is_unsigned = old.element == "i1"
+        is_unsigned = old.element in ("i1", "u8")
         if new.is_float:
             return self.value(f"{'uitofp' if is_unsigned else 'sitofp'} {old} {value} to {new}", new)
         if new.bits < old.bits:
@@ -447,8 +461,9 @@ class Function:
         return self.value(f"{'zext' if is_unsigned else 'sext'} {old} {value} to {new}", new)
 
     def bits_as(self, value: Value, element: Type) -> Value:
-        """Reinterpret the bits as another element type of the same size."""
-        new = value.type.with_element(element)
+        """Reinterpret the bits as another element type; the lanes of a vector fill the same bits."""
+        lanes = value.type.lanes * value.type.bits // element.bits
+        new = element.of(lanes) if value.type.is_vector else element.number
         return self.value(f"bitcast {value.type} {value} to {new}", new)
 
     # -- arithmetic; floats and integers
@@ -529,6 +544,12 @@ class Function:
         self.module.declare(f"declare {result} @{full}({', '.join(str(operand.type) for operand in operands)})")
         arguments = ", ".join(f"{operand.type} {operand}" for operand in operands)
         return self.value(f"call {result} @{full}({arguments})", result)
+
+    def of_processor(self, name: str, result: Type, *operands: Value) -> Value:
+        """Call an LLVM intrinsic of a family of processors, by its full name without ``llvm.``."""
+        self.module.declare(f"declare {result} @llvm.{name}({', '.join(str(operand.type) for operand in operands)})")
+        arguments = ", ".join(f"{operand.type} {operand}" for operand in operands)
+        return self.value(f"call {result} @llvm.{name}({arguments})", result)
 
     def fma(self, a: Value, b: Operand, c: Operand) -> Value:
         """``a * b + c``, rounded once if the processor has an instruction for it, else twice."""

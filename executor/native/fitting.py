@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import accumulate
 from operator import mul
 
-from .cores import packed_filter_size, packed_matrix_size
-from .graph import Node, PackedFilter, PackedMatrix, Reduction, reshaped
+from .cores import packed_filter_size, packed_integers_size, packed_matrix_size
+from .graph import Node, PackedFilter, PackedIntegers, PackedMatrix, Reduction, reshaped
 from .target import Limits, Target
 
 __all__ = ["fit"]
@@ -21,6 +21,8 @@ def fit(nodes: Iterable[Node], target: Target) -> None:
                 node.shape = (packed_filter_size(node, target),)
             case PackedMatrix():
                 node.shape = (packed_matrix_size(node, target),)
+            case PackedIntegers():
+                node.shape = (packed_integers_size(node, target),)
             case Reduction() if node.size == 1:
                 _cut(node, target.limits)
 

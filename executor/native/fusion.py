@@ -30,11 +30,13 @@ from .graph import (
     Drawn,
     FilterGradient,
     Firsts,
+    IntegerProduct,
     Joined,
     Map,
     Merged,
     Node,
     PackedFilter,
+    PackedIntegers,
     PackedMatrix,
     Places,
     PlanArray,
@@ -93,7 +95,7 @@ def source_of(node: Node) -> Node:
 
 def extents_of(core: Node) -> tuple[int, ...]:
     """The index space of a core's epilogue."""
-    if isinstance(core, Product):
+    if isinstance(core, Product) and not (isinstance(core, IntegerProduct) and core.windows is not None):
         return prod(core.shape[:-1]), core.shape[-1]
     if isinstance(core, FilterGradient):
         return core.shape[0], prod(core.shape[1:])
@@ -486,7 +488,7 @@ class FusionSchedule:
 
     def _fits_core(self, group: Group, node: Map, position: int) -> bool:
         assert group.core is not None
-        if isinstance(group.core, (PackedFilter, PackedMatrix, Scattered, Firsts, Merged, Put, Places)):
+        if isinstance(group.core, (PackedFilter, PackedIntegers, PackedMatrix, Scattered, Firsts, Merged, Put, Places)):
             return False
         extents = extents_of(group.core)
         if node.halo and node.shape != group.core.shape:

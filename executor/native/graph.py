@@ -30,11 +30,13 @@ __all__ = [
     "Drawn",
     "FilterGradient",
     "Firsts",
+    "IntegerProduct",
     "Joined",
     "Map",
     "Merged",
     "Node",
     "PackedFilter",
+    "PackedIntegers",
     "PackedMatrix",
     "Places",
     "PlanArray",
@@ -49,6 +51,7 @@ __all__ = [
     "Rows",
     "Scattered",
     "Shape",
+    "Steps",
     "View",
     "Windows",
     "broadcast_to",
@@ -89,6 +92,8 @@ class Node:
     """Width of the border of zeros around images in memory, in pixels."""
     within: View | None = field(default=None, init=False)
     """The node's place in its container (`Joined`); None if it has memory of its own."""
+    steps: Steps | None = field(default=None, init=False)
+    """The integers behind the node's floats, if it was quantized."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}{list(self.shape)}"
@@ -100,6 +105,16 @@ class Node:
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """A tensor of floats as ``(counts - zero) * scale``; counts are integers from `least` to `least` + 255, held in floats."""
+
+    counts: Node
+    scale: Node
+    zero: Node | None
+    least: int
 
 
 @dataclass(eq=False, repr=False)
@@ -203,6 +218,28 @@ class Product(Core):
     right: Node
     packed: PackedMatrix | None = None
     """The right matrix, packed, if several products share it."""
+
+
+@dataclass(eq=False, repr=False)
+class PackedIntegers(Core):
+    """A matrix [K, N] of signed bytes packed as the right operand of `IntegerProduct`, in segments of its rows.
+
+    `fitting` sets its number of elements.
+    """
+
+    source: Node
+    segments: int = 1
+
+
+@dataclass(eq=False, repr=False)
+class IntegerProduct(Product):
+    """The product of a matrix [M, K] of bytes without a sign and a packed one of signed bytes, as INT32.
+
+    With `windows`, the left operand are images [N, H, W, C] with their padding, and the rows of the matrix are windows of them.
+    """
+
+    packed: PackedIntegers  # type: ignore[assignment]
+    windows: Windows | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -353,6 +390,8 @@ _OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
     Joined: attrgetter("parts"),
     Rows: attrgetter("table", "ids"),
     Choice: attrgetter("source", "ids"),
+    PackedIntegers: _of_source,
+    IntegerProduct: attrgetter("left", "packed"),
     Product: lambda node: (node.left, node.right if node.packed is None else node.packed),
     PackedFilter: lambda node: (node.filter,),
     Convolved: attrgetter("source", "packed"),

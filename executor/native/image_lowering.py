@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -28,6 +28,7 @@ from .graph import (
     reshaped,
     transposed,
 )
+from .integer_lowering import convolution_of_steps
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
 from .resampling_lowering import pooled_by_parts, pooled_by_parts_back
 
@@ -157,7 +158,15 @@ def convolution_of(images: Shape, outputs: Shape, filter_shape: Shape, attrs: di
 def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
     data_format = _format_of(attrs)
     image = _images_of(Input, data_format)
-    convolution = convolution_of(image.shape, _channels_last(specs["Output"].shape, data_format), Filter.shape, attrs)
+    outputs = _channels_last(specs["Output"].shape, data_format)
+    a, b = Input.node.steps, Filter.node.steps
+    if a is not None and b is not None:
+        windows = _windows_of_filter(image.shape, Filter.shape, attrs)
+        counts = _images_of(GraphTensor(a.counts), data_format)
+        of_integers = convolution_of_steps(replace(a, counts=counts), b, windows, outputs)
+        if of_integers is not None:
+            return _as_tensor(of_integers, data_format)
+    convolution = convolution_of(image.shape, outputs, Filter.shape, attrs)
     return _as_tensor(convolution.forward(image, Filter.node), data_format)
 
 

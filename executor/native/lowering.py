@@ -22,7 +22,7 @@ from fluid.values.operators import ValueOperators
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_complex
 
-from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Type
+from .emitter import BOOL, BYTE, DOUBLE, FLOAT, INT32, INT64, UBYTE, Type
 from .graph import Constant, Node, constant, mapped, reshaped
 from .transforms import Transforms
 
@@ -50,8 +50,10 @@ ELEMENTS: dict[VarType, Type] = {
     VarType.INT32: INT32,
     VarType.INT64: INT64,
     VarType.BOOL: BOOL,
+    VarType.INT8: BYTE,
+    VarType.UINT8: UBYTE,
 }
-"""Element types that native code supports."""
+"""Element types that native code supports; integers of 8 bits in ops that say so (`lowers`)."""
 _DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 
 
@@ -173,12 +175,15 @@ _L = TypeVar("_L", bound=_Lowering)
 _CONTEXT = ("wanted", "inputs", "attrs", "specs", "transforms")
 _LOWERINGS: OpTable[OpFunction] = OpTable("lowering")
 _COMPLEX_LOWERINGS: OpTable[OpFunction] = OpTable("lowering of complex numbers")
+_OF_BYTES: set[str] = set()
+"""Ops whose lowering takes integers of 8 bits."""
 
 
-def lowers(*op_types: str) -> Callable[[_L], _L]:
-    """Register the function that lowers these ops."""
+def lowers(*op_types: str, of_bytes: bool = False) -> Callable[[_L], _L]:
+    """Register the function that lowers these ops, `of_bytes` says whether it takes integers of 8 bits, too."""
 
     def register(fn: _L) -> _L:
+        _OF_BYTES.update(op_types if of_bytes else ())
         _LOWERINGS.add(OpFunction.of(map(get, op_types), fn, _CONTEXT, _LOWERINGS.noun))
         return fn
 
@@ -238,6 +243,12 @@ def _has_complex(values: Iterable[Any]) -> bool:
     return any(item is not None and is_complex(item.dtype) for item in flat)
 
 
+def _has_bytes(values: Iterable[Any]) -> bool:
+    """Whether any of these tensors, or lists of them, is of integers of 8 bits."""
+    flat = (item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(isinstance(item, GraphTensor) and item.node.element in (BYTE, UBYTE) for item in flat)
+
+
 def lower(
     definition: OpDef,
     inputs: Mapping[str, Any],
@@ -257,6 +268,8 @@ def lower(
     entry = (_COMPLEX_LOWERINGS if of_complex else _LOWERINGS).get(definition.type)
     if entry is None:
         return _by_rule(definition, inputs, attrs, specs, namespace)
+    if definition.type not in _OF_BYTES and _has_bytes(inputs.values()):
+        raise NotLowered("integers of 8 bits")
     wanted = {slot for slot, spec in specs.items() if spec is not None}
     context = {"wanted": wanted, "inputs": inputs, "attrs": attrs, "specs": specs, "transforms": namespace.transforms}
     try:

@@ -31,6 +31,7 @@ from .graph import (
     reshaped,
     transposed,
 )  # fmt: skip
+from .integer_lowering import product_of_steps
 from .loss_lowering import is_label, labels_of, minus_log, picked
 from .lowering import ByRule, GraphTensor, NotLowered, element_of, lowers, number_like, only_floats, only_numbers, only_truths
 from .sparse_lowering import masked_ids
@@ -158,7 +159,7 @@ def clip(X: GraphTensor, Min: GraphTensor | None, Max: GraphTensor | None, min: 
     return GraphTensor(mapped("min", high, mapped("max", low, X.node)))
 
 
-@lowers("cast")
+@lowers("cast", of_bytes=True)
 def cast(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(mapped("convert", X.node, element=element_of(specs["Out"].dtype)))
 
@@ -168,7 +169,7 @@ def fill_any_like(X: GraphTensor, value: float, specs: dict[str, Any]) -> GraphT
     return GraphTensor(broadcast_to(constant(value, element_of(specs["Out"].dtype)), X.shape))
 
 
-@lowers("assign")
+@lowers("assign", of_bytes=True)
 def assign(X: GraphTensor) -> GraphTensor:
     return GraphTensor(mapped("copy", X.node))
 
@@ -244,8 +245,9 @@ def select_output(X: GraphTensor, Mask: GraphTensor, specs: dict[str, Any]) -> d
 
 # ------------------------------------------------------------------------------------------------- shapes and positions
 @lowers(
-    "reshape2", "reshape", "squeeze2", "unsqueeze2", "flatten2", "flatten", "squeeze", "unsqueeze", "flatten_contiguous_range"
-)
+    "reshape2", "reshape", "squeeze2", "unsqueeze2", "flatten2", "flatten", "squeeze", "unsqueeze", "flatten_contiguous_range",
+    of_bytes=True,
+)  # fmt: skip
 def reshape(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(mapped("copy", reshaped(X.node, specs["Out"].shape)))
 
@@ -263,7 +265,7 @@ def reshape_like(X: GraphTensor, Like: GraphTensor) -> GraphTensor:
     return GraphTensor(reshaped(X.node, Like.shape))
 
 
-@lowers("transpose2", "transpose")
+@lowers("transpose2", "transpose", of_bytes=True)
 def transpose(X: GraphTensor, axis: list[int]) -> GraphTensor:
     return GraphTensor(mapped("copy", transposed(X.node, [place % X.ndim for place in axis])))
 
@@ -323,6 +325,9 @@ def _scaled(node: Node, alpha: float) -> Node:
 
 def _product(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool, alpha: float) -> GraphTensor:
     only_floats(X, Y)
+    of_integers = None if turn_x else product_of_steps(X.node, Y.node, turn_y)
+    if of_integers is not None:
+        return GraphTensor(_scaled(of_integers, alpha))
     left, right, shape = _as_matrices(X, Y, turn_x, turn_y)
     result = _of_stacks(_turned(left, turn_x), _turned(right, turn_y))
     return GraphTensor(_scaled(reshaped(result, shape(result.shape)), alpha))

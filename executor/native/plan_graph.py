@@ -273,7 +273,8 @@ class PlanGraph:
                 spec = self.specs.get(value) or Spec(node.shape, tensor.dtype)  # inference may not know how many rows there are
                 if isinstance(node, (Scattered, Put)) and node.table is not None:
                     self._require_in_place_update(value, node.table)
-                element = BOOL if spec.dtype is VarType.UINT8 else element_of(spec.dtype)  # of masks, which are 0 or 1
+                is_mask = spec.dtype is VarType.UINT8 and node.element == BOOL  # of 0 and 1
+                element = BOOL if is_mask else element_of(spec.dtype)
                 if node.size != spec.size or node.element != element:
                     raise NotLowered(f"no {slot} of {op.type}")
                 nodes[value] = node if node.shape == spec.shape else reshaped(node, spec.shape)

@@ -31,6 +31,7 @@ from .graph import (
     Merged,
     Node,
     PackedFilter,
+    PackedIntegers,
     PlanArray,
     Pooled,
     PooledBack,
@@ -305,7 +306,7 @@ def _always_stored(needed: set[Node]) -> set[Node]:
     return {node for node in nodes if not isinstance(node, (PlanArray, Constant, Position))}
 
 
-_READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, Scattered, Merged, Put)
+_READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, PackedIntegers, Scattered, Merged, Put)
 """Nodes whose operands have no halo."""
 
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from .fusion import source_of
-from .graph import ChannelsFirst, Constant, Node, PackedFilter, PackedMatrix, View, offset_of, strides_of
+from .graph import ChannelsFirst, Constant, Node, PackedFilter, PackedIntegers, PackedMatrix, View, offset_of, strides_of
 
 if TYPE_CHECKING:
     from .regions import NativeRegion
@@ -93,6 +93,8 @@ def _packing_of(node: Node) -> Any:
     match node:
         case PackedFilter():
             return node.windows, node.images, node.for_input, node.filter.shape
+        case PackedIntegers():
+            return node.source.shape, node.segments
         case PackedMatrix():
             return node.rows, node.source.shape
     return None

@@ -41,6 +41,8 @@ class Limits:
     """Maximal vectors in a row of a tile. Wider tiles, 5 x 5 or 4 x 6 with 32 registers, were slower by a tenth to a third."""
     dot_rows: int = 8
     """Maximal rows of a tile of dot products: more do not fit in one set of a cache."""
+    integer_rows: int = 48
+    """Rows of a product of bytes that a thread computes with the same columns."""
     shared_product: int = 1 << 19
     """Minimal multiplications of a product whose tiles are chosen for equal shares of four threads."""
 
@@ -182,6 +184,17 @@ class Target:
             triple, cpu, features, vector_bytes, registers, _limits_of(vector_bytes, registers), pointer_bytes,
             _fused_in(family, present), _has_rounding(family, present),
         )  # fmt: skip
+
+    @property
+    def byte_products(self) -> str:
+        """How lanes of 32 bits add products of bytes: "fours", "pairs", both by one instruction of x86, or "numbers"."""
+        present = frozenset(feature[1:] for feature in self.features.split(",") if feature.startswith("+"))
+        if not self.triple.startswith("x86_64") or self.vector_bytes not in (16, 32, 64):
+            return "numbers"
+        wide = self.vector_bytes == 64
+        if ("avx512vnni" in present and (wide or "avx512vl" in present)) or ("avxvnni" in present and not wide):
+            return "fours"
+        return "pairs" if not wide or "avx512bw" in present else "numbers"
 
     def lanes(self, element_bytes: int) -> int:
         """Elements of this size in a vector; 1 if they are larger than a vector."""

@@ -43,7 +43,7 @@ class TensorValue:
         is_weight: whether training may change `array`, so that it must not be folded.
         elements: for partly known integers, an array of numbers, `Size` and `Element`.
         onnx_type: ONNX's element type where Fluid holds the value in a wider one; else None.
-        quantized: if QuantizeLinear made it, the inputs of that node: floats, scale and zero point; else empty.
+        quantized: if QuantizeLinear made it, its inputs: floats, scale and zero point; else empty.
     """
 
     __slots__ = ("_make", "_variables", "array", "elements", "is_weight", "onnx_type", "quantized")

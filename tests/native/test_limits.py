@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import test_convolution
+import test_integer_product
 import test_matmul
 import test_pooling
 import test_winograd
@@ -55,6 +56,7 @@ def test_random_programs_with_random_limits(seeds: range, monkeypatch: pytest.Mo
 
 KERNELS: dict[str, tuple[list[Any], Callable[[Any, Target], Any]]] = {
     "products": (test_matmul.CASES, lambda case, target: test_matmul.check_product(case, target, FLOAT, checked=True)),
+    "products of bytes": (test_integer_product.CASES, test_integer_product.check),
     "convolutions": (
         test_convolution.CASES + test_convolution.MORE,
         lambda case, target: test_convolution.check_convolution(case, target),

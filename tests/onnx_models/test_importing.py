@@ -323,16 +323,17 @@ def test_a_scan_of_a_batch(tmp_path: Path) -> None:
 def test_a_quantized_model(tmp_path: Path) -> None:
     """QDQ: weights and activations go through integers; here beside onnx's reference."""
     scale, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.uint8(128), "z")
+    other = numpy_helper.from_array(np.float32(0.0517), "t")  # of the same scale, products would lie between two integers
     quantized = numpy_helper.from_array(RANDOM.integers(0, 255, (4, 3)).astype(np.uint8), "q")
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
         helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["wd"]),
         helper.make_node("MatMul", ["xd", "wd"], ["m"]),
-        helper.make_node("QuantizeLinear", ["m", "s", "z"], ["mq"]),
-        helper.make_node("DequantizeLinear", ["mq", "s", "z"], ["y"]),
+        helper.make_node("QuantizeLinear", ["m", "t", "z"], ["mq"]),
+        helper.make_node("DequantizeLinear", ["mq", "t", "z"], ["y"]),
     ]
-    path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, ["n", 4])}, ["y"], [scale, zero, quantized], opset=21)
+    path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, ["n", 4])}, ["y"], [scale, other, zero, quantized], opset=21)
     x = RANDOM.standard_normal((5, 4)).astype(np.float32)
     reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(onnx.load(path)).run(None, {"x": x})[0]
     np.testing.assert_allclose(run(load(path), x)[0], reference, atol=1e-5)

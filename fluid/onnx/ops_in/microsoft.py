@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
 from typing import Any
 
@@ -18,7 +19,7 @@ from .matmul import gemm
 _SMALLEST = -3.4e38
 
 
-def microsoft(op_type: str, trains: bool = True) -> Any:
+def microsoft(op_type: str, trains: bool = True) -> Callable[[Any], Any]:
     """Register the decorated function as the importer of an op of com.microsoft."""
     return imports(f"com.microsoft::{op_type}", trains=trains)
 
@@ -177,12 +178,12 @@ def _mask_of(b: Builder, node: OnnxNode, mask: Any, scores: Any) -> Any:
         if -1 not in (mask.shape[0], scores.shape[0]) and mask.shape[0] != scores.shape[0]:
             raise FormatError(f"its mask {mask.shape} should have a length for each of {scores.shape[0]} sequences")
         lengths = b.ones_like_axes(b.cast(mask, scores.dtype), 0, 3)
-        kept = b.cast(b.f.less_equal(_positions_along(b, scores, 3), b.f.expand_to(lengths, scores)), scores.dtype)
+        seen = b.cast(b.f.less_equal(_positions_along(b, scores, 3), b.f.expand_to(lengths, scores)), scores.dtype)
     elif mask.ndim in (2, 3):
-        kept = b.f.unsqueeze2(b.cast(mask, scores.dtype), axes=[1, 2] if mask.ndim == 2 else [1])
+        seen = b.f.unsqueeze2(b.cast(mask, scores.dtype), axes=[1, 2] if mask.ndim == 2 else [1])
     else:
         raise FormatError(f"its mask has {mask.ndim} dimensions; it should have 1, 2 or 3")
-    return b.f.scale(one - kept, scale=least)
+    return b.f.scale(one - seen, scale=least)
 
 
 def _attended(b: Builder, node: OnnxNode, parts: Any, mask: Any, added: Any, heads: int) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...errors import FormatError
 from ...values.types import VarType, is_floating
+from ...values.unchanging import unchanging
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
@@ -144,17 +145,26 @@ def _of_pair(b: Builder, node: OnnxNode) -> Any:
     x, scale = floats.variable(b.block), node[1]
     if floats.onnx_type or x.dtype is not VarType.FP32 or scale.dtype is not VarType.FP32:
         return None
-    scale, zero = (None if part is None else _along(b, x, part, node) for part in (scale, node.get(2)))
+    zero = _zero_point(b, node.value(2))
+    aligned = [None if part is None else _along(b, x, b.variables(part), node) for part in (scale, zero)]
     low, high = _limits(_type_of(integers))
-    return b.f.fake_quantize_affine(x, scale, zero, quant_min=low, quant_max=high)
+    return b.f.fake_quantize_affine(x, *aligned, quant_min=low, quant_max=high)
+
+
+def _zero_point(b: Builder, value: Any) -> Any:
+    """A zero point for `fake_quantize_affine`: as floats if it is known, None if it is 0."""
+    if value is None or value.array is None:
+        return value
+    return b.constant(value.array.astype(np.float32)) if value.array.any() else None
 
 
 def _are_equal(a: Any, b: Any) -> bool:
     """Whether two values are the same, or constants that are equal."""
     if a is b:
         return True
-    arrays = [getattr(value, "array", None) for value in (a, b)]
-    return all(array is not None for array in arrays) and np.array_equal(*arrays)
+    if not isinstance(a, TensorValue) or not isinstance(b, TensorValue) or a.array is None or b.array is None:
+        return False
+    return np.array_equal(a.array, b.array)
 
 
 def weight_of_integers(b: Builder, node: OnnxNode, place: int, scale: int, zero: int, axis: int | None = None) -> TensorValue:
@@ -163,7 +173,7 @@ def weight_of_integers(b: Builder, node: OnnxNode, place: int, scale: int, zero:
     With `axis`, a vector of scales has a number for each element of this axis; otherwise the attribute of the node says which.
     """
     check_parameters(node, place, scale, zero)
-    arrays = [node.array(part) for part in (place, scale, zero)]
+    arrays: list[Any] = [node.array(part) for part in (place, scale, zero)]
     values = [node.tensor(place), node.tensor(scale), node.value(zero)]
     if any(array is None and value is not None for array, value in zip(arrays, values, strict=True)) or not arrays[0].ndim:
         return TensorValue(dequantized(b, node, node[place], node[scale], node.get(zero)))
@@ -171,13 +181,29 @@ def weight_of_integers(b: Builder, node: OnnxNode, place: int, scale: int, zero:
     b.reserve(*integers.shape, itemsize=12)
     if axis is None:
         axis = _axis_of(node, integers.ndim) if arrays[1].size > 1 else 0
-    factor, shift = (part if part is None else _spread(part, integers, axis, node.int("block_size", 0)) for part in arrays[1:])
+    block_size = node.int("block_size", 0)
     floats = integers.astype(np.float32)
-    if shift is not None:
-        floats -= shift.astype(np.float32)
-    floats = (floats * factor.astype(np.float32)).astype(arrays[1].dtype)
-    name = node.proto.output[0] if node.proto.op_type == "DequantizeLinear" else node.proto.input[place]
-    return TensorValue(array=floats, make=lambda value: b.persistable(b.fresh_name(f"{name}.floats"), value), is_weight=True)
+    if arrays[2] is not None:
+        floats -= _spread(arrays[2], integers, axis, block_size).astype(np.float32)
+    factor = _spread(arrays[1], integers, axis, block_size).astype(np.float32)
+    floats = unchanging((floats * factor).astype(arrays[1].dtype))
+    name = f"{node.proto.input[place]}.floats"
+    weight = TensorValue(array=floats, make=lambda value: b.persistable(b.fresh_name(name), value), is_weight=True)
+    number = _type_of(node.tensor(place))
+    is_plain = all(part is None or part.ndim < 2 for part in arrays[1:]) and floats.dtype == np.float32
+    if not is_plain or abs(integer_bits(number) or 32) > 8:
+        return weight
+    low, high = _limits(number)
+    return TensorValue(
+        b.f.fake_quantize_affine(
+            weight.variable(b.block),
+            b.constant(arrays[1]),
+            _zero_point(b, values[2]),
+            quant_axis=axis if arrays[1].size > 1 else -1,
+            quant_min=low,
+            quant_max=high,
+        )
+    )
 
 
 def _spread(part: Any, integers: Any, axis: int, block_size: int) -> Any:

@@ -112,7 +112,7 @@ class Executor:
                 returns before it is done, as it does without fetches; reading a tensor waits for it.
             check_nan: stop at the first op that computes a NaN or an infinity, with an error that names it. Such a run computes
                 ops one by one, without native code.
-            return_merged: if False, each fetched value is in a list with one entry for each device, of which there is one.
+            return_merged: if False, each fetched value is in a list with an entry for each device; there is one.
             use_prune: run only the ops that the fetches need: a program that trains is evaluated, without its updates.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
 

@@ -1,6 +1,6 @@
 """Lowers convolutions and pools of volumes [N, D, H, W, C]: images of their planes, combined along the depth.
 
-A convolution is one of images whose channels are those of all planes under the filter. A pool first pools each plane.
+A convolution becomes one of images: the planes under the filter become channels. A pool first pools each plane.
 """
 
 from __future__ import annotations
@@ -81,16 +81,16 @@ class _Depth:
     pad: int
     dilation: int = 1
 
-    def inside(self, tap: int) -> tuple[range, range]:
+    def covered(self, tap: int) -> tuple[range, range]:
         """The outputs whose window has this tap inside the input, and its places there."""
         first = tap * self.dilation - self.pad
         start = min(max(-(first // self.stride), 0), self.out)
         stop = max(min((self.extent - 1 - first) // self.stride + 1, self.out), start)
         return range(start, stop), range(first + start * self.stride, first + stop * self.stride, self.stride)
 
-    def taken(self, node: Node, tap: int, number: float) -> Node:
+    def planes_under(self, node: Node, tap: int, number: float) -> Node:
         """The plane of an input under a tap of each window; `number` where it is outside."""
-        outputs, places = self.inside(tap)
+        outputs, places = self.covered(tap)
         if not outputs:
             return broadcast_to(number_like(number, node), (node.shape[0], self.out, *node.shape[2:]))
         cut = sliced(plain(node), 1, places.start, len(places), places.step)
@@ -98,7 +98,7 @@ class _Depth:
 
     def given_back(self, node: Node, tap: int) -> Node:
         """Values of a tap of each window, at the planes of the input that it covers; 0 elsewhere."""
-        outputs, places = self.inside(tap)
+        outputs, places = self.covered(tap)
         if not outputs:
             return broadcast_to(number_like(0.0, node), (node.shape[0], self.extent, *node.shape[2:]))
         cut = apart(sliced(plain(node), 1, outputs.start, len(outputs)), 1, self.stride)
@@ -106,7 +106,7 @@ class _Depth:
 
     def counts(self) -> list[int]:
         """The taps of each window that are inside the input."""
-        return [sum(output in self.inside(tap)[0] for tap in range(self.taps)) for output in range(self.out)]
+        return [sum(output in self.covered(tap)[0] for tap in range(self.taps)) for output in range(self.out)]
 
 
 def _along_depth(node: Node, before: int, after: int, number: float) -> Node:
@@ -139,11 +139,11 @@ class _Convolution:
         self.images = convolution_of((*images, taps * shape[4]), (*outputs, filters), self.filter_of_images, attrs)
 
     def _under_filter(self, volume: Node) -> Node:
-        """The planes under the filter as channels of images, those of a group together."""
+        """The planes under the filter as channels of images; the channels of a group lie together."""
         count, _, height, width, channels = self.shape
         shape = (count, self.depth.out, height, width, self.groups, 1, channels // self.groups)
-        taken = [reshaped(self.depth.taken(volume, tap, 0.0), shape) for tap in range(self.depth.taps)]
-        return reshaped(joined(taken, 5), self.images.images)
+        planes = [reshaped(self.depth.planes_under(volume, tap, 0.0), shape) for tap in range(self.depth.taps)]
+        return reshaped(joined(planes, 5), self.images.images)
 
     def _filter(self, weights: Node) -> Node:
         return reshaped(plain(transposed(weights, (0, 2, 1, 3, 4))), self.filter_of_images)
@@ -222,7 +222,7 @@ class _Pool:
         return reshaped(plain(pooled), (*self.shape[:2], *pooled.shape[1:]))
 
     def forward(self, volume: Node) -> Node:
-        planes = self._taken(self.of_planes(volume))
+        planes = self._planes_under_taps(self.of_planes(volume))
         if self.is_max:
             return reduce(lambda a, b: mapped("max", a, b), planes)
         return mapped("mul", _sum(planes), self._shares(planes[0]))
@@ -230,7 +230,7 @@ class _Pool:
     def backward(self, volume: Node, gradient: Node) -> Node:
         """The gradient of the volumes; `gradient` is the outputs'."""
         if self.is_max:
-            parts = self._of_maxima(self._taken(self.of_planes(volume)), gradient)
+            parts = self._of_maxima(self._planes_under_taps(self.of_planes(volume)), gradient)
         else:
             parts = [mapped("mul", gradient, self._shares(gradient))] * self.depth.taps
         of_planes = _sum([self.depth.given_back(part, tap) for tap, part in enumerate(parts)])
@@ -238,12 +238,12 @@ class _Pool:
         planes = back(GraphTensor(_planes(volume)), GraphTensor(_planes(of_planes)), self.attrs)["X@GRAD"].node
         return reshaped(plain(planes), self.shape)
 
-    def _taken(self, planes: Node) -> list[Node]:
+    def _planes_under_taps(self, planes: Node) -> list[Node]:
         number = float(np.finfo(np.float64 if planes.element is DOUBLE else np.float32).min) if self.is_max else 0.0
-        return [self.depth.taken(planes, tap, number) for tap in range(self.depth.taps)]
+        return [self.depth.planes_under(planes, tap, number) for tap in range(self.depth.taps)]
 
     def _of_maxima(self, planes: Sequence[Node], gradient: Node) -> list[Node]:
-        """The gradient of each plane: that of the maximum for the first plane that has it."""
+        """The gradient of each plane: the first plane that has the maximum gets the gradient of the result."""
         best = list(accumulate(planes, lambda a, b: mapped("max", a, b)))
         zero, parts = number_like(0.0, gradient), []
         for tap, plane in enumerate(planes):
@@ -255,7 +255,7 @@ class _Pool:
         return parts
 
     def _shares(self, like: Node) -> Node:
-        """One over the number of planes in each window: of those inside, or of all."""
+        """One over the number of planes in each window; planes outside the input count only if `counts_inside` is false."""
         counts = self.depth.counts() if self.counts_inside else [self.depth.taps] * self.depth.out
         if len(set(counts)) == 1:
             return number_like(1.0 / counts[0], like)

@@ -250,7 +250,8 @@ class _LoopMaker:
             runs |= {name: self._past.values[name] for name in names}
         fixed = {name: self._outer(name) for name in loop.reads if name not in firsts and name not in runs}
         specs = {name: spec for name, (_, spec) in {**firsts, **runs, **fixed}.items()}
-        code: Any = loop.compiled({name: stand_in(specs[name]) for name in loop.reads}, {})
+        blocks: Any = loop.compiled({name: stand_in(specs[name]) for name in loop.reads}, {}, {None})
+        code = None if blocks is None else blocks[None]
         if not isinstance(code, BlockCode):
             raise _UnfitError
         for name, (value, _) in fixed.items():

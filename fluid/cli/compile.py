@@ -83,8 +83,18 @@ def compile_model(
     sizes = (f"{part}: {human_bytes(library.description[f'{part}_bytes'])}" for part in ("state", "arena"))
     echo(f"memory of the caller: {', '.join(sizes)}")
     if report and steps:
-        how = {"batch": _rows(batch), "freeze": listed(freeze), "target": target, "cpu": cpu, "features": features}
-        echo_lines(str(report_memory(program, _named(feeds) or None, steps, scope=loaded.scope, **how)))
+        memory = report_memory(
+            program,
+            _named(feeds) or None,
+            steps,
+            scope=loaded.scope,
+            batch=_rows(batch),
+            freeze=listed(freeze),
+            target=target,
+            cpu=cpu,
+            features=features,
+        )
+        echo_lines(str(memory))
 
 
 def _named(options: tuple[str, ...]) -> dict[str, str] | list[str]:

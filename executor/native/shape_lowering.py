@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from fluid.ops.manipulation import all_paddings, cut_sizes
+from fluid.ops.manipulation import PAD_MODES, all_paddings, cut_sizes
 from fluid.ops.shapes import slice_of
 
 from .emitter import BOOL, INT32, INT64
@@ -48,8 +48,6 @@ def _none_but(inputs: Mapping[str, Any], *slots: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ cut, joined
 def _cut(node: Node, axis: int, places: range) -> Node:
     """A view of a range of elements along an axis."""
-    if places.step < 0:
-        raise NotLowered("elements in the other direction")
     if isinstance(node, ChannelsFirst):
         inner = mapped(
             "copy", sliced(node.source, places_of_channels_last(node.ndim)[axis], places.start, len(places), places.step)
@@ -216,16 +214,70 @@ def pad(X: GraphTensor, paddings: list[int], pad_value: float) -> GraphTensor:
 @lowers("pad2d")
 def pad2d(X: GraphTensor, Paddings: Any, paddings: list[int], mode: str, pad_value: float, data_format: str) -> GraphTensor:
     _none(Paddings)
-    if mode != "constant":
-        raise NotLowered("copies of elements around images")
-    return GraphTensor(padded(X.node, _pairs(all_paddings(paddings, data_format, False)), pad_value))
+    return _padded_by(X, all_paddings(paddings, data_format, False), PAD_MODES[mode], pad_value)
 
 
 @lowers("pad3d")
 def pad3d(X: GraphTensor, paddings: list[int], mode: str, value: float, data_format: str) -> GraphTensor:
-    if mode != "constant":
-        raise NotLowered("copies of elements around volumes")
-    return GraphTensor(padded(X.node, _pairs(all_paddings(paddings, data_format, True)), value))
+    return _padded_by(X, all_paddings(paddings, data_format, True), PAD_MODES[mode], value)
+
+
+@lowers("pad_by")
+def pad_by(X: GraphTensor, Paddings: Any, paddings: list[int], mode: str) -> GraphTensor:
+    _none(Paddings)
+    return _padded_by(X, paddings, mode, 0.0)
+
+
+def _padded_by(X: GraphTensor, paddings: Sequence[int], mode: str, number: float) -> GraphTensor:
+    """X padded with a number (mode "constant") or with copies of its elements."""
+    pads = _pairs(paddings)
+    if mode == "constant":
+        return GraphTensor(padded(X.node, pads, number))
+    node = X.node
+    for axis, (before, after) in enumerate(pads):
+        extent = node.shape[axis]
+        sides = [(before, _copied(extent, before, mode)), (after, _copied(extent, after, mode, at_end=True))]
+        parts = [_repeated(_cut(node, axis, places), axis, count) if count else None for count, places in sides]
+        present = [part for part in (parts[0], node, parts[1]) if part is not None]
+        node = _joined(present, axis) if len(present) > 1 else node
+    return GraphTensor(mapped("copy", node))
+
+
+def _copied(extent: int, count: int, mode: str, at_end: bool = False) -> range:
+    """The places along an axis that padding of one side copies, in its order; one place for a repeated edge."""
+    if mode == "edge" and extent:
+        return range(extent - 1, extent) if at_end else range(1)
+    if count > extent - (mode == "reflect"):
+        raise NotLowered("padding that copies elements more than once")
+    if mode == "reflect":
+        return range(extent - 2, extent - 2 - count, -1) if at_end else range(count, 0, -1)
+    return range(count) if at_end else range(extent - count, extent)
+
+
+def _repeated(node: Node, axis: int, count: int) -> Node:
+    """A part along an axis; an edge is repeated."""
+    return broadcast_to(node, (*node.shape[:axis], count, *node.shape[axis + 1 :]))
+
+
+@lowers("unpad_by")
+def unpad_by(X: GraphTensor, Like: GraphTensor, Paddings: Any, paddings: list[int], mode: str) -> GraphTensor:
+    _none(Paddings)
+    only_floats(X)
+    node = X.node
+    for axis, (before, after) in reversed([*enumerate(_pairs(paddings))]):
+        extent = Like.shape[axis]
+        total = _cut(node, axis, range(before, before + extent))
+        for first, count in ((0, before), (before + extent, after)):
+            if count and mode != "constant":
+                places = _copied(extent, count, mode, at_end=first > 0)
+                part = _cut(node, axis, range(first, first + count)[:: places.step])
+                if mode == "edge":
+                    part = reduced("sum", mapped("copy", part), [axis])
+                start = min(places)
+                pads = [(start, extent - start - part.shape[axis]) if place == axis else (0, 0) for place in range(node.ndim)]
+                total = mapped("add", total, padded(part, pads, 0.0))
+        node = total
+    return GraphTensor(mapped("copy", node))
 
 
 # -------------------------------------------------------------------------------------------------------------- repeated

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -10,6 +13,7 @@ from fluid.ops.conv import conv_geometry
 from fluid.ops.pool import pool_geometry
 
 from .cores import position_type
+from .emitter import BOOL
 from .graph import (
     Convolved,
     ConvolvedBack,
@@ -23,14 +27,20 @@ from .graph import (
     Windows,
     channels_first,
     channels_last,
+    joined,
+    mapped,
     plain,
     product,
     reshaped,
+    sliced,
     transposed,
 )
 from .integer_lowering import convolution_of_steps
-from .lowering import GraphTensor, NotLowered, lowers, only_floats
+from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 from .resampling_lowering import pooled_by_parts, pooled_by_parts_back
+
+_MOST_CHANNELS = 16
+"""The most channels of a group of maxout: each has formulas of its own."""
 
 
 def _images_of(tensor: GraphTensor, data_format: str) -> Node:
@@ -235,3 +245,46 @@ def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dic
         shape = (image.shape[0], *out, image.shape[3])
         positions = Positions(shape, position_type(image, shape, windows), image, windows)
     return {"X@GRAD": _as_tensor(PooledBack(image.shape, image.element, kind, gradient, windows, positions), data_format)}
+
+
+# -------------------------------------------------------------------------------------------------------------- maxima
+def maximum(parts: Sequence[Node]) -> Node:
+    """The greatest of several tensors, element by element."""
+    return reduce(lambda a, b: mapped("max", a, b), parts)
+
+
+def maximum_back(parts: Sequence[Node], gradient: Node) -> list[Node]:
+    """The gradients of tensors from their maximum's: the first of equal elements gets it."""
+    best = list(accumulate(parts, lambda a, b: mapped("max", a, b)))
+    zero, gradients = number_like(0.0, gradient), []
+    for place, part in enumerate(parts):
+        chosen = mapped("oeq", part, best[-1], element=BOOL)
+        if place:
+            is_first = mapped("une", best[place - 1], best[-1], element=BOOL)
+            chosen = mapped("and", chosen, is_first, element=BOOL)
+        gradients.append(mapped("select", chosen, gradient, zero, element=gradient.element))
+    return gradients
+
+
+def _channels_of_groups(X: GraphTensor, groups: int, axis: int) -> list[Node]:
+    """For each place in a group of channels, these channels of images [N, H, W, C]."""
+    image = _images_of(X, "NHWC" if axis % X.ndim == 3 else "NCHW")
+    if groups > _MOST_CHANNELS or axis % X.ndim not in (1, 3):
+        raise NotLowered("groups of many channels")
+    return [sliced(plain(image), 3, place, image.shape[3] // groups, groups) for place in range(groups)]
+
+
+@lowers("maxout")
+def maxout(X: GraphTensor, groups: int, axis: int) -> GraphTensor:
+    node = maximum(_channels_of_groups(X, groups, axis))
+    return _as_tensor(node, "NHWC" if axis % X.ndim == 3 else "NCHW")
+
+
+@lowers("maxout_grad")
+def maxout_grad(X: GraphTensor, dOut: GraphTensor, groups: int, axis: int) -> dict[str, GraphTensor]:
+    data_format = "NHWC" if axis % X.ndim == 3 else "NCHW"
+    gradient = _images_of(dOut, data_format)
+    parts = maximum_back(_channels_of_groups(X, groups, axis), gradient)
+    columns = [reshaped(part, (*part.shape, 1)) for part in parts]
+    shape = (*gradient.shape[:3], gradient.shape[3] * groups)
+    return {"X@GRAD": _as_tensor(reshaped(joined(columns, 4), shape), data_format)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ import numpy as np
 from fluid.ops.conv import conv_geometry
 from fluid.ops.pool import pool_geometry
 
-from .emitter import BOOL, DOUBLE
+from .emitter import DOUBLE
 from .graph import Node, Shape, broadcast_to, channels_first, channels_last, joined, mapped, plain, reshaped, sliced, transposed
-from .image_lowering import convolution_of, pool2d, pool2d_grad
+from .image_lowering import convolution_of, maximum, maximum_back, pool2d, pool2d_grad
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 from .shape_lowering import apart, padded
 
@@ -224,13 +223,13 @@ class _Pool:
     def forward(self, volume: Node) -> Node:
         planes = self._planes_under_taps(self.of_planes(volume))
         if self.is_max:
-            return reduce(lambda a, b: mapped("max", a, b), planes)
+            return maximum(planes)
         return mapped("mul", _sum(planes), self._shares(planes[0]))
 
     def backward(self, volume: Node, gradient: Node) -> Node:
         """The gradient of the volumes; `gradient` is the outputs'."""
         if self.is_max:
-            parts = self._of_maxima(self._planes_under_taps(self.of_planes(volume)), gradient)
+            parts = maximum_back(self._planes_under_taps(self.of_planes(volume)), gradient)
         else:
             parts = [mapped("mul", gradient, self._shares(gradient))] * self.depth.taps
         of_planes = _sum([self.depth.given_back(part, tap) for tap, part in enumerate(parts)])
@@ -241,18 +240,6 @@ class _Pool:
     def _planes_under_taps(self, planes: Node) -> list[Node]:
         number = float(np.finfo(np.float64 if planes.element is DOUBLE else np.float32).min) if self.is_max else 0.0
         return [self.depth.planes_under(planes, tap, number) for tap in range(self.depth.taps)]
-
-    def _of_maxima(self, planes: Sequence[Node], gradient: Node) -> list[Node]:
-        """The gradient of each plane: the first plane that has the maximum gets the gradient of the result."""
-        best = list(accumulate(planes, lambda a, b: mapped("max", a, b)))
-        zero, parts = number_like(0.0, gradient), []
-        for tap, plane in enumerate(planes):
-            chosen = mapped("oeq", plane, best[-1], element=BOOL)
-            if tap:
-                is_first = mapped("une", best[tap - 1], best[-1], element=BOOL)
-                chosen = mapped("and", chosen, is_first, element=BOOL)
-            parts.append(mapped("select", chosen, gradient, zero, element=gradient.element))
-        return parts
 
     def _shares(self, like: Node) -> Node:
         """One over the number of planes in each window; planes outside the input count only if `counts_inside` is false."""

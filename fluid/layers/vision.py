@@ -425,19 +425,20 @@ def prelu(x: Variable, mode: str, param_attr: AttrLike = None, name: str | None 
 
 
 # ------------------------------------------------------------------------------------------------- channels and places
-def maxout(x: Variable, groups: int, name: str | None = None) -> Variable:
+def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> Variable:
     """The maximum of each `groups` consecutive channels of images ``[N, C, H, W]``: ``[N, C / groups, H, W]``.
 
     Formula: Goodfellow et al., Maxout Networks, 2013.
 
     Args:
-        x: images ``[N, C, H, W]``.
+        x: images ``[N, C, H, W]``, or ``[N, H, W, C]``.
         groups: how many channels become one; it divides C.
+        axis: the dimension of channels: 1, or 3 or -1.
 
     >>> layers.maxout(fluid.data("images", [None, 8, 32, 32]), groups=2).shape
     (-1, 4, 32, 32)
     """
-    return apply("maxout", {"X": x}, {"groups": groups}, name=name)
+    return apply("maxout", {"X": x}, {"groups": groups, "axis": axis}, name=name)
 
 
 def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:

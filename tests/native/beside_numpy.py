@@ -10,9 +10,10 @@ import pytest
 from checks import fresh_programs
 
 import fluid
+from fluid import layers
 from fluid.ir.program import Variable
 
-__all__ = ["assert_alike", "results_of"]
+__all__ = ["assert_alike", "assert_layer_is_native", "results_of"]
 
 Build = Callable[[], "Sequence[Variable]"]
 
@@ -55,3 +56,36 @@ def assert_alike(build: Build, feed: Mapping[str, Any], runs: int = 2, tolerance
         for name, value in expected.items():
             bound = tolerance * max(float(np.abs(value).max(initial=0)), 1e-3)
             np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=f"{name}, {threads} threads")
+
+
+def assert_layer_is_native(
+    shape: Sequence[int],
+    layer: Callable[[Variable], Variable],
+    on_numpy: str = "none",
+    steps: float = 0.0,
+    tolerance: float = 1e-5,
+) -> None:
+    """Assert that native code computes a layer and its gradients, as numpy does.
+
+    Args:
+        shape: of the layer's input.
+        on_numpy: ops that the plan leaves to numpy.
+        steps: the input's numbers are multiples of it, so that several may be equal; 0 for any numbers.
+        tolerance: see `assert_alike`.
+    """
+    values = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    values = np.round(values / steps).astype("float32") * np.float32(steps) if steps else values
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", list(shape))
+        x.stop_gradient = False
+        out = layer(x)
+        parameters = [one for one in fluid.default_main_program().all_parameters() if one.trainable]
+        weights = layers.create_parameter(list(out.shape), "float32")
+        return [out, *fluid.gradients([layers.reduce_sum(out * weights)], [x, *parameters])]
+
+    assert_alike(build, {"x": values}, tolerance=tolerance)
+    with fresh_programs():
+        fetches, executor = build(), fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        assert f"on numpy: {on_numpy}\n" in str(executor.plan(feed={"x": values}, fetch_list=fetches))

@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from beside_numpy import assert_alike
+from beside_numpy import assert_layer_is_native
 from checks import each
 
-import fluid
 from fluid import layers
 from fluid.ir.program import Variable
-
-
-def assert_native(shape: Sequence[int], layer: Callable[[Variable], Variable], steps: float = 0.0) -> None:
-    """Assert that native code computes a layer of volumes and its gradients, as numpy does.
-
-    Args:
-        steps: numbers are multiples of it, so that several in a window may be equal; 0 for any numbers.
-    """
-    values = np.random.default_rng(0).standard_normal(shape).astype("float32")
-    values = np.round(values / steps).astype("float32") * np.float32(steps) if steps else values
-
-    def build() -> Sequence[Variable]:
-        x = fluid.data("x", list(shape))
-        x.stop_gradient = False
-        out = layer(x)
-        parameters = [one for one in fluid.default_main_program().all_parameters() if one.trainable]
-        weights = layers.create_parameter(list(out.shape), "float32")
-        return [out, *fluid.gradients([layers.reduce_sum(out * weights)], [x, *parameters])]
-
-    assert_alike(build, {"x": values}, tolerance=1e-4)
-    main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()
-    with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        fetches = build()
-    executor = fluid.Executor()
-    executor.run(startup, scope=scope)
-    assert "on numpy: none" in str(executor.plan(main, {"x": values}, fetches, scope=scope))
 
 
 @each("groups", [1, 2])
@@ -49,20 +20,20 @@ def test_convolutions(stride: int, padding: int, dilation: int, taps: int, group
     def layer(x: Variable) -> Variable:
         return layers.conv3d(x, 6, taps, [stride, 1, stride], padding, [dilation, 1, dilation], groups, bias_attr=False)
 
-    assert_native((2, 4, 5, 6, 7), layer)
+    assert_layer_is_native((2, 4, 5, 6, 7), layer)
 
 
 @each("data_format", ["NCDHW", "NDHWC"])
 @each("padding", ["SAME", "VALID", [1, 2, 0, 1, 2, 0]])
 def test_layouts_and_paddings_of_convolutions(data_format: str, padding: Any) -> None:
     shape = (2, 3, 5, 4, 6) if data_format == "NCDHW" else (2, 5, 4, 6, 3)
-    assert_native(shape, lambda x: layers.relu(layers.conv3d(x, 5, 3, 2, padding, data_format=data_format)))
+    assert_layer_is_native(shape, lambda x: layers.relu(layers.conv3d(x, 5, 3, 2, padding, data_format=data_format)))
 
 
 @each("stride", [1, 2])
 @each("padding", [0, 1])
 def test_transposed_convolutions(padding: int, stride: int) -> None:
-    assert_native((2, 4, 3, 4, 5), lambda x: layers.conv3d_transpose(x, 6, None, 3, padding, stride, bias_attr=False))
+    assert_layer_is_native((2, 4, 3, 4, 5), lambda x: layers.conv3d_transpose(x, 6, None, 3, padding, stride, bias_attr=False))
 
 
 @each("kind", ["max", "avg"])
@@ -71,11 +42,13 @@ def test_transposed_convolutions(padding: int, stride: int) -> None:
 @each("stride", [1, 2, 3])
 def test_pools(stride: int, window: int, padding: int, ceil_mode: bool, kind: str) -> None:
     """Of equal maxima in a window, the first one gets the gradient."""
-    assert_native((2, 3, 7, 6, 7), lambda x: layers.pool3d(x, window, kind, stride, padding, ceil_mode=ceil_mode), steps=1.0)
+    assert_layer_is_native(
+        (2, 3, 7, 6, 7), lambda x: layers.pool3d(x, window, kind, stride, padding, ceil_mode=ceil_mode), steps=1.0, tolerance=1e-4
+    )
 
 
 def test_averages_over_whole_windows() -> None:
-    assert_native((2, 3, 5, 6, 7), lambda x: layers.pool3d(x, 3, "avg", 2, 1, exclusive=False))
+    assert_layer_is_native((2, 3, 5, 6, 7), lambda x: layers.pool3d(x, 3, "avg", 2, 1, exclusive=False))
 
 
 def test_a_net_of_volumes_with_batch_norm() -> None:
@@ -83,4 +56,11 @@ def test_a_net_of_volumes_with_batch_norm() -> None:
         hidden = layers.pool3d(layers.batch_norm(layers.conv3d(x, 6, 3, padding=1, bias_attr=False), act="relu"), 2, "max", 2)
         return layers.fc(layers.conv3d(hidden, 5, 3, padding=1), 4)
 
-    assert_native((3, 2, 6, 8, 10), net)
+    assert_layer_is_native((3, 2, 6, 8, 10), net)
+
+
+@each("axis", [1, -1])
+@each("groups", [1, 2, 3, 12])
+def test_the_first_of_equal_channels_gets_the_gradient_of_maxout(groups: int, axis: int) -> None:
+    shape = (2, 12, 3, 5) if axis == 1 else (2, 3, 5, 12)
+    assert_layer_is_native(shape, lambda x: layers.maxout(x, groups, axis=axis), steps=1.0)

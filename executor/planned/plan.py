@@ -154,6 +154,8 @@ class ArenaPlan:
     """Compiles blocks of loops; None for a plan without native code."""
     values: dict[str, bytes] = field(default_factory=dict)
     """Name -> bytes of the feeds and variables of the scope whose values may have decided shapes or branches."""
+    is_provisional: bool = False
+    """Whether a later run with the same feeds may have another plan."""
     step_by_step: bool = False
     """Whether its program runs op by op: it stores arrays of tensors or rank tables in the scope (then there are no
     instructions), or reads a `SelectedRows` there, whose number of rows may change."""

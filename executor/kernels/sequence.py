@@ -241,14 +241,6 @@ def sequence_pool(xp: Any, X: Any, X_lod: Lod, pooltype: str, pad_value: float, 
         MaxIndex[...] = _argmax(xp, X, offsets, Out) if kind == "MAX" else 0
 
 
-@kernel("sequence_argmax")
-def sequence_argmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
-    offsets = last_offsets(X_lod)
-    top = xp.zeros(Out.shape, X.dtype)
-    _reduce(xp, xp.maximum, X, offsets, top)
-    Out[...] = _argmax(xp, X, offsets, top)
-
-
 @kernel("sequence_softmax")
 def sequence_softmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
     offsets = last_offsets(X_lod)

@@ -243,23 +243,18 @@ def _pool(X: Spec, pooltype: str) -> tuple[Spec, Spec]:
     is_test=False,
     pad_value=0.0,
 )
-def sequence_pool(f: Any, X: Any, MaxIndex: ShapeOnly, dOut: Any, pooltype: str) -> Any:
+def sequence_pool(f: Any, X: ShapeOnly, MaxIndex: Any, dOut: Any, pooltype: str) -> Any:
     """For each sequence, one row: its AVERAGE, SUM, SQRT (sum divided by the root of the length), MAX, LAST or FIRST row;
-    `pad_value` for an empty one."""
+    `pad_value` for an empty one. MaxIndex holds the row of each first maximum, -1 for an empty sequence."""
     pooltype = pooltype.upper()
     if pooltype in ("LAST", "FIRST"):
         return {"X": f.add_rows(dOut, f.sequence_ends(X, first=pooltype == "FIRST"), X)}
     if pooltype == "MAX":
-        return {"X": f.place_at_most(dOut, f.sequence_argmax(X), X)}
+        return {"X": f.place_at_most(dOut, MaxIndex, X)}
     if pooltype != "SUM":
-        length = f.clip(f.sequence_lengths(X).astype(X.dtype), min=1.0, max=3e38)  # empty sequences would divide by zero
+        length = f.clip(f.sequence_lengths(X).astype(dOut.dtype), min=1.0, max=3e38)  # empty sequences would divide by zero
         dOut = f.elementwise_mul(dOut, 1.0 / (length if pooltype == "AVERAGE" else f.sqrt(length)), axis=0)
     return {"X": f.take_rows(dOut, f.sequence_ids(X))}
-
-
-@define("sequence_argmax(X) -> Out", infer=lambda X: _pool(X, "MAX")[1], grad=ZERO_GRADIENT, lod_aware=True)
-def sequence_argmax() -> None:
-    """For each sequence and element, the index of the row of X with its first maximum; -1 for an empty sequence."""
 
 
 def _at_most(X: Spec, Index: Spec, Like: Spec) -> Spec:

@@ -104,7 +104,6 @@ OURS = {
     "sequence_concatenated": "rows as sequence_concat orders them",
     "sequence_sliced": "rows as sequence_slice keeps them",
     "sequence_scattered": "elements as sequence_scatter names them",
-    "sequence_argmax": "rows as sequence_pool by maximum picks them",
     "resize_rows": "transpose of shrink_rnn_memory",
     "repeat_first_row": "rows that native code computes besides those of shrink_rnn_memory",
     "new_array": "what an array in a loop starts from",

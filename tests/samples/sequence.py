@@ -129,13 +129,6 @@ add(
     "sequence_positions",
     Sample({"X": data(6, 2), "Like": data(3, 5, 2)}, {}, lambda X: positions(FULL, 5), lods={"X": FULL}),
 )
-of_sequences(
-    "sequence_argmax",
-    {},
-    lambda X, lod: np.array(
-        [[rows[0] + X[rows, j].argmax() if rows else -1 for j in range(2)] for rows in rows_of(lod)], np.int32
-    ),
-)
 EXPANSIONS: Sequence[tuple[Any, Any, int, list[int]]] = (
     ((), ((0, 2, 2, 4),), 0, [0, 0, 2, 2]),
     ((), TWO, -1, [0, 1, 1, 2, 2, 2]),

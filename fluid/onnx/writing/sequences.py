@@ -77,11 +77,6 @@ def _argmax(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.where(_column(g, is_empty(g, lengths), at), g.constant(np.int64(-1)), rows)
 
 
-@exports("sequence_argmax")
-def sequence_argmax(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return g.cast(_argmax(g, X), VarType.INT32)
-
-
 @exports("sequence_pool")
 def sequence_pool(g: OnnxGraph, X: OnnxTensor, pooltype: str, pad_value: float) -> dict[str, OnnxTensor]:
     pooltype, lengths = pooltype.upper(), lengths_of_rows(X)

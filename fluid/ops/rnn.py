@@ -380,28 +380,39 @@ def gru_weights(f: Any, weight: Any, size: int) -> tuple[Any, Any]:
     return f.reshape2(gates, shape=[size, 2 * size]), f.reshape2(candidate, shape=[size, size])
 
 
-def gru_step(f: Any, x: Any, hidden: Any, weights: tuple[Any, Any], gate: str, activation: str, origin_mode: bool) -> Any:
-    """A step of a GRU in Fluid's older form: the next state for an input ``[batch, 3 * size]`` and a state ``[batch, size]``."""
+def gru_step(
+    f: Any, x: Any, hidden: Any, weights: tuple[Any, Any], gate: str, activation: str, origin_mode: bool
+) -> tuple[list[Any], Any, Any]:
+    """A step of a GRU in Fluid's older form: its gates (update, reset, candidate), the reset state and the next state, for an
+    input ``[batch, 3 * size]`` and a state ``[batch, size]``."""
     x_u, x_r, x_c = f.split(x, num=3, axis=1)
     h_u, h_r = f.split(hidden @ weights[0], num=2, axis=1)
     update, reset = activated(f, gate, x_u + h_u), activated(f, gate, x_r + h_r)
-    candidate = activated(f, activation, x_c + (reset * hidden) @ weights[1])
-    return candidate + update * (hidden - candidate) if origin_mode else hidden + update * (candidate - hidden)
+    reset_hidden = reset * hidden
+    candidate = activated(f, activation, x_c + reset_hidden @ weights[1])
+    after = candidate + update * (hidden - candidate) if origin_mode else hidden + update * (candidate - hidden)
+    return [update, reset, candidate], reset_hidden, after
 
 
-def _gru_unit_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _gru_unit_step(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[list[Any], Any, Any]:
     x, bias = values["Input"], values.get("Bias")
     if bias is not None:
         x = x + f.reshape2(bias, shape=[-1])
     weights = gru_weights(f, values["Weight"], values["Weight"].shape[0])
     gate, activation = ACTIVATIONS[attrs["gate_activation"]], ACTIVATIONS[attrs["activation"]]
-    return {"Hidden": gru_step(f, x, values["HiddenPrev"], weights, gate, activation, attrs["origin_mode"])}
+    return gru_step(f, x, values["HiddenPrev"], weights, gate, activation, attrs["origin_mode"])
+
+
+def _gru_unit_formula(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    gates, reset_hidden, hidden = _gru_unit_step(f, values, attrs)
+    return {"Gate": f.concat(gates, axis=1), "ResetHiddenPrev": reset_hidden, "Hidden": hidden}
 
 
 @define(
     "gru_unit(Input, HiddenPrev: float, Weight, Bias?) -> Gate~, ResetHiddenPrev~, Hidden",
     infer=_infer_gru_unit,
-    decomposition=_gru_unit_decomposed,
+    decomposition=lambda f, values, attrs: {"Hidden": _gru_unit_step(f, values, attrs)[-1]},
+    meaning=means(_gru_unit_formula),
     lod_aware=True,
     activation=2,
     gate_activation=1,
@@ -618,7 +629,7 @@ def _gru_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
     gate, activation = ("" if attrs[name] == "identity" else attrs[name] for name in ("gate_activation", "activation"))
 
     def step(f: Any, before: list[Any], x: Any) -> list[Any]:
-        return [gru_step(f, x, before[0], weights, gate, activation, attrs["origin_mode"])]
+        return [gru_step(f, x, before[0], weights, gate, activation, attrs["origin_mode"])[-1]]
 
     (hidden,) = _over_sequences(f, x, [values.get("H0")], [size], step, attrs["is_reverse"])
     return {"Hidden": hidden}

@@ -35,7 +35,7 @@ LOWERED = {
         "brelu celu elu gelu hard_shrink hard_sigmoid hard_swish leaky_relu logsigmoid mish prelu relu relu6 selu sigmoid silu "
         "soft_relu softplus softshrink softsign stanh swish tanh tanh_shrink thresholded_relu"
     ),
-    "recurrences": "cudnn_lstm lstm_unit rnn",
+    "recurrences": "cudnn_lstm gru_unit lstm_unit rnn",
     "elementary functions": (
         "abs ceil cos cosh erf exp expm1 floor log log10 log1p log2 pow reciprocal round rsqrt sign sin sinh sqrt square tan"
     ),

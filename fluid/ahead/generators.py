@@ -243,7 +243,7 @@ def generator_constants() -> Iterator[tuple[str, Type, Sequence[float]]]:
     inner = [_EDGE, 0.0, *edges[1:-1]]
     yield "widths", FLOAT, [float(np.float32(edge / steps)) for edge in edges]
     yield "heights", FLOAT, [1.0, *(float(np.float32(density(edge))) for edge in edges[1:])]
-    yield "limits", INT32, [int(near / edge * steps) for near, edge in zip(inner, edges, strict=True)]
+    yield "limits", INT32, [round(near / edge * steps) for near, edge in zip(inner, edges, strict=True)]
 
 
 def write_one_normal(f: Function, prefix: str) -> None:

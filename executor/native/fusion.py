@@ -412,7 +412,7 @@ class FusionSchedule:
 
     # -- fitting nodes into groups
     def _fits(self, group: Any, node: Node, position: int, updates: bool) -> bool:
-        if not isinstance(group, Group):
+        if not isinstance(group, Group) or node in group.uniform:  # its readers in the group come before
             return False
         if (group.updates or updates) and any(isinstance(one, (Reduction, Choice)) for one in (*group.nodes, node)):
             return False  # the group would pass over its elements more than once

@@ -149,6 +149,10 @@ class NativeInstruction(_Reader):
         return {"": list(self.written)}
 
 
+_CHECKED_FLOATS = {"auc": ("Predict",)}
+"""Type of an op -> the slots of floats that its check inspects; all other checks inspect integers alone."""
+
+
 class Check(_Reader):
     """Checks the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
 
@@ -158,7 +162,9 @@ class Check(_Reader):
         self.written: list[Value] = []
         self.writes: dict[str, list[Value | None]] = {}
         values = [value for values in instruction.reads.values() for value in values if value is not None]
-        self.read = [value for value in dict.fromkeys(values) if not is_floating(specs[value].dtype)]
+        slots = _CHECKED_FLOATS.get(instruction.definition.type, ())
+        floats = {value for slot in slots for value in instruction.reads.get(slot, ())}
+        self.read = [value for value in dict.fromkeys(values) if value in floats or not is_floating(specs[value].dtype)]
 
     @property
     def label(self) -> str:

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from .emitter import BOOL, DOUBLE, FLOAT, INT32
-from .graph import Node, broadcast_to, constant, mapped, plain, reduced, reshaped
+from .graph import Node, Position, broadcast_to, constant, joined, mapped, plain, product, reduced, reshaped, sliced, transposed
 from .lowering import GraphTensor, NotLowered, element_of, lowers, number_like, only_floats
 
 
@@ -33,6 +33,95 @@ def accuracy(Indices: GraphTensor, Label: GraphTensor, specs: dict[str, Any]) ->
     total = constant(rows, element)
     results = {"Accuracy": mapped("div", correct, total), "Correct": correct, "Total": broadcast_to(total, (1, 1))}
     return {slot: _number(node, specs[slot]) for slot, node in results.items() if specs.get(slot) is not None}
+
+
+# ------------------------------------------------------------------------------------------- the area under the ROC curve
+_BLOCK = 64
+"""Sums over all later bins are summed in blocks of this size first."""
+
+
+@lowers("auc")
+def auc(
+    Predict: GraphTensor,
+    Label: GraphTensor,
+    StatPos: GraphTensor,
+    StatNeg: GraphTensor,
+    InsTagWeight: Any,
+    num_thresholds: int,
+    slide_steps: int,
+    specs: dict[str, Any],
+) -> dict[str, GraphTensor]:
+    only_floats(Predict)
+    rows, columns = Predict.shape
+    if InsTagWeight is not None or rows >= 1 << 24:
+        raise NotLowered("weighted rows, or very many")
+    predicted = sliced(plain(Predict.node), 1, columns - 1, 1)
+    places = mapped("convert", mapped("mul", predicted, number_like(num_thresholds, predicted)), element=INT32)
+    is_positive = mapped("une", reshaped(plain(Label.node), (rows, 1)), number_like(0, Label.node), element=BOOL)
+    is_in_bin = mapped("oeq", Position((rows, num_thresholds + 1), INT32), places, element=BOOL)
+    results: dict[str, GraphTensor] = {}
+    totals = []
+    for slot, stat, chosen in (("StatPosOut", StatPos, is_positive), ("StatNegOut", StatNeg, _not(is_positive))):
+        is_counted = mapped("and", is_in_bin, chosen, element=BOOL)
+        new = mapped("convert", reduced("sum", mapped("convert", is_counted, element=FLOAT), [0]), element=stat.node.element)
+        counts, total = _counted(stat.node, new, slide_steps)
+        totals.append(mapped("convert", total, element=DOUBLE))
+        if specs.get(slot) is not None:
+            results[slot] = GraphTensor(reshaped(counts, stat.shape))
+    if specs.get("AUC") is not None:
+        results["AUC"] = _number(_area(*totals), specs["AUC"])
+    return results
+
+
+def _counted(stat: Node, new: Node, steps: int) -> tuple[Node, Node]:
+    """The next counts of predictions by bin, and their sums [1, bins], which are over all batches, or over the last `steps`."""
+    bins = new.shape[1]
+    flat = reshaped(plain(stat), (1, stat.size))
+    if not steps:
+        total = mapped("add", flat, new)
+        return total, total
+    batches = reshaped(plain(sliced(flat, 1, 0, steps * bins)), (steps, bins))
+    number = sliced(flat, 1, flat.size - 1, 1)
+    turns = reshaped(plain(mapped("convert", Position((1, steps), INT32), element=stat.element)), (steps, 1))
+    is_oldest = mapped("oeq", turns, mapped("mod", number, constant(steps, stat.element)), element=BOOL)
+    oldest = mapped("select", is_oldest, batches, constant(0, stat.element), element=stat.element)
+    oldest = mapped("convert", reduced("sum", mapped("convert", oldest, element=DOUBLE), [0]), element=stat.element)
+    one = broadcast_to(constant(1, stat.element), (1, 1))
+    changes = joined([mapped("sub", new, oldest), one], 1)  # behind the sums lies the number of batches
+    sums = mapped("add", sliced(flat, 1, steps * bins, bins + 1), changes)
+    batches = mapped("select", is_oldest, new, batches, element=stat.element)
+    following = joined([reshaped(plain(batches), (1, steps * bins)), sums], 1)
+    return mapped("copy", following), sliced(plain(sums), 1, 0, bins)  # a copy: its parts read what it overwrites
+
+
+def _area(positive: Node, negative: Node) -> Node:
+    """The area under the ROC curve of counts [1, bins] of float64, by trapezoids."""
+    beside = _later(positive)
+    heights = mapped("add", beside, mapped("sub", beside, positive))
+    area = mapped("mul", reduced("sum", mapped("mul", negative, heights), [1]), constant(0.5, DOUBLE))
+    whole = mapped("mul", reduced("sum", positive, [1]), reduced("sum", negative, [1]))
+    is_there = mapped("ogt", whole, constant(0.0, DOUBLE), element=BOOL)
+    return mapped("div", area, mapped("select", is_there, whole, constant(1.0, DOUBLE), element=DOUBLE))
+
+
+def _later(counts: Node) -> Node:
+    """For each of some bins [1, bins], the sum of its count and those of all later bins."""
+    bins = counts.shape[1]
+    blocks = -(-bins // _BLOCK)
+    padding = blocks * _BLOCK - bins
+    filled = joined([counts, broadcast_to(constant(0.0, DOUBLE), (1, padding))], 1) if padding else counts
+    matrix = reshaped(plain(filled), (blocks, _BLOCK))
+    within = product(matrix, _is_later(_BLOCK, 0))
+    later_blocks = product(transposed(_is_later(blocks, 1), (1, 0)), reduced("sum", matrix, [1]))
+    return sliced(reshaped(plain(mapped("add", within, later_blocks)), (1, blocks * _BLOCK)), 1, 0, bins)
+
+
+def _is_later(count: int, least: int) -> Node:
+    """A matrix of 1 where the row's number is at least the column's plus a number, else of 0."""
+    columns = mapped("convert", Position((1, count), INT32), element=INT32)
+    rows = reshaped(plain(columns), (count, 1))
+    is_later = mapped("oge", rows, mapped("add", columns, constant(least, INT32)), element=BOOL)
+    return mapped("convert", is_later, element=DOUBLE)
 
 
 # ------------------------------------------------------------------------------------------------------ finite numbers

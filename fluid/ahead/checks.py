@@ -1,4 +1,4 @@
-"""Ranges of labels and ids, which the compiled code checks before it uses them as indices."""
+"""Ranges of labels, ids and probabilities, which the compiled code checks before it uses them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["IdRange", "ranges_of"]
 
 @dataclass(frozen=True)
 class IdRange:
-    """Integers that must lie from 0 to below `extent`.
+    """Integers that must lie from 0 to below `extent`; or floats that must lie from 0 to `extent`.
 
     Attributes:
-        value: the tensor of integers.
+        value: the tensor of integers, or of floats.
         extent: the number of rows or classes that they choose from.
         ignored: an integer that is allowed, too; None if there is none.
         first, step: every `step`-th element counts, from element `first` on.
@@ -79,7 +79,14 @@ def _columns(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mappi
     return [IdRange(index, shape[column], None, column, columns) for column in range(columns)]
 
 
+def _predictions(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
+    """The last column counts."""
+    columns = specs[values["Predict"]].shape[1]
+    return [IdRange(values["Predict"], 1, None, columns - 1, columns)]
+
+
 _RULES: dict[str, _Rule] = {
+    "auc": _predictions,
     "gather": _along("Index", "X", "axis"),
     "scatter_add_like": _along("Index", "Out", "axis"),
     "gather_nd": _columns,

@@ -14,6 +14,7 @@ from ..executor.native.lowering import ELEMENTS
 from ..executor.planned.native_loops import Copied, NativeLoop, TripPlace
 from ..ir.program import Operator
 from ..ir.versions import Value as PlanValue
+from ..values.types import is_floating
 from .checks import IdRange, ranges_of
 from .drawing import TensorDraw
 from .generators import GENERATORS, signed
@@ -209,7 +210,10 @@ class FunctionWriter:
                 i: Value, is_wrong: Value, ids: Value = ids, element: Type = element, ids_in: IdRange = id_range
             ) -> list[Value]:
                 number = f.load(f.at(ids, f.add(f.mul(i, ids_in.step), ids_in.first), element), element)
-                is_outside = f.compare("uge", number, ids_in.extent)  # as unsigned, a negative id is too great
+                if element.is_float:  # NaN is outside, too
+                    is_outside = f.bit_or(f.compare("ult", number, 0.0), f.compare("ugt", number, float(ids_in.extent)))
+                else:
+                    is_outside = f.compare("uge", number, ids_in.extent)  # as unsigned, a negative id is too great
                 if ids_in.ignored is not None:
                     is_outside = f.bit_and(is_outside, f.compare("ne", number, ids_in.ignored))
                 return [f.bit_or(is_wrong, f.value(f"zext {BOOL} {is_outside} to {INT64}", INT64))]
@@ -263,4 +267,6 @@ def _error_text(entry: LibraryFunction, op: Operator, id_range: IdRange) -> str:
     name = id_range.value[0].removesuffix(".copy")
     frame = op.user_frame
     line = f", {os.path.basename(frame[0])}:{frame[1]}" if frame is not None else ""
-    return f"{names.get(name, name)}: an id is outside of [0, {id_range.extent}) ({op.type}{line})"
+    is_float = is_floating(entry.plan.specs[id_range.value].dtype) if id_range.value in entry.plan.specs else False
+    wrong = f"a number is outside of [0, {id_range.extent}]" if is_float else f"an id is outside of [0, {id_range.extent})"
+    return f"{names.get(name, name)}: {wrong} ({op.type}{line})"

@@ -227,7 +227,17 @@ def images() -> dict[str, Any]:
     return {"loss": loss, "h": h}
 
 
-MANY_OPS = {"metrics": metrics, "images": images}
+def areas() -> dict[str, Any]:
+    """The areas under ROC curves of all batches, of the last two, and of this one."""
+    x, label = fluid.data("x", [6, 5]), fluid.data("label", [6, 1], "int64")
+    scores = layers.fc(x, 2, act="softmax")
+    loss = layers.mean(layers.cross_entropy(scores, layers.elementwise_min(label, layers.ones([1], "int64"))))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    whole, batch, _ = layers.auc(scores, label, num_thresholds=200, slide_steps=2)
+    return {"loss": loss, "whole": whole, "batch": batch, "simple": layers.auc(scores, label)[0]}
+
+
+MANY_OPS = {"metrics": metrics, "images": images, "areas": areas}
 
 
 @each("name", MANY_OPS)
@@ -251,6 +261,24 @@ def test_further_ops_have_the_bits_of_the_executor(name: str, tmp_path: Path) ->
         different = [key for key, array in zip(results, expected, strict=True) if computed[key].tobytes() != array.tobytes()]
         assert not different
     assert_equal_states(library, scope)
+
+
+def test_predictions_out_of_range_are_codes(tmp_path: Path) -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x, label = fluid.data("x", [6, 2]), fluid.data("label", [6, 1], "int64")
+        area = layers.auc(x, label)[0]
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    library = Library(fluid.compile_program(main, fetches={"area": area}, scope=scope, output=tmp_path / "net"))
+    feed = {"x": np.full([6, 2], 0.5, "float32"), "label": np.ones([6, 1], "int64")}
+    assert library.call("step", feed)[0] == 0
+    for wrong in (1.5, -0.5, np.nan):
+        feed["x"][3, 1] = wrong
+        code, _ = library.call("step", feed)
+        assert library.error(code).startswith("x: a number is outside of [0, 1] (auc, test_libraries.py:")
+        with pytest.raises(fluid.errors.ExecutionError, match=r"predictions should be in \[0, 1\]"):
+            executor.run(main, feed, [area], scope=scope)
 
 
 def test_constants_and_sizes_are_computed_now(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def _counted(stat: Node, new: Node, steps: int) -> tuple[Node, Node]:
     sums = mapped("add", sliced(flat, 1, steps * bins, bins + 1), changes)
     batches = mapped("select", is_oldest, new, batches, element=stat.element)
     following = joined([reshaped(plain(batches), (1, steps * bins)), sums], 1)
-    return mapped("copy", following), sliced(plain(sums), 1, 0, bins)  # a copy: its parts read what it overwrites
+    return mapped("copy", following), sliced(plain(sums), 1, 0, bins)  # a copy: its parts read the memory that it overwrites
 
 
 def _area(positive: Node, negative: Node) -> Node:
@@ -99,13 +99,13 @@ def _area(positive: Node, negative: Node) -> Node:
     beside = _later(positive)
     heights = mapped("add", beside, mapped("sub", beside, positive))
     area = mapped("mul", reduced("sum", mapped("mul", negative, heights), [1]), constant(0.5, DOUBLE))
-    whole = mapped("mul", reduced("sum", positive, [1]), reduced("sum", negative, [1]))
-    is_there = mapped("ogt", whole, constant(0.0, DOUBLE), element=BOOL)
-    return mapped("div", area, mapped("select", is_there, whole, constant(1.0, DOUBLE), element=DOUBLE))
+    pairs = mapped("mul", reduced("sum", positive, [1]), reduced("sum", negative, [1]))
+    is_there = mapped("ogt", pairs, constant(0.0, DOUBLE), element=BOOL)
+    return mapped("div", area, mapped("select", is_there, pairs, constant(1.0, DOUBLE), element=DOUBLE))
 
 
 def _later(counts: Node) -> Node:
-    """For each of some bins [1, bins], the sum of its count and those of all later bins."""
+    """For each of some bins [1, bins], the sum of the counts from it on."""
     bins = counts.shape[1]
     blocks = -(-bins // _BLOCK)
     padding = blocks * _BLOCK - bins

@@ -243,7 +243,7 @@ def _limits_of(vector_bytes: int, registers: int) -> Limits:
     limits = Limits()
     if vector_bytes < 64:
         limits = replace(limits, packed_rows=64, packed_bytes=1 << 16, packed_far_rows=64, packed_left_bytes=1 << 16)
-    if vector_bytes == 4 and registers == 16:  # on Cortex-M4, larger tiles take as many instructions, and a third more code
+    if vector_bytes == 4 and registers == 16:  # on Cortex-M4, larger tiles are not faster, and take a third more code
         limits = replace(limits, tile_rows=4, tile_vectors=2)
     if vector_bytes == 32:  # measured on Zen 3: `tests/native/data/choices_avx2.json`
         limits = replace(limits, packed_far_rows=16, winograd_channels=8, winograd_tile_work=60, winograd_filter_work=275)

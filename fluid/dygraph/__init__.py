@@ -30,6 +30,7 @@ from ..not_here import names_here, names_not_here
 from . import (
     amp,  # noqa: F401  (as in Paddle)
     base,  # noqa: F401  (as in Fluid 1.6)
+    dygraph_to_static,  # noqa: F401  (as in Fluid 1.8)
     jit,
 )
 from .amp import AmpScaler, GradScaler, amp_guard
@@ -101,8 +102,10 @@ from .nn import (
 )
 from .open_traces import InputSpec, TracedLayer, trace
 from .parallel import DataParallel, Env, ParallelEnv, ParallelStrategy, prepare_context
+from .program_translator import ProgramTranslator
 from .static_function import declarative, to_static
 from .tracing import TracedFunction
+from .translated import StaticModelRunner, TranslatedLayer
 from .weights import WEIGHT_NAMES, WeightReport
 
 __all__ = [
@@ -167,6 +170,7 @@ __all__ = [
     "PiecewiseDecay",
     "PolynomialDecay",
     "Pool2D",
+    "ProgramTranslator",
     "PyLayer",
     "PyLayerContext",
     "ReLU",
@@ -177,6 +181,7 @@ __all__ = [
     "Sigmoid",
     "Softmax",
     "SpectralNorm",
+    "StaticModelRunner",
     "StepDecay",
     "Tanh",
     "Tensor",
@@ -184,6 +189,7 @@ __all__ = [
     "TracedLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "TranslatedLayer",
     "WeightReport",
     "amp_guard",
     "backward",

@@ -11,10 +11,15 @@ from ..ir.program import Program
 from ..not_here import names_here
 from .layers import Layer
 from .open_traces import TracedLayer
+from .program_translator import dygraph_to_static_func
 from .static_function import declarative, to_static
 from .tracing import check_layer, traced_call
+from .translated import TranslatedLayer, load, save
 
-__all__ = ["TracedLayer", "declarative", "extract_vars", "to_static", "trace"]
+__all__ = [
+    "TracedLayer", "TranslatedLayer", "declarative", "dygraph_to_static_func", "extract_vars", "load", "save", "to_static",
+    "trace",
+]  # fmt: skip
 
 __dir__ = names_here(__name__)
 

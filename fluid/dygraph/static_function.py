@@ -30,6 +30,7 @@ __all__ = [
     "Surroundings",
     "TracedOnCall",
     "declarative",
+    "declared",
     "is_plain",
     "shared_memory",
     "signature",
@@ -46,6 +47,15 @@ _PLAIN = (int, float, bool, str, bytes, complex, type(None), np.generic, enum.En
 _LONGEST, _DEEPEST = 1000, 4
 """Lists and dicts that are longer, or nested deeper, are not searched."""
 _PACKAGE = __name__.partition(".")[0] + "."
+
+
+class _Declared:
+    """How ``declarative`` functions run; `ProgramTranslator.enable` says so."""
+
+    run_as_programs = True
+
+
+declared = _Declared()
 
 
 class Entries:
@@ -449,7 +459,7 @@ class BoundStatic:
 
 
 def _call(function: Callable[..., Any], owner: Any, programs: Programs, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    if state.tracer is not None:
+    if state.tracer is not None or not declared.run_as_programs:
         return function(*inputs, **named)
     recording = state.recording
     if recording and _requires_gradient(function, owner, inputs, named):

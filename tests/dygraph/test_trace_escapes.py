@@ -38,7 +38,7 @@ _NO_FUNCTIONS = """
 AccumulateGrad AmpScaler BackwardStrategy CosineDecay Edge Env ParallelEnv ExponentialDecay InverseTimeDecay LayerList LayerOf
 GradScaler InputSpec LearningRateDecay NaturalExpDecay Node NoamDecay ParallelStrategy ParameterList PiecewiseDecay
 PolynomialDecay WEIGHT_NAMES WeightReport LambdaDecay LinearLrWarmup MultiStepDecay
-ReduceLROnPlateau StepDecay
+ProgramTranslator ReduceLROnPlateau StaticModelRunner StepDecay TranslatedLayer
 PyLayerContext RowConv SequenceConv amp_guard compile detect_anomaly disable_dygraph enable_dygraph enabled get_num_threads guard
 is_grad_enabled jit load_dygraph prepare_context once_differentiable queue_callback saved_tensors_hooks set_detect_anomaly
 set_num_threads

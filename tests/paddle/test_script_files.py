@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -15,12 +16,16 @@ from paths import TESTS
 SCRIPTS = TESTS / "scripts"
 
 STEPS: dict[str, tuple[int, float]] = {
+    "eager_dqn": (40, 0.5),
     "eager_gan": (60, 1.1),
+    "eager_maml": (60, 0.8),
     "eager_mnist": (25, 0.3),
     "eager_ocr_attention": (16, 0.8),
+    "eager_policy_gradient": (80, 0.6),
     "eager_ptb_lstm": (40, 0.8),
     "eager_resnet": (20, 0.3),
     "eager_transformer": (40, 0.85),
+    "ptb_both_ways": (60, 0.6),
     "static_bert": (60, 0.5),
     "static_ctr": (50, 0.9),
     "static_gradient_accumulation": (40, 0.5),
@@ -40,6 +45,8 @@ STEPS: dict[str, tuple[int, float]] = {
 """Script -> for how many steps it trains, and below which part of the first losses the last ones should be."""
 QUICK = ("eager_transformer", "static_resnet", "static_siamese")
 """Those of the default run."""
+LOOKED_INTO = ("eager_dqn", "eager_maml", "eager_policy_gradient", "ptb_both_ways")
+"""Those with a test of their own, below."""
 
 
 def script(name: str) -> ModuleType:
@@ -73,7 +80,7 @@ def test_scripts_learn() -> None:
 @pytest.mark.slow
 def test_longer_scripts_learn() -> None:
     with Checks() as check:
-        for name in sorted(STEPS.keys() - set(QUICK)):
+        for name in sorted(STEPS.keys() - {*QUICK, *LOOKED_INTO}):
             with check(name):
                 trains(name)
 
@@ -98,6 +105,26 @@ def test_what_is_read_translated_and_ranked_is_right() -> None:
                 assert trains(name) >= least
         with check("static_translation"):
             assert min(trains("static_translation")) >= 0.9
+
+
+def test_agents_learn_which_way_to_go() -> None:
+    values, probabilities = trains("eager_dqn"), trains("eager_policy_gradient")
+    assert all(right > left for left, right in values[:-1])
+    assert all(right > left for left, right in probabilities[:-1])
+
+
+def test_meta_learning_goes_through_the_gradient_of_a_step() -> None:
+    by_backward, by_difference = trains("eager_maml")
+    np.testing.assert_allclose(by_backward, by_difference, rtol=1e-3)
+
+
+def test_a_language_model_has_the_same_losses_eagerly_and_as_a_program() -> None:
+    with warnings.catch_warnings(record=True) as caught, fresh_programs():
+        warnings.simplefilter("default")
+        losses, in_program = script("ptb_both_ways").main(STEPS["ptb_both_ways"][0])
+    np.testing.assert_allclose(losses, in_program, rtol=1e-4)
+    assert losses[-1] < losses[0] * 0.6
+    assert {"an earlier backward freed" in str(warning.message) for warning in caught} == {True}
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from ..eager.nested import tensors_in as extract_vars
 from ..ir.program import Program
 from ..not_here import names_here
 from .layers import Layer
-from .open_traces import TracedLayer
+from .open_traces import InputSpec, TracedLayer, traced_for_any_size
 from .program_translator import dygraph_to_static_func
 from .static_function import declarative, to_static
 from .tracing import check_layer, traced_call
@@ -34,7 +34,8 @@ def trace(
 
     Args:
         layer: the layer.
-        inputs: the tensor, or a list of tensors, to call the layer with.
+        inputs: the tensor, or a list of tensors, to call the layer with; the program has their sizes. An `InputSpec` in their
+            place leaves sizes open, and then the call changes no state.
         feed_names, fetch_names: as of `fluid.dygraph.trace`.
 
     >>> linear, x = dygraph.Linear(4, 3), dygraph.Tensor(np.ones([2, 4], "float32"))
@@ -50,7 +51,11 @@ def trace(
     }
     """
     check_layer("jit.trace", layer)
-    result, traced, _ = traced_call(layer, listed(inputs), {}, feed_names, fetch_names, keep=True)
+    examples = listed(inputs)
+    if any(isinstance(item, InputSpec) for item in examples):
+        result, traced = traced_for_any_size(layer, examples, {}, feed_names, fetch_names)
+    else:
+        result, traced, _ = traced_call(layer, examples, {}, feed_names, fetch_names, keep=True)
     names = {id(tensor): name for name, tensor in reversed(layer.state_dict().items())}
     traced.program.rename({name: names[id(tensor)] for name, tensor in traced.captured.items() if id(tensor) in names})
     return result, traced.program

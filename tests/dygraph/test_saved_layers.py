@@ -179,3 +179,14 @@ def test_the_translator_switches_declarative_functions_off() -> None:
     assert len(calls) == 3
     with pytest.raises(FluidTypeError, match="should be True or False, not 1"):
         ProgramTranslator().enable(1)  # type: ignore[arg-type]
+
+
+def test_the_form_of_1_6_traces_open_sizes_too() -> None:
+    linear = dygraph.Linear(4, 2)
+    out, program = jit.trace(linear, [InputSpec([None, 4], name="x")], fetch_names=["out"])
+    assert out.shape[1:] == [2] and program.global_block().var("x").shape == (-1, 4)
+    scope, x = fluid.Scope(), np.ones([5, 4], "float32")
+    for name, parameter in linear.state_dict().items():
+        scope.var(name).get_tensor().set(parameter.numpy(), fluid.CPUPlace())
+    (found,) = fluid.Executor().run(program, {"x": x}, ["out"], scope=scope)
+    np.testing.assert_allclose(found, linear(Tensor(x)).numpy(), rtol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import operator
@@ -27,6 +28,7 @@ from .ops.updates import NADAM_BASE
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
 from .training.averaging import ExponentialMovingAverage, ModelAverage
 from .training.periods import do_every
+from .training.rates import is_tensor, learning_rate_of, set_learning_rate
 from .training.states import ByProgram, GivenState, check_state, complete, current_parameters, renamed, start_of
 from .values.types import VarType
 
@@ -399,6 +401,24 @@ class Optimizer:
             param.clear_gradient()
 
     clear_gradients = clear_grad
+
+    def set_lr(self, value: Any) -> None:
+        """Change the learning rate from the next step on, as in Fluid 1.8.
+
+        Args:
+            value: a number, or a tensor of one element.
+
+        Raises:
+            ProgramError: it is negative, or a schedule computes the rate.
+        """
+        set_learning_rate(self, value.numpy().item() if is_tensor(value) else value)
+
+    def current_step_lr(self) -> float:
+        """The learning rate of the last step, as in Fluid 1.8; before the first, the rate of the first one."""
+        if not callable(self._learning_rate):
+            return learning_rate_of(self)
+        rate: Any = next((variable for variable in self._rates.values() if is_tensor(variable)), None)
+        return float(copy.deepcopy(self._learning_rate)()) if rate is None else float(rate.numpy().item())
 
     def _parameters(self) -> Any:
         """The current parameters of `parameter_list`; drops state of parameters that a layer or function returns no more."""

@@ -581,7 +581,7 @@ class Layer(core.Layer):
                 )
         return tensors
 
-    def set_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True) -> None:
+    def set_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True, use_structured_name: bool = True) -> None:
         """Set parameters and buffers to the values of a `state_dict`.
 
         Nothing changes unless all are there and fit; a warning lists names that the layer does not have. Layers that make their
@@ -590,22 +590,30 @@ class Layer(core.Layer):
         Args:
             stat_dict: tensors or arrays, by the names in the layer or their own.
             include_sublayers: also of the layers inside it.
+            use_structured_name: which name counts where the state has both: the one in the layer, or the tensor's own.
 
         Raises:
             ProgramError: a value is missing, or has another shape.
         """
         check_state(f"{self._full_name}.set_dict", stat_dict)
-        self._set(stat_dict, None, include_sublayers)
+        self._set(stat_dict, None, include_sublayers, use_structured_name)
 
-    def _set(self, stat_dict: Mapping[str, Any], done: Collection[str] | None, include_sublayers: bool = True) -> None:
+    def _set(
+        self,
+        stat_dict: Mapping[str, Any],
+        done: Collection[str] | None,
+        include_sublayers: bool = True,
+        use_structured_name: bool = True,
+    ) -> None:
         """`set_dict`, except for the names in `done`, which an earlier call has set."""
         chosen: list[tuple[Tensor, Any]] = []
         used = set()
         for name, tensor in self._state(None, include_sublayers).items():
             if done is not None and name in done:
                 continue
-            key = name if name in stat_dict else tensor.name
-            if key not in stat_dict:
+            keys = (name, tensor.name) if use_structured_name else (tensor.name, name)
+            key = next((key for key in keys if key in stat_dict), None)
+            if key is None:
                 raise self._missing(name, tensor, stat_dict)
             used.add(key)
             self._check_fits(name, tensor, stat_dict[key])

@@ -176,8 +176,8 @@ class DataParallel(Layer):
     def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
         return self._layers.state_dict(destination, include_sublayers)
 
-    def set_dict(self, stat_dict: Any, include_sublayers: bool = True) -> None:
-        self._layers.set_dict(stat_dict, include_sublayers)
+    def set_dict(self, stat_dict: Any, include_sublayers: bool = True, use_structured_name: bool = True) -> None:
+        self._layers.set_dict(stat_dict, include_sublayers, use_structured_name)
 
     load_dict = set_dict
 

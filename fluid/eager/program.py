@@ -447,13 +447,14 @@ def enabled() -> bool:
     return framework.in_dygraph_mode()
 
 
-def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tensor:
+def to_variable(value: Any, block: Any = None, name: str | None = None, zero_copy: bool | None = None) -> Tensor:
     """Copy an array to a tensor; return a tensor unchanged.
 
     Args:
         value: an array, or nested lists of numbers.
-        block: accepted, as in Fluid 1.6; ignored.
+        block: accepted, as in Fluid 1.6; ignored. A text is the name, which is the second argument in Fluid 1.8.
         name: of the tensor.
+        zero_copy: accepted, as in Fluid 1.8; the tensor never shares memory with the array.
 
     Raises:
         FluidTypeError: `value` is a variable of a program, or not like an array.
@@ -466,6 +467,7 @@ def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tenso
     if isinstance(value, Variable):
         raise FluidTypeError(f"{value.name} is a Variable of a program, which has no value until it runs; give an array")
     xp = default_xp()
+    name = block if name is None and isinstance(block, str) else name
     return Tensor(value if xp is np else xp.asarray(array_of(value)), name=name)
 
 

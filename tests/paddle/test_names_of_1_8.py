@@ -261,3 +261,50 @@ def test_loss_of_yolo_with_stretched_offsets(fresh: None) -> None:
     losses = [layers.yolov3_loss(x, boxes, labels, [72, 72], [0], 1, 0.3, 32, scale_x_y=scale) for scale in (1.0, 2.0)]
     plain, stretched = fluid.Executor().run(fetch_list=losses)
     assert np.isfinite([plain, stretched]).all() and plain != stretched
+
+
+# --------------------------------------------------------------------------------------------------------- in eager mode
+def test_an_optimizer_tells_its_rate_and_takes_another() -> None:
+    with dygraph.guard():
+        w = dygraph.to_variable(np.zeros(1, "float32"), "w", zero_copy=False)
+        assert w.name == "w"
+        w.stop_gradient = False
+        optimizer = fluid.optimizer.SGD(0.5, parameter_list=[w])
+        values = []
+        for rate in (None, 0.25, dygraph.to_variable(np.float32([0.125]))):
+            if rate is not None:
+                optimizer.set_lr(rate)
+            layers.reduce_sum(w).backward()
+            optimizer.minimize(layers.reduce_sum(w))
+            w.clear_gradient()
+            values.append((w.numpy().item(), optimizer.current_step_lr()))
+        assert values == [(-0.5, 0.5), (-0.75, 0.25), (-0.875, 0.125)]
+        with pytest.raises(ProgramError, match="rate should be a finite number, at least 0, not -1"):
+            optimizer.set_lr(-1)
+
+
+def test_an_optimizer_tells_the_rate_of_its_schedule() -> None:
+    with dygraph.guard():
+        w = dygraph.Parameter([0.0])
+        optimizer = fluid.optimizer.SGD(dygraph.PiecewiseDecay([1], [0.5, 0.25], 0), parameter_list=[w])
+        rates = [optimizer.current_step_lr(), optimizer.current_step_lr()]  # asking changes nothing
+        for _ in range(2):
+            layers.reduce_sum(w).backward()
+            optimizer.step()
+            rates.append(optimizer.current_step_lr())
+        assert rates == [0.5, 0.5, 0.5, 0.25]
+        with pytest.raises(ProgramError, match="is computed by a schedule"):
+            optimizer.set_lr(0.1)
+
+
+def test_a_state_is_taken_by_the_names_of_the_tensors_too() -> None:
+    with dygraph.guard():
+        net = dygraph.Linear(2, 1)
+        own, other = np.full([2, 1], 2.0, "float32"), np.full([2, 1], 3.0, "float32")
+        state = {net.weight.name: own, "weight": other, net.bias.name: np.zeros(1, "float32")}
+        with pytest.warns(UserWarning, match="has nothing under these names"):
+            net.set_dict(state, use_structured_name=False)
+        assert net.weight.numpy().tolist() == own.tolist()
+        with pytest.warns(UserWarning, match="has nothing under these names"):
+            net.set_dict(state)
+        assert net.weight.numpy().tolist() == other.tolist()

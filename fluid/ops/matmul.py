@@ -288,16 +288,12 @@ def unkron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     return {"X": lambda: f.kron(dOut, Y), "Y": lambda: _by_second(f, dOut, Y, X)}
 
 
-def _broadcasts(shape: Shape, target: Shape) -> bool:
-    return all(a in (1, -1, b) or b == -1 for a, b in zip(shape, target, strict=True))
-
-
 def _bilinear(X: Spec, Y: Spec, Weight: Spec, Bias: Spec | None) -> Spec:
     _check_rank(X=(X, 2), Y=(Y, 2), Weight=(Weight, 3))
     _check(X, Weight, X.shape[1], Weight.shape[1])
     _check(Y, Weight, Y.shape[1], Weight.shape[2])
     result = X.with_shape((X.shape[0] if X.shape[0] >= 0 else Y.shape[0], Weight.shape[0]))
-    if Bias is not None and (Bias.ndim != 2 or not _broadcasts(Bias.shape, result.shape)):
+    if Bias is not None and (Bias.ndim != 2 or not all(map(fits, Bias.shape, (1, Weight.shape[0])))):
         raise InferenceError(f"Bias is {Bias}; it should have shape [1, {Weight.shape[0]}]")
     return result
 
@@ -312,13 +308,13 @@ def _bilinear_products(f: Any, X: Any, Y: Any, Weight: Any, Bias: Any) -> Any:
     infer=_bilinear,
     meaning=means(_bilinear_products),
 )
-def bilinear_tensor_product(f: Any, X: Any, Y: Any, Weight: Any, Bias: ShapeOnly, dOut: Any) -> Any:
+def bilinear_tensor_product(f: Any, X: Any, Y: Any, Weight: Any, dOut: Any) -> Any:
     """``Out[b, i] = X[b] @ Weight[i] @ Y[b] + Bias[0, i]``, with X [batch, m], Y [batch, n] and Weight [size, m, n]."""
     return {
         "X": lambda: f.einsum_like([dOut, Weight, Y], X, equation="bs,smn,bn->bm"),
         "Y": lambda: f.einsum_like([dOut, Weight, X], Y, equation="bs,smn,bm->bn"),
         "Weight": lambda: f.einsum_like([dOut, X, Y], Weight, equation="bs,bm,bn->smn"),
-        "Bias": lambda: f.sum_to(dOut, Bias),
+        "Bias": lambda: f.reduce_sum(dOut, dim=[0], keep_dim=True),
     }
 
 

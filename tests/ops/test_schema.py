@@ -304,6 +304,8 @@ def check_gradient(op_type: str) -> None:
     read = {name for name, slot in inputs.items() if not slot.optional} - MORE_INPUTS.get(op_type, set())
     assert read <= set(theirs["inputs"])
     assert set(theirs["inputs"]) <= set(inputs) | optional
+    unread = {name for name in optional - set(theirs["inputs"]) if name + "@GRAD" in theirs["outputs"]}
+    assert not unread & set(inputs), "Paddle's gradient op does not have what its gradient is computed from here"
     assert set(ours.outputs) - MORE_GRADIENTS.get(op_type, set()) <= set(theirs["outputs"])
     left_out = {name + "@GRAD" for name in optional} | FEWER_GRADIENTS.get(op_type, set())
     assert set(theirs["outputs"]) - left_out <= set(ours.outputs)

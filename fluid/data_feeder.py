@@ -14,9 +14,18 @@ from .ir.program import Program, Variable, default_main_program
 from .not_here import names_here
 from .values.lod_tensor import FedArray
 from .values.numeric import numeric_array
-from .values.types import VarType
+from .values.types import DTypeLike, VarType, as_dtype
 
-__all__ = ["DataFeeder", "Fed", "sequences_of", "stack_of"]
+__all__ = [
+    "DataFeeder",
+    "Fed",
+    "check_dtype",
+    "check_type",
+    "check_variable_and_dtype",
+    "convert_dtype",
+    "sequences_of",
+    "stack_of",
+]
 
 
 class Fed(Protocol):
@@ -132,6 +141,78 @@ class DataFeeder:
                 yield self.feed(batch)
 
         return feeds
+
+
+# ---------------------------------------------------------------------------------- checks that layers of scripts make
+def convert_dtype(dtype: DTypeLike) -> str:
+    """The name of an element type.
+
+    Args:
+        dtype: an element type, of numpy or of Fluid, or its name.
+
+    >>> fluid.data_feeder.convert_dtype(np.float32)
+    'float32'
+    """
+    return as_dtype(dtype).text
+
+
+def check_variable_and_dtype(
+    input: Any, input_name: str, expected_dtype: str | Sequence[str], op_name: str, extra_message: str = ""
+) -> None:
+    """Raise a `FluidTypeError` unless this is a Variable with one of these element types.
+
+    Args:
+        input: the argument of a layer.
+        input_name: its name.
+        expected_dtype: the name of an element type, or several.
+        op_name: the name of the layer.
+        extra_message: the end of the message.
+
+    >>> fluid.data_feeder.check_variable_and_dtype(fluid.data("x", [None, 2]), "x", ["float32", "float64"], "my_layer")
+    """
+    check_type(input, input_name, Variable, op_name, extra_message)
+    check_dtype(input.dtype, input_name, expected_dtype, op_name, extra_message)
+
+
+def check_type(
+    input: Any, input_name: str, expected_type: type | tuple[type, ...], op_name: str, extra_message: str = ""
+) -> None:
+    """Raise a `FluidTypeError` unless this is of one of these classes.
+
+    Args:
+        input: the argument of a layer.
+        input_name: its name.
+        expected_type: a class, or several.
+        op_name: the name of the layer.
+        extra_message: the end of the message.
+
+    >>> fluid.data_feeder.check_type([1, 2], "axes", (list, tuple), "my_layer")
+    """
+    if not isinstance(input, expected_type):
+        classes = expected_type if isinstance(expected_type, tuple) else (expected_type,)
+        names = " or ".join(each_class.__name__ for each_class in classes)
+        raise FluidTypeError(f"{op_name}: {input_name} should be a {names}, not {shown(input)}. {extra_message}".rstrip(". "))
+
+
+def check_dtype(
+    input_dtype: DTypeLike, input_name: str, expected_dtype: str | Sequence[str], op_name: str, extra_message: str = ""
+) -> None:
+    """Raise a `FluidTypeError` unless this is one of these element types.
+
+    Args:
+        input_dtype: the element type of a layer's argument.
+        input_name: the name of the argument.
+        expected_dtype: the name of an element type, or several.
+        op_name: the name of the layer.
+        extra_message: the end of the message.
+
+    >>> fluid.data_feeder.check_dtype("float32", "x", ["float32", "float64"], "my_layer")
+    """
+    expected = [expected_dtype] if isinstance(expected_dtype, str) else list(expected_dtype)
+    dtype = convert_dtype(input_dtype)
+    if dtype not in map(convert_dtype, expected):
+        message = f"{op_name}: {input_name} should be of {' or '.join(map(str, expected))}, not of {dtype}. {extra_message}"
+        raise FluidTypeError(message.rstrip(". "))
 
 
 def sequences_of(var: Fed, fields: list[Any]) -> LoDTensor:

@@ -219,3 +219,28 @@ def test_gradients_that_need_no_clip(kind: str) -> None:
 def test_need_clip_is_a_function() -> None:
     with pytest.raises(TypeError, match="GradientClipByNorm: need_clip should be a function of a parameter, not True"):
         fluid.clip.GradientClipByNorm(1.0, need_clip=True)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------- layers that scripts define
+def test_checks_of_a_script() -> None:
+    from fluid.data_feeder import check_dtype, check_type, check_variable_and_dtype, convert_dtype
+
+    x = fluid.data("x", [None, 2], "float32")
+    check_variable_and_dtype(x, "x", ["float16", "float32"], "mine")
+    check_type([1], "axes", (list, tuple), "mine")
+    check_dtype(x.dtype, "x", "float32", "mine")
+    assert convert_dtype(x.dtype) == convert_dtype("float32") == convert_dtype(np.float32) == "float32"
+    for check, message in (
+        (
+            lambda: check_variable_and_dtype(x, "x", ["int32", "int64"], "mine"),
+            "mine: x should be of int32 or int64, not of float32$",
+        ),
+        (lambda: check_variable_and_dtype(3, "x", "int32", "mine"), "mine: x should be a Variable, not 3$"),
+        (
+            lambda: check_type(3, "axes", (list, tuple), "mine", "So it is."),
+            "mine: axes should be a list or tuple, not 3. So it is$",
+        ),
+        (lambda: check_dtype("int8", "x", "int32", "mine"), "mine: x should be of int32, not of int8$"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            check()

@@ -112,7 +112,7 @@ class Executor:
                 returns before it is done, as it does without fetches; reading a tensor waits for it.
             check_nan: stop at the first op that computes a NaN or an infinity, with an error that names it. Such a run computes
                 ops one by one, without native code.
-            return_merged: if False, each fetched value is in a list with an entry for each device; there is one.
+            return_merged: if False, each fetched value is in a list of one entry, for the one device.
             use_prune: run only the ops that the fetches need: a program that trains is evaluated, without its updates.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
 
@@ -286,9 +286,7 @@ class Executor:
         return bound
 
     def _record_run(self, bound: BoundPlan, request: Request, feed: Any) -> None:
-        """Record a run for `_previous_bound_plan`, if its plan stays the same and its feeds are plain arrays by name."""
-        if getattr(bound.plan, "is_provisional", False):
-            return
+        """Record a run for `_previous_bound_plan`, if its feeds are plain arrays by name."""
         program, feeds, values = bound.plan.program, {}, getattr(bound.plan, "values", {})
         for name, value in feed.items():
             if type(name) is not str or (type(value) is not np.ndarray and type(value) is not self._device_array):

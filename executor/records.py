@@ -1,4 +1,4 @@
-"""Records of runs: they tell the executor whether a run is like the last one."""
+"""Records of runs: the executor looks in them whether a run is like the last one."""
 
 from __future__ import annotations
 

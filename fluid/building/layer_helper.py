@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,7 +112,7 @@ class LayerHelper:
         name: of the layer.
         param_attr, bias_attr: attributes of the weights and of the bias; False for none.
         act: activation op to append.
-        kwargs: further arguments of a layer, which are kept and not used.
+        kwargs: further arguments of a layer, which `input` and its like read.
 
     >>> def scaled(x, name=None):
     ...     helper = fluid.layer_helper.LayerHelper("scaled", name)
@@ -152,6 +153,96 @@ class LayerHelper:
     def block(self) -> Block:
         """The block that ops are appended to."""
         return self.main_program.current_block()
+
+    # -- arguments of a layer that gives all of them, by ``LayerHelper("fc", **locals())``
+    def multiple_input(self, input_param_name: str = "input") -> list[Variable]:
+        """The variables in an argument of the layer, which is one or a list.
+
+        Args:
+            input_param_name: the argument's name.
+        """
+        if input_param_name not in self.kwargs:
+            names = ", ".join(sorted(self.kwargs)) or "none"
+            raise ProgramError(f"{self.layer_type} gave its helper no argument {input_param_name}; it gave {names}")
+        variables = listed(self.kwargs[input_param_name])
+        for var in variables:
+            check_variable(var, f"{self.layer_type}: {input_param_name}")
+        return variables
+
+    def input(self, input_param_name: str = "input") -> Variable:
+        """The variable in an argument of the layer.
+
+        Args:
+            input_param_name: the argument's name.
+
+        Raises:
+            ProgramError: there are several.
+        """
+        variables = self.multiple_input(input_param_name)
+        if len(variables) != 1:
+            raise ProgramError(f"{self.layer_type}: {input_param_name} should be one Variable, not {len(variables)}")
+        return variables[0]
+
+    def input_dtype(self, input_param_name: str = "input") -> VarType:
+        """The common element type of the variables in an argument of the layer.
+
+        Args:
+            input_param_name: the argument's name.
+
+        Raises:
+            ElementTypeError: they have several.
+        """
+        dtypes = list(dict.fromkeys(var.dtype for var in self.multiple_input(input_param_name)))
+        if len(dtypes) > 1:
+            names = " and ".join(dtype.text for dtype in dtypes)
+            raise ElementTypeError(f"{self.layer_type}: {input_param_name} should have one element type, not {names}")
+        return dtypes[0]
+
+    def multiple_param_attr(self, length: int) -> list[Any]:
+        """The attributes of `length` weights: the entries of a list, or copies of a single one.
+
+        Args:
+            length: the number of weights.
+        """
+        attrs = self.param_attr if isinstance(self.param_attr, list) else [self.param_attr]
+        if len(attrs) == 1:
+            return [copy.deepcopy(attrs[0]) for _ in range(length)]
+        if len(attrs) != length:
+            raise ProgramError(f"{self.layer_type}: param_attr should be one, or {length}, one for each input, not {len(attrs)}")
+        return attrs
+
+    def iter_inputs_and_params(self, input_param_name: str = "input") -> Iterator[tuple[Variable, Any]]:
+        """Each variable in an argument of the layer, with the attributes of its weight.
+
+        Args:
+            input_param_name: the argument's name.
+        """
+        variables = self.multiple_input(input_param_name)
+        yield from zip(variables, self.multiple_param_attr(len(variables)), strict=True)
+
+    def get_parameter(self, name: str) -> Parameter:
+        """The parameter of this name.
+
+        Args:
+            name: its name.
+
+        Raises:
+            ProgramError: the variable of this name is no parameter.
+        """
+        var = self.main_program.global_block().var(name)
+        if not isinstance(var, Parameter):
+            raise ProgramError(f"{self.layer_type}: {name} is not a parameter")
+        return var
+
+    def create_or_get_global_variable(self, name: str, **kwargs: Any) -> Variable:
+        """The variable of block 0 of this name, which is made if there is none.
+
+        Args:
+            name: its name.
+            kwargs: arguments of `create_global_variable`.
+        """
+        var = self.main_program.global_block().vars.get(name)
+        return self.create_global_variable(name=name, **kwargs) if var is None else var
 
     # -- variables
     def create_variable_for_type_inference(self, dtype: DTypeLike | None = None, stop_gradient: bool = False) -> Variable:

@@ -535,7 +535,7 @@ def batch_norm(
     input: Variable,
     act: str | None = None,
     is_test: bool = False,
-    momentum: float = 0.9,
+    momentum: float | Variable = 0.9,
     epsilon: float = 1e-05,
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,
@@ -556,7 +556,8 @@ def batch_norm(
         input: ``[N, C]`` or ``[N, C, ...]``, such as images ``[N, C, H, W]``; float.
         is_test: whether to normalize by the moving statistics, and leave them as they are; `Program.clone` with ``for_test=True``
             sets it.
-        momentum: ``moving = momentum * moving + (1 - momentum) * batch``, of mean and variance.
+        momentum: ``moving = momentum * moving + (1 - momentum) * batch``, of mean and variance; a number, or a float variable of
+            one element.
         epsilon: added to the variance.
         param_attr: attributes of the scale, ``[C]``, which begins with ones.
         bias_attr: attributes of the bias, ``[C]``.
@@ -628,7 +629,7 @@ def _batch_normed(
     helper: LayerHelper,
     input: Variable,
     is_test: bool,
-    momentum: float,
+    momentum: float | Variable,
     epsilon: float,
     data_layout: str,
     moving_mean_name: str | None,
@@ -650,7 +651,11 @@ def _batch_normed(
         inputs[slot] = constant(helper.create_parameter(attr, channels, dtype))
     saved = {slot: helper.create_variable_for_type_inference(dtype, True) for slot in ("SavedMean", "SavedVariance")}
     saved["ReserveSpace"] = helper.create_variable_for_type_inference(dtype, True)  # Paddle does not run it without
-    attrs = {"momentum": momentum, "epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
+    attrs: dict[str, Any] = {"epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
+    if isinstance(momentum, Variable):
+        inputs["MomentumTensor"] = momentum
+    else:
+        attrs["momentum"] = momentum
     attrs["use_global_stats"] = use_global_stats
     outputs = {"MeanOut": inputs["Mean"], "VarianceOut": inputs["Variance"], **saved}
     return helper.append_activation(helper.apply("batch_norm", inputs, attrs, outputs)["Y"])

@@ -438,7 +438,7 @@ def _random(op_type: str, shape: Any, dtype: DTypeLike, seed: int, **attrs: floa
     return apply(op_type, inputs, {"shape": sizes, "dtype": int(as_dtype(dtype)), "seed": seed, **attrs})
 
 
-def linspace(start: float | Variable, stop: float | Variable, num: int | Variable, dtype: DTypeLike) -> Variable:
+def linspace(start: float | Variable, stop: float | Variable, num: int | Variable, dtype: DTypeLike = "float32") -> Variable:
     """`num` evenly spaced numbers from `start` to `stop`, both included; arguments are numbers or variables of one element.
 
     Args:

@@ -11,6 +11,7 @@ from checks import each
 
 import fluid
 from fluid import layers
+from fluid.layer_helper import LayerHelper
 
 pytestmark = pytest.mark.usefixtures("fresh")
 RNG = np.random.default_rng(0)
@@ -244,3 +245,65 @@ def test_checks_of_a_script() -> None:
     ):
         with pytest.raises(TypeError, match=message):
             check()
+
+
+def weighted(
+    input: Any, size: int, param_attr: Any = None, bias_attr: Any = None, act: str | None = None, name: Any = None
+) -> Any:
+    """A layer as scripts write it: all of its arguments go to the helper."""
+    helper = LayerHelper("weighted", **locals())
+    dtype, products = helper.input_dtype(), []
+    for var, attr in helper.iter_inputs_and_params():
+        weight = helper.create_parameter(attr=attr, shape=[var.shape[-1], size], dtype=dtype, is_bias=False)
+        product = helper.create_variable_for_type_inference(dtype)
+        helper.append_op(type="mul", inputs={"X": var, "Y": weight}, outputs={"Out": product}, attrs={})
+        products.append(product)
+    return helper.append_activation(helper.append_bias_op(layers.sums(products), dim_start=1))
+
+
+def test_a_layer_of_a_script() -> None:
+    x, y = fluid.data("x", [None, 3]), fluid.data("y", [None, 2])
+    ones = fluid.initializer.Constant(1.0)
+    both = weighted([x, y], 4, param_attr=[fluid.ParamAttr("a", ones), fluid.ParamAttr("b", ones)], bias_attr="bias", act="relu")
+    single = weighted(x, 4, param_attr=ones, bias_attr=False)
+    fed = {"x": floats(5, 3), "y": floats(5, 2)}
+    found, alone = run([both, single], fed)
+    sums = fed["x"].sum(1, keepdims=True)
+    np.testing.assert_allclose(alone, np.tile(sums, 4), 1e-5)
+    np.testing.assert_allclose(found, np.tile(np.maximum(sums + fed["y"].sum(1, keepdims=True), 0), 4), 1e-5, 1e-6)
+    helper = LayerHelper("mine", input=[x, y], ids=fluid.data("ids", [1], "int64"), mixed=[x, fluid.data("z", [1], "int64")])
+    assert helper.get_parameter("a").shape == (3, 4) and helper.input("ids").name == "ids"
+    kept = helper.create_or_get_global_variable("kept", shape=[1], dtype="float32", persistable=True)
+    assert helper.create_or_get_global_variable("kept") is kept
+    for call, message in (
+        (lambda: helper.input(), "mine: input should be one Variable, not 2"),
+        (lambda: helper.input("x"), "mine gave its helper no argument x; it gave ids, input, mixed"),
+        (lambda: helper.input_dtype("mixed"), "mine: mixed should have one element type, not float32 and int64"),
+        (lambda: helper.get_parameter("x"), "mine: x is not a parameter"),
+        (lambda: weighted([x, y, x], 4, param_attr=["a", "b"]), "param_attr should be one, or 3, one for each input, not 2"),
+    ):
+        with pytest.raises(fluid.FluidError, match=message):
+            call()
+
+
+# ----------------------------------------------------------------------------------------------------------- new arguments
+def test_maxout_of_the_last_dimension() -> None:
+    array = floats(2, 3, 3, 8)
+    (found,) = run([layers.maxout(layers.assign(array), 2, axis=-1)])
+    assert np.array_equal(found, array.reshape(2, 3, 3, 4, 2).max(-1))
+
+
+def test_batch_norm_with_a_momentum_that_a_run_tells() -> None:
+    x, momentum = fluid.data("x", [None, 3]), fluid.data("momentum", [1])
+    layers.batch_norm(x, momentum=momentum, moving_mean_name="mean")
+    array, executor = floats(6, 3), fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    expected = np.zeros(3)
+    for value in (0.5, 0.9):
+        executor.run(feed={"x": array, "momentum": np.array([value], "float32")})
+        expected = value * expected + (1 - value) * array.mean(0)
+    np.testing.assert_allclose(np.array(fluid.global_scope().find_var("mean").get_tensor()), expected, 1e-5, 1e-6)  # type: ignore[union-attr]
+
+
+def test_linspace_is_of_float32_by_default() -> None:
+    assert layers.linspace(0.0, 1.0, 3).dtype is fluid.core.VarType.FP32

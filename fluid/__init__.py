@@ -249,6 +249,7 @@ _LAZY_FROM = {
     "load_weights": "dygraph.weights",
     "memory_optimize": "transpiler",
     "optimize_for_inference": "transform.inference",
+    "quantize_model": "transform.quantization",
     "release_memory": "transpiler",
     "save": "io",
     "save_checkpoint": "saving.checkpoint",

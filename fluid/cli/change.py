@@ -1,13 +1,29 @@
-"""Commands that write a changed model: prune, convert."""
+"""Commands that write a changed model: prune, convert, quantize."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
+import numpy as np
 
 from ..saving.models import Model, save_arrays, save_model
 from ..transform.inference import optimize_for_inference
 from ..transform.op_versions import TARGETS
-from .common import echo, listed, may_overwrite, model_argument, overwriting, program_of, read_model, sizes_option
+from ..transform.quantization import quantize_model
+from .common import (
+    as_json,
+    echo,
+    listed,
+    may_overwrite,
+    model_argument,
+    overwriting,
+    program_of,
+    read_model,
+    sizes_option,
+    table,
+)  # fmt: skip
+from .run import read_feeds
 
 __all__ = ["COMMANDS"]
 
@@ -83,9 +99,58 @@ def convert(
     _save(loaded, output, None, None, target)
 
 
+@click.command()
+@model_argument()
+@click.argument("calibration", type=click.Path())
+@click.option("-o", "--out", "output", required=True, type=click.Path(), help="Where to write the quantized model.")
+@click.option("--dynamic", is_flag=True, help="Measure the range of the data in each run; CALIBRATION only tells the errors.")
+@click.option(
+    "--batch", type=click.IntRange(1), default=32, show_default=True, help="How many rows of CALIBRATION to run at once."
+)
+@click.option("--json", "is_json", is_flag=True, help="For programs.")
+@sizes_option
+@overwriting
+def quantize(
+    model: str,
+    params: str | None,
+    calibration: str,
+    output: str,
+    dynamic: bool,
+    batch: int,
+    is_json: bool,
+    sizes: tuple[str, ...],
+    force: bool,
+) -> None:
+    """Write a model that multiplies integers of 8 bits, with scales measured on CALIBRATION: arrays by the names of inputs.
+
+    The errors are printed layer by layer: the root mean square of the error of its result, relative to the result's.
+    """
+    loaded = read_model(model, params, sizes)
+    program = program_of(loaded)
+    may_overwrite(output, force, model)
+    report = quantize_model(program, _in_batches(loaded, calibration, batch), loaded.scope, dynamic)
+    paths = save_model(output, report.program, scope=loaded.scope)
+    if is_json:
+        as_json({"layers": [layer._asdict() for layer in report.layers], "notes": report.notes, "paths": paths})
+        return
+    table(["error", "layer", "op", "weight"], [(f"{x.error:.2%}", x.out, x.op, x.weight) for x in report.layers])
+    for line in (*(f"note: {note}" for note in report.notes), *paths):
+        echo(line)
+
+
+def _in_batches(model: Model, path: str, rows: int) -> list[dict[str, Any]]:
+    """The arrays of a file in batches of rows; as one batch where the model's inputs say how many rows there are."""
+    feeds = read_feeds(model, path, {}, "CALIBRATION")
+    root = program_of(model).global_block()
+    counts = {len(np.atleast_1d(array)) for array in feeds.values()}
+    if len(counts) != 1 or any(root.var(name).shape[:1] != (-1,) for name in feeds):
+        return [feeds]
+    return [{name: array[start : start + rows] for name, array in feeds.items()} for start in range(0, counts.pop(), rows)]
+
+
 def _save(model: Model, output: str, feeds: list[str] | None, fetches: list[str] | None, target: str | None) -> None:
     for path in save_model(output, model.program, feeds, fetches, scope=model.scope, target=target):
         echo(path)
 
 
-COMMANDS = [prune, convert]
+COMMANDS = [prune, convert, quantize]

@@ -328,7 +328,7 @@ def _steps(f: Any, X: Any, Scale: Any, ZeroPoint: Any, axis: int) -> Any:
     return steps if ZeroPoint is None else f.elementwise_add(steps, ZeroPoint.astype(X.dtype), axis=axis)
 
 
-def _through_integers(f: Any, X: Any, Scale: Any, ZeroPoint: Any, quant_axis: int, quant_min: int, quant_max: int) -> Any:
+def through_integers(f: Any, X: Any, Scale: Any, ZeroPoint: Any, quant_axis: int, quant_min: int, quant_max: int) -> Any:
     steps = f.clip(_steps(f, X, Scale, ZeroPoint, quant_axis), min=float(quant_min), max=float(quant_max))
     if ZeroPoint is not None:
         steps = f.elementwise_sub(steps, ZeroPoint.astype(X.dtype), axis=quant_axis)
@@ -341,7 +341,7 @@ def _through_integers(f: Any, X: Any, Scale: Any, ZeroPoint: Any, quant_axis: in
     wrt=("X",),
     constants=("Scale", "ZeroPoint"),
     inline_grad=True,
-    composition=means(_through_integers),
+    composition=means(through_integers),
     quant_axis=-1,
     quant_min=-128,
     quant_max=127,
@@ -357,6 +357,17 @@ def fake_quantize_affine(
     steps = _steps(f, X, Scale, ZeroPoint, quant_axis)
     is_within = f.equal(steps, f.clip(steps, min=float(quant_min), max=float(quant_max)))
     return {"X": dOut * is_within.astype(dOut.dtype)}
+
+
+@composed("fake_quantize_by_range(X: float[N, ...]) -> Out")
+def fake_quantize_by_range(f: Any, X: Any) -> Any:
+    """`fake_quantize_affine` with integers from 0 to 255, and the scale and zero point for the range of X and 0."""
+    zero = f.fill_constant(shape=[1], dtype=int(X.dtype), value=0.0)
+    low = f.elementwise_min(f.reshape2(f.reduce_min(X, reduce_all=True), shape=[1]), zero)
+    high = f.elementwise_max(f.reshape2(f.reduce_max(X, reduce_all=True), shape=[1]), zero)
+    span = high - low
+    scale = span / 255.0 + f.equal(span, zero).astype(X.dtype)  # of zeros alone: 1
+    return f.fake_quantize_affine(X, scale, f.rint((zero - low) / scale), quant_min=0, quant_max=255)
 
 
 def _product_of_integers(X: Spec, Y: Spec, XZeroPoint: Spec | None, YZeroPoint: Spec | None) -> Spec:

@@ -329,6 +329,25 @@ def test_convert_folds_and_rewrites(tmp_path):
     assert call("convert", tmp_path / "w.npz", tmp_path / "w.safetensors").strip().endswith("w.safetensors: 2 values")
 
 
+def test_quantize_prints_the_errors_of_layers(tmp_path):
+    pytest.importorskip("onnx")
+    images = np.random.default_rng(0).standard_normal((40, 1, 28, 28)).astype("float32")
+    np.savez(tmp_path / "x.npz", img=images)
+    out = call("quantize", LENET, tmp_path / "x.npz", "-o", tmp_path / "q.onnx")
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == ["error", "layer", "op", "weight"] and lines[-1] == [str(tmp_path / "q.onnx")]
+    rows = [line for line in lines if line[0].endswith("%")]
+    assert [row[2] for row in rows] == ["conv2d", "conv2d", "mul", "mul"]
+    assert all(0 < float(row[0][:-1]) < 6 for row in rows)
+    exact, model = load(LENET), load(tmp_path / "q.onnx")
+    pair = [fluid.Executor().run(one.program, {"img": images}, one.fetches, scope=one.scope)[0] for one in (exact, model)]
+    assert 0 < np.abs(pair[0] - pair[1]).max() < 0.03 * np.abs(pair[0]).max()
+    report = json.loads(call("quantize", LENET, tmp_path / "x.npz", "-o", tmp_path / "d.onnx", "--dynamic", "--json"))
+    assert len(report["layers"]) == len(rows) and all(layer["error"] < 0.06 for layer in report["layers"])
+    error = call("quantize", LENET, tmp_path / "x.npz", "-o", tmp_path / "q.onnx", status=2)
+    assert error.endswith("; --force writes over what is there\n")
+
+
 def test_convert_for_inference(tmp_path):
     call("convert", LENET, tmp_path / "fast.pdmodel", "--for-inference")
     before, after = (json.loads(call("inspect", model, "--json")) for model in (LENET, tmp_path / "fast.pdmodel"))
@@ -443,6 +462,8 @@ COMMANDS = {
     "params export": ["params", "export", "FILE", "out.npz"],
     "prune": ["prune", "FILE", "out", "--fetch", "a"],
     "convert": ["convert", "FILE", "out"],
+    "quantize": ["quantize", "FILE", "x.npz", "-o", "out"],
+    "data to quantize": ["quantize", LENET, "FILE", "-o", "out"],
     "run": ["run", "FILE"],
     "draw": ["draw", "FILE"],
     "view": ["view", "FILE", "--out", "out.html"],

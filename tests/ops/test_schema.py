@@ -23,6 +23,7 @@ OURS = {
     "lion": "an optimizer that Paddle lacks",
     "rint": "ONNX's Round, which rounds halves to even",
     "fake_quantize_affine": "ONNX's QuantizeLinear and DequantizeLinear, one after the other",
+    "fake_quantize_by_range": "ONNX's DynamicQuantizeLinear and DequantizeLinear",
     "matmul_integer": "ONNX's MatMulInteger",
     "conv2d_backprop_input": "transposes of conv2d, of which gradients of every order are made",
     "conv2d_backprop_filter": "transposes of conv2d, of which gradients of every order are made",

@@ -196,6 +196,17 @@ for inputs, attrs in (
     add("fake_quantize_affine", Sample({"X": X, **inputs}, attrs, through_integers, orders=0))
 
 
+def by_range(X: Any) -> Any:
+    low, high = min(X.min(), 0), max(X.max(), 0)
+    scale = X.dtype.type((high - low) / 255 or 1)
+    return through_integers(X, scale, np.rint(-low / scale), quant_min=0, quant_max=255)
+
+
+structural("test_quantization.py", "fake_quantize_by_range")
+for value in (X, np.abs(X), -np.abs(X), np.zeros((2, 3))):
+    add("fake_quantize_by_range", Sample({"X": value}, {}, by_range, orders=0))
+
+
 def product(X: Any, Y: Any, XZeroPoint: Any = 0, YZeroPoint: Any = 0) -> Any:
     return (X.astype("int32") - XZeroPoint) @ (Y.astype("int32") - YZeroPoint)
 

@@ -219,7 +219,10 @@ def _spread(part: Any, integers: Any, axis: int, block_size: int) -> Any:
 
 @imports("DynamicQuantizeLinear", trains=False)
 def dynamic_quantize_linear(b: Builder, node: OnnxNode) -> Any:
-    return quantized_by_range(b, node, node[0])
+    integers, *parameters = quantized_by_range(b, node, node[0])
+    scale, zero = (TensorValue(part) for part in parameters)
+    integers.quantized = (node.tensor(0), scale, zero)
+    return integers, scale, zero
 
 
 def quantized_by_range(b: Builder, node: OnnxNode, x: Any) -> tuple[Any, Any, Any]:

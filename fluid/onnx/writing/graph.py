@@ -61,11 +61,13 @@ class OnnxGraph:
         opset: the version of ONNX's ops.
         ops: the namespace of Fluid's ops over its tensors.
         constants: name -> array, for all values that no node computes.
+        weights: name -> array, of the parameters that are constants of the model.
     """
 
     def __init__(self, opset: int, ops: Callable[[OnnxGraph], OpNamespace]) -> None:
         self.opset, self.ops = opset, ops(self)
         self.constants: dict[str, Any] = {}
+        self.weights: dict[str, Any] = {}
         self._constants: dict[Any, OnnxTensor] = {}
         self._names: dict[str, int] = {}
         self._rows: dict[str, int] = {}

@@ -383,7 +383,7 @@ def contents_of(
     for name in signature.constants:
         writer.name(name)
         array = value_of(name)
-        parameters[name] = array
+        parameters[name] = graph.weights[name] = array
         names.set(name, OnnxTensor(graph, name, Spec(tuple(array.shape), _input_spec(block.var(name)).dtype)))
     ops = [block.ops[position] for position in signature.ops]
     last: dict[str, int] = {}

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fluid.ops.quantization import axis_of_scales, greatest
+from fluid.ops.quantization import axis_of_scales, greatest, through_integers
+from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import OnnxGraph, OnnxTensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 
 __all__: list[str] = []
 
@@ -200,6 +201,53 @@ def dequantize_log(g: OnnxGraph, X: OnnxTensor, Dict: OnnxTensor) -> OnnxTensor:
     below = g.binary("Less", x, g.ints(0), VarType.BOOL)
     values = g.gather(Dict, g.where(below, g.binary("Add", x, g.ints(128)), x))
     return g.where(below, g.unary("Neg", values), values)
+
+
+_BYTES = {(0, 255): VarType.UINT8, (-128, 127): VarType.INT8}
+
+
+@exports("fake_quantize_affine")
+def fake_quantize_affine(
+    g: OnnxGraph,
+    X: OnnxTensor,
+    Scale: OnnxTensor,
+    ZeroPoint: OnnxTensor | None,
+    quant_axis: int,
+    quant_min: int,
+    quant_max: int,
+) -> OnnxTensor:
+    """A pair of QuantizeLinear and DequantizeLinear, or integers and DequantizeLinear; for other ranges the formula."""
+    dtype = _BYTES.get((quant_min, quant_max))
+    is_one = quant_axis < 0
+    if dtype is None or X.dtype is not VarType.FP32 or (is_one and Scale.spec.size != 1):
+        formula: OnnxTensor = through_integers(g.ops, X, Scale, ZeroPoint, quant_axis, quant_min, quant_max)
+        return formula
+    shape = () if is_one else (Scale.shape[0],)
+    scale = g.reshape(Scale, list(shape), shape)
+    zero = None if ZeroPoint is None else g.cast(g.reshape(ZeroPoint, list(shape), shape), dtype)
+    if zero is None and dtype is VarType.INT8:  # without a zero point, the integers have no sign
+        zero = g.constant(np.zeros(shape, np.int8))
+    axis = {} if is_one else {"axis": quant_axis % X.ndim}
+    weight = g.weights.get(X._name)
+    if weight is not None and Scale.value is not None and (ZeroPoint is None or ZeroPoint.value is not None):
+        spread = [1] * X.ndim
+        if not is_one:
+            spread[axis["axis"]] = -1
+        steps = np.rint(weight / Scale.value.reshape(spread))
+        steps = steps if ZeroPoint is None else steps + ZeroPoint.value.reshape(spread)
+        integers = g.constant(np.clip(steps, quant_min, quant_max), dtype, name=f"{X.name}.integers")
+    else:
+        integers = g._sized("QuantizeLinear", [X, scale, zero], dtype, X.sizes, **axis)
+    return g._sized("DequantizeLinear", [integers, scale, zero], X.dtype, X.sizes, **axis)
+
+
+@exports("fake_quantize_by_range")
+def fake_quantize_by_range(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
+    if X.dtype is not VarType.FP32:
+        raise NotExported("ONNX measures the range of float32 alone")
+    specs = [Spec(X.shape, VarType.UINT8), Spec((), X.dtype), Spec((), VarType.UINT8)]
+    integers, scale, zero = g.nodes("DynamicQuantizeLinear", [X], specs)
+    return g._sized("DequantizeLinear", [integers, scale, zero], X.dtype, X.sizes)
 
 
 @exports("matmul_integer")

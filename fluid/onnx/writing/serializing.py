@@ -43,7 +43,8 @@ class Contents:
         """All initializers with a reader, by name."""
         read = _read_names(self.graph.scopes[0])
         constants = {name: array for name, array in self.graph.constants.items() if name in read}
-        return {**self.parameters, **constants}
+        weights = self.graph.weights  # some are written in another form
+        return {name: array for name, array in self.parameters.items() if name in read or name not in weights} | constants
 
 
 def _read_names(scope: GraphScope) -> set[str]:

@@ -197,3 +197,13 @@ def test_the_gradient_of_a_range_goes_through_within_it() -> None:
     values, slopes = fluid.Executor().run(feed={"x": np.array([0.3, 0.8, 70, -65], "float32")}, fetch_list=[out, gradient])
     np.testing.assert_array_equal(values, [0.5, 1, 63.5, -64])
     np.testing.assert_array_equal(slopes, [1, 2, 0, 0])
+
+
+def test_the_gradient_goes_through_a_range_that_is_measured() -> None:
+    x = fluid.data("x", [4])
+    x.stop_gradient = False
+    (out,) = op("fake_quantize_by_range", {"X": x}, ["Out"])
+    (gradient,) = gradients([layers.reduce_sum(out * out)], [x])
+    values, slopes = fluid.Executor().run(feed={"x": np.array([0.3, -1.0, 1.55, 0.0049], "float32")}, fetch_list=[out, gradient])
+    np.testing.assert_allclose(values, [0.3, -1, 1.55, 0], atol=1e-6)
+    np.testing.assert_allclose(slopes, 2 * values, atol=1e-6)

@@ -65,7 +65,7 @@ def host() -> Target:
     for name in _features_to_leave_out(features):
         features |= {feature: False for feature in features if feature == name or _needs(feature, name)}
     if triple.startswith("x86_64"):
-        missing = [name for name in ("avx2", "fma") if not features.get(name)]
+        missing = [name for name in ("avx2", "f16c", "fma") if not features.get(name)]
         if missing:
             raise NativeUnavailable(f"this processor lacks {' and '.join(missing)}")
     elif not triple.startswith(("aarch64", "arm64")):

@@ -23,6 +23,8 @@ from functools import cache, lru_cache
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from .bounds import Footprint, IndexBounds, Sum, Turns, facts_of
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ __all__ = [
     "BYTE",
     "DOUBLE",
     "FLOAT",
+    "HALF",
     "INT16",
     "INT32",
     "INT64",
@@ -50,7 +53,7 @@ __all__ = [
 
 Number: TypeAlias = "int | float"
 
-_BITS = {"i1": 1, "i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double": 64, "ptr": 64}
+_BITS = {"i1": 1, "i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64, "ptr": 64}
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Type:
 
     @property
     def is_float(self) -> bool:
-        return self.element in ("float", "double")
+        return self.element in ("half", "float", "double")
 
     @property
     def bits(self) -> int:
@@ -102,13 +105,13 @@ class Type:
     @property
     def suffix(self) -> str:
         """The type's name in intrinsics: ``f32``, ``v8f32``, ``i64``."""
-        name = {"float": "f32", "double": "f64", "u8": "i8"}.get(self.element, self.element)
+        name = {"half": "f16", "float": "f32", "double": "f64", "u8": "i8"}.get(self.element, self.element)
         return name if self.lanes == 1 else f"v{self.lanes}{name}"
 
 
 _NUMBERS = {element: Type(element) for element in _BITS}
 BOOL, BYTE, UBYTE, INT16, INT32, INT64 = (_NUMBERS[element] for element in ("i1", "i8", "u8", "i16", "i32", "i64"))
-FLOAT, DOUBLE, POINTER = (_NUMBERS[element] for element in ("float", "double", "ptr"))
+HALF, FLOAT, DOUBLE, POINTER = (_NUMBERS[element] for element in ("half", "float", "double", "ptr"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,9 @@ Operand: TypeAlias = "Value | int | float"
 
 def constant(number: Number, type_: Type) -> Value:
     """A number as a value of a type, the same in all lanes."""
-    if type_.is_float:
+    if type_.element == "half":
+        text = f"0xH{int(np.float16(number).view(np.uint16)):04X}"
+    elif type_.is_float:
         if type_.element == "float":
             number = struct.unpack("<f", struct.pack("<f", number))[0]
         text = f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
@@ -445,6 +450,8 @@ class Function:
             return value
         if new.element == "i1":
             return self.compare("une" if old.is_float else "ne", value, 0)
+        if {old.element, new.element} == {"half", "double"}:  # x86 has no instruction for it
+            return self.convert(self.convert(value, FLOAT), element)
         if old.is_float and new.is_float:
             return self.value(f"{'fpext' if new.bits > old.bits else 'fptrunc'} {old} {value} to {new}", new)
         if new.bits == old.bits == 8:

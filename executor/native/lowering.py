@@ -22,7 +22,7 @@ from fluid.values.operators import ValueOperators
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_complex
 
-from .emitter import BOOL, BYTE, DOUBLE, FLOAT, INT32, INT64, UBYTE, Type
+from .emitter import BOOL, BYTE, DOUBLE, FLOAT, HALF, INT32, INT64, UBYTE, Type
 from .graph import Constant, Node, constant, mapped, reshaped
 from .transforms import Transforms
 
@@ -50,10 +50,12 @@ ELEMENTS: dict[VarType, Type] = {
     VarType.INT32: INT32,
     VarType.INT64: INT64,
     VarType.BOOL: BOOL,
+    VarType.FP16: HALF,
     VarType.INT8: BYTE,
     VarType.UINT8: UBYTE,
 }
-"""Element types that native code supports; integers of 8 bits in ops that say so (`lowers`)."""
+"""Element types that native code supports; integers of 8 bits in ops that say so (`lowers`). Halves are
+only stored: ops compute with floats, and round their results."""
 _DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 
 
@@ -177,13 +179,21 @@ _LOWERINGS: OpTable[OpFunction] = OpTable("lowering")
 _COMPLEX_LOWERINGS: OpTable[OpFunction] = OpTable("lowering of complex numbers")
 _OF_BYTES: set[str] = set()
 """Ops whose lowering takes integers of 8 bits."""
+_COPIES: set[str] = set()
+"""Ops whose lowering only moves or converts elements of any type."""
 
 
-def lowers(*op_types: str, of_bytes: bool = False) -> Callable[[_L], _L]:
-    """Register the function that lowers these ops, `of_bytes` says whether it takes integers of 8 bits, too."""
+def lowers(*op_types: str, of_bytes: bool = False, copies: bool = False) -> Callable[[_L], _L]:
+    """Register the function that lowers these ops.
+
+    Args:
+        of_bytes: it takes integers of 8 bits, too.
+        copies: it only moves or converts elements, of any type.
+    """
 
     def register(fn: _L) -> _L:
-        _OF_BYTES.update(op_types if of_bytes else ())
+        _OF_BYTES.update(op_types if of_bytes or copies else ())
+        _COPIES.update(op_types if copies else ())
         _LOWERINGS.add(OpFunction.of(map(get, op_types), fn, _CONTEXT, _LOWERINGS.noun))
         return fn
 
@@ -243,10 +253,33 @@ def _has_complex(values: Iterable[Any]) -> bool:
     return any(item is not None and is_complex(item.dtype) for item in flat)
 
 
-def _has_bytes(values: Iterable[Any]) -> bool:
-    """Whether any of these tensors, or lists of them, is of integers of 8 bits."""
+def _holds(values: Iterable[Any], *elements: Type) -> bool:
+    """Whether any of these tensors, or lists of them, is of one of these element types."""
     flat = (item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,)))
-    return any(isinstance(item, GraphTensor) and item.node.element in (BYTE, UBYTE) for item in flat)
+    return any(isinstance(item, GraphTensor) and item.node.element in elements for item in flat)
+
+
+def _converted(value: Any, old: Type, new: Type) -> Any:
+    """A tensor, or a list of them, with elements of type `new` in place of `old`."""
+    if isinstance(value, list):
+        return [_converted(item, old, new) for item in value]
+    if not isinstance(value, GraphTensor) or value.node.element != old:
+        return value
+    return GraphTensor(mapped("convert", value.node, element=new))
+
+
+def _wider(spec: Any) -> Any:
+    """A spec, or a list of them, of float32 in place of float16."""
+    if isinstance(spec, list):
+        return [_wider(item) for item in spec]
+    return spec.with_dtype(VarType.FP32) if spec is not None and spec.dtype is VarType.FP16 else spec
+
+
+def _rounded(value: Any, spec: Any) -> Any:
+    """A result, or a list of them, rounded to halves where the spec says so."""
+    if isinstance(value, list):
+        return [_rounded(item, item_spec) for item, item_spec in zip(value, spec, strict=True)]
+    return _converted(value, FLOAT, HALF) if spec is not None and spec.dtype is VarType.FP16 else value
 
 
 def lower(
@@ -264,11 +297,15 @@ def lower(
         specs: the specs of the outputs that are needed.
         namespace: the ops that formulas and rules use.
     """
+    if definition.type not in _COPIES and _holds(inputs.values(), HALF):
+        wide = {slot: _converted(value, HALF, FLOAT) for slot, value in inputs.items()}
+        results = lower(definition, wide, attrs, {slot: _wider(spec) for slot, spec in specs.items()}, namespace)
+        return {slot: _rounded(value, specs.get(slot)) for slot, value in results.items()}
     of_complex = _has_complex(inputs.values()) or _has_complex(specs.values())
     entry = (_COMPLEX_LOWERINGS if of_complex else _LOWERINGS).get(definition.type)
     if entry is None:
         return _by_rule(definition, inputs, attrs, specs, namespace)
-    if definition.type not in _OF_BYTES and _has_bytes(inputs.values()):
+    if definition.type not in _OF_BYTES and _holds(inputs.values(), BYTE, UBYTE):
         raise NotLowered("integers of 8 bits")
     wanted = {slot for slot, spec in specs.items() if spec is not None}
     context = {"wanted": wanted, "inputs": inputs, "attrs": attrs, "specs": specs, "transforms": namespace.transforms}

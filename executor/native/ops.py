@@ -11,7 +11,7 @@ from fluid.ops.reduction import reduced_axes
 from fluid.ops.shapes import aligned as aligned_shape
 from fluid.values.types import as_dtype
 
-from .emitter import BOOL, INT32, INT64, Type
+from .emitter import BOOL, DOUBLE, HALF, INT32, INT64, Type
 from .graph import (
     Constant,
     Node,
@@ -159,9 +159,12 @@ def clip(X: GraphTensor, Min: GraphTensor | None, Max: GraphTensor | None, min: 
     return GraphTensor(mapped("min", high, mapped("max", low, X.node)))
 
 
-@lowers("cast", of_bytes=True)
+@lowers("cast", copies=True)
 def cast(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
-    return GraphTensor(mapped("convert", X.node, element=element_of(specs["Out"].dtype)))
+    element = element_of(specs["Out"].dtype)
+    if element == HALF and X.node.element == DOUBLE:
+        raise NotLowered("a rounding by way of float32, which rounds twice")
+    return GraphTensor(mapped("convert", X.node, element=element))
 
 
 @lowers("fill_any_like")
@@ -169,7 +172,7 @@ def fill_any_like(X: GraphTensor, value: float, specs: dict[str, Any]) -> GraphT
     return GraphTensor(broadcast_to(constant(value, element_of(specs["Out"].dtype)), X.shape))
 
 
-@lowers("assign", of_bytes=True)
+@lowers("assign", copies=True)
 def assign(X: GraphTensor) -> GraphTensor:
     return GraphTensor(mapped("copy", X.node))
 
@@ -246,7 +249,7 @@ def select_output(X: GraphTensor, Mask: GraphTensor, specs: dict[str, Any]) -> d
 # ------------------------------------------------------------------------------------------------- shapes and positions
 @lowers(
     "reshape2", "reshape", "squeeze2", "unsqueeze2", "flatten2", "flatten", "squeeze", "unsqueeze", "flatten_contiguous_range",
-    of_bytes=True,
+    copies=True,
 )  # fmt: skip
 def reshape(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(mapped("copy", reshaped(X.node, specs["Out"].shape)))
@@ -265,7 +268,7 @@ def reshape_like(X: GraphTensor, Like: GraphTensor) -> GraphTensor:
     return GraphTensor(reshaped(X.node, Like.shape))
 
 
-@lowers("transpose2", "transpose", of_bytes=True)
+@lowers("transpose2", "transpose", copies=True)
 def transpose(X: GraphTensor, axis: list[int]) -> GraphTensor:
     return GraphTensor(mapped("copy", transposed(X.node, [place % X.ndim for place in axis])))
 

@@ -14,7 +14,7 @@ from typing import Any
 from fluid.opdef.registry import OpDef, updated_input
 from fluid.opdef.tables import OpTable
 
-from .emitter import BOOL, INT64
+from .emitter import BOOL, HALF, INT64
 from .graph import Firsts, Merged, Node, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
 from .lowering import GraphTensor, NotLowered, lower
 
@@ -102,6 +102,8 @@ def lower_sparse(
     """Like `lower`, for ops with inputs or outputs that are `SparseTensor`s."""
     if definition.type not in _LOWERINGS:
         raise NotLowered(f"no lowering of {definition.type} with sparse rows")
+    if any(isinstance(value, GraphTensor) and value.node.element == HALF for value in inputs.values()):
+        raise NotLowered("sparse rows of halves")
     for value in inputs.values():
         if isinstance(value, SparseTensor) and value.is_stored != (definition.type in _TAKE_STORED):
             raise NotLowered("rows for a tensor, or a tensor for rows")

@@ -26,6 +26,7 @@ from ..ir.program import Program, Variable
 from ..ir.versions import Value
 from ..values.place import CPUPlace
 from ..values.spec import Spec
+from ..values.types import VarType
 from .checks import ranges_of
 from .code import LibraryCode
 from .constants import constants_of
@@ -241,6 +242,9 @@ class _Maker:
             self._refused += planned.refused
             return
         plan = planned.plan
+        halves = [var for var in program.global_block().vars.values() if var.has_dtype and var.dtype is VarType.FP16]
+        if halves:  # processors without an instruction for them would call a function of a runtime
+            self._refused.append(f"{halves[0].name} is of float16, which C lacks; cast to float32 in place of it")
         wrong = [name for name, value in zip(fetched, plan.fetch_values, strict=True) if plan.specs[value].dtype not in C_TYPES]
         self._refused += [f"{name}, a fetch, has an element type that C lacks" for name in wrong]
         read = {value for instruction in plan.instructions for value in instruction.read} | set(plan.fetch_values)

@@ -182,7 +182,7 @@ def test_a_traced_function_has_the_casts_in_its_program() -> None:
 
     traced = dygraph.trace(forward, x)
     assert [op.type for op in traced.program.global_block().ops].count("cast") == 5
-    assert np.array_equal(traced(x).numpy(), forward(x).numpy())
+    np.testing.assert_allclose(traced(x).numpy(), forward(x).numpy(), atol=2.0**-11)  # native code adds in another order
 
 
 def test_a_step_that_overflows_changes_nothing_but_the_scale() -> None:

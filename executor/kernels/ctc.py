@@ -93,20 +93,30 @@ _FAR = -1e30
 
 
 def _steps(xp: Any, first: Any, scores: Any, skip: Any) -> Any:
-    """For each step, the log of the sum over all paths to each state; `first` holds these logs for the first step."""
-    logs = xp.full((*scores.shape[:2], scores.shape[2] + 2), _FAR, scores.dtype)  # with two states before the first
-    penalty = xp.where(skip, 0, _FAR).astype(scores.dtype)
-    if len(logs):
-        logs[0, :, 2:] = first
-    for t in range(1, len(scores)):
-        stay, move = logs[t - 1, :, 2:], logs[t - 1, :, 1:-1]
-        over = logs[t - 1, :, :-2] + penalty
-        top = xp.maximum(xp.maximum(stay, move), over)
-        total = xp.exp(stay - top)
-        total += xp.exp(move - top)
-        total += xp.exp(over - top)
-        logs[t, :, 2:] = xp.log(total) + top + scores[t]
-    return logs[:, :, 2:]
+    """For each step, the log of the sum over all paths to each state; `first` holds these logs for the first step.
+
+    The loop has states first and sequences last, so that the states before each state are contiguous in memory.
+    """
+    steps, count, states = scores.shape
+    logs = xp.full((steps, states + 2, count), _FAR, scores.dtype)  # with two states before the first
+    scores, penalty = xp.ascontiguousarray(scores.swapaxes(1, 2)), xp.where(skip.T, 0, _FAR).astype(scores.dtype)
+    over, top, part = (xp.empty((states, count), scores.dtype) for _ in range(3))
+    if steps:
+        logs[0, 2:] = first.T
+    for t in range(1, steps):
+        before, total = logs[t - 1], logs[t, 2:]
+        stay, move = before[2:], before[1:-1]
+        xp.add(before[:-2], penalty, over)
+        xp.maximum(stay, move, out=top)
+        xp.maximum(top, over, out=top)
+        xp.exp(xp.subtract(stay, top, total), total)
+        for others in (move, over):
+            xp.exp(xp.subtract(others, top, part), part)
+            xp.add(total, part, total)
+        xp.log(total, total)
+        xp.add(total, top, total)
+        xp.add(total, scores[t], total)
+    return logs[:, 2:].swapaxes(1, 2)
 
 
 def _over_times(xp: Any, lengths: Any, steps: int) -> Any:
@@ -143,9 +153,19 @@ def warpctc(
     sequences, possible = xp.arange(count), xp.asarray(paths.possible)
     if steps:
         first[:, :2] = scores[0, :, :2]
-    forward = _steps(xp, first, scores, xp.asarray(paths.skip))
     last = xp.asarray(np.maximum(paths.lengths - 1, 0))
     ends = xp.where(xp.asarray(paths.end), 0, _FAR).astype(scores.dtype)
+    if WarpCTCGrad is None or not steps:
+        forward = _steps(xp, first, scores, xp.asarray(paths.skip))
+    else:  # the same backwards, at once: states from the last to the first, times from the end of each sequence
+        mirror = _over_times(xp, paths.lengths, steps)
+        skip = np.zeros((2 * count, paths.skip.shape[1]), bool)
+        skip[:count] = paths.skip
+        skip[count:, 2:] = paths.skip[:, :1:-1]  # the skip from j - 2 to j becomes the skip from j to j - 2
+        starts = xp.concatenate([first, (scores[last, sequences] + ends)[:, ::-1]])
+        both = xp.concatenate([scores, scores[mirror, sequences][:, :, ::-1]], 1)
+        logs_of_both = _steps(xp, starts, both, xp.asarray(skip))
+        forward, backward = logs_of_both[:, :count], logs_of_both[:, count:, ::-1][mirror, sequences]
     reached = forward[last, sequences] + ends if steps else ends
     top = reached.max(1)
     logs = xp.where(possible, top + xp.log(xp.exp(reached - top[:, None]).sum(1)), 0)
@@ -153,12 +173,6 @@ def warpctc(
         Loss[:, 0] = -logs
     if WarpCTCGrad is None or not steps:
         return
-    # The same backwards: states from the last to the first, times from the end of each sequence.
-    mirror = _over_times(xp, paths.lengths, steps)
-    turned = scores[mirror, sequences][:, :, ::-1]
-    skip = np.zeros(paths.skip.shape, bool)
-    skip[:, 2:] = paths.skip[:, :1:-1]  # the skip from j - 2 to j becomes the skip from j to j - 2
-    backward = _steps(xp, (scores[last, sequences] + ends)[:, ::-1], turned, xp.asarray(skip))[:, :, ::-1][mirror, sequences]
     through = xp.exp(forward + backward - scores - logs[:, None])  # probability of each state at each time
     where = states[:, :, None] == xp.arange(classes)
     shares /= total

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from .best_checkpoints import BestCheckpoints
     from .fitting import LayerTrainer, ProgramTrainer, fit
     from .logs import CSVLog, TensorBoardLog, read_log
+    from .plateaus import ReduceOnPlateau
     from .progress import Progress
     from .rate_search import RateSearch, find_learning_rate
-    from .rates import ReduceOnPlateau, learning_rate_of, set_learning_rate
+    from .rates import learning_rate_of, set_learning_rate
     from .stopping import EarlyStopping
 
 _HOMES = {
@@ -38,7 +39,7 @@ _HOMES = {
     "ProgramTrainer": "fitting",
     "Progress": "progress",
     "RateSearch": "rate_search",
-    "ReduceOnPlateau": "rates",
+    "ReduceOnPlateau": "plateaus",
     "TensorBoardLog": "logs",
     "find_learning_rate": "rate_search",
     "fit": "fitting",

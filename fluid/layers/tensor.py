@@ -16,7 +16,7 @@ from ..ir.program import Parameter, Variable
 from ..param_attr import AttrLike, ParamAttr
 from ..values.bfloat16 import computable, converted
 from ..values.numeric import numeric_array
-from ..values.types import DTypeLike, as_dtype
+from ..values.types import DTypeLike, VarType, as_dtype
 
 __all__ = [
     "argmax",
@@ -234,9 +234,10 @@ def one_each(items: Sequence[int | Variable]) -> list[Variable]:
 def fill_constant(
     shape: Sequence[int | Variable] | Variable,
     dtype: DTypeLike,
-    value: float,
+    value: float | Variable,
     force_cpu: bool = False,
     out: Variable | None = None,
+    name: str | None = None,
 ) -> Variable:
     """A tensor of `shape` filled with `value`, written to `out` if given.
 
@@ -245,7 +246,7 @@ def fill_constant(
     Args:
         shape: the sizes; it may be, or contain, int32 variables.
         dtype: the element type.
-        value: a number.
+        value: a number, or a variable of one element.
         force_cpu: accepted; where the tensor lies, the place of the executor says.
         out: a variable to write to; by default a new one.
 
@@ -254,11 +255,21 @@ def fill_constant(
     Tensor([[0.5, 0.5, 0.5],
             [0.5, 0.5, 0.5]], shape=[2, 3], dtype=float32)
     """
+    if isinstance(value, Variable):
+        return _filled(shape, as_dtype(dtype), value, out)
     sizes, inputs = _shape_inputs(shape)
     attrs = constant_attrs(sizes, as_dtype(dtype), value)
     if force_cpu:
         attrs["force_cpu"] = True
-    return apply("fill_constant", inputs, attrs, outputs={"Out": out})
+    return apply("fill_constant", inputs, attrs, outputs={"Out": out}, name=name)
+
+
+def _filled(shape: Any, dtype: VarType, value: Variable, out: Variable | None) -> Variable:
+    """`fill_constant` with a value that a run tells."""
+    computed = VarType.INT32 if dtype is VarType.BOOL else dtype
+    filled = fill_constant(shape, computed, 1.0) * cast(value, computed)
+    filled = filled if dtype is computed else cast(filled, dtype)
+    return filled if out is None else assign(filled, out)
 
 
 def fill_constant_batch_size_like(

@@ -35,6 +35,16 @@ def test_zeros_and_ones_of_sizes_that_a_run_tells() -> None:
     assert np.array_equal(found[0], np.zeros((4, 2))) and np.array_equal(found[1], np.ones((4, 3)))
 
 
+@each("dtype", ["float32", "int64", "bool"])
+def test_tensors_filled_with_a_value_that_a_run_tells(dtype: str) -> None:
+    value, size, out = fluid.data("value", [1]), fluid.data("size", [2], "int32"), layers.create_tensor(dtype)
+    filled = layers.fill_constant(size, dtype, value)
+    assert layers.fill_constant([3], dtype, value, out=out) is out
+    found = run([filled, out], {"value": np.array([5], "float32"), "size": np.array([2, 3], "int32")})
+    for array, shape in zip(found, ((2, 3), (3,)), strict=True):
+        assert array.dtype == dtype and np.array_equal(array, np.full(shape, 5, dtype))
+
+
 @each("diagonal", [-1, 0, 2])
 def test_triangles(diagonal: int) -> None:
     array = floats(2, 3, 4)

@@ -167,6 +167,7 @@ reduce_prod([[1.0, 2.0], [3.0, 4.0]], dim=1) -> Tensor([ 2., 12.], shape=[2], dt
 reduce_sum([[1.0, 2.0], [3.0, 4.0]], dim=0) -> Tensor([4., 6.], shape=[2], dtype=float32)
 relu([-1.0, 0.0, 2.0]) -> Tensor([0., 0., 2.], shape=[3], dtype=float32)
 relu6([-1.0, 2.0, 8.0]) -> Tensor([0., 2., 6.], shape=[3], dtype=float32)
+rint([-1.5, 0.5, 2.7]) -> Tensor([-2.,  0.,  3.], shape=[3], dtype=float32)
 round([-1.5, 0.2, 2.7]) -> Tensor([-2.,  0.,  3.], shape=[3], dtype=float32)
 rsqrt([1.0, 4.0]) -> Tensor([1. , 0.5], shape=[2], dtype=float32)
 sampling_id([[0.0, 1.0], [1.0, 0.0]]) -> Tensor([1, 0], shape=[2], dtype=int64)

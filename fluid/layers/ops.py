@@ -1411,6 +1411,10 @@ def rint(x: Variable, name: str | None = None) -> Variable:
 
     Args:
         x: a tensor of any shape; float.
+
+    >>> x = fluid.dygraph.to_variable([-1.5, 0.5, 2.7])
+    >>> layers.rint(x)
+    Tensor([-2.,  0.,  3.], shape=[3], dtype=float32)
     """
     return apply("rint", {"X": x}, name=name)
 

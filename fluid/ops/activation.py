@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.composition import means
-from ..opdef.registry import EXPLICIT, ZERO_GRADIENT, define, least, like
+from ..opdef.registry import EXPLICIT, define, least, like
 from ..values.spec import Spec
 from ..values.types import is_complex, real_of
 from .formulas import at_least, at_most, choose, log1p_exp
@@ -511,9 +511,10 @@ def _half_to_even(f: Any, X: Any) -> Any:
     return f.where(f.equal(X - below, f.fill_any_like(X, value=0.5)), even, f.round(X))
 
 
-@_unary("rint", grad=ZERO_GRADIENT, meaning=means(_half_to_even))
-def rint() -> None:
+@_unary("rint", inline_grad=True, meaning=means(_half_to_even))
+def rint(f: Any, dOut: Any) -> Any:
     """The integer nearest to X; halves are rounded to the even one."""
+    return {"X": f.fill_zeros_like(dOut)}
 
 
 @_unary("sign", of="int|real", inline_grad=True)

@@ -393,6 +393,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "roi_align": lambda t: layers.roi_align(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2])),
     "roi_perspective_transform": lambda t: layers.roi_perspective_transform(t.f(2, 3, 6, 8), 6.0 * t.f(3, 8, lod=[1, 2]), 2, 3),
     "roi_pool": lambda t: layers.roi_pool(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2]), 2, 3),
+    "rint": lambda t: layers.rint(x=t.f(3)),
     "round": lambda t: layers.round(x=t.f(3)),
     "row_conv": lambda t: layers.row_conv(t.f(5, 2, lod=S), 2),
     "rpn_target_assign": lambda t: targets(t),

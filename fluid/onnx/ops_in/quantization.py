@@ -291,16 +291,16 @@ def _requantized(b: Builder, product: Any, factor: Any, zero: Any, zero_value: T
 
 @imports("QLinearConv", trains=False)
 def qlinear_conv(b: Builder, node: OnnxNode) -> Any:
-    x, x_scale, x_zero, weight, w_scale, w_zero, scale, zero = (node[n] for n in range(8))
+    """A convolution of the integers' floats, which native code computes with the integers."""
     for place in (0, 3):
         check_parameters(node, place, place + 1, place + 2)
-    left = _less_zero(b, x, x_zero, VarType.FP64)
-    right = _less_zero(b, weight, w_zero, VarType.FP64, 0)
-    bias = node.get(8)
-    product = convolved(b, node, left, right, None if bias is None else b.cast(bias, VarType.FP64))
-    factor = b.f.elementwise_div(
-        b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(w_scale, VarType.FP64)), b.cast(scale, VarType.FP64)
-    )
-    if factor.ndim == 1 and factor.shape != (1,):
-        factor = b.ones_like_axes(factor, 0, x.ndim - 2)
-    return _requantized(b, product, factor, zero, node.tensor(7))
+    check_scale(node, 6)
+    x_scale, w_scale, bias = node[1], node[4], node.get(8)
+    low, high = _limits(_type_of(node.tensor(0)))
+    floats = dequantized(b, node, node[0], x_scale, node.get(2))
+    x = b.f.fake_quantize_affine(floats, x_scale, _zero_point(b, node.value(2)), quant_min=low, quant_max=high)
+    weight = weight_of_integers(b, node, 3, 4, 5, axis=0).variable(b.block)
+    if bias is not None:
+        bias = b.f.elementwise_mul(b.cast(bias, VarType.FP32), b.f.elementwise_mul(w_scale, x_scale))
+    out = convolved(b, node, x, weight, bias)
+    return quantized(b, node, out, node[6], node.get(7), _type_of(node.tensor(7)))

@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import struct
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -23,6 +24,7 @@ from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError
 from fluid.executor import Scope, global_scope
 from fluid.formats import table
 from fluid.saving import models as model_io
+from fluid.values.bfloat16 import to_bfloat16
 from fluid.values.unchanging import never_changes
 
 ZOO = TESTS / "golden" / "zoo"
@@ -453,3 +455,27 @@ def test_each_format_tells_its_own_files_and_no_others(tmp_path):
         np.testing.assert_array_equal(form.read(files[form.name])["w"], arrays["w"])
     for form in table.PROGRAMS:
         assert str(form.read(files[form.name])) == str(program)
+
+
+def test_safetensors_are_written_and_read_one_by_one(tmp_path):
+    """Writing takes no memory of its own; reading that of the arrays. bfloat16 stays two bytes in the file."""
+    path = tmp_path / "w.safetensors"
+    arrays = {f"w{number}": np.full(1 << 18, number, np.float32) for number in range(8)}
+    arrays |= {"half": to_bfloat16(np.float32([1.5, -2.0])), "swapped": np.array([1, 2], ">i4")}
+    arrays |= {"empty": np.zeros((0, 3)), "one": np.array(7)}
+    tracemalloc.start()
+    try:
+        model_io.save_arrays(path, arrays)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 18
+        tracemalloc.reset_peak()
+        read = model_io.read_arrays(path)
+        assert tracemalloc.get_traced_memory()[1] < 9 << 20
+    finally:
+        tracemalloc.stop()
+    assert b'"half":{"dtype":"BF16","shape":[2]' in path.read_bytes()[:4096]
+    assert read["half"].tolist() == [1.5, -2.0] and read["swapped"].tolist() == [1, 2]
+    assert read["empty"].shape == (0, 3) and read["one"].shape == () and read["one"] == 7
+    assert all(read[name].flags.writeable and np.array_equal(read[name], arrays[name]) for name in arrays if name[0] == "w")
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(FormatError, match=r"should have .* bytes inside the file"):
+        model_io.read_arrays(path)

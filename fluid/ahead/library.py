@@ -18,7 +18,7 @@ from ..executor.native.fallback import NativeUnavailable
 from ..executor.native.instructions import Check
 from ..executor.native.op_instructions import OpInstruction
 from ..executor.native.target import Target
-from ..executor.planned.native_loops import NativeLoop
+from ..executor.planned.native_loops import LOOPS, NativeLoop
 from ..executor.planned.plan import ArenaPlan, Instruction, compile_native_plan
 from ..formats.writing import together, write_file
 from ..ir.checked import checked
@@ -330,7 +330,12 @@ def _refusal(op: Any) -> str:
     """The line about an op that cannot be compiled."""
     frame = op.user_frame
     made_at = f", made at {frame[0]}:{frame[1]}" if frame is not None else ""
-    return f"{op.type} of {', '.join(op.output_arg_names)}{made_at}"
+    return f"{op.type} of {', '.join(op.output_arg_names)}{made_at}{_LOOP_ADVICE if op.type in LOOPS else ''}"
+
+
+_LOOP_ADVICE = """
+    A loop with a gradient compiles if its number of trips follows from sizes and constants, all values keep their shapes, and
+    it uses no arrays of tensors (layers.array_write): take layers.StaticRNN or layers.rnn, or pass values by while_loop."""
 
 
 def _check_size(layout: Layout, target: Target) -> None:

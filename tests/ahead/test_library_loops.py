@@ -135,3 +135,44 @@ def test_loops_have_the_bits_of_the_executor(name: str, tmp_path: Path) -> None:
     assert variables
     for variable, array in variables.items():
         assert array.tobytes() == np.array(scope.array(variable)).tobytes(), variable
+
+
+def trips_by_value() -> Any:
+    x, last = fluid.data("x", [4, 8]), fluid.data("last", [1], "int64")
+    number = layers.fill_constant([1], "int64", 0)
+    _, h = layers.while_loop(lambda i, _: i < last, lambda i, h: [i + 1, layers.tanh(h)], [number, layers.fc(x, 8)])
+    return layers.mean(h)
+
+
+def arrays_of_tensors() -> Any:
+    x, number, last = fluid.data("x", [4, 8]), layers.zeros([1], "int64"), layers.fill_constant([1], "int64", 3)
+    array = layers.array_write(layers.fc(x, 8), number)
+    goes_on = layers.less_than(number, last)
+    loop = layers.While(goes_on)
+    with loop.block():
+        h = layers.tanh(layers.array_read(array, number))
+        layers.increment(number, 1, in_place=True)
+        layers.array_write(h, number, array)
+        layers.less_than(number, last, cond=goes_on)
+    return layers.mean(layers.array_read(array, last))
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str, bool]] = {
+    "trips by value": (trips_by_value, "while", True),
+    "arrays of tensors": (arrays_of_tensors, "write_to_array", False),
+}
+"""Loop, the type of the op that is named, and whether there is advice about loops."""
+
+
+@each("name", REFUSED)
+def test_loops_that_cannot_be_compiled(name: str, tmp_path: Path) -> None:
+    build_loss, op_type, has_advice = REFUSED[name]
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        loss = build_loss()
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    with pytest.raises(fluid.errors.ProgramError) as told:
+        fluid.compile_program(main, fetches=[loss], startup=startup, output=tmp_path / "net")
+    assert f"  - {op_type} of " in str(told.value) and "test_library_loops.py:" in str(told.value)
+    assert ("number of trips follows from sizes and constants" in str(told.value)) == has_advice
+    assert not list(tmp_path.iterdir())

@@ -58,6 +58,7 @@ REFUSED = {
     **dict.fromkeys(("mine_hard_examples", "unique_with_counts", "where_index", "bincount", "unique_consecutive"), _COUNTS),
     **dict.fromkeys(("graph_khop_sampler", "graph_reindex", "graph_sample_neighbors", "segment_pool", "nms"), _COUNTS),
     **dict.fromkeys(("weighted_sample_neighbors", "logspace"), _COUNTS),
+    **dict.fromkeys(("c_lookup_rows", "c_send_rows"), "exchanges as many rows of a table as a batch touches"),
     "lstsq": "gives residuals only where the rank is full",
     "viterbi_decode": "gives paths as long as the longest sequence",
 }

@@ -31,7 +31,7 @@ _MOST_FED, _MOST_HELD, _MOST_VALUES = 8, 64, 8
 """The most elements of a feed, and of a variable of the scope, whose values decide; the most values for which there are plans."""
 
 
-_MOST_SHAPES, _MANY_RUNS = 16, 4
+_MOST_SHAPES, _MANY_RUNS = 128, 4
 """The most sets of feed shapes for which a program becomes native code at once; after so many runs, it does for others, too.
 Compiling takes as long as some thirty runs on numpy: 94 ms and 3 ms for a net of two layers on an EPYC with AVX-512."""
 

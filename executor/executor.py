@@ -286,7 +286,9 @@ class Executor:
         return bound
 
     def _record_run(self, bound: BoundPlan, request: Request, feed: Any) -> None:
-        """Record a run for `_previous_bound_plan`, if its feeds are plain arrays by name."""
+        """Record a run for `_previous_bound_plan`, if its plan stays the same and its feeds are plain arrays by name."""
+        if getattr(bound.plan, "is_provisional", False):
+            return
         program, feeds, values = bound.plan.program, {}, getattr(bound.plan, "values", {})
         for name, value in feed.items():
             if type(name) is not str or (type(value) is not np.ndarray and type(value) is not self._device_array):

@@ -62,14 +62,30 @@ unary("lgamma", each(math.lgamma), low=0.2, high=4)
 for X in (np.array([-3.5, -0.5, 0.25, 1, 2, 9.99, 10, 171, 1e5]), np.array([-100.3, -12.7])):
     add("lgamma", Sample({"X": X}, {}, lambda X: each(math.lgamma)(X).astype(X.dtype), orders=1, wrt=()))
 unary("digamma", each(psi), low=0.3, high=4)
-HALF = [-EULER, -EULER - 2 * math.log(2), -EULER - math.pi / 2 - 3 * math.log(2), 1 - EULER, 0.03648997397857652]
-add("digamma", Sample({"X": np.array([1, 0.5, 0.25, 2, -0.5])}, {}, lambda X: np.array(HALF, X.dtype)))
+DIGAMMA = {
+    1.0: -EULER,
+    0.5: -EULER - 2 * math.log(2),
+    0.25: -EULER - math.pi / 2 - 3 * math.log(2),
+    2.0: 1 - EULER,
+    -0.5: 0.03648997397857652,
+}
+add(
+    "digamma",
+    Sample({"X": np.array([*DIGAMMA])}, {}, lambda X: each(lambda x: DIGAMMA[x] if x in DIGAMMA else psi(x))(X).astype(X.dtype)),
+)
 for n in (0, 1, 2, 3, 5):
     for shape in SHAPES if n == 1 else SHAPES[:1]:
         reference = lambda x, n: np.asarray(each(lambda value: psi(value, n))(x), x.dtype)
         add("polygamma", Sample({"x": data(*shape, low=0.5, high=4)}, {"n": n}, reference, tolerance=10.0 ** min(n, 3)))
-exact = [math.pi**2 / 6, math.pi**2 / 2]
-add("polygamma", Sample({"x": np.array([1.0, 0.5])}, {"n": 1}, lambda x: np.array(exact, x.dtype)))
+TRIGAMMA = {1.0: math.pi**2 / 6, 0.5: math.pi**2 / 2}
+add(
+    "polygamma",
+    Sample(
+        {"x": np.array([*TRIGAMMA])},
+        {"n": 1},
+        lambda x: each(lambda value: TRIGAMMA.get(value) or psi(value, 1))(x).astype(x.dtype),
+    ),
+)
 unary("erfinv", each(lambda x: NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2)), low=-0.9, high=0.9)
 
 
@@ -82,13 +98,20 @@ def inverse_erfc(y: float) -> float:
     return low
 
 
+def inverse_erf(x: float) -> float:
+    """Also outside of the numbers between -1 and 1."""
+    if abs(x) >= 1:
+        return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
+    return math.copysign(inverse_erfc(1 - abs(x)), x)
+
+
 ENDS = np.array([-1.0, 1, 2, 0, 0.999999, -0.99, 1 - 1e-12])
 add(
     "erfinv",
     Sample(
         {"X": ENDS},
         {},
-        lambda X: np.array([-np.inf, np.inf, np.nan, *(np.sign(x) * inverse_erfc(1 - abs(x)) for x in X[3:])]),
+        lambda X: each(inverse_erf)(X),
         dtypes=["float64"],
         orders=0,
     ),

@@ -649,9 +649,16 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
 }
 
 
+def all_kinds() -> dict[str, tuple[Callable[[], Step], Callable[[], Step]]]:
+    """Those of this file and of `more_kinds.py`, which uses its functions."""
+    import more_kinds
+
+    return KINDS | more_kinds.KINDS
+
+
 def fluid_milliseconds(native: bool) -> dict[str, float]:
     os.environ["FLUID_NATIVE"] = str(int(native))
-    return {name: median_milliseconds(make()) for name, (make, _) in KINDS.items()}
+    return {name: median_milliseconds(make()) for name, (make, _) in all_kinds().items()}
 
 
 def torch_milliseconds(python: str) -> dict[str, float]:
@@ -666,11 +673,11 @@ def main() -> None:
     parser.add_argument("--torch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.torch:
-        print(json.dumps({name: median_milliseconds(make()) for name, (_, make) in KINDS.items()}))
+        print(json.dumps({name: median_milliseconds(make()) for name, (_, make) in all_kinds().items()}))
         return
     native, on_numpy, in_torch = fluid_milliseconds(True), fluid_milliseconds(False), torch_milliseconds(options.torch_python)
     print("| training step, ms of one thread | native | numpy | torch | native / torch |\n|---|---|---|---|---|")
-    for name in KINDS:
+    for name in all_kinds():
         peer = in_torch.get(name)
         ratio = f"{peer:.2f} | {native[name] / peer:.2f}" if peer else "- | -"
         print(f"| {name} | {native[name]:.2f} | {on_numpy[name]:.2f} | {ratio} |")

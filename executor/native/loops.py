@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from math import gcd, inf, prod
 from typing import Any
 
-from .emitter import INT64, Function, Operand, Type, Value, constant, zero
+from .emitter import BOOL, INT64, Function, Operand, Type, Value, constant, zero
 from .formulas import FORMULAS
 from .fusion import HEAVY, Group, source_of, strides_over
 from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
-from .images import lanes_of
+from .images import from_rows, lanes_of, square_lanes, to_rows, write_transposed
 from .kernel import Share
 from .target import Target
 
@@ -69,7 +70,7 @@ class Nest:
     """
 
     def __init__(self, group: Group, stored: Sequence[Node], target: Target) -> None:
-        self.group, self.stored, self.limits = group, list(stored), target.limits
+        self.group, self.stored, self.target, self.limits = group, list(stored), target, target.limits
         self.lanes = target.lanes(max((max(node.element.bytes, 4) for node in group.nodes), default=4))
         self.stage, self.passes = stages_of(group)
         self._members = {*group.nodes, *group.uniform}
@@ -177,6 +178,35 @@ class Nest:
         """Number of partial sums of each reduction over rows; another kernel adds them up."""
         return self.chunks
 
+    # -- copies that turn rows into columns
+    @cached_property
+    def _turns_rows(self) -> bool:
+        """Whether the group only copies an array whose rows, along the last dimension of rows here, are the columns here."""
+        (node, *further), rows, columns = self.group.nodes, self.row_extents, self.column_extents
+        if further or self.group.uniform or self.stored != [node] or not isinstance(node, Map) or node.formula != "copy":
+            return False
+        if self.flat or len(rows) < 2 or len(columns) > 1 or min(rows[-1], columns[0]) < self._edge(node):
+            return False
+        operand = node.operands[0]
+        if not self._is_outside(operand) or operand.element != node.element or node.element == BOOL:
+            return False
+        steps, outputs = self._operand_strides(operand, node.shape), self._operand_strides(node, node.shape)
+        return steps[-2] == 1 and steps[-1] > 1 and outputs[-1] == 1
+
+    def _edge(self, node: Node) -> int:
+        return square_lanes(node.element, self.target)
+
+    def _write_turned(self, number: Value) -> None:
+        """Copy the rows of a strip, in squares that are transposed in registers."""
+        f, (node,) = self.f, self.group.nodes
+        assert isinstance(node, Map)
+        (operand,), places = node.operands, self._coordinates(number, self.row_extents[:-1])
+        steps, outputs = self._operand_strides(operand, node.shape), self._operand_strides(node, node.shape)
+        source = self._strided_pointer(self.pointers.first(operand), places, steps[:-2], node.element)
+        output = self._strided_pointer(self.pointers.output(node), places, outputs[:-2], node.element)
+        rows, turned = from_rows(f, node.element, source, steps[-1]), to_rows(f, node.element, output, outputs[-2])
+        write_transposed(f, self.column_extents[0], self.row_extents[-1], self._edge(node), rows, turned)
+
     # -- writing
     def write(self, f: Function, pointers: Any, share: Share) -> None:
         """Write the loops; `pointers` holds the pointers to operands and outputs."""
@@ -215,6 +245,9 @@ class Nest:
             last = f.add(first, self.chunk)
             if self.strips % self.chunk:
                 last = f.min(last, self.strips)
+        if self._turns_rows:
+            f.loop(first, last, 1, [], self._write_turned, at_least_once=True)
+            return
         sums = [node for node in self.group.nodes if isinstance(node, Reduction) and node in self.group.sums]
         segments = self._segments()
         places = [

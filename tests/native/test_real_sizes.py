@@ -307,3 +307,17 @@ def test_parts_of_rows_that_lie_apart_in_memory(width: int) -> None:
         return [loss, *fluid.gradients([loss], [x, *fluid.default_main_program().all_parameters()])]
 
     assert_alike(build, {"x": normal(4, 5, 2 * width)}, tolerance=1e-4)
+
+
+@each("shape, order", [
+    ((3, 17, 40), (0, 2, 1)), ((2, 16, 16), (0, 2, 1)), ((2, 3, 33, 20), (0, 2, 3, 1)), ((2, 5, 24, 31), (1, 0, 3, 2)),
+    ((40, 50), (1, 0)), ((4, 7, 9), (0, 2, 1)),
+])  # fmt: skip
+@each("dtype", ["float32", "float64", "int32", "bool"])
+def test_copies_that_turn_rows_into_columns(shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> None:
+    """They go through squares; what is left over at both edges is copied one by one."""
+
+    def build() -> Sequence[Variable]:
+        return [layers.transpose(fluid.data("x", list(shape), dtype), list(order))]
+
+    assert_alike(build, {"x": (normal(*shape) * 9).astype(dtype)})

@@ -1333,7 +1333,7 @@ class Program:
         new._seed, new._role, new._frames, new._version = self._seed, 0, None, 0
         new.wire, new.allowed_ops = self.wire, self.allowed_ops
         new._scopes = Counter(self._scopes)
-        new.loaders = list(self.loaders)
+        new.loaders, new.fixed_sizes = list(self.loaders), dict(self.fixed_sizes)
         new.blocks = [Block(new, block.idx) for block in self.blocks]
         for old_block, block in zip(self.blocks, new.blocks, strict=True):
             block.parent = new.blocks[old_block.parent.idx] if old_block.parent is not None else None

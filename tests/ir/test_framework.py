@@ -16,7 +16,15 @@ from checks import each
 
 import fluid
 from fluid import layers
-from fluid.errors import AttributeRuleError, ExecutionError, FluidTypeError, InferenceError, NameNotFoundError, ProgramError
+from fluid.errors import (
+    AttributeRuleError,
+    ExecutionError,
+    FeedError,
+    FluidTypeError,
+    InferenceError,
+    NameNotFoundError,
+    ProgramError,
+)
 from fluid.executor import Executor
 from fluid.ir.program import (
     Block,
@@ -498,6 +506,15 @@ def test_clones_share_nothing() -> None:
             names.clear()
     twin.global_block().vars.clear()
     assert main().to_string() == text
+
+
+@each("for_test", [False, True])
+def test_clones_say_which_shape_does_not_fit(for_test: bool) -> None:
+    out = layers.scale(data("x", [None, 3]), 2.0)
+    main().fixed_sizes["x"] = "size 3 was fixed"
+    twin = main().clone(for_test)
+    with pytest.raises(FeedError, match=re.escape("x is declared float32[-1, 3], but float32[2, 4] is fed (size 3 was fixed)")):
+        Executor().run(twin, {"x": np.ones((2, 4), "float32")}, [out.name])
 
 
 @each("copied", [lambda program: pickle.loads(pickle.dumps(program)), copy.deepcopy])

@@ -149,7 +149,9 @@ def write_max_pool(
         corner = Pixel(pixel.image, pool.rows.start(f, pixel.row), pool.columns.start(f, pixel.column))
         source = f.at(x, pool.x.offset(f, corner, channel), pool.element)
         maxima = [f.splat(infinity, lanes) for _, lanes in vectors]
-        first = f.convert(affine(f, 0, (rows[0], pool.position_row), (columns[0], 1)), integer)
+        # The gradient of a window outside the image goes to its last place at most, which is no element.
+        row, column = (f.min(f.int64(begin), size - 1) for begin, size in zip((rows[0], columns[0]), pool.kernel, strict=True))
+        first = f.convert(affine(f, 0, (row, pool.position_row), (column, 1)), integer)
         places = [f.splat(first, lanes) for _, lanes in vectors] if positions is not None else []
 
         def tap(row: Value, column: Value, *carried: Value) -> list[Value]:

@@ -65,6 +65,7 @@ CASES = [
     Case((2, 19, 9, 9), (3, 3), (2, 2), (1, 1, 1, 1), element=DOUBLE),
     Case((1, 5, 7, 8), (3, 2), (1, 2), (1, 1, 0, 1), exclusive=False),
     Case((2, 16, 5, 5), (5, 5), (1, 1)),
+    Case((1, 5, 7, 8), (1, 2), (3, 3), (1, 1, 2, 2)),  # windows outside the image
 ]
 MORE = [
     Case((2, 3, 7, 7), (2, 2), (2, 2), ceil_mode=True),

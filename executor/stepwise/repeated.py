@@ -501,6 +501,8 @@ class _Memory:
         if active is not None:
             if not len(active.counts) or any(len(fixed[name]) != active.capacity for name in loop.shrunk & fixed.keys()):
                 return None
+            if any(len(item) > active.capacity for items in former.values() for item in items if item is not None):
+                return None  # a memory of more rows than there are sequences
             capacity = len(active.counts)
         sizes: Set[int | None] = {None} if active is None else {*active.padded.tolist()}
         blocks = loop.compiled({name: before[name] for name in loop.reads}, former, sizes)

@@ -164,6 +164,20 @@ def test_ops_that_do_not_compute_each_row_by_itself(step: Step) -> None:
     assert_native(step, sequences(lengths), op_by_op=2 * 2 * max(lengths))
 
 
+def test_a_memory_of_more_rows_than_sequences() -> None:
+    """Its further rows are not read."""
+
+    def step(rnn: Any, word: Variable, init: Variable) -> None:
+        hidden = rnn.memory(init=init)
+        after = layers.fc([word, hidden], SIZE, act="tanh")
+        rnn.update_memory(hidden, after)
+        rnn.output(after)
+
+    feed = sequences([3, 2])
+    feed["init"] = np.ones((3, SIZE), np.float32)
+    assert_alike(lambda: trained(step), feed)
+
+
 def test_gradients_of_second_order() -> None:
     def build() -> list[Variable]:
         x = fluid.data("x", [None, FEATURES], lod_level=1)

@@ -20,6 +20,7 @@ from fluid.ir.program import Block, Operator
 from fluid.ir.regions import Region
 from fluid.opdef.parameters import grad_slot
 from fluid.opdef.registry import EMPTY, OpDef
+from fluid.ops.shapes import aligned
 from fluid.values.lod_array import lengths_of
 from fluid.values.spec import Lod, Spec
 
@@ -169,9 +170,17 @@ def _computes_by_rows(op: Operator, forward: OpDef, names: set[str]) -> bool:
         return False
     for slot in forward.inputs:
         have_rows = [name in names for name in op.inputs.get(slot, []) if name != EMPTY]
-        if any(have_rows) if slot not in slots else not (have_rows if slot == _BROADCAST else all(have_rows)):
+        if any(have_rows) if slot not in slots else not (all(have_rows) or (slot == _BROADCAST and _is_same_for_all_rows(op))):
             return False
     return True
+
+
+def _is_same_for_all_rows(op: Operator) -> bool:
+    """Whether an elementwise op, or its gradient, broadcasts its second operand along the rows of the first one."""
+    x, y = (op.block.find_var(op.inputs[slot][0]) for slot in ("X", _BROADCAST))
+    if x is None or y is None or not (x.has_shape and y.has_shape) or y.ndim > x.ndim:
+        return False
+    return not x.ndim or aligned(y.shape, x.ndim, int(op.attr("axis")))[0] == 1
 
 
 def _is_along_rows(op: Operator) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
@@ -13,6 +14,7 @@ from checks import each, fresh_programs
 
 import fluid
 from fluid import layers
+from fluid.errors import ExecutionError
 from fluid.executor.native import cache, compiler, repeated
 from fluid.executor.stepwise.control import Runs
 from fluid.ir.program import Variable
@@ -176,6 +178,20 @@ def test_a_memory_of_more_rows_than_sequences() -> None:
     feed = sequences([3, 2])
     feed["init"] = np.ones((3, SIZE), np.float32)
     assert_alike(lambda: trained(step), feed)
+
+
+@each("sums", [False, True])
+def test_a_value_of_each_sequence_that_is_no_static_input(sums: bool) -> None:
+    """It has the rows of all sequences in each step; compiled code that computes so many rows must not take them."""
+
+    def step(rnn: Any, word: Variable, init: Variable) -> None:
+        hidden, each = rnn.memory(shape=[SIZE]), layers.reduce_sum(init, dim=1) if sums else init
+        after = layers.elementwise_mul(layers.fc([word, hidden], SIZE), each, axis=0 if sums else -1)
+        rnn.update_memory(hidden, after)
+        rnn.output(after)
+
+    with pytest.raises(ExecutionError, match=re.escape("X is float32[7, 5], Y is float32[8")):
+        results_of(lambda: trained(step), sequences([5] * 7 + [3]), native=True)
 
 
 def test_gradients_of_second_order() -> None:

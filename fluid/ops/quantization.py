@@ -365,8 +365,8 @@ def fake_quantize_by_range(f: Any, X: Any) -> Any:
     zero = f.fill_constant(shape=[1], dtype=int(X.dtype), value=0.0)
     low = f.elementwise_min(f.reshape2(f.reduce_min(X, reduce_all=True), shape=[1]), zero)
     high = f.elementwise_max(f.reshape2(f.reduce_max(X, reduce_all=True), shape=[1]), zero)
-    span = high - low
-    scale = span / 255.0 + f.equal(span, zero).astype(X.dtype)  # of zeros alone: 1
+    scale = (high - low) / 255.0
+    scale = scale + f.equal(scale, zero).astype(X.dtype)  # of zeros, and of numbers that are too small for a scale: 1
     return f.fake_quantize_affine(X, scale, f.rint((zero - low) / scale), quant_min=0, quant_max=255)
 
 

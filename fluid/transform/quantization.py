@@ -202,7 +202,7 @@ def _quantize_data(root: Block, op: Operator, name: str, limits: tuple[float, fl
     if limits is None:
         return _insert(root, op, "fake_quantize_by_range", {"X": name}, {}, f"{name}.quantized")
     low, high = limits
-    scale = np.float32((high - low) / 255 or 1.0)
+    scale = np.float32((high - low) / 255) or np.float32(1)
     inputs = {"X": name, "Scale": _numbers(root, op, [scale], f"{name}.scale")}
     zero = float(np.rint(-low / scale))
     if zero:
@@ -218,6 +218,7 @@ def _quantize_weight(root: Block, op: Operator, name: str, axis: int, scope: Sco
     magnitude = np.abs(np.asarray(array)).max(tuple(place for place in range(array.ndim) if place != axis))
     if not np.isfinite(magnitude).all():
         raise ProgramError(f"quantize_model: the weight {name} is not finite, so it has no scale")
-    scales = np.where(magnitude > 0, magnitude / np.float32(127), np.float32(1))
+    scales = magnitude / np.float32(127)
+    scales[scales == 0] = 1
     inputs = {"X": name, "Scale": _numbers(root, op, scales, f"{name}.scales")}
     return _insert(root, op, "fake_quantize_affine", inputs, {"quant_axis": axis, "quant_min": -128}, f"{name}.quantized")

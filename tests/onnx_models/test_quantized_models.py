@@ -144,3 +144,19 @@ def test_a_quantized_net_trains(name: str, tmp_path: Path) -> None:
         losses = [executor.run(model.program, {"x": x, "truth": target}, [loss])[0].item() for _ in range(40)]
     assert losses[-1] < 0.6 * losses[0]
     assert all(np.abs(model.value(name) - value).max() > 0.01 for name, value in before.items())
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-44])
+def test_a_range_that_is_too_small_for_a_scale(size: float, tmp_path: Path) -> None:
+    """The scale is 1, as onnxruntime takes it for zeros."""
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["integers", "scale", "zero"]),
+        helper.make_node("DequantizeLinear", ["integers", "scale", "zero"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in (("x", [3]), ("y", [3]), ("scale", []))]
+    graph = helper.make_graph(nodes, "range", ends[:1], ends[1:])
+    path = tmp_path / "range.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    model = fluid.load_model(path, scope=fluid.Scope())
+    values, scale = fluid.Executor().run(model.program, {"x": np.full(3, size, "float32")}, model.fetches, scope=model.scope)
+    assert values.tolist() == [0, 0, 0] and scale.item() == 1

@@ -59,6 +59,19 @@ def test_scales_are_those_of_the_data() -> None:
     np.testing.assert_allclose(values, [[2.54 - 0.0055, -1.397], [2.54 + 1e-4, 0.0254], [0.02, 5.08]], rtol=1e-5)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_numbers_that_are_too_small_for_a_scale_become_zeros(dynamic: bool) -> None:
+    out = layers.fc(fluid.data("x", [None, 4]), 2, bias_attr=False)
+    fluid.Executor().run(fluid.default_startup_program())
+    (weight,) = fluid.default_main_program().all_parameters()
+    fluid.global_scope().put(weight.name, np.array([[1e-44, 0], [0, 2], [0, 0], [0, 1]], "float32"))
+    for size in (1.0, 1e-44):
+        x = np.full((2, 4), size, "float32")
+        report = fluid.quantize_model(fluid.default_main_program(), {"x": x}, dynamic=dynamic)
+        (values,) = fluid.Executor().run(report.program, {"x": x}, [out.name])
+        np.testing.assert_allclose(values, [[0, 3 * size]] * 2, rtol=0.01, atol=1e-43)
+
+
 def test_the_quantized_net_trains() -> None:
     out = net()
     report = fluid.quantize_model(fluid.default_main_program(), {"x": DATA})

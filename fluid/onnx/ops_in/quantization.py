@@ -230,9 +230,8 @@ def quantized_by_range(b: Builder, node: OnnxNode, x: Any) -> tuple[Any, Any, An
     none, most = b.number(0.0, VarType.FP32), b.number(255.0, VarType.FP32)
     low = b.f.elementwise_min(b.reduce("reduce_min", x, None, False), none)
     high = b.f.elementwise_max(b.reduce("reduce_max", x, None, False), none)
-    span = high - low
-    is_flat = b.cast(b.f.equal(span, none), VarType.FP32)  # all are 0: a scale of 1, as onnxruntime takes it
-    scale = b.f.elementwise_div(span, most) + is_flat
+    scale = b.f.elementwise_div(high - low, most)
+    scale = scale + b.cast(b.f.equal(scale, none), VarType.FP32)  # of zeros, and of numbers too small for a scale: 1
     zero = b.cast(b.f.clip(b.f.rint(b.f.elementwise_div(none - low, scale)), min=0.0, max=255.0), VarType.UINT8)
     return quantized(b, node, x, scale, zero, 2), scale, zero
 

@@ -85,6 +85,7 @@ def _is_scope(value: Any) -> bool:
 
 _PLURAL = {
     "a Variable": "Variables",
+    "a dict by name": "dicts by name",
     "an integer": "integers",
     "an integer above 0": "integers above 0",
     "a number": "numbers",
@@ -266,7 +267,13 @@ def refuse(function: str, argument: str, description: str, value: Any) -> NoRetu
     hint = "; its `program` is one" if "a Program" in description and isinstance(getattr(value, "program", None), Program) else ""
     plain = isinstance(value, (str, int, float, list, tuple, type(None))) and len(repr(value)) < 100
     error = FlagError if description == _BY_ANNOTATION["bool"].description else FluidTypeError
-    raise error(f"{where} should be {description}, not {repr(value) if plain else type(value).__name__}{hint}")
+    raise error(f"{where} should be {description}, not {repr(value) if plain else _kind_of(value)}{hint}")
+
+
+def _kind_of(value: Any) -> str:
+    """The type of a value; of a list, also the type of its first item."""
+    kind = type(value).__name__
+    return f"a {kind} of {type(value[0]).__name__}" if isinstance(value, (list, tuple)) and value else kind
 
 
 def checked(function: _F) -> _F:

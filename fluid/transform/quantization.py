@@ -113,9 +113,8 @@ def quantize_model(
     root = new.global_block()
     layers, notes = _layers_of(new)
     if not layers:
-        raise ProgramError(
-            f"quantize_model: the program has no product or convolution with a weight; {'; '.join(notes) or 'nothing is changed'}"
-        )
+        why = "; ".join(notes) or ("it is quantized already" if _is_quantized(new) else "nothing is changed")
+        raise ProgramError(f"quantize_model: the program has no product or convolution with a weight; {why}")
     names = list(dict.fromkeys(data for _, data, _, _ in layers))
     ranges = {} if dynamic else _ranges(plain, names, batches, scope)
     with Edit(new, "quantize_model", scope):
@@ -156,6 +155,10 @@ def _layers_of(program: Program) -> tuple[list[Layer], list[str]]:
         is_turned = op.attrs.get("transpose_Y", False) or op.attrs.get("trans_y", False)
         layers.append((op, data, weight, 0 if "conv" in op.type or is_turned else 1))
     return layers, notes
+
+
+def _is_quantized(program: Program) -> bool:
+    return any(op.type.startswith("fake_quantize") for op in program.global_block().ops)
 
 
 def _run(program: Program, batch: Mapping[str, Any], names: list[str], scope: Scope) -> list[Any]:

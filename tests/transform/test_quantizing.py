@@ -10,7 +10,7 @@ import pytest
 
 import fluid
 from fluid import layers
-from fluid.errors import ProgramError
+from fluid.errors import FluidTypeError, ProgramError
 from fluid.ir.program import Program, Variable
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -43,6 +43,8 @@ def test_a_net_loses_little(dynamic: bool) -> None:
     off = np.sqrt(np.square(value - exact).sum() / np.square(exact).sum())
     np.testing.assert_allclose(off, report.layers[-1].error, rtol=1e-3)
     assert "batch_norm" not in [op.type for op in report.program.global_block().ops]
+    with pytest.raises(ProgramError, match="with a weight; it is quantized already"):
+        fluid.quantize_model(report.program, {"x": DATA})
 
 
 def test_scales_are_those_of_the_data() -> None:
@@ -114,6 +116,8 @@ def test_what_cannot_be_quantized() -> None:
     layers.relu(x)
     with pytest.raises(ProgramError, match="no product or convolution with a weight"):
         fluid.quantize_model(fluid.default_main_program(), {"x": np.ones((2, 4), "float32")})
+    with pytest.raises(FluidTypeError, match="should be a dict by name or a list of dicts by name, not a list of ndarray"):
+        fluid.quantize_model(fluid.default_main_program(), [np.zeros((9, 8, 8), "float32")])
     with pytest.raises(ProgramError, match="no batch of data"):
         fluid.quantize_model(fluid.default_main_program(), [])
     layers.fc(x, 3)

@@ -38,7 +38,8 @@ def declare(
             return existing
         raise ProgramError(
             f"the program has a variable {name!r} already ({existing.describe()}); it cannot be declared as data "
-            f"of {as_dtype(dtype).text}{sizes}"
+            f"of {as_dtype(dtype).text}{sizes}; take another name, or build in a new program: "
+            "with fluid.program_guard(fluid.Program(), fluid.Program()): ..."
         )
     kwargs: dict[str, Any] = {"stop_gradient": stop_gradient, "is_data": True, "need_check_feed": check}
     return block.create_var(name=name, shape=sizes, dtype=dtype, type=type, lod_level=lod_level, **kwargs)

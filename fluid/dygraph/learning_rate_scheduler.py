@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from ..eager.program import version_of
 from ..eager.tensor import Tensor
-from ..errors import FluidTypeError, ProgramError
+from ..errors import FluidTypeError, ProgramError, shown
 from ..layers import learning_rate_scheduler as schedules
 
 __all__ = [
@@ -79,7 +80,14 @@ class LearningRateDecay:
         self.step_num = int(np.asarray(state["step_num"]).item())
 
 
+def _check_numbers(schedule: LearningRateDecay, **numbers: Any) -> None:
+    for name, number in numbers.items():
+        if not isinstance(number, Real):
+            raise FluidTypeError(f"{type(schedule).__name__}: {name} should be a number, not {shown(number)}")
+
+
 def _positive(schedule: LearningRateDecay, **numbers: float) -> None:
+    _check_numbers(schedule, **numbers)
     for name, number in numbers.items():
         if not number > 0:
             raise ProgramError(f"{type(schedule).__name__}: {name} should be greater than 0, not {number!r}")
@@ -161,6 +169,7 @@ class _ByEpochs(LearningRateDecay):
 
     def __init__(self, learning_rate: float) -> None:
         super().__init__()
+        _check_numbers(self, learning_rate=learning_rate)
         self.learning_rate = float(learning_rate)
 
     def __call__(self) -> float:
@@ -322,7 +331,10 @@ class ReduceLROnPlateau(_ByEpochs):
         Args:
             loss: a number, or a tensor of one element.
         """
-        value = float(np.asarray(loss.numpy() if isinstance(loss, Tensor) else loss).item())
+        array = np.asarray(loss.numpy() if isinstance(loss, Tensor) else loss)
+        if array.size != 1 or array.dtype.kind not in "biuf":
+            raise FluidTypeError(f"ReduceLROnPlateau: loss should be a number or a tensor of one element, not {shown(loss)}")
+        value = float(array.item())
         self.epoch()
         if self.cooldown_left:
             self.cooldown_left -= 1
@@ -389,6 +401,9 @@ class LinearLrWarmup(LearningRateDecay):
     ) -> None:
         super().__init__(begin, step, dtype)
         _positive(self, warmup_steps=warmup_steps)
+        if not isinstance(learning_rate, LearningRateDecay):
+            _check_numbers(self, learning_rate=learning_rate)
+        _check_numbers(self, start_lr=start_lr, end_lr=end_lr)
         if start_lr > end_lr:
             raise ProgramError(f"LinearLrWarmup: start_lr {start_lr} should not be above end_lr {end_lr}")
         self.learning_rate, self.warmup_steps, self.start_lr, self.end_lr = learning_rate, warmup_steps, start_lr, end_lr

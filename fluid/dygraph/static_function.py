@@ -17,7 +17,7 @@ import numpy as np
 from ..eager.mode import state
 from ..eager.nested import tensors_in
 from ..eager.tensor import Tensor
-from ..errors import FluidTypeError
+from ..errors import FluidTypeError, shown
 from .layers import Layer
 from .tracing import TracedFunction, Tracer, traced_call
 
@@ -555,6 +555,8 @@ def to_static(function: Any) -> Any:
         layer = function
         layer.__dict__["forward"] = StaticFunction(layer.forward, layer)
         return layer
+    if not callable(function):
+        raise FluidTypeError(f"to_static takes a function of tensors or a layer, not {shown(function)}")
     return StaticFunction(function)
 
 

@@ -125,6 +125,11 @@ def test_the_layer_gives_the_same_warm_up_eagerly_and_in_a_program(fresh: None) 
         (ProgramError, "decay_rate should be between 0 and 1, not 2", lambda: dygraph.ReduceLROnPlateau(1.0, decay_rate=2)),
         (ProgramError, "threshold_mode should be one of", lambda: dygraph.ReduceLROnPlateau(1.0, threshold_mode="x")),
         (ProgramError, "warmup_steps should be greater than 0", lambda: dygraph.LinearLrWarmup(1.0, 0, 0.0, 1.0)),
+        (FluidTypeError, "learning_rate should be a number, not 'a'", lambda: dygraph.LinearLrWarmup("a", 2, 0.0, 1.0)),
+        (FluidTypeError, "StepDecay: learning_rate should be a number, not None", lambda: dygraph.StepDecay(None, 2)),
+        (FluidTypeError, "warmup_steps should be a number, not 'a'", lambda: dygraph.LinearLrWarmup(1.0, "a", 0.0, 1.0)),
+        (FluidTypeError, "loss should be a number or a tensor", lambda: dygraph.ReduceLROnPlateau(1.0).step("loss")),
+        (FluidTypeError, "loss should be a number or a tensor", lambda: dygraph.ReduceLROnPlateau(1.0).step(np.zeros(2))),
         (ProgramError, "start_lr 1.0 should not be above end_lr 0.5", lambda: dygraph.LinearLrWarmup(1.0, 2, 1.0, 0.5)),
     ],
 )

@@ -16,7 +16,7 @@ from checks import each
 import fluid
 from fluid import dygraph, layers
 from fluid.dygraph import Tensor
-from fluid.errors import ProgramError
+from fluid.errors import FluidTypeError, ProgramError
 
 
 @pytest.fixture(autouse=True)
@@ -381,6 +381,11 @@ def test_tensors_do_not_leave_a_branch_by_the_back_door() -> None:
     norm(rows())
     with pytest.raises(ProgramError, match="is from outside the branch or loop, and cannot be modified in it"):
         dygraph.trace(lambda x: layers.cond(x.sum() > 0, lambda: norm(x), lambda: x), rows())
+
+
+def test_only_functions_and_layers_are_traced() -> None:
+    with pytest.raises(FluidTypeError, match="to_static takes a function of tensors or a layer, not 3"):
+        dygraph.to_static(3)
 
 
 def test_a_refusal_that_is_not_let_through_is_one_all_the_same() -> None:

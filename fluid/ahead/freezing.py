@@ -33,8 +33,10 @@ def freeze_parameters(program: Program, patterns: Sequence[str]) -> list[str]:
     updated = updated_parameters(program)
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in updated):
-            names = ", ".join(updated) or "none"
-            raise ProgramError(f"freeze: {pattern!r} fits no parameter{did_you_mean(pattern, updated)}; updated are: {names}")
+            if not updated:
+                raise ProgramError("freeze: the program updates no parameter, so there is nothing to freeze; leave out freeze")
+            hint = did_you_mean(pattern, updated)
+            raise ProgramError(f"freeze: {pattern!r} fits no parameter{hint}; updated are: {', '.join(updated)}")
     frozen = [name for name in updated if any(fnmatchcase(name, pattern) for pattern in patterns)]
     absent = _gradients(program, frozen)
     for block in program.blocks:

@@ -56,6 +56,8 @@ def compile_model(
 
     Names in C may be given: --fetch loss=mean_0.tmp_0. Without --fetch and --predict, the model's own results are predicted.
     """
+    if report and not fetches:
+        raise click.UsageError("--report is about a training step; name a result of the step with --fetch, such as the loss")
     loaded = read_model(model, params)
     program = program_of(loaded)
     if startup is not None:
@@ -82,7 +84,7 @@ def compile_model(
         echo(f"{path}: {human_bytes(os.path.getsize(path))}")
     sizes = (f"{part}: {human_bytes(library.description[f'{part}_bytes'])}" for part in ("state", "arena"))
     echo(f"memory of the caller: {', '.join(sizes)}")
-    if report and steps:
+    if report:
         memory = report_memory(
             program,
             _named(feeds) or None,

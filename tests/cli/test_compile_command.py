@@ -74,4 +74,6 @@ def test_errors_are_one_line(model: Path) -> None:
     assert "expected numbers of rows" in call("compile", path, "-o", model / "net", "--batch", "two", status=2)
     assert "there is no target 'z80'" in call("compile", path, "-o", model / "net", "--batch", "2", "--target", "z80", status=2)
     assert "give it with batch" in call("compile", path, "-o", model / "net", status=2)
+    assert "with --fetch" in call("compile", path, "-o", model / "net", "--batch", "2", "--report", status=2)
+    assert "updates no parameter" in call("compile", path, "-o", model / "net", "--batch", "2", "--freeze", "fc_*", status=2)
     assert not list(model.glob("net.*"))

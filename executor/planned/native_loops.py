@@ -1,10 +1,11 @@
 """Loops as instructions of native code: the block of a loop, with the memory that each trip reads and writes.
 
-`compile_native_plan` uses them in place of the ops ``while``, ``recurrent`` and their gradients, whose blocks otherwise run
-step by step. The number of trips has to be known, or else nothing but the last trip's values may be read.
+`compile_native_plan` uses them for the ops ``while``, ``recurrent`` and their gradients. Other plans run the blocks of these ops
+step by step. If the number of trips is not known, only values of the last trip may be read.
 
-What passes from trip to trip lies in *buffers*, values of the plan. A buffer has an entry for each trip if a gradient or
-a stacked output reads it. Otherwise there are two: a trip reads one and writes the other, which is copied before the next trip.
+Values that pass from trip to trip lie in *buffers*, which are values of the plan. A buffer has an entry for each trip if a
+gradient or a stacked output reads it. Otherwise there are two buffers: a trip reads the first and writes the second, which is
+copied to the first after the trip.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MOST_TRIPS = 1 << 16
 
 
 class TripPlace(NamedTuple):
-    """Memory that a trip uses: in the first trip from a byte of a value on, in each next one so many bytes further."""
+    """An address in a trip of a loop: `offset` bytes into a value, and `stride` bytes further with each trip."""
 
     value: Value
     offset: int = 0
@@ -49,7 +50,7 @@ class TripPlace(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """Bytes to copy; zeros without a source."""
+    """A copy of `size` bytes; without a source, zeros are written."""
 
     target: TripPlace
     source: TripPlace | None
@@ -92,15 +93,16 @@ class NativeLoop(NativeInstruction):
         native = [item for item in self.body if isinstance(item, NativeInstruction) and not isinstance(item, BranchMark)]
         self.layouts = {self.places[value].value: text for item in native for value, text in item.layouts.items()}
         self.workspace_bytes = max(item.workspace_bytes for item in native)
-        ends = range(self.trips or 1)[:: max((self.trips or 1) - 1, 1)]
+        ends = sorted({0, (self.trips or 1) - 1})
         self.calls = [self._in_trip(call, trip) for trip in ends for item in native for call in item.calls]
-        """Those of the first and the last trip, which access the first and the last bytes."""
+        """The calls of the first and of the last trip: they access the first and the last bytes of the memory."""
         self.writers: dict[str, Writer] = {name: writer for item in native for name, writer in item.writers.items()}
 
     def describe(self) -> str:
         return f"{self.trips if self.trips is not None else 'some'} trips of {self.op.type}"
 
     def _in_trip(self, call: KernelCall, trip: int) -> KernelCall:
+        """A call of the body with the addresses of a trip."""
         places = [self.memory_of(operand) for operand in call.operands]
         operands = [
             operand if place is None else (place.value, place.offset + trip * place.stride)
@@ -118,7 +120,7 @@ class NativeLoop(NativeInstruction):
 
 
 class _Frames(NamedTuple):
-    """What a loop keeps for its gradient: for each name the place of the first run's value."""
+    """The values that a loop keeps for its gradient: for each name, the memory of its values of all runs, and their spec."""
 
     trips: int
     values: Mapping[str, tuple[TripPlace, Spec]]
@@ -153,7 +155,7 @@ class NativeLoops:
         self._count = 0
 
     def expand(self, instruction: Any) -> Any:
-        """The loop that stands for an instruction; the instruction itself if it is no loop, or has to run step by step."""
+        """Replace the instruction of a loop by native code. Other instructions, and loops that run step by step, stay."""
         region = region_of(instruction.op) if instruction.op.type in LOOPS else None
         if region is None:
             return instruction
@@ -196,11 +198,11 @@ class _LoopMaker:
         self._between: list[Copied] = []
         self._after: list[Copied] = []
         self._saved: dict[str, tuple[TripPlace, Spec]] = {}
-        """Name -> what a gradient reads, where it is not the value after a run: the place of the first run's value, by number."""
+        """Name -> the memory of its values before each run, which a gradient reads, in the order of runs; and their spec."""
         self._stacked: dict[str, tuple[TripPlace, Spec]] = {}
-        """Name -> its values after each run, likewise."""
+        """Name -> the memory of its values after each run, in the order of runs; and their spec."""
         self._last: dict[str, TripPlace] = {}
-        """Name -> its value after the last trip."""
+        """Name -> the memory of its value after the last trip."""
 
     # -- facts
     def _outer(self, name: str) -> tuple[Value, Spec]:
@@ -222,82 +224,95 @@ class _LoopMaker:
             raise _UnfitError
         return count
 
+    @property
+    def _known_trips(self) -> int:
+        """The number of trips of a loop that keeps the values of all runs."""
+        assert self._trips is not None, "loops that keep values have a known number of trips"
+        return self._trips
+
     # -- memory
     def _buffer(self, name: str, spec: Spec, entries: int = 1) -> TripPlace:
-        """New memory for some entries."""
+        """Create memory for some entries."""
         value = f"{NATIVE_PREFIX}{self._tag}{name}", 0
         self._specs[value] = Spec((entries, *spec.shape), spec.dtype)
         return TripPlace(value)
 
     def _entry(self, start: TripPlace, spec: Spec, entries: int, first: int) -> TripPlace:
-        """The entries of a buffer that trips use, from entry `first` on or, if the loop is reversed, counted from the end."""
+        """The entries of a buffer that trips use: from number `first` on; in a reversed loop, counted from the end."""
         size = spec.nbytes
         if self._is_reversed:
             return start._replace(offset=start.offset + (entries - 1 - first) * size, stride=-size)
         return start._replace(offset=start.offset + first * size, stride=size)
 
+    def _at_last_trip(self, place: TripPlace) -> TripPlace:
+        """The address that a place has in the last trip."""
+        return place._replace(offset=place.offset + (self._known_trips - 1) * place.stride, stride=0)
+
     def make(self) -> NativeLoop:
-        loop, region = self._loop, self._region
+        """Compile the block, and give all its values memory."""
         if self._trips == 0:
             raise _UnfitError
+        firsts, by_run, fixed = self._sources()
+        code = self._compiled({name: spec for name, (_, spec) in {**firsts, **by_run, **fixed}.items()})
+        for name, (value, _) in fixed.items():
+            self._places[name, 0] = TripPlace(value)
+        for name, (start, spec) in by_run.items():
+            self._places[name, 0] = self._entry(start, spec, self._trips or 0, 0)
+            if name in self._loop.local:
+                self._saved[name] = self._copy_sequence(name, start, spec)
+        for before, after in self._loop.links.items():
+            self._chain(code, before, after, *firsts[before])
+        for name in self._loop.stacks:
+            self._stack(name, code.spec(self._loop.last(name)))
+        for name in self._loop.summed:
+            self._sum(name, code.spec(self._loop.last(name)))
+        self._place_others(code)
+        self._copy_results()
+        condition = self._condition() if self._trips is None else None
+        ops, places = [self._instruction.op], self._places
+        copies = self._before, self._between, self._after
+        return NativeLoop(ops, self._trips, condition, code.instructions, places, *copies, code.specs)
+
+    def _sources(
+        self,
+    ) -> tuple[dict[str, tuple[Value | None, Spec]], dict[str, tuple[TripPlace, Spec]], dict[str, tuple[Value, Spec]]]:
+        """The values that the block reads from outside, by name.
+
+        Returns:
+            The first values of chains, None for zeros; values with an entry for each run; values that all runs share.
+        """
+        loop = self._loop
         firsts: dict[str, tuple[Value | None, Spec]] = {name: self._outer(name) for name in loop.writes if name in loop.links}
-        for state in region.states:
+        for state in self._region.states:
             value, spec = self._outer(state.first)
             firsts[state.before] = None if state.from_zero else value, spec
-        runs = {inner: self._sequence(outer) for inner, outer in loop.sequences.items()}
+        by_run = {inner: self._sequence(outer) for inner, outer in loop.sequences.items()}
         if self._past is not None:
-            names = [name for name in loop.reads if name in self._past.values and name not in firsts and name not in runs]
-            runs |= {name: self._past.values[name] for name in names}
-        fixed = {name: self._outer(name) for name in loop.reads if name not in firsts and name not in runs}
-        specs = {name: spec for name, (_, spec) in {**firsts, **runs, **fixed}.items()}
-        blocks: Any = loop.compiled({name: stand_in(specs[name]) for name in loop.reads}, {}, {None})
+            names = [name for name in loop.reads if name in self._past.values and name not in firsts and name not in by_run]
+            by_run |= {name: self._past.values[name] for name in names}
+        fixed = {name: self._outer(name) for name in loop.reads if name not in firsts and name not in by_run}
+        return firsts, by_run, fixed
+
+    def _compiled(self, specs: Mapping[str, Spec]) -> BlockCode:
+        """Compile the block for specs of the names that it reads."""
+        blocks: Any = self._loop.compiled({name: stand_in(specs[name]) for name in self._loop.reads}, {}, {None})
         code = None if blocks is None else blocks[None]
         if not isinstance(code, BlockCode):
             raise _UnfitError
-        for name, (value, _) in fixed.items():
-            self._places[name, 0] = TripPlace(value)
-        for name, (start, spec) in runs.items():
-            self._places[name, 0] = self._entry(start, spec, self._trips or 0, 0)
-            if name in loop.local:
-                self._saved[name] = self._copy_of_runs(name, start, spec)
-        for before, after in loop.links.items():
-            self._chain(code, before, after, *firsts[before])
-        for name in loop.stacks:
-            self._stack(name, code.spec(loop.last(name)))
-        for name in loop.summed:
-            total = total_of(name)
-            spec = code.spec(loop.last(name))
-            buffer = self._last[total] = self._buffer(total, spec)
-            self._places[total, 0] = self._places[total, 1] = buffer
-            self._before.append(Copied(buffer, None, spec.nbytes))
-        self._place_others(code)
-        self._finish()
-        condition = self._condition() if self._trips is None else None
-        return NativeLoop(
-            [self._instruction.op],
-            self._trips,
-            condition,
-            code.instructions,
-            self._places,
-            self._before,
-            self._between,
-            self._after,
-            code.specs,
-        )
+        return code
 
     def _sequence(self, outer: str) -> tuple[TripPlace, Spec]:
         value, spec = self._outer(outer)
         return TripPlace(value), Spec(spec.shape[1:], spec.dtype)
 
-    def _copy_of_runs(self, name: str, start: TripPlace, spec: Spec) -> tuple[TripPlace, Spec]:
-        """A sequence for the gradient: the sequence itself may be overwritten before."""
-        assert self._trips is not None, "loops that keep values have a known number of trips"
-        buffer = self._buffer(f"saved.{name}", spec, self._trips)
-        self._before.append(Copied(buffer, start, self._trips * spec.nbytes))
+    def _copy_sequence(self, name: str, start: TripPlace, spec: Spec) -> tuple[TripPlace, Spec]:
+        """Copy a sequence for the gradient: the sequence itself may be overwritten before."""
+        buffer = self._buffer(f"saved.{name}", spec, self._known_trips)
+        self._before.append(Copied(buffer, start, self._known_trips * spec.nbytes))
         return buffer, spec
 
     def _chain(self, code: BlockCode, before: str, after: str, first: Value | None, spec: Spec) -> None:
-        """The memory of a value that passes from trip to trip."""
+        """Give memory to a value that passes from trip to trip."""
         loop = self._loop
         if code.spec(loop.last(after)) != spec:
             raise _UnfitError
@@ -307,11 +322,10 @@ class _LoopMaker:
             self._between.append(Copied(read, write, spec.nbytes))
             self._last[after] = read
         else:
-            assert self._trips is not None, "loops that keep values have a known number of trips"
-            entries, size = self._trips + 1, spec.nbytes
+            entries, size = self._known_trips + 1, spec.nbytes
             start = self._buffer(f"chain.{before}", spec, entries)
             read, write = (self._entry(start, spec, entries, place) for place in (0, 1))
-            self._last[after] = write._replace(offset=write.offset + (self._trips - 1) * write.stride, stride=0)
+            self._last[after] = self._at_last_trip(write)
             earlier, later = start, start._replace(offset=size)
             if self._is_reversed:
                 earlier, later = later, earlier
@@ -322,20 +336,26 @@ class _LoopMaker:
         self._places[before, 0], self._places[loop.last(after)] = read, write
 
     def _stack(self, name: str, spec: Spec) -> None:
-        """The memory of an output of the block that no trip reads."""
+        """Give memory to an output of the block that no trip reads."""
         if not self._loop.needs_all(name):
             buffer = self._places[self._loop.last(name)] = self._last[name] = self._buffer(f"last.{name}", spec)
             if self._trips is None:  # there may be none
                 self._before.append(Copied(buffer, TripPlace(self._outer(name)[0]), spec.nbytes))
             return
-        assert self._trips is not None, "loops that keep values have a known number of trips"
-        start = self._buffer(f"stack.{name}", spec, self._trips)
-        write = self._places[self._loop.last(name)] = self._entry(start, spec, self._trips, 0)
+        start = self._buffer(f"stack.{name}", spec, self._known_trips)
+        write = self._places[self._loop.last(name)] = self._entry(start, spec, self._known_trips, 0)
         self._stacked[name] = start, spec
-        self._last[name] = write._replace(offset=write.offset + (self._trips - 1) * write.stride, stride=0)
+        self._last[name] = self._at_last_trip(write)
+
+    def _sum(self, name: str, spec: Spec) -> None:
+        """Give memory to the sum of a value over all runs; it begins at 0."""
+        total = total_of(name)
+        buffer = self._last[total] = self._buffer(total, spec)
+        self._places[total, 0] = self._places[total, 1] = buffer
+        self._before.append(Copied(buffer, None, spec.nbytes))
 
     def _place_others(self, code: BlockCode) -> None:
-        """Give the remaining values of the block memory of their own."""
+        """Give memory to the remaining values of the block."""
         for value, spec in code.specs.items():
             if value not in self._places:
                 name, version = value
@@ -345,25 +365,19 @@ class _LoopMaker:
                 self._places[value] = TripPlace(renamed)
 
     # -- results
-    def _finish(self) -> None:
-        """Copy the results to the values that the op makes, and note what a gradient reads."""
+    def _copy_results(self) -> None:
+        """Copy the results to the values that the op makes, and register the memory that a gradient reads."""
         loop, region = self._loop, self._region
         outputs = {name: value for slot, name, value in named_writes(self._instruction) if slot != region.scopes_slot}
-        for name in region.writes:
-            self._copy_result(outputs.get(name), self._last[name])
-        for part in region.stacked:
-            if part.name != EMPTY:
-                self._copy_result(outputs.get(part.name), self._stacked[part.inner][0])
-        for part in region.summed:
-            if part.name != EMPTY:
-                self._copy_result(outputs.get(part.name), self._last[total_of(part.inner)])
-        for part in region.final:
-            if part.name != EMPTY:
-                self._copy_result(outputs.get(part.name), self._last[part.inner])
+        results = [(name, self._last[name]) for name in region.writes]
+        results += [(part.name, self._stacked[part.inner][0]) for part in region.stacked if part.name != EMPTY]
+        results += [(part.name, self._last[total_of(part.inner)]) for part in region.summed if part.name != EMPTY]
+        results += [(part.name, self._last[part.inner]) for part in region.final if part.name != EMPTY]
+        for name, source in results:
+            self._copy_result(outputs.get(name), source)
         if region.scopes is not None and loop.is_captured:
-            assert self._trips is not None, "loops that keep values have a known number of trips"
             after = {name: place for name, place in self._stacked.items() if name in loop.local}
-            self._all_frames[region.scopes] = _Frames(self._trips, after | self._saved)
+            self._all_frames[region.scopes] = _Frames(self._known_trips, after | self._saved)
 
     def _copy_result(self, target: Value | None, source: TripPlace) -> None:
         if target is None:
@@ -373,14 +387,14 @@ class _LoopMaker:
         self._after.append(Copied(TripPlace(target), source, self._specs[target].nbytes))
 
     def _condition(self) -> TripPlace:
-        """Where a ``while`` finds its condition before each trip."""
+        """The memory of the condition of a ``while``."""
         (name,) = self._instruction.op.input("Condition")
         return self._last[name]
 
 
 # --------------------------------------------------------------------------------------------------- numbers of trips
 def count_trips(loop: Loop) -> int | None:
-    """The number of trips of a ``while`` whose condition is computed from constants; None if that is not so."""
+    """Count the trips of a ``while`` from constants; returns None if the condition depends on anything else."""
     op, region = loop.op, loop.region
     (condition,) = op.input("Condition")
     versions = BlockVersions(region.body)
@@ -392,13 +406,13 @@ def count_trips(loop: Loop) -> int | None:
     for count in range(_MOST_TRIPS):
         if not values[condition].item():
             return count
-        if not all(_compute(one, values) for one in inner):
+        if not all(_add_outputs(one, values) for one in inner):
             return None
     return None
 
 
 def _values_before(op: Operator, names: Iterable[str]) -> dict[str, Any] | None:
-    """The values of names before an op, computed from constants; None if they depend on anything else."""
+    """Compute the values that names have before an op from constants; returns None if they depend on anything else."""
     needed, chosen = set(names), list[Operator]()
     earlier = op.block.ops[: op.block.ops.index(op)]
     for one in reversed(earlier):
@@ -407,11 +421,11 @@ def _values_before(op: Operator, names: Iterable[str]) -> dict[str, Any] | None:
             needed.difference_update(one.output_arg_names)
             needed.update(name for name in one.input_arg_names if name != EMPTY)
     values: dict[str, Any] = {}
-    return values if not needed and all(_compute(one, values) for one in reversed(chosen)) else None
+    return values if not needed and all(_add_outputs(one, values) for one in reversed(chosen)) else None
 
 
-def _compute(op: Operator, values: dict[str, Any]) -> bool:
-    """Compute an op for known values, which it changes. Returns False if it draws, owns a block, or fails."""
+def _add_outputs(op: Operator, values: dict[str, Any]) -> bool:
+    """Compute an op from known values, and add its outputs to them. Returns False if the op draws, owns a block, or fails."""
     definition, kernel = op.definition, kernel_of(op.type)
     names = [name for name in op.input_arg_names if name != EMPTY]
     if definition is None or op.sub_blocks or kernel is None or any(name not in values for name in names):

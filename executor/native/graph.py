@@ -46,12 +46,12 @@ __all__ = [
     "Positions",
     "Product",
     "Put",
+    "Quantized",
     "Reduction",
     "Reshaped",
     "Rows",
     "Scattered",
     "Shape",
-    "Steps",
     "View",
     "Windows",
     "broadcast_to",
@@ -92,7 +92,7 @@ class Node:
     """Width of the border of zeros around images in memory, in pixels."""
     within: View | None = field(default=None, init=False)
     """The node's place in its container (`Joined`); None if it has memory of its own."""
-    steps: Steps | None = field(default=None, init=False)
+    quantized: Quantized | None = field(default=None, init=False)
     """The integers behind the node's floats, if it was quantized."""
 
     def __repr__(self) -> str:
@@ -108,10 +108,10 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
-    """A tensor of floats as ``(counts - zero) * scale``; counts are integers from `least` to `least` + 255, held in floats."""
+class Quantized:
+    """A tensor of floats as ``(levels - zero) * scale``; levels are integers from `least` to `least` + 255, held in floats."""
 
-    counts: Node
+    levels: Node
     scale: Node
     zero: Node | None
     least: int

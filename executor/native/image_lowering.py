@@ -35,7 +35,7 @@ from .graph import (
     sliced,
     transposed,
 )
-from .integer_lowering import convolution_of_steps
+from .integer_lowering import quantized_convolution
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 from .resampling_lowering import pooled_by_parts, pooled_by_parts_back
 
@@ -169,11 +169,11 @@ def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs
     data_format = _format_of(attrs)
     image = _images_of(Input, data_format)
     outputs = _channels_last(specs["Output"].shape, data_format)
-    a, b = Input.node.steps, Filter.node.steps
+    a, b = Input.node.quantized, Filter.node.quantized
     if a is not None and b is not None:
         windows = _windows_of_filter(image.shape, Filter.shape, attrs)
-        counts = _images_of(GraphTensor(a.counts), data_format)
-        of_integers = convolution_of_steps(replace(a, counts=counts), b, windows, outputs)
+        levels = _images_of(GraphTensor(a.levels), data_format)
+        of_integers = quantized_convolution(replace(a, levels=levels), b, windows, outputs)
         if of_integers is not None:
             return _as_tensor(of_integers, data_format)
     convolution = convolution_of(image.shape, outputs, Filter.shape, attrs)

@@ -1,4 +1,4 @@
-"""Lowers quantization, and products of quantized tensors as products of bytes."""
+"""Lowers quantization; products and convolutions of quantized tensors become products of bytes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .graph import (
     Map,
     Node,
     PackedIntegers,
+    Quantized,
     Shape,
-    Steps,
     Windows,
     broadcast_to,
     contiguous,
@@ -28,7 +28,7 @@ from .graph import (
 )  # fmt: skip
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 
-__all__ = ["convolution_of_steps", "product_of_steps"]
+__all__ = ["quantized_convolution", "quantized_product"]
 
 
 @lowers("fake_quantize_affine", of_bytes=True)
@@ -40,46 +40,53 @@ def fake_quantize_affine(
     if Scale.node.element != x.element or max(Scale.ndim, 0 if ZeroPoint is None else ZeroPoint.ndim) > x.ndim:
         raise NotLowered("scales of another precision")
     scale = reshaped(Scale.node, aligned_shape(Scale.shape, x.ndim, quant_axis))
-    counts, zero = mapped("rint", mapped("div", x, scale)), None
+    levels, zero = mapped("rint", mapped("div", x, scale)), None
     if ZeroPoint is not None:
         aligned = reshaped(ZeroPoint.node, aligned_shape(ZeroPoint.shape, x.ndim, quant_axis))
         zero = number_like(aligned.number, x) if isinstance(aligned, Constant) else mapped("convert", aligned, element=x.element)
-        counts = mapped("add", counts, zero)
-    counts = mapped("min", number_like(quant_max, x), mapped("max", number_like(quant_min, x), counts))
-    out = mapped("mul", counts if zero is None else mapped("sub", counts, zero), scale)
+        levels = mapped("add", levels, zero)
+    levels = mapped("min", number_like(quant_max, x), mapped("max", number_like(quant_min, x), levels))
+    out = mapped("mul", levels if zero is None else mapped("sub", levels, zero), scale)
     if quant_max - quant_min <= 255 and x.element == FLOAT:
-        out.steps = Steps(counts, scale, zero, quant_min)
+        out.quantized = Quantized(levels, scale, zero, quant_min)
     return GraphTensor(out)
 
 
 @lowers("matmul_integer", of_bytes=True)
 def matmul_integer(X: GraphTensor, Y: GraphTensor, XZeroPoint: GraphTensor | None, YZeroPoint: GraphTensor | None) -> GraphTensor:
-    if (
-        any(side.node.element not in (BYTE, UBYTE) for side in (X, Y))
-        or X.ndim < 2
-        or Y.ndim != 2
-        or not X.node.size * Y.node.size
-    ):
+    is_of_bytes = all(side.node.element in (BYTE, UBYTE) for side in (X, Y))
+    if not is_of_bytes or X.ndim < 2 or Y.ndim != 2 or not X.node.size * Y.node.size:
         raise NotLowered("a product of other integers than bytes, or of a stack of matrices")
     rows, inner = prod(X.shape[:-1]), X.shape[-1]
-    left_zero, right_zero = (
-        None if zero is None else mapped("convert", zero.node, element=INT32) for zero in (XZeroPoint, YZeroPoint)
-    )
-    if left_zero is not None and left_zero.size != 1:
-        if XZeroPoint is None or XZeroPoint.shape != (*X.shape[:-1], 1):
-            raise NotLowered("a zero point for some rows")
-        left_zero = reshaped(left_zero, (rows, 1))
-    if right_zero is not None and right_zero.size not in (1, Y.shape[1]):
-        raise NotLowered("a zero point for each element")
+    left_zero, right_zero = _zero_of_rows(X, XZeroPoint), _zero_of_columns(Y, YZeroPoint)
     left_shift, right_shift = (128 if X.node.element == BYTE else 0), (0 if Y.node.element == BYTE else -128)
     left = _shifted(reshaped(X.node, (rows, inner)), left_shift, UBYTE)
     right = _shifted(Y.node, right_shift, BYTE)
-    out = _product(left, _moved(left_zero, left_shift), right, _moved(right_zero, right_shift))
+    out = _product(left, _shifted_zero(left_zero, left_shift), right, _shifted_zero(right_zero, right_shift))
     return GraphTensor(reshaped(out, (*X.shape[:-1], Y.shape[1])))
 
 
+def _zero_of_rows(X: GraphTensor, zero: GraphTensor | None) -> Node | None:
+    """The zero point of a left factor as INT32: a single one, or one for each row."""
+    if zero is None:
+        return None
+    node = mapped("convert", zero.node, element=INT32)
+    if node.size == 1:
+        return node
+    if zero.shape != (*X.shape[:-1], 1):
+        raise NotLowered("a zero point for some rows")
+    return reshaped(node, (prod(X.shape[:-1]), 1))
+
+
+def _zero_of_columns(Y: GraphTensor, zero: GraphTensor | None) -> Node | None:
+    """The zero point of a right factor as INT32: a single one, or one for each column."""
+    if zero is not None and zero.node.size not in (1, Y.shape[1]):
+        raise NotLowered("a zero point for each element")
+    return None if zero is None else mapped("convert", zero.node, element=INT32)
+
+
 def _shifted(node: Node, shift: int, element: Type) -> Node:
-    """Integers of bytes, moved to the range of another type of bytes."""
+    """Add a number to bytes, which gives bytes of another type."""
     if node.element == element:
         return node
     return mapped("convert", mapped("add", mapped("convert", node, element=INT32), _integer(shift)), element=element)
@@ -89,17 +96,17 @@ def _integer(number: int) -> Constant:
     return Constant((), INT32, number)
 
 
-def _moved(zero: Node | None, shift: int) -> Node | None:
-    """The zero point of integers that are moved by `shift`; None if it is 0."""
+def _shifted_zero(zero: Node | None, shift: int) -> Node | None:
+    """The zero point of integers after a shift; None if it is 0."""
     if zero is None:
         return _integer(shift) if shift else None
     return mapped("add", zero, _integer(shift)) if shift else zero
 
 
 def _product(left: Node, left_zero: Node | None, right: Node, right_zero: Node | None) -> Node:
-    """``(left - left_zero) @ (right - right_zero)`` as INT32, of bytes without and with a sign.
+    """``(left - left_zero) @ (right - right_zero)`` as INT32; the left bytes are unsigned, the right ones signed.
 
-    Zero points are taken off afterwards: by sums over rows of the left matrix, and over columns of the right one.
+    The bytes are multiplied as they are. Zero points are subtracted from the product, times sums of rows and of columns.
     """
     rows, (inner, columns) = left.shape[0], right.shape
     out: Node = IntegerProduct((rows, columns), INT32, left, right, PackedIntegers((0,), BYTE, right))
@@ -117,54 +124,52 @@ def _sums_of_columns(matrix: Node) -> Node:
     return reduced("sum", mapped("convert", matrix, element=INT32), [0])
 
 
-def product_of_steps(x: Node, y: Node, turn_y: bool) -> Node | None:
-    """The product of quantized floats by a product of their integers; None if a factor is not quantized so.
+def quantized_product(x: Node, y: Node, turn_y: bool) -> Node | None:
+    """Multiply quantized floats by a product of their integers; None if a factor is not quantized for that.
 
-    The left factor has one scale; the right one is a matrix with one scale, or with one for each column.
+    The left factor needs a single scale. The right one is a matrix with a single scale, or with one for each column.
     """
-    a, b = x.steps, y.steps
+    a, b = x.quantized, y.quantized
     if a is None or b is None or x.ndim < 2 or y.ndim != 2 or not x.size * y.size or a.scale.size != 1:
         return None
-    columns = 0 if turn_y else 1
-    for part in (b.scale, b.zero):
-        if (
-            part is not None
-            and part.size != 1
-            and part.shape != tuple(n if axis == columns else 1 for axis, n in enumerate(y.shape))
-        ):
-            return None
+    by_columns = (y.shape[0], 1) if turn_y else (1, y.shape[1])
+    if not all(part is None or part.size == 1 or part.shape == by_columns for part in (b.scale, b.zero)):
+        return None
     rows, inner = prod(x.shape[:-1]), x.shape[-1]
-    left = _bytes_of(reshaped(a.counts, (rows, inner)), -a.least, UBYTE)
-    right = _bytes_of(b.counts, -b.least - 128, BYTE)
+    left = _bytes_of(reshaped(a.levels, (rows, inner)), -a.least, UBYTE)
+    right = _bytes_of(b.levels, -b.least - 128, BYTE)
     right = transposed(right, [1, 0]) if turn_y else right
-    left_zero, right_zero = (_zero_of(steps, shift) for steps, shift in ((a, -a.least), (b, -b.least - 128)))
+    left_zero, right_zero = _zero_of(a, -a.least), _zero_of(b, -b.least - 128)
     total = mapped("convert", _product(left, left_zero, right, right_zero), element=FLOAT)
     scale = mapped("mul", reshaped(a.scale, (1, 1)), reshaped(b.scale, (1, b.scale.size)))
     return reshaped(mapped("mul", total, scale), (*x.shape[:-1], right.shape[1]))
 
 
-def convolution_of_steps(a: Steps, b: Steps, windows: Windows, outputs: Shape) -> Node | None:
-    """The convolution of quantized images by a product of integers: [N, rows, columns, M]; None if it is not one.
+def quantized_convolution(a: Quantized, b: Quantized, windows: Windows, outputs: Shape) -> Node | None:
+    """Convolve quantized images by a product of integers: [N, rows, columns, M]; None if they are not quantized for that.
 
-    The counts of `a` are images [N, H, W, C], with one scale; the filter of `b` is [M, C, rows, columns], with one or M scales.
+    Args:
+        a: images [N, H, W, C] with a single scale, and a zero point that is known.
+        b: a filter [M, C, rows, columns] with a single scale or with M scales; its zero point is the middle of the levels.
+        windows: the windows of the filter, in one group and without gaps along rows.
+        outputs: the shape of the result.
     """
-    filters, channels, rows, columns = b.counts.shape
-    right_zero = _zero_of(b, -b.least - 128)
-    of_filters = all(part is None or part.size == 1 or part.shape == (filters, 1, 1, 1) for part in (b.scale, b.zero))
-    if a.scale.size != 1 or not of_filters or windows.groups != 1 or windows.dilations[1] != 1 or right_zero is not None:
+    filters, channels, rows, columns = b.levels.shape
+    is_by_filters = all(part is None or part.size == 1 or part.shape == (filters, 1, 1, 1) for part in (b.scale, b.zero))
+    if a.scale.size != 1 or not is_by_filters or windows.groups != 1 or windows.dilations[1] != 1:
         return None
-    if not a.counts.size * b.counts.size * prod(outputs):
+    if _zero_of(b, -b.least - 128) is not None or not a.levels.size * b.levels.size * prod(outputs):
         return None
-    number = -a.least if a.zero is None else int(a.zero.number) - a.least if isinstance(a.zero, Constant) else None
-    if number is None:
-        return None  # the padding is not known
-    image = _bordered(_bytes_of(a.counts, -a.least, UBYTE), windows.pads, number)
-    right = _bytes_of(plain(transposed(b.counts, (2, 3, 1, 0))), -b.least - 128, BYTE)
+    if a.zero is not None and not isinstance(a.zero, Constant):
+        return None  # the bytes of the border are not known
+    zero = (0 if a.zero is None else int(a.zero.number)) - a.least
+    image = _bordered(_bytes_of(a.levels, -a.least, UBYTE), windows.pads, zero)
+    right = _bytes_of(plain(transposed(b.levels, (2, 3, 1, 0))), -b.least - 128, BYTE)
     right = reshaped(right, (rows * columns * channels, filters))
     packed = PackedIntegers((0,), BYTE, right, rows)
     out: Node = IntegerProduct(outputs, INT32, image, right, packed, windows)
-    if number:
-        out = mapped("sub", out, reshaped(mapped("mul", _integer(number), _sums_of_columns(right)), (1, 1, 1, filters)))
+    if zero:
+        out = mapped("sub", out, reshaped(mapped("mul", _integer(zero), _sums_of_columns(right)), (1, 1, 1, filters)))
     scale = mapped("mul", reshaped(a.scale, (1, 1, 1, 1)), reshaped(b.scale, (1, 1, 1, b.scale.size)))
     return mapped("mul", mapped("convert", out, element=FLOAT), scale)
 
@@ -191,13 +196,12 @@ def _bordered(image: Node, pads: tuple[tuple[int, int], tuple[int, int]], number
     return container
 
 
-def _bytes_of(counts: Node, shift: int, element: Type) -> Node:
-    """Integers that floats hold, moved by `shift`, as bytes."""
-    return mapped("convert", mapped("add", counts, number_like(shift, counts)) if shift else counts, element=element)
+def _bytes_of(levels: Node, shift: int, element: Type) -> Node:
+    """Convert levels, which floats hold, to bytes after a shift."""
+    return mapped("convert", mapped("add", levels, number_like(shift, levels)) if shift else levels, element=element)
 
 
-def _zero_of(steps: Steps, shift: int) -> Node | None:
-    zero = None if steps.zero is None else mapped("convert", steps.zero, element=INT32)
-    if zero is not None:
-        zero = reshaped(zero, (1, zero.size))
-    return _moved(zero, shift)
+def _zero_of(quantized: Quantized, shift: int) -> Node | None:
+    """The zero point of levels after a shift, as INT32; None if it is 0."""
+    zero = None if quantized.zero is None else mapped("convert", quantized.zero, element=INT32)
+    return _shifted_zero(None if zero is None else reshaped(zero, (1, zero.size)), shift)

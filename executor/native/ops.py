@@ -31,7 +31,7 @@ from .graph import (
     reshaped,
     transposed,
 )  # fmt: skip
-from .integer_lowering import product_of_steps
+from .integer_lowering import quantized_product
 from .loss_lowering import is_label, labels_of, minus_log, picked
 from .lowering import ByRule, GraphTensor, NotLowered, element_of, lowers, number_like, only_floats, only_numbers, only_truths
 from .sparse_lowering import masked_ids
@@ -328,7 +328,7 @@ def _scaled(node: Node, alpha: float) -> Node:
 
 def _product(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool, alpha: float) -> GraphTensor:
     only_floats(X, Y)
-    of_integers = None if turn_x else product_of_steps(X.node, Y.node, turn_y)
+    of_integers = None if turn_x else quantized_product(X.node, Y.node, turn_y)
     if of_integers is not None:
         return GraphTensor(_scaled(of_integers, alpha))
     left, right, shape = _as_matrices(X, Y, turn_x, turn_y)

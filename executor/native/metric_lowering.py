@@ -12,14 +12,14 @@ from .graph import Node, Position, broadcast_to, constant, joined, mapped, plain
 from .lowering import GraphTensor, NotLowered, element_of, lowers, number_like, only_floats
 
 
-def _any(truths: Node, axes: Sequence[int]) -> Node:
-    """Whether any of some truths holds; the axes remain with extent 1."""
-    numbers = mapped("convert", truths, element=INT32)
+def _any(bools: Node, axes: Sequence[int]) -> Node:
+    """Reduce bools by "or"; the axes remain with extent 1."""
+    numbers = mapped("convert", bools, element=INT32)
     return mapped("une", reduced("max", numbers, axes), constant(0, INT32), element=BOOL)
 
 
-def _number(node: Node, spec: Any) -> GraphTensor:
-    """A number with the shape and the element type of an output."""
+def _as_output(node: Node, spec: Any) -> GraphTensor:
+    """Convert a number to the shape and the element type of an output."""
     return GraphTensor(reshaped(mapped("convert", node, element=element_of(spec.dtype)), spec.shape))
 
 
@@ -32,12 +32,12 @@ def accuracy(Indices: GraphTensor, Label: GraphTensor, specs: dict[str, Any]) ->
     correct = reduced("sum", mapped("convert", is_hit, element=element), [0])
     total = constant(rows, element)
     results = {"Accuracy": mapped("div", correct, total), "Correct": correct, "Total": broadcast_to(total, (1, 1))}
-    return {slot: _number(node, specs[slot]) for slot, node in results.items() if specs.get(slot) is not None}
+    return {slot: _as_output(node, specs[slot]) for slot, node in results.items() if specs.get(slot) is not None}
 
 
 # ------------------------------------------------------------------------------------------- the area under the ROC curve
 _BLOCK = 64
-"""Sums over all later bins are summed in blocks of this size first."""
+"""Suffix sums are computed in blocks of so many bins."""
 
 
 @lowers("auc")
@@ -64,17 +64,26 @@ def auc(
     for slot, stat, chosen in (("StatPosOut", StatPos, is_positive), ("StatNegOut", StatNeg, _not(is_positive))):
         is_counted = mapped("and", is_in_bin, chosen, element=BOOL)
         new = mapped("convert", reduced("sum", mapped("convert", is_counted, element=FLOAT), [0]), element=stat.node.element)
-        counts, total = _counted(stat.node, new, slide_steps)
+        counts, total = _updated_counts(stat.node, new, slide_steps)
         totals.append(mapped("convert", total, element=DOUBLE))
         if specs.get(slot) is not None:
             results[slot] = GraphTensor(reshaped(counts, stat.shape))
     if specs.get("AUC") is not None:
-        results["AUC"] = _number(_area(*totals), specs["AUC"])
+        results["AUC"] = _as_output(_area_under_curve(*totals), specs["AUC"])
     return results
 
 
-def _counted(stat: Node, new: Node, steps: int) -> tuple[Node, Node]:
-    """The next counts of predictions by bin, and their sums [1, bins], which are over all batches, or over the last `steps`."""
+def _updated_counts(stat: Node, new: Node, steps: int) -> tuple[Node, Node]:
+    """Add the counts of a batch to the state of ``auc``.
+
+    Args:
+        stat: the state: the counts of all batches; or, if `steps` is not 0, the counts of each of the last `steps` batches, their
+            sums, and the number of batches.
+        new: the counts of the batch [1, bins].
+
+    Returns:
+        The next state [1, size], and the sums of the counts [1, bins].
+    """
     bins = new.shape[1]
     flat = reshaped(plain(stat), (1, stat.size))
     if not steps:
@@ -94,9 +103,9 @@ def _counted(stat: Node, new: Node, steps: int) -> tuple[Node, Node]:
     return mapped("copy", following), sliced(plain(sums), 1, 0, bins)  # a copy: its parts read the memory that it overwrites
 
 
-def _area(positive: Node, negative: Node) -> Node:
+def _area_under_curve(positive: Node, negative: Node) -> Node:
     """The area under the ROC curve of counts [1, bins] of float64, by trapezoids."""
-    beside = _later(positive)
+    beside = _suffix_sums(positive)
     heights = mapped("add", beside, mapped("sub", beside, positive))
     area = mapped("mul", reduced("sum", mapped("mul", negative, heights), [1]), constant(0.5, DOUBLE))
     pairs = mapped("mul", reduced("sum", positive, [1]), reduced("sum", negative, [1]))
@@ -104,24 +113,24 @@ def _area(positive: Node, negative: Node) -> Node:
     return mapped("div", area, mapped("select", is_there, pairs, constant(1.0, DOUBLE), element=DOUBLE))
 
 
-def _later(counts: Node) -> Node:
-    """For each of some bins [1, bins], the sum of the counts from it on."""
+def _suffix_sums(counts: Node) -> Node:
+    """For each bin of counts [1, bins], the sum of the counts from this bin to the last."""
     bins = counts.shape[1]
     blocks = -(-bins // _BLOCK)
     padding = blocks * _BLOCK - bins
     filled = joined([counts, broadcast_to(constant(0.0, DOUBLE), (1, padding))], 1) if padding else counts
     matrix = reshaped(plain(filled), (blocks, _BLOCK))
-    within = product(matrix, _is_later(_BLOCK, 0))
-    later_blocks = product(transposed(_is_later(blocks, 1), (1, 0)), reduced("sum", matrix, [1]))
+    within = product(matrix, _lower_triangle(_BLOCK, 0))
+    later_blocks = product(transposed(_lower_triangle(blocks, 1), (1, 0)), reduced("sum", matrix, [1]))
     return sliced(reshaped(plain(mapped("add", within, later_blocks)), (1, blocks * _BLOCK)), 1, 0, bins)
 
 
-def _is_later(count: int, least: int) -> Node:
-    """A matrix of 1 where the row's number is at least the column's plus a number, else of 0."""
+def _lower_triangle(count: int, offset: int) -> Node:
+    """A square matrix with 1 where row >= column + offset, else 0."""
     columns = mapped("convert", Position((1, count), INT32), element=INT32)
     rows = reshaped(plain(columns), (count, 1))
-    is_later = mapped("oge", rows, mapped("add", columns, constant(least, INT32)), element=BOOL)
-    return mapped("convert", is_later, element=DOUBLE)
+    is_one = mapped("oge", rows, mapped("add", columns, constant(offset, INT32)), element=BOOL)
+    return mapped("convert", is_one, element=DOUBLE)
 
 
 # ------------------------------------------------------------------------------------------------------ finite numbers
@@ -160,26 +169,26 @@ def isfinite_v2(X: GraphTensor) -> GraphTensor:
 
 
 def _anywhere(node: Node) -> Node:
-    """Whether a truth holds anywhere, as [1]."""
+    """Whether any of some bools is true, as [1]."""
     return reshaped(_any(reshaped(plain(node), (node.size,)), [0]), (1,))
 
 
 @lowers("isnan")
 def isnan(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     only_floats(X)
-    return _number(_anywhere(_is_nan(X.node)), specs["Out"])
+    return _as_output(_anywhere(_is_nan(X.node)), specs["Out"])
 
 
 @lowers("isinf")
 def isinf(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     only_floats(X)
-    return _number(_anywhere(_is_infinite(X.node)), specs["Out"])
+    return _as_output(_anywhere(_is_infinite(X.node)), specs["Out"])
 
 
 @lowers("isfinite")
 def isfinite(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     only_floats(X)
-    return _number(_not(_anywhere(_is_not_finite(X.node))), specs["Out"])
+    return _as_output(_not(_anywhere(_is_not_finite(X.node))), specs["Out"])
 
 
 # ------------------------------------------------------------------------------------------------------ mixed precision
@@ -193,8 +202,8 @@ def check_finite_and_unscale(X: list[GraphTensor], Scale: GraphTensor, specs: di
         scale = Scale.node
         results["Out"] = [GraphTensor(mapped("div", x.node, reshaped(scale, (1,) * x.ndim))) for x in X]
     if specs.get("FoundInfinite") is not None:
-        wrong = [_anywhere(_is_not_finite(x.node)) for x in X]
-        results["FoundInfinite"] = _number(reduce(partial(mapped, "or", element=BOOL), wrong), specs["FoundInfinite"])
+        flags = [_anywhere(_is_not_finite(x.node)) for x in X]
+        results["FoundInfinite"] = _as_output(reduce(partial(mapped, "or", element=BOOL), flags), specs["FoundInfinite"])
     return results
 
 
@@ -214,13 +223,13 @@ def update_loss_scaling(
     specs: dict[str, Any],
 ) -> dict[str, Any]:
     if StopUpdate is not None:
-        raise NotLowered("a truth that only running tells")
+        raise NotLowered("a flag whose value only a run knows")
     infinite, scale, good, bad = (
         reshaped(tensor.node, (1,)) for tensor in (FoundInfinite, PrevLossScaling, InGoodSteps, InBadSteps)
     )
     results: dict[str, Any] = {}
     if specs.get("Out"):
-        results["Out"] = [_unless(infinite, x) for x in X or ()]
+        results["Out"] = [_zeros_if(infinite, x) for x in X or ()]
     if not stop_update:
         zero, one = number_like(0, good), number_like(1, good)
         bad = _select(infinite, mapped("add", bad, one), zero)
@@ -233,7 +242,7 @@ def update_loss_scaling(
         is_fine = mapped("and", grows, _not(_is_not_finite(grown)), element=BOOL)
         scale, good = _select(is_fine, grown, scale), _select(grows, zero, good)
     numbers = {"LossScaling": scale, "OutGoodSteps": good, "OutBadSteps": bad}
-    return results | {slot: _number(node, specs[slot]) for slot, node in numbers.items() if specs.get(slot) is not None}
+    return results | {slot: _as_output(node, specs[slot]) for slot, node in numbers.items() if specs.get(slot) is not None}
 
 
 def _select(condition: Node, a: Node, b: Node) -> Node:
@@ -241,7 +250,7 @@ def _select(condition: Node, a: Node, b: Node) -> Node:
     return mapped("select", condition, a, b, element=like.element)
 
 
-def _unless(infinite: Node, x: GraphTensor) -> GraphTensor:
-    """A gradient, or zeros."""
+def _zeros_if(infinite: Node, x: GraphTensor) -> GraphTensor:
+    """The gradient `x`; zeros if a value is infinite or NaN."""
     condition = reshaped(infinite, (1,) * x.ndim)
     return GraphTensor(mapped("select", condition, number_like(0.0, x.node), x.node, element=x.node.element))

@@ -37,7 +37,7 @@ from .graph import (
 )
 from .integer_lowering import quantized_convolution
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
-from .resampling_lowering import pooled_by_parts, pooled_by_parts_back
+from .resampling_lowering import uneven_pool, uneven_pool_gradient
 
 _MOST_CHANNELS = 16
 """The most channels of a group of maxout: each has formulas of its own."""
@@ -225,7 +225,7 @@ def _has_uneven_windows(X: GraphTensor, attrs: dict[str, Any]) -> bool:
 @lowers("pool2d")
 def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     if _has_uneven_windows(X, attrs):
-        return pooled_by_parts(X, attrs)
+        return uneven_pool(X, attrs)
     data_format = _format_of(attrs)
     image = _images_of(X, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)
@@ -236,7 +236,7 @@ def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
 @lowers("pool2d_grad")
 def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
     if _has_uneven_windows(X, attrs):
-        return {"X@GRAD": pooled_by_parts_back(X, dOut, attrs)}
+        return {"X@GRAD": uneven_pool_gradient(X, dOut, attrs)}
     data_format = _format_of(attrs)
     image, gradient = _images_of(X, data_format), _images_of(dOut, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)

@@ -1,4 +1,4 @@
-"""Lowers images that are resized, and pools with windows of different sizes: products with a matrix along each axis."""
+"""Lowers resizing of images, and pools with windows of different sizes, to products with a matrix along each axis."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .emitter import BOOL, DOUBLE, FLOAT, INT64, Type
 from .graph import Node, Position, channels_first, channels_last, constant, mapped, plain, product, reshaped, transposed
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
 
-__all__ = ["pooled_by_parts", "pooled_by_parts_back"]
+__all__ = ["uneven_pool", "uneven_pool_gradient"]
 
 _MOST_EXTENT = 256
-"""The most elements along an axis: each result sums over all of them."""
+"""The most elements along an axis: each element of a result is a sum over the whole axis."""
 
 _Matrix = Callable[[int, int], Node]
 """Makes the matrix [target, source] for the extents of an axis."""
 
 
-def _along(node: Node, matrix: Node, axis: int) -> Node:
+def _multiply_along(node: Node, matrix: Node, axis: int) -> Node:
     """Multiply a matrix by a tensor along one of its axes."""
     before, after = prod(node.shape[:axis]), prod(node.shape[axis + 1 :])
     target, source = matrix.shape
@@ -34,57 +34,66 @@ def _along(node: Node, matrix: Node, axis: int) -> Node:
     return reshaped(product(reshaped(matrix, (1, target, source)), reshaped(plain(node), (before, source, after))), shape)
 
 
-def _resized(image: GraphTensor, shape: Sequence[int], axes: Sequence[int], matrix_of: Callable[[int], Node]) -> GraphTensor:
-    """Multiply images by a matrix along each axis; four dimensions with channels first are computed with channels last."""
+def _multiplied(image: GraphTensor, shape: Sequence[int], axes: Sequence[int], matrix_of: Callable[[int], Node]) -> GraphTensor:
+    """Multiply images by a matrix along each axis. Images [N, C, H, W] are computed as [N, H, W, C]."""
     only_floats(image)
     if any(max(image.shape[axis], shape[axis]) > _MOST_EXTENT for axis in axes):
         raise NotLowered("long axes")
-    turns = list(axes) == [2, 3] and image.ndim == 4
-    node = channels_last(image.node) if turns else image.node
+    is_moved = list(axes) == [2, 3] and image.ndim == 4
+    node = channels_last(image.node) if is_moved else image.node
     for axis in axes:
-        node = _along(node, matrix_of(axis), axis - turns)
-    return GraphTensor(channels_first(node) if turns else node)
+        node = _multiply_along(node, matrix_of(axis), axis - is_moved)
+    return GraphTensor(channels_first(node) if is_moved else node)
 
 
-def _places(target: int, element: Type) -> tuple[Node, Callable[[int], Node]]:
-    """The numbers of rows [target, 1]; and a function from the number of columns to the numbers of columns [1, source]."""
+def _column_numbers(count: int, element: Type) -> Node:
+    """0, 1, 2, ... as [1, count]."""
+    return mapped("convert", Position((1, count), INT64), element=element)
 
-    def numbers(count: int) -> Node:
-        return mapped("convert", Position((1, count), INT64), element=element)
 
-    return reshaped(plain(numbers(target)), (target, 1)), numbers
+def _row_numbers(count: int, element: Type) -> Node:
+    """0, 1, 2, ... as [count, 1]."""
+    return reshaped(plain(_column_numbers(count, element)), (count, 1))
 
 
 # ------------------------------------------------------------------------------------------------------------ resizing
-def _interpolating(method: str, source: int, target: int, scale: float, attrs: Mapping[str, Any], element: Type) -> Node:
+def _interpolation(method: str, source: int, target: int, scale: float, attrs: Mapping[str, Any], element: Type) -> Node:
     """The matrix [target, source] that interpolates along an axis; see the kernels of `fluid.ops.vision`."""
-    if method not in ("linear", "bilinear", "trilinear", "nearest"):
-        raise NotLowered(f"images resized by {method} interpolation")
-    aligned = attrs["align_corners"]
-    if target <= 1:
-        ratio = 0.0
-    elif aligned:
-        ratio = (source - 1) / (target - 1)
-    else:
-        ratio = 1.0 / scale if scale > 0 else source / target
     if method == "nearest":
-        if scale > 0 and not aligned and target > 1:
-            ratio = float(1 / np.float32(scale))
-        rows, columns = _places(target, FLOAT)
-        at = mapped("floor", mapped("add", mapped("mul", rows, constant(ratio, FLOAT)), constant(0.5 if aligned else 0.0, FLOAT)))
-        at = mapped("min", at, constant(source - 1, FLOAT))
-        return mapped("convert", mapped("oeq", at, columns(source), element=BOOL), element=element)
-    rows, columns = _places(target, DOUBLE)
-    if not aligned and attrs["align_mode"] == 0:
-        at = mapped(
-            "sub", mapped("mul", mapped("add", rows, constant(0.5, DOUBLE)), constant(ratio, DOUBLE)), constant(0.5, DOUBLE)
-        )
+        return _nearest(source, target, scale, attrs["align_corners"], element)
+    if method not in ("linear", "bilinear", "trilinear"):
+        raise NotLowered(f"images resized by {method} interpolation")
+    is_half_shifted = not attrs["align_corners"] and attrs["align_mode"] == 0
+    half, ratio = constant(0.5, DOUBLE), constant(_ratio(source, target, scale, attrs["align_corners"]), DOUBLE)
+    rows = _row_numbers(target, DOUBLE)
+    if is_half_shifted:
+        at = mapped("sub", mapped("mul", mapped("add", rows, half), ratio), half)
     else:
-        at = mapped("mul", rows, constant(ratio, DOUBLE))
+        at = mapped("mul", rows, ratio)
     at = mapped("min", mapped("max", at, constant(0.0, DOUBLE)), constant(source - 1, DOUBLE))
-    distance = mapped("abs", mapped("sub", at, columns(source)))
+    distance = mapped("abs", mapped("sub", at, _column_numbers(source, DOUBLE)))
     weights = mapped("max", mapped("sub", constant(1.0, DOUBLE), distance), constant(0.0, DOUBLE))
     return mapped("convert", weights, element=element)
+
+
+def _nearest(source: int, target: int, scale: float, is_aligned: bool, element: Type) -> Node:
+    """The matrix [target, source] that takes the nearest element along an axis."""
+    ratio = _ratio(source, target, scale, is_aligned)
+    if scale > 0 and not is_aligned and target > 1:
+        ratio = float(1 / np.float32(scale))
+    at = mapped("mul", _row_numbers(target, FLOAT), constant(ratio, FLOAT))
+    at = mapped("floor", mapped("add", at, constant(0.5 if is_aligned else 0.0, FLOAT)))
+    at = mapped("min", at, constant(source - 1, FLOAT))
+    return mapped("convert", mapped("oeq", at, _column_numbers(source, FLOAT), element=BOOL), element=element)
+
+
+def _ratio(source: int, target: int, scale: float, is_aligned: bool) -> float:
+    """The distance in the source between neighbouring elements of the target."""
+    if target <= 1:
+        return 0.0
+    if is_aligned:
+        return (source - 1) / (target - 1)
+    return 1.0 / scale if scale > 0 else source / target
 
 
 def _interpolated(
@@ -93,21 +102,21 @@ def _interpolated(
     """Resize images to a shape.
 
     Args:
-        sizes: the shapes of the smaller and the larger image, in the order of interpolation.
+        sizes: the shapes of the image that is interpolated and of the result of that; the gradient goes back from the second.
         scale: the attribute: one number, or one for each axis.
     """
     only_floats(X)
     axes = resized_axes(attrs["data_layout"], X.ndim)
     factors = scale_factors(scale, len(axes)) or [0.0] * len(axes)
     source, target = sizes
-    is_back = tuple(source) == tuple(shape)
+    is_gradient = tuple(source) == tuple(shape)
 
     def matrix(axis: int) -> Node:
         factor = factors[axes.index(axis)]
-        weights = _interpolating(attrs["interp_method"], source[axis], target[axis], factor, attrs, X.node.element)
-        return transposed(weights, (1, 0)) if is_back else weights
+        weights = _interpolation(attrs["interp_method"], source[axis], target[axis], factor, attrs, X.node.element)
+        return transposed(weights, (1, 0)) if is_gradient else weights
 
-    return _resized(X, shape, axes, matrix)
+    return _multiplied(X, shape, axes, matrix)
 
 
 def _register(method: str) -> None:
@@ -121,7 +130,7 @@ def _register(method: str) -> None:
 
     def _sized(X: GraphTensor, inputs: dict[str, Any], scale: Any, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
         if any(inputs.get(slot) for slot in ("OutSize", "SizeTensor", "Scale")):
-            raise NotLowered("a size in tensors")
+            raise NotLowered("sizes in tensors")
         shape = specs["Out"].shape
         if shape == X.shape:
             raise NotLowered("images of the same size")
@@ -151,9 +160,8 @@ def _resized_like(
 
 
 # --------------------------------------------------------------------------------------------------------------- pools
-def _averaging(source: int, target: int, element: Type) -> Node:
+def _averages(source: int, target: int, element: Type) -> Node:
     """The matrix [target, source] of averages over adaptive windows along an axis."""
-    rows, columns = _places(target, INT64)
     size, parts, one = (constant(number, INT64) for number in (source, target, 1))
 
     def start(row: Node) -> Node:
@@ -163,32 +171,34 @@ def _averaging(source: int, target: int, element: Type) -> Node:
         following = mapped("mul", mapped("add", row, one), size)
         return mapped("floordiv", mapped("add", following, constant(target - 1, INT64)), parts)
 
-    first, last, column = start(rows), end(rows), columns(source)
+    rows, column = _row_numbers(target, INT64), _column_numbers(source, INT64)
+    first, last = start(rows), end(rows)
     is_within = mapped("and", mapped("oge", column, first, element=BOOL), mapped("olt", column, last, element=BOOL), element=BOOL)
     share = mapped("reciprocal", mapped("convert", mapped("sub", last, first), element=element))
     return mapped("mul", mapped("convert", is_within, element=element), share)
 
 
-def pooled_by_parts(X: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
+def uneven_pool(X: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
     """Averages over adaptive windows of different sizes."""
-    axes = _axes_of_parts(attrs)
+    axes = _image_axes(attrs)
     out, *_ = pool_geometry([X.shape[axis] for axis in axes], attrs)
     shape = list(X.shape)
     for axis, extent in zip(axes, out, strict=True):
         shape[axis] = extent
-    return _resized(X, shape, axes, lambda axis: _averaging(X.shape[axis], shape[axis], X.node.element))
+    return _multiplied(X, shape, axes, lambda axis: _averages(X.shape[axis], shape[axis], X.node.element))
 
 
-def pooled_by_parts_back(X: GraphTensor, gradient: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
-    """The gradient of `pooled_by_parts`."""
+def uneven_pool_gradient(X: GraphTensor, gradient: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
+    """The gradient of the images of `uneven_pool`."""
 
     def matrix(axis: int) -> Node:
-        return transposed(_averaging(X.shape[axis], gradient.shape[axis], X.node.element), (1, 0))
+        return transposed(_averages(X.shape[axis], gradient.shape[axis], X.node.element), (1, 0))
 
-    return _resized(gradient, X.shape, _axes_of_parts(attrs), matrix)
+    return _multiplied(gradient, X.shape, _image_axes(attrs), matrix)
 
 
-def _axes_of_parts(attrs: Mapping[str, Any]) -> list[int]:
+def _image_axes(attrs: Mapping[str, Any]) -> list[int]:
+    """The axes of rows and columns of a pool of averages."""
     if attrs["pooling_type"] == "max":
         raise NotLowered("maxima of windows of different sizes")
     return [1, 2] if attrs["data_format"] == "NHWC" else [2, 3]

@@ -1,6 +1,6 @@
-"""Lowers convolutions and pools of volumes [N, D, H, W, C]: images of their planes, combined along the depth.
+"""Lowers convolutions and pools of volumes [N, D, H, W, C] to those of images, the planes of the volumes.
 
-A convolution becomes one of images: the planes under the filter become channels. A pool first pools each plane.
+A convolution takes the planes under its filter as channels of one image. A pool first pools each plane, then along the depth.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 from .shape_lowering import apart, padded
 
 _MOST_PLANES = 8
-"""The most planes under a window: each has formulas of its own."""
+"""The most planes under a window: native code has formulas for each of them."""
 
 
 def _is_channels_last(attrs: dict[str, Any]) -> bool:
@@ -47,7 +47,7 @@ def _channels_last(shape: Shape, attrs: dict[str, Any]) -> Shape:
 
 
 def _of_images(attrs: dict[str, Any], pads: Sequence[tuple[int, int]], **others: Any) -> dict[str, Any]:
-    """The attributes for images [N, H, W, C], from those for volumes."""
+    """Convert the attributes of an op on volumes to those of an op on images [N, H, W, C]."""
     return {
         **attrs,
         "strides": list(attrs["strides"][1:]),
@@ -69,8 +69,12 @@ class _Depth:
     """Windows along the depth of volumes.
 
     Attributes:
-        extent: of the input; `out` is the output's.
-        taps: planes of a window, `dilation` apart; windows are `stride` apart. The first one begins `pad` before the input.
+        extent: the depth of the input.
+        out: the depth of the output, the number of windows.
+        taps: the number of planes of a window.
+        stride: the distance of neighbouring windows.
+        pad: the first window begins so many planes before the input.
+        dilation: the distance of neighbouring taps.
     """
 
     extent: int
@@ -81,22 +85,22 @@ class _Depth:
     dilation: int = 1
 
     def covered(self, tap: int) -> tuple[range, range]:
-        """The outputs whose window has this tap inside the input, and its places there."""
+        """The windows that have a tap inside the input, and the planes that the tap covers."""
         first = tap * self.dilation - self.pad
         start = min(max(-(first // self.stride), 0), self.out)
         stop = max(min((self.extent - 1 - first) // self.stride + 1, self.out), start)
         return range(start, stop), range(first + start * self.stride, first + stop * self.stride, self.stride)
 
-    def planes_under(self, node: Node, tap: int, number: float) -> Node:
-        """The plane of an input under a tap of each window; `number` where it is outside."""
+    def gather(self, node: Node, tap: int, number: float) -> Node:
+        """Gather the plane under a tap of each window; planes outside the input are filled with a number."""
         outputs, places = self.covered(tap)
         if not outputs:
             return broadcast_to(number_like(number, node), (node.shape[0], self.out, *node.shape[2:]))
         cut = sliced(plain(node), 1, places.start, len(places), places.step)
         return _along_depth(cut, outputs.start, self.out - outputs.stop, number)
 
-    def given_back(self, node: Node, tap: int) -> Node:
-        """Values of a tap of each window, at the planes of the input that it covers; 0 elsewhere."""
+    def scatter(self, node: Node, tap: int) -> Node:
+        """Scatter the values of a tap of each window to the planes under it; the other planes are 0."""
         outputs, places = self.covered(tap)
         if not outputs:
             return broadcast_to(number_like(0.0, node), (node.shape[0], self.extent, *node.shape[2:]))
@@ -104,7 +108,7 @@ class _Depth:
         return _along_depth(cut, places.start, self.extent - places.start - cut.shape[1], 0.0)
 
     def counts(self) -> list[int]:
-        """The taps of each window that are inside the input."""
+        """The number of taps of each window that are inside the input."""
         return [sum(output in self.covered(tap)[0] for tap in range(self.taps)) for output in range(self.out)]
 
 
@@ -121,7 +125,7 @@ class _Convolution:
     """A convolution of volumes.
 
     Args:
-        shape: of the input, with channels last, as `out` of the output.
+        shape, out: the shapes of input and output, with channels last.
         filter_shape: [M, C / groups, depth, rows, columns].
     """
 
@@ -141,7 +145,7 @@ class _Convolution:
         """The planes under the filter as channels of images; the channels of a group lie together."""
         count, _, height, width, channels = self.shape
         shape = (count, self.depth.out, height, width, self.groups, 1, channels // self.groups)
-        planes = [reshaped(self.depth.planes_under(volume, tap, 0.0), shape) for tap in range(self.depth.taps)]
+        planes = [reshaped(self.depth.gather(volume, tap, 0.0), shape) for tap in range(self.depth.taps)]
         return reshaped(joined(planes, 5), self.images.images)
 
     def _filter(self, weights: Node) -> Node:
@@ -157,7 +161,7 @@ class _Convolution:
         split = (count, self.depth.out, height, width, self.groups, self.depth.taps, channels // self.groups)
         parts = [sliced(reshaped(plain(images), split), 5, tap, 1) for tap in range(self.depth.taps)]
         shape = (count, self.depth.out, height, width, channels)
-        return _sum([self.depth.given_back(reshaped(plain(part), shape), tap) for tap, part in enumerate(parts)])
+        return _sum([self.depth.scatter(reshaped(plain(part), shape), tap) for tap, part in enumerate(parts)])
 
     def filter_gradient(self, volume: Node, gradient: Node) -> Node:
         node = self.images.filter_gradient(self._under_filter(volume), _planes(gradient))
@@ -202,7 +206,7 @@ class _Pool:
     """A pool of volumes.
 
     Args:
-        shape: of the input, with channels last.
+        shape: the shape of the input, with channels last.
     """
 
     def __init__(self, shape: Shape, attrs: dict[str, Any]) -> None:
@@ -215,13 +219,13 @@ class _Pool:
         self.attrs = _of_images({**attrs, "strides": strides}, pads, ksize=sizes[1:], global_pooling=False, adaptive=False)
         self.shape = shape
 
-    def of_planes(self, volume: Node) -> Node:
-        """The planes of volumes, each pooled: [N, D, rows, columns, C]."""
+    def pool_planes(self, volume: Node) -> Node:
+        """Pool each plane of volumes: [N, D, rows, columns, C]."""
         pooled = pool2d(GraphTensor(_planes(volume)), self.attrs).node
         return reshaped(plain(pooled), (*self.shape[:2], *pooled.shape[1:]))
 
     def forward(self, volume: Node) -> Node:
-        planes = self._planes_under_taps(self.of_planes(volume))
+        planes = self._planes_under_taps(self.pool_planes(volume))
         if self.is_max:
             return maximum(planes)
         return mapped("mul", _sum(planes), self._shares(planes[0]))
@@ -229,20 +233,20 @@ class _Pool:
     def backward(self, volume: Node, gradient: Node) -> Node:
         """The gradient of the volumes; `gradient` is the outputs'."""
         if self.is_max:
-            parts = maximum_back(self._planes_under_taps(self.of_planes(volume)), gradient)
+            parts = maximum_back(self._planes_under_taps(self.pool_planes(volume)), gradient)
         else:
             parts = [mapped("mul", gradient, self._shares(gradient))] * self.depth.taps
-        of_planes = _sum([self.depth.given_back(part, tap) for tap, part in enumerate(parts)])
+        of_planes = _sum([self.depth.scatter(part, tap) for tap, part in enumerate(parts)])
         back: Callable[..., Any] = pool2d_grad
         planes = back(GraphTensor(_planes(volume)), GraphTensor(_planes(of_planes)), self.attrs)["X@GRAD"].node
         return reshaped(plain(planes), self.shape)
 
     def _planes_under_taps(self, planes: Node) -> list[Node]:
         number = float(np.finfo(np.float64 if planes.element is DOUBLE else np.float32).min) if self.is_max else 0.0
-        return [self.depth.planes_under(planes, tap, number) for tap in range(self.depth.taps)]
+        return [self.depth.gather(planes, tap, number) for tap in range(self.depth.taps)]
 
     def _shares(self, like: Node) -> Node:
-        """One over the number of planes in each window; planes outside the input count only if `counts_inside` is false."""
+        """One over the number of planes of each window; with `counts_inside`, only planes inside the input count."""
         counts = self.depth.counts() if self.counts_inside else [self.depth.taps] * self.depth.out
         if len(set(counts)) == 1:
             return number_like(1.0 / counts[0], like)

@@ -1,4 +1,4 @@
-"""Leaves the part of a program that some fetches need, for runs that compute nothing else."""
+"""Copies of programs that keep only the ops that fetches need, for `Executor.run` with ``use_prune``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
 class PrunedPrograms:
-    """Cached copies of programs with the ops alone that fetches need."""
+    """A cache of pruned copies of programs: they keep only the ops that fetches need."""
 
     def __init__(self) -> None:
         self._copies: weakref.WeakKeyDictionary[Program, dict[_Key, Program]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def copy_for(self, program: Program, feed: Mapping[Any, Any], fetches: list[str]) -> tuple[Program, dict[Any, Any]]:
-        """The copy of a program for these fetches, and the feeds that it reads; names that the program lacks stay."""
+        """The copy of a program for fetches, and the feeds that it reads. Feeds of unknown names stay: a run refuses them."""
         feeds = {getattr(name, "name", name): value for name, value in feed.items()}
         declared = program.global_block().vars
         key = program.version, (*sorted(map(str, feeds)),), (*fetches,)

@@ -1,4 +1,4 @@
-"""Records of runs: the executor looks in them whether a run is like the last one."""
+"""Records of runs: by them the executor sees that a run is like the last one, and skips its checks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["FeedRecord", "RunRecord"]
 
 
 class FeedRecord(NamedTuple):
-    """A fed array as it was in a run, and whether its variable held it to the declared shape."""
+    """The facts about a fed array in a run; `is_checked` if it had to be of its variable's declared shape."""
 
     var: Variable
     is_checked: bool
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     data: bytes | None
-    """Its bytes, if they decided about the plan."""
+    """The bytes of the array, if the plan depends on them."""
 
 
 class RunRecord(NamedTuple):
@@ -32,4 +32,4 @@ class RunRecord(NamedTuple):
     version: int
     feeds: dict[str, FeedRecord]
     held: list[tuple[str, bytes]]
-    """Variables of the scope that decided about the plan, and their bytes."""
+    """The variables of the scope that the plan depends on, and their bytes."""

@@ -1,4 +1,4 @@
-"""Paddle's flags, by their names: two have a meaning here, and the others are kept."""
+"""Paddle's flags by name. Two have an effect here; the others keep the value that they are given."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _VALUES: dict[str, bool | int | float | str] = {
 
 
 def checks_every_run() -> bool:
-    """Whether each run of a program stops at the first NaN or infinity."""
+    """Whether every run of a program checks for NaN and infinities, by the flag."""
     return bool(_VALUES[_CHECK])
 
 
@@ -80,7 +80,7 @@ def set_flags(flags: Mapping[str, Any]) -> None:
     """
     if not isinstance(flags, Mapping):
         raise FluidTypeError(f"set_flags takes a dict of names and values, not a {type(flags).__name__}")
-    checked = {_short_name(name): _checked(name, value) for name, value in flags.items()}
+    checked = {_short_name(name): _converted(name, value) for name, value in flags.items()}
     threads = checked.pop(_THREADS, None)
     _VALUES.update(checked)
     if threads is not None:
@@ -102,11 +102,11 @@ def get_flags(flags: str | Sequence[str]) -> dict[str, Any]:
     """
     if not isinstance(flags, (str, list, tuple)):
         raise FluidTypeError(f"get_flags takes a name or a list of names, not a {type(flags).__name__}")
-    return {name: _value(_short_name(name)) for name in ([flags] if isinstance(flags, str) else flags)}
+    return {name: _current(_short_name(name)) for name in ([flags] if isinstance(flags, str) else flags)}
 
 
 def _short_name(name: Any) -> str:
-    """The name without ``FLAGS_``."""
+    """The name of a flag without ``FLAGS_``."""
     short = name[len(_START) :] if isinstance(name, str) and name.startswith(_START) else None
     if short is None or (short not in _VALUES and short != _THREADS):
         names = [_START + item for item in (*_VALUES, _THREADS)]
@@ -114,14 +114,18 @@ def _short_name(name: Any) -> str:
     return short
 
 
-def _value(name: str) -> Any:
+def _current(name: str) -> Any:
+    """The value of a flag, by its short name."""
     return get_num_threads() if name == _THREADS else _VALUES[name]
 
 
-def _checked(name: str, value: Any) -> Any:
+def _converted(name: str, value: Any) -> Any:
     """The value in the type of its flag: an int serves for a float, and 0 and 1 for False and True."""
-    kind = type(_value(_short_name(name)))
-    fits = isinstance(value, (kind, int)) if kind is float else value in (0, 1) if kind is bool else type(value) is kind
+    kind = type(_current(_short_name(name)))
+    if kind is bool:
+        fits = value in (0, 1)
+    else:
+        fits = type(value) is kind or (kind is float and isinstance(value, (float, int)))
     if not fits:
         raise FluidTypeError(f"{name} should be of type {kind.__name__}, not {value!r}")
     return checked_count(value) if name == _START + _THREADS else kind(value)

@@ -31,7 +31,7 @@ class IdRange:
 
 
 def ranges_of(check: Check) -> list[IdRange] | None:
-    """The ranges that a check of a plan asks for, as the check's kernel does; None if it asks for anything else."""
+    """The ranges that a check of a plan tests, the same as its numpy kernel; None if the check tests anything else."""
     instruction = check.instruction
     attrs = instruction.definition.defaults(check.op.attrs)
     slots = (instruction.reads | instruction.writes).items()
@@ -73,14 +73,14 @@ def _one_hot(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mappi
 
 
 def _columns(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
-    """Each column of the ids counts along a dimension of the table of its own."""
+    """Column i of the ids counts along dimension i of the table."""
     index, shape = values["Index"], specs[values["X"]].shape
     columns = specs[index].shape[-1]
     return [IdRange(index, shape[column], None, column, columns) for column in range(columns)]
 
 
 def _predictions(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
-    """The last column counts."""
+    """The last column of the predictions holds probabilities, from 0 to 1."""
     columns = specs[values["Predict"]].shape[1]
     return [IdRange(values["Predict"], 1, None, columns - 1, columns)]
 

@@ -1,4 +1,4 @@
-"""Values that the executor computes from nothing in each run, such as the results of ``assign_value``: a library holds them."""
+"""Results of ops without inputs, such as ``assign_value``: a library holds them as constants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["constants_of"]
 
 
 def constants_of(instructions: Iterable[Any], specs: Mapping[Value, Spec]) -> dict[Value, Any]:
-    """Value -> its array, for the ops of a plan that read nothing and draw nothing."""
+    """Value -> its array, for ops of a plan that have no inputs and draw no random numbers."""
     constants: dict[Value, Any] = {}
     for instruction in instructions:
         if isinstance(instruction, Instruction) and _is_constant(instruction, specs):

@@ -27,7 +27,7 @@ from ..values.types import VarType
 __all__ = ["TensorDraw", "draws_of", "is_draw"]
 
 _RUN = 0x1234_5678_9ABC
-"""A number of a run; where it appears in a counter, the draw depends on the run."""
+"""A run number that no counter holds by chance: a counter that holds it depends on the run."""
 _UNIT = 1 << 24
 """A random float32 is a multiple of 1 / 2**24."""
 
@@ -57,14 +57,14 @@ class TensorDraw:
 
 
 def draws_of(program: Program, instructions: Iterable[Any], specs: Mapping[PlanValue, Spec]) -> dict[PlanValue, TensorDraw]:
-    """Tensor -> how to draw it, for the instructions of a plan, and of the bodies of its loops, that draw numbers."""
+    """Tensor -> how to draw it, for the draws of a plan and of the bodies of its loops."""
     streams = RandomStreams(np, program.random_seed)
     streams.begin(_RUN)
     machine = Machine(np, streams, step_captures(program))
     draws: dict[PlanValue, TensorDraw] = {}
     for instruction in instructions:
         if isinstance(instruction, NativeLoop):
-            trips = 2 if instruction.trips is None else instruction.trips  # two tell whether trips differ
+            trips = 2 if instruction.trips is None else instruction.trips  # of two trips it is seen whether trips differ
             for item in filter(is_draw, instruction.body):
                 value = instruction.places[item.written[0]].value
                 draws[value] = _draw(machine, item, value, specs[value], trips)
@@ -75,7 +75,7 @@ def draws_of(program: Program, instructions: Iterable[Any], specs: Mapping[PlanV
 
 
 def is_draw(instruction: Any) -> bool:
-    """Whether an instruction draws random numbers that compiled code can draw, and does nothing else."""
+    """Whether an instruction only draws random numbers, by a generator that compiled code has."""
     if not isinstance(instruction, (Instruction, OpInstruction)) or instruction.dynamic or len(instruction.written) != 1:
         return False
     definition, kind = instruction.definition, _KINDS.get(instruction.op.type)
@@ -99,7 +99,7 @@ _KINDS = {
 
 
 def _is_plain(kind: str, attrs: Mapping[str, Any]) -> bool:
-    """Whether all numbers are of one distribution, in an element type that generators have."""
+    """Whether a generator has the element type, and no diagonal is set to another number."""
     dtype = VarType(attrs["dtype"])
     has_generator = dtype is VarType.FP32 or (kind == "uniform" and dtype is VarType.FP64)
     return has_generator and not attrs.get("diag_num")
@@ -125,7 +125,7 @@ def _draw(machine: Machine, instruction: Any, value: PlanValue, spec: Spec, trip
 
 
 def _parameters(op_type: str, attrs: Mapping[str, Any]) -> tuple[float, ...]:
-    """The parameters of a distribution: the probability times 2**24 of a mask's zeros, or a factor and a summand."""
+    """The last arguments of a generator: for a mask, the probability of zeros times 2**24; else a factor and a summand."""
     if op_type == "dropout":
         return (0 if attrs["is_test"] else ceil(float(np.float32(attrs["dropout_prob"])) * _UNIT),)
     if _KINDS[op_type] == "uniform":

@@ -1,4 +1,4 @@
-"""Programs that train some of their parameters only: updates of the others are removed, with what only these updates read."""
+"""Freezes parameters of a program that trains: removes their updates, and the ops that only these updates need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def updated_parameters(program: Program) -> list[str]:
 
 
 def freeze_parameters(program: Program, patterns: Sequence[str]) -> list[str]:
-    """Remove the updates of parameters, and their gradients from what all parameters share, such as the norm of all gradients.
+    """Remove the updates of parameters, and their gradients from ops that read many gradients, such as the norm for clipping.
 
     Args:
         program: the program to change.
@@ -54,7 +54,7 @@ def _is_update(op: Operator) -> bool:
 
 
 def _gradients(program: Program, parameters: Iterable[str]) -> dict[str, str]:
-    """Gradient -> its parameter."""
+    """Gradient -> its parameter, of the given ones."""
     gradients = {f"{name}@GRAD": name for name in parameters}
     for op in _ops(program):
         pairs = op.attrs.get(OpRole.VARS) or []
@@ -65,7 +65,13 @@ def _gradients(program: Program, parameters: Iterable[str]) -> dict[str, str]:
 
 
 def _is_removed(op: Operator, frozen: Sequence[str], absent: dict[str, str]) -> bool:
-    """Whether an op is removed. Adds its outputs to the absent values then; an op that stays loses absent values in its lists."""
+    """Whether an op is removed, since it reads absent values.
+
+    The outputs of a removed op are added to `absent`. An op that stays, such as a sum, reads and writes fewer values instead.
+
+    Args:
+        absent: value that is not computed any more -> the frozen parameter that it belongs to.
+    """
     if not op.role & OpRole.OPTIMIZE:
         return False
     if _is_update(op):
@@ -88,7 +94,7 @@ def _is_removed(op: Operator, frozen: Sequence[str], absent: dict[str, str]) -> 
 
 
 def _is_gradient(op: Operator, absent: dict[str, str]) -> bool:
-    """Whether an op that reads gradients of frozen parameters makes one tensor shaped as a parameter: the gradient, changed."""
+    """Whether an op only changes the gradient of a frozen parameter: its one output has the parameter's shape."""
     var = op.block.find_var(op.output_arg_names[0]) if len(op.output_arg_names) == 1 else None
     parameters = (op.block.find_var(absent[name]) for name in op.input_arg_names if name in absent)
     shapes = [parameter.shape for parameter in parameters if parameter is not None]

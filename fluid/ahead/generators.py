@@ -46,7 +46,7 @@ _ROUNDS = 10
 _NUMBERS = 8
 """Numbers of 32 bits that a block of Philox gives."""
 _WORDS = 10
-"""Words of a stream: the number of the last block, the number of its numbers that have been drawn, the block, key, draw, run."""
+"""Words of a stream: number of the block, how many of its numbers are drawn, the block (4 words), key (2 words), draw, run."""
 
 
 def _philox(f: Function, counter: list[Value], key: list[Value]) -> list[Value]:
@@ -67,7 +67,7 @@ def _philox(f: Function, counter: list[Value], key: list[Value]) -> list[Value]:
 
 
 def _product(f: Function, x: Value, factor: int) -> tuple[Value, Value]:
-    """The higher and the lower word of a product of words, by products of halves: not all processors have it."""
+    """The higher and the lower word of a product of two words, by products of halves, which all processors have."""
     low_half = (1 << 32) - 1
     x_low, x_high = f.bit_and(x, low_half), f.shift_right_logical(x, 32)
     factor_low, factor_high = factor & low_half, factor >> 32
@@ -84,7 +84,7 @@ def signed(number: int) -> int:
 
 
 def _stream(f: Function) -> tuple[Value, Value, Value]:
-    """Begin a stream of random bits; also returns memory and count of the numbers to draw."""
+    """Begin a stream of random bits; returns it, and the memory and the count of the numbers to draw."""
     target, count, *words = f.arguments[: len(STREAM_PARAMETERS)]
     stream = f.stack(INT64, _WORDS)
     for place, word in enumerate([f.int64(0), f.int64(_NUMBERS), *[f.int64(0)] * 4, *words]):
@@ -126,7 +126,7 @@ def _unit(f: Function, prefix: str, stream: Value) -> Value:
 
 # ------------------------------------------------------------------------------------------------------------ generators
 def _write_mask(f: Function, prefix: str) -> None:
-    """``void mask(..., least)``: 1 where a random number, times 2**24, is at least a number."""
+    """``void mask(..., least)``: 1 where a random number of 24 bits is at least `least`, else 0."""
     stream, mask, count = _stream(f)
     least = f.arguments[-1]
 
@@ -172,7 +172,7 @@ def _write_normal(f: Function, prefix: str) -> None:
 
 
 def _write_truncated_normal(f: Function, prefix: str) -> None:
-    """``void truncated_normal(..., deviation, mean)``: those within two deviations. All others are drawn again, in turns."""
+    """``void truncated_normal(..., deviation, mean)``: normal numbers within two deviations; numbers outside are drawn again."""
     stream, target, count = _stream(f)
     f.loop(0, count, 1, [], lambda number: f.store_number(_one_normal(f, prefix, stream), f.at(target, number, FLOAT)))
 
@@ -199,6 +199,7 @@ def _one_normal(f: Function, prefix: str, stream: Value) -> Value:
 
 
 def _scale(f: Function, target: Value, count: Value) -> None:
+    """Scale standard normal numbers to the deviation and the mean of the last two arguments."""
     deviation, mean = f.arguments[-2:]
 
     def scale(number: Value) -> None:
@@ -220,7 +221,7 @@ GENERATORS: dict[str, GeneratorFunction] = {
 
 # --------------------------------------------------------------------------------------------- the normal distribution
 _EDGE = 3.6541528853610088
-"""Where the tail of the density begins, which no layer covers."""
+"""The begin of the tail of the density; the layers end there."""
 _LAYERS = 256
 
 
@@ -259,6 +260,7 @@ def write_one_normal(f: Function, prefix: str) -> None:
         return f.neg(f.convert(m.log1p(f, f.neg(f.convert(unit, DOUBLE))), FLOAT))
 
     def beyond_edge(steps: Value) -> None:
+        """Draw from the tail, by Marsaglia's method."""
         far = f.stack(FLOAT, 1)
 
         def attempt(_: Value) -> tuple[Value, Value]:
@@ -274,6 +276,7 @@ def write_one_normal(f: Function, prefix: str) -> None:
         f.store_number(Value("1", BYTE), is_found)
 
     def between(x: Value, row: Value) -> None:
+        """Accept x if a random height in its layer is below the density."""
         low, high = entry("heights", row, FLOAT), entry("heights", f.sub(row, 1), FLOAT)
         height = f.add(f.mul(f.sub(high, low), _unit(f, prefix, stream)), low)
         wide = f.convert(x, DOUBLE)

@@ -32,7 +32,7 @@ STATE, ARENA, CONSTANTS, FROZEN = "the state", "the arena", "the constants", "th
 
 
 Part: TypeAlias = "Check | TensorDraw | BranchMark | NativeLoop | list[NativeInstruction]"
-"""A step of a function: native code that calls kernels, or what lies between."""
+"""A step of a function: a list of calls of kernels, or a check, a draw, the mark of a branch, or a loop."""
 
 
 class Place(NamedTuple):
@@ -91,7 +91,7 @@ class LibraryFunction:
 
     @property
     def parts(self) -> list[Part]:
-        """What the function does, in order."""
+        """The steps of the function, in order."""
         return parts_of(self.plan.instructions, self.draws)
 
     @property
@@ -118,7 +118,7 @@ class LibraryFunction:
 
 
 def parts_of(instructions: Iterable[Any], draws: Mapping[Value, TensorDraw], loop: NativeLoop | None = None) -> list[Part]:
-    """Checks, draws, the ends of branches, loops, and the native code between them, in order.
+    """Group instructions: checks, draws, marks of branches and loops stand alone, and native code between them is one list.
 
     Args:
         instructions: of a plan, or of the body of a loop.
@@ -232,7 +232,7 @@ class Layout:
 
 
 def _in_order(specs: Mapping[str, Spec], alignment: int) -> tuple[dict[str, tuple[int, Spec]], int]:
-    """Variable -> its offset and its spec, one behind the other; and the bytes of all."""
+    """Place variables one behind the other: variable -> its offset and its spec; and the bytes of all."""
     places: dict[str, tuple[int, Spec]] = {}
     end = 0
     for name, spec in specs.items():

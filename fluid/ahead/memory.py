@@ -1,4 +1,4 @@
-"""What the memory of a compiled library is for, and what training fewer parameters would save."""
+"""Reports the memory of a compiled training step by cause, and the memory with some layers frozen."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from ..errors import FluidError
 from ..executor import Scope
 from ..executor.native.fallback import NativeUnavailable
 from ..executor.native.target import Target
+from ..executor.planned.placement import Tenant
+from ..executor.planned.plan import ArenaPlan
 from ..ir.checked import checked
 from ..ir.program import Operator, Program
 from ..ir.roles import OpRole
+from ..ir.versions import Value
 from .freezing import updated_parameters
 from .layout import Layout, LibraryFunction
 from .library import Names, plan_functions, values_before
@@ -31,10 +34,10 @@ class MemoryReport:
     Attributes:
         state: parameters, moments of the optimizer, and other variables.
         constants: frozen parameters, which lie in the library.
-        arena: activations that the backward part reads, gradients, and other values at the time when most are alive; images
-            with a border of zeros; workspace of kernels; and gaps between values.
-        at_peak: the op that runs at that time.
-        frozen: names of layers to freeze, from the first on -> bytes of state and of arena then.
+        arena: activations that the backward part reads, gradients, and other values, all at the peak; images with a border of
+            zeros; workspace of kernels; and gaps between values.
+        at_peak: the op that runs when the values take most memory.
+        frozen: names of frozen layers, from the first layer on -> bytes of state and of arena with them frozen.
 
     >>> loss = layers.mean(layers.fc(fluid.data("x", [2, 4]), 3))
     >>> _ = fluid.optimizer.SGD(0.1).minimize(loss)
@@ -151,7 +154,7 @@ def _sizes(
 
 
 def _choices(program: Program, layout: Layout) -> list[tuple[list[str], list[str]]]:
-    """Some choices of layers, each with all layers that compute before: their names, and their parameters."""
+    """Choices of layers to freeze, as (names of layers, names of their parameters): the first layer, the first two, and so on."""
     updated = {name for name in updated_parameters(program) if name in layout.state}
     in_order = dict.fromkeys(name for op in program.global_block().ops for name in op.input_arg_names if name in updated)
     groups: dict[str, list[str]] = {}
@@ -164,6 +167,7 @@ def _choices(program: Program, layout: Layout) -> list[tuple[list[str], list[str
 
 
 def _state(program: Program, layout: Layout) -> dict[str, int]:
+    """The bytes of the state by cause."""
     parts = {"parameters": 0, "moments": 0, "other variables": 0}
     ops = [op for block in program.blocks for op in block.ops if op.input("Param")]
     parameters = {name for op in ops for name in op.input("Param")}
@@ -174,28 +178,36 @@ def _state(program: Program, layout: Layout) -> dict[str, int]:
 
 
 def _arena(step: LibraryFunction, layout: Layout) -> tuple[dict[str, int], str]:
-    """The bytes of the arena by cause, and the op that runs when most values are alive."""
-    plan = step.plan
-    tenants = {id(tenant): tenant for tenant in plan.tenants.values()}
-    alive = [0] * (len(plan.instructions) + 1)
-    for tenant in tenants.values():
-        for number in range(max(tenant.start, 0), tenant.end + 1):
-            alive[number] += tenant.size
-    peak = max(range(len(plan.instructions)), key=alive.__getitem__, default=0)
-    parts = {"activations": 0, "gradients": 0, "other values": 0}
+    """The bytes of the arena by cause at the peak, and the op that runs then."""
+    plan, peak = step.plan, _peak(step.plan)
     backward = [_is_backward(instruction) for instruction in plan.instructions]
-    made_in = {value: number for number, instruction in enumerate(plan.instructions) for value in instruction.written}
+    writer = {value: number for number, instruction in enumerate(plan.instructions) for value in instruction.written}
     read_back = {value for number, instruction in enumerate(plan.instructions) if backward[number] for value in instruction.read}
-    counted: set[int] = set()
-    for value, tenant in plan.tenants.items():
-        if tenant.start <= peak <= tenant.end and id(tenant) not in counted:
-            counted.add(id(tenant))
-            number = made_in.get(value, -1)
-            is_gradient = number >= 0 and backward[number]
+    parts = {"activations": 0, "gradients": 0, "other values": 0}
+    for value, tenant in _tenants(plan):
+        if tenant.start <= peak <= tenant.end:
+            is_gradient = value in writer and backward[writer[value]]
             parts["gradients" if is_gradient else "activations" if value in read_back else "other values"] += tenant.size
     parts |= {"images with a border": layout.image_bytes, "workspace": layout.workspace_bytes}
     op = plan.instructions[peak].op if plan.instructions else None
     return {**parts, "gaps": layout.arena_bytes - sum(parts.values())}, _name_of(op)
+
+
+def _tenants(plan: ArenaPlan) -> list[tuple[Value, Tenant]]:
+    """The tenants of a plan's arena, each with the first value that lies in it."""
+    firsts: dict[int, tuple[Value, Tenant]] = {}
+    for value, tenant in plan.tenants.items():
+        firsts.setdefault(id(tenant), (value, tenant))
+    return list(firsts.values())
+
+
+def _peak(plan: ArenaPlan) -> int:
+    """The number of the instruction at which the values of a plan take most memory."""
+    alive = [0] * (len(plan.instructions) + 1)
+    for _, tenant in _tenants(plan):
+        for number in range(max(tenant.start, 0), tenant.end + 1):
+            alive[number] += tenant.size
+    return max(range(len(plan.instructions)), key=alive.__getitem__, default=0)
 
 
 def _is_backward(instruction: Any) -> bool:

@@ -1,9 +1,9 @@
 """Loops over a rank table, as `DynamicRNN` makes them: a trip computes one row for each sequence that is not over yet.
 
-The longest sequences come first, so the active rows of a trip are the first rows of each value. Compiled code computes some rows
-more (`padded`): one block serves many numbers of rows, and a new batch of lengths compiles nothing. In a forward block the
-further rows repeat the first one, so they make no infinity that it does not make. In a gradient block their cotangents are zeros,
-so they add nothing to gradients. This is right if each op computes each row by itself (`names_of_rows`).
+The longest sequences come first, so the active rows of a trip are the first rows of each value. Compiled code computes some
+padding rows, too (`padded`). So one block serves many numbers of rows, and a new batch of lengths compiles nothing. Padding rows
+of a forward block are copies of the first row, so they add no infinities. Padding rows of a gradient block have zero cotangents,
+so they add nothing to gradients. This is right only if each op computes each row by itself (`names_of_rows`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fluid.values.spec import Lod, Spec
 __all__ = ["SHRINKING", "ActiveRows", "RankTable", "is_over_rank_table", "names_of_rows"]
 
 _PARTS = 4
-"""Blocks are compiled for so many numbers of rows: more would compute fewer rows in vain, and take longer to compile."""
+"""The number of row counts that blocks are compiled for: more of them mean fewer padding rows, and longer compiling."""
 SHRINKING = "shrink_rnn_memory"
-"""The op that takes the rows of the sequences that are not over."""
+"""The op that keeps the rows of the sequences that are not over."""
 _SOURCES = frozenset({"read_from_array", SHRINKING, f"{SHRINKING}_grad"})
 
 
@@ -67,17 +67,17 @@ class RankTable:
 
     @cached_property
     def counts(self) -> Any:
-        """For each step, the number of sequences that have it."""
+        """For each step, the number of sequences that are long enough for it."""
         return len(self.order) - np.bincount(self.lengths).cumsum()[:-1]
 
     @property
     def masks(self) -> list[Any]:
-        """For each step, whether each sequence, in rank order, has it."""
+        """For each step, bools over the sequences in rank order: whether the sequence is long enough for it."""
         return list(np.arange(len(self.order)) < self.counts[:, None])
 
     @cached_property
     def rows(self) -> Any:
-        """For each step and sequence that has it, in rank order, the row of the source tensor, if its sequences hold rows."""
+        """For each step, and each active sequence in rank order, the row of the source tensor, if the sequences hold rows."""
         steps = np.repeat(np.arange(len(self.counts)), self.counts)
         ranks = np.arange(len(steps)) - np.repeat(self.counts.cumsum() - self.counts, self.counts)
         return np.array(self.offsets, np.int64)[np.array(self.order, np.int64)[ranks]] + steps
@@ -94,7 +94,7 @@ class ActiveRows:
     Attributes:
         capacity: the number of sequences; all memory has so many rows.
         counts: the number of active rows in each run.
-        of_names: name of the forward block -> its number of rows in each run, if that may be more.
+        of_names: name of the forward block -> its number of rows in each run, where it may be larger than `counts`.
     """
 
     capacity: int
@@ -112,7 +112,7 @@ class ActiveRows:
         return np.minimum(-(-self.counts // part) * part, self.capacity)
 
     def with_all(self, spec: Spec) -> Spec:
-        """The spec of a value's memory."""
+        """The spec of the memory for a value: with rows for all sequences."""
         return spec.with_shape((self.capacity, *spec.shape[1:]))
 
 
@@ -152,19 +152,19 @@ _ROWS: dict[str, tuple[str, ...]] = {
     "lstm_unit": ("X", "C_prev"),
     "gru_unit": ("Input", "HiddenPrev"),
 }
-"""Type of an op that computes each row by itself -> the slots that have rows; all rows share what its other slots hold."""
+"""Type of an op that computes each row by itself -> the slots with rows. Values of the other slots are the same for all rows."""
 _ALONG_AXIS = frozenset({"concat", "split", "softmax"})
 _BROADCAST = "Y"
-"""A slot of rows that may also hold what all rows share."""
+"""A slot that holds rows, or one value for all rows."""
 
 
 def _slots_of(definition: OpDef) -> tuple[str, ...]:
-    """The slots of an op that have rows, if it computes each row by itself; activations do, too."""
+    """The slots with rows of an op that computes each row by itself, such as an activation; none for other ops."""
     return ("X",) if definition.module == "fluid.ops.activation" else _ROWS.get(definition.type, ())
 
 
 def _computes_by_rows(op: Operator, forward: OpDef, names: set[str]) -> bool:
-    """Whether an op, or the forward op of a gradient op, computes each row by itself from rows and from what all rows share."""
+    """Whether an op, or the forward op of a gradient op, computes each row by itself."""
     slots = _slots_of(forward)
     if not slots or (forward.type in _ALONG_AXIS and _is_along_rows(op)):
         return False
@@ -184,13 +184,14 @@ def _is_same_for_all_rows(op: Operator) -> bool:
 
 
 def _is_along_rows(op: Operator) -> bool:
+    """Whether the axis of an op may be the axis of rows."""
     axis, var = int(op.attr("axis")), op.block.find_var(op.output_arg_names[0])
     ndim = len(var.shape) if var is not None and var.has_shape else -axis
     return bool(op.inputs.get("AxisTensor")) or axis % max(ndim, 1) == 0
 
 
 def _outputs_of_rows(op: Operator, definition: OpDef, names: set[str]) -> set[str]:
-    """The outputs of an op that have rows: of a gradient op, the gradients of inputs that have rows."""
+    """The outputs of an op that have rows. In a gradient op these are the gradients of inputs with rows."""
     if definition.forward is None:
         return {*op.output_arg_names}
     results = set[str]()

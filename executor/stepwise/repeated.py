@@ -1,8 +1,8 @@
 """Runs the block of a loop as one call for all trips, if all its ops compile.
 
-Arrays with an entry for each trip hold the slices of sequences, the values for gradients and the stacked outputs. A value that
-passes from trip to trip is a chain: a trip reads one entry and writes the next. If nothing reads the entries later, a chain has
-two entries that take turns. An array of tensors is a stack, too; each trip reads and writes some entries.
+Slices of sequences, values for gradients and stacked outputs lie in stacks: arrays with an entry for each trip. Values that pass
+from trip to trip lie in chains: a trip reads one entry and writes the next. If nothing reads the entries later, a chain has two
+entries that take turns. An array of tensors is a stack, too; each trip reads and writes some of its entries.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = [
 ]  # fmt: skip
 
 _FEWEST_RUNS = 16
-"""The smallest capacity of a loop with a condition."""
+"""The smallest capacity, in runs, of a loop with a condition."""
 _AT_ONCE = 1024
-"""Trips in one call: the addresses of a trip take some hundred bytes."""
+"""The most trips in one call: the addresses of each trip take some hundred bytes."""
 
 
 RandomSource: TypeAlias = "Callable[[Operator, Mapping[str, Any]], Any]"
@@ -63,7 +63,7 @@ class CompiledBlock(Protocol):
         """The spec of a value that the block writes."""
 
     def trips(self, count: int, addresses: Mapping[Value, Any]) -> PreparedTrips:
-        """Prepare trips; those prepared before end.
+        """Prepare trips. This ends the trips that were prepared before.
 
         Args:
             addresses: external value -> its address, a number or an array with one address for each trip.
@@ -115,7 +115,7 @@ class Frames(Sequence[dict[str, Any]]):
         return frame | {scopes: self._of_branch(scopes, number) for scopes in self._outermost}
 
     def _of_branch(self, scopes: str, number: int) -> list[dict[str, Any]]:
-        """The frames of a branch in one run: none, or one."""
+        """The frames of a branch in one run: one frame, or none if the branch was not taken."""
         if not self.stacks[name_in_branch(scopes, IS_TAKEN)][number].item():
             return []
         return [
@@ -227,7 +227,7 @@ class _TripsOfParts:
 
 
 class Loop:
-    """How an op's block runs as one call.
+    """The block of a loop, compiled for the shapes of its values, and the roles of its names.
 
     Args:
         compiler: compiles the block.
@@ -238,9 +238,9 @@ class Loop:
 
     Attributes:
         branches: variable of step scopes -> the names that the gradient of a branch in the block reads.
-        local: names of the block whose values after each run a gradient block reads.
-        carried: outer names that the block overwrites, whose values before each run a gradient block reads.
-        capacity: the expected number of runs of a loop with a condition: the last number.
+        local: names of the block; a gradient block reads their values after each run.
+        carried: outer names that the block overwrites; a gradient block reads their values before each run.
+        capacity: the expected number of runs of a loop with a condition: the number of the last time.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class Loop:
         """Whether the names of the block allow one call."""
 
     def _loses_former_values(self, captures: Mapping[str, Captured]) -> bool:
-        """Whether the gradient of a branch reads what a variable was before the branch, as Paddle's gradients do."""
+        """Whether the gradient of a branch reads the value of a variable before the branch, as Paddle's gradients do."""
         regions = [region for op in walk(self.region.body.ops) if op.sub_blocks and (region := region_of(op)) is not None]
         return any(
             not captures[region.scopes].carried.isdisjoint(region.writes)
@@ -306,14 +306,14 @@ class Loop:
         )
 
     def _undoes_updates(self, versions: BlockVersions) -> bool:
-        """Whether the block writes variables from outside that the op does not list, as Paddle's gradient blocks undo updates."""
+        """Whether the block writes outer variables that the op does not list: gradient blocks of Paddle undo updates so."""
         forward, declared = self.region.forward, {*self.region.body.vars, *self.region.writes, *self.links.values(), *self.local}
         return not versions.last.keys() <= declared | (forward.vars.keys() if forward is not None else set())
 
     def compiled(
         self, arrays: Mapping[str, Any], former: Mapping[str, Sequence[Any]], sizes: Set[int | None]
     ) -> dict[int | None, CompiledBlock] | None:
-        """The blocks for values of these shapes and types before a run; None if it has to run op by op.
+        """Compile the block for the shapes and types of the values before a run; None if it has to run op by op.
 
         Args:
             arrays: name -> its value.
@@ -406,7 +406,7 @@ class Loop:
 
 
 def run_at_once(loop: Loop, env: Environment, count: int, is_reversed: bool, past: Frames | None) -> bool:
-    """Run the block of a loop so many times; returns False, before anything has run, if it has to run op by op."""
+    """Run the block of a loop `count` times. Returns False, before anything has run, if it has to run op by op."""
     memory = _Memory.of(loop, env, count, is_reversed, past)
     if memory is None or memory.count_possible(0, count) < count:
         return False
@@ -419,7 +419,7 @@ def run_at_once(loop: Loop, env: Environment, count: int, is_reversed: bool, pas
 def run_while_true(loop: Loop, env: Environment, condition: str) -> int:
     """Run the block until the condition is false; returns the number of trips.
 
-    If a trip has to run op by op, it has not run, and the condition is true: the caller goes on from there.
+    Stops before a trip that has to run op by op. The condition is true then, and the caller runs this trip.
     """
     memory = _Memory.of(loop, env, loop.capacity, False, None) if condition in loop.region.writes else None
     if memory is None:
@@ -521,13 +521,13 @@ class _Memory:
         return self._active.with_all(spec) if self._active is not None and name in self._loop.rows else spec
 
     def count_possible(self, start: int, most: int = _AT_ONCE) -> int:
-        """How many of at most so many trips from number `start` on have valid positions in arrays of tensors."""
+        """Count the trips from number `start` on, up to `most`, whose positions in arrays of tensors are valid."""
         if self._active is not None and start >= len(self._active.counts):
             return 0
         return self._arrays.count_possible(*self._next(start, most))
 
     def _next(self, start: int, count: int) -> tuple[Any, Any]:
-        """The trips from number `start` on, within the capacity, and the numbers of their runs."""
+        """The numbers of `count` trips from `start` on, within the capacity, and the numbers of their runs."""
         trips = np.arange(start, min(start + count, self.capacity))
         return trips, self.capacity - 1 - trips if self._is_reversed else trips
 
@@ -601,7 +601,7 @@ class _Memory:
 
 
 def _branches_within(names: Set[str], captures: Mapping[str, Captured]) -> dict[str, Set[str]]:
-    """Variable of step scopes -> the names that its gradient reads, for branches among names and the branches within them."""
+    """Variable of step scopes -> the names that its gradient reads, for branches among some names and the branches in these."""
     branches: dict[str, Set[str]] = {}
     for scopes in names & captures.keys():
         branches[scopes] = captures[scopes].local
@@ -610,7 +610,7 @@ def _branches_within(names: Set[str], captures: Mapping[str, Captured]) -> dict[
 
 
 def _names_saved(scopes: str, captures: Mapping[str, Captured]) -> list[str]:
-    """The variables that hold what a branch, and the branches within it, save for their gradients."""
+    """The variables that hold the saved values of a branch, and of the branches in it, for their gradients."""
     names = [name_in_branch(scopes, IS_TAKEN)]
     for name in sorted(captures[scopes].local):
         names += _names_saved(name, captures) if name in captures else [name_in_branch(scopes, name)]

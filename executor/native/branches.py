@@ -44,7 +44,7 @@ from .instructions import (
 )  # fmt: skip
 from .kernel import Share, written_kernel
 from .lowering import NotLowered
-from .op_instructions import Op, OpInstruction
+from .op_instructions import Op, OpInstruction, assignment
 from .target import Target
 
 __all__ = ["Branch", "Branches", "inferred_specs", "named_writes"]
@@ -296,7 +296,7 @@ class _Expansion:
             is_taken = name_in_branch(self._scopes, IS_TAKEN), 1
             branches.specs[is_taken] = spec
             branches.let_equal(is_taken, condition)
-            first.append(_assign(condition, is_taken))
+            first.append(assignment(condition, is_taken))
             condition = is_taken
         body = list(self._steps())
         saved = {name: self._value(self._last(name)) for name in captured or () if name in self._versions.last}
@@ -337,7 +337,7 @@ class _Expansion:
             if branches.is_certain(former) and former != new:
                 if branches.specs[former] != branches.specs[new]:
                     raise NotLowered("a variable that changes its shape")
-                yield _assign(former, new)
+                yield assignment(former, new)
             else:
                 root, same = branches.root(condition)
                 branches.only_if[new] = root, same, branches.number
@@ -370,7 +370,7 @@ class _Expansion:
             yield from branches.expanded(inner)
         for name in self._region.writes:
             if name not in versions.last:
-                yield _assign(self._value((name, 0)), self._outputs[name])
+                yield assignment(self._value((name, 0)), self._outputs[name])
 
     def _outer(self, op: Operator, index: int) -> dict[str, Value]:
         """The values of the names that the block of an op within reads or writes."""
@@ -406,10 +406,6 @@ def _captured_names(body: Block) -> set[str] | None:
     gradients = [block for block in body.program.blocks if block.forward is body]
     names = {name for block in gradients for name in outer_names(block)[0] if name in body.vars}
     return {name for name in names if body.vars[name].type is VarType.LOD_TENSOR} if gradients else None
-
-
-def _assign(source: Value, target: Value) -> OpInstruction:
-    return OpInstruction(Op("assign", {}), get("assign"), {"X": [source]}, {"Out": [target]})
 
 
 def inferred_specs(

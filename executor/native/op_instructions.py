@@ -11,14 +11,14 @@ import numpy as np
 
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
-from fluid.opdef.registry import OpDef
+from fluid.opdef.registry import OpDef, get
 from fluid.values.spec import Spec
 
 from ..binding.arrays import bind_op
 from ..runtime.calls import Call
 from .instructions import stand_in
 
-__all__ = ["Op", "OpInstruction"]
+__all__ = ["Op", "OpInstruction", "assignment"]
 
 
 @dataclass
@@ -89,3 +89,8 @@ class OpInstruction:
 def _run_all(calls: Sequence[Call]) -> None:
     for call in calls:
         call()
+
+
+def assignment(source: Value, target: Value) -> OpInstruction:
+    """An instruction that copies a value."""
+    return OpInstruction(Op("assign", {}), get("assign"), {"X": [source]}, {"Out": [target]})

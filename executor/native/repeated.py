@@ -11,7 +11,6 @@ import numpy as np
 
 from fluid.errors import op_failure
 from fluid.ir.versions import Value
-from fluid.opdef.registry import get
 from fluid.values.memory import ALIGNMENT, aligned_bytes
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_floating
@@ -23,7 +22,7 @@ from ..stepwise.repeated import RandomSource
 from .branches import Branches, inferred_specs
 from .instructions import AFTER_BARRIER, CLEARED, RECORD_WORDS, Check, NativeInstruction
 from .lowering import NotLowered
-from .op_instructions import Op, OpInstruction
+from .op_instructions import Op, OpInstruction, assignment
 from .plans import with_native_code
 from .pool import pool
 from .tables import flags_of, loaded, records_of
@@ -136,7 +135,7 @@ class _Steps:
             slot: [value and results_of.get(value, value) for value in values] for slot, values in step.writes.items()
         }
         self.instructions += self._branches.expanded(instruction)
-        self.instructions += [_assign(copy, value) for value, copy in results_of.items()]
+        self.instructions += [assignment(copy, value) for value, copy in results_of.items()]
 
     def _checked(self, step: Step) -> set[Value]:
         """The values that a check of the step inspects."""
@@ -161,15 +160,11 @@ class _Steps:
         for value in {value for values in slots.values() for value in values if value in copied and value in self._external}:
             if value is not None and value not in self._copies:
                 self._copies[value] = copy = self._copy_of(value)
-                self.instructions.append(_assign(value, copy))
+                self.instructions.append(assignment(value, copy))
         return {slot: [value and self._replaced(value, copied) for value in values] for slot, values in slots.items()}
 
     def _replaced(self, value: Value, copied: Container[Value]) -> Value:
         return self._copies.get(value, value) if value in copied else value
-
-
-def _assign(source: Value, target: Value) -> OpInstruction:
-    return OpInstruction(Op("assign", {}), get("assign"), {"X": [source]}, {"Out": [target]})
 
 
 class RepeatedBlock:

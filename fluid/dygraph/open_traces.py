@@ -24,11 +24,10 @@ from ..ir.program import Block, Program, Variable
 from ..values.shape import Shape
 from ..values.types import DTypeLike, VarType, as_dtype
 from .layers import Layer
-from .tracing import TracedFunction, Tracer, check_layer, input_names, traced_call
+from .tracing import TracedFunction, Tracer, check_layer, input_names, is_of_user, traced_call
 
 __all__ = ["InputSpec", "TracedLayer", "trace"]
 
-_PACKAGE = __name__.partition(".")[0] + "."
 _EXAMPLE_ROWS, _EXAMPLE_SIZE = 2, 32
 """The sizes that an example has where an `InputSpec` leaves them open, along the first axis and others: not 1, which fits any
 size in additions, and enough for a few convolutions."""
@@ -108,7 +107,7 @@ class OpenTracer(Tracer):
         """The shape for the caller of `Tensor.shape`; in the user's code, open sizes are `OpenSize` objects."""
         shape = tensor._kind.shape
         declared = self._declared(tensor)
-        if -1 not in declared or state.tracer is not self or not _is_users(sys._getframe(2)):
+        if -1 not in declared or state.tracer is not self or not is_of_user(sys._getframe(2)):
             return tensor._kind.shape_for_users
         variable = self._variables[id(tensor._array)]
         sizes: list[Any] = [
@@ -118,7 +117,7 @@ class OpenTracer(Tracer):
 
     def note_size(self, tensor: Tensor) -> None:
         """Note that the caller of a property or method of a tensor reads its size as a number."""
-        if -1 in self._declared(tensor) and _is_users(sys._getframe(2)):
+        if -1 in self._declared(tensor) and is_of_user(sys._getframe(2)):
             self.note_read(tensor.name)
 
     def _declared(self, tensor: Tensor) -> tuple[int, ...]:
@@ -150,10 +149,6 @@ class OpenTracer(Tracer):
         block.append_op("shape", {"Input": source}, {"Out": shape})
         block.append_op("slice", {"Input": shape}, {"Out": part}, {"axes": [0], "starts": [axis], "ends": [axis + 1]})
         return part
-
-
-def _is_users(frame: Any) -> bool:
-    return not str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE)
 
 
 class OpenSize(TracedSize, Tensor):

@@ -17,7 +17,7 @@ __all__ = ["ProgramTranslator", "dygraph_to_static_func"]
 
 
 class ProgramTranslator:
-    """What scripts of Fluid 1.8 ask of ``declarative`` functions. All objects are one.
+    """The programs of ``declarative`` functions, and their switch, for scripts of Fluid 1.8. There is a single instance.
 
     Functions are traced, not rewritten: where a value of a tensor decides, they use `fluid.layers.cond` and `while_loop`.
 
@@ -36,11 +36,11 @@ class ProgramTranslator:
 
     @classmethod
     def get_instance(cls) -> ProgramTranslator:
-        """The one object."""
+        """The single instance."""
         return cls()
 
     def enable(self, enable_declarative: bool) -> None:
-        """Say whether ``declarative`` functions run as programs (`enable_declarative`, as at first) or op by op."""
+        """Switch ``declarative`` functions to run as programs, which is the default, or op by op."""
         if not isinstance(enable_declarative, bool):
             raise FluidTypeError(f"enable_declarative should be True or False, not {enable_declarative!r}")
         declared.run_as_programs = enable_declarative
@@ -88,7 +88,7 @@ def _plain(function: Any) -> Callable[..., Any]:
 
 
 def _startup_of(traced: TracedFunction) -> Program:
-    """A program that sets the tensors that a traced function takes from outside."""
+    """A program that sets the outer tensors of a traced function."""
     startup = Program()
     block = startup.global_block()
     for name, tensor in traced.captured.items():

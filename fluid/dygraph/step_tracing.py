@@ -23,11 +23,9 @@ from ..eager.tensor import Tensor
 from ..executor.runtime.random import RANDOM
 from ..ir.program import OpRole, Parameter, Variable
 from ..values.shape import Shape
-from .tracing import Tracer, nodes_with_own_backward, own_backward
+from .tracing import Tracer, is_of_user, nodes_with_own_backward, own_backward
 
 __all__ = ["LeafGradient", "StepTracer"]
-
-_PACKAGE = __name__.partition(".")[0] + "."
 
 
 class LeafGradient:
@@ -103,13 +101,13 @@ class StepTracer(Tracer):
     def shape_of(self, tensor: Tensor) -> Shape:
         """The shape for the caller of `Tensor.shape`; the user's code gets one that notes reads of its first size."""
         shape = tensor._kind.shape
-        if shape and self._may_vary(tensor) and _is_users(sys._getframe(2)):
+        if shape and self._may_vary(tensor) and is_of_user(sys._getframe(2)):
             return _Shape(shape).noted_by(self)
         return tensor._kind.shape_for_users
 
     def note_size(self, tensor: Tensor) -> None:
         """Note that the caller of a property or method of a tensor reads its size."""
-        if self._may_vary(tensor) and _is_users(sys._getframe(2)):
+        if self._may_vary(tensor) and is_of_user(sys._getframe(2)):
             self.reads_size = True
 
     def _may_vary(self, tensor: Tensor) -> bool:
@@ -371,11 +369,6 @@ def _reached(roots: Iterable[Node]) -> Iterator[Node]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- sizes
-def _is_users(frame: Any) -> bool:
-    """Whether the code of a frame is not the package's."""
-    return not str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE)
-
-
 class _Shape(Shape):
     """A shape that notes reads of its first size."""
 

@@ -12,6 +12,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ __all__ = [
     "fetched_variables",
     "from_fetched",
     "input_names",
+    "is_of_user",
     "modified_inputs",
     "name_of",
     "nodes_with_own_backward",
@@ -65,6 +67,7 @@ __all__ = [
 
 _SMALL = 1024
 """Constants of up to this many elements are written into the program."""
+_PACKAGE = __name__.partition(".")[0] + "."
 
 
 class Tracer:
@@ -1150,3 +1153,8 @@ def check_layer(where: str, layer: Any) -> None:
     """Raise a `FluidTypeError` unless `layer` is a Layer."""
     if not isinstance(layer, Layer):
         raise FluidTypeError(f"{where} takes a Layer, not a {type(layer).__name__}; dygraph.trace takes any function")
+
+
+def is_of_user(frame: FrameType) -> bool:
+    """Whether a frame runs code outside of this package."""
+    return not str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE)

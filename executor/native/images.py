@@ -289,7 +289,7 @@ def write_transposed(f: Function, rows: int, columns: int, lanes: int, source: S
 
 
 def square_lanes(element: Type, target: Target) -> int:
-    """Edge of the squares in which matrices are transposed: 256 bits, the fastest on every processor."""
+    """Edge of the squares that transpose a matrix: 256 bits, the fastest on every processor."""
     return min(target.lanes(element.bytes), 32 // element.bytes)
 
 

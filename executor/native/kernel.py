@@ -50,7 +50,7 @@ Body: TypeAlias = "Callable[[Function, Sequence[Value], Share], None]"
 
 
 def write_kernel(module: Module, name: str, operands: int, body: Body) -> None:
-    """Write a kernel for at most as many threads as the module's target has."""
+    """Write a kernel for at most the number of threads of the module's target."""
     f = Function(module, name, [POINTER, INT64, INT64])
     words, thread, threads = f.arguments
     pointers = []

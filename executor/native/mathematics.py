@@ -231,7 +231,7 @@ _ERF_FLOAT = (
     ),
 )
 """``erf(x) / x`` in ``x * x`` for ``|x| <= 4.1``: numerator and denominator. Coefficients are numbers of FLOAT, chosen among
-their neighbours for the least error with its roundings. At 4.1 the formula has passed 1, to which erf rounds from 3.92 on."""
+their neighbours for the least error with its roundings. From 3.92 on erf rounds to 1; at 4.1 the formula has passed 1."""
 _ERF_NEAR = (
     5.945265450586091e-11,
     -1.1365668232387858e-09,

@@ -69,9 +69,9 @@ class PlanGraph:
         self.lowered: dict[int, dict[Value, Node]] = {}
         """Number of a lowered op -> the nodes of its outputs."""
         self.origins: list[tuple[int, Operator]] = []
-        """Ops in order, each with a serial number lower than those of its nodes."""
+        """Ops in order, each with a serial number below the numbers of its nodes."""
         self.last = 0
-        """A serial number higher than those of all ops' nodes."""
+        """A serial number above the numbers of all nodes."""
         self.checks: dict[int, Check] = {}
         """Number of an op -> the check of its inputs."""
         self.draws: list[Any] = []

@@ -102,7 +102,7 @@ def _interpolated(
     """Resize images to a shape.
 
     Args:
-        sizes: the shapes of the image that is interpolated and of the result of that; the gradient goes back from the second.
+        sizes: the shapes of the image before and after interpolation. If `shape` is the first of them, X is a gradient.
         scale: the attribute: one number, or one for each axis.
     """
     only_floats(X)

@@ -1,4 +1,4 @@
-"""Lowers convolutions and pools of volumes [N, D, H, W, C] to those of images, the planes of the volumes.
+"""Lowers convolutions and pools of volumes [N, D, H, W, C] to convolutions and pools of images, the planes of the volumes.
 
 A convolution takes the planes under its filter as channels of one image. A pool first pools each plane, then along the depth.
 """
@@ -47,7 +47,7 @@ def _channels_last(shape: Shape, attrs: dict[str, Any]) -> Shape:
 
 
 def _of_images(attrs: dict[str, Any], pads: Sequence[tuple[int, int]], **others: Any) -> dict[str, Any]:
-    """Convert the attributes of an op on volumes to those of an op on images [N, H, W, C]."""
+    """Convert the attributes of an op on volumes to attributes of an op on images [N, H, W, C]."""
     return {
         **attrs,
         "strides": list(attrs["strides"][1:]),

@@ -1580,21 +1580,26 @@ class Program:
 
         return fold_batch_norm(self, scope)
 
-    def make_trainable(self, pattern: str | Iterable[str] | None = None) -> EditReport:
+    def make_trainable(self, pattern: str | Iterable[str] | None = None, scope: Scope | None = None) -> EditReport:
         """Make an inference program trainable: after it, append a loss and call `minimize`.
 
         Ops leave test mode; a batch_norm whose scale and bias are not trained keeps its statistics. ``feed`` and ``fetch`` ops
-        are removed.
+        are removed. Biases, scales and statistics that an exporter merged, since their values were equal, become variables of
+        their own, except where the layers around them share their matrices, too.
 
         Args:
             pattern: weights (persistable, floating, read and never written) whose names match it, such as ``"fc_*"``, or one of
                 several, become trainable parameters; the others become parameters that are not trained. Without a pattern, these
                 are the weights that were trained, if the model's files say which (``.pdiparams.info`` does), otherwise all. What
                 the files call a buffer (a table of positions, say) is trained only where a pattern is its exact name.
+            scope: has the values of the weights; the current one if None.
+
+        Raises:
+            ProgramError: no weight matches, the program is one for training already, or merged statistics have no value.
         """
         from ..transform.edit import make_trainable
 
-        return make_trainable(self, pattern)
+        return make_trainable(self, pattern, scope)
 
     def shard(self, pattern: str, axes: Sequence[str | None] | str | None) -> list[str]:
         """Say how variables are split where the program runs on a mesh of devices; clones and pruned programs say the same.

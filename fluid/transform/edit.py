@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from .. import unique_name
 from ..errors import InferenceError, NameNotFoundError, ProgramError, locate, printable
+from ..executor.runtime.scope import Scope, global_scope
 from ..ir.checked import checked
 from ..ir.inference import add_output, declared_specs, gather_specs
 from ..ir.printing import op_to_string
@@ -28,9 +31,7 @@ from ..opdef.registry import EMPTY
 from ..values.spec import Spec
 from ..values.types import VarType, is_floating
 from .pruning import prune_in_place
-
-if TYPE_CHECKING:
-    from ..executor import Scope
+from .untying import STATISTICS, is_weight, merged_uses, read_from
 
 __all__ = ["Edit", "EditReport", "extract", "insert", "make_trainable", "prune", "rename", "replace", "set_shape", "show_var"]
 
@@ -736,26 +737,25 @@ def _read_instead(edit: Edit, block: Block, start: int, name: str, var: Variable
 
 
 # ---------------------------------------------------------------------------------------------------------- fine-tuning
-_STATISTICS = frozenset({"Mean", "Variance"})
-
-
 @checked
-def make_trainable(program: Program, pattern: str | Iterable[str] | None = None) -> EditReport:
+def make_trainable(program: Program, pattern: str | Iterable[str] | None = None, scope: Scope | None = None) -> EditReport:
     """Make the weights of a loaded program trainable parameters; see `Program.make_trainable`."""
+    scope = global_scope() if scope is None else scope
     patterns = [pattern] if isinstance(pattern, str) else list(pattern or ())
     root = program.global_block()
-    weights = _weights(program)
-    parameters = [name for name in weights if isinstance(root.vars[name], Parameter)] or weights
-    matching = [name for name in weights if name in patterns] if patterns else _trained(root, parameters)
-    matching += [name for name in parameters if any(fnmatch.fnmatchcase(name, wanted) for wanted in patterns)]
-    chosen = set(matching)
-    for wanted in patterns:
-        if not any(fnmatch.fnmatchcase(name, wanted) for name in chosen):
-            near = get_close_matches(wanted, weights, 3) or weights[:3]
-            raise ProgramError(
-                f"make_trainable: no weight is called {wanted!r}; there are {len(weights)}, such as {', '.join(near) or 'none'}"
-            )
-    with Edit(program, f"make_trainable {_some(patterns)}".rstrip()) as edit:
+    with Edit(program, f"make_trainable {_some(patterns)}".rstrip(), scope) as edit:
+        _weights(program)  # refuses a program for training
+        origins = _separate_merged(edit, root, scope)
+        weights = _weights(program)
+        parameters = [name for name in weights if isinstance(root.vars[name], Parameter)] or weights
+        matching = [name for name in weights if origins.get(name, name) in patterns] if patterns else _trained(root, parameters)
+        matching += [name for name in parameters if any(fnmatch.fnmatchcase(name, wanted) for wanted in patterns)]
+        chosen = set(matching)
+        for wanted in patterns:
+            if not any(fnmatch.fnmatchcase(origins.get(name, name), wanted) for name in chosen):
+                near = get_close_matches(wanted, weights, 3) or weights[:3]
+                known = f"there are {len(weights)}, such as {', '.join(near) or 'none'}"
+                raise ProgramError(f"make_trainable: no weight is called {wanted!r}; {known}")
         removed = [op for op in root.ops if op.type in _TRAFFIC]
         fed = {name for op in removed if op.type == "feed" for name in op.output_arg_names}
         root.ops = [op for op in root.ops if op.type not in _TRAFFIC]
@@ -781,6 +781,37 @@ def make_trainable(program: Program, pattern: str | Iterable[str] | None = None)
     return edit.report
 
 
+def _separate_merged(edit: Edit, root: Block, scope: Scope) -> dict[str, str]:
+    """Give each parameter that an exporter merged with others a variable of its own; return the old names by the new ones."""
+    origins: dict[str, str] = {}
+    for old, groups in merged_uses(root).items():
+        var = root.vars[old]
+        if isinstance(var, Parameter) and not (var.wire is not None and var.wire.guessed_parameter):
+            continue  # whoever made the parameter uses it several times
+        text = f"{old} is {len(groups)} parameters of equal values that the exporter merged"
+        value = scope.array(old)
+        if value is None:
+            if any(use.slot in STATISTICS for group in groups for use in group):
+                raise ProgramError(
+                    f"make_trainable: {text}, statistics of batch_norm among them, and has no value in the scope; load the "
+                    f"values first, or say where they are: make_trainable(scope=model.scope)\n{locate(groups[0][0].op)}"
+                )
+            edit.notes.append(f"{text}; they train as one, since it has no value in the scope")
+            continue
+        for group in groups[1:]:
+            name = edit.program.fresh_name(old)
+            while scope.find_var(name) is not None or name in origins:
+                name = edit.program.fresh_name(name + "_")
+            part = root.vars[name] = copy.copy(var)
+            part.name = name
+            origins[name] = old
+            edit.values[name] = np.array(value)
+            for use in group:
+                read_from(use, old, name)
+        edit.notes.append(f"{text}; each has a variable of its own now")
+    return origins
+
+
 def _weights(program: Program) -> list[str]:
     """Names of persistable floating-point variables of block 0 that are read but never written, except statistics."""
     read: dict[str, None] = {}
@@ -788,16 +819,12 @@ def _weights(program: Program) -> list[str]:
     for block in program.blocks:
         for op in block.ops:
             not_weights.update(op.output_arg_names)
-            if op.type.endswith("batch_norm"):
-                not_weights.update(name for slot in _STATISTICS for name in op.inputs.get(slot, ()))
+            not_weights.update(_statistics(op))
             if not op.role & OpRole.OPTIMIZE:
                 read.update(dict.fromkeys(op.input_arg_names))
             if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
                 raise ProgramError(f"make_trainable: the program is one for training already: it has {op}")
     root = program.global_block()
-
-    def is_weight(var: Variable) -> bool:
-        return var.persistable and var.type is VarType.LOD_TENSOR and var.has_shape and is_floating(var.dtype)
 
     return [name for name in read if name in root.vars and name not in not_weights and is_weight(root.vars[name])]
 
@@ -853,3 +880,11 @@ def _let_gradients_through(program: Program, chosen: set[str]) -> None:
                     if var is not None and not var.persistable and is_floating(var.dtype):
                         var._stop_gradient = False
                         flows.add(name)
+
+
+def _statistics(op: Operator) -> list[str]:
+    """Names of the running statistics of a batch_norm, before and after it."""
+    if not op.type.endswith("batch_norm"):
+        return []
+    slots = [*STATISTICS, *(slot + "Out" for slot in STATISTICS)]
+    return [name for slot in slots for name in (*op.inputs.get(slot, ()), *op.outputs.get(slot, ()))]

@@ -857,8 +857,17 @@ def _to_training(op: Operator, frozen: set[str], edit: Edit) -> None:
         source = op.inputs.get(slot.removesuffix("Out"), [])
         if slot.endswith("Out") and slot != "Out" and source and not op.outputs.get(slot) and not described.optional:
             op.outputs[slot] = list(source)  # running statistics are updated in place
+        elif op.type.endswith("batch_norm") and slot.removesuffix("Out") in STATISTICS and op.outputs[slot] != source:
+            _update_in_place(op, slot, source[0])
         elif described.intermediate and not op.outputs.get(slot):
             _add_intermediate(op, slot)
+
+
+def _update_in_place(op: Operator, slot: str, statistic: str) -> None:
+    """Have a batch_norm update its running statistic, and copy it to the variable that the op wrote instead."""
+    (copied,) = op.outputs[slot]
+    op.outputs[slot] = [statistic]
+    op.block._insert_op(op.block.ops.index(op) + 1, type="assign", inputs={"X": [statistic]}, outputs={"Out": [copied]})
 
 
 def _add_intermediate(op: Operator, slot: str) -> None:
@@ -870,16 +879,23 @@ def _add_intermediate(op: Operator, slot: str) -> None:
 
 
 def _let_gradients_through(program: Program, chosen: set[str]) -> None:
-    """Clear stop_gradient of all values computed from the chosen weights; files of inference models may set it everywhere."""
+    """Clear stop_gradient of all values computed from the chosen weights; files of inference models may set it everywhere.
+
+    Running statistics have no gradient, so theirs is set.
+    """
     flows = set(chosen)
     for block in program.blocks:
         for op in block.ops:
-            if flows & set(op.input_arg_names):
-                for name in op.output_arg_names:
-                    var = block.find_var(name)
-                    if var is not None and not var.persistable and is_floating(var.dtype):
-                        var._stop_gradient = False
-                        flows.add(name)
+            statistics = set(_statistics(op))
+            for name in statistics | set(op.output_arg_names if flows & set(op.input_arg_names) else ()):
+                var = block.find_var(name)
+                if var is None:
+                    continue
+                if name in statistics:
+                    var._stop_gradient = True
+                elif not var.persistable and is_floating(var.dtype):
+                    var._stop_gradient = False
+                    flows.add(name)
 
 
 def _statistics(op: Operator) -> list[str]:

@@ -635,6 +635,54 @@ def test_outputs_that_an_inference_program_lacks_are_added(executor):
     executor.run(feed={"x": np.ones((2, 4), "float32")})
 
 
+@each("in_place", [True, False])
+@each("file_name", ["net.pdmodel", "net.json", "net.onnx"])
+def test_running_statistics_that_later_ops_read_are_constants(executor, tmp_path, in_place, file_name):
+    """No gradient reaches a batch_norm through MeanOut and VarianceOut, which may have names of their own in a file."""
+    x = fluid.data("x", [None, 4])
+    root = main().global_block()
+    values = {"Scale": 1.0, "Bias": 0.1, "Mean": 0.2, "Variance": 1.5}
+    inputs = {"X": layers.mul(x, layers.create_parameter([4, 3], "float32", name="w"))}
+    for slot, value in values.items():
+        inputs[slot] = layers.create_parameter([3], "float32", name=slot, default_initializer=fluid.initializer.Constant(value))
+    outputs = {slot: root.create_var(name=slot) for slot in ("Y", "SavedMean", "SavedVariance")}
+    for slot in ("Mean", "Variance"):
+        outputs[f"{slot}Out"] = inputs[slot] if in_place else root.create_var(name=f"{slot}Out")
+    root.append_op("batch_norm", inputs, outputs, {"is_test": True, "momentum": 0.5})
+    y = layers.elementwise_mul(outputs["Y"] + outputs["MeanOut"], outputs["VarianceOut"])
+    executor.run(fluid.default_startup_program())
+    fed = np.arange(12, dtype="float32").reshape(3, 4) / 8
+    (before,) = executor.run(feed={"x": fed}, fetch_list=[y])
+    fluid.save_model(tmp_path / file_name, main(), feeds=[x], fetches=[y])
+    scope = fluid.Scope()
+    model = fluid.load_model(tmp_path / file_name, scope=scope)
+    (again,) = executor.run(model.program, {"x": fed}, model.fetches, scope=scope)
+    np.testing.assert_allclose(again, before, rtol=1e-5, atol=1e-6)
+    if file_name == "net.onnx":  # the statistics are weights of a formula there
+        return
+    w, mean, variance = (np.array(scope.array(name)) for name in ("w", "Mean", "Variance"))
+    model.program.make_trainable(scope=scope)
+    with fluid.program_guard(model.program, fluid.Program()):
+        loss = layers.mean(model.program.global_block().var(model.fetches[0].name))
+        _, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
+        startup = fluid.default_startup_program()
+    assert sorted(parameter.name for parameter, _ in pairs) == ["Bias", "Scale", "w"]
+    executor.run(startup, scope=scope)
+    grads = executor.run(model.program, {"x": fed}, [grad for _, grad in pairs], scope=scope)
+    result = {parameter.name: grad for (parameter, _), grad in zip(pairs, grads, strict=True)}
+    hidden = fed @ w
+    mean = 0.5 * mean + 0.5 * hidden.mean(0)
+    variance = 0.5 * variance + 0.5 * hidden.var(0)
+    np.testing.assert_allclose(scope.array("Mean"), mean, rtol=1e-5)
+    np.testing.assert_allclose(scope.array("Variance"), variance, rtol=1e-5)
+    np.testing.assert_allclose(result["Bias"], variance / 3, rtol=1e-5)  # of Y + MeanOut only Y has a gradient
+    np.testing.assert_allclose(result["w"], np.zeros((4, 3)), atol=1e-5)  # the mean of the normalized values is 0, whatever w is
+    fluid.save_model(tmp_path / f"after_{file_name}", model.program, feeds=["x"], fetches=model.fetches, scope=scope)
+    again = fluid.load_model(tmp_path / f"after_{file_name}", scope=fluid.Scope())
+    (result,) = executor.run(again.program, {"x": fed}, again.fetches, scope=again.scope)
+    assert result.shape == (3, 3)
+
+
 def test_weights_that_nobody_has(executor):
     program, _, _ = loaded(executor)
     before = program.to_string()

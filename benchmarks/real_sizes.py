@@ -50,7 +50,7 @@ def engines_of(seed, engines):
 
 def work(tasks, results, engines, folder, until, shrinking):
     """Check batches until there are none, each in a process of its own; hand over answers and failures."""
-    from real_sizes.checking import Answer, find_failure, in_a_process
+    from real_sizes.checking import Answer, check_in_a_process, choices_of, find_failure, in_a_process
 
     progress = Path(folder, f"{os.getpid()}.at")
     os.environ["FLUID_NATIVE_CACHE"] = str(Path(folder, f"{os.getpid()}.kernels"))
@@ -72,9 +72,11 @@ def work(tasks, results, engines, folder, until, shrinking):
                 results.put((kind, at, None, failure or f"{kind}, seed {at}: {answers.text}, but not when it ran again"))
                 continue
             for seed, answer in answers:
+                if answer.kind:  # again with XLA: where it rounds alike, last bits decide
+                    answer = check_in_a_process(kind, lambda: choices_of(seed), engines)  # noqa: B023
                 results.put((kind, seed, answer, None))
                 if answer.kind:
-                    failure = find_failure(kind, seed, engines_of(seed, engines), shrinking)
+                    failure = find_failure(kind, seed, engines, shrinking)
                     results.put(
                         (kind, seed, None, failure or f"{kind}, seed {seed}: {answer.text}\n... but not when it ran again")
                     )

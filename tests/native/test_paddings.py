@@ -48,3 +48,7 @@ def test_slices_in_the_other_direction() -> None:
         return [layers.strided_slice(x, [0, 1], [4, 6], [-6, 0], [-1, -2])]
 
     assert_alike(build, {"x": np.random.default_rng(0).standard_normal((5, 7, 3)).astype("float32")})
+
+
+def test_one_element_as_a_number() -> None:
+    assert_layer_is_native((3,), lambda x: ops().slice(x, axes=[0], starts=[1], ends=[2], decrease_axis=[0]))

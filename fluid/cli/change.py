@@ -142,10 +142,11 @@ def _in_batches(model: Model, path: str, rows: int) -> list[dict[str, Any]]:
     """The arrays of a file in batches of rows; as one batch where the model's inputs say how many rows there are."""
     feeds = read_feeds(model, path, {}, "CALIBRATION")
     root = program_of(model).global_block()
-    counts = {len(np.atleast_1d(array)) for array in feeds.values()}
-    if len(counts) != 1 or any(root.var(name).shape[:1] != (-1,) for name in feeds):
+    counts = {np.shape(array)[:1] for array in feeds.values()}
+    if len(counts) != 1 or () in counts or any(root.var(name).shape[:1] != (-1,) for name in feeds):
         return [feeds]
-    return [{name: array[start : start + rows] for name, array in feeds.items()} for start in range(0, counts.pop(), rows)]
+    ((count,),) = counts
+    return [{name: array[start : start + rows] for name, array in feeds.items()} for start in range(0, count, rows)]
 
 
 def _save(model: Model, output: str, feeds: list[str] | None, fetches: list[str] | None, target: str | None) -> None:

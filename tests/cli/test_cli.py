@@ -346,6 +346,9 @@ def test_quantize_prints_the_errors_of_layers(tmp_path):
     assert len(report["layers"]) == len(rows) and all(layer["error"] < 0.06 for layer in report["layers"])
     error = call("quantize", LENET, tmp_path / "x.npz", "-o", tmp_path / "q.onnx", status=2)
     assert error.endswith("; --force writes over what is there\n")
+    np.savez(tmp_path / "one.npz", img=np.float32(3))
+    error = call("quantize", LENET, tmp_path / "one.npz", "-o", tmp_path / "one.onnx", status=2)
+    assert error.startswith("error: img is declared float32[-1, 1, 28, 28], but float32[] is fed")
 
 
 def test_convert_for_inference(tmp_path):

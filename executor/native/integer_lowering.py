@@ -15,6 +15,7 @@ from .graph import (
     Node,
     PackedIntegers,
     Quantized,
+    Reshaped,
     Shape,
     Windows,
     broadcast_to,
@@ -43,13 +44,22 @@ def fake_quantize_affine(
     levels, zero = mapped("rint", mapped("div", x, scale)), None
     if ZeroPoint is not None:
         aligned = reshaped(ZeroPoint.node, aligned_shape(ZeroPoint.shape, x.ndim, quant_axis))
-        zero = number_like(aligned.number, x) if isinstance(aligned, Constant) else mapped("convert", aligned, element=x.element)
+        number = _known_number(aligned)
+        zero = mapped("convert", aligned, element=x.element) if number is None else number_like(number, x)
         levels = mapped("add", levels, zero)
     levels = mapped("min", number_like(quant_max, x), mapped("max", number_like(quant_min, x), levels))
     out = mapped("mul", levels if zero is None else mapped("sub", levels, zero), scale)
-    if quant_max - quant_min <= 255 and x.element == FLOAT:
+    is_integer = not isinstance(zero, Constant) or float(zero.number).is_integer()
+    if quant_max - quant_min <= 255 and x.element == FLOAT and is_integer:
         out.quantized = Quantized(levels, scale, zero, quant_min)
     return GraphTensor(out)
+
+
+def _known_number(node: Node) -> float | None:
+    """The number that is each element of a node; None if it is not known."""
+    while isinstance(node, Reshaped) or (isinstance(node, Map) and node.formula == "copy"):
+        node = node.source if isinstance(node, Reshaped) else node.operands[0]
+    return node.number if isinstance(node, Constant) else None
 
 
 @lowers("matmul_integer", of_bytes=True)
@@ -163,6 +173,8 @@ def quantized_convolution(a: Quantized, b: Quantized, windows: Windows, outputs:
     if a.zero is not None and not isinstance(a.zero, Constant):
         return None  # the bytes of the border are not known
     zero = (0 if a.zero is None else int(a.zero.number)) - a.least
+    if not 0 <= zero <= 255:
+        return None  # the border is no byte
     image = _bordered(_bytes_of(a.levels, -a.least, UBYTE), windows.pads, zero)
     right = _bytes_of(plain(transposed(b.levels, (2, 3, 1, 0))), -b.least - 128, BYTE)
     right = reshaped(right, (rows * columns * channels, filters))

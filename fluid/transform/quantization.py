@@ -208,8 +208,9 @@ def _quantize_data(root: Block, op: Operator, name: str, limits: tuple[float, fl
     scale = np.float32((high - low) / 255) or np.float32(1)
     inputs = {"X": name, "Scale": _numbers(root, op, [scale], f"{name}.scale")}
     zero = float(np.rint(-low / scale))
-    if zero:
-        inputs["ZeroPoint"] = _numbers(root, op, [zero], f"{name}.zero_point")
+    if zero:  # a constant of native code, which pads images with it
+        constant = {"shape": [1], "dtype": int(VarType.FP32), "value": zero}
+        inputs["ZeroPoint"] = _insert(root, op, "fill_constant", {}, constant, f"{name}.zero_point")
     attrs = {"quant_min": 0, "quant_max": 255}
     return _insert(root, op, "fake_quantize_affine", inputs, attrs, f"{name}.quantized")
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from beside_numpy import assert_alike, results_of
 from checked_plans import checked_plans
-from checks import Checks, each
+from checks import Checks, each, fresh_programs
 from harness import CROSS, TARGETS, emits, run
 
 import fluid
 from fluid import layers
-from fluid.executor.native import compiler
+from fluid.executor.native import compiler, integer_lowering
 from fluid.executor.native.emitter import FLOAT, INT32, Function, Value
 from fluid.executor.native.integer_product import PackedShape, ProductShape, packed_bytes, write_pack, write_product
 from fluid.executor.native.kernel import Share
@@ -226,6 +227,40 @@ def test_convolutions_of_quantized_floats(name: str, monkeypatch: pytest.MonkeyP
     build, feed = convolution_of(**CONVOLUTIONS[name])
     with checked_plans(monkeypatch):
         assert_alike(build, feed, tolerance=2e-6)
+    products = 1 if name == "with holes along rows" else 2
+    assert count_of_integer_products(lambda: results_of(build, feed, native=True)) == products
+
+
+def count_of_integer_products(run: Callable[[], Any]) -> int:
+    """How many products of bytes are lowered."""
+    with patch.object(integer_lowering, "IntegerProduct", wraps=integer_lowering.IntegerProduct) as made:
+        run()
+    return made.call_count
+
+
+@pytest.mark.parametrize("zero", [300.0, -7.0, 2.5])
+def test_zero_points_that_are_no_bytes(zero: float) -> None:
+    """Products of floats: a border of bytes would be another number."""
+
+    def build() -> list[Variable]:
+        x, w = fluid.data("x", IMAGE.shape), fluid.data("w", FILTER.shape)
+        image = grid(x, [0.02], zero, least=0)
+        out = op("conv2d", {"Input": image, "Filter": grid(w, SCALES[:6], axis=0)}, "Output", paddings=[1, 1])
+        rows = layers.reshape(image, [-1, 8])
+        return [out, op("matmul_v2", {"X": rows, "Y": grid(layers.reshape(w, [-1, 9])[:8], [0.03])})]
+
+    assert_alike(build, {"x": IMAGE, "w": FILTER}, tolerance=2e-6)
+
+
+def test_a_quantized_model_convolves_integers() -> None:
+    """With images that have numbers below 0, too: their zero point is known."""
+
+    with fresh_programs(), pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("FLUID_NATIVE", "1")
+        out, executor = layers.conv2d(fluid.data("x", IMAGE.shape), 6, 3, padding=1), fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        program = fluid.quantize_model(fluid.default_main_program(), {"x": IMAGE}).program.clone()
+        assert count_of_integer_products(lambda: executor.run(program, {"x": IMAGE}, [out.name])) == 1
 
 
 @pytest.mark.parametrize("left", ["uint8", "int8"])

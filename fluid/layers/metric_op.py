@@ -43,7 +43,7 @@ def auc(
         curve: ``"ROC"``.
         num_thresholds: one less than the number of bins of the histograms of predictions.
         topk: accepted and ignored, as in Fluid.
-        slide_steps: how many of the last batches the second area is of, at least 1.
+        slide_steps: how many of the last batches the second area is of; 0 for all batches.
 
     Returns:
         Two float64 areas of shape [1], and the persistable histograms ``[batch_stat_pos, batch_stat_neg, stat_pos, stat_neg]``.
@@ -67,7 +67,7 @@ def auc(
         attrs = {"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps}
         return constant(helper.apply("auc", inputs, attrs, {"StatPosOut": positive, "StatNegOut": negative})["AUC"])
 
-    of_batches = [histogram([(1 + slide_steps) * bins + 1]) for _ in range(2)]
+    of_batches = [histogram([(1 + slide_steps) * bins + 1] if slide_steps else [1, bins]) for _ in range(2)]
     of_all = [histogram([1, bins]) for _ in range(2)]
     batch_area = area(of_batches, slide_steps)
     return area(of_all, 0), batch_area, [*of_batches, *of_all]

@@ -1,4 +1,4 @@
-"""`BasicDecoder` runs a cell with a helper, which says what its next inputs are: given ones, or what it has chosen itself."""
+"""`BasicDecoder` and its helpers, which choose the next inputs of the cell: a given sequence, or the words chosen before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BasicDecoder", "DecodeHelper", "GreedyEmbeddingHelper", "SampleEmbed
 
 
 class DecodeHelper:
-    """What a `BasicDecoder` asks for the inputs of each step. Derive from it, and define its three methods.
+    """Base of the helpers of a `BasicDecoder`, which give it the inputs of each step. A subclass defines the three methods.
 
     >>> class OfZeros(layers.DecodeHelper):
     ...     def __init__(self, first):
@@ -62,7 +62,7 @@ class DecodeHelper:
 
 
 class TrainingHelper(DecodeHelper):
-    """Gives the cell the inputs of a sequence, whatever it chooses: teacher forcing.
+    """Gives the cell the steps of a given sequence, whichever ids it chooses: teacher forcing.
 
     Args:
         inputs: ``[batch, time, ...]``, or ``[time, batch, ...]`` if `time_major`; may be nested.
@@ -95,7 +95,7 @@ class TrainingHelper(DecodeHelper):
         return argmax(outputs, axis=-1)
 
     def next_inputs(self, time: Variable, outputs: Variable, states: Any, sample_ids: Variable) -> tuple[Variable, Any, Any]:
-        """The next step of the inputs; after the last one, that one again.
+        """The next step of the inputs; after the end, the last step again.
 
         Args:
             time, outputs, states, sample_ids: see `DecodeHelper`.
@@ -106,6 +106,7 @@ class TrainingHelper(DecodeHelper):
 
     @staticmethod
     def _step(sequence: Variable, time: Variable) -> Variable:
+        """Step `time` of a sequence, at most the last one."""
         steps = sizes_from(sequence, 0)[0]
         last = fill_constant([1], "int64", steps - 1) if isinstance(steps, int) else steps.astype("int64") - 1
         step: Variable = ops_here().squeeze2(ops_here().gather(sequence, ops_here().elementwise_min(time, last)), axes=[0])
@@ -113,7 +114,7 @@ class TrainingHelper(DecodeHelper):
 
 
 class GreedyEmbeddingHelper(DecodeHelper):
-    """Gives the cell the embedding of the id that it has found most probable.
+    """Gives the cell the embedding of the most probable id of the step before.
 
     Args:
         embedding_fn: converts ids, int64 ``[batch]``, to the cell's inputs. It is called twice; name its parameters.
@@ -159,12 +160,12 @@ class GreedyEmbeddingHelper(DecodeHelper):
 
 
 class SampleEmbeddingHelper(GreedyEmbeddingHelper):
-    """Gives the cell the embedding of an id that is drawn from the probabilities that it has found.
+    """Gives the cell the embedding of an id, drawn from the probabilities of the step before.
 
     Args:
         embedding_fn, start_tokens, end_token: as for `GreedyEmbeddingHelper`.
         softmax_temperature: a divisor of the cell's outputs, before the softmax; below 1, probable ids are drawn more often.
-        seed: of the draws; None for the program's seed.
+        seed: the seed of the draws; None for the program's seed.
 
     >>> def embed(ids):
     ...     return fluid.embedding(ids, size=[1000, 16], param_attr="words")
@@ -208,7 +209,7 @@ class BasicDecoder(Decoder):
     Args:
         cell: an `RNNCell`; its first states are the `inits` of `dynamic_decode`.
         helper: a `TrainingHelper`, `GreedyEmbeddingHelper`, `SampleEmbeddingHelper`, or another `DecodeHelper`.
-        output_fn: converts the cell's outputs, to scores over the vocabulary say; by default they stay.
+        output_fn: converts the cell's outputs, for example to scores over the vocabulary; by default they stay.
 
     >>> words, lengths = fluid.data("words", [None, 20, 16]), fluid.data("lengths", [None], "int64")
     >>> helper = layers.TrainingHelper(words, lengths)

@@ -87,7 +87,7 @@ class LibraryCode:
 
     # -- kernels and tables
     def _kernels(self) -> Iterator[str]:
-        """The kernels, and the table of them: address, number of operands."""
+        """The kernels, and their table: address, number of operands."""
         footprints, rows = {}, []
         for kernel, number in self._numbers.items():
             symbol = f"{self._name}.kernel{number}"
@@ -133,8 +133,11 @@ class LibraryCode:
         return f'@{self._name}.{name} = internal constant [{len(data)} x i8] c"{_escaped(data)}", align {self._alignment}'
 
     def _walks(self) -> Iterator[str]:
-        """``void walk(bases, calls, operand bases, operand offsets, count)``, which makes the calls of a table; and ``trip`` for
-        loops, which takes strides and the number of a trip, too."""
+        """The functions that make the calls of a table.
+
+        ``void walk(bases, calls, operand bases, operand offsets, count)`` is for calls outside of loops. ``trip`` is for loops,
+        and takes strides and the number of a trip, too.
+        """
         yield self._walk(in_loops=False)
         if any(isinstance(instruction, NativeLoop) for entry in self._entries for instruction in entry.native):
             yield self._walk(in_loops=True)

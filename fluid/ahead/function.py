@@ -14,6 +14,7 @@ from ..executor.native.lowering import ELEMENTS
 from ..executor.planned.native_loops import Copied, NativeLoop, TripPlace
 from ..ir.program import Operator
 from ..ir.versions import Value as PlanValue
+from ..values.spec import Spec
 from ..values.types import is_floating
 from .checks import IdRange, ranges_of
 from .drawing import TensorDraw
@@ -23,7 +24,7 @@ from .layout import ARENA, CONSTANTS, FROZEN, STATE, Layout, LibraryFunction, Pa
 __all__ = ["CallTables", "FunctionWriter", "bases_of", "copy", "fill_zeros"]
 
 _MOST_FEEDS = 100
-"""Bases are stored in a byte."""
+"""The number of a base is stored in a byte."""
 
 
 class CallTables:
@@ -33,7 +34,7 @@ class CallTables:
         self.kernels: list[str] = []
         self.places: list[Place] = []
         self.strides: list[int] = []
-        """Of the operands of loops alone."""
+        """The strides of the operands of loops alone."""
 
 
 class FunctionWriter:
@@ -44,7 +45,7 @@ class FunctionWriter:
         entry: the function.
         layout: where values lie.
         errors: the messages of codes; the function's messages are added.
-        function: what to write into.
+        function: the function to write into.
         offset_type: the type of offsets in tables.
 
     Attributes:
@@ -131,6 +132,7 @@ class FunctionWriter:
         f.call(f"{self._name}.{'walk' if loop is None else 'trip'}", self._bases, *pointers, *words)
 
     def _add(self, call: KernelCall, loop: NativeLoop | None) -> None:
+        """Add a call to the tables."""
         self.tables.kernels.append(call.kernel)
         for operand in call.operands:
             moved = loop.memory_of(operand) if loop is not None else None
@@ -143,12 +145,14 @@ class FunctionWriter:
         return self._address_in_trip(loop.places[value] if loop is not None else TripPlace(value), trip)
 
     def _address_in_trip(self, place: TripPlace, trip: Value) -> Value:
+        """The address of memory in a trip of a loop."""
         f, start = self._f, self._layout.place(self._entry, place[:2])
         address = f.at(self._addresses[start.base], start.offset, BYTE)
         return f.at(address, f.mul(trip, place.stride), BYTE) if place.stride else address
 
     # -- loops
     def _loop(self, loop: NativeLoop) -> None:
+        """Write a loop, with the copies before, between and after its trips."""
         f = self._f
         parts = parts_of(loop.body, self._entry.draws, loop)
 
@@ -175,6 +179,7 @@ class FunctionWriter:
         self._copy_all(loop.after)
 
     def _copy_all(self, copies: Iterable[Copied]) -> None:
+        """Copy, unless a check has failed."""
         f = self._f
         start = f.int64(0)
         with f.when(self._is_fine()):
@@ -196,35 +201,38 @@ class FunctionWriter:
 
     def _check(self, check: Check, loop: NativeLoop | None, trip: Value) -> None:
         """Store the code of an error if an id that an op reads is out of its range, and no error has come before."""
-        f, code = self._f, self._code
+        f = self._f
         for id_range in ranges_of(check) or ():
-            message = _error_text(self._entry, check.op, id_range)
-            if message not in self._errors:
-                self._errors.append(message)
-            error = Value(str(self._errors.index(message) + 1), INT32)
-            spec = check.specs[id_range.value]
-            element = ELEMENTS[spec.dtype]
-            ids = self._address(id_range.value, loop, trip)
+            code = Value(str(self._code_of(_error_text(self._entry, check.op, id_range))), INT32)
+            is_wrong = self._is_any_outside(id_range, check.specs[id_range.value], self._address(id_range.value, loop, trip))
+            with f.when(f.bit_and(self._is_fine(), is_wrong)):
+                f.store_number(code, self._code)
 
-            def outside(
-                i: Value, is_wrong: Value, ids: Value = ids, element: Type = element, ids_in: IdRange = id_range
-            ) -> list[Value]:
-                number = f.load(f.at(ids, f.add(f.mul(i, ids_in.step), ids_in.first), element), element)
-                if element.is_float:  # NaN is outside, too
-                    is_outside = f.bit_or(f.compare("ult", number, 0.0), f.compare("ugt", number, float(ids_in.extent)))
-                else:
-                    is_outside = f.compare("uge", number, ids_in.extent)  # as unsigned, a negative id is too great
-                if ids_in.ignored is not None:
-                    is_outside = f.bit_and(is_outside, f.compare("ne", number, ids_in.ignored))
-                return [f.bit_or(is_wrong, f.value(f"zext {BOOL} {is_outside} to {INT64}", INT64))]
+    def _code_of(self, message: str) -> int:
+        """The code of an error message, which is added if it is new."""
+        if message not in self._errors:
+            self._errors.append(message)
+        return self._errors.index(message) + 1
 
-            (wrong,) = f.loop(0, spec.size // id_range.step, 1, [f.int64(0)], outside)
-            is_first = f.compare("eq", f.load(code, INT32), 0)
-            with f.when(f.bit_and(is_first, f.compare("ne", wrong, 0))):
-                f.store_number(error, code)
+    def _is_any_outside(self, id_range: IdRange, spec: Spec, ids: Value) -> Value:
+        """Whether any of the numbers at an address is out of a range."""
+        f, element = self._f, ELEMENTS[spec.dtype]
+
+        def outside(i: Value, is_wrong: Value) -> list[Value]:
+            number = f.load(f.at(ids, f.add(f.mul(i, id_range.step), id_range.first), element), element)
+            if element.is_float:  # NaN is outside, too
+                is_outside = f.bit_or(f.compare("ult", number, 0.0), f.compare("ugt", number, float(id_range.extent)))
+            else:
+                is_outside = f.compare("uge", number, id_range.extent)  # as unsigned, a negative id is too great
+            if id_range.ignored is not None:
+                is_outside = f.bit_and(is_outside, f.compare("ne", number, id_range.ignored))
+            return [f.bit_or(is_wrong, f.value(f"zext {BOOL} {is_outside} to {INT64}", INT64))]
+
+        (wrong,) = f.loop(0, spec.size // id_range.step, 1, [f.int64(0)], outside)
+        return f.compare("ne", wrong, 0)
 
     def _draw(self, draw: TensorDraw, target: Value, trip: Value) -> None:
-        """Draw random numbers."""
+        """Call the generator of a draw."""
         f = self._f
         run = f.load(f.at(self._state, self._layout.runs_offset or 0, BYTE), INT64) if draw.follows_runs else f.int64(0)
         key = [f.int64(signed(part)) for part in draw.key]

@@ -39,7 +39,8 @@ class QuantizedLayer(NamedTuple):
         out: the name of its result.
         op: the type of the op.
         weight: the name of the weight.
-        error: the root mean square of the result's error, relative to the result's; all layers before it are quantized, too.
+        error: the root mean square of the result's error, divided by the root mean square of the result. All layers before it are
+            quantized, too.
     """
 
     out: str
@@ -132,7 +133,7 @@ def quantize_model(
 
 
 Layer = tuple[Operator, str, str, int]
-"""An op, the names of its data and of its weight, and the axis of the weight that has the outputs."""
+"""An op, the names of its data and of its weight, and the axis of the weight along its outputs."""
 
 
 def _layers_of(program: Program) -> tuple[list[Layer], list[str]]:
@@ -197,11 +198,13 @@ def _insert(root: Block, op: Operator, op_type: str, inputs: dict[str, str], att
 
 
 def _numbers(root: Block, op: Operator, values: Any, base: str) -> str:
+    """Insert constants before an op; returns their name."""
     attrs = {"shape": [len(values)], "dtype": int(VarType.FP32), "fp32_values": [float(value) for value in values]}
     return _insert(root, op, "assign_value", {}, attrs, base)
 
 
 def _quantize_data(root: Block, op: Operator, name: str, limits: tuple[float, float] | None) -> str:
+    """Quantize the data of an op, by the least and the greatest number, or by the range of each run; returns the name."""
     if limits is None:
         return _insert(root, op, "fake_quantize_by_range", {"X": name}, {}, f"{name}.quantized")
     low, high = limits
@@ -216,6 +219,7 @@ def _quantize_data(root: Block, op: Operator, name: str, limits: tuple[float, fl
 
 
 def _quantize_weight(root: Block, op: Operator, name: str, axis: int, scope: Scope) -> str:
+    """Quantize the weight of an op, with a scale for each output; returns the name."""
     array = scope.array(name)
     if array is None:
         raise ProgramError(f"quantize_model: the weight {name} has no value in the scope; run the startup program, or load it")

@@ -25,7 +25,7 @@ def microsoft(op_type: str, trains: bool = True) -> Callable[[Any], Any]:
 
 
 def count_of(node: OnnxNode, name: str) -> int:
-    """An attribute that is a number above 0."""
+    """The value of an attribute that must be an integer above 0."""
     count: int | None = node.int(name)
     if count is None or count < 1:
         raise FormatError(f"its {name} is {count}; it should be above 0")
@@ -171,7 +171,7 @@ def _positions_along(b: Builder, scores: Any, axis: int) -> Any:
 
 
 def _mask_of(b: Builder, node: OnnxNode, mask: Any, scores: Any) -> Any:
-    """What to add to scores [N, heads, S, T] so that masked places count nothing."""
+    """The summand of scores [N, heads, S, T] that masks places: 0, or a large negative number."""
     least = node.float("mask_filter_value", -10000.0)
     one = b.number(1, scores.dtype)
     if mask.ndim == 1:  # the number of places of each sequence

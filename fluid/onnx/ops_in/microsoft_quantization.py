@@ -12,7 +12,6 @@ from ..builder import Builder
 from ..node import OnnxNode
 from ..table import import_of
 from ..values import TensorValue
-from .elementwise import number_of
 from .microsoft import count_of, microsoft
 from .quantization import (
     check_parameters,
@@ -23,6 +22,7 @@ from .quantization import (
     quantize_linear,
     quantized,
     quantized_by_range,
+    type_of,
     weight_of_integers,
 )
 
@@ -31,20 +31,22 @@ microsoft("DequantizeLinear")(dequantize_linear)
 
 
 def _read(b: Builder, node: OnnxNode, place: int) -> Any:
-    """The floats of the integers, scale and zero point that are three inputs of a node."""
+    """Dequantize an input of a node; its scale and zero point are the next two inputs."""
     check_parameters(node, place, place + 1, place + 2)
     return dequantized(b, node, node[place], node[place + 1], node.get(place + 2))
 
 
 def _written(b: Builder, node: OnnxNode, out: Any, place: int, like: int = 0) -> Any:
-    """Quantize by the scale and zero point that are two inputs; without a zero point, to the type of input `like`."""
+    """Quantize a result. Its scale is input `place`, its zero point the next one; without it, the type is of input `like`."""
     check_scale(node, place)
-    of_type = node.tensor(like if node.value(place + 1) is None else place + 1)
-    return quantized(b, node, out, node[place], node.get(place + 1), of_type.onnx_type or number_of(of_type.dtype))
+    typed = node.tensor(like if node.value(place + 1) is None else place + 1)
+    return quantized(b, node, out, node[place], node.get(place + 1), type_of(typed))
 
 
 # --------------------------------------------------------------------------------------------- integers in, integers out
 def _of_two(op: str) -> Any:
+    """The importer of an op with two quantized inputs."""
+
     def build(b: Builder, node: OnnxNode) -> Any:
         return _written(b, node, getattr(b.f, op)(_read(b, node, 0), _read(b, node, 3)), 6)
 
@@ -74,10 +76,12 @@ def qlinear_softmax(b: Builder, node: OnnxNode) -> Any:
 
 
 def _channels_first(b: Builder, node: OnnxNode, x: Any) -> Any:
+    """Move the channels of images to the front, if the node has them last."""
     return b.transpose(x, [0, x.ndim - 1, *range(1, x.ndim - 1)]) if node.int("channels_last", 0) else x
 
 
-def _as_it_lay(b: Builder, node: OnnxNode, x: Any) -> Any:
+def _in_order_of_node(b: Builder, node: OnnxNode, x: Any) -> Any:
+    """Undo `_channels_first`."""
     return b.transpose(x, [0, *range(2, x.ndim), 1]) if node.int("channels_last", 0) else x
 
 
@@ -85,7 +89,7 @@ def _as_it_lay(b: Builder, node: OnnxNode, x: Any) -> Any:
 def qlinear_global_average_pool(b: Builder, node: OnnxNode) -> Any:
     x = _channels_first(b, node, _read(b, node, 0))
     out = b.reduce("reduce_mean", x, list(range(2, x.ndim)), True)
-    return _written(b, node, _as_it_lay(b, node, out), 3)
+    return _written(b, node, _in_order_of_node(b, node, out), 3)
 
 
 @microsoft("QLinearAveragePool", trains=False)
@@ -94,7 +98,7 @@ def qlinear_average_pool(b: Builder, node: OnnxNode) -> Any:
     how = import_of("AveragePool", 19)
     assert how is not None
     out = how.build(b, OnnxNode(node.proto, [TensorValue(x)], 19, node.reader))
-    return _written(b, node, _as_it_lay(b, node, out), 3)
+    return _written(b, node, _in_order_of_node(b, node, out), 3)
 
 
 @microsoft("QLinearConcat", trains=False)
@@ -122,6 +126,7 @@ def qgemm(b: Builder, node: OnnxNode) -> Any:
 
 # ----------------------------------------------------------------------------------------------------- floats come out
 def _scaled(b: Builder, product: Any, scales: list[Any], bias: Any) -> Any:
+    """Scale a product of integers to floats, and add a bias."""
     out = b.cast(product, VarType.FP32)
     for scale in scales:
         out = b.f.elementwise_mul(out, scale)
@@ -146,7 +151,7 @@ def dynamic_quantize_matmul(b: Builder, node: OnnxNode) -> Any:
 
 @microsoft("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(b: Builder, node: OnnxNode) -> Any:
-    """The LSTM of the weights as floats; onnxruntime rounds the states of each step, too."""
+    """An LSTM with weights of floats. onnxruntime also rounds the states of each step; here they are not rounded."""
     inputs = [*node.inputs, *[None] * (12 - len(node))]
     for place, scale in ((1, 8), (2, 10)):
         weight = weight_of_integers(b, node, place, scale, scale + 1, axis=0)
@@ -158,7 +163,7 @@ def dynamic_quantize_lstm(b: Builder, node: OnnxNode) -> Any:
 
 @microsoft("MatMulNBits")
 def matmul_n_bits(b: Builder, node: OnnxNode) -> Any:
-    """The product with the weights as floats, which become a parameter."""
+    """A product with weights of 2, 4 or 8 bits, which become a parameter of floats."""
     columns, inner, block = (count_of(node, name) for name in ("N", "K", "block_size"))
     bits = node.int("bits", 4)
     if bits not in (2, 4, 8) or node.value(4) is not None:
@@ -187,7 +192,7 @@ def matmul_n_bits(b: Builder, node: OnnxNode) -> Any:
 
 
 def _unpacked(packed: Any, bits: int) -> Any:
-    """The numbers of so many bits that bytes hold, the lowest bits first, along the last axis."""
+    """Unpack numbers of `bits` bits from bytes, the lowest bits first, along the last axis."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return parts.reshape(*packed.shape[:-1], -1).astype(np.float32)

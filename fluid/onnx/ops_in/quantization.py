@@ -1,7 +1,7 @@
-"""Quantized tensors: integers with a scale and a zero point.
+"""Reads quantized tensors: integers with a scale and a zero point.
 
-A pair of QuantizeLinear and DequantizeLinear becomes one op on floats, through which gradients go. Constant integers that are
-dequantized become weights.
+A pair of QuantizeLinear and DequantizeLinear becomes one op on floats, which passes gradients on. Constant integers become
+weights of floats where they are dequantized.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from .elementwise import number_of, rounded
 
 
 def _limits(number: int) -> tuple[int, int]:
+    """The least and the greatest integer of ONNX's type `number`."""
     bits = integer_bits(number) or 8
     return (0, (1 << bits) - 1) if bits > 0 else (-(1 << (-bits - 1)), (1 << (-bits - 1)) - 1)
 
 
-def _type_of(value: TensorValue) -> int:
+def type_of(value: TensorValue) -> int:
+    """The number of a value's element type in ONNX."""
     return value.onnx_type or number_of(value.dtype)
 
 
 def check_scale(node: OnnxNode, place: int) -> None:
-    """`FormatError` if a scale that is known is no positive, finite number."""
+    """Raise a `FormatError` if a known scale is not finite, or not above 0."""
     scale = node.array(place)
     if scale is None:
         return
@@ -42,10 +44,10 @@ def check_scale(node: OnnxNode, place: int) -> None:
 
 
 def _check_zero_point(node: OnnxNode, place: int, of: int) -> None:
-    """`FormatError` if a zero point is of another type than the integers of input `of`."""
+    """Raise a `FormatError` if a zero point is of another type than the integers of input `of`."""
     if node.value(place) is None:
         return
-    ours, theirs = _type_of(node.tensor(place)), _type_of(node.tensor(of))
+    ours, theirs = type_of(node.tensor(place)), type_of(node.tensor(of))
     if ours != theirs:
         raise FormatError(
             f"its zero point (input {place}) is of {name_of(ours)}; it should be of the type of input {of}, {name_of(theirs)}"
@@ -53,13 +55,13 @@ def _check_zero_point(node: OnnxNode, place: int, of: int) -> None:
 
 
 def check_parameters(node: OnnxNode, integers: int, scale: int, zero: int) -> None:
-    """`FormatError` if the scale or the zero point of integers is none; all three are inputs."""
+    """Raise a `FormatError` if the scale or the zero point of some integers is wrong; the three numbers are inputs."""
     check_scale(node, scale)
     _check_zero_point(node, zero, integers)
 
 
 def _axis_of(node: OnnxNode, ndim: int) -> int:
-    """The axis along which scales lie, counted from the front; per tensor, the last one at most."""
+    """The axis of the scales, counted from the front."""
     axis: int = node.int("axis", 1)
     if not -ndim <= axis < max(ndim, 2):
         raise FormatError(f"its axis is {axis}; integers of {ndim} dimensions have axes from {-ndim} to {ndim - 1}")
@@ -92,12 +94,12 @@ def quantized(b: Builder, node: OnnxNode, x: Any, scale: Any, zero: Any, number:
         if zero is not None:
             ratio = b.f.elementwise_add(ratio, b.cast(_along(b, x, zero, node), VarType.FP32))
         return TensorValue(rounded(b, ratio, number, bool(node.int("saturate", 1))), onnx_type=number)
-    steps = b.f.rint(b.cast(ratio, VarType.FP32) if ratio.dtype is VarType.FP16 else ratio)
+    levels = b.f.rint(b.cast(ratio, VarType.FP32) if ratio.dtype is VarType.FP16 else ratio)
     if zero is not None:
-        steps = b.f.elementwise_add(steps, b.cast(_along(b, x, zero, node), steps.dtype))
+        levels = b.f.elementwise_add(levels, b.cast(_along(b, x, zero, node), levels.dtype))
     low, high = _limits(number)
     return TensorValue(
-        b.cast(b.f.clip(steps, min=float(low), max=float(high)), dtype),
+        b.cast(b.f.clip(levels, min=float(low), max=float(high)), dtype),
         onnx_type=number if dtype.numpy.itemsize * 8 != abs(integer_bits(number) or 8) else None,
     )
 
@@ -107,7 +109,7 @@ def quantize_linear(b: Builder, node: OnnxNode) -> Any:
     check_scale(node, 1)
     number = 2
     if node.value(2) is not None:
-        number = _type_of(node.tensor(2))
+        number = type_of(node.tensor(2))
     elif node.int("output_dtype", 0):
         number = node.int("output_dtype")
     out = quantized(b, node, node[0], node[1], node.get(2), number)
@@ -135,7 +137,7 @@ def dequantize_linear(b: Builder, node: OnnxNode) -> Any:
 
 
 def _of_pair(b: Builder, node: OnnxNode) -> Any:
-    """The floats behind a QuantizeLinear of the same scale and zero point; None if no such node makes the integers."""
+    """Import a pair as one op; None if no QuantizeLinear with the same scale and zero point makes the integers."""
     integers = node.tensor(0)
     if not integers.quantized or is_floating(integers.dtype):
         return None
@@ -147,7 +149,7 @@ def _of_pair(b: Builder, node: OnnxNode) -> Any:
         return None
     zero = _zero_point(b, node.value(2))
     aligned = [None if part is None else _along(b, x, b.variables(part), node) for part in (scale, zero)]
-    low, high = _limits(_type_of(integers))
+    low, high = _limits(type_of(integers))
     return b.f.fake_quantize_affine(x, *aligned, quant_min=low, quant_max=high)
 
 
@@ -168,9 +170,11 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 
 def weight_of_integers(b: Builder, node: OnnxNode, place: int, scale: int, zero: int, axis: int | None = None) -> TensorValue:
-    """The floats of the integers of an input, as a weight if they are known; `scale` and `zero` are the inputs for it.
+    """Dequantize integers; known ones become a weight of floats.
 
-    With `axis`, a vector of scales has a number for each element of this axis; otherwise the attribute of the node says which.
+    Args:
+        place, scale, zero: the inputs with the integers, their scale and their zero point.
+        axis: the axis of a vector of scales; by default, the attribute of the node.
     """
     check_parameters(node, place, scale, zero)
     arrays: list[Any] = [node.array(part) for part in (place, scale, zero)]
@@ -189,7 +193,7 @@ def weight_of_integers(b: Builder, node: OnnxNode, place: int, scale: int, zero:
     floats = unchanging((floats * factor).astype(arrays[1].dtype))
     name = f"{node.proto.input[place]}.floats"
     weight = TensorValue(array=floats, make=lambda value: b.persistable(b.fresh_name(name), value), is_weight=True)
-    number = _type_of(node.tensor(place))
+    number = type_of(node.tensor(place))
     is_plain = all(part is None or part.ndim < 2 for part in arrays[1:]) and floats.dtype == np.float32
     if not is_plain or abs(integer_bits(number) or 32) > 8:
         return weight
@@ -238,7 +242,7 @@ def quantized_by_range(b: Builder, node: OnnxNode, x: Any) -> tuple[Any, Any, An
 
 # ------------------------------------------------------------------------------------------------------------- products
 def integer_product(b: Builder, x: Any, y: Any, x_zero: Any, y_zero: Any) -> Any:
-    """The product of integers less their zero points, as int32; a vector has a zero point for each row of x, or column of y."""
+    """Multiply integers minus their zero points, to int32. A vector has a zero point for each row of x, or column of y."""
     if x_zero is not None and x_zero.ndim == 1 and x_zero.shape != (1,):
         x_zero = b.ones_like_axes(x_zero, 0, 1)
     return b.f.matmul_integer(x, y, x_zero, y_zero)
@@ -269,20 +273,25 @@ def conv_integer(b: Builder, node: OnnxNode) -> Any:
     return b.cast(convolved(b, node, left, right, None), VarType.INT32)
 
 
+def _factor(b: Builder, left_scale: Any, right_scale: Any, scale: Any) -> Any:
+    """The factor from a product of integers to the integers of the result, as float64."""
+    left, right, result = (b.cast(part, VarType.FP64) for part in (left_scale, right_scale, scale))
+    return b.f.elementwise_div(b.f.elementwise_mul(left, right), result)
+
+
 @imports("QLinearMatMul", trains=False)
 def qlinear_matmul(b: Builder, node: OnnxNode) -> Any:
     x, x_scale, x_zero, y, y_scale, y_zero, scale, zero = (node[n] for n in range(8))
     for place in (0, 3):
         check_parameters(node, place, place + 1, place + 2)
     product = b.cast(integer_product(b, x, y, x_zero, y_zero), VarType.FP64)
-    factor = b.f.elementwise_div(
-        b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(y_scale, VarType.FP64)), b.cast(scale, VarType.FP64)
-    )
+    factor = _factor(b, x_scale, y_scale, scale)
     return _requantized(b, product, factor, zero, node.tensor(7))
 
 
 def _requantized(b: Builder, product: Any, factor: Any, zero: Any, zero_value: TensorValue) -> Any:
-    number = _type_of(zero_value)
+    """Scale a product, add a zero point, and round to the zero point's type."""
+    number = type_of(zero_value)
     low, high = _limits(number)
     rounded_values = b.f.elementwise_add(b.f.rint(b.f.elementwise_mul(product, factor)), b.cast(zero, VarType.FP64))
     return b.cast(b.f.clip(rounded_values, min=float(low), max=float(high)), element_type(number, "its output"))

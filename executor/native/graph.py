@@ -233,7 +233,7 @@ class PackedIntegers(Core):
 
 @dataclass(eq=False, repr=False)
 class IntegerProduct(Product):
-    """The product of a matrix [M, K] of bytes without a sign and a packed one of signed bytes, as INT32.
+    """The product of a matrix [M, K] of unsigned bytes and a packed matrix of signed bytes, as INT32.
 
     With `windows`, the left operand are images [N, H, W, C] with their padding, and the rows of the matrix are windows of them.
     """
@@ -489,7 +489,7 @@ def places_of_channels_last(ndim: int) -> tuple[int, ...]:
 
 
 def channels_first(node: Node) -> Node:
-    """Images [N, C, H, W] of images [N, H, W, C]; likewise for volumes."""
+    """Move the channels of images or volumes to the front: [N, H, W, C] becomes [N, C, H, W]."""
     shape = tuple(node.shape[place] for place in places_of_channels_last(node.ndim))
     if node.size == shape[0] * shape[1] or shape[1] == 1:
         return reshaped(node, shape)
@@ -497,7 +497,7 @@ def channels_first(node: Node) -> Node:
 
 
 def channels_last(node: Node) -> Node:
-    """Images [N, H, W, C] of images [N, C, H, W]; likewise for volumes."""
+    """Move the channels of images or volumes to the end: [N, C, H, W] becomes [N, H, W, C]."""
     if isinstance(node, ChannelsFirst):
         return node.source
     images, channels, *extents = node.shape

@@ -54,8 +54,8 @@ ELEMENTS: dict[VarType, Type] = {
     VarType.INT8: BYTE,
     VarType.UINT8: UBYTE,
 }
-"""Element types that native code supports; integers of 8 bits in ops that say so (`lowers`). Halves are
-only stored: ops compute with floats, and round their results."""
+"""Element types that native code supports. Integers of 8 bits are for lowerings with `of_bytes` (`lowers`). Halves are only
+stored: ops compute with floats, and round their results."""
 _DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 
 
@@ -260,7 +260,7 @@ def _holds(values: Iterable[Any], *elements: Type) -> bool:
 
 
 def _converted(value: Any, old: Type, new: Type) -> Any:
-    """A tensor, or a list of them, with elements of type `new` in place of `old`."""
+    """Convert a tensor, or each of a list, from elements of type `old` to `new`; tensors of other types stay."""
     if isinstance(value, list):
         return [_converted(item, old, new) for item in value]
     if not isinstance(value, GraphTensor) or value.node.element != old:
@@ -269,14 +269,14 @@ def _converted(value: Any, old: Type, new: Type) -> Any:
 
 
 def _wider(spec: Any) -> Any:
-    """A spec, or a list of them, of float32 in place of float16."""
+    """Replace float16 by float32 in a spec, or in each of a list."""
     if isinstance(spec, list):
         return [_wider(item) for item in spec]
     return spec.with_dtype(VarType.FP32) if spec is not None and spec.dtype is VarType.FP16 else spec
 
 
 def _rounded(value: Any, spec: Any) -> Any:
-    """A result, or a list of them, rounded to halves where the spec says so."""
+    """Round a result, or each of a list, to halves if its spec is of float16."""
     if isinstance(value, list):
         return [_rounded(item, item_spec) for item, item_spec in zip(value, spec, strict=True)]
     return _converted(value, FLOAT, HALF) if spec is not None and spec.dtype is VarType.FP16 else value

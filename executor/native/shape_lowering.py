@@ -106,7 +106,7 @@ def unslice(X: GraphTensor, Like: GraphTensor, inputs: dict[str, Any], attrs: di
 
 
 def apart(node: Node, axis: int, step: int) -> Node:
-    """A tensor with zeros between its elements along an axis, so that they lie `step` apart."""
+    """Insert zeros between the elements along an axis, so that the elements lie `step` apart."""
     count = node.shape[axis]
     if step == 1 or not count:
         return node
@@ -244,7 +244,7 @@ def _padded_by(X: GraphTensor, paddings: Sequence[int], mode: str, number: float
 
 
 def _copied(extent: int, count: int, mode: str, at_end: bool = False) -> range:
-    """The places along an axis that padding of one side copies, in its order; one place for a repeated edge."""
+    """The positions that padding of one side copies, in the order of the padding; for mode "edge", the position of the edge."""
     if mode == "edge" and extent:
         return range(extent - 1, extent) if at_end else range(1)
     if count > extent - (mode == "reflect"):
@@ -255,7 +255,7 @@ def _copied(extent: int, count: int, mode: str, at_end: bool = False) -> range:
 
 
 def _repeated(node: Node, axis: int, count: int) -> Node:
-    """A part along an axis; an edge is repeated."""
+    """Repeat a part of extent 1 along an axis; other parts stay."""
     return broadcast_to(node, (*node.shape[:axis], count, *node.shape[axis + 1 :]))
 
 

@@ -31,9 +31,11 @@ _MOST_FED, _MOST_HELD, _MOST_VALUES = 8, 64, 8
 """The most elements of a feed, and of a variable of the scope, whose values decide; the most values for which there are plans."""
 
 
-_MOST_SHAPES, _MANY_RUNS = 128, 4
-"""The most sets of feed shapes for which a program becomes native code at once; after so many runs, it does for others, too.
-Compiling takes as long as some thirty runs on numpy: 94 ms and 3 ms for a net of two layers on an EPYC with AVX-512."""
+_MOST_SHAPES = 128
+"""A program becomes native code at once for this number of sets of feed shapes, and later for others. Compiling takes as long as
+some thirty runs on numpy: 94 ms and 3 ms for a net of two layers on an EPYC with AVX-512."""
+_MANY_RUNS = 4
+"""The number of runs on numpy with another set of feed shapes, before native code is compiled for it."""
 
 
 class PlannedBackend:
@@ -140,11 +142,11 @@ class NativeBackend(PlannedBackend):
 
 
 class _FeedShapes:
-    """Counts the runs of a program with each set of feed shapes: the first sets are common, and others after some runs."""
+    """Counts the runs of a program by feed shapes. The first sets of shapes are common at once, others after some runs."""
 
     def __init__(self, version: int) -> None:
         self.version = version
-        """The program's version, which has counts of its own."""
+        """The version of the program; the counts are valid for it alone."""
         self._first: set[Hashable] = set()
         self._runs: Cache[Hashable, int] = Cache()
 

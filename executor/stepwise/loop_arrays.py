@@ -70,8 +70,12 @@ class _Stack:
             )
 
     def can_run(self, positions: Mapping[str, Any], runs: Any) -> Any:
-        """For each of some trips, with the numbers of their `runs`, whether its positions are valid and differ, and the entries
-        that it needs exist."""
+        """Tell for each trip whether it can run: its positions are valid and differ, and the entries that it needs exist.
+
+        Args:
+            positions: entry -> its position in each trip.
+            runs: the number of the run of each trip.
+        """
         count = len(runs)
         most = len(self._memory) + _ROOM * count
         places_of = [(entry, positions[entry.name]) for entry in self._entries]
@@ -92,7 +96,7 @@ class _Stack:
         return can_run
 
     def mark(self, positions: Mapping[str, Any], runs: Any) -> None:
-        """Note which entries the first trips have written, with the numbers of their `runs`."""
+        """Register the entries that the trips of these runs have written."""
         for entry in self._entries:
             if entry.version:
                 self._is_written[positions[entry.name][: len(runs)]] = True
@@ -158,7 +162,7 @@ class _StackOfRows(_Stack):
 
 
 def _array_of(numbers: Any, trips: Any) -> Any:
-    """Make an array with a number for each trip of a number, or of such an array."""
+    """Convert a number, or an array with a number for each trip, to such an array."""
     return numbers if isinstance(numbers, np.ndarray) else np.full(len(trips), numbers)
 
 
@@ -172,7 +176,7 @@ class LoopArrays:
         counters: integer that positions depend on -> its value in the first trip, and the step to the next.
         by_number: integer that positions depend on -> its value in each run, by number.
         active: the rows of the runs of a loop over a rank table; None for other loops.
-        is_forward: whether the loop is no gradient.
+        is_forward: whether the loop is a forward loop, not a gradient.
     """
 
     def __init__(

@@ -299,7 +299,7 @@ class _Builder:
         self.body.steps.append(Step(None, get("repeat_first_row"), {"X": [source], "Mask": [active.value]}, writes))
 
     def widen(self, op: Operator, reads: Slots, writes: Slots) -> None:
-        """The gradient of `shrink`: in memory, the cotangents of further rows are zeros already."""
+        """The gradient of `shrink`: the cotangents of padding rows are zeros in memory already."""
         (like,), (source,), (target,) = reads["X"], reads[grad_slot("Out")], writes[grad_slot("X")]
         if like is None or source is None or target is None:
             raise _UnfitError

@@ -304,11 +304,11 @@ def qlinear_conv(b: Builder, node: OnnxNode) -> Any:
         check_parameters(node, place, place + 1, place + 2)
     check_scale(node, 6)
     x_scale, w_scale, bias = node[1], node[4], node.get(8)
-    low, high = _limits(_type_of(node.tensor(0)))
+    low, high = _limits(type_of(node.tensor(0)))
     floats = dequantized(b, node, node[0], x_scale, node.get(2))
     x = b.f.fake_quantize_affine(floats, x_scale, _zero_point(b, node.value(2)), quant_min=low, quant_max=high)
     weight = weight_of_integers(b, node, 3, 4, 5, axis=0).variable(b.block)
     if bias is not None:
         bias = b.f.elementwise_mul(b.cast(bias, VarType.FP32), b.f.elementwise_mul(w_scale, x_scale))
     out = convolved(b, node, x, weight, bias)
-    return quantized(b, node, out, node[6], node.get(7), _type_of(node.tensor(7)))
+    return quantized(b, node, out, node[6], node.get(7), type_of(node.tensor(7)))

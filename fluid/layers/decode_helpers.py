@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..building.nested import flatten
-from ..errors import ProgramError
+from ..errors import FluidTypeError, ProgramError, shown
 from ..ir.checked import check_variable
 from ..ir.program import Variable
 from ..values.types import VarType
@@ -121,6 +123,9 @@ class GreedyEmbeddingHelper(DecodeHelper):
         start_tokens: the first ids, int64 ``[batch]``.
         end_token: the id that finishes a sequence.
 
+    Raises:
+        FluidTypeError: `embedding_fn` is no function, `start_tokens` no variable, or `end_token` no integer.
+
     >>> def embed(ids):
     ...     return fluid.embedding(ids, size=[1000, 16], param_attr="words")
     >>> start = fluid.data("start", [None], "int64")
@@ -133,7 +138,12 @@ class GreedyEmbeddingHelper(DecodeHelper):
     """
 
     def __init__(self, embedding_fn: Callable[[Variable], Any], start_tokens: Variable, end_token: int) -> None:
-        check_variable(start_tokens, f"{type(self).__name__}: start_tokens")
+        name = type(self).__name__
+        check_variable(start_tokens, f"{name}: start_tokens")
+        if not callable(embedding_fn):
+            raise FluidTypeError(f"{name}: embedding_fn should be a function of ids, not {shown(embedding_fn)}")
+        if not isinstance(end_token, (int, np.integer)):
+            raise FluidTypeError(f"{name}: end_token should be an id, an integer, not {shown(end_token)}")
         self.embedding_fn, self.start_tokens, self.end_token = embedding_fn, start_tokens, int(end_token)
 
     def initialize(self) -> tuple[Any, Variable]:
@@ -167,6 +177,9 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         softmax_temperature: a divisor of the cell's outputs, before the softmax; below 1, probable ids are drawn more often.
         seed: the seed of the draws; None for the program's seed.
 
+    Raises:
+        ProgramError: `softmax_temperature` is not above 0.
+
     >>> def embed(ids):
     ...     return fluid.embedding(ids, size=[1000, 16], param_attr="words")
     >>> helper = layers.SampleEmbeddingHelper(embed, fluid.data("start", [None], "int64"), 1, softmax_temperature=0.8)
@@ -185,6 +198,8 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         seed: int | None = None,
     ) -> None:
         super().__init__(embedding_fn, start_tokens, end_token)
+        if softmax_temperature is not None and not softmax_temperature > 0:
+            raise ProgramError(f"SampleEmbeddingHelper: softmax_temperature should be above 0, not {softmax_temperature!r}")
         self.softmax_temperature, self.seed = softmax_temperature, seed
 
     def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
@@ -211,6 +226,9 @@ class BasicDecoder(Decoder):
         helper: a `TrainingHelper`, `GreedyEmbeddingHelper`, `SampleEmbeddingHelper`, or another `DecodeHelper`.
         output_fn: converts the cell's outputs, for example to scores over the vocabulary; by default they stay.
 
+    Raises:
+        FluidTypeError: `helper` lacks the methods of a `DecodeHelper`.
+
     >>> words, lengths = fluid.data("words", [None, 20, 16]), fluid.data("lengths", [None], "int64")
     >>> helper = layers.TrainingHelper(words, lengths)
     >>> decoder = layers.BasicDecoder(layers.GRUCell(32), helper, output_fn=lambda hidden: layers.fc(hidden, 1000))
@@ -222,6 +240,8 @@ class BasicDecoder(Decoder):
     OutputWrapper = _Outputs
 
     def __init__(self, cell: RNNCell, helper: DecodeHelper, output_fn: Callable[[Variable], Variable] | None = None) -> None:
+        if not all(hasattr(helper, method) for method in ("initialize", "sample", "next_inputs")):
+            raise FluidTypeError(f"BasicDecoder: helper should be a DecodeHelper, such as TrainingHelper, not {shown(helper)}")
         self.cell, self.helper, self.output_fn = cell, helper, output_fn
 
     def initialize(self, initial_cell_states: Any) -> tuple[Any, Any, Variable]:

@@ -164,3 +164,20 @@ def test_helpers_without_methods(fresh: None) -> None:
             call()
     with pytest.raises(TypeError, match="TrainingHelper: sequence_length should be a Variable"):
         layers.TrainingHelper(x, [1, 2])  # type: ignore[arg-type]
+
+
+def test_senseless_arguments_are_refused() -> None:
+    start: Any = fluid.data("start", [None], "int64")
+    sampling, greedy = layers.SampleEmbeddingHelper, layers.GreedyEmbeddingHelper
+    with pytest.raises(
+        fluid.errors.FluidTypeError, match="GreedyEmbeddingHelper: embedding_fn should be a function of ids, not 3"
+    ):
+        greedy(3, start, END)  # type: ignore[arg-type]
+    with pytest.raises(
+        fluid.errors.FluidTypeError, match="SampleEmbeddingHelper: end_token should be an id, an integer, not 'a'"
+    ):
+        sampling(abs, start, "a")  # type: ignore[arg-type]
+    with pytest.raises(fluid.errors.ProgramError, match="softmax_temperature should be above 0, not 0"):
+        sampling(abs, start, END, softmax_temperature=0)
+    with pytest.raises(fluid.errors.FluidTypeError, match="helper should be a DecodeHelper, such as TrainingHelper, not None"):
+        layers.BasicDecoder(Cell(), None)  # type: ignore[arg-type]

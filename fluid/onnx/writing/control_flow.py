@@ -22,6 +22,7 @@ from .graph import GraphScope, NotExported, OnnxGraph, OnnxTensor, Size, Symbol,
 from .making import filled
 from .program import Names, ProgramWriter, handles
 from .runs import BlockFrames, Run, scalar
+from .shaping import reverse
 
 __all__: list[str] = []
 
@@ -270,11 +271,6 @@ def while_grad(writer: ProgramWriter, op: Operator, names: Names) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- recurrences
-def _turned(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
-    """Reverse the first dimension."""
-    return g.slice(x, [0], [-1], [-(2**62)], [-1])
-
-
 def _write_scan(run: Run, backwards: bool) -> None:
     """Write `Scan` over the slices of sequences and over frames, from first to last, or backwards."""
     g, region = run.graph, run.region
@@ -317,7 +313,7 @@ def _write_scan(run: Run, backwards: bool) -> None:
     scope, sizes = _sizes_of_runs(run, write)
     specs = [replace(tensor.spec, shape=without_symbols(size)) for tensor, size in zip(run.firsts, sizes, strict=True)]
     if backwards:  # reversed here, as onnx's reference evaluator knows no directions
-        scanned = [_turned(g, tensor) for tensor in scanned]
+        scanned = [reverse(g, tensor) for tensor in scanned]
     steps = scanned[0].sizes[0]
     outs = [*last_write["stacks"], *last_write["parts"]]
     rows = [Spec(without_symbols((steps, *tensor.shape)), tensor.dtype) for tensor in outs]
@@ -333,7 +329,7 @@ def _write_scan(run: Run, backwards: bool) -> None:
         result.sizes = size
     for result, part in zip(results[count_of:], outs, strict=True):
         result.sizes = (steps, *part.sizes)
-    stacked = [_turned(g, tensor) if backwards else tensor for tensor in results[count_of:]]
+    stacked = [reverse(g, tensor) if backwards else tensor for tensor in results[count_of:]]
     stacks, parts = stacked[: len(last_write["stacks"])], stacked[len(last_write["stacks"]) :]
     run.finish(results[:count_of], stacks)
     if region.scopes is not None:

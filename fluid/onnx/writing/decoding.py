@@ -14,7 +14,7 @@ from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import as_vector
 from .sequence_rows import ids_of, starts_of
-from .shaping import add_rows, positions
+from .shaping import add_rows, gather_along, positions
 
 __all__: list[str] = []
 
@@ -22,10 +22,6 @@ __all__: list[str] = []
 def _argmax(g: OnnxGraph, x: OnnxTensor, axis: int) -> OnnxTensor:
     axis %= x.ndim
     return g._sized("ArgMax", [x], VarType.INT64, (*x.sizes[:axis], *x.sizes[axis + 1 :]), axis=axis, keepdims=0)
-
-
-def _along(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, axis: int) -> OnnxTensor:
-    return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=axis)
 
 
 def _step(g: OnnxGraph, x: OnnxTensor, axis: int, place: int) -> OnnxTensor:
@@ -69,7 +65,7 @@ def viterbi_decode(
         is_active = g.binary("Greater", lengths, g.ints(step), VarType.BOOL)
         path.append(g.where(is_active, tags, g.ints(0)))
         if step:
-            tags = g.where(is_active, _along(g, came_from[step - 1], tags, 1), tags)
+            tags = g.where(is_active, gather_along(g, came_from[step - 1], tags, 1), tags)
     longest = g.reduce("ReduceMax", g.concat([g.squeeze(lengths, 1), g.ints(0)], 0), [0], keep=True)
     full_path = g.concat(path[::-1], 1)
     shown = g._sized("Slice", [full_path, g.ints(0), longest, g.ints(1)], VarType.INT64, (full_path.sizes[0], -1))
@@ -87,8 +83,8 @@ def gather_tree(g: OnnxGraph, Ids: OnnxTensor, Parents: OnnxTensor) -> OnnxTenso
     beams = g.expand(positions(g, g.size(Ids, 2), 1, 2), g.dims(last), last.sizes)
     results = []
     for step in range(steps - 1, -1, -1):
-        results.append(g.unsqueeze(_along(g, _step(g, Ids, 0, step), beams, 1), 0))
-        beams = _along(g, g.cast(_step(g, Parents, 0, step), VarType.INT64), beams, 1)
+        results.append(g.unsqueeze(gather_along(g, _step(g, Ids, 0, step), beams, 1), 0))
+        beams = gather_along(g, g.cast(_step(g, Parents, 0, step), VarType.INT64), beams, 1)
     return g.concat(results[::-1], 0)
 
 
@@ -167,7 +163,7 @@ def edit_distance(g: OnnxGraph, inputs: dict[str, Any], normalized: bool) -> dic
         after = g.binary("Add", running(g, lambda a, b: g.binary("Min", a, b), after, 1), columns)  # insertions
         active = g.binary("Greater", g.unsqueeze(lengths, 1), g.ints(step), VarType.BOOL)
         costs = g.where(active, after, costs)
-    distance = g.cast(_along(g, costs, g.unsqueeze(ends, 1), 1), VarType.FP32)
+    distance = g.cast(gather_along(g, costs, g.unsqueeze(ends, 1), 1), VarType.FP32)
     if normalized:
         distance = g.binary("Div", distance, g.cast(g.unsqueeze(ends, 1), VarType.FP32))
     return {"SequenceNum": g.as_size(g.size(refs, 0)), "Out": distance}

@@ -14,6 +14,7 @@ from .graph import OnnxGraph, OnnxTensor
 from .indexing import one_hot_of
 from .making import as_vector, filled
 from .sequence_rows import lengths_of_rows, longest_of, padded_rows, taken_rows
+from .shaping import reverse
 
 __all__: list[str] = []
 
@@ -133,10 +134,6 @@ def _scan(g: OnnxGraph, states: list[OnnxTensor], rows: list[OnnxTensor], step: 
     return g.nodes("Scan", [*states, *rows], [*(state.spec for state in states), *outs], body=scope, num_scan_inputs=len(rows))
 
 
-def _turned(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
-    return g.slice(x, [0], [-1], [-(2**62)], [-1])
-
-
 @exports("crf_decoding")
 def crf_decoding(
     g: OnnxGraph, Emission: OnnxTensor, Transition: OnnxTensor, Label: OnnxTensor | None, Length: OnnxTensor | None, specs: Any
@@ -176,8 +173,8 @@ def crf_decoding(
     came_spec, tag_spec = Spec((-1, -1, -1), VarType.INT64), Spec((-1, -1), VarType.INT64)
     best, _, came = _scan(g, [g.identity(best), g.identity(started)], [by_time], forward, [came_spec])
     last = g._sized("ArgMax", [g.binary("Add", best, end)], VarType.INT64, (-1,), axis=1, keepdims=0)
-    _, path = _scan(g, [last], [_turned(g, came), _turned(g, by_time)], backward, [tag_spec])
-    path = g.transpose(_turned(g, path), [1, 0])
+    _, path = _scan(g, [last], [reverse(g, came), reverse(g, by_time)], backward, [tag_spec])
+    path = g.transpose(reverse(g, path), [1, 0])
     is_inside = g.binary("GreaterOrEqual", positions, zero, VarType.BOOL)
     if Length is None:
         rows = g.transpose(g._sized("NonZero", [is_inside], VarType.INT64, (2, -1)), [1, 0])

@@ -13,7 +13,8 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import OnnxGraph, OnnxTensor
 from .making import as_vector, filled
-from .shaping import add_rows, positions
+from .reductions import total
+from .shaping import add_rows, positions, reverse
 
 __all__: list[str] = []
 
@@ -26,20 +27,12 @@ def _running(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g._sized("CumSum", [x, g.constant(np.int64(0))], x.dtype, x.sizes)
 
 
-def _sum(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
-    return g.reduce("ReduceSum", x, range(x.ndim))
-
-
 def _safe(g: OnnxGraph, number: OnnxTensor, share: OnnxTensor, otherwise: float) -> OnnxTensor:
     """``share / number``, or `otherwise` where `number` is 0."""
     is_positive = g.binary("Greater", number, g.number(0, number), VarType.BOOL)
     return g.where(
         is_positive, g.binary("Div", share, g.where(is_positive, number, g.number(1, number))), g.number(otherwise, number)
     )
-
-
-def _back(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
-    return g.slice(x, [0], [-1], [-(2**62)], [-1])
 
 
 @exports("auc")
@@ -60,20 +53,20 @@ def auc(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str
         if slides:
             batch = g.binary("Mod", g.slice(counts, [0], [-1], [2**31 - 1]), g.ints(slides))
             index = g.binary("Add", g.binary("Mul", batch, g.ints(bins)), g.constant(np.arange(bins)))
-            total = g.slice(counts, [0], [slides * bins], [(slides + 1) * bins])
-            total = g.binary("Add", total, g.binary("Sub", new, g.gather(counts, index)))
+            counts_of_all = g.slice(counts, [0], [slides * bins], [(slides + 1) * bins])
+            counts_of_all = g.binary("Add", counts_of_all, g.binary("Sub", new, g.gather(counts, index)))
             former = g.slice(counts, [0], [0], [slides * bins])
             former = g.node("ScatterND", [former, g.unsqueeze(index, 1), new], former)
             last = g.binary("Add", g.slice(counts, [0], [-1], [2**31 - 1]), g.ints(1))
-            counts = g.concat([former, total, last], 0)
+            counts = g.concat([former, counts_of_all, last], 0)
         else:
-            counts = total = g.binary("Add", counts, new)
-        sums.append(g.cast(total, VarType.FP64))
+            counts = counts_of_all = g.binary("Add", counts, new)
+        sums.append(g.cast(counts_of_all, VarType.FP64))
         states.append(g.reshape_as(g.cast(counts, stat.dtype), stat))
-    negative = _back(g, sums[1])
-    hits, misses = (_running(g, _back(g, counts_of_bins)) for counts_of_bins in sums)
+    negative = reverse(g, sums[1])
+    hits, misses = (_running(g, reverse(g, counts_of_bins)) for counts_of_bins in sums)
     before = g.concat([g.constant(np.zeros(1)), g.slice(hits, [0], [0], [-1])], 0)
-    area = g.binary("Mul", _sum(g, g.binary("Mul", negative, g.binary("Add", hits, before))), g.constant(np.array(0.5)))
+    area = g.binary("Mul", total(g, g.binary("Mul", negative, g.binary("Add", hits, before))), g.constant(np.array(0.5)))
     area_total = g.squeeze(g.slice(g.binary("Mul", hits, misses), [0], [-1], [2**31 - 1]), 0)
     is_positive = g.binary("Greater", area_total, g.number(0, area_total), VarType.BOOL)
     area = g.binary("Div", area, g.where(is_positive, area_total, g.number(1, area_total)))
@@ -93,8 +86,8 @@ def mean_iou(g: OnnxGraph, inputs: dict[str, Any], num_classes: int) -> dict[str
         wrong = g.binary("Add", wrong, g.cast(previous, VarType.INT64))
     union = g.binary("Add", correct, wrong)
     shares = g.binary("Div", g.cast(correct, VarType.FP64), g.cast(g.binary("Max", union, g.ints(1)), VarType.FP64))
-    class_count = _sum(g, g.cast(g.binary("Greater", union, g.ints(0), VarType.BOOL), VarType.FP64))
-    mean = g.binary("Div", _sum(g, shares), g.binary("Max", class_count, g.constant(np.array(1.0))))
+    class_count = total(g, g.cast(g.binary("Greater", union, g.ints(0), VarType.BOOL), VarType.FP64))
+    mean = g.binary("Div", total(g, shares), g.binary("Max", class_count, g.constant(np.array(1.0))))
     for previous in inputs.get("InMeanIou") or ():
         mean = g.binary("Add", mean, g.cast(g.reshape(previous, []), VarType.FP64))
     return {"OutMeanIou": mean, "OutWrong": wrong, "OutCorrect": correct}
@@ -105,7 +98,7 @@ def _metrics_of(g: OnnxGraph, states: OnnxTensor) -> OnnxTensor:
     hits, wrong, _, missed = (g.squeeze(g.slice(states, [1], [place], [place + 1]), 1) for place in range(4))
     predicted, actual = g.binary("Add", hits, wrong), g.binary("Add", hits, missed)
     metrics = []
-    for right, wholes in ((hits, (predicted, actual)), (_sum(g, hits), (_sum(g, predicted), _sum(g, actual)))):
+    for right, wholes in ((hits, (predicted, actual)), (total(g, hits), (total(g, predicted), total(g, actual)))):
         precision, recall = (
             g.reduce("ReduceMean", share, range(share.ndim)) if share.ndim else share
             for share in (_safe(g, denominator, right, 1.0) for denominator in wholes)
@@ -137,8 +130,8 @@ def precision_recall(g: OnnxGraph, inputs: dict[str, Any], class_number: int) ->
         for pair in pairs
     ]
     states = g.concat(counts, 1)
-    total = states if info is None else g.binary("Add", states, g.cast(info, VarType.FP64))
-    return {"BatchMetrics": _metrics_of(g, states), "AccumMetrics": _metrics_of(g, total), "AccumStatesInfo": total}
+    all_states = states if info is None else g.binary("Add", states, g.cast(info, VarType.FP64))
+    return {"BatchMetrics": _metrics_of(g, states), "AccumMetrics": _metrics_of(g, all_states), "AccumStatesInfo": all_states}
 
 
 @exports("positive_negative_pair")
@@ -166,10 +159,10 @@ def positive_negative_pair(g: OnnxGraph, inputs: dict[str, Any], column: int, sp
     results = {}
     for name, counted in (("Positive", right), ("Negative", g.unary("Not", right)), ("Neutral", compared("Equal", score))):
         so_far = inputs.get(f"Accumulate{name}Pair")
-        total = _sum(g, g.binary("Mul", pairs, g.cast(counted, VarType.FP64)))
+        count = total(g, g.binary("Mul", pairs, g.cast(counted, VarType.FP64)))
         if so_far is not None:
-            total = g.binary("Add", total, g.reshape(g.cast(so_far, VarType.FP64), []))
-        results[f"{name}Pair"] = total
+            count = g.binary("Add", count, g.reshape(g.cast(so_far, VarType.FP64), []))
+        results[f"{name}Pair"] = count
     return {slot: value for slot, value in results.items() if slot in specs}
 
 

@@ -14,7 +14,8 @@ from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import filled
 from .program import Names, ProgramWriter, handles
-from .sequence_rows import cut_rows, ends_of, ids_of, starts_of
+from .sequence_rows import cut_rows, ends_of, ids_of, longest_of, starts_of
+from .shaping import first_rows
 
 __all__: list[str] = []
 
@@ -40,18 +41,10 @@ def _rank(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
     return rank
 
 
-def _longest(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
-    return g.reduce("ReduceMax", g.concat([lengths, g.ints(0)], 0), [0], keep=True)
-
-
 def _active(g: OnnxGraph, lengths: OnnxTensor, step: OnnxTensor) -> OnnxTensor:
     """The number of sequences longer than a step (of shape []), of shape [1]."""
     longer = g.cast(g.binary("Greater", lengths, step, VarType.BOOL), VarType.INT64)
     return g.reduce("ReduceSum", longer, [0], keep=True)
-
-
-def _first_rows(g: OnnxGraph, x: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
-    return g._sized("Slice", [x, g.ints(0), count, g.ints(0)], x.dtype, (-1, *x.sizes[1:]))
 
 
 @handles("lod_rank_table")
@@ -64,7 +57,7 @@ def lod_rank_table(writer: ProgramWriter, op: Operator, names: Names) -> None:
 
 @handles("max_sequence_len")
 def max_sequence_len(writer: ProgramWriter, op: Operator, names: Names) -> None:
-    names.set(op.output("Out")[0], _longest(writer.graph, _needed(op, "RankTable", names)))
+    names.set(op.output("Out")[0], longest_of(writer.graph, _needed(op, "RankTable", names)))
 
 
 @handles("lod_tensor_to_array")
@@ -73,10 +66,10 @@ def lod_tensor_to_array(writer: ProgramWriter, op: Operator, names: Names) -> No
     starts = g.gather(starts_of(g, lengths), _order(g, lengths))
 
     def entry(so_far: OnnxTensor, step: OnnxTensor) -> OnnxTensor:
-        rows = g.binary("Add", _first_rows(g, starts, _active(g, lengths, step)), step)
+        rows = g.binary("Add", first_rows(g, starts, _active(g, lengths, step)), step)
         return insert(g, so_far, g.gather(x, rows))
 
-    count = g.binary("Max", _longest(g, lengths), g.ints(1))
+    count = g.binary("Max", longest_of(g, lengths), g.ints(1))
     array = empty_array(g, Spec((-1, *x.shape[1:]), x.dtype))
     names.set(op.output("Out")[0], repeat(g, g.reshape(count, []), array, entry))
 
@@ -99,7 +92,7 @@ def array_to_lod_tensor(writer: ProgramWriter, op: Operator, names: Names) -> No
         dims = g.joined_sizes([_active(g, lengths, step), *inner])
         return insert(g, so_far, read(g, source, step, filled(g, dims, 0, spec)))
 
-    steps = _longest(g, lengths)
+    steps = longest_of(g, lengths)
     padded_array = repeat(g, g.reshape(g.binary("Max", steps, g.ints(1)), []), empty_array(g, spec), entry)
     rows = g.node("ConcatFromSequence", [padded_array], spec, axis=0, new_axis=0)
     # Step t begins after the rows of all steps before.
@@ -122,10 +115,10 @@ def shrink_rnn_memory(writer: ProgramWriter, op: Operator, names: Names) -> None
     step = g.reshape(g.cast(_needed(op, "I", names), VarType.INT64), [])
     count = _active(g, lengths, step)
     if x.lengths is None:
-        names.set(op.output("Out")[0], _first_rows(g, x, count))
+        names.set(op.output("Out")[0], first_rows(g, x, count))
         return
-    lengths_left = _first_rows(g, x.lengths, count)
-    result = _first_rows(g, x, g.reduce("ReduceSum", lengths_left, [0], keep=True))
+    lengths_left = first_rows(g, x.lengths, count)
+    result = first_rows(g, x, g.reduce("ReduceSum", lengths_left, [0], keep=True))
     result.lengths, result.spec = lengths_left, result.spec.with_lod((None,))
     result.sizes = (g.rows_of(lengths_left), *result.sizes[1:])
     names.set(op.output("Out")[0], result)
@@ -134,7 +127,7 @@ def shrink_rnn_memory(writer: ProgramWriter, op: Operator, names: Names) -> None
 @exports("resize_rows")
 def resize_rows(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     extended = g.concat([X, filled(g, g.dims(Like), 0, Spec(Like.shape, X.dtype))], 0)
-    result = _first_rows(g, extended, g.as_size(g.size(Like, 0)))
+    result = first_rows(g, extended, g.as_size(g.size(Like, 0)))
     result.lengths = Like.lengths
     return result
 

@@ -14,7 +14,19 @@ from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor, Size, is_number, without_symbols
 from .making import as_vector, filled, joined_vector
 
-__all__ = ["add_rows", "added_along", "constant_axis", "cut", "pad_node", "padded", "positions", "shape_of"]
+__all__ = [
+    "add_rows",
+    "added_along",
+    "constant_axis",
+    "cut",
+    "first_rows",
+    "gather_along",
+    "pad_node",
+    "padded",
+    "positions",
+    "reverse",
+    "shape_of",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------- reshaping
@@ -452,3 +464,18 @@ def add_rows(g: OnnxGraph, base: OnnxTensor, index: OnnxTensor, rows: OnnxTensor
     flat = g.reshape(rows, [count, width])
     summed = g.matmul(g.cast(hit, base.dtype), flat)
     return g.binary("Add", base, g.reshape_as(summed, base))
+
+
+def first_rows(g: OnnxGraph, x: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
+    """The first `count` entries along the first dimension."""
+    return g._sized("Slice", [x, g.ints(0), count, g.ints(0)], x.dtype, (-1, *x.sizes[1:]))
+
+
+def reverse(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
+    """Reverse the first dimension."""
+    return g.slice(x, [0], [-1], [-(2**62)], [-1])
+
+
+def gather_along(g: OnnxGraph, x: OnnxTensor, places: OnnxTensor, axis: int) -> OnnxTensor:
+    """Take the elements at places along an axis, as numpy's ``take_along_axis``."""
+    return g._sized("GatherElements", [x, places], x.dtype, places.sizes, axis=axis)

@@ -15,7 +15,7 @@ from .arithmetic import is_nan
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import filled
-from .shaping import add_rows, positions
+from .shaping import add_rows, first_rows, gather_along, positions
 
 __all__: list[str] = []
 
@@ -29,16 +29,12 @@ def _ascending(g: OnnxGraph, x: OnnxTensor, axis: int) -> tuple[OnnxTensor, Onnx
     return values, places
 
 
-def _at(g: OnnxGraph, x: OnnxTensor, places: OnnxTensor, axis: int) -> OnnxTensor:
-    return g._sized("GatherElements", [x, places], x.dtype, places.sizes, axis=axis)
-
-
 def _ranked(g: OnnxGraph, x: OnnxTensor, axis: int, keepdim: bool, choose: Any) -> dict[str, OnnxTensor]:
     """Pick one element along an axis, and its place; `choose` picks from the sorted elements and their places."""
     rows = x if x.ndim else g.reshape(x, [1])
     axis %= rows.ndim
     places = choose(*_ascending(g, rows, axis), axis)
-    results = {"Out": _at(g, rows, places, axis), "Indices": places}
+    results = {"Out": gather_along(g, rows, places, axis), "Indices": places}
     return results if keepdim and x.ndim else {slot: g.squeeze(value, axis) for slot, value in results.items()}
 
 
@@ -58,7 +54,7 @@ def mode(g: OnnxGraph, X: OnnxTensor, axis: int, keepdim: bool) -> dict[str, Onn
         best = g._sized("ArgMax", [counts], VarType.INT64, _one_at(counts.sizes, at), axis=at, keepdims=1)
         most = g.reduce("ReduceMax", counts, [at], keep=True)
         last = g.binary("Sub", g.binary("Add", best, g.cast(most, VarType.INT64)), g.ints(1))
-        return _at(g, places, last, at)
+        return gather_along(g, places, last, at)
 
     return _ranked(g, X, axis, keepdim, last_of_longest)
 
@@ -84,9 +80,9 @@ def nanmedian(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any) -> dict[
     behind = _ascending(
         g, g._sized("GatherElements", [g.cast(nan_mask, VarType.INT32), order], VarType.INT32, order.sizes, axis=1), 1
     )
-    order = _at(g, order, behind[1], 1)
-    places = _at(g, order, g.concat(middle, 1), 1)
-    values = _at(g, rows, places, 1)
+    order = gather_along(g, order, behind[1], 1)
+    places = gather_along(g, order, g.concat(middle, 1), 1)
+    values = gather_along(g, rows, places, 1)
     low, high = (g.slice(values, [1], [place], [place + 1]) for place in (0, 1))
     same = g.binary("Equal", g.slice(places, [1], [0], [1]), g.slice(places, [1], [1], [2]), VarType.BOOL)
     half = g.binary("Mul", g.binary("Add", low, high), g.number(0.5, low))
@@ -151,11 +147,6 @@ def bincount(g: OnnxGraph, X: OnnxTensor, Weights: OnnxTensor | None, minlength:
     return g.cast(_counted(g, places, size, g.cast(Weights, VarType.FP64)), specs["Out"].dtype)
 
 
-def _first(g: OnnxGraph, x: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
-    """The first `count` elements."""
-    return g._sized("Slice", [x, g.ints(0), count, g.ints(0)], x.dtype, (-1, *x.sizes[1:]))
-
-
 @exports("unique_consecutive")
 def unique_consecutive(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any, dtype: int) -> dict[str, Any]:
     place = axis[0] % X.ndim if axis else 0
@@ -165,7 +156,7 @@ def unique_consecutive(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any,
     differ = g.cast(g.unary("Not", g.binary("Equal", before, behind, VarType.BOOL)), VarType.INT32)
     differ = g.reduce("ReduceMax", differ, range(1, rows.ndim)) if rows.ndim > 1 else differ
     count = g.as_size(g.size(rows, 0))
-    starts = _first(g, g.concat([g.constant([1], VarType.INT32), differ], 0), count)
+    starts = first_rows(g, g.concat([g.constant([1], VarType.INT32), differ], 0), count)
     starts.sizes = rows.sizes[:1]
     places = g._sized(
         "Compress", [positions(g, g.size(rows, 0), 0, 1), g.cast(starts, VarType.BOOL)], VarType.INT64, (-1,), axis=0
@@ -176,7 +167,7 @@ def unique_consecutive(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any,
         number = g._sized("CumSum", [starts, g.constant(np.int64(0))], starts.dtype, starts.sizes)
         results["Index"] = g.cast(g.binary("Sub", number, g.constant([1], VarType.INT32)), as_dtype(dtype))
     if specs.get("Counts") is not None:
-        ends = _first(g, g.concat([g.slice(places, [0], [1], [2**31 - 1]), count], 0), count)
+        ends = first_rows(g, g.concat([g.slice(places, [0], [1], [2**31 - 1]), count], 0), count)
         results["Counts"] = g.cast(g.binary("Sub", ends, places), as_dtype(dtype))
     return results
 
@@ -195,7 +186,7 @@ def median(g: OnnxGraph, x: OnnxTensor, axis: list[int], mode: str, specs: Any) 
     order = _ascending(g, g.where(nan_mask, g.number(math.inf, rows), rows), 1)[1]
     middle = [(size - 1) // 2, size // 2] if mode == "avg" else [(size - 1) // 2]
     places = g.gather(order, g.ints(*middle), 1)
-    values = g.reduce("ReduceMean", _at(g, rows, places, 1), [1], keep=True)
+    values = g.reduce("ReduceMean", gather_along(g, rows, places, 1), [1], keep=True)
     has_nan = g.cast(g.reduce("ReduceMax", g.cast(nan_mask, VarType.INT32), [1], keep=True), VarType.BOOL)
 
     def fail() -> Any:

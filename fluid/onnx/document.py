@@ -54,7 +54,7 @@ LIMITS = {
     "NonMaxSuppression": f"limits, and numbers of boxes and classes {_STATIC}",
     "OneHot": f"the depth {_STATIC}",
     "Reshape": "the number of dimensions " + _STATIC,
-    "Resize": f"with `antialias`, `tf_crop_and_resize` or `keep_aspect_ratio_policy`, scales and sizes {_STATIC}",
+    "Resize": f"with `tf_crop_and_resize`, scales and sizes {_STATIC}",
     "Upsample": f"scales {_STATIC}",
     "RoiAlign": f"with `sampling_ratio` 0, or sizes of images not {_STATIC}: averages, whose gradients do not flow to regions",
     "Scan": "of opset 8, sequences of one length",

@@ -82,6 +82,32 @@ def test_images_of_unknown_sizes_are_resized_by_scales(tmp_path: Path, mode: str
     check(path, {"x": floats(1, 3, 5, 6)}, {"x": floats(2, 3, 1, 4)})
 
 
+@pytest.mark.parametrize("exclude_outside", [0, 1])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_images_of_unknown_sizes_are_reduced_without_aliasing(tmp_path: Path, mode: str, exclude_outside: int) -> None:
+    resize = node("Resize", ["x", "", "scales"], ["y"], mode=mode, antialias=1, exclude_outside=exclude_outside)
+    scales = {"scales": np.array([1, 1, 0.4, 0.25], np.float32)}
+    results = []
+    for sizes in ([3, 20, 16], ["c", "h", "w"]):
+        path = saved(tmp_path / "m.onnx", [resize], {"x": [2, *sizes]}, ["y"], scales, opset=19)
+        model = fluid.load_model(path, scope=fluid.Scope())
+        x = np.random.default_rng(0).standard_normal((2, 3, 20, 16)).astype(np.float32)
+        results += fluid.Executor().run(model.program, {"x": x}, model.fetches, scope=model.scope)
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
+    (expected,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    np.testing.assert_allclose(results[1], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_images_of_unknown_sizes_keep_their_ratio(tmp_path: Path, policy: str) -> None:
+    resize = node(
+        "Resize", ["x", "", "", "sizes"], ["y"], mode="nearest", axes=[2, 3], keep_aspect_ratio_policy=policy,
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+    )  # fmt: skip
+    path = saved(tmp_path / "m.onnx", [resize], {"x": ["n", 3, "h", "w"]}, ["y"], {"sizes": np.array([6, 9])}, opset=19)
+    check(path, {"x": floats(1, 3, 4, 3)}, {"x": floats(1, 3, 2, 9)}, {"x": floats(1, 3, 6, 9)})
+
+
 def test_corners_are_aligned_in_images_of_unknown_sizes(tmp_path: Path) -> None:
     resize = node("Resize", ["x", "", "scales"], ["y"], mode="linear", coordinate_transformation_mode="align_corners")
     scales = {"scales": np.array([1, 1, 2, 3], np.float32)}
@@ -266,8 +292,8 @@ def test_outputs_of_different_ranks_ask_for_sizes(tmp_path: Path) -> None:
 
 
 def test_what_is_still_refused(tmp_path: Path) -> None:
-    antialiased = node("Resize", ["x", "", "scales"], ["y"], mode="linear", antialias=1)
-    scales = {"scales": np.array([1, 1, 0.5, 0.5], np.float32)}
-    path = saved(tmp_path / "m.onnx", [antialiased], {"x": ["n", 3, "h", "w"]}, ["y"], scales)
-    with pytest.raises(FormatError, match="antialias, for images of a size that only a run tells"):
+    cropped = node("Resize", ["x", "roi", "scales"], ["y"], mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
+    arrays = {"scales": np.array([1, 1, 0.5, 0.5], np.float32), "roi": np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32)}
+    path = saved(tmp_path / "m.onnx", [cropped], {"x": ["n", 3, "h", "w"]}, ["y"], arrays)
+    with pytest.raises(FormatError, match="'tf_crop_and_resize' for images of a size that only a run tells"):
         fluid.load_model(path, scope=fluid.Scope())

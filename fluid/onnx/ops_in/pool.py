@@ -70,12 +70,54 @@ def max_pool(b: Builder, node: OnnxNode) -> Any:
     plain = is_floating(x.dtype) and window.is_dense and not wants_places
     if plain and (not ceil or _same_with_ceil(x, window.kernel, window.strides, window.pads)):
         return window.pooled(b, pooling_type="max", ceil_mode=ceil)
+    if is_floating(x.dtype) and not wants_places:
+        return _max_along_axes(b, window, ceil)
     values, places = _max_by_index(b, x, window.kernel, window.strides, window.dilations, window.pads, ceil)
     if not wants_places:
         return values
     if node.int("storage_order", 0):
         places = _column_major(b, places, x.shape[2:], x)
     return values, places
+
+
+def _max_along_axes(b: Builder, window: _Window, ceil: bool) -> Any:
+    """The maxima of dilated windows, one axis after the other."""
+    x = window.x
+    if -1 in x.shape[2:]:
+        raise FormatError(_SIZES_AT_RUN)
+    for axis, (kernel, stride, dilation, pair) in enumerate(
+        zip(window.kernel, window.strides, window.dilations, window.pads, strict=True), 2
+    ):
+        x = _max_along(b, x, axis, kernel, stride, dilation, pair, ceil)
+    return x
+
+
+def _max_along(b: Builder, x: Any, axis: int, kernel: int, stride: int, dilation: int, pair: tuple[int, int], ceil: bool) -> Any:
+    """The maxima of windows along one axis: of plain windows in rows of every `dilation`-th element."""
+    span = (kernel - 1) * dilation + 1
+    count = _size(x.shape[axis], span, stride, pair, ceil)
+    used = max((count - 1) * stride + span, pair[0] + x.shape[axis])
+    rows = -(-used // dilation)
+    paddings = [0] * 2 * x.ndim
+    paddings[2 * axis : 2 * axis + 2] = pair[0], rows * dilation - pair[0] - x.shape[axis]
+    inner = prod(x.shape[axis + 1 :])
+    image = b.f.reshape2(
+        b.f.pad(x, paddings=paddings, pad_value=lowest(x.dtype)) if any(paddings) else x, shape=[-1, 1, rows, dilation * inner]
+    )
+    steps, skips = divmod(stride, dilation)
+    if skips:
+        maxima = b.f.pool2d(image, ksize=[kernel, 1], strides=[1, 1], pooling_type="max")
+        maxima = b.f.reshape2(maxima, shape=[-1, (rows - kernel + 1) * dilation, inner])
+    else:  # all windows begin at the first element of a row
+        maxima = b.f.pool2d(b.slice(image, 3, 0, inner), ksize=[kernel, 1], strides=[steps, 1], pooling_type="max")
+        maxima, stride = b.squeeze(maxima, [1]), 1
+    end = (count - 1) * stride + 1
+    maxima = b.f.strided_slice(maxima, axes=[1], starts=[0], ends=[end], strides=[stride])
+    outer = [b.size_of(x, before) for before in range(2)]
+    return b.reshape(maxima, [*outer, *x.shape[2:axis], count, *x.shape[axis + 1 :]])
+
+
+_SIZES_AT_RUN = "dilations, or indices, for images of a size that only a run tells are not read"
 
 
 def _same_with_ceil(x: Any, kernel: list[int], strides: list[int], pads: list[tuple[int, int]]) -> bool:
@@ -90,7 +132,7 @@ def _places(
 ) -> Any:
     """For each window, the indices of its elements in an image, -1 in the padding: [windows, elements of a window]."""
     if -1 in x.shape[2:]:
-        raise FormatError("dilations, or indices, for images of a size that only a run tells are not read")
+        raise FormatError(_SIZES_AT_RUN)
     sizes = zip(x.shape[2:], kernel, strides, dilations, pads, strict=True)
     counts = [_size(size, (window - 1) * by + 1, stride, pair, ceil) for size, window, stride, by, pair in sizes]
     for count, window in zip(counts, kernel, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -47,14 +48,28 @@ def resize(b: Builder, node: OnnxNode) -> Any:
         sizes, factors = _wanted_sizes(b, x, axes, node)
         policy = node.string("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
-            if not all(isinstance(size, int) for size in (*sizes, *input_sizes)):
-                raise FormatError(f"keep_aspect_ratio_policy {policy!r} of sizes that only a run tells is not read")
-            factor = (min if policy == "not_larger" else max)(factors)
+            factor = _one_factor(b, factors, policy)
             factors = [factor] * len(axes)
-            sizes = [math.floor(x.shape[axis] * factor + 0.5) for axis in axes]
+            sizes = [_scaled_size(b, size, factor) for size in input_sizes]
     roi = node.constant_input(1, "its region") if node.string("coordinate_transformation_mode") == "tf_crop_and_resize" else None
     transformation = node.string("coordinate_transformation_mode", "half_pixel")
     return _resized(b, x, axes, factors, sizes, node.string("mode", "nearest"), transformation, node, roi)
+
+
+def _one_factor(b: Builder, factors: list[Any], policy: str) -> Any:
+    """The factor for all axes, by `keep_aspect_ratio_policy`; a variable where only a run tells one of the factors."""
+    if all(isinstance(factor, float) for factor in factors):
+        return (min if policy == "not_larger" else max)(factors)
+    choose = b.f.elementwise_min if policy == "not_larger" else b.f.elementwise_max
+    return functools.reduce(choose, [np.array([n]) if isinstance(n, float) else n for n in factors])
+
+
+def _scaled_size(b: Builder, size: Any, factor: Any) -> Any:
+    """A size times a factor, rounded to the nearest integer, up from the middle."""
+    if isinstance(size, int) and isinstance(factor, float):
+        return math.floor(size * factor + 0.5)
+    product = b.f.elementwise_mul(_double(b, size), np.array([factor]) if isinstance(factor, float) else factor)
+    return b.cast(b.f.floor(b.f.elementwise_add(product, np.array([0.5]))), VarType.INT64)
 
 
 def _one_for_each(numbers: Any, count: int, name: str) -> Any:
@@ -138,7 +153,8 @@ def _resized(
             x = b.f.gather(x, b.constant(_nearest(at, have, how)), axis=axis)
         else:
             weights = _weights(b, at, have, scales[place], mode, node)
-            x = _times(b, x if is_floating(x.dtype) else b.cast(x, VarType.FP32), weights, axis)
+            x = x if is_floating(x.dtype) else b.cast(x, VarType.FP32)
+            x = _times(b, x, b.constant(weights.astype(x.dtype.numpy, copy=False)), axis)
         if transformation == "tf_crop_and_resize":
             outside[axis] = (at < 0) | (at > have - 1)
     value = node.float("extrapolation_value", 0.0)
@@ -152,9 +168,8 @@ def _resized(
     return b.cast(x, dtype)
 
 
-def _times(b: Builder, x: Any, weights: Any, axis: int) -> Any:
-    """Multiply `x` by a matrix along one axis."""
-    matrix = b.constant(weights.astype(x.dtype.numpy, copy=False))
+def _times(b: Builder, x: Any, matrix: Any, axis: int) -> Any:
+    """Multiply `x` by a matrix of its dtype along one axis."""
     order = [n for n in range(x.ndim) if n != axis] + [axis]
     out = b.f.matmul_v2(b.transpose(x, order), matrix, trans_y=True)
     return b.transpose(out, [order.index(n) for n in range(x.ndim)])
@@ -229,8 +244,8 @@ def _resized_at_run(b: Builder, x: Any, axis: int, want: Any, scale: Any, mode: 
     Args:
         scale: a number, or a variable of one float64.
     """
-    if mode not in ("nearest", "linear", "cubic") or node.int("antialias", 0):
-        raise FormatError(f"mode {mode!r}, or antialias, for images of a size that only a run tells is not read")
+    if mode not in ("nearest", "linear", "cubic"):
+        raise FormatError(f"its mode {mode!r} should be 'nearest', 'linear' or 'cubic'")
     scale = b.number(scale, VarType.FP64) if isinstance(scale, float) else scale
     size = b.integer(b.size_of(x, axis))
     at = _coordinates_at_run(b, transformation, b.cast(size, VarType.FP64), want, scale)
@@ -238,6 +253,8 @@ def _resized_at_run(b: Builder, x: Any, axis: int, want: Any, scale: Any, mode: 
         how = node.string("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
         return b.f.gather(x, within(b, b.cast(_rounded(b, at, how), VarType.INT64), size), axis=axis)
     images = x if is_floating(x.dtype) else b.cast(x, VarType.FP32)
+    if node.int("antialias", 0):
+        return _antialiased_at_run(b, images, axis, at, size, scale, mode, node)
     first = b.f.floor(at)
     offsets = (0, 1) if mode == "linear" else (-1, 0, 1, 2)
     weights = [_weight_at_run(b, b.f.abs(at - first - b.number(offset, VarType.FP64)), mode, node) for offset in offsets]
@@ -254,6 +271,20 @@ def _resized_at_run(b: Builder, x: Any, axis: int, want: Any, scale: Any, mode: 
         factor = b.f.reshape2(b.cast(weight, images.dtype), shape=shape)
         parts.append(b.f.elementwise_mul(b.f.gather(images, place, axis=axis), factor))
     return b.f.sum(parts)
+
+
+def _antialiased_at_run(b: Builder, x: Any, axis: int, at: Any, size: Any, scale: Any, mode: str, node: OnnxNode) -> Any:
+    """Resize an axis by a product with the weights of all its elements, and of as many beyond its ends as have weight."""
+    stretch = b.f.elementwise_min(scale, b.number(1.0, VarType.FP64))
+    reach = b.cast(b.f.ceil(b.number(1.0 if mode == "linear" else 2.0, VarType.FP64) / stretch), VarType.INT64) + b.integer(1)
+    places = b.positions(b.integer(0) - reach, size + reach)
+    clipped = within(b, places, size)
+    distance = b.unsqueeze(at, [1]) - b.unsqueeze(b.cast(places, VarType.FP64), [0])
+    weights = _weight_at_run(b, b.f.elementwise_mul(b.f.abs(distance), stretch), mode, node)
+    if node.int("exclude_outside", 0):
+        weights = b.f.elementwise_mul(weights, b.cast(b.f.equal(places, clipped), VarType.FP64))
+    weights = weights / b.reduce("reduce_sum", weights, [1], True)
+    return _times(b, b.f.gather(x, clipped, axis=axis), b.cast(weights, x.dtype), axis)
 
 
 def _coordinates_at_run(b: Builder, how: str, have: Any, want: Any, scale: Any) -> Any:

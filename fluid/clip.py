@@ -45,6 +45,8 @@ class GradientClipBase:
     array([ 0.5, -1. ], dtype=float32)
     """
 
+    need_clip: Callable[[Parameter], bool] | None = None  # of clips that were pickled before there was one
+
     def __init__(self, need_clip: Callable[[Parameter], bool] | None = None) -> None:
         if not callable(need_clip) and need_clip is not None:
             raise FluidTypeError(f"{type(self).__name__}: need_clip should be a function of a parameter, not {need_clip!r}")

@@ -651,12 +651,12 @@ def _batch_normed(
         inputs[slot] = constant(helper.create_parameter(attr, channels, dtype))
     saved = {slot: helper.create_variable_for_type_inference(dtype, True) for slot in ("SavedMean", "SavedVariance")}
     saved["ReserveSpace"] = helper.create_variable_for_type_inference(dtype, True)  # Paddle does not run it without
-    attrs: dict[str, Any] = {"epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
+    attrs: dict[str, Any] = {}
     if isinstance(momentum, Variable):
         inputs["MomentumTensor"] = momentum
     else:
         attrs["momentum"] = momentum
-    attrs["use_global_stats"] = use_global_stats
+    attrs |= {"epsilon": epsilon, "is_test": is_test, "data_layout": data_layout, "use_global_stats": use_global_stats}
     outputs = {"MeanOut": inputs["Mean"], "VarianceOut": inputs["Variance"], **saved}
     return helper.append_activation(helper.apply("batch_norm", inputs, attrs, outputs)["Y"])
 

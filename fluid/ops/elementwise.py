@@ -6,7 +6,7 @@ In Fluid the smaller operand of a binary op may be aligned with any consecutive 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -373,6 +373,17 @@ def _predicate(signature: str, infer: Any, doc: str, **attrs: Any) -> None:
     define(signature, infer=infer, grad=ZERO_GRADIENT, **attrs)(documented)
 
 
+def _of_all(test: str) -> Callable[..., Any]:
+    """The formula of a test of all elements by the test of each."""
+
+    def formula(f: Any, X: Any) -> Any:
+        each = getattr(f, f"{test}_v2")(X)
+        together = f.reduce_all if test == "isfinite" else f.reduce_any
+        return f.reshape(together(each, reduce_all=True), shape=[1])
+
+    return formula
+
+
 for _name, _doc in {
     "less_than": "X < Y",
     "less_equal": "X <= Y",
@@ -390,7 +401,7 @@ _predicate("logical_not(X) -> Out", _bools, "``not X``, as bools; what is not ze
 for _name, _doc in {"isfinite": "is finite", "isinf": "is infinite", "isnan": "is not a number"}.items():
     _predicate(f"{_name}_v2(X) -> Out", _bools, f"Whether each element of X {_doc}, as bools.")
     _every = "every" if _name == "isfinite" else "any"
-    _predicate(f"{_name}(X) -> Out", _one_bool, f"Whether {_every} element of X {_doc}: one bool.")
+    _predicate(f"{_name}(X) -> Out", _one_bool, f"Whether {_every} element of X {_doc}: one bool.", meaning=means(_of_all(_name)))
 
 
 @define("where(Condition: bool, X?, Y?) -> Out", infer=_where, wrt=["X", "Y"])

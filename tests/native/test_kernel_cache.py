@@ -374,16 +374,16 @@ def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> No
         with monkeypatch.context() as patch:
             patch.setattr(llvm, "get_process_triple", lambda: "x86_64-pc-linux-gnu")
             patch.setattr(llvm, "get_host_cpu_features", lambda: {"avx2": False, "fma": False, "sse2": True})
-            assert unavailable(compiler.host) == "this processor lacks avx2 and fma"
+            assert unavailable(compiler.host) == "this processor lacks avx2 and f16c and fma"
         with monkeypatch.context() as patch:
             patch.setattr(llvm, "get_process_triple", lambda: "x86_64-pc-linux-gnu")
-            features = dict.fromkeys(("avx2", "fma", "avx512f", "avx512vl"), True)
+            features = dict.fromkeys(("avx2", "f16c", "fma", "avx512f", "avx512vl"), True)
             patch.setattr(llvm, "get_host_cpu_features", lambda: features)
             for words, vector_bytes in {"": 64, "-avx512vl": 64, "-avx512f": 32, " -avx512f, -avx512vl,": 32}.items():
                 patch.setenv("FLUID_NATIVE_FEATURES", words)
                 compiler.host.cache_clear()
                 assert compiler.host().vector_bytes == vector_bytes
-            assert compiler.host().features == "+avx2,-avx512f,-avx512vl,+fma"
+            assert compiler.host().features == "+avx2,-avx512f,-avx512vl,+f16c,+fma"
             patch.setenv("FLUID_NATIVE_FEATURES", "-fma,-avx2")
             assert unavailable(compiler.host) == "this processor lacks avx2 and fma"
             for wrong in ("+avx2", "avx2", "-avx2x"):

@@ -26,27 +26,34 @@ _BY_KIND = {
         "tanh cast clip scale elementwise_add elementwise_div elementwise_max elementwise_min elementwise_mul elementwise_pow "
         "elementwise_sub elementwise_mod elementwise_floordiv "
         "equal not_equal greater_than greater_equal less_than less_equal logical_and logical_or logical_xor "
-        "logical_not where"
+        "logical_not where isfinite_v2 isinf_v2 isnan_v2"
     ),
     "numbers and shapes": (
         "assign fill_any_like fill_constant fill_constant_batch_size_like reshape reshape2 reshape_like squeeze squeeze2 "
-        "unsqueeze unsqueeze2 flatten flatten2 flatten_contiguous_range transpose transpose2"
+        "unsqueeze unsqueeze2 flatten flatten2 flatten_contiguous_range transpose transpose2 shape size"
     ),
     "parts of arrays, moved": (
         "concat split split_like stack unstack unbind slice slice_like strided_slice strided_slice_like unslice strided_unslice "
-        "flip pad pad2d pad3d expand expand_as expand_as_v2 expand_to expand_v2 tile tile_like untile expand_reduced"
+        "flip reverse roll pad pad2d pad3d pad_by unpad_by expand expand_as expand_as_v2 expand_to expand_v2 tile tile_like "
+        "untile expand_reduced"
     ),
     "elements by number": (
         "gather gather_nd scatter arg_max arg_min top_k top_k_v2 "
         "lookup_table lookup_table_v2 one_hot one_hot_v2 pick place scatter_add_like scatter_nd_add "
-        "scatter_rows_like"
+        "scatter_rows_like sequence_mask"
     ),
     "sums and extremes": "sum sum_to reduce_sum reduce_mean reduce_max reduce_min reduce_all reduce_any",
     "products, convolutions, pools": (
         "mul matmul matmul_v2 einsum einsum_like conv2d conv2d_backprop_filter conv2d_backprop_input conv2d_transpose "
-        "depthwise_conv2d depthwise_conv2d_transpose pool2d"
+        "depthwise_conv2d depthwise_conv2d_transpose pool2d "
+        "conv3d conv3d_backprop_filter conv3d_backprop_input conv3d_transpose pool3d maxout"
+    ),
+    "images and volumes, resampled": (
+        "nearest_interp nearest_interp_v2 linear_interp linear_interp_v2 bilinear_interp bilinear_interp_v2 "
+        "trilinear_interp trilinear_interp_v2 interp_like uninterp"
     ),
     "fused for speed or exactness, by an op of ONNX too": "softmax log_softmax batch_norm layer_norm",
+    "counts and states, exact in integers": "accuracy auc check_finite_and_unscale update_loss_scaling",
     "drawn": "dropout",
 }
 PRIMITIVES = frozenset(name for names in _BY_KIND.values() for name in names.split())

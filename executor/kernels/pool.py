@@ -428,9 +428,7 @@ def _unpool(values: Any, Indices: Any, image: Any) -> tuple[Any, Any, Any]:
     return values.reshape(ids.shape), ids, image.reshape(rows, places)
 
 
-@checked("unpool", "unpool3d")
-def check_unpool(Indices: Any, Out: Any) -> None:
-    places = prod(Out.shape[2:])
+def _check_places(Indices: Any, places: int) -> None:
     if Indices.size and not 0 <= int(Indices.min()) <= int(Indices.max()) < places:
         bad = int(Indices.min()) if int(Indices.min()) < 0 else int(Indices.max())
         raise IndexRangeError(f"unpool: index {bad} lies outside of the output, whose images have {places} elements")
@@ -438,15 +436,27 @@ def check_unpool(Indices: Any, Out: Any) -> None:
 
 @checked("unpool_back", "unpool3d_back")
 def check_unpool_back(Output: Any, Indices: Any) -> None:
-    check_unpool(Indices, Output)
+    _check_places(Indices, prod(Output.shape[2:]))
+
+
+@checked("unpool", "unpool3d")
+def check_unpool(Indices: Any, OutputSize: Any, Out: Any) -> None:
+    _check_places(Indices, prod(_sizes_of_image(OutputSize) if Out is None else Out.shape[2:]))
+
+
+def _sizes_of_image(OutputSize: Any) -> list[int]:
+    return [int(size) for part in OutputSize for size in part.reshape(-1)]
 
 
 @kernel("unpool", "unpool3d")
-def unpool(xp: Any, X: Any, Indices: Any, Out: Any) -> None:
+def unpool(xp: Any, X: Any, Indices: Any, OutputSize: Any, Out: Any) -> Any:
+    if Out is None:
+        Out = xp.empty((*X.shape[:2], *_sizes_of_image(OutputSize)), X.dtype)
     values, ids, image = _unpool(X, Indices, Out)
     image.fill(0)
     index = xp.arange(len(ids))[:, None], ids
     image[index] = values_in_order(xp, image, index, values)
+    return Out
 
 
 @kernel("unpool_back", "unpool3d_back")

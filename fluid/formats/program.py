@@ -28,7 +28,7 @@ from ..ir.checked import checked
 from ..ir.collector import collector_paused
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning, too_deep
-from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION
+from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION, VARIABLE_ATTRS
 from ..proto import BlockDesc, OpDesc, ProgramDesc, ProgramFrame, TensorDesc, VarDesc
 from ..values.types import VarType, is_floating
 from .room import Room
@@ -252,14 +252,23 @@ class _Writer:
     def _op(self, op: Operator) -> bytes:
         wire, fields = op.wire, []
         parts = wire.parts if wire is not None else {}
+        named = {name: slot for (type_, name), slot in VARIABLE_ATTRS.items() if type_ == op.type and op.inputs.get(slot)}
         for number, side, slots in ((1, "inputs", op.inputs), (2, "outputs", op.outputs)):
             for slot, names in slots.items():
+                if slot in named.values():
+                    continue
                 entry = [self._slots[PADDLE_SLOTS.get((op.type, slot), slot)], *map(self._arguments.__getitem__, names)]
                 if parts and (side, slot) in parts:
                     entry.append(parts[side, slot])
                 fields.append(_framed(number, b"".join(entry)))
         fields.append(self._types[op.type])
         attrs = _attrs_to_write(op)
+        if named:
+            attrs = {name: value for name, value in attrs.items() if name not in named}
+            for name, slot in named.items():
+                names = op.inputs[slot]
+                value, kind = (names[0], "var") if len(names) == 1 else (names, "vars")
+                fields.append(_framed(4, _attr_entry(op, name, value, kind)))
         if wire is None:
             fields += [self._attr(op, name, value) for name, value in attrs.items()]
         else:
@@ -603,6 +612,9 @@ class _Reader:
                 if leftover:
                     parts["attrs", name] = leftover
         asides = _asides(desc.attrs, op) if strange or len(op.attrs) < len(desc.attrs) else []
+        for name in [name for name, kind in kinds.items() if kind in ("var", "vars") and (op_type, name) in VARIABLE_ATTRS]:
+            value = op.attrs.pop(name)
+            op.inputs[VARIABLE_ATTRS[op_type, name]] = value if kinds.pop(name) == "vars" else [value]
         leftover = b""
         if self.careful or desc.HasField("is_target"):
             leftover = _leftover(desc, "type", "inputs", "outputs", "attrs")

@@ -59,6 +59,7 @@ __all__ = [
     "REGION",
     "SEEDS",
     "SHAPE_ONLY",
+    "VARIABLE_ATTRS",
     "ZERO_GRADIENT",
     "Attr",
     "OpDef",
@@ -128,6 +129,8 @@ PADDLE_SLOTS = {
 """(op, slot) -> Paddle's name of the slot, where it does not follow its own naming convention."""
 OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in PADDLE_SLOTS.items()}
 """(op, Paddle's name of the slot) -> the slot, where they differ."""
+VARIABLE_ATTRS = {(op_type, "output_size"): "OutputSize" for op_type in ("unpool", "unpool_grad")}
+"""(op, attribute) -> the slot of the variables that Paddle names in the attribute."""
 SEEDS = {"seed", "startup_seed", "use_random"}
 """Attributes that mark an op as one that draws random numbers."""
 UNUSED_SLOTS = {("save", "kLookupTablePath")}

@@ -23,6 +23,7 @@ _OFFSETS: _Slots = {"offsets": ("OffsetsTensor", "Offsets")}
 _DEPTH: _Slots = {"depth": ("depth_tensor",)}
 _REGION: _Slots = {"starts": ("StartsTensorList",), "ends": ("EndsTensorList",), "steps": ("StepsTensorList",)}
 _TESTED: _Slots = {"dim": ("AxisTensorList", "AxisTensor")}
+_UNPOOLED: _Slots = {"output_size": ("OutputSize",)}
 _NUMBERS: dict[str, _Slots] = {
     "reshape": _RESHAPED,
     "reshape2": _RESHAPED,
@@ -47,6 +48,8 @@ _NUMBERS: dict[str, _Slots] = {
     "top_k_v2": {"k": ("K",)},
     "sequence_mask": {"maxlen": ("MaxLenTensor",)},
     "affine_grid": {"output_shape": ("OutputShape",)},
+    "unpool": _UNPOOLED,
+    "unpool3d": _UNPOOLED,
     "pad2d": {"paddings": ("Paddings",)},
     **dict.fromkeys(("reduce_all", "reduce_any"), _TESTED),
     **dict.fromkeys(("fill_constant", "empty", "uniform_random", "gaussian_random", "randint"), _SHAPE),

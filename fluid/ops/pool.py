@@ -8,6 +8,7 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from ..errors import InferenceError
@@ -220,12 +221,14 @@ def spp(f: Any, X: Any, Out: ShapeOnly, dOut: Any, pyramid_height: int, pooling_
 
 # ----------------------------------------------------------------------------------------------------------- unpooling
 def _define_unpool(name: str, count: int, **attributes: Any) -> None:
-    def infer(X: Spec, Indices: Spec, attrs: Mapping[str, Any]) -> Spec:
+    def infer(X: Spec, Indices: Spec, OutputSize: Sequence[Spec] | None, attrs: Mapping[str, Any]) -> Spec:
         if X.ndim != count + 2 or Indices.ndim != X.ndim:
             raise InferenceError(f"X {X} and Indices {Indices} should have {count + 2} dimensions each")
         if not may_equal(X.shape, Indices.shape):
             raise InferenceError(f"X {X} and Indices {Indices} should have the same shape")
-        requested = attrs["output_size"]
+        requested = [-1] * count if OutputSize else attrs["output_size"]
+        if OutputSize and len(OutputSize) != count and not may_equal((prod(OutputSize[0].shape),), (count,)):
+            raise InferenceError(f"OutputSize should be {count} numbers, in one tensor or in {count}")
         default_size = [
             -1 if size < 0 else (size - 1) * stride - 2 * padding + window
             for size, stride, padding, window in zip(
@@ -236,16 +239,20 @@ def _define_unpool(name: str, count: int, **attributes: Any) -> None:
             raise InferenceError(f"paddings {attrs['paddings']} should leave something of the images made of X {X}")
         return X.with_shape((*X.shape[:2], *(requested or default_size)))
 
-    def rule(f: Any, X: ShapeOnly, Indices: Any, Out: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
-        return {"X": getattr(f, f"{name}_back")(dOut, Indices, X, **attrs)}
+    def rule(f: Any, X: ShapeOnly, Indices: Any, OutputSize: Any, Out: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
+        return {"X": getattr(f, f"{name}_back")(dOut, Indices, X, OutputSize, **attrs)}
 
-    def back(f: Any, Indices: Any, dX: Any, attrs: dict[str, Any]) -> Any:
-        return {"Output": getattr(f, name)(dX, Indices, **attrs)}
+    def back(f: Any, Output: ShapeOnly, Indices: Any, OutputSize: ShapeOnly, dX: Any, attrs: dict[str, Any]) -> Any:
+        if not OutputSize:
+            return {"Output": getattr(f, name)(dX, Indices, **attrs)}
+        zeros, places, values = (f.reshape2(part, shape=[0, 0, -1]) for part in (f.fill_any_like(Output), Indices, dX))
+        return {"Output": f.reshape_like(f.put_along_axis(zeros, places, values, Axis=2, Reduce="assign"), Output)}
 
     rule.__doc__ = f"""X's elements at Indices (counted row by row) in images of zeros: undoes `max_pool{count}d_with_index`.
 
-The image has `output_size` or, if that is empty, ``(size - 1) * stride - 2 * padding + ksize``. Of several elements with the
-same index, the last is kept, and only that one has a gradient."""
+The image has `output_size`, or the numbers in OutputSize (one tensor, or one for each), or else
+``(size - 1) * stride - 2 * padding + ksize``. Of several elements with the same index, the last is kept, and only that one has a
+gradient."""
     back.__doc__ = f"The transpose of `{name}`: the elements of Output at Indices; zeros for those that `{name}` overwrites."
     attributes.update(
         ksize=least(1, counted(required("ints"), count)),
@@ -254,8 +261,8 @@ same index, the last is kept, and only that one has a gradient."""
         output_size=least(1, counted(ints(), 0, count)),
         data_format=image_format(count),
     )
-    define(f"{name}(X, Indices: int) -> Out", infer=infer, wrt=("X",), **attributes)(rule)
-    signature = f"{name}_back(Output, Indices, Like) -> X"
+    define(f"{name}(X, Indices: int, OutputSize*?: int) -> Out", infer=infer, wrt=("X",), **attributes)(rule)
+    signature = f"{name}_back(Output, Indices, Like, OutputSize*?: int) -> X"
     define(signature, infer=like("Like"), wrt=("Output",), shape_only=("Like",), **attributes)(back)
 
 

@@ -152,7 +152,9 @@ def unpooled(
     strides: Sequence[int] = (1, 1, 1),
     paddings: Sequence[int] = (0, 0, 0),
     output_size: Sequence[int] = (),
+    OutputSize: Sequence[Any] = (),
 ) -> Any:
+    output_size = [int(size) for part in OutputSize for size in np.ravel(part)] or output_size
     found = [(n - 1) * s - 2 * p + k for n, s, p, k in zip(X.shape[2:], strides, paddings, ksize, strict=False)]
     out = np.zeros((*X.shape[:2], *(output_size or found)), X.dtype)
     for n, c, *at in np.ndindex(*X.shape):
@@ -160,8 +162,8 @@ def unpooled(
     return out
 
 
-def gathered_back(Output: Any, Indices: Any, Like: Any, **attrs: Any) -> Any:
-    return linear_transpose(lambda x: unpooled(x, Indices, **attrs), Like, Output)
+def gathered_back(Output: Any, Indices: Any, Like: Any, OutputSize: Sequence[Any] = (), **attrs: Any) -> Any:
+    return linear_transpose(lambda x: unpooled(x, Indices, OutputSize=OutputSize, **attrs), Like, Output)
 
 
 for x, attrs in (
@@ -179,3 +181,10 @@ for x, attrs in (
     output = data(*unpooled(values, Indices, **attrs).shape)
     add(name, Sample({"X": values, "Indices": Indices}, attrs, unpooled))
     add(f"{name}_back", Sample({"Output": output, "Indices": Indices, "Like": values}, attrs, gathered_back, wrt=["Output"]))
+    if "output_size" in attrs:
+        sizes = np.array(attrs["output_size"])
+        attrs = {key: value for key, value in attrs.items() if key != "output_size"}
+        for parts in ([sizes], list(sizes.reshape(-1, 1).astype(np.int32))):
+            add(name, Sample({"X": values, "Indices": Indices, "OutputSize": parts}, attrs, unpooled, shapes_by_value=True))
+            inputs = {"Output": output, "Indices": Indices, "Like": values, "OutputSize": parts}
+            add(f"{name}_back", Sample(inputs, attrs, gathered_back, wrt=["Output"], shapes_by_value=True))

@@ -101,6 +101,8 @@ set_value_grad set_value_grad out_grad=Out@GRAD starts=starts@[]int64|StartsTens
  x_grad=Input@GRAD
 repeat_interleave_grad repeat_interleave_grad x=X out_grad=Out@GRAD { repeats=Repeats:i32 axis=dim:i32 output_size=#-1:i64 }\
  x_grad=X@GRAD
+unpool unpool x=X indices=Indices output_size=output_size@[]int64|OutputSize* { ksize=ksize:[i32] strides=strides:[i32]\
+ padding=paddings:[i32] data_format=data_format:str } out=Out
 masked_fill masked_fill x=x mask=mask value=value { } out=out
 masked_fill_grad masked_fill_grad x=x mask=mask value=value out_grad=out@GRAD { } x_grad=x@GRAD value_grad=value@GRAD
 median median x=x { axis=axis:intarray keepdim=keepdim:bool mode=mode:str } out=out medians=medians

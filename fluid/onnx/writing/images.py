@@ -382,13 +382,17 @@ def _image_places(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor) -> tuple[OnnxT
 
 
 @exports("unpool", "unpool3d")
-def unpool(g: OnnxGraph, X: OnnxTensor, Indices: OnnxTensor, specs: Any) -> OnnxTensor:
-    sizes = specs["Out"].shape
+def unpool(g: OnnxGraph, X: OnnxTensor, Indices: OnnxTensor, OutputSize: list[OnnxTensor] | None, specs: Any) -> OnnxTensor:
+    sizes: list[Any] = list(specs["Out"].shape[2:])
+    if OutputSize:
+        flat = g.concat([g.reshape(g.cast(part, VarType.INT64), [-1]) for part in OutputSize], 0)
+        sizes = [g.slice(flat, [0], [place], [place + 1]) for place in range(len(sizes))]
     x, index = _image_places(g, X, Indices)
-    count = int(np.prod(sizes[2:]))
-    zeros = g.filled(g.joined_sizes([*g.sizes_of(x)[:2], count]), 0, Spec((*x.shape[:2], count), x.dtype))
+    count = g.product_of(sizes)
+    known = count if isinstance(count, int) else -1
+    zeros = g.filled(g.joined_sizes([*g.sizes_of(x)[:2], count]), 0, Spec((*x.shape[:2], known), x.dtype))
     result = g.node("ScatterElements", [zeros, g.cast(index, VarType.INT64), x], zeros, axis=2)
-    return g.reshape(result, [*g.sizes_of(X)[:2], *sizes[2:]])
+    return g.reshape(result, [*g.sizes_of(X)[:2], *sizes])
 
 
 @exports("unpool_back", "unpool3d_back")

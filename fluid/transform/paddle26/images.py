@@ -115,7 +115,9 @@ def _pad_as_volumes(op: Operator, axes: list[int], paddings: list[int], mode: st
 
 def _output_size(op: Operator) -> None:
     """Paddle reads the sizes as they are written, and none as 0."""
-    if not op.attr("output_size"):
+    if op.input("OutputSize") and op.type.startswith("unpool3d"):
+        raise Refused("Paddle's op takes the sizes of its output as numbers only")
+    if not op.attr("output_size") and not op.input("OutputSize"):
         source = op.output("Out") or op.input("Out@GRAD")
         sizes = shape_of(op.block.var(source[0]))[2:]
         if -1 in sizes:

@@ -754,8 +754,8 @@ def make_trainable(program: Program, pattern: str | Iterable[str] | None = None,
         for wanted in patterns:
             if not any(fnmatch.fnmatchcase(origins.get(name, name), wanted) for name in chosen):
                 near = get_close_matches(wanted, weights, 3) or weights[:3]
-                known = f"there are {len(weights)}, such as {', '.join(near) or 'none'}"
-                raise ProgramError(f"make_trainable: no weight is called {wanted!r}; {known}")
+                choice = f"there are {len(weights)}, such as {', '.join(near) or 'none'}"
+                raise ProgramError(f"make_trainable: no weight is called {wanted!r}; {choice}")
         removed = [op for op in root.ops if op.type in _TRAFFIC]
         fed = {name for op in removed if op.type == "feed" for name in op.output_arg_names}
         root.ops = [op for op in root.ops if op.type not in _TRAFFIC]

@@ -39,17 +39,17 @@ def vectors_and_matrices(block: Block) -> tuple[list[str], list[str]]:
     a batch_norm as its statistic, is in neither list.
     """
     readers: dict[str, set[str]] = {}
-    written: set[str] = set()
+    assigned: set[str] = set()
     for op in block.ops:
         for name in op.input_arg_names:
             readers.setdefault(name, set()).add(op.type)
         for slot, names in op.outputs.items():
             if slot.removesuffix("Out") not in STATISTICS:
-                written.update(names)
+                assigned.update(names)
     vectors, matrices = [], []
     for name, types in readers.items():
         var = block.vars.get(name)
-        if var is None or name in written or not is_weight(var):
+        if var is None or name in assigned or not is_weight(var):
             continue
         large = sum(size > 1 for size in var.shape)
         if var.ndim == 1 or (large == 1 and all(kind.startswith("elementwise_") for kind in types)):
@@ -83,12 +83,12 @@ def merged_uses(block: Block) -> dict[str, list[list[Use]]]:
             for name in names:
                 if name in uses:
                     uses[name].append(Use(op, slot))
-    repeated = {name: found for name, found in uses.items() if len(found) > 1}
+    repeated = {name: readers for name, readers in uses.items() if len(readers) > 1}
     if not repeated:
         return {}
     places = _places(block, frozenset(matrices), frozenset(vectors))
     several = _read_by_several(block, frozenset(matrices))
-    grouped = {name: _grouped(found, places, several) for name, found in repeated.items()}
+    grouped = {name: _grouped(readers, places, several) for name, readers in repeated.items()}
     return {name: groups for name, groups in grouped.items() if len(groups) > 1}
 
 
@@ -102,18 +102,18 @@ def read_from(use: Use, old: str, new: str) -> None:
 
 
 def _grouped(uses: Iterable[Use], places: Mapping[int, _Place], several: frozenset[str]) -> list[list[Use]]:
-    def is_one(use: Use, other: Use) -> bool:
-        place, its_place = places[id(use.op)], places[id(other.op)]
-        if not _LAYER_SLOTS & {use.slot, other.slot} and place == its_place:
+    def is_one(use: Use, second: Use) -> bool:
+        place, its_place = places[id(use.op)], places[id(second.op)]
+        if not _LAYER_SLOTS & {use.slot, second.slot} and place == its_place:
             return True
-        is_same_input = (use.op.type, use.slot) == (other.op.type, other.slot)
+        is_same_input = (use.op.type, use.slot) == (second.op.type, second.slot)
         return is_same_input and any(side & its_side & several for side, its_side in zip(place, its_place, strict=True))
 
     groups: list[list[Use]] = []
     for use in uses:
-        joined = [group for group in groups if any(is_one(use, other) for other in group)]
+        joined = [group for group in groups if any(is_one(use, second) for second in group)]
         groups = [group for group in groups if group not in joined]
-        groups.append([*(other for group in joined for other in group), use])
+        groups.append([*(second for group in joined for second in group), use])
     return groups
 
 
@@ -121,28 +121,28 @@ def _places(block: Block, matrices: frozenset[str], vectors: frozenset[str]) -> 
     """The place of each op, by its id; an op on weights alone is where its result meets something else."""
     none: frozenset[str] = frozenset()
     before: dict[str, frozenset[str]] = {name: frozenset({name}) for name in matrices}
-    of_matrices, of_weights = set(matrices), {*matrices, *vectors}  # with what is computed of them alone
+    of_matrices, of_weights = set(matrices), {*matrices, *vectors}  # and results that depend on nothing else
     ahead: dict[int, frozenset[str]] = {}
     for op in block.ops:
         names = [name for name in op.input_arg_names if name != EMPTY]
-        own = of_matrices.intersection(names)
-        ahead[id(op)] = none.union(*(before.get(name, none) for name in own or names))
+        read = of_matrices.intersection(names)
+        ahead[id(op)] = none.union(*(before.get(name, none) for name in read or names))
         before.update(dict.fromkeys(op.output_arg_names, ahead[id(op)]))
-        if own:
-            of_matrices.update(op.output_arg_names if own.issuperset(names) else ())
+        if read:
+            of_matrices.update(op.output_arg_names if read.issuperset(names) else ())
         if names and of_weights.issuperset(names):
             of_weights.update(op.output_arg_names)
     behind: dict[str, frozenset[str]] = {}
     places: dict[int, _Place] = {}
     readers: dict[str, list[_Place]] = {}
     for op in reversed(block.ops):
-        found = none.union(*(behind.get(name, none) for name in op.output_arg_names))
-        place = ahead[id(op)], found
+        nearest = none.union(*(behind.get(name, none) for name in op.output_arg_names))
+        place = ahead[id(op)], nearest
         if of_weights.issuperset(op.input_arg_names):
             place = next((reader for name in op.output_arg_names for reader in readers.get(name, ())), place)
         places[id(op)] = place
-        own = of_matrices.intersection(op.input_arg_names)
-        towards = none.union(*(before[name] for name in own)) if own else found
+        read = of_matrices.intersection(op.input_arg_names)
+        towards = none.union(*(before[name] for name in read)) if read else nearest
         for name in op.input_arg_names:
             behind[name] = behind.get(name, none) | towards
             readers.setdefault(name, []).append(place)

@@ -274,7 +274,7 @@ def _resized_at_run(b: Builder, x: Any, axis: int, want: Any, scale: Any, mode: 
 
 
 def _antialiased_at_run(b: Builder, x: Any, axis: int, at: Any, size: Any, scale: Any, mode: str, node: OnnxNode) -> Any:
-    """Resize an axis by a product with the weights of all its elements, and of as many beyond its ends as have weight."""
+    """Resize an axis by a product with a matrix of weights, whose columns reach beyond both ends of the axis."""
     stretch = b.f.elementwise_min(scale, b.number(1.0, VarType.FP64))
     reach = b.cast(b.f.ceil(b.number(1.0 if mode == "linear" else 2.0, VarType.FP64) / stretch), VarType.INT64) + b.integer(1)
     places = b.positions(b.integer(0) - reach, size + reach)

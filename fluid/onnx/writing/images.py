@@ -389,8 +389,8 @@ def unpool(g: OnnxGraph, X: OnnxTensor, Indices: OnnxTensor, OutputSize: list[On
         sizes = [g.slice(flat, [0], [place], [place + 1]) for place in range(len(sizes))]
     x, index = _image_places(g, X, Indices)
     count = g.product_of(sizes)
-    known = count if isinstance(count, int) else -1
-    zeros = g.filled(g.joined_sizes([*g.sizes_of(x)[:2], count]), 0, Spec((*x.shape[:2], known), x.dtype))
+    extent = count if isinstance(count, int) else -1
+    zeros = g.filled(g.joined_sizes([*g.sizes_of(x)[:2], count]), 0, Spec((*x.shape[:2], extent), x.dtype))
     result = g.node("ScatterElements", [zeros, g.cast(index, VarType.INT64), x], zeros, axis=2)
     return g.reshape(result, [*g.sizes_of(X)[:2], *sizes])
 

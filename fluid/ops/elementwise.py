@@ -377,9 +377,9 @@ def _of_all(test: str) -> Callable[..., Any]:
     """The formula of a test of all elements by the test of each."""
 
     def formula(f: Any, X: Any) -> Any:
-        each = getattr(f, f"{test}_v2")(X)
-        together = f.reduce_all if test == "isfinite" else f.reduce_any
-        return f.reshape(together(each, reduce_all=True), shape=[1])
+        passed = getattr(f, f"{test}_v2")(X)
+        reduce = f.reduce_all if test == "isfinite" else f.reduce_any
+        return f.reshape(reduce(passed, reduce_all=True), shape=[1])
 
     return formula
 

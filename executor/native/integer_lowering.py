@@ -134,6 +134,10 @@ def _sums_of_columns(matrix: Node) -> Node:
     return reduced("sum", mapped("convert", matrix, element=INT32), [0])
 
 
+_MOST_TERMS = (2**31 - 1) // 255**2
+"""The most products of two levels, each less its zero point, whose sum fits into 32 bits whatever the levels are."""
+
+
 def quantized_product(x: Node, y: Node, turn_y: bool) -> Node | None:
     """Multiply quantized floats by a product of their integers; None if a factor is not quantized for that.
 
@@ -141,6 +145,8 @@ def quantized_product(x: Node, y: Node, turn_y: bool) -> Node | None:
     """
     a, b = x.quantized, y.quantized
     if a is None or b is None or x.ndim < 2 or y.ndim != 2 or not x.size * y.size or a.scale.size != 1:
+        return None
+    if x.shape[-1] > _MOST_TERMS:
         return None
     by_columns = (y.shape[0], 1) if turn_y else (1, y.shape[1])
     if not all(part is None or part.size == 1 or part.shape == by_columns for part in (b.scale, b.zero)):
@@ -167,6 +173,8 @@ def quantized_convolution(a: Quantized, b: Quantized, windows: Windows, outputs:
     filters, channels, rows, columns = b.levels.shape
     is_by_filters = all(part is None or part.size == 1 or part.shape == (filters, 1, 1, 1) for part in (b.scale, b.zero))
     if a.scale.size != 1 or not is_by_filters or windows.groups != 1 or windows.dilations[1] != 1:
+        return None
+    if rows * columns * channels > _MOST_TERMS:
         return None
     if _zero_of(b, -b.least - 128) is not None or not a.levels.size * b.levels.size * prod(outputs):
         return None

@@ -280,3 +280,16 @@ def test_products_of_fed_integers(left: str, right: str) -> None:
     native, plain = (results_of(build, feed, native=native) for native in (True, False))
     for name, value in plain.items():
         np.testing.assert_array_equal(native[name], value)
+
+
+@each("inner", [33_025, 33_026, 70_000])
+def test_products_of_more_terms_than_32_bits_hold(inner: int) -> None:
+    """All levels are as far from their zero points as can be; longer sums are of floats."""
+
+    def build() -> list[Variable]:
+        x, w = fluid.data("x", [1, inner]), fluid.data("w", [inner, 2])
+        return [op("matmul_v2", {"X": grid(x, [1.0], least=0), "Y": grid(w, [1.0], 255.0, least=0)})]
+
+    feed = {"x": np.full((1, inner), 255, "float32"), "w": np.full((inner, 2), -255, "float32")}
+    (found,) = (results_of(build, feed, native=True, runs=1)[name] for name in ["fetch 0"])
+    np.testing.assert_allclose(found, np.full((1, 2), -(255.0**2) * inner), rtol=1e-6)

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, choice, counted, define, get, ints, least, like, required
+from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, choice, counted, define, get, ints, least, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from .conv import Pair, channels_last, image_axes, image_format, resolve_paddings, steps_of_window
@@ -239,14 +239,22 @@ def _define_unpool(name: str, count: int, **attributes: Any) -> None:
             raise InferenceError(f"paddings {attrs['paddings']} should leave something of the images made of X {X}")
         return X.with_shape((*X.shape[:2], *(requested or default_size)))
 
+    def infer_back(Output: Spec, Indices: Spec, Like: Spec, OutputSize: Sequence[Spec] | None, attrs: Mapping[str, Any]) -> Spec:
+        out = infer(Like, Indices, OutputSize, attrs)
+        if not may_equal(Output.shape, out.shape):
+            raise InferenceError(f"Output {Output} should have the shape {list(out.shape)} that {name} gives for Like {Like}")
+        return Like
+
     def rule(f: Any, X: ShapeOnly, Indices: Any, OutputSize: Any, Out: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
         return {"X": getattr(f, f"{name}_back")(dOut, Indices, X, OutputSize, **attrs)}
 
-    def back(f: Any, Output: ShapeOnly, Indices: Any, OutputSize: ShapeOnly, dX: Any, attrs: dict[str, Any]) -> Any:
+    def back(f: Any, Output: ShapeOnly, Indices: Any, Like: ShapeOnly, OutputSize: Any, dX: Any, attrs: dict[str, Any]) -> Any:
         if not OutputSize:
             return {"Output": getattr(f, name)(dX, Indices, **attrs)}
-        zeros, places, values = (f.reshape2(part, shape=[0, 0, -1]) for part in (f.fill_any_like(Output), Indices, dX))
-        return {"Output": f.reshape_like(f.put_along_axis(zeros, places, values, Axis=2, Reduce="assign"), Output)}
+        is_kept = getattr(f, f"{name}_back")(f.fill_any_like(Output, value=1.0), Indices, Like, OutputSize, **attrs)
+        parts = f.fill_any_like(Output), Indices, dX * is_kept
+        zeros, places, values = (f.reshape2(part, shape=[0, 0, -1]) for part in parts)
+        return {"Output": f.reshape_like(f.put_along_axis(zeros, places, values, Axis=2, Reduce="add"), Output)}
 
     rule.__doc__ = f"""X's elements at Indices (counted row by row) in images of zeros: undoes `max_pool{count}d_with_index`.
 
@@ -263,7 +271,7 @@ gradient."""
     )
     define(f"{name}(X, Indices: int, OutputSize*?: int) -> Out", infer=infer, wrt=("X",), **attributes)(rule)
     signature = f"{name}_back(Output, Indices, Like, OutputSize*?: int) -> X"
-    define(signature, infer=like("Like"), wrt=("Output",), shape_only=("Like",), **attributes)(back)
+    define(signature, infer=infer_back, wrt=("Output",), shape_only=("Like",), **attributes)(back)
 
 
 _define_unpool("unpool", 2, unpooling_type=choice("max"))

@@ -72,6 +72,7 @@ NOT_COMPILED = {
     "where-4": "the number of rows depends on values",
     "bilinear_interp_v2-9": "a scale that is fed decides a shape",
     "nearest_interp_v2-12": "a scale that is fed decides a shape",
+    **dict.fromkeys(("unpool-3", "unpool-4", "unpool3d-2", "unpool3d-3"), "sizes that are fed decide a shape"),
 }
 """Samples of ops that are compiled otherwise."""
 CROSS_SECTION = frozenset(list(KEYS_OF)[::24])

@@ -47,6 +47,12 @@ def _define_averages(name: str, doc: str, **attributes: Any) -> None:
             raise InferenceError(f"X {X} should have output_channels * pooled_height * pooled_width = {needed} channels")
         return _pooled(X, ROIs, RoisNum, channels, attrs)
 
+    def infer_back(Out: Spec, ROIs: Spec, RoisNum: Spec | None, Like: Spec, attrs: Mapping[str, Any]) -> Spec:
+        expected = infer(Like, ROIs, RoisNum, attrs)
+        if not may_equal(Out.shape, expected.shape):
+            raise InferenceError(f"Out {Out} should have the shape {list(expected.shape)} that {name} gives for Like {Like}")
+        return Like
+
     def rule(f: Any, X: ShapeOnly, ROIs: Any, RoisNum: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
         return {"X": getattr(f, f"{name}_back")(dOut, ROIs, RoisNum, X, **attrs)}
 
@@ -65,7 +71,7 @@ def _define_averages(name: str, doc: str, **attributes: Any) -> None:
         **attributes,
     )(rule)
     signature = f"{name}_back(Out, ROIs, RoisNum?, Like) -> X"
-    define(signature, infer=like("Like"), wrt=("Out",), shape_only=("Like",), lod_aware=True, **attributes)(back)
+    define(signature, infer=infer_back, wrt=("Out",), shape_only=("Like",), lod_aware=True, **attributes)(back)
 
 
 _define_averages(

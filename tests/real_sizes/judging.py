@@ -76,6 +76,8 @@ _SECONDS = 4.0
 """What a run may take; there are some thirty."""
 _LARGEST, _SMALLEST = 1e37, 1e-35
 """Of float32, what it holds without loss."""
+_ROOT = 1e18
+"""Ops may square larger numbers on the way, which float32 does not hold."""
 _BEYOND = 1e15
 """Losses of this size come from a 0 that stands for a number below the smallest: its logarithm counts as -1e20, also in means."""
 
@@ -139,7 +141,7 @@ class _Range:
         if isinstance(array, np.ndarray) and array.dtype.kind in "fc" and array.size and not self.is_left:
             with np.errstate(all="ignore"):
                 sizes = np.abs(array)
-                self.is_left = bool(sizes.max() > _LARGEST) or bool(((sizes < _SMALLEST) & (sizes > 0)).any())
+                self.is_left = bool(sizes.max() > _ROOT) or bool(((sizes < _SMALLEST) & (sizes > 0)).any())
 
     def number(self, number: float) -> float:
         return number

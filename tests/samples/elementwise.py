@@ -177,7 +177,7 @@ def with_positions(X: Any, positions: Any, alpha: float = 1.0, beta: float = 1.0
 add(
     "add_position_encoding",
     *(
-        Sample({"X": data(2, 5, 6)}, attrs, lambda X, **attrs: with_positions(X, range(5), **attrs))
+        Sample({"X": data(2, 5, 6)}, attrs, lambda X, **attrs: with_positions(X, range(X.shape[1]), **attrs))
         for attrs in ({}, {"alpha": 0.5, "beta": 2.0})
     ),
     *(

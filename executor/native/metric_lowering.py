@@ -173,24 +173,6 @@ def _anywhere(node: Node) -> Node:
     return reshaped(_any(reshaped(plain(node), (node.size,)), [0]), (1,))
 
 
-@lowers("isnan")
-def isnan(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
-    only_floats(X)
-    return _as_output(_anywhere(_is_nan(X.node)), specs["Out"])
-
-
-@lowers("isinf")
-def isinf(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
-    only_floats(X)
-    return _as_output(_anywhere(_is_infinite(X.node)), specs["Out"])
-
-
-@lowers("isfinite")
-def isfinite(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
-    only_floats(X)
-    return _as_output(_not(_anywhere(_is_not_finite(X.node))), specs["Out"])
-
-
 # ------------------------------------------------------------------------------------------------------ mixed precision
 @lowers("check_finite_and_unscale")
 def check_finite_and_unscale(X: list[GraphTensor], Scale: GraphTensor, specs: dict[str, Any]) -> dict[str, Any]:

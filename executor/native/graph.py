@@ -646,13 +646,17 @@ def joined(parts: Sequence[Node], axis: int) -> Node:
     first = parts[0]
     extents = [part.shape[axis] for part in parts]
     shape = (*first.shape[:axis], sum(extents), *first.shape[axis + 1 :])
+    starts = accumulate(extents[:-1], initial=0)
+    return assembled(shape, [(part, (0,) * axis + (start,)) for part, start in zip(parts, starts, strict=True)])
+
+
+def assembled(shape: Shape, parts: Sequence[tuple[Node, Sequence[int]]]) -> Node:
+    """Compute a tensor from blocks that cover it; each is a tensor and its first indices, where missing ones are 0."""
     strides = contiguous(shape)
-    pieces = tuple(Map(part.shape, part.element, "copy", (part,)) for part in parts)
-    result = Joined(shape, first.element, pieces)
-    start = 0
-    for piece, extent in zip(pieces, extents, strict=True):
-        piece.within = View(piece.shape, piece.element, result, start * strides[axis], strides)
-        start += extent
+    pieces = tuple(Map(part.shape, part.element, "copy", (part,)) for part, _ in parts)
+    result = Joined(shape, pieces[0].element, pieces)
+    for piece, (_, start) in zip(pieces, parts, strict=True):
+        put_within(piece, result, sum(map(mul, start, strides)), strides)
     return result
 
 

@@ -10,7 +10,6 @@ from .emitter import BYTE, FLOAT, INT32, UBYTE, Type
 from .graph import (
     Constant,
     IntegerProduct,
-    Joined,
     Map,
     Node,
     PackedIntegers,
@@ -18,16 +17,15 @@ from .graph import (
     Reshaped,
     Shape,
     Windows,
-    broadcast_to,
-    contiguous,
+    constant,
     mapped,
     plain,
-    put_within,
     reduced,
     reshaped,
     transposed,
 )  # fmt: skip
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
+from .shape_lowering import padded
 
 __all__ = ["quantized_convolution", "quantized_product"]
 
@@ -99,18 +97,14 @@ def _shifted(node: Node, shift: int, element: Type) -> Node:
     """Add a number to bytes, which gives bytes of another type."""
     if node.element == element:
         return node
-    return mapped("convert", mapped("add", mapped("convert", node, element=INT32), _integer(shift)), element=element)
-
-
-def _integer(number: int) -> Constant:
-    return Constant((), INT32, number)
+    return mapped("convert", mapped("add", mapped("convert", node, element=INT32), constant(shift, INT32)), element=element)
 
 
 def _shifted_zero(zero: Node | None, shift: int) -> Node | None:
     """The zero point of integers after a shift; None if it is 0."""
     if zero is None:
-        return _integer(shift) if shift else None
-    return mapped("add", zero, _integer(shift)) if shift else zero
+        return constant(shift, INT32) if shift else None
+    return mapped("add", zero, constant(shift, INT32)) if shift else zero
 
 
 def _product(left: Node, left_zero: Node | None, right: Node, right_zero: Node | None) -> Node:
@@ -125,7 +119,7 @@ def _product(left: Node, left_zero: Node | None, right: Node, right_zero: Node |
     if right_zero is not None:
         of_rows = reduced("sum", mapped("convert", left, element=INT32), [1])
         if left_zero is not None:
-            of_rows = mapped("sub", of_rows, mapped("mul", left_zero, _integer(inner)))
+            of_rows = mapped("sub", of_rows, mapped("mul", left_zero, constant(inner, INT32)))
         out = mapped("sub", out, mapped("mul", of_rows, right_zero))
     return out
 
@@ -183,37 +177,15 @@ def quantized_convolution(a: Quantized, b: Quantized, windows: Windows, outputs:
     zero = (0 if a.zero is None else int(a.zero.number)) - a.least
     if not 0 <= zero <= 255:
         return None  # the border is no byte
-    image = _bordered(_bytes_of(a.levels, -a.least, UBYTE), windows.pads, zero)
+    image = padded(_bytes_of(a.levels, -a.least, UBYTE), [(0, 0), *windows.pads, (0, 0)], zero)
     right = _bytes_of(plain(transposed(b.levels, (2, 3, 1, 0))), -b.least - 128, BYTE)
     right = reshaped(right, (rows * columns * channels, filters))
     packed = PackedIntegers((0,), BYTE, right, rows)
     out: Node = IntegerProduct(outputs, INT32, image, right, packed, windows)
     if zero:
-        out = mapped("sub", out, reshaped(mapped("mul", _integer(zero), _sums_of_columns(right)), (1, 1, 1, filters)))
+        out = mapped("sub", out, reshaped(mapped("mul", constant(zero, INT32), _sums_of_columns(right)), (1, 1, 1, filters)))
     scale = mapped("mul", reshaped(a.scale, (1, 1, 1, 1)), reshaped(b.scale, (1, 1, 1, b.scale.size)))
     return mapped("mul", mapped("convert", out, element=FLOAT), scale)
-
-
-def _bordered(image: Node, pads: tuple[tuple[int, int], tuple[int, int]], number: int) -> Node:
-    """Images [N, H, W, C] with a border of a number."""
-    (top, bottom), (left, right) = pads
-    if not top + bottom + left + right:
-        return image
-    count, height, width, channels = image.shape
-    shape = count, top + height + bottom, left + width + right, channels
-    strides = contiguous(shape)
-    blocks = [
-        (0, 0, top, shape[2]), (top + height, 0, bottom, shape[2]), (top, 0, height, left), (top, left + width, height, right),
-    ]  # fmt: skip
-    parts = [(top, left, image)]
-    for row, column, high, wide in blocks:
-        if high * wide:
-            parts.append((row, column, broadcast_to(Constant((), image.element, number), (count, high, wide, channels))))
-    pieces = tuple(Map(part.shape, part.element, "copy", (part,)) for _, _, part in parts)
-    container = Joined(shape, image.element, pieces)
-    for piece, (row, column, _) in zip(pieces, parts, strict=True):
-        put_within(piece, container, row * strides[1] + column * strides[2], strides)
-    return container
 
 
 def _bytes_of(levels: Node, shift: int, element: Type) -> Node:

@@ -16,6 +16,7 @@ from .graph import (
     Position,
     Rows,
     Scattered,
+    assembled,
     broadcast_to,
     channels_first,
     channels_last,
@@ -192,14 +193,20 @@ def stack(X: list[GraphTensor], axis: int) -> GraphTensor:
 # ---------------------------------------------------------------------------------------------------------------- padded
 def padded(node: Node, pads: Sequence[tuple[int, int]], number: float) -> Node:
     """Pad a node with a number; `pads` gives the elements before and after, per dimension."""
-    for axis, sizes in enumerate(pads):
-        before, after = (
-            [broadcast_to(number_like(number, node), (*node.shape[:axis], size, *node.shape[axis + 1 :]))] if size else []
-            for size in sizes
-        )
-        if before or after:
-            node = _joined([*before, node, *after], axis)
-    return mapped("copy", node)
+    if not any(map(any, pads)):
+        return mapped("copy", node)
+    if isinstance(node, ChannelsFirst):
+        places = places_of_channels_last(node.ndim)
+        return channels_first(padded(node.source, [pads[places.index(place)] for place in range(node.ndim)], number))
+    shape, firsts = list(node.shape), [before for before, _ in pads]
+    blocks: list[tuple[Node, Sequence[int]]] = [(node, firsts)]
+    for axis, (before, after) in enumerate(pads):
+        for start, size in ((0, before), (before + shape[axis], after)):
+            if size:
+                block = broadcast_to(number_like(number, node), (*shape[:axis], size, *shape[axis + 1 :]))
+                blocks.append((block, [0] * axis + [start] + firsts[axis + 1 :]))
+        shape[axis] += before + after
+    return assembled(tuple(shape), blocks)
 
 
 def _pairs(paddings: Sequence[int]) -> list[tuple[int, int]]:

@@ -76,17 +76,14 @@ class PlannedBackend:
         return values if data in planned else {}
 
     def compile(self, request: Request) -> ArenaPlan | StepwisePlan:
-        return self._plan(request)
+        return self._plan(request, None)
 
-    def _plan(self, request: Request) -> ArenaPlan:
-        target, values = self._target(request), self._deciding_values(request)
+    def _plan(self, request: Request, target: Target | None) -> ArenaPlan:
+        """A plan with native code for a processor, or without native code."""
+        values = self._deciding_values(request)
         plan = compile_plan(request.program, request.specs, request.fetches, request.scope, target=target, values=values)
         plan.calls_of, plan.binder = calls_of, self._bound
         return plan
-
-    def _target(self, request: Request) -> Target | None:
-        """The processor that native code is made for; None for plans without native code."""
-        return None
 
     def _bound(self, plan: ArenaPlan, scope: Scope) -> BoundPlan:
         if plan.step_by_step:
@@ -117,27 +114,27 @@ class NativeBackend(PlannedBackend):
         shapes = self._shapes.get(request.program)
         if shapes is None or shapes.version != request.program.version:
             shapes = self._shapes[request.program] = _FeedShapes(request.program.version)
-        shapes.count_run(request)
-        return shapes.are_common(request), super().key(request)
+        return shapes.count_run(request), super().key(request)
 
     def compile(self, request: Request) -> ArenaPlan | StepwisePlan:
-        if not request.has_sequences:
-            plan = self._plan(request)
-            plan.is_provisional = not self._shapes[request.program].are_common(request)
-            return plan
-        target = self._target(request)
-        blocks = NativeBlocks(request.program, target) if target is not None else None
-        return StepwisePlan(request.program, request.fetches, self._place, blocks)
+        if request.has_sequences:
+            target = self._host(request.program)
+            blocks = NativeBlocks(request.program, target) if target is not None else None
+            return StepwisePlan(request.program, request.fetches, self._place, blocks)
+        if self._shapes[request.program].are_common(request):
+            return self._plan(request, self._host(request.program))
+        plan = self._plan(request, None)
+        plan.is_provisional = True
+        return plan
 
-    def _target(self, request: Request) -> Target | None:
+    def _host(self, program: Program) -> Target | None:
+        """The processor that native code is made for; None, after a warning, without llvmlite."""
         from ..native import compiler
 
-        if not request.has_sequences and not self._shapes[request.program].are_common(request):
-            return None
         try:
             return compiler.host()
         except NativeUnavailable as error:
-            warn_of(error, request.program)
+            warn_of(error, program)
             return None
 
 
@@ -150,15 +147,18 @@ class _FeedShapes:
         self._first: set[Hashable] = set()
         self._runs: Cache[Hashable, int] = Cache()
 
-    def count_run(self, request: Request) -> None:
-        """Count a run."""
+    def count_run(self, request: Request) -> bool:
+        """Count a run, and return whether its shapes are common."""
         shapes = tuple(request.specs.items())
         if len(self._first) < _MOST_SHAPES:
             self._first.add(shapes)
         elif shapes not in self._first:
             self._runs.keep(shapes, self._runs.get(shapes, 0) + 1)
+        return self._is_common(shapes)
 
     def are_common(self, request: Request) -> bool:
         """Whether the shapes of a request are worth compiling for."""
-        shapes = tuple(request.specs.items())
+        return self._is_common(tuple(request.specs.items()))
+
+    def _is_common(self, shapes: Hashable) -> bool:
         return shapes in self._first or self._runs.get(shapes, 0) > _MANY_RUNS

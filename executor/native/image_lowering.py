@@ -9,7 +9,7 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
-from fluid.ops.conv import conv_geometry
+from fluid.ops.conv import conv_geometry, image_axes
 from fluid.ops.pool import pool_geometry
 
 from .cores import position_type
@@ -43,25 +43,32 @@ _MOST_CHANNELS = 16
 """The most channels of a group of maxout: each has formulas of its own."""
 
 
-def _images_of(tensor: GraphTensor, data_format: str) -> Node:
-    """Images as [N, H, W, C]."""
+def channel_axis(tensor: GraphTensor, attrs: dict[str, Any]) -> int:
+    """The axis of the channels of images or volumes, by the op's `data_format`."""
+    return image_axes(attrs["data_format"], tensor.ndim)[0]
+
+
+def with_channels_last(node: Node, axis: int) -> Node:
+    """Move the channels of images or volumes from an axis to the end."""
+    return node if axis == node.ndim - 1 else channels_last(node)
+
+
+def with_channels_at(axis: int, node: Node) -> GraphTensor:
+    """Undo `with_channels_last`."""
+    return GraphTensor(node if axis == node.ndim - 1 else channels_first(node))
+
+
+def shape_channels_last(shape: Shape, axis: int) -> Shape:
+    """The shape of images or volumes after `with_channels_last`."""
+    return (*shape[:axis], *shape[axis + 1 :], shape[axis])
+
+
+def _images_of(tensor: GraphTensor, axis: int) -> Node:
+    """Images, whose channels are at an axis, as [N, H, W, C]."""
     only_floats(tensor)
     if tensor.ndim != 4:
         raise NotLowered("images of other than two dimensions")
-    return tensor.node if data_format == "NHWC" else channels_last(tensor.node)
-
-
-def _as_tensor(node: Node, data_format: str) -> GraphTensor:
-    return GraphTensor(node if data_format == "NHWC" else channels_first(node))
-
-
-def _format_of(attrs: dict[str, Any]) -> str:
-    return str(attrs["data_format"]).replace("AnyLayout", "NCHW")
-
-
-def _channels_last(shape: Shape, data_format: str) -> Shape:
-    """The shape of images with channels last."""
-    return shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
+    return with_channels_last(tensor.node, axis)
 
 
 # -------------------------------------------------------------------------------------------------------- convolutions
@@ -166,26 +173,26 @@ def convolution_of(images: Shape, outputs: Shape, filter_shape: Shape, attrs: di
 
 @lowers("conv2d", "depthwise_conv2d")
 def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
-    data_format = _format_of(attrs)
-    image = _images_of(Input, data_format)
-    outputs = _channels_last(specs["Output"].shape, data_format)
+    axis = channel_axis(Input, attrs)
+    image = _images_of(Input, axis)
+    outputs = shape_channels_last(specs["Output"].shape, axis)
     a, b = Input.node.quantized, Filter.node.quantized
     if a is not None and b is not None:
         windows = _windows_of_filter(image.shape, Filter.shape, attrs)
-        levels = _images_of(GraphTensor(a.levels), data_format)
+        levels = _images_of(GraphTensor(a.levels), axis)
         of_integers = quantized_convolution(replace(a, levels=levels), b, windows, outputs)
         if of_integers is not None:
-            return _as_tensor(of_integers, data_format)
+            return with_channels_at(axis, of_integers)
     convolution = convolution_of(image.shape, outputs, Filter.shape, attrs)
-    return _as_tensor(convolution.forward(image, Filter.node), data_format)
+    return with_channels_at(axis, convolution.forward(image, Filter.node))
 
 
 def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any]) -> GraphTensor:
     """The gradient of a convolution's input, for images of the given shape, from the gradient of the output."""
-    data_format = _format_of(attrs)
-    source = _images_of(gradient, data_format)
-    convolution = convolution_of(_channels_last(shape, data_format), source.shape, Filter.shape, attrs)
-    return _as_tensor(convolution.backward(source, Filter.node), data_format)
+    axis = channel_axis(gradient, attrs)
+    source = _images_of(gradient, axis)
+    convolution = convolution_of(shape_channels_last(shape, axis), source.shape, Filter.shape, attrs)
+    return with_channels_at(axis, convolution.backward(source, Filter.node))
 
 
 @lowers("conv2d_backprop_input")
@@ -195,8 +202,8 @@ def conv2d_backprop_input(Filter: GraphTensor, Output: GraphTensor, Like: GraphT
 
 @lowers("conv2d_backprop_filter")
 def conv2d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    data_format = _format_of(attrs)
-    image, gradient = _images_of(Input, data_format), _images_of(Output, data_format)
+    axis = channel_axis(Input, attrs)
+    image, gradient = _images_of(Input, axis), _images_of(Output, axis)
     convolution = convolution_of(image.shape, gradient.shape, Like.shape, attrs)
     return GraphTensor(convolution.filter_gradient(image, gradient))
 
@@ -218,7 +225,7 @@ def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple
 
 def _has_uneven_windows(X: GraphTensor, attrs: dict[str, Any]) -> bool:
     """Whether adaptive windows differ in size."""
-    sizes = X.shape[1:3] if _format_of(attrs) == "NHWC" else X.shape[2:]
+    sizes = [X.shape[axis] for axis in image_axes(attrs["data_format"], X.ndim)[1]]
     return X.ndim == 4 and not all(pool_geometry(sizes, attrs)[1])
 
 
@@ -226,25 +233,25 @@ def _has_uneven_windows(X: GraphTensor, attrs: dict[str, Any]) -> bool:
 def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     if _has_uneven_windows(X, attrs):
         return uneven_pool(X, attrs)
-    data_format = _format_of(attrs)
-    image = _images_of(X, data_format)
+    axis = channel_axis(X, attrs)
+    image = _images_of(X, axis)
     windows, out, kind = _windows_of_pool(image, attrs)
     node = Pooled((image.shape[0], *out, image.shape[3]), image.element, kind, image, windows)
-    return _as_tensor(node, data_format)
+    return with_channels_at(axis, node)
 
 
 @lowers("pool2d_grad")
 def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
     if _has_uneven_windows(X, attrs):
         return {"X@GRAD": uneven_pool_gradient(X, dOut, attrs)}
-    data_format = _format_of(attrs)
-    image, gradient = _images_of(X, data_format), _images_of(dOut, data_format)
+    axis = channel_axis(X, attrs)
+    image, gradient = _images_of(X, axis), _images_of(dOut, axis)
     windows, out, kind = _windows_of_pool(image, attrs)
     positions = None
     if kind == "max":
         shape = (image.shape[0], *out, image.shape[3])
         positions = Positions(shape, position_type(image, shape, windows), image, windows)
-    return {"X@GRAD": _as_tensor(PooledBack(image.shape, image.element, kind, gradient, windows, positions), data_format)}
+    return {"X@GRAD": with_channels_at(axis, PooledBack(image.shape, image.element, kind, gradient, windows, positions))}
 
 
 # -------------------------------------------------------------------------------------------------------------- maxima
@@ -267,24 +274,24 @@ def maximum_back(parts: Sequence[Node], gradient: Node) -> list[Node]:
 
 
 def _channels_of_groups(X: GraphTensor, groups: int, axis: int) -> list[Node]:
-    """For each place in a group of channels, these channels of images [N, H, W, C]."""
-    image = _images_of(X, "NHWC" if axis % X.ndim == 3 else "NCHW")
-    if groups > _MOST_CHANNELS or axis % X.ndim not in (1, 3):
+    """For each place in a group of channels, which are at an axis, these channels of images [N, H, W, C]."""
+    image = _images_of(X, axis)
+    if groups > _MOST_CHANNELS or axis not in (1, 3):
         raise NotLowered("groups of many channels")
     return [sliced(plain(image), 3, place, image.shape[3] // groups, groups) for place in range(groups)]
 
 
 @lowers("maxout")
 def maxout(X: GraphTensor, groups: int, axis: int) -> GraphTensor:
-    node = maximum(_channels_of_groups(X, groups, axis))
-    return _as_tensor(node, "NHWC" if axis % X.ndim == 3 else "NCHW")
+    axis %= X.ndim
+    return with_channels_at(axis, maximum(_channels_of_groups(X, groups, axis)))
 
 
 @lowers("maxout_grad")
 def maxout_grad(X: GraphTensor, dOut: GraphTensor, groups: int, axis: int) -> dict[str, GraphTensor]:
-    data_format = "NHWC" if axis % X.ndim == 3 else "NCHW"
-    gradient = _images_of(dOut, data_format)
+    axis %= X.ndim
+    gradient = _images_of(dOut, axis)
     parts = maximum_back(_channels_of_groups(X, groups, axis), gradient)
     columns = [reshaped(part, (*part.shape, 1)) for part in parts]
     shape = (*gradient.shape[:3], gradient.shape[3] * groups)
-    return {"X@GRAD": _as_tensor(reshaped(joined(columns, 4), shape), data_format)}
+    return {"X@GRAD": with_channels_at(axis, reshaped(joined(columns, 4), shape))}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry
 from fluid.ops.vision import resized_axes, scale_factors
 
@@ -201,4 +202,4 @@ def _image_axes(attrs: Mapping[str, Any]) -> list[int]:
     """The axes of rows and columns of a pool of averages."""
     if attrs["pooling_type"] == "max":
         raise NotLowered("maxima of windows of different sizes")
-    return [1, 2] if attrs["data_format"] == "NHWC" else [2, 3]
+    return image_axes(attrs["data_format"], 4)[1]

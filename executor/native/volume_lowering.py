@@ -16,8 +16,18 @@ from fluid.ops.conv import conv_geometry
 from fluid.ops.pool import pool_geometry
 
 from .emitter import DOUBLE
-from .graph import Node, Shape, broadcast_to, channels_first, channels_last, joined, mapped, plain, reshaped, sliced, transposed
-from .image_lowering import convolution_of, maximum, maximum_back, pool2d, pool2d_grad
+from .graph import Node, Shape, broadcast_to, joined, mapped, plain, reshaped, sliced, transposed
+from .image_lowering import (
+    channel_axis,
+    convolution_of,
+    maximum,
+    maximum_back,
+    pool2d,
+    pool2d_grad,
+    shape_channels_last,
+    with_channels_at,
+    with_channels_last,
+)
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 from .shape_lowering import apart, padded
 
@@ -25,25 +35,12 @@ _MOST_PLANES = 8
 """The most planes under a window: native code has formulas for each of them."""
 
 
-def _is_channels_last(attrs: dict[str, Any]) -> bool:
-    return attrs["data_format"] in ("NDHWC", "NHWC")
-
-
-def _volumes_of(tensor: GraphTensor, attrs: dict[str, Any]) -> Node:
-    """Volumes as [N, D, H, W, C]."""
+def _volumes_of(tensor: GraphTensor, axis: int) -> Node:
+    """Volumes, whose channels are at an axis, as [N, D, H, W, C]."""
     only_floats(tensor)
     if not tensor.node.size:
         raise NotLowered("volumes without elements")
-    return tensor.node if _is_channels_last(attrs) else channels_last(tensor.node)
-
-
-def _as_tensor(node: Node, attrs: dict[str, Any]) -> GraphTensor:
-    return GraphTensor(node if _is_channels_last(attrs) else channels_first(node))
-
-
-def _channels_last(shape: Shape, attrs: dict[str, Any]) -> Shape:
-    """The shape of volumes with channels last."""
-    return shape if _is_channels_last(attrs) else (shape[0], *shape[2:], shape[1])
+    return with_channels_last(tensor.node, axis)
 
 
 def _of_images(attrs: dict[str, Any], pads: Sequence[tuple[int, int]], **others: Any) -> dict[str, Any]:
@@ -171,8 +168,9 @@ class _Convolution:
 
 @lowers("conv3d")
 def conv3d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
-    volume, out = _volumes_of(Input, attrs), _channels_last(specs["Output"].shape, attrs)
-    return _as_tensor(_Convolution(volume.shape, out, Filter.shape, attrs).forward(volume, Filter.node), attrs)
+    axis = channel_axis(Input, attrs)
+    volume, out = _volumes_of(Input, axis), shape_channels_last(specs["Output"].shape, axis)
+    return with_channels_at(axis, _Convolution(volume.shape, out, Filter.shape, attrs).forward(volume, Filter.node))
 
 
 @lowers("conv3d_backprop_input")
@@ -182,14 +180,16 @@ def conv3d_backprop_input(Filter: GraphTensor, Output: GraphTensor, Like: GraphT
 
 def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any]) -> GraphTensor:
     """The gradient of a convolution's input, for volumes of the given shape, from the gradient of the output."""
-    volume = _volumes_of(gradient, attrs)
-    convolution = _Convolution(_channels_last(shape, attrs), volume.shape, Filter.shape, attrs)
-    return _as_tensor(convolution.backward(volume, Filter.node), attrs)
+    axis = channel_axis(gradient, attrs)
+    volume = _volumes_of(gradient, axis)
+    convolution = _Convolution(shape_channels_last(shape, axis), volume.shape, Filter.shape, attrs)
+    return with_channels_at(axis, convolution.backward(volume, Filter.node))
 
 
 @lowers("conv3d_backprop_filter")
 def conv3d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    volume, gradient = _volumes_of(Input, attrs), _volumes_of(Output, attrs)
+    axis = channel_axis(Input, attrs)
+    volume, gradient = _volumes_of(Input, axis), _volumes_of(Output, axis)
     convolution = _Convolution(volume.shape, gradient.shape, Like.shape, attrs)
     return GraphTensor(convolution.filter_gradient(volume, gradient))
 
@@ -255,11 +255,13 @@ class _Pool:
 
 @lowers("pool3d")
 def pool3d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    volume = _volumes_of(X, attrs)
-    return _as_tensor(_Pool(volume.shape, attrs).forward(volume), attrs)
+    axis = channel_axis(X, attrs)
+    volume = _volumes_of(X, axis)
+    return with_channels_at(axis, _Pool(volume.shape, attrs).forward(volume))
 
 
 @lowers("pool3d_grad")
 def pool3d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
-    volume, gradient = _volumes_of(X, attrs), _volumes_of(dOut, attrs)
-    return {"X@GRAD": _as_tensor(_Pool(volume.shape, attrs).backward(volume, gradient), attrs)}
+    axis = channel_axis(X, attrs)
+    volume, gradient = _volumes_of(X, axis), _volumes_of(dOut, axis)
+    return {"X@GRAD": with_channels_at(axis, _Pool(volume.shape, attrs).backward(volume, gradient))}

@@ -570,16 +570,12 @@ def rnn_grad(
 
 
 # ------------------------------------------------------------------------------------------------------- single steps
-def _through(activation: str, out: GraphTensor, d_out: GraphTensor) -> Any:
-    """The gradient of an activation's input, for its output and the output's gradient."""
-    match activation:
-        case "sigmoid":
-            return d_out * out * (1.0 - out)
-        case "tanh":
-            return d_out * (1.0 - out * out)
-        case "relu":
-            return d_out * (out > 0.0).astype(out.dtype)
-    return d_out
+_SLOPES = {"sigmoid": _sigmoid_slope, "tanh": _one_minus_square, "relu": _relu_slope}
+
+
+def _through(activation: str, out: GraphTensor, d_out: GraphTensor) -> GraphTensor:
+    """The gradient of an activation's input, from its output and the output's gradient; the empty name is no activation."""
+    return GraphTensor(mapped("mul", d_out.node, _SLOPES[activation](out.node))) if activation else d_out
 
 
 @lowers("gru_unit_grad")

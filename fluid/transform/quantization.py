@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -116,8 +116,8 @@ def quantize_model(
     if not layers:
         why = "; ".join(notes) or ("it is quantized already" if _is_quantized(new) else "nothing is changed")
         raise ProgramError(f"quantize_model: the program has no product or convolution with a weight; {why}")
-    names = list(dict.fromkeys(data for _, data, _, _ in layers))
-    ranges = {} if dynamic else _ranges(plain, names, batches, scope)
+    names, run = list(dict.fromkeys(data for _, data, _, _ in layers)), _runs_in(scope)
+    ranges = {} if dynamic else _ranges(run, plain, names, batches)
     with Edit(new, "quantize_model", scope):
         quantized: dict[str, str] = {}
         for op, data, weight, axis in layers:
@@ -127,7 +127,7 @@ def quantize_model(
                 quantized[weight] = _quantize_weight(root, op, weight, axis, scope)
             redirect_reads(op, {data: quantized[data], weight: quantized[weight]})
     outs = [op.outputs[_SLOTS[op.type][2]][0] for op, *_ in layers]
-    errors = _errors(plain, new, outs, batches, scope)
+    errors = _errors(run, plain, new, outs, batches)
     rows = [QuantizedLayer(out, op.type, weight, errors[out]) for out, (op, _, weight, _) in zip(outs, layers, strict=True)]
     return QuantizationReport(new, rows, notes)
 
@@ -162,15 +162,25 @@ def _is_quantized(program: Program) -> bool:
     return any(op.type.startswith("fake_quantize") for op in program.global_block().ops)
 
 
-def _run(program: Program, batch: Mapping[str, Any], names: list[str], scope: Scope) -> list[Any]:
-    return [np.asarray(value) for value in Executor(CPUPlace()).run(program, dict(batch), names, scope=scope)]
+_Run = Callable[[Program, Mapping[str, Any], list[str]], list[Any]]
+"""``run(program, batch, names)``: the values of these names."""
 
 
-def _ranges(program: Program, names: list[str], batches: Batches, scope: Scope) -> dict[str, tuple[float, float]]:
+def _runs_in(scope: Scope) -> _Run:
+    """A function that runs programs in a scope, all by one executor, which keeps their plans."""
+    executor = Executor(CPUPlace())
+
+    def run(program: Program, batch: Mapping[str, Any], names: list[str]) -> list[Any]:
+        return list(map(np.asarray, executor.run(program, dict(batch), names, scope=scope)))
+
+    return run
+
+
+def _ranges(run: _Run, program: Program, names: list[str], batches: Batches) -> dict[str, tuple[float, float]]:
     """The least and the greatest number of each value, 0 included."""
     ranges = dict.fromkeys(names, (0.0, 0.0))
     for batch in batches:
-        for name, value in zip(names, _run(program, batch, names, scope), strict=True):
+        for name, value in zip(names, run(program, batch, names), strict=True):
             if not np.isfinite(value).all():
                 raise ProgramError(f"quantize_model: {name} is not finite for this data, so it has no scale")
             low, high = ranges[name]
@@ -179,11 +189,11 @@ def _ranges(program: Program, names: list[str], batches: Batches, scope: Scope) 
     return ranges
 
 
-def _errors(plain: Program, new: Program, outs: list[str], batches: Batches, scope: Scope) -> dict[str, float]:
+def _errors(run: _Run, plain: Program, new: Program, outs: list[str], batches: Batches) -> dict[str, float]:
     """The relative error of each result over all batches."""
     sums = {name: np.zeros(2) for name in outs}
     for batch in batches:
-        pairs = zip(_run(plain, batch, outs, scope), _run(new, batch, outs, scope), strict=True)
+        pairs = zip(run(plain, batch, outs), run(new, batch, outs), strict=True)
         for name, (exact, value) in zip(outs, pairs, strict=True):
             wide = exact.astype(np.float64)
             sums[name] += np.square(value - wide).sum(), np.square(wide).sum()

@@ -14,6 +14,7 @@ from .ir.program import Program, Variable, default_main_program
 from .not_here import names_here
 from .values.lod_tensor import FedArray
 from .values.numeric import numeric_array
+from .values.spec import may_equal
 from .values.types import DTypeLike, VarType, as_dtype
 
 __all__ = [
@@ -254,11 +255,6 @@ def _uneven(var: Fed, fields: list[Any]) -> str:
     return f"fields of {var.name} ({var.describe()}) cannot be stacked: {between}"
 
 
-def _fits(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a shape has the declared sizes; -1 is any size."""
-    return len(declared) == len(shape) and all(a in (-1, b) for a, b in zip(declared, shape, strict=True))
-
-
 def stack_of(var: Fed, fields: list[Any]) -> np.ndarray[Any, Any]:
     """The fields of a column of rows as one array, of the type and shape of `var`; `fields` has one for each row."""
     try:
@@ -273,9 +269,9 @@ def stack_of(var: Fed, fields: list[Any]) -> np.ndarray[Any, Any]:
         if shape.count(-1) <= 1:
             with contextlib.suppress(ValueError):
                 return array.astype(want, copy=False).reshape((len(fields), *shape))
-        elif _fits(shape, array.shape[1:]):
+        elif may_equal(shape, array.shape[1:]):
             return array.astype(want, copy=False)
-        if var.shape[0] == -1 and not var.lod_level and _fits(shape, array.shape[2:]):
+        if var.shape[0] == -1 and not var.lod_level and may_equal(shape, array.shape[2:]):
             return array.astype(want, copy=False).reshape(-1, *array.shape[2:])
         raise FeedError(
             f"{var.name} is {var.describe()}, but each row holds {list(array.shape[1:])}, which cannot be given that shape"

@@ -48,7 +48,7 @@ class TranslatedLayer(Layer):
         if model.program is None:
             raise ProgramError(f"{model.path} has parameters alone, and no program: fluid.load_weights sets those of a layer")
         block = model.program.global_block()
-        nested = next((op for op in block.ops if len(model.program.blocks) > 1 and _has_blocks(op)), None)
+        nested = next((op for op in block.ops if op.sub_blocks), None)
         if nested is not None:
             raise ProgramError(
                 f"{model.path} has a {nested.type}, which cannot be a part of a layer: run the model by fluid.load_model and "
@@ -98,10 +98,6 @@ class TranslatedLayer(Layer):
             for slots in (op.inputs, op.outputs)
         )
         block.append_op(op.type, inputs, outputs, attrs)
-
-
-def _has_blocks(op: Operator) -> bool:
-    return any(attr.kind == "block" for attr in registry.get(op.type).attrs.values())
 
 
 class StaticModelRunner(TranslatedLayer):

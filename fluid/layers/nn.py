@@ -574,11 +574,11 @@ def batch_norm(
     >>> [parameter.shape for parameter in fluid.default_main_program().all_parameters()]
     [(3,), (3,), (3,), (3,)]
     """
+    helper = LayerHelper("batch_norm", name, param_attr, bias_attr, act)
     return _batch_normed(
-        LayerHelper("batch_norm", name, param_attr, bias_attr, act),
-        *(input, is_test, momentum, epsilon, data_layout, moving_mean_name, moving_variance_name),
-        *(do_model_average_for_mean_and_var, use_global_stats),
-    )
+        helper, input, is_test, momentum, epsilon, data_layout, moving_mean_name, moving_variance_name,
+        do_model_average_for_mean_and_var, use_global_stats,
+    )  # fmt: skip
 
 
 _ACTIVATIONS_IN_PLACE = (None, "identity", "leaky_relu", "elu")
@@ -617,11 +617,11 @@ def inplace_abn(
     """
     if act not in _ACTIVATIONS_IN_PLACE:
         raise ProgramError(f"inplace_abn: act should be {', '.join(map(repr, _ACTIVATIONS_IN_PLACE))}, not {act!r}")
+    helper = LayerHelper("inplace_abn", name, param_attr, bias_attr)
     out = _batch_normed(
-        LayerHelper("inplace_abn", name, param_attr, bias_attr),
-        *(input, is_test, momentum, epsilon, data_layout, moving_mean_name, moving_variance_name),
-        *(do_model_average_for_mean_and_var, use_global_stats),
-    )
+        helper, input, is_test, momentum, epsilon, data_layout, moving_mean_name, moving_variance_name,
+        do_model_average_for_mean_and_var, use_global_stats,
+    )  # fmt: skip
     return out if act in (None, "identity") else apply(act, {"X": out}, {"alpha": act_alpha}, layer="inplace_abn")
 
 

@@ -16,7 +16,7 @@ from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, choice, counted, de
 from ..values.spec import Spec
 from ..values.types import VarType
 from .conv import Pair, channels_last, image_axes, image_format, resolve_paddings, steps_of_window
-from .shapes import may_equal
+from .shapes import check_transposed, may_equal
 
 
 def pool_geometry(sizes: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[int], list[int], list[int], list[Pair]]:
@@ -240,9 +240,7 @@ def _define_unpool(name: str, count: int, **attributes: Any) -> None:
         return X.with_shape((*X.shape[:2], *(requested or default_size)))
 
     def infer_back(Output: Spec, Indices: Spec, Like: Spec, OutputSize: Sequence[Spec] | None, attrs: Mapping[str, Any]) -> Spec:
-        out = infer(Like, Indices, OutputSize, attrs)
-        if not may_equal(Output.shape, out.shape):
-            raise InferenceError(f"Output {Output} should have the shape {list(out.shape)} that {name} gives for Like {Like}")
+        check_transposed("Output", Output, name, infer(Like, Indices, OutputSize, attrs), Like)
         return Like
 
     def rule(f: Any, X: ShapeOnly, Indices: Any, OutputSize: Any, Out: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:

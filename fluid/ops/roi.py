@@ -23,6 +23,7 @@ from ..values.spec import Spec, may_equal
 from ..values.types import VarType
 from .conv import steps_of_window
 from .sequence import offsets_of
+from .shapes import check_transposed
 
 _REGIONS = "ROIs: float[R, 4], RoisNum?: int[N]"
 _SLOPES: dict[str, Any] = {"along_x": False, "along_y": False}
@@ -48,9 +49,7 @@ def _define_averages(name: str, doc: str, **attributes: Any) -> None:
         return _pooled(X, ROIs, RoisNum, channels, attrs)
 
     def infer_back(Out: Spec, ROIs: Spec, RoisNum: Spec | None, Like: Spec, attrs: Mapping[str, Any]) -> Spec:
-        expected = infer(Like, ROIs, RoisNum, attrs)
-        if not may_equal(Out.shape, expected.shape):
-            raise InferenceError(f"Out {Out} should have the shape {list(expected.shape)} that {name} gives for Like {Like}")
+        check_transposed("Out", Out, name, infer(Like, ROIs, RoisNum, attrs), Like)
         return Like
 
     def rule(f: Any, X: ShapeOnly, ROIs: Any, RoisNum: Any, dOut: Any, attrs: dict[str, Any]) -> Any:

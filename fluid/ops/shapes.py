@@ -16,6 +16,7 @@ __all__ = [
     "aligned",
     "alike",
     "broadcast",
+    "check_transposed",
     "different_axes",
     "fits",
     "in_order",
@@ -149,6 +150,17 @@ def aligned(shape: Shape, ndim: int, axis: int) -> Shape:
     if start < 0 or start + len(shape) > ndim:
         raise InferenceError(f"a shape of {len(shape)} dimensions does not fit at axis {axis} of {ndim}")
     return (1,) * start + shape + (1,) * (ndim - start - len(shape))
+
+
+def check_transposed(slot: str, value: Spec, op_type: str, result: Spec, like: Spec) -> None:
+    """Raise an `InferenceError` unless an input of the transpose of an op may have the shape that the op gives for `like`.
+
+    Args:
+        slot, value: the input.
+        op_type, result: the op, and the spec of its output for `like`.
+    """
+    if not may_equal(value.shape, result.shape):
+        raise InferenceError(f"{slot} {value} should have the shape {list(result.shape)} that {op_type} gives for Like {like}")
 
 
 def broadcast(x: Shape, y: Shape, axis: int = -1) -> Shape:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..building.nested import items_of, replaced
 from ..errors import FluidTypeError, ProgramError
 from ..not_here import names_here
 
@@ -22,17 +23,13 @@ def is_sequence(seq: Any) -> bool:
     return isinstance(seq, (list, tuple, Mapping))
 
 
-def _parts(nest: Any) -> list[Any]:
-    return [nest[key] for key in sorted(nest)] if isinstance(nest, Mapping) else list(nest)
-
-
 def flatten(nest: Any) -> list[Any]:
     """The items of a nested structure, in a list.
 
     >>> layers.utils.flatten({"b": [2, (3,)], "a": 1})
     [1, 2, 3]
     """
-    return [item for part in _parts(nest) for item in flatten(part)] if is_sequence(nest) else [nest]
+    return items_of(nest)
 
 
 def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
@@ -51,17 +48,8 @@ def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
     count = len(flatten(structure))
     if len(flat_sequence) != count:
         raise ProgramError(f"pack_sequence_as: the structure has {count} items, and flat_sequence {len(flat_sequence)}")
-    return _packed(structure, iter(flat_sequence))
-
-
-def _packed(like: Any, items: Iterator[Any]) -> Any:
-    if isinstance(like, Mapping):
-        values = {key: _packed(like[key], items) for key in sorted(like)}
-        return type(like)((key, values[key]) for key in like)  # type: ignore[call-arg]
-    if isinstance(like, (list, tuple)):
-        parts = [_packed(part, items) for part in like]
-        return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
-    return next(items)
+    items = iter(flat_sequence)
+    return replaced(structure, lambda _: next(items))
 
 
 def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
@@ -104,5 +92,5 @@ def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> N
         raise FluidTypeError(f"the structures differ: keys {sorted(nest1)} and {sorted(nest2)}")
     if len(nest1) != len(nest2):
         raise FluidTypeError(f"the structures differ: {len(nest1)} items and {len(nest2)}")
-    for part1, part2 in zip(_parts(nest1), _parts(nest2), strict=True):
-        assert_same_structure(part1, part2, check_types)
+    for key in sorted(nest1) if isinstance(nest1, Mapping) else range(len(nest1)):
+        assert_same_structure(nest1[key], nest2[key], check_types)

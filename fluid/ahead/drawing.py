@@ -95,7 +95,7 @@ _KINDS = {
     "gaussian_random_batch_size_like": "normal",
     "truncated_gaussian_random": "truncated_normal",
 }
-"""Type of an op -> what it draws."""
+"""Type of an op -> the kind of random numbers that it draws."""
 
 
 def _is_plain(kind: str, attrs: Mapping[str, Any]) -> bool:

@@ -40,7 +40,7 @@ def freeze_parameters(program: Program, patterns: Sequence[str]) -> list[str]:
     frozen = [name for name in updated if any(fnmatchcase(name, pattern) for pattern in patterns)]
     absent = _gradients(program, frozen)
     for block in program.blocks:
-        block.ops = [op for op in block.ops if not _is_removed(op, frozen, absent)]
+        block.ops = [op for op in block.ops if _stays_without(op, frozen, absent)]
     program._changed()
     return frozen
 
@@ -55,42 +55,41 @@ def _is_update(op: Operator) -> bool:
 
 def _gradients(program: Program, parameters: Iterable[str]) -> dict[str, str]:
     """Gradient -> its parameter, of the given ones."""
-    gradients = {f"{name}@GRAD": name for name in parameters}
+    gradients, chosen = {f"{name}@GRAD": name for name in parameters}, set(parameters)
     for op in _ops(program):
-        pairs = op.attrs.get(OpRole.VARS) or []
         if op.role & OpRole.BACKWARD:
-            pairs_of = zip(pairs[1::2], pairs[::2], strict=True)
-            gradients |= {gradient: name for gradient, name in pairs_of if name in gradients.values()}
+            pairs = op.attrs.get(OpRole.VARS) or []
+            gradients |= {gradient: name for name, gradient in zip(pairs[::2], pairs[1::2], strict=True) if name in chosen}
     return gradients
 
 
-def _is_removed(op: Operator, frozen: Sequence[str], absent: dict[str, str]) -> bool:
-    """Whether an op is removed, since it reads absent values.
+def _stays_without(op: Operator, frozen: Sequence[str], absent: dict[str, str]) -> bool:
+    """Remove absent values from an op, such as a sum; returns whether it stays.
 
-    The outputs of a removed op are added to `absent`. An op that stays, such as a sum, reads and writes fewer values instead.
+    It does not stay if it updates a frozen parameter, or cannot do without an absent value. Its outputs are absent then, too.
 
     Args:
-        absent: value that is not computed any more -> the frozen parameter that it belongs to.
+        absent: value that is not computed any more -> the frozen parameter that it belongs to; the op's outputs are added.
     """
     if not op.role & OpRole.OPTIMIZE:
-        return False
+        return True
     if _is_update(op):
-        return op.input("Param")[0] in frozen
+        return op.input("Param")[0] not in frozen
     definition = op.definition
     missing = [name for name in op.input_arg_names if name in absent]
     if definition is None or not missing:
-        return False
+        return True
     lists = {slot: names for slot, names in op.inputs.items() if slot in definition.inputs and definition.inputs[slot].many}
     places = {slot: [place for place, name in enumerate(names) if name not in absent] for slot, names in lists.items()}
     is_in_lists = all(any(name in names for names in lists.values()) for name in missing)
     if not is_in_lists or not all(places.values()) or _is_gradient(op, absent):
         absent |= dict.fromkeys(op.output_arg_names, absent[missing[0]])
-        return True
+        return False
     for slot, names in lists.items():
         for listed in [listed for listed in op.outputs.values() if len(listed) == len(names) > 1]:
             listed[:] = [listed[place] for place in places[slot]]
         op.inputs[slot] = [names[place] for place in places[slot]]
-    return False
+    return True
 
 
 def _is_gradient(op: Operator, absent: dict[str, str]) -> bool:

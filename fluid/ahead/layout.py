@@ -136,8 +136,8 @@ def parts_of(instructions: Iterable[Any], draws: Mapping[Value, TensorDraw], loo
             else:
                 parts.append([instruction])
         else:
-            masks = (value if loop is None else loop.places[value].value for value in instruction.written)
-            parts += [draws[value] for value in masks if value in draws]
+            drawn = (value if loop is None else loop.places[value].value for value in instruction.written)
+            parts += [draws[value] for value in drawn if value in draws]
     return parts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from ..errors import FluidError
@@ -203,10 +204,11 @@ def _tenants(plan: ArenaPlan) -> list[tuple[Value, Tenant]]:
 
 def _peak(plan: ArenaPlan) -> int:
     """The number of the instruction at which the values of a plan take most memory."""
-    alive = [0] * (len(plan.instructions) + 1)
+    changes = [0] * (len(plan.instructions) + 2)
     for _, tenant in _tenants(plan):
-        for number in range(max(tenant.start, 0), tenant.end + 1):
-            alive[number] += tenant.size
+        changes[max(tenant.start, 0)] += tenant.size
+        changes[tenant.end + 1] -= tenant.size
+    alive = list(accumulate(changes))
     return max(range(len(plan.instructions)), key=alive.__getitem__, default=0)
 
 

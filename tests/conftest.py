@@ -72,6 +72,15 @@ def quick_to_compile() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """The executor computes in one thread, as compiled libraries do."""
+    threads = fluid.get_num_threads()
+    fluid.set_num_threads(1)
+    yield
+    fluid.set_num_threads(threads)
+
+
 @pytest.fixture(autouse=True)
 def _numpy_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests marked `numpy_alone` hold the plan of numpy's kernels to bits, calls or memory: native code rounds otherwise."""

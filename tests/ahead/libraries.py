@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from networks import Network
 
 import fluid
 
-__all__ = ["Library", "Memory", "compiler_of_c", "made"]
+__all__ = ["Library", "Memory", "assert_equal_states", "assert_equal_steps", "compiler_of_c", "made"]
 
 _GUARD = 256
 
@@ -121,3 +121,38 @@ def _barely_aligned(array: Any, part: Mapping[str, Any]) -> Any:
     copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
+
+
+def assert_equal_states(library: Library, scope: fluid.Scope) -> None:
+    """Every variable of the state has the bits that it has in the scope."""
+    variables = library.variables()
+    different = [name for name, array in variables.items() if array.tobytes() != np.array(scope.array(name)).tobytes()]
+    assert not different and variables
+
+
+def assert_equal_steps(
+    build: Callable[[], dict[str, Any]], values: Callable[[int, tuple[int, ...]], dict[str, Any]], count: int, folder: Path
+) -> None:
+    """Some steps of a program have the same results and state, bit by bit, in a library and in the executor.
+
+    Args:
+        build: builds the program, with an input x; returns its results by name.
+        values: returns the inputs of a step, by its number and the shape of x; there may be some that are not fed.
+    """
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 7
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        results = build()
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    library = Library(fluid.compile_program(main, fetches=results, scope=scope, output=folder / "net"))
+    shape = main.global_block().var("x").shape
+    for number in range(count):
+        inputs = values(number, shape)
+        feed = {name: inputs[name] for name in library.description["functions"]["step"]["feeds"]}
+        expected = executor.run(main, feed, list(results.values()), scope=scope)
+        code, computed = library.call("step", feed)
+        assert code == 0
+        different = [name for name, array in zip(results, expected, strict=True) if computed[name].tobytes() != array.tobytes()]
+        assert not different
+    assert_equal_states(library, scope)

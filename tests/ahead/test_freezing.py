@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from checks import each
-from libraries import Library, compiler_of_c
+from libraries import Library, assert_equal_states
 
 import fluid
 from fluid import layers
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    compiler_of_c()
-    threads = fluid.get_num_threads()
-    fluid.set_num_threads(1)
-    yield
-    fluid.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def net(parameters: list[str] | None, optimizer: Any) -> tuple[fluid.Program, fluid.Program, Any, Any]:
@@ -56,21 +49,21 @@ def test_others_are_trained_as_if_nothing_else_could_be(name: str, tmp_path: Pat
     main, startup, loss, logits = net(TRAINED, OPTIMIZERS[name])
     executor, scope = fluid.Executor(), fluid.Scope()
     executor.run(startup, scope=scope)
-    whole, _, whole_loss, whole_logits = net(None, OPTIMIZERS[name])
-    for variable in whole.global_block().vars.values():
-        if variable.persistable and scope.array(variable.name) is None:  # moments of what is frozen
+    of_all, _, loss_of_all, logits_of_all = net(None, OPTIMIZERS[name])
+    for variable in of_all.global_block().vars.values():
+        if variable.persistable and scope.array(variable.name) is None:  # a moment of a frozen parameter
             scope.put(variable.name, np.zeros(variable.shape, "float32"))
     size = {}
     for key, freeze in {"all": [], "some": FROZEN}.items():
-        made = fluid.compile_program(
-            whole, fetches={"loss": whole_loss}, predict={"logits": whole_logits}, scope=scope, batch=5, freeze=freeze,
+        compiled = fluid.compile_program(
+            of_all, fetches={"loss": loss_of_all}, predict={"logits": logits_of_all}, scope=scope, batch=5, freeze=freeze,
             output=tmp_path / key / "net",
         )  # fmt: skip
-        size[key] = made.description["state_bytes"], made.description["arena_bytes"]
+        size[key] = compiled.description["state_bytes"], compiled.description["arena_bytes"]
     assert size["some"][0] < size["all"][0] and size["some"][1] < size["all"][1]
-    assert set(made.description["frozen"]) == {"conv2d_0.w_0", "conv2d_0.b_0", "conv2d_1.w_0"}
-    assert not any(key.startswith(("conv2d_0.", "conv2d_1.w_0")) for key in made.description["state"]), "nor their moments"
-    library = Library(made)
+    assert set(compiled.description["frozen"]) == {"conv2d_0.w_0", "conv2d_0.b_0", "conv2d_1.w_0"}
+    assert not any(key.startswith(("conv2d_0.", "conv2d_1.w_0")) for key in compiled.description["state"]), "nor their moments"
+    library = Library(compiled)
     test = main.clone(for_test=True)
     for number in range(4):
         rng = np.random.default_rng(number)
@@ -79,8 +72,7 @@ def test_others_are_trained_as_if_nothing_else_could_be(name: str, tmp_path: Pat
         assert library.step(feed).tobytes() == expected.tobytes()
         (scores,) = executor.run(test, feed, [logits], scope=scope)
         assert library.call("predict_5", feed)[1]["logits"].tobytes() == scores.tobytes()
-    for variable, array in library.variables().items():
-        assert array.tobytes() == np.array(scope.array(variable)).tobytes(), variable
+    assert_equal_states(library, scope)
 
 
 def test_patterns_that_fit_nothing(tmp_path: Path) -> None:
@@ -96,19 +88,19 @@ def test_patterns_that_fit_nothing(tmp_path: Path) -> None:
 def test_a_report_tells_what_memory_is_for(tmp_path: Path) -> None:
     """Its parts add up to what the library needs; layers to freeze need what a library that freezes them needs."""
     main, startup, loss, _ = net(None, OPTIMIZERS["adam, clipped"])
-    given = {"startup": startup, "batch": 5, "target": "cortex-m4"}
-    report = fluid.ahead.report_memory(main, fetches=[loss], **given)
-    made = fluid.compile_program(main, fetches=[loss], output=tmp_path / "net", **given).description
-    assert (report.state_bytes, report.arena_bytes) == (made["state_bytes"], made["arena_bytes"])
-    parameters = {name: part["bytes"] for name, part in made["state"].items() if name.endswith(("w_0", "b_0"))}
+    options = {"startup": startup, "batch": 5, "target": "cortex-m4"}
+    report = fluid.ahead.report_memory(main, fetches=[loss], **options)
+    description = fluid.compile_program(main, fetches=[loss], output=tmp_path / "net", **options).description
+    assert (report.state_bytes, report.arena_bytes) == (description["state_bytes"], description["arena_bytes"])
+    parameters = {name: part["bytes"] for name, part in description["state"].items() if name.endswith(("w_0", "b_0"))}
     assert report.state["parameters"] == sum(parameters.values())
     assert 2 * report.state["parameters"] <= report.state["moments"] <= 2 * report.state["parameters"] + 16 * len(parameters)
     assert all(size >= 0 for size in report.arena.values()) and report.arena["activations"] > 0
     assert list(report.frozen) == ["conv2d_0", "conv2d_0, conv2d_1", "conv2d_0, conv2d_1, fc_0"]
-    frozen = fluid.compile_program(main, fetches=[loss], freeze=["conv2d_*"], output=tmp_path / "net", **given).description
+    frozen = fluid.compile_program(main, fetches=[loss], freeze=["conv2d_*"], output=tmp_path / "net", **options).description
     assert report.frozen["conv2d_0, conv2d_1"] == (frozen["state_bytes"], frozen["arena_bytes"])
     text = str(report)
-    assert f"state: {made['state_bytes']} bytes" in text and "activations" in text and "freezing conv2d_0 leaves" in text
-    less = fluid.ahead.report_memory(main, fetches=[loss], freeze=["conv2d_*"], **given)
+    assert f"state: {description['state_bytes']} bytes" in text and "activations" in text and "freezing conv2d_0 leaves" in text
+    less = fluid.ahead.report_memory(main, fetches=[loss], freeze=["conv2d_*"], **options)
     assert less.constants == sum(size for name, size in parameters.items() if name.startswith("conv2d"))
     assert list(less.frozen) == ["fc_0"]

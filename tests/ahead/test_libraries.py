@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from checks import each
-from libraries import Library, Memory, compiler_of_c, made
+from libraries import Library, Memory, assert_equal_states, assert_equal_steps, made
 from networks import NETWORKS, build
 
 import fluid
@@ -19,20 +18,7 @@ from fluid import layers
 __all__: list[str] = []
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    compiler_of_c()
-    threads = fluid.get_num_threads()
-    fluid.set_num_threads(1)
-    yield
-    fluid.set_num_threads(threads)
-
-
-def assert_equal_states(library: Library, scope: fluid.Scope) -> None:
-    """Every variable of the state has the bits that it has in the scope."""
-    variables = library.variables()
-    different = [name for name, array in variables.items() if array.tobytes() != np.array(scope.array(name)).tobytes()]
-    assert not different and variables
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @each("name", NETWORKS)
@@ -233,8 +219,8 @@ def areas() -> dict[str, Any]:
     scores = layers.fc(x, 2, act="softmax")
     loss = layers.mean(layers.cross_entropy(scores, layers.elementwise_min(label, layers.ones([1], "int64"))))
     fluid.optimizer.SGD(0.1).minimize(loss)
-    whole, batch, _ = layers.auc(scores, label, num_thresholds=200, slide_steps=2)
-    return {"loss": loss, "whole": whole, "batch": batch, "simple": layers.auc(scores, label)[0]}
+    all_batches, batch, _ = layers.auc(scores, label, num_thresholds=200, slide_steps=2)
+    return {"loss": loss, "whole": all_batches, "batch": batch, "simple": layers.auc(scores, label)[0]}
 
 
 MANY_OPS = {"metrics": metrics, "images": images, "areas": areas}
@@ -242,25 +228,13 @@ MANY_OPS = {"metrics": metrics, "images": images, "areas": areas}
 
 @each("name", MANY_OPS)
 def test_further_ops_have_the_bits_of_the_executor(name: str, tmp_path: Path) -> None:
-    main, startup = fluid.Program(), fluid.Program()
-    main.random_seed = startup.random_seed = 7
-    with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        results = MANY_OPS[name]()
-    executor, scope = fluid.Executor(), fluid.Scope()
-    executor.run(startup, scope=scope)
-    library = Library(fluid.compile_program(main, fetches=results, scope=scope, output=tmp_path / "net"))
-    shape = main.global_block().var("x").shape
-    for number in range(5):
+    def values(number: int, shape: tuple[int, ...]) -> dict[str, Any]:
         rng = np.random.default_rng(number)
-        feed = {"x": rng.standard_normal(shape).astype("float32"), "label": rng.integers(0, 4, (6, 1))}
-        feed["x"][0, 0] *= np.inf if number == 3 and name == "metrics" else 1.0
-        feed = {key: feed[key] for key in library.description["functions"]["step"]["feeds"]}
-        expected = executor.run(main, feed, list(results.values()), scope=scope)
-        code, computed = library.call("step", feed)
-        assert code == 0
-        different = [key for key, array in zip(results, expected, strict=True) if computed[key].tobytes() != array.tobytes()]
-        assert not different
-    assert_equal_states(library, scope)
+        x = rng.standard_normal(shape).astype("float32")
+        x[0, 0] *= np.inf if number == 3 and name == "metrics" else 1.0
+        return {"x": x, "label": rng.integers(0, 4, (6, 1))}
+
+    assert_equal_steps(MANY_OPS[name], values, 5, tmp_path)
 
 
 def test_predictions_out_of_range_are_codes(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def compiled(network: Callable[[], tuple[Any, Any]], folder: Path, **options: An
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
         loss, prediction = network()
-    given = {"predict": {"prediction": prediction}} | options
-    return fluid.compile_program(main, fetches={"loss": loss}, startup=startup, output=folder / "net", **given)
+    options = {"predict": {"prediction": prediction}} | options
+    return fluid.compile_program(main, fetches={"loss": loss}, startup=startup, output=folder / "net", **options)
 
 
 CODE: dict[str, tuple[Callable[[], tuple[Any, Any]], dict[str, Any], int]] = {

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from checks import each
-from libraries import Library, compiler_of_c
+from libraries import assert_equal_steps
 
 import fluid
 from fluid import layers
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    compiler_of_c()
-    threads = fluid.get_num_threads()
-    fluid.set_num_threads(1)
-    yield
-    fluid.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def _classified(h: Any) -> dict[str, Any]:
@@ -61,7 +54,7 @@ def cells() -> dict[str, Any]:
 
 
 def counted() -> dict[str, Any]:
-    """A ``while`` of 5 trips, with gradients of what it carries and of a parameter in it, and images with a border in it."""
+    """A ``while`` of 5 trips over a carried value, a parameter, and images with a border; all of them have gradients."""
     x, weight = fluid.data("x", [4, 8]), layers.create_parameter([8, 8], "float32")
     table = layers.create_parameter([5, 8], "float32")
     kernel = layers.create_parameter([2, 2, 3, 3], "float32")
@@ -104,9 +97,11 @@ LOOPS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-def batch(number: int) -> dict[str, Any]:
+def inputs(number: int, shape: tuple[int, ...]) -> dict[str, Any]:
+    """The inputs of a step; in the second step, the loop with a condition has no trip."""
     rng = np.random.default_rng(number)
     return {
+        "x": np.random.default_rng(number + 9).standard_normal(shape).astype("float32"),
         "label": rng.integers(0, 3, (4, 1)),
         "length": rng.integers(1, 6, 4),
         "most": np.float32([0.0 if number == 1 else 1000.0]),
@@ -115,26 +110,7 @@ def batch(number: int) -> dict[str, Any]:
 
 @each("name", LOOPS)
 def test_loops_have_the_bits_of_the_executor(name: str, tmp_path: Path) -> None:
-    main, startup = fluid.Program(), fluid.Program()
-    main.random_seed = startup.random_seed = 7
-    with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        results = LOOPS[name]()
-    executor, scope = fluid.Executor(), fluid.Scope()
-    executor.run(startup, scope=scope)
-    library = Library(fluid.compile_program(main, fetches=results, scope=scope, output=tmp_path / "net"))
-    shape = main.global_block().var("x").shape
-    for number in range(4):
-        values = {"x": np.random.default_rng(number + 9).standard_normal(shape).astype("float32"), **batch(number)}
-        feed = {key: values[key] for key in library.description["functions"]["step"]["feeds"]}
-        expected = executor.run(main, feed, list(results.values()), scope=scope)
-        code, computed = library.call("step", feed)
-        assert code == 0
-        for key, array in zip(results, expected, strict=True):
-            assert computed[key].tobytes() == array.tobytes(), key
-    variables = library.variables()
-    assert variables
-    for variable, array in variables.items():
-        assert array.tobytes() == np.array(scope.array(variable)).tobytes(), variable
+    assert_equal_steps(LOOPS[name], inputs, 4, tmp_path)
 
 
 def trips_by_value() -> Any:
@@ -171,8 +147,8 @@ def test_loops_that_cannot_be_compiled(name: str, tmp_path: Path) -> None:
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
         loss = build_loss()
         fluid.optimizer.SGD(0.1).minimize(loss)
-    with pytest.raises(fluid.errors.ProgramError) as told:
+    with pytest.raises(fluid.errors.ProgramError) as error:
         fluid.compile_program(main, fetches=[loss], startup=startup, output=tmp_path / "net")
-    assert f"  - {op_type} of " in str(told.value) and "test_library_loops.py:" in str(told.value)
-    assert ("number of trips follows from sizes and constants" in str(told.value)) == has_advice
+    assert f"  - {op_type} of " in str(error.value) and "test_library_loops.py:" in str(error.value)
+    assert ("number of trips follows from sizes and constants" in str(error.value)) == has_advice
     assert not list(tmp_path.iterdir())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,12 +55,7 @@ MACHINES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = fluid.get_num_threads()
-    fluid.set_num_threads(1)
-    yield
-    fluid.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def expected(network: Network, scope: fluid.Scope, target: str) -> bytes:

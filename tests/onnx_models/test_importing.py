@@ -14,6 +14,7 @@ pytest.importorskip("onnx")
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from training_steps import train
 
 import fluid
 from fluid import layers
@@ -108,15 +109,7 @@ def trained(path: Path) -> dict[str, Any]:
     """Weights and statistics of a model from x to y after three steps."""
     model = load(path)
     model.program.make_trainable()
-    with fluid.program_guard(model.program, fluid.Program()):
-        loss = layers.mean(layers.square(model.program.global_block().var("y") - 1.0))
-        fluid.optimizer.SGD(0.1).minimize(loss)
-        startup = fluid.default_startup_program()
-    executor = fluid.Executor()
-    executor.run(startup, scope=model.scope)
-    x = np.random.default_rng(0).standard_normal((6, 3, 8, 8)).astype(np.float32)
-    for _ in range(3):
-        executor.run(model.program, {"x": x}, [loss], scope=model.scope)
+    train(model)
     return {name: model.value(name).copy() for name in ("w1", "s1", "b1", "s2", "s3", "w2", "b2")}
 
 
@@ -323,7 +316,7 @@ def test_a_scan_of_a_batch(tmp_path: Path) -> None:
 def test_a_quantized_model(tmp_path: Path) -> None:
     """QDQ: weights and activations go through integers; here beside onnx's reference."""
     scale, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.uint8(128), "z")
-    other = numpy_helper.from_array(np.float32(0.0517), "t")  # of the same scale, products would lie between two integers
+    second_scale = numpy_helper.from_array(np.float32(0.0517), "t")  # of the same scale, products would lie between two integers
     quantized = numpy_helper.from_array(RANDOM.integers(0, 255, (4, 3)).astype(np.uint8), "q")
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
@@ -333,7 +326,7 @@ def test_a_quantized_model(tmp_path: Path) -> None:
         helper.make_node("QuantizeLinear", ["m", "t", "z"], ["mq"]),
         helper.make_node("DequantizeLinear", ["mq", "t", "z"], ["y"]),
     ]
-    path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, ["n", 4])}, ["y"], [scale, other, zero, quantized], opset=21)
+    path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, ["n", 4])}, ["y"], [scale, second_scale, zero, quantized], opset=21)
     x = RANDOM.standard_normal((5, 4)).astype(np.float32)
     reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(onnx.load(path)).run(None, {"x": x})[0]
     np.testing.assert_allclose(run(load(path), x)[0], reference, atol=1e-5)

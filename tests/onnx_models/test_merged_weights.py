@@ -12,9 +12,9 @@ pytest.importorskip("onnx")
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from training_steps import train
 
 import fluid
-from fluid import layers
 from fluid.errors import ProgramError
 
 CHANNELS = 4
@@ -97,15 +97,7 @@ def trained(path: Path) -> tuple[Any, list[str], list[Any]]:
     model = fluid.load_model(path, scope=fluid.Scope())
     model.program.make_trainable(scope=model.scope)
     names = input_names(model.program)
-    with fluid.program_guard(model.program, fluid.Program()):
-        loss = layers.mean(layers.square(model.program.global_block().var("y") - 1.0))
-        fluid.optimizer.SGD(0.1).minimize(loss)
-        startup = fluid.default_startup_program()
-    executor = fluid.Executor()
-    executor.run(startup, scope=model.scope)
-    x = np.random.default_rng(0).standard_normal((6, 3, 8, 8)).astype(np.float32)
-    for _ in range(3):
-        executor.run(model.program, {"x": x}, [loss], scope=model.scope)
+    train(model)
     return model, names, [model.scope.array(name).copy() for name in names]
 
 
@@ -116,9 +108,9 @@ def test_merged_weights_train_as_parameters_of_their_own(kind: str, tmp_path: Pa
     _, _, want = trained(tmp_path / "apart.onnx")
     names = saved(tmp_path / "merged.onnx", NETS[kind]()[0], arrays, merges=True)
     assert len(set(names.values())) < len(names) - 4
-    model, found, values = trained(tmp_path / "merged.onnx")
-    assert len(found) == len(set(found)) == len(arrays)
-    for name, value, expected in zip(found, values, want, strict=True):
+    model, names_now, values = trained(tmp_path / "merged.onnx")
+    assert len(names_now) == len(set(names_now)) == len(arrays)
+    for name, value, expected in zip(names_now, values, want, strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6, err_msg=name)
     x = np.ones((2, 3, 8, 8), np.float32)
     (expected,) = fluid.Executor().run(model.program.clone(for_test=True), {"x": x}, ["y"], scope=model.scope)

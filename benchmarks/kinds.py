@@ -650,7 +650,7 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
 
 
 def all_kinds() -> dict[str, tuple[Callable[[], Step], Callable[[], Step]]]:
-    """Those of this file and of `more_kinds.py`, which uses its functions."""
+    """The kinds of this file and of `more_kinds.py`."""
     import more_kinds
 
     return KINDS | more_kinds.KINDS

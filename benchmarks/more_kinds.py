@@ -26,8 +26,8 @@ def unet() -> Step:
             x = layers.conv2d(x, channels, 3, padding=1, act="relu")
         return x
 
-    def up(x: Any, other: Any, channels: int) -> Any:
-        return twice(layers.concat([layers.conv2d_transpose(x, channels, None, 2, 0, 2), other], 1), channels)
+    def up(x: Any, skipped: Any, channels: int) -> Any:
+        return twice(layers.concat([layers.conv2d_transpose(x, channels, None, 2, 0, 2), skipped], 1), channels)
 
     def build() -> Any:
         x, y = fluid.data("x", [4, 1, 64, 64]), fluid.data("y", [4, 1, 64, 64])
@@ -56,8 +56,8 @@ def torch_unet() -> Step:
         first = downs[0](x)
         second = downs[1](nn.functional.max_pool2d(first, 2))
         h = downs[2](nn.functional.max_pool2d(second, 2))
-        for place, other in ((0, second), (2, first)):
-            h = ups[place + 1](torch.cat([ups[place](h), other], 1))
+        for place, skipped in ((0, second), (2, first)):
+            h = ups[place + 1](torch.cat([ups[place](h), skipped], 1))
         return nn.functional.binary_cross_entropy_with_logits(last(h), y)
 
     return torch_step([*downs.parameters(), *ups.parameters(), *last.parameters()], loss)

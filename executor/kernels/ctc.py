@@ -110,8 +110,8 @@ def _steps(xp: Any, first: Any, scores: Any, skip: Any) -> Any:
         xp.maximum(stay, move, out=top)
         xp.maximum(top, over, out=top)
         xp.exp(xp.subtract(stay, top, total), total)
-        for others in (move, over):
-            xp.exp(xp.subtract(others, top, part), part)
+        for term in (move, over):
+            xp.exp(xp.subtract(term, top, part), part)
             xp.add(total, part, total)
         xp.log(total, total)
         xp.add(total, top, total)

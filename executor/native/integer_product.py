@@ -237,15 +237,15 @@ class _Writer:
         return f.opaque(f.at(a, by_a, UBYTE)), f.opaque(f.at(b, by_b, BYTE))
 
     def _bytes(self, pointer: Value, count: int) -> list[Value]:
-        """The bytes of a row for one step: as one number of 32 bits, or each as a number; beyond `count`, zeros."""
+        """The bytes of a row for one step: as one number of 32 bits, or as a number each; beyond `count`, zeros."""
         f = self.f
         if self.depth == 4 and count == 4:
             return [f.splat(f.load(pointer, INT32, align=1), self.lanes)]
-        each = [f.convert(f.load(f.at(pointer, place, UBYTE), UBYTE), INT32) for place in range(count)]
+        numbers = [f.convert(f.load(f.at(pointer, place, UBYTE), UBYTE), INT32) for place in range(count)]
         if self.target.byte_products == "numbers":
-            return [f.splat(number, self.lanes) for number in each]
-        number = each[0]
-        for place, following in enumerate(each[1:], 1):
+            return [f.splat(number, self.lanes) for number in numbers]
+        number = numbers[0]
+        for place, following in enumerate(numbers[1:], 1):
             number = f.bit_or(number, f.shift_left(following, place * 32 // self.depth))
         return [f.splat(number, self.lanes)]
 

@@ -43,7 +43,7 @@ def _volumes_of(tensor: GraphTensor, axis: int) -> Node:
     return with_channels_last(tensor.node, axis)
 
 
-def _of_images(attrs: dict[str, Any], pads: Sequence[tuple[int, int]], **others: Any) -> dict[str, Any]:
+def _of_images(attrs: dict[str, Any], pads: Sequence[tuple[int, int]], **changes: Any) -> dict[str, Any]:
     """Convert the attributes of an op on volumes to attributes of an op on images [N, H, W, C]."""
     return {
         **attrs,
@@ -51,7 +51,7 @@ def _of_images(attrs: dict[str, Any], pads: Sequence[tuple[int, int]], **others:
         "paddings": [pad for pair in pads[1:] for pad in pair],
         "padding_algorithm": "EXPLICIT",
         "data_format": "NHWC",
-        **others,
+        **changes,
     }
 
 

@@ -46,7 +46,9 @@ class TranslatedLayer(Layer):
     def __init__(self, model: Model) -> None:
         super().__init__()
         if model.program is None:
-            raise ProgramError(f"{model.path} has parameters alone, and no program: fluid.load_weights sets those of a layer")
+            raise ProgramError(
+                f"{model.path} has parameters alone, and no program: fluid.load_weights sets the parameters of a layer"
+            )
         block = model.program.global_block()
         nested = next((op for op in block.ops if op.sub_blocks), None)
         if nested is not None:
@@ -56,8 +58,8 @@ class TranslatedLayer(Layer):
             )
         self._ops = [op for op in block.ops if op.type not in ("feed", "fetch")]
         self._feeds, self._fetches = list(model.feeds), [variable.name for variable in model.fetches]
-        written = {name for op in self._ops for name in op.output_arg_names}
-        self._values = {name: self._add(name, np.array(model.scope.array(name)), name in written) for name in model.parameters}
+        outputs = {name for op in self._ops for name in op.output_arg_names}
+        self._values = {name: self._add(name, np.array(model.scope.array(name)), name in outputs) for name in model.parameters}
         self.eval()
 
     def _add(self, name: str, array: np.ndarray[Any, Any], is_written: bool) -> Tensor:
@@ -129,8 +131,8 @@ def save(layer: Layer, model_path: str | os.PathLike[str], input_spec: Sequence[
     Args:
         layer: the layer.
         model_path: the folder, which `load`, `fluid.load_model` and ``fluid.io.load_inference_model`` read.
-        input_spec: shapes and element types of the inputs, or examples; by default those of the last call of a layer whose
-            `forward` is ``declarative``.
+        input_spec: shapes and element types of the inputs, or examples. A layer with a ``declarative`` `forward` needs none
+            after a call: it takes the inputs of its last call.
 
     Raises:
         ProgramError: there is no `input_spec`, and no such call.

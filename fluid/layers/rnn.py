@@ -45,9 +45,9 @@ def ops_here() -> Any:
     return default_main_program().current_block().namespace
 
 
-def map_variables(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
-    """Replace each variable in `value`, which may be nested, by `fn` of it and the variables at the same place in `others`."""
-    variables = [flatten(item, "the values") for item in (value, *others)]
+def map_variables(fn: Callable[..., Any], value: Any, *more: Any) -> Any:
+    """Replace each variable in `value`, which may be nested, by `fn` of it and the variables at the same place in `more`."""
+    variables = [flatten(item, "the values") for item in (value, *more)]
     return rebuild(value, iter([fn(*items) for items in zip(*variables, strict=True)]))
 
 

@@ -374,7 +374,7 @@ def _product_of_integers(X: Spec, Y: Spec, XZeroPoint: Spec | None, YZeroPoint: 
     if X.ndim < 1 or Y.ndim < 1:
         raise InferenceError(f"X is {X} and Y is {Y}: both need a dimension at least")
     if not fits(X.shape[-1], Y.shape[max(Y.ndim - 2, 0)]):
-        raise InferenceError(f"X is {X} and Y is {Y}: the columns of X should be as many as the rows of Y")
+        raise InferenceError(f"X is {X} and Y is {Y}: X should have a column for each row of Y")
     for name, spec, side in (("XZeroPoint", XZeroPoint, X), ("YZeroPoint", YZeroPoint, Y)):
         if spec is not None and not all(fits(a, b) for a, b in zip(broadcast(spec.shape, side.shape), side.shape, strict=False)):
             raise InferenceError(f"{name} {spec} should broadcast to {name[0]} {side}")

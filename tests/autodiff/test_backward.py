@@ -193,8 +193,8 @@ def test_unreachable_parameters_are_left_out(case: Case) -> None:
 def test_unreachable_inputs_are_none(case: Case) -> None:
     x, y, z = case.data("x"), case.data("y"), case.data("z")
     layers.mean(y)
-    found = case.gradients(layers.mean(layers.tanh(x) + layers.elementwise_floordiv(z, z)), [y, x, z])
-    assert found[0] is None and found[1] is not None and found[2] is None
+    gradients = case.gradients(layers.mean(layers.tanh(x) + layers.elementwise_floordiv(z, z)), [y, x, z])
+    assert gradients[0] is None and gradients[1] is not None and gradients[2] is None
     case.golden()
 
 

@@ -93,7 +93,7 @@ def test_section(section: str) -> None:
 
 @each("section", LATER)
 def test_section_of_fluid_1_8(section: str) -> None:
-    """Where it puts new arguments between those of 1.6, these keep their places here, and the new ones follow."""
+    """Arguments of 1.6 keep their places, also where 1.8 puts new ones between them; the new ones come last here."""
     with Checks() as check:
         for line in LATER[section]:
             with check(line.partition("(")[0]):

@@ -105,20 +105,22 @@ def test_parameters_are_there_for_an_optimizer() -> None:
 def test_instance_norm_normalizes_each_channel_of_each_image() -> None:
     with dygraph.guard():
         norm = dygraph.InstanceNorm(num_channels=4)
-        found = norm(Tensor(IMAGES)).numpy()
+        result = norm(Tensor(IMAGES)).numpy()
         assert norm.scale is norm.weight and norm.bias.shape == [4]
     mean, variance = IMAGES.mean((2, 3), keepdims=True), IMAGES.var((2, 3), keepdims=True)
-    np.testing.assert_allclose(found, (IMAGES - mean) / np.sqrt(variance + 1e-5), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, (IMAGES - mean) / np.sqrt(variance + 1e-5), rtol=1e-4, atol=1e-5)
 
 
 def test_a_convolution_over_sequences() -> None:
     with dygraph.guard():
         conv = dygraph.nn.SequenceConv("conv", 3, filter_size=3, bias_attr=False)
         rows = Tensor(ROWS).with_lod([(0, 2, 3)])
-        found = conv(rows).numpy()
-        np.testing.assert_allclose(found, fluid.layers.sequence_conv(rows, 3, 3, bias_attr=False, param_attr=conv.weight).numpy())
+        result = conv(rows).numpy()
+        np.testing.assert_allclose(
+            result, fluid.layers.sequence_conv(rows, 3, 3, bias_attr=False, param_attr=conv.weight).numpy()
+        )
         near = [np.concatenate(three) for three in ([0 * ROWS[0], ROWS[0], ROWS[1]], [ROWS[0], ROWS[1], 0 * ROWS[0]])]
-        np.testing.assert_allclose(found[:2], np.stack(near) @ conv.weight.numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(result[:2], np.stack(near) @ conv.weight.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_arrays_are_taken() -> None:

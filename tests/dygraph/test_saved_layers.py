@@ -37,7 +37,7 @@ def _fresh(fresh: None) -> Iterator[None]:
 
 
 def trained() -> Net:
-    """A net whose moving statistics are not those of the beginning, in the mode for training."""
+    """A net in the mode for training, whose moving statistics have changed since the beginning."""
     net = Net()
     net(Tensor(X))
     return net
@@ -53,8 +53,8 @@ def test_a_layer_comes_back_from_a_file(tmp_path: Path) -> None:
     for x in (X, X[:1]):
         np.testing.assert_allclose(loaded(x).numpy(), net(Tensor(x)).numpy(), rtol=1e-5, atol=1e-6)
     program, feeds, fetches = fluid.io.load_inference_model(str(tmp_path / "net"), fluid.Executor())
-    (found,) = fluid.Executor().run(program, {feeds[0]: X}, fetches)
-    np.testing.assert_allclose(found, net(Tensor(X)).numpy(), rtol=1e-5, atol=1e-6)
+    (result,) = fluid.Executor().run(program, {feeds[0]: X}, fetches)
+    np.testing.assert_allclose(result, net(Tensor(X)).numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_saved_model_trains_further_as_the_layer_does(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_a_folder_of_a_program_is_a_layer(tmp_path: Path) -> None:
         wanted = executor.run(feed={"x": feed}, fetch_list=[y, z])
     runner = dygraph.StaticModelRunner(tmp_path / "model", "program", "weights")
     assert runner.training and len(runner.parameters()) == 4
-    for found, right in zip(runner(Tensor(feed)), wanted, strict=True):
-        np.testing.assert_allclose(found.numpy(), right, rtol=1e-5)
+    for result, right in zip(runner(Tensor(feed)), wanted, strict=True):
+        np.testing.assert_allclose(result.numpy(), right, rtol=1e-5)
     with pytest.raises(ProgramError, match="the model has the inputs x, and gets 2 values"):
         runner(feed, feed)
 
@@ -145,8 +145,8 @@ def test_the_translator_is_one_and_gives_programs() -> None:
     main, startup, inputs, outputs = translator.get_program(function, x)
     scope, executor = fluid.Scope(), fluid.Executor()
     executor.run(startup, scope=scope)
-    (found,) = executor.run(main, {inputs[0].name: x.numpy()}, outputs, scope=scope)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    (result,) = executor.run(main, {inputs[0].name: x.numpy()}, outputs, scope=scope)
+    np.testing.assert_allclose(result, wanted, rtol=1e-6)
     np.testing.assert_allclose(translator.get_output(function, x).numpy(), wanted, rtol=1e-6)
     np.testing.assert_allclose(translator.get_output(lambda x: x + 1.0, x).numpy(), x.numpy() + 1)
     assert "return linear(x) * 2.0" in translator.get_code(function)
@@ -188,5 +188,5 @@ def test_the_form_of_1_6_traces_open_sizes_too() -> None:
     scope, x = fluid.Scope(), np.ones([5, 4], "float32")
     for name, parameter in linear.state_dict().items():
         scope.var(name).get_tensor().set(parameter.numpy(), fluid.CPUPlace())
-    (found,) = fluid.Executor().run(program, {"x": x}, ["out"], scope=scope)
-    np.testing.assert_allclose(found, linear(Tensor(x)).numpy(), rtol=1e-6)
+    (result,) = fluid.Executor().run(program, {"x": x}, ["out"], scope=scope)
+    np.testing.assert_allclose(result, linear(Tensor(x)).numpy(), rtol=1e-6)

@@ -15,7 +15,7 @@ from fluid.errors import FluidTypeError, ProgramError
 
 
 def rates(schedule: Any, epochs: int, steps: int = 2) -> list[float]:
-    """The rate by which an optimizer updates in each epoch, of several steps each."""
+    """The learning rate of an optimizer in each epoch; an epoch has several steps."""
     weight = dygraph.Parameter([0.0])
     optimizer = fluid.optimizer.SGD(schedule, parameter_list=[weight])
     used = []
@@ -56,9 +56,9 @@ def test_an_optimizer_saves_the_epoch_of_its_schedule() -> None:
     schedule = dygraph.StepDecay(0.8, 1, 0.5)
     schedule.epoch(2)
     state = fluid.optimizer.SGD(schedule, parameter_list=[weight]).state_dict()
-    other = dygraph.StepDecay(0.8, 1, 0.5)
-    fluid.optimizer.SGD(other, parameter_list=[weight]).set_dict(state)
-    assert other() == 0.2
+    resumed = dygraph.StepDecay(0.8, 1, 0.5)
+    fluid.optimizer.SGD(resumed, parameter_list=[weight]).set_dict(state)
+    assert resumed() == 0.2
 
 
 @each(

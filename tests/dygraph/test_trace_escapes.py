@@ -370,7 +370,7 @@ LAYERS: dict[str, Any] = {
     "TransformerEncoderLayer": lambda: row(dygraph.TransformerEncoderLayer(3, 1, 4)),
 }
 NO_FUNCTIONS = set(_NO_FUNCTIONS.split())
-"""What is no function of a tensor (`RowConv`, `SequenceConv` are, of sequences: `test_trace.test_rows_that_form_sequences`)."""
+"""Modules that are no functions of a tensor. `RowConv` and `SequenceConv` are functions of sequences."""
 
 TWICE: Any = None
 DOUBLE: Any = None

@@ -29,8 +29,8 @@ class Cell(layers.RNNCell):
 def run(fetches: list[Any], feed: dict[str, Any]) -> list[Any]:
     executor = fluid.Executor()
     executor.run(fluid.default_startup_program())
-    found: list[Any] = executor.run(feed=feed, fetch_list=fetches)
-    return found
+    results: list[Any] = executor.run(feed=feed, fetch_list=fetches)
+    return results
 
 
 def embed(ids: Any) -> Any:
@@ -63,9 +63,9 @@ def test_teacher_forcing_is_rnn(time_major: bool, steps: int | None) -> None:
         results += [hidden * mask, final, *fluid.gradients(loss, sources)]
     array = RNG.normal(0, 1, (4, 6, 3)).astype("float32")
     feed = {"words": array.swapaxes(0, 1) if time_major else array, "lengths": LENGTHS, "first": TABLE[:4]}
-    *found, ids, count = run([*results, outputs.sample_ids, counts], feed)
-    for one, other in zip(found[: len(found) // 2], found[len(found) // 2 :], strict=True):
-        np.testing.assert_allclose(one, other, 2e-5, 1e-6)
+    *values, ids, count = run([*results, outputs.sample_ids, counts], feed)
+    for value, of_rnn in zip(values[: len(values) // 2], values[len(values) // 2 :], strict=True):
+        np.testing.assert_allclose(value, of_rnn, 2e-5, 1e-6)
     assert np.array_equal(count, LENGTHS) and ids.dtype == np.int64 and ids.shape == ((6, 4) if time_major else (4, 6))
 
 
@@ -76,8 +76,8 @@ def test_finished_sequences_go_on_unless_imputed() -> None:
     first = fluid.data("first", [None, SIZE])
     states = [layers.dynamic_decode(decoder, first, impute_finished=imputes)[1] for imputes in (False, True)]
     array = RNG.normal(0, 1, (4, 6, SIZE)).astype("float32")
-    found = run(states, {"words": array, "lengths": LENGTHS, "first": TABLE[:4]})
-    for imputes, values in zip((False, True), found, strict=True):
+    last_states = run(states, {"words": array, "lengths": LENGTHS, "first": TABLE[:4]})
+    for imputes, values in zip((False, True), last_states, strict=True):
         for row, length in enumerate(LENGTHS):
             state = TABLE[row]
             for step in range(length if imputes else 6):
@@ -138,16 +138,16 @@ def test_ids_are_drawn_by_their_probabilities() -> None:
 def test_on_tensors_as_in_programs(fresh: None) -> None:
     array = RNG.normal(0, 1, (4, 6, SIZE)).astype("float32")
 
-    def made(value: Callable[..., Any]) -> Any:
+    def decoded(value: Callable[..., Any]) -> Any:
         helper = layers.TrainingHelper(value("words", array), value("lengths", LENGTHS))
         outputs, state = layers.dynamic_decode(layers.BasicDecoder(Cell(), helper, score), value("first", TABLE[:4]))
         return [outputs.cell_outputs, outputs.sample_ids, state]
 
-    expected = run(made(lambda name, array: fluid.layers.assign(array)), {})
+    of_program = run(decoded(lambda name, array: fluid.layers.assign(array)), {})
     with dygraph.guard():
-        found = made(lambda name, array: dygraph.to_variable(array))
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.numpy(), other, 1e-4, 1e-5)
+        tensors = decoded(lambda name, array: dygraph.to_variable(array))
+    for tensor, array in zip(tensors, of_program, strict=True):
+        np.testing.assert_allclose(tensor.numpy(), array, 1e-4, 1e-5)
 
 
 def test_helpers_without_methods(fresh: None) -> None:

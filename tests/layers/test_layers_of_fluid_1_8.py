@@ -1,4 +1,4 @@
-"""Layers and arguments that Fluid 1.7 and 1.8 have beside those of 1.6; their names are in `golden/fluid_1_8_api.txt`."""
+"""Layers and arguments that are new in Fluid 1.7 and 1.8; their names are in `golden/fluid_1_8_api.txt`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RNG = np.random.default_rng(0)
 def run(fetches: Any, feed: dict[str, Any] | None = None) -> list[Any]:
     executor = fluid.Executor()
     executor.run(fluid.default_startup_program())
-    found: list[Any] = executor.run(feed=feed or {}, fetch_list=fetches)
-    return found
+    results: list[Any] = executor.run(feed=feed or {}, fetch_list=fetches)
+    return results
 
 
 def floats(*shape: int) -> Any:
@@ -31,8 +31,8 @@ def floats(*shape: int) -> Any:
 def test_zeros_and_ones_of_sizes_that_a_run_tells() -> None:
     size = layers.shape(fluid.data("x", [None, 3]))
     rows = layers.slice(size, [0], [0], [1])
-    found = run([layers.zeros([rows, 2], "float32"), layers.ones(size, "int64")], {"x": floats(4, 3)})
-    assert np.array_equal(found[0], np.zeros((4, 2))) and np.array_equal(found[1], np.ones((4, 3)))
+    results = run([layers.zeros([rows, 2], "float32"), layers.ones(size, "int64")], {"x": floats(4, 3)})
+    assert np.array_equal(results[0], np.zeros((4, 2))) and np.array_equal(results[1], np.ones((4, 3)))
 
 
 @each("dtype", ["float32", "int64", "bool"])
@@ -40,8 +40,8 @@ def test_tensors_filled_with_a_value_that_a_run_tells(dtype: str) -> None:
     value, size, out = fluid.data("value", [1]), fluid.data("size", [2], "int32"), layers.create_tensor(dtype)
     filled = layers.fill_constant(size, dtype, value)
     assert layers.fill_constant([3], dtype, value, out=out) is out
-    found = run([filled, out], {"value": np.array([5], "float32"), "size": np.array([2, 3], "int32")})
-    for array, shape in zip(found, ((2, 3), (3,)), strict=True):
+    results = run([filled, out], {"value": np.array([5], "float32"), "size": np.array([2, 3], "int32")})
+    for array, shape in zip(results, ((2, 3), (3,)), strict=True):
         assert array.dtype == dtype and np.array_equal(array, np.full(shape, 5, dtype))
 
 
@@ -59,8 +59,8 @@ def test_unbind() -> None:
     parts = layers.unbind(x, axis=-1)
     array = floats(2, 3)
     (gradient,) = fluid.gradients(layers.reduce_sum(parts[1] * parts[2]), x)
-    *found, slope = run([*parts, gradient], {"x": array})
-    assert [part.shape for part in parts] == [(-1,)] * 3 and np.array_equal(np.stack(found, 1), array)
+    *results, slope = run([*parts, gradient], {"x": array})
+    assert [part.shape for part in parts] == [(-1,)] * 3 and np.array_equal(np.stack(results, 1), array)
     assert np.array_equal(slope, np.stack([np.zeros(2), array[:, 2], array[:, 1]], 1))
     with pytest.raises(fluid.errors.ProgramError, match="along axis 0 is not known; use unstack"):
         layers.unbind(x)
@@ -70,11 +70,11 @@ def test_resize_linear() -> None:
     array = floats(2, 3, 5)
     rows = layers.resize_linear(layers.assign(array), [9])
     last = layers.resize_linear(layers.assign(array.transpose(0, 2, 1)), scale=1.8, data_format="NWC")
-    found, other = run([rows, last])
+    of_rows, of_last = run([rows, last])
     places = np.linspace(0, 4, 9)
     expected = [[np.interp(places, np.arange(5), row) for row in rows] for rows in array]
-    np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
-    np.testing.assert_allclose(other, found.transpose(0, 2, 1), 1e-5, 1e-6)
+    np.testing.assert_allclose(of_rows, expected, 1e-5, 1e-6)
+    np.testing.assert_allclose(of_last, of_rows.transpose(0, 2, 1), 1e-5, 1e-6)
 
 
 @each("act", [None, "identity", "leaky_relu", "elu"])
@@ -83,10 +83,10 @@ def test_inplace_abn(act: str | None) -> None:
     out = layers.inplace_abn(fluid.data("x", [None, 3, 5, 5]), act=act, act_alpha=0.3)
     names = [parameter.name for parameter in fluid.default_main_program().all_parameters()]
     assert names[:2] == ["inplace_abn_0.w_0", "inplace_abn_0.b_0"]
-    (found,) = run([out], {"x": array})
+    (result,) = run([out], {"x": array})
     normed = (array - array.mean((0, 2, 3), keepdims=True)) / np.sqrt(array.var((0, 2, 3), keepdims=True) + 1e-5)
     below = {"leaky_relu": 0.3 * normed, "elu": 0.3 * np.expm1(normed)}.get(act or "", normed)
-    np.testing.assert_allclose(found, np.where(normed > 0, normed, below), 1e-4, 1e-5)
+    np.testing.assert_allclose(result, np.where(normed > 0, normed, below), 1e-4, 1e-5)
 
 
 def test_inplace_abn_of_another_activation() -> None:
@@ -108,16 +108,16 @@ def test_assert(run: Callable[..., Any]) -> None:
 
 def test_argsort_descending() -> None:
     array = floats(3, 4)
-    found = run(layers.argsort(layers.assign(array), axis=0, descending=True))
-    assert np.array_equal(found[0], -np.sort(-array, 0)) and np.array_equal(found[1], np.argsort(-array, 0, kind="stable"))
+    values, places = run(layers.argsort(layers.assign(array), axis=0, descending=True))
+    assert np.array_equal(values, -np.sort(-array, 0)) and np.array_equal(places, np.argsort(-array, 0, kind="stable"))
 
 
 def test_lrn_with_channels_last() -> None:
     array = floats(2, 6, 3, 3)
-    found, last = run(
+    channels_first, channels_last = run(
         [layers.lrn(layers.assign(array)), layers.lrn(layers.assign(array.transpose(0, 2, 3, 1)), data_format="NHWC")]
     )
-    np.testing.assert_allclose(last, found.transpose(0, 2, 3, 1), 1e-6)
+    np.testing.assert_allclose(channels_last, channels_first.transpose(0, 2, 3, 1), 1e-6)
     with pytest.raises(fluid.errors.ProgramError, match="lrn: data_format should be NCHW or NHWC, not 'CHW'"):
         layers.lrn(layers.assign(array), data_format="CHW")
 
@@ -130,15 +130,15 @@ def test_instances_without_a_tag_are_one_row_of_a_value() -> None:
     )
     chosen, factor = layers.filter_by_instag(ins, tags, wanted, is_lod=False, out_val_if_empty=7)
     sequences = fluid.create_lod_tensor(np.array([[1], [2]]), [[1, 1]], fluid.CPUPlace())
-    found, weight = run([chosen, factor], {"ins": floats(2, 2), "tags": sequences})
-    assert np.array_equal(found, [[7, 7]]) and np.array_equal(weight, [[0]])
+    result, weight = run([chosen, factor], {"ins": floats(2, 2), "tags": sequences})
+    assert np.array_equal(result, [[7, 7]]) and np.array_equal(weight, [[0]])
 
 
 # ---------------------------------------------------------------------------------------------------------------- contrib
 def test_columns_of_several_matrices() -> None:
     x, y = floats(4, 6), floats(4, 6)
     both = [layers.assign(x), layers.assign(y)]
-    found = run(
+    results = run(
         [
             fluid.contrib.layers.partial_concat(both, 1, 2),
             fluid.contrib.layers.partial_concat(both, -2),
@@ -146,7 +146,7 @@ def test_columns_of_several_matrices() -> None:
         ]
     )
     expected = [np.hstack([x[:, 1:3], y[:, 1:3]]), np.hstack([x[:, -2:], y[:, -2:]]), x[:, 3:] + y[:, 3:]]
-    for value, wanted in zip(found, expected, strict=True):
+    for value, wanted in zip(results, expected, strict=True):
         assert np.array_equal(value, wanted)
 
 
@@ -170,18 +170,18 @@ def test_shuffled_batches(seed: int | None) -> None:
 
 def test_batch_fc() -> None:
     array, weight, bias = floats(2, 4, 3), floats(2, 3, 5), floats(2, 5)
-    given = [fluid.ParamAttr(initializer=fluid.initializer.NumpyArrayInitializer(value)) for value in (weight, bias)]
-    out = fluid.contrib.layers.batch_fc(fluid.data("x", [2, None, 3]), [2, 3, 5], given[0], [2, 5], given[1], act="relu")
-    (found,) = run([out], {"x": array})
-    np.testing.assert_allclose(found, np.maximum(array @ weight + bias[:, None], 0), 1e-4, 1e-5)
+    attrs = [fluid.ParamAttr(initializer=fluid.initializer.NumpyArrayInitializer(value)) for value in (weight, bias)]
+    out = fluid.contrib.layers.batch_fc(fluid.data("x", [2, None, 3]), [2, 3, 5], attrs[0], [2, 5], attrs[1], act="relu")
+    (result,) = run([out], {"x": array})
+    np.testing.assert_allclose(result, np.maximum(array @ weight + bias[:, None], 0), 1e-4, 1e-5)
 
 
 def test_normed_images_plus_others() -> None:
-    array, other = floats(4, 5, 5, 3), floats(4, 5, 5, 3)
-    out = fluid.contrib.layers.fused_bn_add_act(layers.assign(array), layers.assign(other), act="relu")
-    (found,) = run([out])
+    array, summand = floats(4, 5, 5, 3), floats(4, 5, 5, 3)
+    out = fluid.contrib.layers.fused_bn_add_act(layers.assign(array), layers.assign(summand), act="relu")
+    (result,) = run([out])
     normed = (array - array.mean((0, 1, 2))) / np.sqrt(array.var((0, 1, 2)) + 1e-5)
-    np.testing.assert_allclose(found, np.maximum(normed + other, 0), 1e-4, 1e-5)
+    np.testing.assert_allclose(result, np.maximum(normed + summand, 0), 1e-4, 1e-5)
 
 
 def test_children_of_a_tree() -> None:
@@ -189,8 +189,8 @@ def test_children_of_a_tree() -> None:
     tree = np.array([[0, 0, 0, 0, 0], [0, 1, 0, 2, 3], [0, 2, 1, 4, 0], [7, 2, 1, 0, 0], [8, 3, 2, 0, 0]], "int32")
     attr = fluid.ParamAttr(initializer=fluid.initializer.NumpyArrayInitializer(tree))
     child, is_leaf = fluid.contrib.layers.tdm_child(fluid.data("x", [None, 1], "int64"), 5, 2, attr, dtype="int64")
-    found, leaves = run([child, is_leaf], {"x": np.array([[1], [2], [4]])})
-    assert found.dtype == np.int64 and np.array_equal(found[:, 0], [[2, 3], [4, 0], [0, 0]])
+    result, leaves = run([child, is_leaf], {"x": np.array([[1], [2], [4]])})
+    assert result.dtype == np.int64 and np.array_equal(result[:, 0], [[2, 3], [4, 0], [0, 0]])
     assert np.array_equal(leaves[:, 0], [[0, 1], [1, 0], [0, 0]])
 
 
@@ -200,10 +200,10 @@ def test_rank_attention() -> None:
     attr = fluid.ParamAttr(initializer=fluid.initializer.NumpyArrayInitializer(matrices))
     offsets = np.array([[1, 1, 0, 2, 1], [2, 1, 0, 2, 1]], "int32")
     x, rows = fluid.data("x", [None, 3]), fluid.data("rows", [None, 5], "int32")
-    (found,) = run([fluid.contrib.layers.rank_attention(x, rows, [12, 4], attr, max_rank=2)], {"x": array, "rows": offsets})
+    (result,) = run([fluid.contrib.layers.rank_attention(x, rows, [12, 4], attr, max_rank=2)], {"x": array, "rows": offsets})
     by_pair = matrices.reshape(2, 2, 3, 4)
-    expected = [sum(array[other] @ by_pair[rank, other] for other in range(2)) for rank in range(2)]
-    np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+    expected = [sum(array[second] @ by_pair[rank, second] for second in range(2)) for rank in range(2)]
+    np.testing.assert_allclose(result, expected, 1e-4, 1e-5)
 
 
 # ------------------------------------------------------------------------------------------------------- optimizers, devices
@@ -277,14 +277,14 @@ def test_a_layer_of_a_script() -> None:
     both = weighted([x, y], 4, param_attr=[fluid.ParamAttr("a", ones), fluid.ParamAttr("b", ones)], bias_attr="bias", act="relu")
     single = weighted(x, 4, param_attr=ones, bias_attr=False)
     fed = {"x": floats(5, 3), "y": floats(5, 2)}
-    found, alone = run([both, single], fed)
+    result, alone = run([both, single], fed)
     sums = fed["x"].sum(1, keepdims=True)
     np.testing.assert_allclose(alone, np.tile(sums, 4), 1e-5)
-    np.testing.assert_allclose(found, np.tile(np.maximum(sums + fed["y"].sum(1, keepdims=True), 0), 4), 1e-5, 1e-6)
+    np.testing.assert_allclose(result, np.tile(np.maximum(sums + fed["y"].sum(1, keepdims=True), 0), 4), 1e-5, 1e-6)
     helper = LayerHelper("mine", input=[x, y], ids=fluid.data("ids", [1], "int64"), mixed=[x, fluid.data("z", [1], "int64")])
     assert helper.get_parameter("a").shape == (3, 4) and helper.input("ids").name == "ids"
-    kept = helper.create_or_get_global_variable("kept", shape=[1], dtype="float32", persistable=True)
-    assert helper.create_or_get_global_variable("kept") is kept
+    variable = helper.create_or_get_global_variable("kept", shape=[1], dtype="float32", persistable=True)
+    assert helper.create_or_get_global_variable("kept") is variable
     for call, message in (
         (lambda: helper.input(), "mine: input should be one Variable, not 2"),
         (lambda: helper.input("x"), "mine gave its helper no argument x; it gave ids, input, mixed"),
@@ -299,8 +299,8 @@ def test_a_layer_of_a_script() -> None:
 # ----------------------------------------------------------------------------------------------------------- new arguments
 def test_maxout_of_the_last_dimension() -> None:
     array = floats(2, 3, 3, 8)
-    (found,) = run([layers.maxout(layers.assign(array), 2, axis=-1)])
-    assert np.array_equal(found, array.reshape(2, 3, 3, 4, 2).max(-1))
+    (result,) = run([layers.maxout(layers.assign(array), 2, axis=-1)])
+    assert np.array_equal(result, array.reshape(2, 3, 3, 4, 2).max(-1))
 
 
 def test_batch_norm_with_a_momentum_that_a_run_tells() -> None:

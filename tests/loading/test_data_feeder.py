@@ -64,8 +64,8 @@ def test_what_is_fed_reads_as_tensors_of_that_time(program: fluid.Program) -> No
 def test_fields_that_are_batches_are_joined(program: fluid.Program) -> None:
     """A reader of Fluid 1.6 may give a whole batch as a row."""
     rows = np.arange(60.0).reshape(2, 3, 10)
-    found = feeder(("x", [None, 10], "float32")).feed([(rows[0],), (rows[1],)])
-    assert found["x"].dtype == np.float32 and np.array_equal(found["x"], rows.reshape(6, 10))
+    feed = feeder(("x", [None, 10], "float32")).feed([(rows[0],), (rows[1],)])
+    assert feed["x"].dtype == np.float32 and np.array_equal(feed["x"], rows.reshape(6, 10))
     with pytest.raises(FeedError, match=r"each row holds \[3, 10\]"):
         feeder(("y", [2, 10], "float32")).feed([(rows[0],), (rows[1],)])
 

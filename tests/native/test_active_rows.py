@@ -98,10 +98,10 @@ def test_sequences_of_these_lengths(step: Step, lengths: str) -> None:
 
 
 def test_sequences_that_are_all_empty_run_no_trip() -> None:
-    found = [results_of(lambda: trained(lstm)[:1], sequences([0, 0]), native=native, runs=1) for native in (False, True)]
-    assert found[0].keys() == found[1].keys()
-    for name, value in found[0].items():
-        np.testing.assert_array_equal(found[1][name], value)
+    results = [results_of(lambda: trained(lstm)[:1], sequences([0, 0]), native=native, runs=1) for native in (False, True)]
+    assert results[0].keys() == results[1].keys()
+    for name, value in results[0].items():
+        np.testing.assert_array_equal(results[1][name], value)
 
 
 def test_a_step_in_several_kernels() -> None:
@@ -185,8 +185,8 @@ def test_a_value_of_each_sequence_that_is_no_static_input(sums: bool) -> None:
     """It has the rows of all sequences in each step; compiled code that computes so many rows must not take them."""
 
     def step(rnn: Any, word: Variable, init: Variable) -> None:
-        hidden, each = rnn.memory(shape=[SIZE]), layers.reduce_sum(init, dim=1) if sums else init
-        after = layers.elementwise_mul(layers.fc([word, hidden], SIZE), each, axis=0 if sums else -1)
+        hidden, of_sequence = rnn.memory(shape=[SIZE]), layers.reduce_sum(init, dim=1) if sums else init
+        after = layers.elementwise_mul(layers.fc([word, hidden], SIZE), of_sequence, axis=0 if sums else -1)
         rnn.update_memory(hidden, after)
         rnn.output(after)
 
@@ -214,7 +214,7 @@ def test_gradients_of_second_order() -> None:
 
 
 def test_an_infinity_in_one_sequence_stays_there() -> None:
-    """Rows that are computed in vain have the values of the longest sequence: not those of the first states."""
+    """Padding rows have the values of the longest sequence, not the first states."""
 
     def step(rnn: Any, word: Variable, init: Variable) -> None:
         hidden = rnn.memory(init=init, need_reorder=True)
@@ -226,6 +226,6 @@ def test_an_infinity_in_one_sequence_stays_there() -> None:
     feed["x"][0][...] = 1e-3
     feed["init"][...] = 6.0  # finite after one step, infinite after sixty
     feed["init"][1] = 0.0
-    found = results_of(lambda: trained(step), feed, native=True, runs=1)
-    assert all(np.isfinite(value).all() for value in found.values())
+    results = results_of(lambda: trained(step), feed, native=True, runs=1)
+    assert all(np.isfinite(value).all() for value in results.values())
     assert_alike(lambda: trained(step), feed, runs=1)

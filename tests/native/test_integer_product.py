@@ -233,9 +233,9 @@ def test_convolutions_of_quantized_floats(name: str, monkeypatch: pytest.MonkeyP
 
 def count_of_integer_products(run: Callable[[], Any]) -> int:
     """How many products of bytes are lowered."""
-    with patch.object(integer_lowering, "IntegerProduct", wraps=integer_lowering.IntegerProduct) as made:
+    with patch.object(integer_lowering, "IntegerProduct", wraps=integer_lowering.IntegerProduct) as products:
         run()
-    return made.call_count
+    return products.call_count
 
 
 @pytest.mark.parametrize("zero", [300.0, -7.0, 2.5])
@@ -291,5 +291,5 @@ def test_products_of_more_terms_than_32_bits_hold(inner: int) -> None:
         return [op("matmul_v2", {"X": grid(x, [1.0], least=0), "Y": grid(w, [1.0], 255.0, least=0)})]
 
     feed = {"x": np.full((1, inner), 255, "float32"), "w": np.full((inner, 2), -255, "float32")}
-    (found,) = (results_of(build, feed, native=True, runs=1)[name] for name in ["fetch 0"])
-    np.testing.assert_allclose(found, np.full((1, 2), -(255.0**2) * inner), rtol=1e-6)
+    (result,) = (results_of(build, feed, native=True, runs=1)[name] for name in ["fetch 0"])
+    np.testing.assert_allclose(result, np.full((1, 2), -(255.0**2) * inner), rtol=1e-6)

@@ -315,7 +315,7 @@ def test_parts_of_rows_that_lie_apart_in_memory(width: int) -> None:
 ])  # fmt: skip
 @each("dtype", ["float32", "float64", "int32", "bool"])
 def test_copies_that_turn_rows_into_columns(shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> None:
-    """They go through squares; what is left over at both edges is copied one by one."""
+    """Copies go through squares; elements at both edges are copied one by one."""
 
     def build() -> Sequence[Variable]:
         return [layers.transpose(fluid.data("x", list(shape), dtype), list(order))]

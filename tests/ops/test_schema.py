@@ -106,7 +106,7 @@ OURS = {
     "sequence_sliced": "rows as sequence_slice keeps them",
     "sequence_scattered": "elements as sequence_scatter names them",
     "resize_rows": "transpose of shrink_rnn_memory",
-    "repeat_first_row": "rows that native code computes besides those of shrink_rnn_memory",
+    "repeat_first_row": "the padding rows of shrink_rnn_memory in native code",
     "new_array": "what an array in a loop starts from",
     "stack_array": "recurrent as a loop",
     "unstack_array": "recurrent as a loop",

@@ -216,8 +216,8 @@ def test_a_pruned_run_updates_nothing(fresh: None, trained: Any) -> None:
     executor, loss, prediction = trained
     before = weight()
     for _ in range(2):
-        (found,) = executor.run(feed=FEED, fetch_list=[prediction], use_prune=True)
-        assert np.allclose(found, FEED["x"] @ before) and np.array_equal(weight(), before)
+        (result,) = executor.run(feed=FEED, fetch_list=[prediction], use_prune=True)
+        assert np.allclose(result, FEED["x"] @ before) and np.array_equal(weight(), before)
         (value,) = executor.run(
             feed={fluid.default_main_program().global_block().var("x"): FEED["x"], "y": FEED["y"]},
             fetch_list=[loss],
@@ -242,12 +242,12 @@ def test_fetches_by_device(fresh: None, trained: Any) -> None:
 def test_boxes_of_yolo_within_the_image_and_beyond(fresh: None) -> None:
     x = np.full((1, 6, 2, 2), 2.0, "float32")  # one anchor, as large as the image
     size = layers.assign(np.array([[64, 64]], "int32"))
-    inside, beyond, wider = (
+    clipped, beyond, wider = (
         layers.yolo_box(layers.assign(x), size, [32, 32], 1, 0.01, 32, **how)[0]
         for how in ({}, {"clip_bbox": False}, {"clip_bbox": False, "scale_x_y": 1.5})
     )
-    found, free, moved = fluid.Executor().run(fetch_list=[inside, beyond, wider])
-    assert found.min() >= 0 and found.max() <= 63 and np.array_equal(found, free.clip(0, 63)) and free.max() > 63
+    result, free, moved = fluid.Executor().run(fetch_list=[clipped, beyond, wider])
+    assert result.min() >= 0 and result.max() <= 63 and np.array_equal(result, free.clip(0, 63)) and free.max() > 63
     offset = 1 / (1 + np.exp(-2.0))
     centers = (free[..., :2] + free[..., 2:]) / 2
     assert np.allclose((moved[..., :2] + moved[..., 2:]) / 2 - centers, 32 * (offset - 0.5) * 0.5, atol=1e-3)
@@ -300,11 +300,11 @@ def test_an_optimizer_tells_the_rate_of_its_schedule() -> None:
 def test_a_state_is_taken_by_the_names_of_the_tensors_too() -> None:
     with dygraph.guard():
         net = dygraph.Linear(2, 1)
-        own, other = np.full([2, 1], 2.0, "float32"), np.full([2, 1], 3.0, "float32")
-        state = {net.weight.name: own, "weight": other, net.bias.name: np.zeros(1, "float32")}
+        given_value, file_value = np.full([2, 1], 2.0, "float32"), np.full([2, 1], 3.0, "float32")
+        state = {net.weight.name: given_value, "weight": file_value, net.bias.name: np.zeros(1, "float32")}
         with pytest.warns(UserWarning, match="has nothing under these names"):
             net.set_dict(state, use_structured_name=False)
-        assert net.weight.numpy().tolist() == own.tolist()
+        assert net.weight.numpy().tolist() == given_value.tolist()
         with pytest.warns(UserWarning, match="has nothing under these names"):
             net.set_dict(state)
-        assert net.weight.numpy().tolist() == other.tolist()
+        assert net.weight.numpy().tolist() == file_value.tolist()

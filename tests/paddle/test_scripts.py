@@ -120,8 +120,8 @@ def test_layers_data_is_fed_floats_of_any_width_which_fluid_data_refuses(fresh: 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for array in (np.full((2, 3), 0.1), np.full((2, 3), 0.1, ">f4")) * 2:
-            (found,) = run(exe, feed={"old": array}, fetch_list=[doubled])
-            assert found.dtype == np.float32 and np.array_equal(found, np.full((2, 3), 0.2, np.float32))
+            (result,) = run(exe, feed={"old": array}, fetch_list=[doubled])
+            assert result.dtype == np.float32 and np.array_equal(result, np.full((2, 3), 0.2, np.float32))
     declared = r"{0} is declared float32[-1, 3], but {1}[2, 3] is fed"
     assert [str(item.message) for item in caught] == [
         f"{declared.format('old', kind)}; it is converted in each run: convert it once, with .astype('float32')"
@@ -130,8 +130,8 @@ def test_layers_data_is_fed_floats_of_any_width_which_fluid_data_refuses(fresh: 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for number in range(3):
-            (found,) = run(exe, feed={"old": np.full((2, 3), number + 0.1)}, fetch_list=[doubled])
-            assert found.dtype == np.float32 and np.allclose(found, 2 * number + 0.2)
+            (result,) = run(exe, feed={"old": np.full((2, 3), number + 0.1)}, fetch_list=[doubled])
+            assert result.dtype == np.float32 and np.allclose(result, 2 * number + 0.2)
     assert len(caught) == 3, "no run takes the array as it is"
     with pytest.raises(fluid.errors.FeedError, match=re.escape(declared.format("new", "float64"))):
         run(exe, feed={"new": np.zeros((2, 3))}, fetch_list=[new])
@@ -176,13 +176,13 @@ def test_sizes_and_indices_of_layers_data_are_fed_integers_whatever_they_declare
     fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.slice(rows, axes=[0, 1], starts=starts, ends=ends)))
     array, exe = np.arange(24, dtype="float32").reshape(2, 12), fluid.Executor()
     exe.run(fluid.default_startup_program())
-    given = {"starts": [0, 1], "ends": [2, 2], "shape": [3, 2, 4], "times": [2, 3]}
-    feed = {"x": array, "ids": np.array([[1], [4], [1]]), **{name: np.array(value, "int32") for name, value in given.items()}}
-    found = exe.run(feed=feed, fetch_list=fetches)
+    sizes = {"starts": [0, 1], "ends": [2, 2], "shape": [3, 2, 4], "times": [2, 3]}
+    feed = {"x": array, "ids": np.array([[1], [4], [1]]), **{name: np.array(value, "int32") for name, value in sizes.items()}}
+    results = exe.run(feed=feed, fetch_list=fetches)
     expected = [array[0:2, 1:2], array.reshape(3, 2, 4), np.tile(array, (2, 3)), np.full((3, 2, 4), 1.5), array[0:2, 1:3]]
-    for value, wanted in zip(found, expected, strict=False):
+    for value, wanted in zip(results, expected, strict=False):
         assert np.array_equal(value, wanted)
-    assert found[-1].shape == (3, 3) and np.array_equal(found[-1][0], found[-1][2])
+    assert results[-1].shape == (3, 3) and np.array_equal(results[-1][0], results[-1][2])
     with pytest.raises(fluid.errors.ExecutionError, match=r"StartsTensor is float32\[2\]; it should be int"):
         exe.run(feed={**feed, "starts": np.array([0, 1], "float32")}, fetch_list=fetches[:1])
     with pytest.raises(TypeError, match=r"StartsTensor is float32\[2\]; it should be int"):

@@ -458,7 +458,7 @@ def test_each_format_tells_its_own_files_and_no_others(tmp_path):
 
 
 def test_safetensors_are_written_and_read_one_by_one(tmp_path):
-    """Writing takes no memory of its own; reading that of the arrays. bfloat16 stays two bytes in the file."""
+    """Writing takes no memory of its own, reading only the memory of the arrays. bfloat16 stays two bytes in the file."""
     path = tmp_path / "w.safetensors"
     arrays = {f"w{number}": np.full(1 << 18, number, np.float32) for number in range(8)}
     arrays |= {"half": to_bfloat16(np.float32([1.5, -2.0])), "swapped": np.array([1, 2], ">i4")}

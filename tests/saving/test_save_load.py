@@ -182,8 +182,8 @@ def test_load_of_some_variables(tmp_path: Path) -> None:
     assert list(io.load_program_state(path, var_list=["fc_0.w_0"])) == ["fc_0.w_0"]
     io.set_program_state(program, {name: array * 0 for name, array in before.items()})
     fluid.load(program, path, var_list=[program.global_block().var("fc_0.w_0")])
-    found = values()
-    assert np.array_equal(found.pop("fc_0.w_0"), before["fc_0.w_0"]) and not any(value.any() for value in found.values())
+    loaded = values()
+    assert np.array_equal(loaded.pop("fc_0.w_0"), before["fc_0.w_0"]) and not any(value.any() for value in loaded.values())
 
 
 def test_errors(tmp_path: Path) -> None:

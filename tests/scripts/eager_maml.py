@@ -1,4 +1,4 @@
-"""Model-agnostic meta-learning: first values from which one step fits a sine, found through the gradient of that step."""
+"""Model-agnostic meta-learning: learn first values that one step fits to a sine, by the gradient through that step."""
 
 from __future__ import print_function
 

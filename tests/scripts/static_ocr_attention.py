@@ -175,8 +175,8 @@ def main(steps=120):
             "init_ids": fluid.create_lod_tensor(np.array([[START]], "int64"), [[1], [1]], place),
             "init_scores": fluid.create_lod_tensor(np.zeros((1, 1), "float32"), [[1], [1]], place),
         }
-        found = exe.run(infer, feed=feed, fetch_list=list(outputs), return_numpy=False)[0]
-        best = np.array(found)[: found.lod()[1][1]].tolist()
+        result = exe.run(infer, feed=feed, fetch_list=list(outputs), return_numpy=False)[0]
+        best = np.array(result)[: result.lod()[1][1]].tolist()
         right.append([word for word in best if word not in (START, END)] == wanted)
     print("strips read without a mistake: %.2f" % np.mean(right))
     return losses, float(np.mean(right))

@@ -21,12 +21,12 @@ def tower(words, name):
 
 
 def build():
-    query, clicked, other = [
+    query, clicked, ignored = [
         fluid.layers.data(name=name, shape=[1], dtype="int64", lod_level=1) for name in ("query", "clicked", "other")
     ]
     of_query = tower(query, "query")
     good = fluid.layers.cos_sim(of_query, tower(clicked, "title"))
-    bad = fluid.layers.cos_sim(of_query, tower(other, "title"))
+    bad = fluid.layers.cos_sim(of_query, tower(ignored, "title"))
     ones = fluid.layers.fill_constant_batch_size_like(input=good, shape=[-1, 1], dtype="float32", value=1.0)
     margin = fluid.layers.mean(fluid.layers.margin_rank_loss(label=ones, left=good, right=bad, margin=0.4))
     soft = fluid.layers.mean(fluid.layers.rank_loss(label=fluid.layers.reshape(ones, [-1]), left=good, right=bad))
@@ -38,7 +38,7 @@ def build():
 
 
 def batches(count, seed):
-    """Words of one query belong to one of six topics; so do those of the title that was clicked."""
+    """The words of a query and of the clicked title belong to one of six topics."""
     rng = np.random.RandomState(seed)
 
     def text(topic):

@@ -117,7 +117,7 @@ def main(steps=150):
     losses = [float(exe.run(train, feed=batch(rng), fetch_list=[loss])[0]) for _ in range(steps)]
     feed = batch(rng)
     sources = {name: feed[name] for name in ("source", "source_length")}
-    found = []
+    sentences = []
     for build in (greedy, beam_search):
         program, _, ids = program_of(build)
         (words,) = exe.run(program, feed=sources, fetch_list=[ids])
@@ -126,9 +126,9 @@ def main(steps=150):
             best[row, :length].tolist() == feed["label"][row, :length].tolist()
             for row, length in enumerate(feed["source_length"] + 1)
         ]
-        found.append(float(np.mean(rows)))
-    print("sentences without a mistake: %.2f greedily, %.2f by a beam search" % tuple(found))
-    return losses, found
+        sentences.append(float(np.mean(rows)))
+    print("sentences without a mistake: %.2f greedily, %.2f by a beam search" % tuple(sentences))
+    return losses, sentences
 
 
 if __name__ == "__main__":

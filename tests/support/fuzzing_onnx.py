@@ -97,7 +97,7 @@ def _quantized() -> dict[str, bytes]:
             {"w": np.ones((4, 12), np.float32), "b": np.ones(12, np.float32), "m": np.ones(3, np.int32), "one": np.array([1])},
         ),
     }
-    return {name: _model(each, {"x": (FLOAT, [3, 4])}, ["y"], weights) for name, (each, weights) in nodes.items()}
+    return {name: _model(of_model, {"x": (FLOAT, [3, 4])}, ["y"], weights) for name, (of_model, weights) in nodes.items()}
 
 
 def _tables() -> dict[str, bytes]:

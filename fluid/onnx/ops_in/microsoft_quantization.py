@@ -30,13 +30,13 @@ microsoft("QuantizeLinear", trains=False)(quantize_linear)
 microsoft("DequantizeLinear")(dequantize_linear)
 
 
-def _read(b: Builder, node: OnnxNode, place: int) -> Any:
+def _dequantized_input(b: Builder, node: OnnxNode, place: int) -> Any:
     """Dequantize an input of a node; its scale and zero point are the next two inputs."""
     check_parameters(node, place, place + 1, place + 2)
     return dequantized(b, node, node[place], node[place + 1], node.get(place + 2))
 
 
-def _written(b: Builder, node: OnnxNode, out: Any, place: int, like: int = 0) -> Any:
+def _quantized_result(b: Builder, node: OnnxNode, out: Any, place: int, like: int = 0) -> Any:
     """Quantize a result. Its scale is input `place`, its zero point the next one; without it, the type is of input `like`."""
     check_scale(node, place)
     typed = node.tensor(like if node.value(place + 1) is None else place + 1)
@@ -48,7 +48,7 @@ def _of_two(op: str) -> Any:
     """The importer of an op with two quantized inputs."""
 
     def build(b: Builder, node: OnnxNode) -> Any:
-        return _written(b, node, getattr(b.f, op)(_read(b, node, 0), _read(b, node, 3)), 6)
+        return _quantized_result(b, node, getattr(b.f, op)(_dequantized_input(b, node, 0), _dequantized_input(b, node, 3)), 6)
 
     return build
 
@@ -59,20 +59,20 @@ for _onnx, _ours in {"QLinearAdd": "elementwise_add", "QLinearMul": "elementwise
 
 @microsoft("QLinearSigmoid", trains=False)
 def qlinear_sigmoid(b: Builder, node: OnnxNode) -> Any:
-    return _written(b, node, b.f.sigmoid(_read(b, node, 0)), 3)
+    return _quantized_result(b, node, b.f.sigmoid(_dequantized_input(b, node, 0)), 3)
 
 
 @microsoft("QLinearLeakyRelu", trains=False)
 def qlinear_leaky_relu(b: Builder, node: OnnxNode) -> Any:
-    return _written(b, node, b.f.leaky_relu(_read(b, node, 0), alpha=node.float("alpha", 0.01)), 3)
+    return _quantized_result(b, node, b.f.leaky_relu(_dequantized_input(b, node, 0), alpha=node.float("alpha", 0.01)), 3)
 
 
 @microsoft("QLinearSoftmax", trains=False)
 def qlinear_softmax(b: Builder, node: OnnxNode) -> Any:
-    x, opset = _read(b, node, 0), node.int("opset", 13)
+    x, opset = _dequantized_input(b, node, 0), node.int("opset", 13)
     if opset < 13:
         raise FormatError(f"its opset {opset} should be 13 or later")
-    return _written(b, node, b.f.softmax(x, axis=node.int("axis", -1)), 3)
+    return _quantized_result(b, node, b.f.softmax(x, axis=node.int("axis", -1)), 3)
 
 
 def _channels_first(b: Builder, node: OnnxNode, x: Any) -> Any:
@@ -87,26 +87,26 @@ def _in_order_of_node(b: Builder, node: OnnxNode, x: Any) -> Any:
 
 @microsoft("QLinearGlobalAveragePool", trains=False)
 def qlinear_global_average_pool(b: Builder, node: OnnxNode) -> Any:
-    x = _channels_first(b, node, _read(b, node, 0))
+    x = _channels_first(b, node, _dequantized_input(b, node, 0))
     out = b.reduce("reduce_mean", x, list(range(2, x.ndim)), True)
-    return _written(b, node, _in_order_of_node(b, node, out), 3)
+    return _quantized_result(b, node, _in_order_of_node(b, node, out), 3)
 
 
 @microsoft("QLinearAveragePool", trains=False)
 def qlinear_average_pool(b: Builder, node: OnnxNode) -> Any:
-    x = _channels_first(b, node, _read(b, node, 0))
+    x = _channels_first(b, node, _dequantized_input(b, node, 0))
     how = import_of("AveragePool", 19)
     assert how is not None
     out = how.build(b, OnnxNode(node.proto, [TensorValue(x)], 19, node.reader))
-    return _written(b, node, _in_order_of_node(b, node, out), 3)
+    return _quantized_result(b, node, _in_order_of_node(b, node, out), 3)
 
 
 @microsoft("QLinearConcat", trains=False)
 def qlinear_concat(b: Builder, node: OnnxNode) -> Any:
     if len(node) < 5 or (len(node) - 2) % 3:
         raise FormatError(f"it has {len(node)} inputs; it should have a scale, a zero point, and three for each part")
-    parts = [_read(b, node, place) for place in range(2, len(node), 3)]
-    return _written(b, node, b.f.concat(parts, axis=node.int("axis")), 0)
+    parts = [_dequantized_input(b, node, place) for place in range(2, len(node), 3)]
+    return _quantized_result(b, node, b.f.concat(parts, axis=node.int("axis")), 0)
 
 
 @microsoft("QGemm", trains=False)
@@ -121,7 +121,7 @@ def qgemm(b: Builder, node: OnnxNode) -> Any:
         product = b.f.elementwise_add(product, node[6])
     scale = b.f.scale(b.f.elementwise_mul(node[1], node[4]), scale=node.float("alpha", 1.0))
     out = b.f.elementwise_mul(b.cast(product, VarType.FP32), scale)
-    return out if node.value(7) is None else _written(b, node, out, 7)
+    return out if node.value(7) is None else _quantized_result(b, node, out, 7)
 
 
 # ----------------------------------------------------------------------------------------------------- floats come out

@@ -55,6 +55,8 @@ __all__ = [
 _MAX_DEPTH = 24
 """How many backward passes may be nested in one thread; the next one runs in a new thread."""
 _Edge = tuple[Node, int]
+_HANDED_OVER = 5
+"""The number of nodes that threads hand over to each other in the time of a node of `LARGE` work (26 and 130 microseconds)."""
 
 
 # ------------------------------------------------------------------------------------------------------------- buffers
@@ -230,7 +232,7 @@ class GraphTask:
         if engine.threads == 1:
             return False
         large = sum([node.large for node in self._dependencies])
-        return large > 1 and large > self._most_in_a_row()
+        return large > 1 and (large - self._most_in_a_row()) * _HANDED_OVER > len(self._dependencies)
 
     def _most_in_a_row(self) -> int:
         """The number of large nodes on the longest path: these run one after another even with several threads."""

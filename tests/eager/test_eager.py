@@ -1075,13 +1075,19 @@ def test_the_number_of_threads_changes_no_bit(count: int) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_nodes_that_wait_for_each_other_need_no_other_thread() -> None:
+def test_threads_share_a_pass_where_that_saves_more_than_handing_over_its_nodes() -> None:
+    """Nodes that wait for each other need one thread; so does a long chain with a few large nodes beside it."""
     dygraph.set_num_threads(2)
-    x, *weights = (Tensor(np.eye(160, dtype="float32"), stop_gradient=False) for _ in range(4))
+    x, *weights = (Tensor(np.eye(160, dtype="float32"), stop_gradient=False) for _ in range(6))
     chain = x
     for weight in weights:
         chain = (chain @ weight).tanh()
-    for output, parallel in ((chain.sum(), False), (wide(x, weights), True)):
+    recurrent = x[:1]
+    for weight in weights:
+        recurrent = recurrent + (x @ weight)[:1]
+        for _ in range(10):
+            recurrent = recurrent.tanh()
+    for output, parallel in ((chain.sum(), False), (recurrent.sum(), False), (wide(x, weights), True)):
         task = GraphTask([output._edge], [np.ones(output.shape, "float32")], True, False)
         assert task.parallel is parallel
 
@@ -1120,7 +1126,7 @@ def test_the_number_of_threads_changes_no_bit_of_higher_orders() -> None:
     expected = run(1)
     assert all(run(4) == expected for _ in range(5))
     x = Tensor(arrays[0], stop_gradient=False)
-    output = wide(x, [x, x])
+    output = wide(x, [x] * 6)
     tasks = [GraphTask([output._edge], [Tensor(1.0)], True, create_graph) for create_graph in (False, True)]
     assert [task.parallel for task in tasks] == [True, False]
 

@@ -103,7 +103,7 @@ def reductions_in_flight(instructions: Sequence[Any], scope_names: Iterable[str]
 
     Args:
         instructions: the instructions of a plan, in order.
-        kept: names whose values live in the scope.
+        scope_names: names whose values live in the scope.
     """
     in_scope, flights = set(scope_names), dict[int, int]()
     pending: dict[Value, int] = {}

@@ -158,7 +158,7 @@ class _Search:
 
         Args:
             size: length of the list or dict that has the entries, to be compared too.
-            inside: also record numbers, strings and other plain values in lists and dicts.
+            with_plain: also record numbers, strings and other plain values in lists and dicts.
         """
         things = {key: value for key, value in items.items() if self._is_tracked(value)}
         values: dict[Any, Any] = {}

@@ -5,10 +5,12 @@ The modules are those of the reference; `fluid.layers` has a test of its own.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from checks import Checks, each
@@ -127,7 +129,7 @@ def parameters(value: Any) -> list[str]:
 def described(text: str) -> set[str]:
     """The names in the sections of arguments and attributes: ``name: description``, or several with commas."""
     sections = re.findall(r"^(?:Args|Attributes):\n((?: .*\n|\n)*)", text + "\n", re.MULTILINE)
-    rows = [row for section in sections for row in re.findall(r"^ {4}([\w, ]+):", section, re.MULTILINE)]
+    rows = [row for section in sections for row in re.findall(r"^ {4}(\w[\w, ]*):", section, re.MULTILINE)]
     return {name.strip() for row in rows for name in row.split(",")}
 
 
@@ -174,3 +176,33 @@ def test_exceptions_are_needed() -> None:
     for pattern in UNDESCRIBED:
         named = [item for name, item in items.items() if re.fullmatch(pattern, name)]
         assert any(not item.text or undescribed(item) for item in named), pattern
+
+
+def absent_arguments(function: ast.FunctionDef, text: str) -> set[str]:
+    """Names in the section of arguments of a docstring that are no parameters of the function."""
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    section = text.partition("Attributes:")[0]
+    return described(section) - {argument.arg for argument in every if argument is not None}
+
+
+def functions_of(path: Path) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """The functions in a file, each with its docstring, an ``__init__`` with the docstring of its class."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            yield node, ast.get_docstring(node) or ""
+        if isinstance(node, ast.ClassDef):
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                    yield part, ast.get_docstring(node) or ""
+
+
+@each("folder", ["fluid", "executor"])
+def test_described_arguments_exist(folder: str) -> None:
+    """Private functions, too. Docstrings of ops describe slots and attributes of the op."""
+    absent = {}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        if (ROOT / "fluid" / "ops") not in path.parents:
+            for function, text in functions_of(path):
+                absent[f"{path.relative_to(ROOT)}:{function.lineno}"] = absent_arguments(function, text)
+    assert not {place: names for place, names in absent.items() if names}

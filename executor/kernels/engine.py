@@ -40,6 +40,7 @@ class KernelEngine:
         steps: returns the steps to run in place of an op's calls.
         widens_halves: whether kernels get half-precision floats as float32 (`fluid.executor.binding.halves`).
         communicator: returns the workers for the collective ops of the namespace.
+        recurrent_loops: returns the `Loops` of recurrent layers (`fluid.executor.kernels.rnn`); None for the common ones.
     """
 
     xp: Any
@@ -50,6 +51,7 @@ class KernelEngine:
     steps: Callable[[list[Call]], Sequence[Step]] = _unchanged
     widens_halves: bool = False
     communicator: Callable[[], Communicator] = communicator
+    recurrent_loops: Callable[[], Any] | None = None
 
 
 _engines: dict[Any, KernelEngine] = {}

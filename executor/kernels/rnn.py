@@ -7,20 +7,22 @@ batch, ...]``, so that the backward direction is one more entry of a batched pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops
-from fluid.values.lod_array import last_offsets
+from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, back, drops, gru_step, lstm_step
+from fluid.values.lod_array import last_offsets, repeated
 from fluid.values.spec import Lod
 
 from ..runtime.products import multiply
 from .activation import sigmoid_calls
+from .engine import engine_of
 from .manipulation import flattened
 from .table import kernel
 
@@ -56,9 +58,26 @@ class Loops(NamedTuple):
     in_turn: Callable[..., None]
 
 
+class StepFormula(NamedTuple):
+    """A step as a formula of ops, for loops that compile it.
+
+    Attributes:
+        key: all that the formula depends on, but the parameters and values.
+        parameters: the arrays that all steps read; None for absent ones.
+        inputs: the packed rows that the steps read; None for absent ones.
+        compute: ``compute(f, parameters, states, inputs)`` returns the states after the step, and its outputs.
+    """
+
+    key: Hashable
+    parameters: Sequence[Any]
+    inputs: Sequence[Any]
+    compute: Callable[..., tuple[Sequence[Any], Sequence[Any]]]
+
+
 def loops_of(xp: Any) -> Loops:
-    """The loops of a namespace: its `recurrent_loops`, or the loops of this module."""
-    return getattr(xp, "recurrent_loops", None) or Loops(FORWARD, BACKWARD, in_turn)
+    """The loops of a namespace; the loops of this module if its engine has none."""
+    loops = engine_of(xp).recurrent_loops
+    return Loops(FORWARD, BACKWARD, in_turn) if loops is None else loops()
 
 
 class _Network:
@@ -352,8 +371,13 @@ def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _L
         xp.matmul(hidden[t], weight, out=part)
         xp.multiply(dh, stay[t], out=dh)
         xp.add(dh, part, out=dh)
-    of_x = xp.concatenate([hidden[..., : 2 * size], d_gates[:, :, :, 3]], axis=-1)
-    return of_x, hidden
+    return gru_products(xp, d_gates)
+
+
+def gru_products(xp: Any, d_gates: Any) -> tuple[Any, Any]:
+    """The gradients of the products of the inputs and of the hidden state, from the gradients of its gates."""
+    wide, size = flattened(d_gates, 3), d_gates.shape[-1]
+    return xp.concatenate([wide[..., : 2 * size], wide[..., 3 * size :]], axis=-1), wide[..., : 3 * size]
 
 
 def _simple_back(slope: Callable[[Any], Any]) -> Any:
@@ -667,14 +691,16 @@ class _Packed:
         offsets = last_offsets(lod, f"{where}: Input")
         lengths = np.diff(offsets)
         order = np.argsort(-lengths, kind="stable")
-        counts = [int((lengths > step).sum()) for step in range(lengths.max(initial=0))]
-        self.steps = list(zip(accumulate(counts, initial=0), counts, strict=False))
-        starts, ends = offsets[:-1][order], offsets[1:][order]
-        rows = [ends[:count] - 1 - step if reverse else starts[:count] + step for step, count in enumerate(counts)]
-        before = [start + np.arange(count) for (start, _), count in zip(self.steps, counts[1:], strict=False)]
+        counts = len(order) - np.bincount(lengths, minlength=1).cumsum()[:-1]
+        starts = counts.cumsum() - counts
+        self.steps = list(zip(starts.tolist(), counts.tolist(), strict=True))
+        step, rank = repeated(np.arange(len(counts)), counts), np.arange(counts.sum()) - repeated(starts, counts)
+        sequence = order[rank]
+        rows = offsets[1:][sequence] - 1 - step if reverse else offsets[:-1][sequence] + step
+        first = counts[0] if len(counts) else 0
         self.xp, self.sequences = xp, xp.asarray(order)
-        self.rows = xp.asarray(np.concatenate([*rows, np.empty(0, np.int64)]), dtype="int64")
-        self.before = xp.asarray(np.concatenate([*before, np.empty(0, np.int64)]), dtype="int64")
+        self.rows = xp.asarray(rows, dtype="int64")
+        self.before = xp.asarray(starts[step[first:] - 1] + rank[first:], dtype="int64")
 
     def first(self, state: Any, size: int, dtype: Any) -> Any:
         """The initial states in the order of the packed sequences; zeros for None."""
@@ -696,25 +722,92 @@ class _Packed:
 
 def in_turn(
     steps: Sequence[tuple[int, int]],
-    step: Callable[..., None],
     states: Sequence[Any],
-    inputs: Sequence[Any],
     outputs: Sequence[Any],
+    prepare: Callable[[], tuple[Callable[..., None], Sequence[Any]]],
+    formula: StepFormula,
     backwards: bool = False,
 ) -> None:
     """Run the steps of packed sequences: ``step(states, inputs, outputs)``, with the rows of each step.
 
     Args:
         steps: the steps of a `_Packed`.
-        step: updates the states, and fills the outputs; it may also run on padding rows, where all inputs are 0.
-        states: one row for each sequence.
-        inputs, outputs: packed rows, or None. An input may be an output, too.
-        backwards: from the last step to the first; then `step` must leave states of 0 unchanged if all inputs are 0.
+        states: one row for each sequence. Backwards, they are zeros, and end as the states before the first step.
+        outputs: packed rows. An output may be an input, too.
+        prepare: returns the step and the packed rows that it reads (None for absent ones). The step updates the states, and fills
+            the outputs; it may also run on padding rows, where all inputs are 0.
+        formula: the same step as a formula, with inputs of its own.
+        backwards: from the last step to the first; then the step must leave states of 0 unchanged if all inputs are 0.
     """
+    step, inputs = prepare()
     for start, count in reversed(steps) if backwards else steps:
         here = slice(start, start + count)
         of_step = ([None if rows is None else rows[here] for rows in rows_of_all] for rows_of_all in (inputs, outputs))
         step([state[:count] for state in states], *of_step)
+
+
+# The steps below as formulas.
+def _step_key(attrs: Mapping[str, Any]) -> Hashable:
+    """The attributes that a step depends on."""
+    return tuple([(name, value) for name, value in sorted(attrs.items()) if name.endswith(("activation", "clip"))])
+
+
+def _lstm_formula(attrs: Mapping[str, Any], f: Any, parameters: Any, states: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
+    weight, *peepholes, projection = parameters
+    weights = weight, None if peepholes[0] is None else peepholes, projection
+    after, gates, active, hidden = lstm_step(f, inputs[0], states, weights, attrs)
+    return after, [f.concat(gates, axis=1), after[1], active, hidden, *after[: projection is not None]]
+
+
+def _lstm_grad_formula(
+    attrs: Mapping[str, Any], f: Any, parameters: Any, states: Any, inputs: Any
+) -> tuple[list[Any], list[Any]]:
+    (weight, *peepholes, projection), (d_handed, d_cell) = parameters, states
+    coming, coming_cell, gates, active, before, cell, handed = inputs
+    (g, i, forget, o), gate = f.split(gates, num=4, axis=1), attrs["gate_activation"]
+    d_handed = d_hidden = d_handed + coming
+    outputs = []
+    if projection is not None:
+        d_projected = _within(f, handed, attrs["proj_clip"], back(f, attrs["proj_activation"], handed, d_handed))
+        outputs, d_hidden = [d_projected], f.matmul_v2(d_projected, projection, trans_y=True)
+    if coming_cell is not None:
+        d_cell = d_cell + coming_cell
+    d_output = back(f, gate, o, d_hidden * active)
+    d_cell = d_cell + back(f, attrs["cell_activation"], active, d_hidden * o)
+    if peepholes[2] is not None:
+        d_cell = d_cell + d_output * peepholes[2]
+    d_cell = _within(f, cell, attrs.get("cell_clip", 0.0), d_cell)
+    d_input, d_forget = back(f, gate, i, d_cell * g), back(f, gate, forget, d_cell * before)
+    d_gates = f.concat([back(f, attrs["candidate_activation"], g, d_cell * i), d_input, d_forget, d_output], axis=1)
+    d_before = d_cell * forget
+    if peepholes[0] is not None:
+        d_before = d_before + d_input * peepholes[0] + d_forget * peepholes[1]
+    return [f.matmul_v2(d_gates, weight, trans_y=True), d_before], [d_gates, *outputs]
+
+
+def _within(f: Any, value: Any, limit: float, grad: Any) -> Any:
+    """The gradient through a value that was clipped to a limit."""
+    return f.where(f.abs(value) < limit, grad, f.fill_zeros_like(grad)) if limit > 0 else grad
+
+
+def _gru_formula(key: tuple[str, str, bool], f: Any, parameters: Any, states: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
+    gates, reset, after = gru_step(f, inputs[0], states[0], parameters, *key)
+    return [after], [f.concat(gates, axis=1), reset, after]
+
+
+def _gru_grad_formula(
+    key: tuple[str, str, bool], f: Any, parameters: Any, states: Any, inputs: Any
+) -> tuple[list[Any], list[Any]]:
+    (w_gates, w_candidate), (coming, gates, before), (gate, activation, origin_mode) = parameters, inputs, key
+    update, reset, candidate = f.split(gates, num=3, axis=1)
+    grad = states[0] + coming
+    new, old = (1.0 - update, update) if origin_mode else (update, 1.0 - update)
+    d_update = back(f, gate, update, grad * (before - candidate if origin_mode else candidate - before))
+    d_candidate = back(f, activation, candidate, grad * new)
+    d_reset = f.matmul_v2(d_candidate, w_candidate, trans_y=True)
+    d_gates = f.concat([d_update, back(f, gate, reset, d_reset * before)], axis=1)
+    d_before = grad * old + d_reset * reset + f.matmul_v2(d_gates, w_gates, trans_y=True)
+    return [d_before], [f.concat([d_gates, d_candidate], axis=1)]
 
 
 def _name(activation: str) -> str:
@@ -788,7 +881,9 @@ def dynamic_lstmp(
         xp.copyto(projected[0], h)
 
     outputs = [gates, cells, active, hidden, *[handed] * project]
-    loops_of(xp).in_turn(packed.steps, step, states, [gates], outputs)
+    weights = [Weight, *([None] * 3 if peepholes is None else peepholes), ProjWeight]
+    formula = StepFormula(("lstmp", _step_key(attrs)), weights, [gates], partial(_lstm_formula, attrs))
+    loops_of(xp).in_turn(packed.steps, states, outputs, lambda: (step, [gates]), formula)
     packed.unpack(handed, Projection)
     packed.unpack(cells, Cell)
 
@@ -810,6 +905,51 @@ def dynamic_lstm(
 ) -> None:
     intermediates = (BatchGate, BatchCellPreAct, None)
     dynamic_lstmp(xp, Input, Input_lod, H0, C0, Weight, None, Bias, attrs, Hidden, Cell, *intermediates)
+
+
+def _lstm_step_back(
+    xp: Any, values: Sequence[Any], Weight: Any, peepholes: Any, ProjWeight: Any, attrs: dict[str, Any]
+) -> tuple[Callable[..., None], Sequence[Any]]:
+    """Prepare a step of the gradient: it computes a few products, whose factors are computed here for all steps at once."""
+    coming, coming_cell, gates, active, before, cells, handed = values
+    gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
+    cell_clip, proj_clip = attrs.get("cell_clip", 0.0), attrs.get("proj_clip", 0.0)
+    g, i, f, o = _columns(gates, 4)
+    size = active.shape[1]
+    factors = xp.empty_like(gates)  # for g, i and f, of the cell's gradient; for o, of the state's gradient
+    xp.multiply(i, _slope(xp, candidate, g), out=factors[:, :size])
+    xp.multiply(g, _slope(xp, gate, i), out=factors[:, size : 2 * size])
+    xp.multiply(before, _slope(xp, gate, f), out=factors[:, 2 * size : 3 * size])
+    xp.multiply(active, _slope(xp, gate, o), out=factors[:, 3 * size :])
+    to_cell, to_before = o * _slope(xp, activation, active), f.copy()
+    if peepholes is not None:
+        to_cell += factors[:, 3 * size :] * peepholes[2]
+        to_before += factors[:, size : 2 * size] * peepholes[0] + factors[:, 2 * size : 3 * size] * peepholes[1]
+    free = abs(cells) < cell_clip if cell_clip > 0 else None
+    projected = None
+    if ProjWeight is not None:
+        projected = _slope(xp, _name(attrs["proj_activation"]), handed)
+        if proj_clip > 0:
+            projected *= abs(handed) < proj_clip
+
+    def step(states: Any, inputs: Any, outputs: Any) -> None:
+        d_state, d_cell = states
+        coming, coming_cell, projected, to_cell, free, factors, to_before = inputs
+        now, *d_projected = outputs
+        d_state += coming
+        d_hidden = d_state if projected is None else xp.multiply(d_state, projected, out=d_projected[0]) @ ProjWeight.T
+        if coming_cell is not None:
+            d_cell += coming_cell
+        d_cell += d_hidden * to_cell
+        if free is not None:
+            d_cell *= free
+        by_cell = now[:, : 3 * size].reshape(len(now), 3, size)
+        xp.multiply(factors[:, : 3 * size].reshape(by_cell.shape), d_cell[:, None], out=by_cell)
+        xp.multiply(factors[:, 3 * size :], d_hidden, out=now[:, 3 * size :])
+        d_cell *= to_before
+        xp.matmul(now, Weight.T, out=d_state)
+
+    return step, [coming, coming_cell, projected, to_cell, free, factors, to_before]
 
 
 @kernel("lstmp_grad")
@@ -837,63 +977,29 @@ def dynamic_lstmp_grad(
     dProjWeight: Any,
     dBias: Any,
 ) -> None:
-    """Only a few products are computed step by step; their factors are computed for all steps at once."""
     packed = _Packed(xp, Input_lod, attrs["is_reverse"], "lstm")
     size = Weight.shape[1] // 4
     peepholes = _peepholes(Bias, size, attrs)
-    gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
-    cell_clip, proj_clip = attrs.get("cell_clip", 0.0), attrs.get("proj_clip", 0.0)
     first_h, first_c = packed.first(H0, Weight.shape[0], Input.dtype), packed.first(C0, size, Input.dtype)
     cells, handed = Cell[packed.rows], Projection[packed.rows]
     before = packed.previous(first_c, cells)
-    g, i, f, o = _columns(BatchGate, 4)
-    factors = xp.empty_like(BatchGate)  # for g, i and f, of the cell's gradient; for o, of the state's gradient
-    xp.multiply(i, _slope(xp, candidate, g), out=factors[:, :size])
-    xp.multiply(g, _slope(xp, gate, i), out=factors[:, size : 2 * size])
-    xp.multiply(before, _slope(xp, gate, f), out=factors[:, 2 * size : 3 * size])
-    xp.multiply(BatchCellPreAct, _slope(xp, gate, o), out=factors[:, 3 * size :])
-    to_cell, to_before = o * _slope(xp, activation, BatchCellPreAct), f.copy()
-    if peepholes is not None:
-        to_cell += factors[:, 3 * size :] * peepholes[2]
-        to_before += factors[:, size : 2 * size] * peepholes[0] + factors[:, 2 * size : 3 * size] * peepholes[1]
-    free = abs(cells) < cell_clip if cell_clip > 0 else None
-    projected = None
-    if ProjWeight is not None:
-        projected = _slope(xp, _name(attrs["proj_activation"]), handed)
-        if proj_clip > 0:
-            projected *= abs(handed) < proj_clip
-        d_projected = xp.empty_like(handed)
     coming = dProjection[packed.rows]
     coming_cell = None if dCell is None else dCell[packed.rows]
-    dh, dc, d_gates = xp.zeros_like(first_h), xp.zeros_like(first_c), xp.empty_like(BatchGate)
-
-    def step(states: Any, inputs: Any, outputs: Any) -> None:
-        d_state, d_cell = states
-        coming, coming_cell, projected, to_cell, free, factors, to_before = inputs
-        now, *d_projected = outputs
-        d_state += coming
-        d_hidden = d_state if projected is None else xp.multiply(d_state, projected, out=d_projected[0]) @ ProjWeight.T
-        if coming_cell is not None:
-            d_cell += coming_cell
-        d_cell += d_hidden * to_cell
-        if free is not None:
-            d_cell *= free
-        by_cell = now[:, : 3 * size].reshape(len(now), 3, size)
-        xp.multiply(factors[:, : 3 * size].reshape(by_cell.shape), d_cell[:, None], out=by_cell)
-        xp.multiply(factors[:, 3 * size :], d_hidden, out=now[:, 3 * size :])
-        d_cell *= to_before
-        xp.matmul(now, Weight.T, out=d_state)
-
-    inputs = [coming, coming_cell, projected, to_cell, free, factors, to_before]
-    outputs = [d_gates] if projected is None else [d_gates, d_projected]
-    loops_of(xp).in_turn(packed.steps, step, (dh, dc), inputs, outputs, backwards=True)
+    states, d_gates = (xp.zeros_like(first_h), xp.zeros_like(first_c)), xp.empty_like(BatchGate)
+    outputs = [d_gates] if ProjWeight is None else [d_gates, xp.empty_like(handed)]
+    values = coming, coming_cell, BatchGate, BatchCellPreAct, before, cells, handed
+    parameters = [Weight, *([None] * 3 if peepholes is None else peepholes), ProjWeight]
+    formula = StepFormula(("lstmp_grad", _step_key(attrs)), parameters, values, partial(_lstm_grad_formula, attrs))
+    prepare = partial(_lstm_step_back, xp, values, Weight, peepholes, ProjWeight, attrs)
+    loops_of(xp).in_turn(packed.steps, states, outputs, prepare, formula, backwards=True)
+    dh, dc = states
     packed.unpack(d_gates, dInput)
     packed.give(dh, dH0)
     packed.give(dc, dC0)
     if dWeight is not None:
         multiply(xp, packed.previous(first_h, handed).T, d_gates, dWeight)
     if dProjWeight is not None:
-        multiply(xp, BatchHidden.T, d_projected, dProjWeight)
+        multiply(xp, BatchHidden.T, outputs[1], dProjWeight)
     if dBias is not None:
         parts = [d_gates.sum(0)]
         if peepholes is not None:
@@ -957,7 +1063,9 @@ def dynamic_gru(
         xp.copyto(h, after)
 
     states = [packed.first(H0, size, Input.dtype)]
-    loops_of(xp).in_turn(packed.steps, step, states, [gates], [gates, resets, hidden])
+    key = gate, activation, attrs["origin_mode"]
+    formula = StepFormula(("gru", key), [w_gates, w_candidate], [gates], partial(_gru_formula, key))
+    loops_of(xp).in_turn(packed.steps, states, [gates, resets, hidden], lambda: (step, [gates]), formula)
     packed.unpack(hidden, Hidden)
 
 
@@ -982,11 +1090,13 @@ def dynamic_gru_grad(
     size = Weight.shape[0]
     w_gates, w_candidate = _gru_weights(Weight)
     before = packed.previous(packed.first(H0, size, Input.dtype), BatchHidden)
-    names = _name(attrs["gate_activation"]), _name(attrs["activation"])
-    factors, share = _gru_factors(xp, BatchGate, before, *names, attrs["origin_mode"])
-    coming, reset = dHidden[packed.rows], BatchGate[:, size : 2 * size]
-    stay, d_gates = 1 - share, xp.empty_like(BatchGate)
+    key = _name(attrs["gate_activation"]), _name(attrs["activation"]), attrs["origin_mode"]
+    coming, d_gates = dHidden[packed.rows], xp.empty_like(BatchGate)
     dh = xp.zeros((len(packed.sequences), size), Input.dtype)
+
+    def prepare() -> tuple[Callable[..., None], Sequence[Any]]:
+        factors, share = _gru_factors(xp, BatchGate, before, *key)
+        return step, [coming, factors, 1 - share, BatchGate[:, size : 2 * size]]
 
     def step(states: Any, inputs: Any, outputs: Any) -> None:
         (grad,), (now,) = states, outputs
@@ -994,7 +1104,8 @@ def dynamic_gru_grad(
         grad += coming
         _gru_step_back(xp, grad, factors, stay, reset, w_gates, w_candidate, now, grad)
 
-    loops_of(xp).in_turn(packed.steps, step, [dh], [coming, factors, stay, reset], [d_gates], backwards=True)
+    formula = StepFormula(("gru_grad", key), [w_gates, w_candidate], [coming, BatchGate, before], partial(_gru_grad_formula, key))
+    loops_of(xp).in_turn(packed.steps, [dh], [d_gates], prepare, formula, backwards=True)
     _gru_deliver(xp, before, BatchResetHiddenPrev, d_gates, dWeight, dBias)
     packed.unpack(d_gates, dInput)
     packed.give(dh, dH0)

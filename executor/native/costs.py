@@ -17,7 +17,10 @@ from fluid.values.spec import Spec
 
 from .target import Limits, Target
 
-__all__ = ["copies_left", "copies_right", "fast_transform_seconds", "is_worth_it", "multiplication_seconds", "uses_winograd"]
+__all__ = [
+    "FEWEST_STEPS", "copies_left", "copies_right", "fast_transform_seconds", "is_worth_it", "multiplication_seconds",
+    "uses_winograd",
+]  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------------------- products
@@ -89,6 +92,10 @@ _MULTIPLICATIONS = 1 << 23
 """Minimal number of multiplications of a product or a convolution, about."""
 _PER_ELEMENT = 40
 """Minimal number of multiplications of a convolution per element of its images."""
+
+
+FEWEST_STEPS = 8
+"""The fewest steps of a recurrent layer on numpy's arrays for which a step is compiled."""
 
 
 def is_worth_it(op_type: str, attrs: Mapping[str, Any], specs: Mapping[str, Spec]) -> bool:

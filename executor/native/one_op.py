@@ -1,4 +1,7 @@
-"""Native code for single ops of eager mode, if it is faster than numpy. The compiler is imported on first use."""
+"""Native code for single ops of eager mode, and for the steps of recurrent ones, if it is faster than numpy.
+
+The compiler is imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from fluid.values.spec import Spec
 from .costs import is_worth_it
 from .fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
 
-__all__ = ["NativeOps"]
+__all__ = ["NativeOps", "recurrent_loops"]
 
 
 class NativeOps:
@@ -38,3 +41,10 @@ class NativeOps:
         except NativeUnavailable as error:
             warn_of(error)
             return None
+
+
+def recurrent_loops() -> Any:
+    """The loops of recurrent layers; see `KernelEngine`."""
+    from .recurrent_loops import LOOPS
+
+    return LOOPS

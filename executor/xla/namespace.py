@@ -30,7 +30,6 @@ from .arrays import (
     wrap,
 )
 from .random import Generator, key_of_seed
-from .recurrent import LOOPS
 from .rows import add_to_rows, rows_at
 from .ufuncs import stored, ufunc
 from .views import spread
@@ -570,7 +569,6 @@ class TracedNamespace:
 
     __name__ = "fluid.executor.xla"
     ndarray = Array
-    recurrent_loops = LOOPS
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     fft = _module(jnp.fft, "fftn", "ifftn", "rfftn", "irfftn")
     linalg = _module(

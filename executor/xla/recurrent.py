@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from ..kernels.rnn import FACTORS, SLOPES, Loops, masked
+from ..kernels.rnn import FACTORS, SLOPES, Loops, StepFormula, masked
 from .arrays import Array, empty, wrap
 from .rows import rows_at
 from .views import spread
@@ -194,15 +194,16 @@ def _simple_back(slope: Callable[[Any], Any]) -> Callable[..., tuple[Any, Any]]:
 # ------------------------------------------------------------------------------------------- sequences of different lengths
 def _in_turn(
     steps: Sequence[tuple[int, int]],
-    step: Callable[..., None],
     states: Sequence[Array],
-    inputs: Sequence[Any],
     outputs: Sequence[Any],
+    prepare: Callable[[], tuple[Callable[..., None], Sequence[Any]]],
+    formula: StepFormula,
     backwards: bool = False,
 ) -> None:
     """Run the steps of packed sequences as one loop. Each step is padded to the rows of the first one; missing rows read 0."""
     if not steps:
         return
+    step, inputs = prepare()
     most = steps[0][1]
     total = sum(count for _, count in steps)
     starts, counts = (np.array(column, np.int64).reshape(-1, 1) for column in zip(*steps, strict=True))

@@ -48,6 +48,7 @@ from .arrays import Array, wrap
 from .host import HostCalls
 from .namespace import FUSING_XP, XP, TracedNamespace
 from .random import KeyStreams
+from .recurrent import LOOPS
 from .sizes import Sizes
 from .workers import group_of_trace
 
@@ -74,6 +75,7 @@ for _xp in (FUSING_XP, XP):
             writes_functions=False,
             widens_halves=True,
             communicator=group_of_trace,
+            recurrent_loops=lambda: LOOPS,
         )
     )
 

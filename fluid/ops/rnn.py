@@ -372,6 +372,15 @@ def activated(f: Any, activation: str, x: Any) -> Any:
     return getattr(f, activation)(x) if activation else x
 
 
+def back(f: Any, activation: str, y: Any, grad: Any) -> Any:
+    """The gradient of the argument of an activation with the result `y`, from the gradient of `y`."""
+    if activation == "sigmoid":
+        return grad * (y * (1.0 - y))
+    if activation == "tanh":
+        return grad * (1.0 - y * y)
+    return f.where(y > 0.0, grad, f.fill_zeros_like(grad)) if activation == "relu" else grad
+
+
 def gru_weights(f: Any, weight: Any, size: int) -> tuple[Any, Any]:
     """The weights ``[size, 2 * size]`` of the gates and ``[size, size]`` of the candidate, which are stored in a row."""
     flat = f.reshape2(weight, shape=[-1])
@@ -509,6 +518,35 @@ def _over_sequences(f: Any, x: Any, states: Sequence[Any], sizes: Sequence[int],
     return [f.add_rows(out * mask, rows, like) for out, like in zip(outs, likes, strict=True)]
 
 
+def _clipped(f: Any, x: Any, limit: float) -> Any:
+    return f.clip(x, min=-limit, max=limit) if limit > 0 else x
+
+
+def lstm_step(
+    f: Any, x: Any, before: Sequence[Any], weights: tuple[Any, Sequence[Any] | None, Any], attrs: Mapping[str, Any]
+) -> tuple[list[Any], list[Any], Any, Any]:
+    """A step of `lstmp` (without projection: of `lstm`) for an input ``[batch, 4 * size]`` and the states, hidden and cell.
+
+    Args:
+        weights: of the hidden state; the three peepholes, ``[size]``, or None; of the projection, or None.
+
+    Returns:
+        The states after the step; the gates (candidate, i, f, o); the activated cell; and the hidden state before its projection.
+    """
+    (output, old), (weight, peepholes, projection), gate = before, weights, attrs["gate_activation"]
+    g, i, forget, o = f.split(x + output @ weight, num=4, axis=1)
+    if peepholes is not None:
+        i, forget = i + old * peepholes[0], forget + old * peepholes[1]
+    g, i, forget = _named(f, attrs["candidate_activation"], g), _named(f, gate, i), _named(f, gate, forget)
+    cell = _clipped(f, forget * old + i * g, attrs.get("cell_clip", 0.0))
+    o = _named(f, gate, o if peepholes is None else o + cell * peepholes[2])
+    active = _named(f, attrs["cell_activation"], cell)
+    hidden = handed = o * active
+    if projection is not None:
+        handed = _clipped(f, _named(f, attrs["proj_activation"], hidden @ projection), attrs["proj_clip"])
+    return [handed, cell], [g, i, forget, o], active, hidden
+
+
 def _lstmp_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     x, weight, bias, projection = values["Input"], values["Weight"], values["Bias"], values.get("ProjWeight")
     size = weight.shape[1] // 4
@@ -516,25 +554,10 @@ def _lstmp_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any
     def columns(first: int, last: int) -> Any:
         return f.reshape2(f.slice(bias, axes=[1], starts=[first * size], ends=[last * size]), shape=[-1])
 
-    peepholes = [columns(n, n + 1) for n in (4, 5, 6)] if attrs["use_peepholes"] else None
-    gate, candidate = attrs["gate_activation"], attrs["candidate_activation"]
-
-    def clipped(f: Any, x: Any, limit: float) -> Any:
-        return f.clip(x, min=-limit, max=limit) if limit > 0 else x
+    weights = weight, [columns(n, n + 1) for n in (4, 5, 6)] if attrs["use_peepholes"] else None, projection
 
     def step(f: Any, before: list[Any], x: Any) -> list[Any]:
-        output, old = before
-        g, i, forget, o = f.split(x + output @ weight, num=4, axis=1)
-        if peepholes is not None:
-            i, forget = i + old * peepholes[0], forget + old * peepholes[1]
-        cell = _named(f, gate, forget) * old + _named(f, gate, i) * _named(f, candidate, g)
-        cell = clipped(f, cell, attrs.get("cell_clip", 0.0))
-        if peepholes is not None:
-            o = o + cell * peepholes[2]
-        hidden = _named(f, gate, o) * _named(f, attrs["cell_activation"], cell)
-        if projection is not None:
-            hidden = clipped(f, _named(f, attrs["proj_activation"], hidden @ projection), attrs["proj_clip"])
-        return [hidden, cell]
+        return lstm_step(f, x, before, weights, attrs)[0]
 
     states, sizes = [values.get("H0"), values.get("C0")], [weight.shape[0], size]
     hidden, cell = _over_sequences(f, x + columns(0, 4), states, sizes, step, attrs["is_reverse"])

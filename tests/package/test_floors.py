@@ -56,6 +56,9 @@ LATE = {
     ("fluid.executor.native.one_op", "fluid.executor.native.compiler"): "the compiler, for who has installed llvmlite",
     ("fluid.executor.native.one_op", "fluid.executor.native.functions"): "some twenty modules, for who has installed llvmlite",
     ("fluid.executor.native.block_compiler", "fluid.executor.native.repeated"): "the compiler, for programs with loops",
+    ("fluid.executor.native.one_op", "fluid.executor.native.recurrent_loops"): "the kernels, for programs that use them",
+    ("fluid.executor.native.recurrent_loops", "fluid.executor.native.compiler"): "the compiler, for recurrent layers",
+    ("fluid.executor.native.recurrent_loops", "fluid.executor.native.step_loops"): "the compiler, for recurrent layers",
     (
         "fluid.executor.xla.backend",
         "fluid.executor.xla.execution",

@@ -1,0 +1,370 @@
+"""Recurrent layers on numpy's arrays with native steps. The compiler is imported on first use.
+
+Plans unroll short networks (`recurrent`). Longer ones, and the ops over sequences of different lengths, run here, as numpy's
+kernels: each function computes the same as its counterpart in `fluid.executor.kernels.rnn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fluid.ops.rnn import back
+from fluid.values.spec import Spec
+from fluid.values.types import as_dtype
+
+from ..kernels.manipulation import flattened
+from ..kernels.rnn import BACKWARD, FORWARD, Loops, StepFormula, gru_products, in_turn
+from .costs import FEWEST_STEPS
+from .fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
+
+if TYPE_CHECKING:
+    from .step_loops import StepLoop
+
+__all__ = ["LOOPS", "padded_rows"]
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def _takes(steps: int, state: Any) -> bool:
+    """Whether so many steps are worth a compiled one, for states of this type."""
+    return steps >= FEWEST_STEPS and is_enabled() and state.dtype in _FLOATS and bool(state.size)
+
+
+def _loop(formula: StepFormula, states: Sequence[Spec | None], inputs: Sequence[Spec | None]) -> StepLoop | None:
+    """The native loop of a formula; None if an op of it is not native, or nothing can be compiled."""
+    try:
+        with or_unavailable():
+            from . import compiler
+            from .step_loops import step_loop
+
+            parameters = [None if array is None else _spec(array.shape, array) for array in formula.parameters]
+            return step_loop(formula.key, formula.compute, parameters, states, inputs, compiler.host())
+    except NativeUnavailable as error:
+        warn_of(error)
+        return None
+
+
+def _spec(shape: Sequence[int], array: Any) -> Spec:
+    return Spec(tuple(shape), as_dtype(array.dtype))
+
+
+def _address(array: Any) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+class _Chain:
+    """A state that passes from step to step in two arrays that take turns.
+
+    Attributes:
+        before, after: the addresses of the state before and after each step.
+
+    Args:
+        rows: the fewest rows that there is room for.
+    """
+
+    def __init__(self, first: Any, steps: int, rows: int = 0) -> None:
+        self._arrays = np.zeros((2, max(rows, len(first)), *first.shape[1:]), first.dtype)
+        self._arrays[0][: len(first)] = first
+        self._steps = steps
+        addresses = self._arrays.ctypes.data + self._arrays[0].nbytes * (np.arange(steps + 1) % 2)
+        self.before, self.after = addresses[:-1], addresses[1:]
+
+    @property
+    def last(self) -> Any:
+        """The state after the last step."""
+        return self._arrays[self._steps % 2]
+
+
+# ------------------------------------------------------------------------------------------- sequences of different lengths
+def padded_rows(rows: int, sequences: int) -> int:
+    """The number of rows that a step computes for so many rows of that many sequences: few numbers, so that few are compiled."""
+    if sequences == 1:
+        return 1
+    power = max(4, 1 << (rows - 1).bit_length())
+    return 3 * power // 4 if power >= 64 and rows <= 3 * power // 4 else power
+
+
+def _in_turn(
+    steps: Sequence[tuple[int, int]],
+    states: Sequence[Any],
+    outputs: Sequence[Any],
+    prepare: Callable[[], tuple[Callable[..., None], Sequence[Any]]],
+    formula: StepFormula,
+    backwards: bool = False,
+) -> None:
+    """Run the steps of packed sequences natively."""
+    turn = _Turn(steps, states, formula, backwards) if _takes(len(steps), states[0]) else None
+    loops = None if turn is None else turn.loops()
+    if turn is None or loops is None:
+        in_turn(steps, states, outputs, prepare, formula, backwards)
+    else:
+        turn.run(loops, outputs)
+
+
+class _Turn:
+    """Packed rows in the order in which the steps run.
+
+    A step computes a padded number of rows: behind its own, it reads rows of the next packed step, and writes rows of the step
+    that runs next, which overwrites them.
+    """
+
+    def __init__(self, steps: Sequence[tuple[int, int]], states: Sequence[Any], formula: StepFormula, backwards: bool) -> None:
+        self._starts, self._counts = np.array(steps[::-1] if backwards else steps, np.int64).T
+        self._rows = int(self._counts.sum())
+        of_count = {count: padded_rows(count, len(states[0])) for count in np.unique(self._counts).tolist()}
+        self._padded = np.array([of_count[count] for count in self._counts.tolist()], np.int64)
+        self._most = int(self._padded.max())
+        self._states, self._backwards = states, backwards
+        self._masks = [self._mask(state) for state in states] if backwards else []
+        self._formula = _masked_formula(formula, len(states)) if backwards else formula
+
+    def _mask(self, state: Any) -> Any:
+        """Truths for as many rows as steps have at most, then falses: part of it masks the padding rows of a step."""
+        mask = np.zeros((2 * self._most, *state.shape[1:]), np.bool_)
+        mask[: self._most] = True
+        return mask
+
+    def loops(self) -> dict[int, StepLoop] | None:
+        """Number of rows -> the loop of steps with so many; None if numpy runs the steps."""
+        loops = {}
+        for rows in dict.fromkeys(self._padded.tolist()):
+            states, inputs = (
+                [None if array is None else _spec((rows, *array.shape[1:]), array) for array in arrays]
+                for arrays in (self._states, [*self._formula.inputs, *self._masks])
+            )
+            loop = _loop(self._formula, states, inputs)
+            if loop is None:
+                return None
+            loops[rows] = loop
+        return loops
+
+    def run(self, loops: Mapping[int, StepLoop], outputs: Sequence[Any]) -> None:
+        """Run all steps and fill the outputs; backwards, leave the states before the first step in the states."""
+        starts = self._counts.cumsum() - self._counts
+        results = [np.zeros((self._rows + self._most, *array.shape[1:]), array.dtype) for array in outputs]
+        at_results = [result.ctypes.data + starts * result.strides[0] for result in results]
+        inputs = [self._input(array) for array in self._formula.inputs]
+        at_inputs = [None if parts is None else self._at(*parts) for parts in inputs]
+        at_masks = [mask.ctypes.data + (self._most - self._counts) * mask.strides[0] for mask in self._masks]
+        chains = [_Chain(state, len(starts), self._most) for state in self._states]
+        before = [
+            chain.before if passed is None else np.concatenate([chain.before[:1], at_results[passed][:-1]])
+            for chain, passed in zip(chains, next(iter(loops.values())).passed, strict=True)
+        ]
+        read = [*map(_address, self._formula.parameters), *before, *at_inputs, *at_masks]
+        after = [chain.after for chain in chains]
+        for start, end in _runs(self._padded):
+            here = ([at[start:end] if isinstance(at, np.ndarray) else at for at in parts] for parts in (read, after, at_results))
+            loops[int(self._padded[start])].run(end - start, *here)
+        for array, result in zip(outputs, results, strict=True):
+            self._take(array, result)
+        if self._backwards:
+            for state, chain in zip(self._states, chains, strict=True):
+                state[...] = chain.last[: len(state)]
+
+    def _input(self, array: Any) -> tuple[Any, Any] | None:
+        """The packed rows of an input, and a copy of the last ones with room for padding rows; None for an absent input."""
+        if array is None:
+            return None
+        last = np.zeros((2 * self._most, *array.shape[1:]), array.dtype)
+        count = min(self._most, self._rows)
+        last[self._most - count : self._most] = array[self._rows - count : self._rows]
+        return np.ascontiguousarray(array), last
+
+    def _at(self, array: Any, last: Any) -> Any:
+        """The address of the rows of each step: in the copy of the last rows, if the padding rows are not all in the array."""
+        beyond = self._starts + self._padded > self._rows
+        rows = np.where(beyond, self._starts + self._most - self._rows, self._starts)
+        return np.where(beyond, last.ctypes.data, array.ctypes.data) + rows * array.strides[0]
+
+    def _take(self, array: Any, result: Any) -> None:
+        """Fill packed rows with the results of all steps, which lie one after the other."""
+        if self._backwards:
+            in_order = np.concatenate([np.arange(*ends) for ends in zip(self._starts, self._starts + self._counts, strict=True)])
+            array[in_order] = result[: self._rows]
+        else:
+            array[...] = result[: self._rows]
+
+
+def _masked_formula(formula: StepFormula, states: int) -> StepFormula:
+    """The formula with masks as further inputs, one for each state: states of padding rows become zeros."""
+
+    def compute(f: Any, parameters: Any, before: Any, inputs: Any) -> tuple[list[Any], Any]:
+        after, outputs = formula.compute(f, parameters, before, inputs[:-states])
+        zeros = [f.fill_zeros_like(state) for state in after]
+        return [f.where(*parts) for parts in zip(inputs[-states:], after, zeros, strict=True)], outputs
+
+    return formula._replace(key=("masked", formula.key), compute=compute)
+
+
+def _runs(numbers: Any) -> list[tuple[int, int]]:
+    """The first place of each run of equal numbers, and the place behind its last."""
+    ends = [*((numbers[1:] != numbers[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
+    return list(pairwise([0, *ends]))
+
+
+# ----------------------------------------------------------------------------------------------- steps with one number of rows
+# The formulas of steps by mode. Forward, the last input says which rows keep their states; backward, too.
+def _sigmoid(f: Any, half: Any) -> Any:
+    """The sigmoid of twice an argument."""
+    return f.scale(f.tanh(half), scale=0.5, bias=0.5)
+
+
+def _lstm(f: Any, parameters: Any, states: Any, pre: Any) -> tuple[list[Any], list[Any]]:
+    h, c = states
+    i, forget, candidate, o = f.split(f.matmul_v2(h, parameters[0]) + pre, num=4, axis=-1)
+    i, forget, candidate, o = _sigmoid(f, i), _sigmoid(f, forget), f.tanh(candidate), _sigmoid(f, o)
+    cell = forget * c + i * candidate
+    return [o * f.tanh(cell), cell], [f.concat([i, forget, candidate, o], axis=-1)]
+
+
+def _gru(f: Any, parameters: Any, states: Any, pre: Any) -> tuple[list[Any], list[Any]]:
+    (weight, bias), (h,) = parameters, states
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = f.split(pre, num=3, axis=-1), f.split(f.matmul_v2(h, weight), num=3, axis=-1)
+    r, z, of_h = _sigmoid(f, h_r + x_r), _sigmoid(f, h_z + x_z), h_n + bias
+    new = f.tanh(of_h * r + x_n)
+    return [(h - new) * z + new], [f.concat([r, z, new, of_h], axis=-1)]
+
+
+def _simple(activation: str, f: Any, parameters: Any, states: Any, pre: Any) -> tuple[list[Any], list[Any]]:
+    return [getattr(f, activation)(f.matmul_v2(states[0], parameters[0]) + pre)], []
+
+
+def _lstm_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[Any, list[Any]]:
+    (dh, dc), (i, forget, candidate, o), cell = grads, f.split(gates, num=4, axis=-1), f.tanh(after[1])
+    dc = dc + back(f, "tanh", cell, dh * o)
+    d_gates = [
+        *(back(f, "sigmoid", i, dc * candidate), back(f, "sigmoid", forget, dc * before[1])),
+        *(back(f, "tanh", candidate, dc * i), back(f, "sigmoid", o, dh * cell)),
+    ]
+    wide = f.concat(d_gates, axis=-1)
+    return wide, [wide, None, dc * forget]
+
+
+def _gru_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[Any, list[Any]]:
+    (dh,), (r, z, new, of_h) = grads, f.split(gates, num=4, axis=-1)
+    d_new = back(f, "tanh", new, dh * (1.0 - z))
+    d_r, d_z = back(f, "sigmoid", r, d_new * of_h), back(f, "sigmoid", z, dh * (before[0] - new))
+    hidden = f.concat([d_r, d_z, d_new * r], axis=-1)
+    return f.concat([hidden, d_new], axis=-1), [hidden, dh * z]
+
+
+def _simple_back(activation: str, f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[Any, list[Any]]:
+    d_sums = back(f, activation, after[0], grads[0])
+    return d_sums, [d_sums, None]
+
+
+def _forward_step(compute: Callable[..., Any], f: Any, parameters: Any, before: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
+    pre, stays = inputs
+    after, outputs = compute(f, parameters, before, pre)
+    return after if stays is None else [f.where(stays, *pair) for pair in zip(before, after, strict=True)], outputs
+
+
+def _backward_step(compute: Callable[..., Any], f: Any, parameters: Any, states: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
+    (coming, gates, *saved, stays), count = inputs, len(states)
+    grads = [states[0] + coming, *states[1:]]
+    changed = grads if stays is None else [f.where(stays, f.fill_zeros_like(grad), grad) for grad in grads]
+    d_gates, (of_hidden, *direct) = compute(f, changed, gates, saved[:count], saved[count:])
+    through = f.matmul_v2(of_hidden, parameters[0])
+    new = [through if direct[0] is None else through + direct[0], *direct[1:]]
+    return new if stays is None else [f.where(stays, *pair) for pair in zip(grads, new, strict=True)], [d_gates]
+
+
+class _Arrays:
+    """Arrays with an entry for each step, [step, direction, batch, ...]. Specs of a step leave out a single direction."""
+
+    def __init__(self, directions: int) -> None:
+        self._start = 1 if directions > 1 else 2
+
+    def spec(self, array: Any) -> Spec | None:
+        return None if array is None else _spec(array.shape[self._start :], array)
+
+    def parameter(self, array: Any) -> Any:
+        """An array [direction, ...] that all steps read."""
+        return np.ascontiguousarray(array if self._start == 1 else array[0])
+
+
+def _at(array: Any, backwards: bool = False) -> Any:
+    """The address of each entry of an array, in the order of steps; None for an absent array."""
+    if array is None:
+        return None
+    addresses = array.ctypes.data + np.arange(len(array)) * array.strides[0]
+    return addresses[::-1] if backwards else addresses
+
+
+def _of_elements(mask: Any, layer: Any) -> Any:
+    """The mask of steps, [step, direction, batch, 1], for each element of a state; None if there is no mask."""
+    steps, directions, batch, size = layer.states[0, 1:].shape
+    return np.broadcast_to(mask, (steps, directions, batch, size)).copy() if isinstance(mask, np.ndarray) else None
+
+
+def _saved_gates(layer: Any) -> Any:
+    """The gates of a layer, side by side; None if its mode saves none."""
+    return flattened(layer.gates, 3) if layer.gates.size else None
+
+
+def _forward(mode: str, compute: Callable[..., Any]) -> Callable[..., None]:
+    """The function that runs the steps of a layer of this mode."""
+
+    def run(xp: Any, pre: Any, weight: Any, bias: Any, layer: Any, outside: Any) -> None:
+        loop, arrays, steps = None, _Arrays(len(weight)), len(pre)
+        added = 2 * layer.states.shape[-1] if mode == "GRU" else bias.shape[-1]  # the step adds the bias of a GRU's candidate
+        if _takes(steps, pre):
+            stays = _of_elements(outside, layer)
+            parameters = [arrays.parameter(part) for part in (weight, bias[..., added:]) if part.size]
+            formula = StepFormula(mode, parameters, [pre, stays], partial(_forward_step, compute))
+            loop = _loop(formula, [arrays.spec(state) for state in layer.states], [arrays.spec(pre), arrays.spec(stays)])
+        if loop is None:
+            FORWARD[mode](xp, pre, weight, bias, layer, outside)
+            return
+        pre[..., :added] += bias[..., :added]
+        states, gates = [_at(state) for state in layer.states], _saved_gates(layer)
+        read = [*map(_address, parameters), *(at[:-1] for at in states), _at(pre), _at(stays)]
+        loop.run(steps, read, [at[1:] for at in states], [] if gates is None else [_at(gates)])
+
+    return run
+
+
+def _backward(mode: str, compute: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    """The function that runs the steps of a layer of this mode backwards."""
+
+    def run(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: Any, mask: Any) -> tuple[Any, Any]:
+        loop, arrays, steps, gates = None, _Arrays(len(weight)), len(coming), _saved_gates(layer)
+        if _takes(steps, coming):
+            parameters = [arrays.parameter(weight)]
+            stays = _of_elements(None if mask is None else ~mask, layer)
+            inputs = [coming, gates, *(state[:-1] for state in layer.states), *(state[1:] for state in layer.states), stays]
+            formula = StepFormula((mode, "grad"), parameters, inputs, partial(_backward_step, compute))
+            loop = _loop(formula, [arrays.spec(coming)] * len(grads), [arrays.spec(part) for part in inputs])
+        if loop is None:
+            return BACKWARD[mode](xp, coming, grads, weight, layer, mask)
+        d_gates, chains = np.empty_like(coming if gates is None else layer.gates), [_Chain(grad, steps) for grad in grads]
+        read = [*map(_address, parameters), *(chain.before for chain in chains), *(_at(part, backwards=True) for part in inputs)]
+        loop.run(steps, read, [chain.after for chain in chains], [_at(d_gates, backwards=True)])
+        for grad, chain in zip(grads, chains, strict=True):
+            grad[...] = chain.last
+        return gru_products(np, d_gates) if mode == "GRU" else (d_gates.reshape(*coming.shape[:3], -1),) * 2
+
+    return run
+
+
+_ACTIVATIONS = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}
+
+LOOPS = Loops(
+    {
+        "LSTM": _forward("LSTM", _lstm),
+        "GRU": _forward("GRU", _gru),
+        **{mode: _forward(mode, partial(_simple, activation)) for mode, activation in _ACTIVATIONS.items()},
+    },
+    {
+        "LSTM": _backward("LSTM", _lstm_back),
+        "GRU": _backward("GRU", _gru_back),
+        **{mode: _backward(mode, partial(_simple_back, activation)) for mode, activation in _ACTIVATIONS.items()},
+    },
+    _in_turn,
+)

@@ -1,0 +1,172 @@
+"""Steps as native loops on arrays: one step, a formula of ops, is compiled and runs for all steps, each at addresses of its own.
+
+So a new number of steps compiles nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.ir.versions import Value
+from fluid.opdef.inference import OpNamespace, infer_specs
+from fluid.opdef.registry import OpDef
+from fluid.values.cache import Cache
+from fluid.values.operators import ValueOperators
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from ..binding.arrays import map_values
+from .instructions import NativeInstruction
+from .op_instructions import Op, OpInstruction
+from .plans import with_native_code
+from .repeated import BlockCode, RepeatedBlock
+from .target import Target
+
+__all__ = ["Formula", "StepLoop", "step_loop"]
+
+_AT_ONCE = 1024
+"""The most steps in one call: the addresses of each take some hundred bytes."""
+
+Formula = Callable[[Any, Sequence[Any], Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Sequence[Any]]]
+"""(ops, parameters, states, inputs) -> (the states after the step, the outputs of the step); None for absent values."""
+
+
+class _Tensor(ValueOperators):
+    """A value of the step."""
+
+    __slots__ = ("_namespace", "spec", "value")
+
+    def __init__(self, value: Value, spec: Spec, namespace: _Recorder) -> None:
+        self.value, self.spec, self._namespace = value, spec, namespace
+
+    def _ops(self) -> OpNamespace:
+        return self._namespace
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.spec.shape)
+
+    @property
+    def dtype(self) -> VarType:
+        return self.spec.dtype
+
+
+class _Recorder(OpNamespace):
+    """Records the ops that are applied to tensors as instructions."""
+
+    def __init__(self) -> None:
+        self.instructions: list[OpInstruction] = []
+        self.specs: dict[Value, Spec] = {}
+
+    def tensor(self, spec: Spec) -> _Tensor:
+        value = f"step.{len(self.specs)}", 0
+        self.specs[value] = spec
+        return _Tensor(value, spec, self)
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        slots = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
+        attrs = definition.defaults(definition.check_attrs(attrs))
+        outputs = map_values(self.tensor, infer_specs(definition, map_values(lambda tensor: tensor.spec, slots), attrs))
+        op = Op(definition.type, attrs)
+        self.instructions.append(OpInstruction(op, definition, _values_by_slot(slots), _values_by_slot(outputs)))
+        return outputs
+
+
+def _values_by_slot(tensors: Mapping[str, Any]) -> dict[str, list[Value | None]]:
+    listed = {slot: items if isinstance(items, list) else [items] for slot, items in tensors.items()}
+    return {slot: [None if item is None else item.value for item in items] for slot, items in listed.items()}
+
+
+class StepLoop:
+    """A compiled step, to run for any number of steps.
+
+    Attributes:
+        passed: for each state, the number of the output that is also this state after the step; None if there is none.
+    """
+
+    def __init__(
+        self, block: RepeatedBlock, read: Sequence[Value | None], states: Sequence[Value], outputs: Sequence[Value]
+    ) -> None:
+        self._block, self._read, self._states, self._outputs = block, read, states, outputs
+        self._lock = threading.Lock()
+        self.passed = [outputs.index(state) if state in outputs else None for state in states]
+
+    def run(self, count: int, read: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Run so many steps in order.
+
+        Args:
+            read: the addresses of parameters, states before the steps and inputs: a number for all steps, or an array with one
+                for each step; None for absent values.
+            states: the addresses of the states after the steps, where no output is this state.
+            outputs: the addresses of outputs.
+        """
+        addresses = {value: address for value, address in zip(self._read, read, strict=True) if value is not None}
+        addresses |= zip(self._states, states, strict=True)
+        addresses |= zip(self._outputs, outputs, strict=True)
+        with self._lock:
+            for start in range(0, count, _AT_ONCE):
+                end = min(start + _AT_ONCE, count)
+                here = {value: part[start:end] if np.ndim(part) else part for value, part in addresses.items()}
+                self._block.trips(end - start, here).run_all()
+
+
+_loops: Cache[Any, StepLoop | None] = Cache()
+
+
+def step_loop(
+    key: Hashable,
+    formula: Formula,
+    parameters: Sequence[Spec | None],
+    states: Sequence[Spec],
+    inputs: Sequence[Spec | None],
+    target: Target,
+) -> StepLoop | None:
+    """The loop of a formula for values like these; None if an op of the formula is not native.
+
+    Args:
+        key: all else that the formula depends on.
+    """
+    full_key = key, tuple(parameters), tuple(states), tuple(inputs), target
+    if full_key in _loops:
+        return _loops[full_key]
+    return _loops.keep(full_key, _compiled(formula, parameters, states, inputs, target))
+
+
+def _compiled(
+    formula: Formula, parameters: Sequence[Spec | None], states: Sequence[Spec], inputs: Sequence[Spec | None], target: Target
+) -> StepLoop | None:
+    f = _Recorder()
+    of_parameters, of_states, of_inputs = (
+        [None if spec is None else f.tensor(spec) for spec in specs] for specs in (parameters, states, inputs)
+    )
+    read = [None if tensor is None else tensor.value for tensor in (*of_parameters, *of_states, *of_inputs)]
+    last_states, outputs = formula(f, of_parameters, of_states, of_inputs)
+    results = _distinct(f, outputs, read)
+    after = _distinct(f, last_states, read)
+    external = {value for value in (*read, *after, *results) if value is not None}
+    items = with_native_code(f.instructions, f.specs, [*after, *results], {}, target, fewest=1)
+    if not all(isinstance(item, NativeInstruction) for item in items):
+        return None
+    block = RepeatedBlock(BlockCode(items, f.specs, external, ()), target, _no_source)
+    return StepLoop(block, read, after, results)
+
+
+def _distinct(f: _Recorder, tensors: Sequence[_Tensor], read: Sequence[Value | None]) -> list[Value]:
+    """The values of results: a copy where the value is read or is a result already, since each has memory of its own."""
+    values: list[Value] = []
+    for tensor in tensors:
+        has_memory = tensor.value in read or tensor.value in values
+        values.append(f.assign(tensor).value if has_memory else tensor.value)
+    return values
+
+
+def _no_source(op: Any, attrs: Mapping[str, Any]) -> Any:
+    raise AssertionError(f"{op.type} draws no numbers")

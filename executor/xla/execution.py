@@ -355,7 +355,7 @@ class XlaStep:
         if not plan.takes_feeds_as_they_are:
             feeds = {name: for_jax(array_of(value)) for name, value in feeds.items()}
         donated, lent = ([held.value for held in part] for part in (self._donated, self._lent))
-        arguments = donated, lent, layout.fed(feeds) if waits else layout.uploaded(feeds), words
+        arguments = donated, lent, _apart_from(donated, layout.fed(feeds) if waits else layout.uploaded(feeds)), words
         for _ in range(_MOST_CORRECTIONS):
             fetched, state, met = layout.call_blocking(compiled, *arguments)
             if not (block.assumption_keys and plan.corrected(met)):
@@ -368,10 +368,14 @@ class XlaStep:
         )
 
     def _store_state(self, scope: Scope, plan: XlaPlan, state: Sequence[Any]) -> None:
-        """Store the new state in the scope, on the device."""
+        """Store the new state in the scope, on the device. A variable that changes its shape is put there anew, so that the next
+        run finds out."""
         patterns, updated = plan.block.state_patterns, self._updated
         if self._targets is None or self._targets[0] is not patterns:
-            is_plain = all(pattern is next and name in updated for name, pattern in patterns.items())
+            is_plain = all(
+                pattern is next and name in updated and _are_alike(updated[name], value)
+                for (name, pattern), value in zip(patterns.items(), state, strict=False)
+            )
             self._targets = (patterns, [updated[name] for name in patterns]) if is_plain else None
         if self._targets is not None:  # the common case
             for held, value in zip(self._targets[1], state, strict=True):
@@ -380,12 +384,23 @@ class XlaStep:
         arrays = iter(state)
         for name, pattern in patterns.items():
             value = pattern(arrays)
-            if name in updated:
+            if name in updated and _are_alike(updated[name], array_of(value)):
                 updated[name].value = array_of(value)
             elif isinstance(value, SelectedRows):
                 scope.put(name, value)
             else:
                 scope.put(name, with_lod(plan.layout.held(array_of(value)), lod_of(value)))
+
+
+def _apart_from(donated: Sequence[Any], feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The feeds, copied where they are arrays of the state whose memory XLA reuses: the user feeds a tensor of the scope."""
+    shared = [name for name, value in feeds.items() if type(value) is not np.ndarray and any(value is old for old in donated)]
+    return {**feeds, **{name: feeds[name].copy() for name in shared}} if shared else feeds
+
+
+def _are_alike(held: OnDevice, value: Any) -> bool:
+    """Whether a new value has the shape and the element type of the old one."""
+    return held.value.shape == value.shape and held.value.dtype == value.dtype
 
 
 def _on_device(scope: Scope, name: str, layout: OneDevice, sharding: Any) -> OnDevice:
@@ -396,7 +411,7 @@ def _on_device(scope: Scope, name: str, layout: OneDevice, sharding: Any) -> OnD
     held = tensor.held
     if isinstance(held, OnDevice) and held.value.sharding == sharding:
         return held
-    if not isinstance(held, (np.ndarray, Remote)):
+    if not isinstance(held, (np.ndarray, np.generic, Remote)):
         raise ExecutionError(f"{name} holds {held!r}, which programs at an XLAPlace do not take from a scope")
     value = held.fetch() if isinstance(held, Remote) else np.array(held, order="C")
     remote = layout.held(layout.put(for_jax(value), sharding))

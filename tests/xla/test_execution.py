@@ -89,6 +89,47 @@ def test_what_is_fed_may_become_state() -> None:
     assert scope.array("kept").tolist() == [1, 1]
 
 
+def test_a_tensor_of_the_scope_may_be_fed() -> None:
+    """The program overwrites it, and reads the fed value before and after."""
+    x = fluid.data("x", [None, 5])
+    w = fluid.layers.create_parameter([5, 5], "float32", "w")
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.square(fluid.layers.matmul(x, w))))
+    last = fluid.layers.scale(x, 2.0)
+    executor, scope = started(fluid.XLAPlace())
+    for _ in range(2):
+        executor.run(feed={"x": X}, scope=scope)  # it is on the device now
+        before = np.array(scope.find_var("w").get_tensor())
+        taken = executor.run(feed={"x": scope.find_var("w").get_tensor()}, fetch_list=[last], scope=scope)[0]
+        np.testing.assert_array_equal(taken, 2 * before)
+        assert (np.array(scope.find_var("w").get_tensor()) != before).any()
+
+
+def test_state_may_change_its_shape() -> None:
+    """A program that keeps its last batch, whose size differs from run to run."""
+    x = fluid.data("x", [None, 5])
+    kept = fluid.layers.create_global_var([1, 5], 0.0, "float32", persistable=True, name="kept")
+    count = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True, name="count")
+    fluid.layers.increment(count)
+    before = fluid.layers.reduce_sum(kept)
+    fluid.layers.assign(x, kept)
+    executor, scope = started(fluid.XLAPlace())
+    expected = 0.0
+    for rows in (1, 3, 3, 1, 8, 3):
+        taken = executor.run(feed={"x": X[:rows]}, fetch_list=[before], scope=scope)[0]
+        np.testing.assert_allclose(taken, expected, rtol=1e-5)
+        expected = X[:rows].sum()
+        assert np.array_equal(scope.find_var("kept").get_tensor(), X[:rows])
+    assert scope.array("count") == 6
+
+
+def test_a_number_of_numpy_in_the_scope_is_an_array_without_dimensions() -> None:
+    count = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True, name="count")
+    fluid.layers.increment(count)
+    executor, scope = started(fluid.XLAPlace())
+    scope.put("count", np.float32(3))
+    assert [executor.run(fetch_list=[count], scope=scope)[0].item() for _ in range(2)] == [4, 5]
+
+
 def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path: Any) -> None:
     loss = regression()
     executor, scope = started(fluid.XLAPlace())

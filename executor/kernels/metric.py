@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fluid.errors import ExecutionError
 
 from .manipulation import check_ids, check_kept_ids, numbers, write_wanted
@@ -21,7 +23,26 @@ def _order(xp: Any, keys: Any, k: int) -> Any:
     if count <= _FULL_SORT or 2 * k >= count:
         return keys.argsort(-1, kind="stable")[..., :k]
     places = xp.sort(xp.argpartition(keys, k - 1, -1)[..., :k], -1)
+    if xp is np:  # others take the first of equal ones
+        _take_first(keys, places)
     return xp.take_along_axis(places, xp.take_along_axis(keys, places, -1).argsort(-1, kind="stable"), -1)
+
+
+def _take_first(keys: Any, places: Any) -> None:
+    """Of equal keys, take those at the first places.
+
+    Args:
+        places: of the k smallest keys of each row; changed in place.
+    """
+    k = places.shape[-1]
+    limit = np.take_along_axis(keys, places, -1).max(-1, keepdims=True)
+    has_more = np.count_nonzero(keys <= limit, -1) > k
+    if has_more.any():
+        rows, limits = keys[has_more], limit[has_more]
+        is_taken, is_last = rows < limits, rows == limits
+        room = k - np.count_nonzero(is_taken, -1)[:, None]
+        is_taken |= is_last & (is_last.cumsum(-1, dtype=np.int32) <= room)
+        places[has_more] = is_taken.nonzero()[-1].reshape(-1, k)
 
 
 def _top_k(xp: Any, X: Any, k: int, axis: int, largest: bool, out: Any, indices: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -93,6 +94,23 @@ def test_the_greatest_elements_get_the_gradient(k: int) -> None:
         return [values, *fluid.gradients([layers.reduce_sum(layers.square(values))], [x])]
 
     assert_equal(build, {"x": normal(4, 7)})
+
+
+@each("dtype", ["float32", "float64", "int32", "uint8"])
+@each("shape, axis", [((3, 300), -1), ((700,), 0), ((2, 513, 3), 1)])
+def test_of_equal_elements_in_long_rows_the_first_count(shape: Sequence[int], axis: int, dtype: str) -> None:
+    """Many are zero, as after a relu."""
+    x = np.maximum(np.round(numbers(shape, "float64", "different")), 0).astype(dtype)
+
+    def build() -> Sequence[Variable]:
+        var = fluid.data("x", list(shape), dtype)
+        return [result for k in (1, 2, 5) for largest in (True, False) for result in top(var, k, axis, largest)]
+
+    for native in (False, True):
+        results = [*results_of(build, {"x": x}, native=native, runs=1).values()]
+        for places, (k, largest) in zip(results[1::2], product((1, 2, 5), (True, False)), strict=True):
+            signed = x.astype("float64") * (-1 if largest else 1)
+            np.testing.assert_array_equal(places, signed.argsort(axis, kind="stable").take(range(k), axis))
 
 
 def test_many_of_long_rows_are_found_by_numpy() -> None:

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from fluid.values.cache import Cache
+from fluid.values.memory import address_of
 
 from ..runtime import spare
 from ..runtime.calls import PLAIN, Call, is_named
@@ -218,7 +219,7 @@ class _Writer:
             root = getattr(root, "base", None)  # as_strided puts an object that is not an array between the two
             if root is None:
                 return array, 0
-        return root, _address(array) - _address(root) if array.size else 0
+        return root, address_of(array) - address_of(root) if array.size else 0
 
     def _full_root(self, array: Any) -> Any:
         """The root of `array` if the view equals the root; otherwise `array`."""
@@ -255,11 +256,6 @@ class _Writer:
         if self._xp is not np:
             raise _Opaque
         return f"{self.constant(np.ndarray)}({array.shape!r}, {self.constant(array.dtype)}, {name}, {offset}, {array.strides!r})"
-
-
-def _address(array: Any) -> int:
-    interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
-    return int(interface["data"][0])
 
 
 def _alike(source: Any, target: Any) -> bool:

@@ -19,7 +19,7 @@ from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import updated_input
 from fluid.values.lod_array import array_of
-from fluid.values.memory import aligned_bytes, contiguous_copy, empty_array
+from fluid.values.memory import address_of, aligned_bytes, contiguous_copy, empty_array
 from fluid.values.place import Place, to_numpy
 from fluid.values.unchanging import never_changes, unchanging
 
@@ -163,6 +163,9 @@ class BoundArenaPlan:
             elif stored is not array:
                 self._fresh[name] = stored
             self._stored[name] = stored
+        for name in _sharing(self._stored, overwritten):
+            self._stored[name] = contiguous_copy(xp, self._stored[name])
+            scope.put(name, self._stored[name])
         self.steps, self._starts = [], []
         tables = plan.new_tables() if plan.new_tables is not None else None
         once = self._find_constant_code(overwritten)
@@ -309,10 +312,9 @@ class BoundArenaPlan:
         """The address of a value's array."""
         offset = self.plan.offset_of.get(value)
         if offset is None or value in self._lasting:
-            address: int = self.array(value).__array_interface__["data"][0]
-            return address
+            return address_of(self.array(value))
         if self._arena_address is None:
-            self._arena_address = self.arena.__array_interface__["data"][0]
+            self._arena_address = address_of(self.arena)
         return self._arena_address + offset
 
     def calls(self) -> Iterator[tuple[AnyInstruction, list[Any]]]:
@@ -522,6 +524,18 @@ def _is_usable(array: Any, overwritten: bool) -> bool:
     flags = array.flags
     is_readable = flags.c_contiguous and getattr(flags, "aligned", True)
     return bool(is_readable and (getattr(flags, "writeable", True) or not overwritten))
+
+
+def _sharing(arrays: Mapping[str, Any], overwritten: Container[str]) -> list[str]:
+    """The names of arrays in the memory of another one, where a run overwrites one of the two: the user gave a scope one array
+    under two names."""
+    names, last, end = [], "", 0
+    for start, name in sorted((address_of(array), name) for name, array in arrays.items() if array.size):
+        if start < end and (name in overwritten or last in overwritten):
+            names.append(name)
+        elif start + arrays[name].nbytes > end:
+            last, end = name, start + arrays[name].nbytes
+    return names
 
 
 def _store(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:

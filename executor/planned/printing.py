@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fluid.ir.versions import Value
+from fluid.values.memory import address_of
 from fluid.values.place import CPUPlace
 
 from ..runtime.calls import Call, Source, destinations, is_named, name_of
@@ -98,16 +99,12 @@ def _array(array: Any, named: _Named) -> str:
     for name, root in named:
         start, end = _bounds(root)
         if start <= low and high <= end:
-            return f"{name}.view({_view(array, (_address(array) - _address(root)) // array.itemsize)})"
+            return f"{name}.view({_view(array, (address_of(array) - address_of(root)) // array.itemsize)})"
     return str(array[()]) if not array.ndim else f"{array.dtype}{list(array.shape)}"
 
 
-def _address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
 def _bounds(array: Any) -> tuple[int, int]:
-    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (_address(array), _address(array))
+    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (address_of(array), address_of(array))
     return int(low), int(high)
 
 

@@ -194,7 +194,8 @@ class Scope:
 
         Args:
             name: the variable's name.
-            value: an array for its tensor, a `LoDArray`, a list of them for an array of tensors, or a rank table.
+            value: an array for its tensor, a `LoDArray`, a list of them for an array of tensors, or a rank table. The scope holds
+                the array itself, and runs that update the variable write to it: give two scopes copies.
         """
         variable = self.find_var(name) or self.var(name)
         if isinstance(value, list):

@@ -19,6 +19,7 @@ from jax import numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from fluid.values.memory import address_of
 from fluid.values.types import BFLOAT16
 
 from .views import (
@@ -291,7 +292,7 @@ class Array(NDArrayOperatorsMixin):
     def picked(self, shadow: Any) -> Array:
         """The view of a shadow with arbitrary strides in this array's memory."""
         base = self.buffer.memory
-        start = (_address(shadow) - _address(base)) // base.itemsize if shadow.size else 0
+        start = (address_of(shadow) - address_of(base)) // base.itemsize if shadow.size else 0
         numbers = np.full(shadow.shape, start, np.int64)
         for axis, (extent, stride) in enumerate(zip(shadow.shape, shadow.strides, strict=True)):
             steps = np.arange(extent) * (stride // base.itemsize)
@@ -387,10 +388,6 @@ class Array(NDArrayOperatorsMixin):
     @property
     def imag(self) -> Any:
         return self._view_as(self.shadow.imag, ImaginaryPart()) if self.dtype.kind == "c" else wrap(np.zeros_like(self.shadow))
-
-
-def _address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _plain(index: Any) -> Any:

@@ -10,10 +10,16 @@ import numpy as np
 
 from ..errors import ExecutionError
 
-__all__ = ["ALIGNMENT", "aligned_bytes", "contiguous_copy", "empty_array"]
+__all__ = ["ALIGNMENT", "address_of", "aligned_bytes", "contiguous_copy", "empty_array"]
 
 ALIGNMENT = 64
 """The bytes of a line. Vectors that lie across two lines load slower: products of weights that do take a tenth longer."""
+
+
+def address_of(array: Any) -> int:
+    """The address of an array's first element, on the host or on a device."""
+    interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
+    return int(interface["data"][0])
 
 
 def aligned_bytes(make: Callable[..., Any], size: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -207,3 +208,43 @@ def test_arrays_that_a_scope_holds_are_read(fresh: None) -> None:
     for _ in range(2):
         fluid.Executor().run()
         assert np.array(fluid.global_scope().find_var("out").get_tensor()).tolist() == [4.0]
+
+
+def in_one_array() -> tuple[Any, Any]:
+    """One array, twice."""
+    array = np.ones((3, 4), "float32")
+    return array, array
+
+
+def in_rows_of_one() -> tuple[Any, Any]:
+    """Rows that overlap."""
+    rows = np.ones((4, 4), "float32")
+    return rows[:3], rows[1:]
+
+
+@each("native", ["0", "1"])
+@each("make", [in_one_array, in_rows_of_one])
+def test_variables_that_share_memory_are_updated_apart(
+    make: Callable[[], tuple[Any, Any]], native: str, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scope is given one array under two names; a program overwrites one, then both."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    x = fluid.data("x", [3, 4])
+    a, b, read = (
+        layers.create_global_var([3, 4], 0.0, "float32", persistable=True, name=name) for name in ("a", "b", "only_read")
+    )
+    executor, scope = fluid.Executor(), Scope()
+    for name, array in zip(("a", "b"), make(), strict=True):
+        scope.put(name, array)
+    scope.put("only_read", scope.array("a"))
+    layers.assign(layers.tanh(layers.elementwise_add(a, x)), a)
+    expected = sums = 1.0
+    for number in range(4):
+        if number == 2:
+            layers.assign(layers.elementwise_add(b, a), b)
+        added = np.full((3, 4), number, "float32")
+        fetched = executor.run(feed={"x": added}, fetch_list=[a, b, read], scope=scope)
+        expected = np.tanh(expected + number)
+        sums += expected if number >= 2 else 0.0
+        for array, value in zip(fetched, (expected, sums, 1.0), strict=True):
+            np.testing.assert_allclose(array, np.full((3, 4), value), rtol=1e-6)

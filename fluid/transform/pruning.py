@@ -17,8 +17,9 @@ from ..ir.versions import BlockVersions, Value, outer_names
 def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[str] = ()) -> Program:
     """A copy of the program with only the ops and variables that the targets need.
 
-    An op that writes a variable in `feeds` is removed, unless it reads the variable too (it overwrites the fed value). An op with
-    a sub-block stays if one of its outputs is needed; in its block, ops stay if these outputs or the next run need them.
+    An op that writes a variable in `feeds` is removed, unless it overwrites the fed value: then it, or an op before it, reads it.
+    An op with a sub-block stays if one of its outputs is needed; in its block, ops stay if these outputs or the next run need
+    them.
 
     Args:
         program: the program, which stays as it is.
@@ -71,9 +72,11 @@ def _prune_block(block: Block, targets: Iterable[str], boundary: set[str]) -> No
     versions = BlockVersions(block)
 
     def is_made_here(value: Value) -> bool:
-        """Whether a needed value has to be computed: it is not fed, or the op that writes it reads the fed one."""
+        """Whether a needed value has to be computed: it is not fed, or overwrites what is fed."""
         writer = versions.writer.get(value)
-        return writer is not None and (value[0] not in boundary or value[0] in versions.ops[writer].input_arg_names)
+        if writer is None or value[0] not in boundary:
+            return writer is not None
+        return value[0] in versions.read_first or value[0] in versions.ops[writer].input_arg_names
 
     needed = set(filter(is_made_here, map(versions.current, targets)))
     positions = needed_ops(versions, needed, lambda index: filter(is_made_here, reads_of(versions, index)))

@@ -372,6 +372,23 @@ def test_prune_of_feeds_at_intermediate_variables():
     assert [op.outputs["Out"] for op in io.prune(program, ["out"], ["h"]).global_block().ops] == [["out"]]
 
 
+def test_a_feed_that_is_overwritten_is_saved_with_what_overwrites_it(fresh, tmp_path):
+    """An op that does not read the fed variable overwrites it with a result of what is fed."""
+    x = fluid.data("x", [None, 3])
+    y = fluid.layers.tanh(x)
+    fluid.layers.assign(y, x)
+    z = fluid.layers.scale(x, 2.0)
+    fluid.layers.sums([x, z], out=x)
+    array = np.linspace(-2, 2, 6, dtype="float32").reshape(2, 3)
+    expected = fluid.Executor().run(feed={"x": array}, fetch_list=[x, z])
+    np.testing.assert_allclose(expected[0], 3 * np.tanh(array), rtol=1e-6)
+    for ending in (".pdmodel", ".json", ""):
+        fluid.save_model(tmp_path / f"model{ending}", feeds=[x], fetches=[x, z])
+        model = fluid.load_model(tmp_path / f"model{ending}", scope=fluid.Scope())
+        loaded = fluid.Executor().run(model.program, {"x": array}, model.fetches, scope=model.scope)
+        np.testing.assert_array_equal(loaded, expected)
+
+
 def loop_of_loops(owner):
     """i counts; a feeds b of the next round, b is asked for; c only feeds itself; the inner loop makes a from outside."""
     program = Program()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -217,6 +217,7 @@ class _Maker:
             entries += self._entry("step", "step", self._program, feeds, fetches, first)
         if predict:
             pruned = self._program.clone(for_test=True)
+            self._refuse_backward(pruned, _named(predict).values())
             pruned.prune(list(_named(feeds).values()) if feeds is not None else None, list(_named(predict).values()))
             for rows in self._batch or (None,):
                 entries += self._entry(f"predict_{rows or 1}", "predict", pruned, feeds, predict, rows)
@@ -230,6 +231,15 @@ class _Maker:
                 "a step of the program updates nothing: call minimize of an optimizer before, or name its results as predict"
             )
         return entries
+
+    def _refuse_backward(self, pruned: Program, names: Collection[str]) -> None:
+        """Raise an error if a prediction is to compute what only the whole program has."""
+        absent = self._program.global_block().vars.keys() - pruned.global_block().vars.keys()
+        if wrong := [name for name in names if name in absent]:
+            raise ProgramError(
+                f"predict: {', '.join(wrong)} made by the backward part or the updates, which predictions leave out; "
+                "name as fetches what a step computes"
+            )
 
     def _entry(
         self, name: str, kind: str, program: Program, feeds: Names | None, fetches: Names, rows: int | None

@@ -179,8 +179,20 @@ def huge() -> Any:
     return loss
 
 
+def differentiated() -> Any:
+    """A loss, and the gradient of its parameter w."""
+    loss = layers.mean(layers.square(layers.fc(fluid.data("x", [None, 3]), 2, param_attr="w")))
+    fluid.append_backward(loss)
+    return loss
+
+
 BAD: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "no updates": (forward, {"batch": 2}, "updates nothing: call minimize"),
+    "a gradient as prediction": (
+        differentiated,
+        {"batch": 2, "fetches": (), "predict": ["w@GRAD"]},
+        "w@GRAD made by the backward",
+    ),
     "no number of rows": (forward, {}, r"x is .*float32\[-1, 3\].*give it with batch"),
     "an open width": (open_width, {"batch": 2}, "declare it with fixed sizes"),
     "sequences": (sequences, {"batch": 2}, "x holds sequences.*pad them"),

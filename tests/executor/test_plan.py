@@ -680,3 +680,13 @@ def test_ops_that_run_step_by_step_have_no_calls_to_print() -> None:
     lines = plan.to_string(calls=True).splitlines()
     number = next(number for number, line in enumerate(lines) if "(step by step)" in line)
     assert lines[number + 1].startswith("  fetch")
+
+
+def test_a_test_program_that_reads_a_gradient_says_so(fresh: None) -> None:
+    x = fluid.data("x", [2, 3])
+    x.stop_gradient = False
+    (grad,) = fluid.gradients([fluid.layers.reduce_sum(fluid.layers.square(x))], [x])
+    penalty = fluid.layers.mean(fluid.layers.square(grad))
+    test = fluid.default_main_program().clone(for_test=True)
+    with pytest.raises(fluid.errors.FeedError, match=r"x@GRAD .* has no value; clone\(for_test=True\) .* leave out gradients"):
+        fluid.Executor().run(test, {"x": np.ones((2, 3), "float32")}, [penalty])

@@ -240,15 +240,23 @@ def _row_by_row(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[
 
 
 def _everywhere(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
-    """Update the whole table."""
-    return lower(definition, {**inputs, "Grad": GraphTensor(inputs["Grad"].dense())}, attrs, specs)
+    """Update the whole table, or some tables."""
+
+    def dense(grad: Any) -> Any:
+        if isinstance(grad, list):
+            return [dense(one) for one in grad]
+        return GraphTensor(grad.dense()) if isinstance(grad, SparseTensor) else grad
+
+    return lower(definition, {**inputs, "Grad": dense(inputs["Grad"])}, attrs, specs)
 
 
-_lowers("adagrad")(_row_by_row)
-_lowers("momentum")(_everywhere)
+_lowers("adagrad", "ftrl")(_row_by_row)
+_lowers(
+    "adadelta", "adamax", "decayed_adagrad", "lamb", "lars_momentum", "lion", "momentum", "nadam", "radam", "rmsprop"
+)(_everywhere)  # fmt: skip
 
 
-@_lowers("adam")
+@_lowers("adam", "adamw")
 def _adam(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
     """In `lazy_mode`, the moments of rows without a gradient stay unchanged, too."""
     return (_row_by_row if attrs["lazy_mode"] else _everywhere)(definition, inputs, attrs, specs)

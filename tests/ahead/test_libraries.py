@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,32 @@ def test_further_ops_have_the_bits_of_the_executor(name: str, tmp_path: Path) ->
         return {"x": x, "label": rng.integers(0, 4, (6, 1))}
 
     assert_equal_steps(MANY_OPS[name], values, 5, tmp_path)
+
+
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    **{
+        name: lambda name=name: getattr(fluid.optimizer, name)(0.05)
+        for name in (
+            "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "DecayedAdagrad", "Ftrl", "Lamb", "Lion", "NAdam", "RAdam",
+            "RMSProp", "SGD",
+        )
+    },
+    "Momentum": lambda: fluid.optimizer.Momentum(0.05, 0.9),
+    "LarsMomentum": lambda: fluid.optimizer.LarsMomentum(0.05, 0.9),
+}  # fmt: skip
+
+
+@each("name", OPTIMIZERS)
+def test_optimizers_of_tables_have_the_bits_of_the_executor(name: str, tmp_path: Path) -> None:
+    """By sparse gradients of a table, and dense ones of other parameters."""
+
+    def build() -> dict[str, Any]:
+        h = fluid.embedding(fluid.data("x", [6, 4], "int64"), [11, 8], is_sparse=True)
+        loss = layers.mean(layers.square(layers.fc(layers.reduce_mean(h, dim=1), 3)))
+        OPTIMIZERS[name]().minimize(loss)
+        return {"loss": loss}
+
+    assert_equal_steps(build, lambda number, shape: {"x": np.random.default_rng(number).integers(0, 11, shape)}, 3, tmp_path)
 
 
 def test_predictions_out_of_range_are_codes(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "mul": lambda f, a, b: f.mul(a, b),
     "div": lambda f, a, b: f.div(a, b),
     "floordiv": lambda f, a, b: m.floor_divided(f, a, b)[0],
-    "mod": lambda f, a, b: m.floor_divided(f, a, b)[1],
+    "mod": lambda f, a, b: m.remainder(f, a, b) if a.type.is_float else m.floor_divided(f, a, b)[1],
     "max": m.maximum,
     "min": m.minimum,
     "pow": m.power,

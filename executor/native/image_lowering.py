@@ -254,6 +254,11 @@ def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dic
     return {"X@GRAD": with_channels_at(axis, PooledBack(image.shape, image.element, kind, gradient, windows, positions))}
 
 
+@lowers("pool2d_average_back")
+def pool2d_average_back(Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+    return pool2d_grad(Like, Output, {**attrs, "pooling_type": "avg"})["X@GRAD"]
+
+
 # -------------------------------------------------------------------------------------------------------------- maxima
 def maximum(parts: Sequence[Node]) -> Node:
     """The greatest of several tensors, element by element."""

@@ -8,7 +8,7 @@ from math import prod
 from .activation_lowering import chosen
 from .emitter import BOOL, INT32, INT64
 from .graph import Choice, Node, Position, mapped, plain, reshaped, sliced
-from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like
+from .lowering import NAMESPACE, GraphTensor, NotLowered, differs, lowers, number_like
 
 __all__ = ["is_label", "labels_of", "minus_log", "picked"]
 
@@ -21,7 +21,7 @@ def labels_of(Label: GraphTensor, shape: tuple[int, ...], ignore_index: int) -> 
     if Label.node.element not in (INT32, INT64) or Label.node.size != prod(shape[:-1]):
         raise NotLowered("labels that are no integers, or not one for each row")
     label = reshaped(Label.node, (*shape[:-1], 1))
-    is_valid = mapped("une", label, number_like(ignore_index, label), element=BOOL)
+    is_valid = differs(label, ignore_index)
     return mapped("select", is_valid, label, number_like(0, label), element=label.element), is_valid
 
 

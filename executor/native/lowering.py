@@ -33,6 +33,7 @@ __all__ = [
     "GraphNamespace",
     "GraphTensor",
     "NotLowered",
+    "differs",
     "element_of",
     "lower",
     "lowers",
@@ -77,6 +78,12 @@ def element_of(dtype: VarType) -> Type:
 def number_like(value: float, like: Node) -> Constant:
     """A constant with the element type of a node."""
     return constant(value, like.element)
+
+
+def differs(ids: Node, number: int) -> Node:
+    """Whether integers differ from a number, which may be beyond their element type: the number of ignored labels, say."""
+    wide = ids if ids.element == INT64 else mapped("convert", ids, element=INT64)
+    return mapped("une", wide, constant(number, INT64), element=BOOL)
 
 
 class GraphTensor(ValueOperators):

@@ -30,7 +30,6 @@ __all__ = [
     "exp",
     "expm1",
     "floor",
-    "fmod",
     "log",
     "log1p",
     "maximum",
@@ -576,14 +575,22 @@ def minimum(f: Function, a: Value, b: Operand) -> Value:
     return f.select(f.compare("uno", a, a), a, f.min(a, b))
 
 
-def fmod(f: Function, a: Value, b: Operand) -> Value:
-    """The remainder of a truncating division, C's fmod, called for each number."""
-    return f.rem(a, b)
+_REMAINDER_STEPS = 10
+"""The quotient of two numbers of float32 has at most 277 bits; a step of a long division takes 28 of them at least."""
 
 
 def remainder(f: Function, a: Value, b: Value) -> Value:
-    """The remainder of a division rounded down: numpy's ``a % b``, with the sign of b."""
-    result = f.rem(a, b)
-    is_opposite = f.bit_xor(f.compare("olt", result, 0.0), f.compare("olt", b, 0.0))
-    exact = f.compare("oeq", result, 0.0)
-    return f.select(exact, copysign(f, result, b), f.select(is_opposite, f.add(result, b), result))
+    """numpy's ``a % b`` of float32, with the sign of b; exact.
+
+    A long division in float64. Each step subtracts a multiple of the divisor; the multiplier has 29 bits, so that all is exact.
+    """
+    rest, divisor = (absolute(f, f.convert(x, DOUBLE)) for x in (a, b))
+    for _ in range(_REMAINDER_STEPS):
+        quotient = f.bits_as(f.bit_and(f.bits_as(f.div(rest, divisor), INT64), -(1 << 24)), DOUBLE)
+        smaller = f.sub(rest, f.mul(trunc(f, quotient), divisor))
+        rest = f.select(f.compare("olt", quotient, 1.0), rest, smaller)  # the divisor may be infinite
+    rest = f.select(f.compare("olt", rest, 0.0), f.add(rest, divisor), rest)
+    size = f.convert(rest, FLOAT)
+    is_opposite = f.bit_xor(f.compare("olt", a, 0.0), f.compare("olt", b, 0.0))
+    moved = f.select(is_opposite, f.add(f.neg(size), absolute(f, b)), size)
+    return copysign(f, f.select(f.compare("oeq", size, 0.0), size, moved), b)

@@ -11,7 +11,7 @@ from fluid.ops.reduction import reduced_axes
 from fluid.ops.shapes import aligned as aligned_shape
 from fluid.values.types import as_dtype
 
-from .emitter import BOOL, DOUBLE, HALF, INT32, INT64, Type
+from .emitter import BOOL, DOUBLE, FLOAT, HALF, INT32, INT64, Type
 from .graph import (
     Constant,
     Node,
@@ -81,10 +81,10 @@ def _binary(formula: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTens
     return of_two
 
 
-def _of_integers(formula: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTensor]:
+def _whole(formula: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTensor]:
     def of_two(X: GraphTensor, Y: GraphTensor, axis: int) -> GraphTensor:
-        if X.node.element not in (INT32, INT64):
-            raise NotLowered("remainders of floats, or of truth values")
+        if X.node.element not in (INT32, INT64, *([FLOAT] if formula == "mod" else [])):
+            raise NotLowered("quotients of floats, or remainders of float64 or of truth values")
         return GraphTensor(mapped(formula, *_pair(X, Y, axis)))
 
     return of_two
@@ -102,7 +102,7 @@ def _comparison(relation: str) -> Callable[[GraphTensor, GraphTensor, int], Grap
 for _type in ("add", "sub", "mul", "max", "min", "div", "pow"):
     lowers(f"elementwise_{_type}")(_binary(_type))
 for _type in ("mod", "floordiv"):
-    lowers(f"elementwise_{_type}")(_of_integers(_type))
+    lowers(f"elementwise_{_type}")(_whole(_type))
 for _type, _relation in {
     "less_than": "olt", "less_equal": "ole", "greater_than": "ogt", "greater_equal": "oge", "equal": "oeq", "not_equal": "une",
 }.items():  # fmt: skip

@@ -19,6 +19,7 @@ from . import (  # noqa: F401  (they register lowerings)
     fourier_lowering,
     image_lowering,
     loss_lowering,
+    matrix_lowering,
     metric_lowering,
     ops,
     recurrent,

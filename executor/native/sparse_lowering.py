@@ -14,9 +14,9 @@ from typing import Any
 from fluid.opdef.registry import OpDef, updated_input
 from fluid.opdef.tables import OpTable
 
-from .emitter import BOOL, HALF, INT64
+from .emitter import HALF, INT64
 from .graph import Firsts, Merged, Node, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
-from .lowering import GraphTensor, NotLowered, lower
+from .lowering import GraphTensor, NotLowered, differs, lower
 
 __all__ = ["SparseTensor", "lower_sparse", "makes_sparse_gradient", "masked_ids"]
 
@@ -77,7 +77,7 @@ def masked_ids(ids: Node, padding_idx: int) -> tuple[Node, Node, Node | None]:
     ids = reshaped(plain(ids), (ids.size, 1))
     if padding_idx == -1:
         return ids, ids, None
-    is_kept = mapped("une", ids, constant(padding_idx, ids.element), element=BOOL)
+    is_kept = differs(ids, padding_idx)
     negative, zero = (mapped("select", is_kept, ids, constant(padding, ids.element), element=ids.element) for padding in (-1, 0))
     return negative, zero, is_kept
 

@@ -222,8 +222,9 @@ class FunctionWriter:
             number = f.load(f.at(ids, f.add(f.mul(i, id_range.step), id_range.first), element), element)
             if element.is_float:  # NaN is outside, too
                 is_outside = f.bit_or(f.compare("ult", number, 0.0), f.compare("ugt", number, float(id_range.extent)))
-            else:
-                is_outside = f.compare("uge", number, id_range.extent)  # as unsigned, a negative id is too great
+            else:  # as unsigned, a negative id is too great; the ignored one may be beyond 32 bits
+                number = f.convert(number, INT64)
+                is_outside = f.compare("uge", number, id_range.extent)
             if id_range.ignored is not None:
                 is_outside = f.bit_and(is_outside, f.compare("ne", number, id_range.ignored))
             return [f.bit_or(is_wrong, f.value(f"zext {BOOL} {is_outside} to {INT64}", INT64))]

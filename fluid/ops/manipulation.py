@@ -971,7 +971,14 @@ def diagonal(f: Any, Input: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2
     return {"Input": f.undiagonal(dOut, Input, offset=offset, axis1=axis1, axis2=axis2)}
 
 
-@define("undiagonal(X, Like) -> Out", **LIKE, offset=0, axis1=0, axis2=1)
+def _undiagonal(X: Spec, Like: Spec, offset: int, axis1: int, axis2: int) -> Spec:
+    diagonals = _diagonal(Like, offset, axis1, axis2)
+    if not may_equal(broadcast(diagonals.shape, X.shape), diagonals.shape):
+        raise InferenceError(f"X {X} should be {diagonals}, as the diagonals of Like {Like}, or broadcast to it")
+    return X.with_shape(Like.shape)
+
+
+@define("undiagonal(X, Like) -> Out", **{**LIKE, "infer": _undiagonal}, offset=0, axis1=0, axis2=1)
 def undiagonal(f: Any, X: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
     """X, broadcast if necessary, on the diagonals of zeros of Like's shape: the transpose of `diagonal`."""
     return {"X": f.sum_to(f.diagonal(dOut, offset=offset, axis1=axis1, axis2=axis2), X)}
@@ -981,7 +988,11 @@ def _trace(Input: Spec, offset: int, axis1: int, axis2: int, declared: Mapping[s
     return Input.with_shape(_diagonal(Input, offset, axis1, axis2).shape[:-1] or scalar_shape(declared))
 
 
-@define("trace(Input: int|float) -> Out", infer=_trace, offset=0, axis1=0, axis2=1)
+def _sum_of_diagonal(f: Any, Input: Any, attrs: Mapping[str, Any]) -> Any:
+    return f.reduce_sum(f.diagonal(Input, **attrs), dim=[-1], reduce_all=Input.ndim == 2)
+
+
+@define("trace(Input: int|float) -> Out", infer=_trace, meaning=means(_sum_of_diagonal), offset=0, axis1=0, axis2=1)
 def trace(f: Any, Input: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
     """The sums of the diagonals of the matrices along `axis1` and `axis2`."""
     column = f.unsqueeze(dOut, axes=[dOut.ndim]) if Input.ndim > 2 else dOut  # type: ignore[attr-defined]

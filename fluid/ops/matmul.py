@@ -13,7 +13,7 @@ from ..errors import ElementTypeError, InferenceError
 from ..opdef.composition import means
 from ..opdef.registry import ShapeOnly, define
 from ..values.spec import Spec
-from .manipulation import product
+from .manipulation import product, transpose_of
 from .shapes import aligned, broadcast, fits, normalize_axis, scalar_shape
 
 Shape = tuple[int, ...]
@@ -257,7 +257,14 @@ def _cross(X: Spec, Y: Spec, dim: int) -> Spec:
     return merged
 
 
-@define("cross(X: int|float, Y: int|float) -> Out", infer=_cross, dim=9)
+def _cross_products(f: Any, X: Any, Y: Any, dim: int) -> Any:
+    axis = cross_axis(X.shape, dim)
+    x, y = (f.unstack(value, axis=axis, num=3) for value in (X, Y))
+    parts = [x[(i + 1) % 3] * y[(i + 2) % 3] - x[(i + 2) % 3] * y[(i + 1) % 3] for i in range(3)]
+    return f.stack(parts, axis=axis)
+
+
+@define("cross(X: int|float, Y: int|float) -> Out", infer=_cross, dim=9, meaning=means(_cross_products))
 def cross(f: Any, X: Any, Y: Any, dOut: Any, dim: int) -> Any:
     """The cross products of the vectors of three along axis `dim`; 9 stands for the first axis of size 3."""
     return {"X": lambda: f.cross(Y, dOut, dim=dim), "Y": lambda: f.cross(dOut, X, dim=dim)}
@@ -276,13 +283,32 @@ def _by_second(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     return f.untile(dOut * f.kron(X, f.fill_any_like(Y, value=1.0)), Y)
 
 
-@define("kron(X, Y) -> Out", infer=_kron)
+def _kronecker(f: Any, X: Any, Y: Any) -> Any:
+    ndim = max(X.ndim, Y.ndim)
+    blocks, block = aligned(X.shape, ndim, -1), aligned(Y.shape, ndim, -1)
+    x = f.reshape2(X, shape=[size for extent in blocks for size in (extent, 1)])
+    y = f.reshape2(Y, shape=[size for extent in block for size in (1, extent)])
+    return f.reshape2(x * y, shape=[a * b for a, b in zip(blocks, block, strict=True)])
+
+
+@define("kron(X, Y) -> Out", infer=_kron, meaning=means(_kronecker))
 def kron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The Kronecker product: Y, times each element of X, in its place. The one with fewer dimensions gets ones in front."""
     return {"X": lambda: f.unkron(dOut, Y, X), "Y": lambda: _by_second(f, X, Y, dOut)}
 
 
-@define("unkron(X, Y, Like) -> Out", infer=lambda X, Like: X.with_shape(Like.shape), wrt=["X", "Y"], shape_only=["Like"])
+def _transposed_kronecker(f: Any, X: Any, Y: Any, Like: Any) -> Any:
+    blocks, block = aligned(Like.shape, X.ndim, -1), aligned(Y.shape, X.ndim, -1)
+    parts = f.reshape2(X, shape=[size for pair in zip(blocks, block, strict=True) for size in pair])
+    y = f.reshape2(Y, shape=[size for extent in block for size in (1, extent)])
+    return f.reshape_like(f.reduce_sum(parts * y, dim=list(range(1, 2 * X.ndim, 2))), Like)
+
+
+@define(
+    "unkron(X, Y, Like) -> Out",
+    **{**transpose_of("kron"), "wrt": ("X", "Y")},
+    meaning=means(_transposed_kronecker),
+)
 def unkron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """For each element of Like, the sum of Y times that part of X which is Y's in ``kron(Like, Y)``: transposes `kron`."""
     return {"X": lambda: f.kron(dOut, Y), "Y": lambda: _by_second(f, dOut, Y, X)}

@@ -363,7 +363,23 @@ def _lrn(X: Spec, n: int, data_format: str) -> tuple[Spec, Spec]:
     return X, X
 
 
-@define("lrn(X: float) -> Out, MidOut", infer=_lrn, n=5, k=2.0, alpha=1e-4, beta=0.75, data_format="AnyLayout")
+def _by_neighbours(f: Any, X: Any, n: int, k: float, alpha: float, beta: float, data_format: str) -> dict[str, Any]:
+    squares = by_channel(f, f.square(X), channel_axis(data_format, X.ndim), X.ndim)
+    means_of_squares = f.pool2d(squares, pooling_type="avg", **lrn_window(n))
+    mid = f.reshape_like(means_of_squares, X) * (alpha * n) + k
+    return {"Out": X * mid**-beta, "MidOut": mid}
+
+
+@define(
+    "lrn(X: float) -> Out, MidOut",
+    infer=_lrn,
+    meaning=means(_by_neighbours),
+    n=5,
+    k=2.0,
+    alpha=1e-4,
+    beta=0.75,
+    data_format="AnyLayout",
+)
 def lrn(
     f: Any,
     X: Any,

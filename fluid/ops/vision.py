@@ -40,6 +40,44 @@ def _times(size: int, by: int) -> int:
 
 
 # ------------------------------------------------------------------------------------------------- channels and places
+def _regrouped(f: Any, value: Any, parts: Sequence[int], order: Sequence[int], shape: Sequence[int]) -> Any:
+    """A value in the shape `parts`, transposed to `order`, in the shape `shape`."""
+    return f.reshape2(f.transpose(f.reshape2(value, shape=parts), axis=order), shape=shape)
+
+
+def _with_channels_first(f: Any, value: Any, data_format: str, change: Callable[[Any], Any]) -> Any:
+    """Change images [N, C, H, W], or others that are transposed before and behind."""
+    if image_axes(data_format, 4)[0] == 1:
+        return change(value)
+    return f.transpose(change(f.transpose(value, axis=[0, 3, 1, 2])), axis=[0, 2, 3, 1])
+
+
+def _to_places(f: Any, X: Any, upscale_factor: int, data_format: str) -> Any:
+    def change(x: Any) -> Any:
+        (n, c, h, w), r = x.shape, upscale_factor
+        return _regrouped(f, x, [n, c // r**2, r, r, h, w], [0, 1, 4, 2, 5, 3], [n, c // r**2, h * r, w * r])
+
+    return _with_channels_first(f, X, data_format, change)
+
+
+def _to_channels(f: Any, X: Any, downscale_factor: int, data_format: str) -> Any:
+    def change(x: Any) -> Any:
+        (n, c, h, w), r = x.shape, downscale_factor
+        return _regrouped(f, x, [n, c, h // r, r, w // r, r], [0, 1, 3, 5, 2, 4], [n, c * r**2, h // r, w // r])
+
+    return _with_channels_first(f, X, data_format, change)
+
+
+def _to_depth(f: Any, X: Any, blocksize: int) -> Any:
+    (n, c, h, w), r = X.shape, blocksize
+    return _regrouped(f, X, [n, r, r, c // r**2, h, w], [0, 3, 4, 1, 5, 2], [n, c * r**2, h // r, w // r])
+
+
+def _from_depth(f: Any, X: Any, blocksize: int) -> Any:
+    (n, c, h, w), r = X.shape, blocksize
+    return _regrouped(f, X, [n, c // r**4, h * r, r, w * r, r], [0, 3, 5, 1, 2, 4], [n, c // r**2, h * r, w * r])
+
+
 def _define_shuffles() -> None:
     def shuffled(X: Spec, factor: int, data_format: str, grows: bool) -> Spec:
         _check_images(X)
@@ -59,12 +97,24 @@ def _define_shuffles() -> None:
     def smaller(X: Spec, downscale_factor: int, data_format: str) -> Spec:
         return shuffled(X, downscale_factor, data_format, False)
 
-    @define("pixel_shuffle(X) -> Out", infer=larger, upscale_factor=least(1, 1), data_format=image_format())
+    @define(
+        "pixel_shuffle(X) -> Out",
+        infer=larger,
+        meaning=means(_to_places),
+        upscale_factor=least(1, 1),
+        data_format=image_format(),
+    )
     def pixel_shuffle(f: Any, dOut: Any, upscale_factor: int, data_format: str) -> Any:
         """Images [N, C r r, H, W] to [N, C, H r, W r], r the `upscale_factor`: each r r channels become squares of r by r."""
         return {"X": f.pixel_unshuffle(dOut, downscale_factor=upscale_factor, data_format=data_format)}
 
-    @define("pixel_unshuffle(X) -> Out", infer=smaller, downscale_factor=least(1, 1), data_format=image_format())
+    @define(
+        "pixel_unshuffle(X) -> Out",
+        infer=smaller,
+        meaning=means(_to_channels),
+        downscale_factor=least(1, 1),
+        data_format=image_format(),
+    )
     def pixel_unshuffle(f: Any, dOut: Any, downscale_factor: int, data_format: str) -> Any:
         """Images [N, C, H r, W r] to [N, C r r, H, W], r the `downscale_factor`: undoes `pixel_shuffle`."""
         return {"X": f.pixel_shuffle(dOut, upscale_factor=downscale_factor, data_format=data_format)}
@@ -76,7 +126,7 @@ def _define_shuffles() -> None:
     def from_depth(X: Spec, blocksize: int) -> Spec:
         return shuffled(X, blocksize, "NCHW", True)
 
-    @define("space_to_depth(X) -> Out", infer=to_depth, blocksize=least(1, required("int")))
+    @define("space_to_depth(X) -> Out", infer=to_depth, meaning=means(_to_depth), blocksize=least(1, required("int")))
     def space_to_depth(f: Any, X: ShapeOnly, dOut: Any, blocksize: int) -> Any:
         """Images [N, C, H b, W b] to [N, C b b, H, W], b the `blocksize`, with elements in the order that Fluid has.
 
@@ -85,7 +135,7 @@ def _define_shuffles() -> None:
         """
         return {"X": f.depth_to_space(dOut, blocksize=blocksize)}
 
-    @define("depth_to_space(X) -> Out", infer=from_depth, blocksize=least(1, required("int")))
+    @define("depth_to_space(X) -> Out", infer=from_depth, meaning=means(_from_depth), blocksize=least(1, required("int")))
     def depth_to_space(f: Any, dOut: Any, blocksize: int) -> Any:
         """Undoes `space_to_depth`."""
         return {"X": f.space_to_depth(dOut, blocksize=blocksize)}

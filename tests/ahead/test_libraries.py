@@ -15,6 +15,7 @@ from networks import NETWORKS, build
 
 import fluid
 from fluid import layers
+from fluid.extend import ops
 
 __all__: list[str] = []
 
@@ -224,7 +225,23 @@ def areas() -> dict[str, Any]:
     return {"loss": loss, "whole": all_batches, "batch": batch, "simple": layers.auc(scores, label)[0]}
 
 
-MANY_OPS = {"metrics": metrics, "images": images, "areas": areas}
+def matrices() -> dict[str, Any]:
+    """Parts of matrices, products of all kinds, running sums, remainders; images whose pixels and channels mix."""
+    x = fluid.data("x", [6, 3])
+    h = layers.fc(x, 12)
+    f = ops()
+    square, causal = layers.reshape(h, [6, 4, 3]), layers.tril(layers.matmul(h, h, transpose_y=True))
+    image = layers.lrn(layers.pixel_shuffle(layers.reshape(h, [3, 4, 3, 2]), 2))
+    turned = f.cross(square, square * square, dim=2)
+    summed = layers.cumsum(h, axis=1, exclusive=True, reverse=True) + layers.cumsum(h, axis=0)
+    left = layers.elementwise_mod(summed, layers.square(h) + 0.3)
+    product = layers.reduce_prod(square, dim=[1, 2]) + f.trace(f.kron(x, causal))
+    loss = layers.mean(layers.square(left)) + layers.mean(image) + layers.mean(turned) + layers.mean(layers.tanh(product))
+    fluid.optimizer.SGD(0.01).minimize(loss)
+    return {"loss": loss, "left": left, "product": product, "image": image}
+
+
+MANY_OPS = {"metrics": metrics, "images": images, "areas": areas, "matrices": matrices}
 
 
 @each("name", MANY_OPS)

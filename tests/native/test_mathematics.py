@@ -151,9 +151,9 @@ PAIRS: dict[str, Callable[..., Any]] = {
     "copysign": np.copysign,
     "maximum": np.maximum,
     "minimum": np.minimum,
-    "fmod": np.fmod,
     "remainder": np.remainder,
 }
+"""Functions of two numbers; remainders are of float32 alone."""
 
 
 def assert_same(values: Any, expected: Any, signs: bool) -> None:
@@ -174,11 +174,12 @@ def test_parts_of_numbers_are_those_of_numpy() -> None:
             for place, column in enumerate(np.meshgrid(special, special)):
                 pairs[place][: column.size] = column.ravel()
             for target in TARGETS:
-                parts, twos = computed(list(PARTS), [x], target), computed(list(PAIRS), pairs, target)
+                functions = {name: fn for name, fn in PAIRS.items() if name != "remainder" or dtype is np.float32}
+                parts, twos = computed(list(PARTS), [x], target), computed(list(functions), pairs, target)
                 for name, function in PARTS.items():
                     with check(f"{name}, {dtype.__name__}, {target.cpu}"):
                         assert_same(parts[name], function(x), signs=True)
-                for name, function in PAIRS.items():
+                for name, function in functions.items():
                     with check(f"{name}, {dtype.__name__}, {target.cpu}"):
                         assert_same(twos[name], function(*pairs), signs=name not in ("maximum", "minimum"))
 

@@ -42,10 +42,11 @@ _BY_KIND = {
         "lookup_table lookup_table_v2 one_hot one_hot_v2 pick place scatter_add_like scatter_nd_add "
         "scatter_rows_like sequence_mask"
     ),
-    "sums and extremes": "sum sum_to reduce_sum reduce_mean reduce_max reduce_min reduce_all reduce_any",
+    "sums and extremes": "sum sum_to reduce_sum reduce_mean reduce_max reduce_min reduce_prod reduce_all reduce_any cumsum",
+    "parts of matrices": "tril_triu diagonal undiagonal",
     "products, convolutions, pools": (
         "mul matmul matmul_v2 einsum einsum_like conv2d conv2d_backprop_filter conv2d_backprop_input conv2d_transpose "
-        "depthwise_conv2d depthwise_conv2d_transpose pool2d "
+        "depthwise_conv2d depthwise_conv2d_transpose pool2d pool2d_average_back "
         "conv3d conv3d_backprop_filter conv3d_backprop_input conv3d_transpose pool3d maxout"
     ),
     "images and volumes, resampled": (

@@ -1,0 +1,109 @@
+"""Lowers ops on the matrices of a tensor: triangles and diagonals; and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluid.ops.shapes import normalize_axes
+
+from .emitter import BOOL, INT32
+from .graph import Node, Position, broadcast_to, constant, mapped, plain, reshaped, sliced, transposed
+from .lowering import GraphTensor, NotLowered, lowers, number_like
+from .shape_lowering import padded
+
+
+def _rows_and_columns(shape: Sequence[int]) -> tuple[Node, Node]:
+    """The numbers of the row and of the column of each element of matrices, to broadcast."""
+    height, width = (mapped("copy", Position((count,), INT32)) for count in shape[-2:])
+    return reshaped(height, (*height.shape, 1)), reshaped(width, (1, *width.shape))
+
+
+def _where(relation: str, shape: Sequence[int], offset: int, node: Node) -> Node:
+    """The elements of matrices whose column and diagonal have a relation, among zeros.
+
+    Args:
+        relation: compares the column with the column of the diagonal in the same row.
+        shape: of the result.
+        offset: the number of the diagonal.
+        node: the elements, to broadcast.
+    """
+    if 0 in shape:
+        raise NotLowered("matrices without elements")
+    rows, columns = _rows_and_columns(shape)
+    diagonal = mapped("add", rows, constant(offset, INT32))
+    chosen = mapped(relation, broadcast_to(columns, tuple(shape[-2:])), diagonal, element=BOOL)
+    zero = number_like(0.0, node)
+    return mapped("select", broadcast_to(chosen, tuple(shape)), broadcast_to(node, tuple(shape)), zero, element=node.element)
+
+
+@lowers("tril_triu")
+def tril_triu(X: GraphTensor, diagonal: int, lower: bool) -> GraphTensor:
+    return GraphTensor(_where("ole" if lower else "oge", X.shape, diagonal, plain(X.node)))
+
+
+def _axes_last(ndim: int, axis1: int, axis2: int) -> list[int]:
+    """All axes, `axis1` and `axis2` last."""
+    last = normalize_axes([axis1, axis2], ndim)
+    return [*(axis for axis in range(ndim) if axis not in last), *last]
+
+
+@lowers("diagonal")
+def diagonal(Input: GraphTensor, offset: int, axis1: int, axis2: int) -> GraphTensor:
+    order = _axes_last(Input.ndim, axis1, axis2)
+    matrices = plain(mapped("copy", transposed(plain(Input.node), order)))
+    *before, height, width = matrices.shape
+    row, column = max(-offset, 0), max(offset, 0)
+    count = max(0, min(height - row, width - column))
+    if not matrices.size or not count:
+        raise NotLowered("diagonals without elements")
+    flat = reshaped(matrices, (*before, height * width))
+    return GraphTensor(mapped("copy", sliced(flat, len(before), row * width + column, count, width + 1)))
+
+
+@lowers("undiagonal")
+def undiagonal(X: GraphTensor, Like: GraphTensor, offset: int, axis1: int, axis2: int) -> GraphTensor:
+    order = _axes_last(Like.ndim, axis1, axis2)
+    shape = tuple(Like.shape[axis] for axis in order)
+    *before, height, width = shape
+    row = max(-offset, 0)
+    count = max(0, min(height - row, width - max(offset, 0)))
+    if not count:
+        raise NotLowered("diagonals without elements")
+    values = broadcast_to(plain(X.node), (*before, count))
+    column = padded(values, [*[(0, 0)] * len(before), (row, height - row - count)], 0.0) if height > count else values
+    matrices = _where("oeq", shape, offset, reshaped(plain(column), (*before, height, 1)))
+    return GraphTensor(mapped("copy", transposed(matrices, [order.index(axis) for axis in range(Like.ndim)])))
+
+
+# ----------------------------------------------------------------------------------------------------------- running sums
+_LONGEST = 1024
+"""The most elements of a running sum. Each doubling of its length is a pass over the elements; numpy makes one pass."""
+
+
+@lowers("cumsum")
+def cumsum(X: GraphTensor, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> GraphTensor:
+    """Add the sums of 1, 2, 4, ... elements that lie as many places before."""
+    node = reshaped(plain(X.node), (X.node.size,)) if flatten else plain(X.node)
+    place = axis % max(node.ndim, 1)
+    if not node.ndim or not node.size or node.shape[place] > _LONGEST or node.element == BOOL:
+        raise NotLowered("a running sum of a number, of truth values, of nothing, or of many elements")
+    count, distance = node.shape[place], 1
+    while distance < count:
+        node = mapped("add", node, _moved(node, place, distance, reverse))
+        distance *= 2
+    return GraphTensor(_moved(node, place, 1, reverse) if exclusive else node)
+
+
+def _moved(node: Node, axis: int, distance: int, is_back: bool) -> Node:
+    """A tensor moved along an axis, to higher places or back; zeros follow from the edge."""
+    count = node.shape[axis] - distance
+    if not count:
+        return broadcast_to(number_like(0.0, node), node.shape)
+    moved = sliced(plain(node), axis, distance if is_back else 0, count)
+    sides = (0, distance) if is_back else (distance, 0)
+    return padded(moved, [sides if place == axis else (0, 0) for place in range(node.ndim)], 0.0)
+
+
+@lowers("logcumsumexp_grad")
+def logcumsumexp_grad() -> None:
+    raise NotLowered("what the rule computes by differences of running sums, which cancel")

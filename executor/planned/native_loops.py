@@ -11,7 +11,7 @@ copied to the first after the trip.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from fluid.errors import FluidError
@@ -127,7 +127,7 @@ class _Frames(NamedTuple):
 
 
 class _UnfitError(Exception):
-    """The loop has to run step by step."""
+    """The loop has to run step by step; the message says why."""
 
 
 class _Compiler:
@@ -163,8 +163,8 @@ class NativeLoops:
         self._count += 1
         try:
             return _LoopMaker(self._specs, self._frames, f"loop{self._count}.", loop, instruction).make()
-        except _UnfitError:
-            return instruction
+        except _UnfitError as error:
+            return replace(instruction, obstacle=str(error))
 
 
 def _no_source(op: Operator, attrs: Mapping[str, Any]) -> Any:
@@ -183,12 +183,12 @@ class _LoopMaker:
 
     def __init__(self, specs: dict[Value, Spec], frames: dict[str, _Frames], tag: str, loop: Loop, instruction: Any) -> None:
         if not loop.is_possible or loop.entries:
-            raise _UnfitError
+            raise _UnfitError("its block uses arrays of tensors, owns a loop, or passes values as native code cannot")
         self._specs, self._all_frames, self._tag, self._loop, self._instruction = specs, frames, tag, loop, instruction
         self._region: Region = loop.region
         past = self._region.frames
         if past is not None and past not in frames:
-            raise _UnfitError
+            raise _UnfitError("it is the gradient of a loop that cannot be compiled")
         self._past = frames[past] if past is not None else None
         op = instruction.op
         self._is_reversed = op.attrs.get("reverse", False) != (self._past is not None)
@@ -208,7 +208,7 @@ class _LoopMaker:
     def _outer(self, name: str) -> tuple[Value, Spec]:
         value = self._instruction.outer.get(name)
         if value is None or value not in self._specs:
-            raise _UnfitError
+            raise _UnfitError(f"the size of {name}, which it reads, is not known")
         return value, self._specs[value]
 
     def _number_of_trips(self) -> int | None:
@@ -217,12 +217,13 @@ class _LoopMaker:
         if self._loop.sequences:
             lengths = {self._outer(outer)[1].shape[0] for outer in self._loop.sequences.values()}
             if len(lengths) != 1:
-                raise _UnfitError
+                raise _UnfitError("its sequences have different lengths")
             return lengths.pop()
         count = count_trips(self._loop)
-        if count is None and (self._loop.is_captured or self._loop.stacked):
-            raise _UnfitError
-        return count
+        keeps_all = self._loop.is_captured or self._loop.stacked
+        if count is None and keeps_all:
+            raise _UnfitError("its number of trips depends on values, but its gradient needs memory for each trip")
+        return count if count or keeps_all else None
 
     @property
     def _known_trips(self) -> int:
@@ -251,7 +252,7 @@ class _LoopMaker:
     def make(self) -> NativeLoop:
         """Compile the block, and give all its values memory."""
         if self._trips == 0:
-            raise _UnfitError
+            raise _UnfitError("it has no trip: its condition is false from the beginning, or its sequences are empty")
         firsts, by_run, fixed = self._sources()
         code = self._compiled({name: spec for name, (_, spec) in {**firsts, **by_run, **fixed}.items()})
         for name, (value, _) in fixed.items():
@@ -298,7 +299,7 @@ class _LoopMaker:
         blocks: Any = self._loop.compiled({name: stand_in(specs[name]) for name in self._loop.reads}, {}, {None})
         code = None if blocks is None else blocks[None]
         if not isinstance(code, BlockCode):
-            raise _UnfitError
+            raise _UnfitError("an op of its block has no native code, or a value changes its shape from trip to trip")
         return code
 
     def _sequence(self, outer: str) -> tuple[TripPlace, Spec]:
@@ -315,7 +316,7 @@ class _LoopMaker:
         """Give memory to a value that passes from trip to trip."""
         loop = self._loop
         if code.spec(loop.last(after)) != spec:
-            raise _UnfitError
+            raise _UnfitError(f"{before} is {spec} before the loop, and {code.spec(loop.last(after))} after a trip")
         source = TripPlace(first) if first is not None else None
         if not loop.has_entries(before, after):
             read, write = self._buffer(f"before.{before}", spec), self._buffer(f"after.{before}", spec)
@@ -383,7 +384,7 @@ class _LoopMaker:
         if target is None:
             return
         if target not in self._specs:
-            raise _UnfitError
+            raise _UnfitError(f"the size of {target[0]}, a result, is not known")
         self._after.append(Copied(TripPlace(target), source, self._specs[target].nbytes))
 
     def _condition(self) -> TripPlace:

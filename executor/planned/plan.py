@@ -70,6 +70,8 @@ class Instruction:
     """Output -> dead input whose bytes it reuses."""
     stand_ins: dict[str, Spec] = field(default_factory=dict)
     """Slot -> spec, for inputs used only for their shape and type."""
+    obstacle: str = ""
+    """Why native code does not run a loop, if `use_native_loops` has tried to."""
     is_native: ClassVar[bool] = False
     is_op: ClassVar[bool] = True
 

@@ -274,7 +274,7 @@ class _Maker:
             if _is_refused(part, {*draws, *constants})
         ]
         causes = [instruction for instruction in refused if all(value in plan.specs for value in instruction.read)]
-        lines = [_refusal(instruction.op) for instruction in causes or refused]
+        lines = [_refusal(instruction) for instruction in causes or refused]
         if causes and len(causes) < len(refused):
             lines.append(f"{len(refused) - len(causes)} more ops, as the sizes of their inputs are not known")
         return _Planned(plan, draws, constants, lines)
@@ -336,11 +336,12 @@ def _is_refused(instruction: Any, computed: Container[Value]) -> bool:
     return isinstance(instruction, Check) and ranges_of(instruction) is None
 
 
-def _refusal(op: Any) -> str:
+def _refusal(instruction: Any) -> str:
     """The line about an op that cannot be compiled."""
-    frame = op.user_frame
+    op, frame = instruction.op, instruction.op.user_frame
     made_at = f", made at {frame[0]}:{frame[1]}" if frame is not None else ""
-    return f"{op.type} of {', '.join(op.output_arg_names)}{made_at}{_LOOP_ADVICE if op.type in LOOPS else ''}"
+    reason = f": {instruction.obstacle}{_LOOP_ADVICE}" if op.type in LOOPS else ""
+    return f"{op.type} of {', '.join(op.output_arg_names)}{made_at}{reason}"
 
 
 _LOOP_ADVICE = """

@@ -452,6 +452,8 @@ class Function:
             return self.compare("une" if old.is_float else "ne", value, 0)
         if {old.element, new.element} == {"half", "double"}:  # x86 has no instruction for it
             return self.convert(self.convert(value, FLOAT), element)
+        if old.element == "half" and new.is_float and not self.module.target.has_halves:
+            return self._widened(value)
         if old.is_float and new.is_float:
             return self.value(f"{'fpext' if new.bits > old.bits else 'fptrunc'} {old} {value} to {new}", new)
         if new.bits == old.bits == 8:
@@ -466,6 +468,16 @@ class Function:
         if new.bits < old.bits:
             return self.value(f"trunc {old} {value} to {new}", new)
         return self.value(f"{'zext' if is_unsigned else 'sext'} {old} {value} to {new}", new)
+
+    def _widened(self, half: Value) -> Value:
+        """A half as a float, by its bits: a product moves the exponent, also of denormals; infinity and NaN keep theirs."""
+        bits = self.convert(self.bits_as(half, INT16), INT32)
+        size = self.shift_left(self.bit_and(bits, 0x7FFF), 13)
+        number = self.mul(self.bits_as(size, FLOAT), 2.0**112)
+        is_finite = self.compare("slt", size, 31 << 23)
+        number = self.select(is_finite, number, self.bits_as(self.bit_or(size, 0xFF << 23), FLOAT))
+        sign = self.shift_left(self.bit_and(bits, 0x8000), 16)
+        return self.bits_as(self.bit_or(self.bits_as(number, INT32), sign), FLOAT)
 
     def bits_as(self, value: Value, element: Type) -> Value:
         """Reinterpret the bits as another element type; the lanes of a vector fill the same bits."""

@@ -159,6 +159,7 @@ class Target:
         pointer_bytes: bytes of a pointer.
         fused: LLVM's names of the types whose ``a * b + c`` is one instruction; for other types, it is two, which round twice.
         has_rounding: whether rounding to integers is one instruction; without it, kernels add and compare.
+        has_halves: whether an instruction makes floats of halves; without it, kernels move bits.
         threads: the most threads that run a kernel together.
     """
 
@@ -171,6 +172,7 @@ class Target:
     pointer_bytes: int = 8
     fused: tuple[str, ...] = ("float", "double")
     has_rounding: bool = True
+    has_halves: bool = True
     threads: int = MOST_THREADS
 
     @classmethod
@@ -182,7 +184,7 @@ class Target:
         pointer_bytes = 8 if "64" in family else 4
         return cls(
             triple, cpu, features, vector_bytes, registers, _limits_of(vector_bytes, registers), pointer_bytes,
-            _fused_in(family, present), _has_rounding(family, present),
+            _fused_in(family, present), _has_rounding(family, present), _has_halves(family, present),
         )  # fmt: skip
 
     @property
@@ -236,6 +238,13 @@ def _has_rounding(family: str, features: Set[str]) -> bool:
     if family == "x86_64":
         return not features.isdisjoint({"sse4.1", "avx", "avx2", "avx512f"})
     return family in ("aarch64", "arm64") or family.startswith("wasm")
+
+
+def _has_halves(family: str, features: Set[str]) -> bool:
+    """Whether a family of processors has instructions that make floats of halves."""
+    if family == "x86_64":
+        return not features.isdisjoint({"f16c", "avx512f"})
+    return family in ("aarch64", "arm64") or (family.startswith(("arm", "thumb")) and bool(_fused_in(family, features)))
 
 
 def _limits_of(vector_bytes: int, registers: int) -> Limits:

@@ -8,12 +8,14 @@ beside this file.
 from __future__ import annotations
 
 from ..not_here import names_here
+from .compression import FROZEN_TYPES
 from .library import CompiledLibrary, compile_program
 from .memory import MemoryReport, report_memory
 from .state import load_compiled_state, save_compiled_state
 from .targets import TARGETS
 
 __all__ = [
+    "FROZEN_TYPES",
     "TARGETS",
     "CompiledLibrary",
     "MemoryReport",

@@ -29,6 +29,7 @@ from ..values.spec import Spec
 from ..values.types import VarType
 from .checks import ranges_of
 from .code import LibraryCode
+from .compression import compress_weights
 from .constants import constants_of
 from .drawing import TensorDraw, draws_of, is_draw
 from .freezing import freeze_parameters
@@ -69,6 +70,7 @@ def compile_program(
     scope: Scope | None = None,
     batch: int | Sequence[int] = (),
     freeze: Sequence[str] = (),
+    frozen_as: str = "float32",
     target: str = "host",
     cpu: str = "",
     features: str = "",
@@ -91,6 +93,8 @@ def compile_program(
             each of them.
         freeze: patterns of names of parameters that are not trained, such as ``conv2d_*``. The library holds them as constants,
             and computes only the gradients that the other parameters need.
+        frozen_as: how it stores frozen matrices and filters: ``float32``, ``float16``, or ``int8`` with a scale for each output
+            of a layer. The library computes with the rounded ones.
         target: ``host``; a name in `fluid.ahead.TARGETS`, such as ``aarch64`` or ``cortex-m4``; or a triple of LLVM.
         cpu, features: LLVM's names of a processor and of its features, in place of, or besides, the usual ones of the target.
         output: the path of the files, without ending. Its last part, an identifier of C, is the prefix of all names.
@@ -101,7 +105,7 @@ def compile_program(
 
     Raises:
         ProgramError: an op cannot be compiled: the message lists all of them, with their lines; or the program updates nothing;
-            or a pattern of `freeze` fits no parameter that is updated. Then nothing is written.
+            or a pattern of `freeze` fits no parameter that is updated, or `frozen_as` cannot hold one. Then nothing is written.
         FeedError: a feed has sizes that neither the program nor `batch` fixes, or a variable has no first value.
         FluidError: llvmlite is missing, does not know the target, or a file cannot be written.
 
@@ -123,7 +127,7 @@ def compile_program(
     try:
         processor = find_target(target, cpu, features)
         maker, entries, layout = plan_functions(
-            program, feeds, fetches, predict, values_before(program, startup, scope), batch, freeze, processor
+            program, feeds, fetches, predict, values_before(program, startup, scope), batch, freeze, frozen_as, processor
         )
         _check_size(layout, processor)
         code = LibraryCode(name, entries, layout, maker.first_values(layout), maker.runs, processor)
@@ -174,6 +178,7 @@ def plan_functions(
     values: Scope,
     batch: int | Sequence[int],
     freeze: Sequence[str],
+    frozen_as: str,
     target: Target,
 ) -> tuple[_Maker, list[LibraryFunction], Layout]:
     """Plan the functions of a library, and place their values. For arguments and errors see `compile_program`."""
@@ -181,7 +186,8 @@ def plan_functions(
     if freeze:
         program = program.clone()
         frozen = freeze_parameters(program, freeze)
-    maker = _Maker(program, values, _rows(batch), target)
+    frozen, values = compress_weights(program, frozen, frozen_as, values)
+    maker = _Maker(program, values, _rows(batch), frozen, target)
     entries = maker.entries(feeds, fetches, predict)
     return maker, entries, Layout(entries, max(8, target.vector_bytes), frozen)
 
@@ -202,11 +208,12 @@ class _Maker:
         program: the whole program.
         scope: the values before the first step.
         batch: numbers of rows.
+        frozen: the variables that the library holds as constants.
         target: the processor.
     """
 
-    def __init__(self, program: Program, scope: Scope, batch: Sequence[int], target: Target) -> None:
-        self._program, self._scope, self._batch, self._target = program, scope, batch, target
+    def __init__(self, program: Program, scope: Scope, batch: Sequence[int], frozen: Container[str], target: Target) -> None:
+        self._program, self._scope, self._batch, self._frozen, self._target = program, scope, batch, frozen, target
         self._refused: list[str] = []
 
     def entries(self, feeds: Names | None, fetches: Names, predict: Names) -> list[LibraryFunction]:
@@ -252,7 +259,11 @@ class _Maker:
             self._refused += planned.refused
             return
         plan = planned.plan
-        halves = [var for var in program.global_block().vars.values() if var.has_dtype and var.dtype is VarType.FP16]
+        halves = [
+            var
+            for var in program.global_block().vars.values()
+            if var.has_dtype and var.dtype is VarType.FP16 and var.name not in self._frozen
+        ]
         if halves:  # processors without an instruction for them would call a function of a runtime
             self._refused.append(f"{halves[0].name} is of float16, which C lacks; cast to float32 in place of it")
         wrong = [name for name, value in zip(fetched, plan.fetch_values, strict=True) if plan.specs[value].dtype not in C_TYPES]

@@ -96,6 +96,7 @@ def report_memory(
     scope: Scope | None = None,
     batch: int | Sequence[int] = (),
     freeze: Sequence[str] = (),
+    frozen_as: str = "float32",
     target: str = "host",
     cpu: str = "",
     features: str = "",
@@ -105,7 +106,7 @@ def report_memory(
     The step is planned again for some choices of layers to freeze, each with all layers before it.
 
     Args:
-        program, feeds, fetches, startup, scope, batch, freeze, target, cpu, features: as for `compile_program`.
+        program, feeds, fetches, startup, scope, batch, freeze, frozen_as, target, cpu, features: as for `compile_program`.
 
     Returns:
         Bytes by cause.
@@ -127,10 +128,10 @@ def report_memory(
     try:
         processor = find_target(target, cpu, features)
         values = values_before(program, startup, scope)
-        _, (step, *_), layout = plan_functions(program, feeds, fetches, (), values, batch, freeze, processor)
+        _, (step, *_), layout = plan_functions(program, feeds, fetches, (), values, batch, freeze, frozen_as, processor)
         choices = _choices(program, layout)
         frozen = {
-            ", ".join(layers): _sizes(program, feeds, fetches, values, batch, [*freeze, *patterns], processor)
+            ", ".join(layers): _sizes(program, feeds, fetches, values, batch, [*freeze, *patterns], frozen_as, processor)
             for layers, patterns in choices
         }
     except NativeUnavailable as error:
@@ -147,10 +148,11 @@ def _sizes(
     values: Scope,
     batch: int | Sequence[int],
     freeze: Sequence[str],
+    frozen_as: str,
     target: Target,
 ) -> tuple[int, int]:
     """Bytes of state and of arena with some parameters frozen."""
-    _, _, layout = plan_functions(program, feeds, fetches, (), values, batch, freeze, target)
+    _, _, layout = plan_functions(program, feeds, fetches, (), values, batch, freeze, frozen_as, target)
     return layout.state_bytes, layout.arena_bytes
 
 

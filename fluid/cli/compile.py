@@ -6,7 +6,7 @@ import os
 
 import click
 
-from ..ahead import compile_program, report_memory
+from ..ahead import FROZEN_TYPES, compile_program, report_memory
 from ..errors import FeedError
 from ..executor import CPUPlace, Executor
 from .common import echo, echo_lines, human_bytes, listed, may_overwrite, model_argument, overwriting, program_of, read_model
@@ -27,6 +27,9 @@ __all__ = ["COMMANDS"]
 @click.option("--batch", default="", metavar="32,1", help="Numbers of rows: the step takes the first, predictions take each.")
 @click.option("--freeze", multiple=True, metavar="PATTERN", help="Parameters that are not trained, such as conv2d_*.")
 @click.option(
+    "--frozen-as", type=click.Choice(FROZEN_TYPES), default="float32", show_default=True, help="How frozen weights are stored."
+)
+@click.option(
     "--report", is_flag=True, help="Tell what the memory of a training step is for, and what freezing layers would save."
 )
 @click.option("--startup", type=click.Path(), help="Startup program, for the first values; by default, the model's parameters.")
@@ -45,6 +48,7 @@ def compile_model(
     feeds: tuple[str, ...],
     batch: str,
     freeze: tuple[str, ...],
+    frozen_as: str,
     report: bool,
     startup: str | None,
     target: str,
@@ -75,6 +79,7 @@ def compile_model(
         scope=loaded.scope,
         batch=_rows(batch),
         freeze=listed(freeze),
+        frozen_as=frozen_as,
         target=target,
         cpu=cpu,
         features=features,
@@ -92,6 +97,7 @@ def compile_model(
             scope=loaded.scope,
             batch=_rows(batch),
             freeze=listed(freeze),
+            frozen_as=frozen_as,
             target=target,
             cpu=cpu,
             features=features,

@@ -75,6 +75,74 @@ def test_others_are_trained_as_if_nothing_else_could_be(name: str, tmp_path: Pat
     assert_equal_states(library, scope)
 
 
+def rounded(array: Any, dtype: str) -> Any:
+    """A weight as a library stores it."""
+    if dtype == "float16":
+        return array.astype("float16").astype("float32")
+    axes = (1, 2, 3) if array.ndim == 4 else (0,)
+    scales = np.abs(array).max(axes, keepdims=True) / np.float32(127)
+    return np.rint(array / scales) * scales
+
+
+@each("dtype", ["float16", "int8"])
+def test_frozen_weights_take_fewer_bytes(dtype: str, tmp_path: Path) -> None:
+    """The library computes as the executor does with rounded weights; vectors are not rounded."""
+    trained = ["conv2d_1.w_0", "conv2d_1.b_0", "fc_1.w_0", "fc_1.b_0"]  # gradients pass through the frozen fc_0
+    main, startup, loss, logits = net(trained, OPTIMIZERS["momentum, clipped"])
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    of_all, _, loss_of_all, logits_of_all = net(None, OPTIMIZERS["momentum, clipped"])
+    for variable in of_all.global_block().vars.values():
+        if variable.persistable and scope.array(variable.name) is None:
+            scope.put(variable.name, np.zeros(variable.shape, "float32"))
+    before = {name: np.array(scope.array(name)) for name in ("conv2d_0.w_0", "fc_0.w_0")}
+    options = {"scope": scope, "batch": 5, "freeze": ["conv2d_0.*", "fc_0.*"]}
+    compiled = fluid.compile_program(
+        of_all,
+        fetches={"loss": loss_of_all},
+        predict={"logits": logits_of_all},
+        frozen_as=dtype,
+        output=tmp_path / "net",
+        **options,
+    )
+    assert all((scope.array(name) == array).all() for name, array in before.items())
+    report = fluid.ahead.report_memory(of_all, fetches=[loss_of_all], frozen_as=dtype, **options)
+    plain = fluid.ahead.report_memory(of_all, fetches=[loss_of_all], **options)
+    assert report.constants < 0.6 * plain.constants and report.arena_bytes <= plain.arena_bytes + 4 * before["fc_0.w_0"].size
+    for name, array in before.items():
+        scope.put(name, rounded(array, dtype))
+    library, test = Library(compiled), main.clone(for_test=True)
+    for number in range(4):
+        rng = np.random.default_rng(number)
+        feed = {"x": rng.standard_normal((5, 2, 6, 6)).astype("float32"), "label": rng.integers(0, 3, (5, 1))}
+        (expected,) = executor.run(main, feed, [loss], scope=scope)
+        assert library.step(feed).tobytes() == expected.tobytes()
+        (scores,) = executor.run(test, feed, [logits], scope=scope)
+        assert library.call("predict_5", feed)[1]["logits"].tobytes() == scores.tobytes()
+    assert_equal_states(library, scope)
+
+
+def test_weights_that_cannot_be_stored(tmp_path: Path) -> None:
+    main, startup, loss, _ = net(None, OPTIMIZERS["sgd"])
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+
+    def compile_as(dtype: str, freeze: list[str]) -> None:
+        fluid.compile_program(main, fetches=[loss], scope=scope, batch=5, freeze=freeze, frozen_as=dtype, output=tmp_path / "net")
+
+    with pytest.raises(fluid.errors.ProgramError, match="stored as float32, float16, int8; did you mean int8"):
+        compile_as("int9", ["fc_0.*"])
+    with pytest.raises(fluid.errors.ProgramError, match="no parameter is frozen"):
+        compile_as("int8", [])
+    scope.put("fc_0.w_0", np.full((64, 9), 1e5, "float32"))
+    with pytest.raises(fluid.errors.ProgramError, match=r"fc_0.w_0 has numbers beyond float16"):
+        compile_as("float16", ["fc_0.*"])
+    scope.put("fc_0.w_0", np.full((64, 9), np.nan, "float32"))
+    with pytest.raises(fluid.errors.ProgramError, match=r"fc_0.w_0 is not finite"):
+        compile_as("int8", ["fc_0.*"])
+    assert not list(tmp_path.iterdir())
+
+
 def test_patterns_that_fit_nothing(tmp_path: Path) -> None:
     main, startup, loss, _ = net(None, OPTIMIZERS["sgd"])
     with pytest.raises(fluid.errors.ProgramError, match=r"freeze: 'conv2d_9.w_0' fits no parameter; did you mean conv2d_"):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from beside_numpy import results_of
+from harness import compiled
 from test_complex_numbers import ops_on_numpy
 
 import fluid
 from fluid import layers
+from fluid.executor.native import compiler
+from fluid.executor.native.emitter import FLOAT, HALF, Function, Value
+from fluid.executor.native.kernel import Share
 from fluid.ir.program import Variable
 
 RANDOM = np.random.default_rng(0)
@@ -42,6 +48,21 @@ def test_every_half_is_read_and_rounded_to_as_numpy_does() -> None:
         native, plain = (results_of(build, numbers, native=native) for native in (True, False))
     for name, value in plain.items():
         assert native[name].dtype == value.dtype and native[name].tobytes() == value.tobytes(), name
+
+
+def test_halves_are_read_by_their_bits_where_no_instruction_does() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    target = replace(compiler.host(), has_halves=False)
+
+    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+        def step(i: Value) -> None:
+            f.store(f.convert(f.load(f.at(pointers[0], i, HALF), HALF.of(8)), FLOAT), f.at(pointers[1], i, FLOAT))
+
+        f.loop(0, len(every), 8, [], step)
+
+    _, numbers = compiled(body, 2, target)([every, np.zeros(len(every), np.float32)])
+    is_nan = np.isnan(every)
+    assert numbers[~is_nan].tobytes() == every[~is_nan].astype("float32").tobytes() and np.isnan(numbers[is_nan]).all()
 
 
 def net() -> list[Variable]:

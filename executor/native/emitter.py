@@ -448,12 +448,13 @@ class Function:
         old, new = value.type, value.type.with_element(element)
         if old.element == new.element:
             return value
+        if "half" in (old.element, new.element) and not self.module.target.has_halves:
+            from_half = old.element == "half"
+            return self.convert(self._widened(value), element) if from_half else self._narrowed(self.convert(value, FLOAT))
         if new.element == "i1":
             return self.compare("une" if old.is_float else "ne", value, 0)
         if {old.element, new.element} == {"half", "double"}:  # x86 has no instruction for it
             return self.convert(self.convert(value, FLOAT), element)
-        if old.element == "half" and new.is_float and not self.module.target.has_halves:
-            return self._widened(value)
         if old.is_float and new.is_float:
             return self.value(f"{'fpext' if new.bits > old.bits else 'fptrunc'} {old} {value} to {new}", new)
         if new.bits == old.bits == 8:
@@ -478,6 +479,20 @@ class Function:
         number = self.select(is_finite, number, self.bits_as(self.bit_or(size, 0xFF << 23), FLOAT))
         sign = self.shift_left(self.bit_and(bits, 0x8000), 16)
         return self.bits_as(self.bit_or(self.bits_as(number, INT32), sign), FLOAT)
+
+    def _narrowed(self, number: Value) -> Value:
+        """A float as a half, rounded to even, by its bits."""
+        bits = self.bits_as(number, INT32)
+        size = self.bit_and(bits, 0x7FFFFFFF)
+        is_odd = self.bit_and(self.shift_right_logical(size, 13), 1)
+        normal = self.shift_right_logical(self.add(self.add(size, ((15 - 127) << 23) + 0xFFF), is_odd), 13)
+        # Adding 0.5 leaves the bits of a denormal half at the end, rounded.
+        denormal = self.sub(self.bits_as(self.add(self.bits_as(size, FLOAT), 0.5), INT32), 126 << 23)
+        special = self.select(self.compare("sgt", size, 0xFF << 23), constant(0x7E00, size.type), constant(0x7C00, size.type))
+        finite = self.select(self.compare("slt", size, 113 << 23), denormal, normal)
+        half = self.select(self.compare("slt", size, 143 << 23), finite, special)
+        sign = self.shift_right_logical(self.bit_and(bits, -(1 << 31)), 16)
+        return self.bits_as(self.convert(self.bit_or(half, sign), INT16), HALF)
 
     def bits_as(self, value: Value, element: Type) -> Value:
         """Reinterpret the bits as another element type; the lanes of a vector fill the same bits."""

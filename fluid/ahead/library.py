@@ -26,7 +26,6 @@ from ..ir.program import Program, Variable
 from ..ir.versions import Value
 from ..values.place import CPUPlace
 from ..values.spec import Spec
-from ..values.types import VarType
 from .checks import ranges_of
 from .code import LibraryCode
 from .compression import compress_weights
@@ -187,7 +186,7 @@ def plan_functions(
         program = program.clone()
         frozen = freeze_parameters(program, freeze)
     frozen, values = compress_weights(program, frozen, frozen_as, values)
-    maker = _Maker(program, values, _rows(batch), frozen, target)
+    maker = _Maker(program, values, _rows(batch), target)
     entries = maker.entries(feeds, fetches, predict)
     return maker, entries, Layout(entries, max(8, target.vector_bytes), frozen)
 
@@ -208,12 +207,11 @@ class _Maker:
         program: the whole program.
         scope: the values before the first step.
         batch: numbers of rows.
-        frozen: the variables that the library holds as constants.
         target: the processor.
     """
 
-    def __init__(self, program: Program, scope: Scope, batch: Sequence[int], frozen: Container[str], target: Target) -> None:
-        self._program, self._scope, self._batch, self._frozen, self._target = program, scope, batch, frozen, target
+    def __init__(self, program: Program, scope: Scope, batch: Sequence[int], target: Target) -> None:
+        self._program, self._scope, self._batch, self._target = program, scope, batch, target
         self._refused: list[str] = []
 
     def entries(self, feeds: Names | None, fetches: Names, predict: Names) -> list[LibraryFunction]:
@@ -259,15 +257,9 @@ class _Maker:
             self._refused += planned.refused
             return
         plan = planned.plan
-        halves = [
-            var
-            for var in program.global_block().vars.values()
-            if var.has_dtype and var.dtype is VarType.FP16 and var.name not in self._frozen
-        ]
-        if halves:  # processors without an instruction for them would call a function of a runtime
-            self._refused.append(f"{halves[0].name} is of float16, which C lacks; cast to float32 in place of it")
         wrong = [name for name, value in zip(fetched, plan.fetch_values, strict=True) if plan.specs[value].dtype not in C_TYPES]
-        self._refused += [f"{name}, a fetch, has an element type that C lacks" for name in wrong]
+        wrong += [name for name, variable in fed.items() if specs[variable].dtype not in C_TYPES]
+        self._refused += [f"{name}, a feed or a fetch, has an element type that C lacks; cast it" for name in wrong]
         read = {value for instruction in plan.instructions for value in instruction.read} | set(plan.fetch_values)
         used = {c_name: variable for c_name, variable in fed.items() if (variable, 0) in read or variable in plan.storage}
         yield LibraryFunction(name, kind, plan, used, fetched, planned.draws, planned.constants)

@@ -108,12 +108,21 @@ def noisy() -> tuple[Any, Any, Any]:
     return loss, shortcut, batch  # predictions draw nothing
 
 
+def halves() -> tuple[Any, Any, Any]:
+    """Mixed precision: products and convolutions of halves, a loss that is scaled."""
+    x = fluid.data("x", [None, 3, 6, 6])
+    h = layers.pool2d(layers.conv2d(x, 4, 3, padding=1, act="relu"), 2, "avg", 2)
+    optimizer = fluid.contrib.mixed_precision.decorate(fluid.optimizer.Momentum(0.1, 0.9), use_dynamic_loss_scaling=True)
+    return (*_classified(x, layers.fc(layers.fc(h, 7, act="tanh"), 3), optimizer), _images(6, 3))
+
+
 NETWORKS: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
     "perceptron": perceptron,
     "doubles": lambda: perceptron("float64"),
     "convolutions": convolutions,
     "words": words,
     "noisy": noisy,
+    "halves": halves,
 }
 
 

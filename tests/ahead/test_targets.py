@@ -111,12 +111,15 @@ def test_emulated_processors_compute_the_same_bits(target: str, name: str, tmp_p
 
 
 @each("target", TARGETS)
-@pytest.mark.parametrize("frozen_as", ["", "int8", "float16"])
-def test_objects_need_no_more_than_arithmetic(target: str, frozen_as: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name, options", [
+    ("convolutions", {}), ("convolutions", {"freeze": ["conv2d_*"], "frozen_as": "int8"}),
+    ("convolutions", {"freeze": ["conv2d_*"], "frozen_as": "float16"}), ("halves", {}),
+])  # fmt: skip
+def test_objects_need_no_more_than_arithmetic(target: str, name: str, options: dict[str, Any], tmp_path: Path) -> None:
     nm = shutil.which("nm") or pytest.skip("there is no nm here")
-    network = build("convolutions")
+    network = build(name)
     _, scope = network.started()
-    made(network, tmp_path, scope, target=target, **({"freeze": ["conv2d_*"], "frozen_as": frozen_as} if frozen_as else {}))
+    made(network, tmp_path, scope, target=target, **options)
     lines = subprocess.run([nm, "-u", tmp_path / "net.o"], check=False, capture_output=True, text=True).stdout.splitlines()
     needed = {line.split()[-1] for line in lines}
     if target.startswith("cortex"):  # functions of libgcc, by the names of Arm's interface, and square roots of libm

@@ -15,7 +15,7 @@ from test_complex_numbers import ops_on_numpy
 import fluid
 from fluid import layers
 from fluid.executor.native import compiler
-from fluid.executor.native.emitter import FLOAT, HALF, Function, Value
+from fluid.executor.native.emitter import FLOAT, HALF, Function, Type, Value
 from fluid.executor.native.kernel import Share
 from fluid.ir.program import Variable
 
@@ -50,19 +50,28 @@ def test_every_half_is_read_and_rounded_to_as_numpy_does() -> None:
         assert native[name].dtype == value.dtype and native[name].tobytes() == value.tobytes(), name
 
 
-def test_halves_are_read_by_their_bits_where_no_instruction_does() -> None:
+def test_halves_without_an_instruction_for_them() -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)].astype("float32")
+    edges = np.float32([65519.996, 65520, 1e9, np.inf, np.nan, 2.0**-25, 2.0**-26])
+    between = np.concatenate([finite, (finite[:-1] + finite[1:]) / 2, np.nextafter(finite, 1), edges, -edges])
+    between = np.resize(between, -(-len(between) // 8) * 8)
     target = replace(compiler.host(), has_halves=False)
 
-    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
-        def step(i: Value) -> None:
-            f.store(f.convert(f.load(f.at(pointers[0], i, HALF), HALF.of(8)), FLOAT), f.at(pointers[1], i, FLOAT))
+    def converted(array: Any, old: Type, new: Type, result: Any) -> Any:
+        def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+            def step(i: Value) -> None:
+                f.store(f.convert(f.load(f.at(pointers[0], i, old), old.of(8)), new), f.at(pointers[1], i, new))
 
-        f.loop(0, len(every), 8, [], step)
+            f.loop(0, len(array), 8, [], step)
 
-    _, numbers = compiled(body, 2, target)([every, np.zeros(len(every), np.float32)])
-    is_nan = np.isnan(every)
-    assert numbers[~is_nan].tobytes() == every[~is_nan].astype("float32").tobytes() and np.isnan(numbers[is_nan]).all()
+        return compiled(body, 2, target)([array, np.zeros(len(array), result)])[1]
+
+    with np.errstate(over="ignore"):
+        cases = [(every, converted(every, HALF, FLOAT, np.float32)), (between, converted(between, FLOAT, HALF, np.float16))]
+        for array, result in cases:
+            expected, is_nan = array.astype(result.dtype), np.isnan(array)
+            assert result[~is_nan].tobytes() == expected[~is_nan].tobytes() and np.isnan(result[is_nan]).all()
 
 
 def net() -> list[Variable]:

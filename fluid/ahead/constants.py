@@ -1,8 +1,8 @@
-"""Results of ops without inputs, such as ``assign_value``: a library holds them as constants."""
+"""Results of ops that read constants alone, such as ``assign_value``: a library holds them as constants."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,34 +18,38 @@ __all__ = ["constants_of"]
 
 
 def constants_of(instructions: Iterable[Any], specs: Mapping[Value, Spec]) -> dict[Value, Any]:
-    """Value -> its array, for ops of a plan that have no inputs and draw no random numbers."""
+    """Value -> its array, for ops on numpy that draw no random numbers, and read nothing or results of such ops alone."""
     constants: dict[Value, Any] = {}
     for instruction in instructions:
-        if isinstance(instruction, Instruction) and _is_constant(instruction, specs):
-            constants |= _computed(instruction, specs)
+        if isinstance(instruction, Instruction) and _is_constant(instruction, specs, constants):
+            constants |= _computed(instruction, specs, constants)
     return constants
 
 
-def _is_constant(instruction: Instruction, specs: Mapping[Value, Spec]) -> bool:
+def _is_constant(instruction: Instruction, specs: Mapping[Value, Spec], constants: Container[Value]) -> bool:
     kernel = kernel_of(instruction.op.type)
     if kernel is None or any(key == "rng" for _, _, key in kernel.parameters):
         return False
-    reads_nothing = not instruction.read and not instruction.stand_ins
-    return reads_nothing and not instruction.dynamic and all(value in specs for value in instruction.written)
+    reads_constants = all(value in constants for value in instruction.read) and not instruction.stand_ins
+    is_plain = not instruction.dynamic and not instruction.op.sub_blocks
+    return reads_constants and is_plain and all(value in specs for value in instruction.written)
 
 
-def _computed(instruction: Instruction, specs: Mapping[Value, Spec]) -> dict[Value, Any]:
-    """The results of an op that reads nothing."""
+def _computed(instruction: Instruction, specs: Mapping[Value, Spec], constants: Mapping[Value, Any]) -> dict[Value, Any]:
+    """The results of an op that reads constants alone."""
     definition = instruction.definition
     assert definition is not None
     arrays = {value: np.empty(specs[value].shape, specs[value].dtype.array_dtype) for value in instruction.written}
-    outputs: dict[str, Any] = {}
-    for slot, values in instruction.writes.items():
-        if slot in definition.outputs and values:
-            by_value = [None if value is None else arrays[value] for value in values]
-            outputs[slot] = by_value if definition.outputs[slot].many else by_value[0]
-    scratch = Scratch(np)
+    inputs = _by_slot(instruction.reads, definition.inputs, constants)
+    outputs = _by_slot(instruction.writes, definition.outputs, arrays)
     attrs = definition.defaults(instruction.op.attrs)
-    for call in bind_op(definition, {}, outputs, attrs, {"xp": np, "scratch": scratch}, scratch):
+    scratch = Scratch(np)
+    for call in bind_op(definition, inputs, outputs, attrs, {"xp": np, "scratch": scratch}, scratch):
         call()
     return arrays
+
+
+def _by_slot(values: Mapping[str, list[Value | None]], slots: Mapping[str, Any], arrays: Mapping[Value, Any]) -> dict[str, Any]:
+    """Slot -> its array, or a list of arrays."""
+    listed = {slot: [None if value is None else arrays[value] for value in items] for slot, items in values.items() if items}
+    return {slot: items if slots[slot].many else items[0] for slot, items in listed.items() if slot in slots}

@@ -306,7 +306,8 @@ def test_constants_and_sizes_are_computed_now(tmp_path: Path) -> None:
         x = fluid.data("x", [4, 6])
         table = layers.assign(np.arange(24, dtype="float32").reshape(4, 6) / 7)
         places = layers.cast(layers.range(0, 6, 1, "int64"), "float32")
-        h = layers.fc(x * table + layers.reshape(places, [1, 6]), 3)
+        diagonal = layers.diag(layers.assign(np.float32([1, 2, 3, 4, 5, 6])))  # numpy alone computes it
+        h = layers.fc(x * table + layers.reshape(places, [1, 6]) + layers.matmul(x, diagonal), 3)
         loss = layers.mean(layers.square(h))
         fluid.optimizer.SGD(0.01).minimize(loss)
     executor, scope = fluid.Executor(), fluid.Scope()

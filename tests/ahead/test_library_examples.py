@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -48,6 +53,50 @@ def test_digits_are_learned_in_webassembly(tmp_path: Path) -> None:
         shutil.copy(EXAMPLES / name, tmp_path)
     (tmp_path / "package.json").write_text('{"type": "module"}')
     assert "epoch 8: loss 0." in ran(node, "train_in_node.mjs", folder=tmp_path)
+
+
+IN_PAGE = """<script type="module">
+const [train, pad, report, guess] = ["train", "pad", "report", "guess"].map((id) => document.getElementById(id));
+const waited = () => new Promise((resolve) => setTimeout(resolve, 100));
+while (!train.onclick) await waited();
+await train.onclick();
+const at = pad.getBoundingClientRect();
+for (let y = 20; y < 140; y += 3)
+  pad.dispatchEvent(new PointerEvent("pointermove", { buttons: 1, clientX: at.left + 80, clientY: at.top + y }));
+pad.dispatchEvent(new PointerEvent("pointerup"));
+await fetch("/", { method: "POST", body: `${report.textContent}; ${guess.textContent}` });
+</script>"""
+
+
+@pytest.mark.browser
+def test_the_page_learns_digits_and_reads_a_drawn_one(tmp_path: Path) -> None:
+    chromium = tool("chromium")
+    ran(sys.executable, EXAMPLES / "digits.py", "--target", "wasm32", "--output", tmp_path, folder=tmp_path)
+    shutil.copy(EXAMPLES / "train.js", tmp_path)
+    (tmp_path / "page.html").write_text((EXAMPLES / "page.html").read_text() + IN_PAGE)
+    reports = Queue[str]()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_POST(self) -> None:
+            reports.put(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *parts: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/page.html"
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", f"--user-data-dir={tmp_path}/user"]
+        browser = subprocess.Popen([chromium, *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            report = reports.get(timeout=120)
+        finally:
+            browser.terminate()
+            browser.wait()
+            server.shutdown()
+    found = re.fullmatch(r"352 steps, ([\d.]+) % of unseen digits; this is a \d", report)
+    assert found and float(found[1]) > 93, report
 
 
 def test_a_server_learns_clicks(tmp_path: Path) -> None:

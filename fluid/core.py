@@ -13,14 +13,16 @@ from .ir.desc import BlockDesc, OpDesc, VarDesc, get_grad_op_desc
 from .ir.program import OpRole, Program
 from .not_here import names_here, names_not_here
 from .opdef.registry import EMPTY, grad_slot
+from .saving.predictor import AnalysisConfig, NativeConfig, PaddleBuf, PaddleDType, PaddleTensor, create_paddle_predictor
 from .values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, XLAPlace, get_cuda_device_count, is_compiled_with_cuda
 from .values.selected_rows import SelectedRows
 from .values.types import AttrType, VarType
 
 __all__ = [
-    "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "Layer", "LoDTensor",
-    "LoDTensorArray", "OpDesc", "Place", "ProgramDesc", "Scope", "SelectedRows", "VarDesc", "VarType", "XLAPlace",
-    "from_dlpack", "get_cuda_device_count", "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
+    "AnalysisConfig", "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet",
+    "Layer", "LoDTensor", "LoDTensorArray", "NativeConfig", "OpDesc", "PaddleBuf", "PaddleDType", "PaddleTensor", "Place",
+    "ProgramDesc", "Scope", "SelectedRows", "VarDesc", "VarType", "XLAPlace", "create_paddle_predictor", "from_dlpack",
+    "get_cuda_device_count", "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
 
 __dir__ = names_here(__name__)

@@ -19,7 +19,6 @@ _DATASETS = (
     "Paddle's dataset engines, processes in C++, are not here; read the files in a generator, and give it to "
     "fluid.io.DataLoader.from_generator"
 )
-_ENGINE = "Paddle's inference engine is not here; fluid.load_model(path) or fluid.io.load_inference_model, and an Executor"
 _COMPRESSION = "Paddle's compression of models is not here"
 _SEARCH = "ops of search engines are not here"
 _SERVERS = "it reads tables of parameter servers"
@@ -58,12 +57,6 @@ NOT_HERE: dict[str, str] = {
     "fluid.contrib.tree_conv": _SEARCH,
     "fluid.contrib.utils": "files of Hadoop and tables of parameter servers are not read here",
     "fluid.contrib.var_conv_2d": "its layer is not here, its op is: fluid.extend.ops().var_conv_2d",
-    "fluid.core.AnalysisConfig": _ENGINE,
-    "fluid.core.NativeConfig": _ENGINE,
-    "fluid.core.PaddleBuf": _ENGINE,
-    "fluid.core.PaddleDType": _ENGINE,
-    "fluid.core.PaddleTensor": _ENGINE,
-    "fluid.core.create_paddle_predictor": _ENGINE,
     "fluid.core.Graph": "programs are changed as programs here: program.replace, insert, prune, ...",
     "fluid.core.get_pass": "programs are changed as programs here: program.replace, insert, prune, ...",
     "fluid.core.get_fetch_variable": "fetch_list is an argument of Executor.run, which returns what is fetched",
@@ -81,7 +74,6 @@ NOT_HERE: dict[str, str] = {
     "fluid.incubate.data_generator": _DATASETS,
     "fluid.incubate.fleet.parameter_server": _NO_SERVERS,
     "fluid.incubate.fleet.utils": "files of Hadoop and tables of parameter servers are not read here",
-    "fluid.layers.device.get_places": "programs run on one device here; fluid.cpu_places() and fluid.cuda_places() list them",
     "fluid.layers.io.ListenAndServ": _NO_SERVERS,
     "fluid.layers.io.Recv": _NO_SERVERS,
     "fluid.layers.io.Send": _NO_SERVERS,

@@ -299,13 +299,13 @@ def held(before: Any, after: Any, mask: Variable) -> Any:
 
 
 def step_mask(sequence: Variable, lengths: Variable, dtype: VarType, axis: int = 0) -> Variable:
-    """``[batch, time]`` for a sequence with the steps along `axis`: 1 before the end of each sequence, 0 after it."""
-    f, steps = ops_here(), sequence.shape[axis]
-    if steps > 0:
-        mask: Variable = f.sequence_mask(lengths, maxlen=steps, out_dtype=int(dtype))
-    else:
-        steps = f.slice(f.shape(sequence), axes=[0], starts=[axis], ends=[axis + 1])
-        mask = f.sequence_mask(lengths, steps, out_dtype=int(dtype))
+    """``[batch, time]`` for a sequence with the steps along `axis`: 1 before the end of each sequence, 0 after it.
+
+    A run tells how many steps there are: `layers.data` may be fed more or fewer than declared.
+    """
+    f = ops_here()
+    steps = f.slice(f.shape(sequence), axes=[0], starts=[axis], ends=[axis + 1])
+    mask: Variable = f.sequence_mask(lengths, steps, out_dtype=int(dtype))
     return mask
 
 

@@ -153,3 +153,14 @@ def test_errors() -> None:
     x = fluid.data("x", list(X.shape))
     with pytest.raises(ProgramError, match="give both init_hidden and init_cell, or neither"):
         basic_lstm(x, layers.fill_constant([1, BATCH, HIDDEN], "float32", 0.0), None, HIDDEN)
+
+
+@each("declared", [1, 6])
+def test_data_of_other_lengths_than_declared(declared: int) -> None:
+    x = layers.data("x", [-1, declared, FEATURES], append_batch_size=False)
+    output, state = layers.rnn(layers.GRUCell(HIDDEN), x, sequence_length=fluid.data("lengths", [None], "int64"))
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    steps, last = exe.run(feed={"x": X, "lengths": LENGTHS}, fetch_list=[output, state])
+    assert steps.shape == (BATCH, TIME, HIDDEN)
+    np.testing.assert_allclose(last, steps[np.arange(BATCH), LENGTHS - 1], rtol=1e-5)

@@ -12,20 +12,31 @@ from .layers import Layer
 from .nn import BatchNorm
 
 __all__ = [
+    "ELU",
     "GELU",
+    "AdaptiveAvgPool2D",
+    "AdaptiveMaxPool2D",
     "AvgPool2D",
+    "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1D",
     "BatchNorm2D",
     "BatchNorm3D",
     "CrossEntropyLoss",
     "Flatten",
+    "Hardswish",
+    "Identity",
+    "KLDivLoss",
     "L1Loss",
     "LeakyReLU",
+    "LogSoftmax",
     "MSELoss",
     "MaxPool2D",
+    "NLLLoss",
     "ReLU",
+    "SiLU",
     "Sigmoid",
+    "SmoothL1Loss",
     "Softmax",
     "Tanh",
 ]
@@ -127,6 +138,75 @@ class Softmax(Layer):
         return layers.softmax(x, axis=self._axis)
 
 
+class LogSoftmax(Layer):
+    """The logarithm of `Softmax`.
+
+    Args:
+        axis: the axis.
+
+    >>> dygraph.LogSoftmax()(dygraph.Tensor([[0.0, 0.0]])).numpy().round(4)
+    array([[-0.6931, -0.6931]], dtype=float32)
+    """
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self._axis = axis
+
+    def forward(self, x: Any) -> Any:
+        return x._ops().log_softmax(x, axis=self._axis)
+
+
+class ELU(Layer):
+    """``x`` above 0, and ``alpha * (exp(x) - 1)`` below.
+
+    Args:
+        alpha: the factor below 0.
+
+    >>> dygraph.ELU()(dygraph.Tensor([-1.0, 2.0])).numpy().round(4)
+    array([-0.6321,  2.    ], dtype=float32)
+    """
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        self._alpha = alpha
+
+    def forward(self, x: Any) -> Any:
+        return layers.elu(x, alpha=self._alpha)
+
+
+class SiLU(_Plain):
+    """``x * sigmoid(x)``, also known as swish.
+
+    >>> dygraph.SiLU()(dygraph.Tensor([0.0, 1.0])).numpy().round(4)
+    array([0.    , 0.7311], dtype=float32)
+    """
+
+    def forward(self, x: Any) -> Any:
+        return layers.swish(x)
+
+
+class Hardswish(_Plain):
+    """``x * min(max(x + 3, 0), 6) / 6``.
+
+    >>> dygraph.Hardswish()(dygraph.Tensor([-4.0, 0.0, 3.0])).numpy()
+    array([-0.,  0.,  3.], dtype=float32)
+    """
+
+    def forward(self, x: Any) -> Any:
+        return layers.hard_swish(x)
+
+
+class Identity(_Plain):
+    """``x`` itself.
+
+    >>> dygraph.Identity()(dygraph.Tensor([2.0])).numpy()
+    array([2.], dtype=float32)
+    """
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
 class Flatten(Layer):
     """Several dimensions as one; by default each sample as a row.
 
@@ -193,6 +273,45 @@ class AvgPool2D(_Pool):
     """
 
     _kind = "avg"
+
+
+class _AdaptivePool(Layer):
+    """Pooling of images ``[N, C, H, W]`` to one size."""
+
+    _kind = ""
+
+    def __init__(self, output_size: Size) -> None:
+        super().__init__()
+        self._size = output_size
+
+    def forward(self, x: Any) -> Any:
+        return layers.adaptive_pool2d(x, self._size, pool_type=self._kind)
+
+
+class AdaptiveAvgPool2D(_AdaptivePool):
+    """The means of windows of images ``[N, C, H, W]``, one for each pixel of the output.
+
+    Args:
+        output_size: the height and width of the output, or one number.
+
+    >>> dygraph.AdaptiveAvgPool2D(1)(dygraph.Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).numpy()
+    array([[[[2.5]]]], dtype=float32)
+    """
+
+    _kind = "avg"
+
+
+class AdaptiveMaxPool2D(_AdaptivePool):
+    """The greatest elements of windows of images ``[N, C, H, W]``, one for each pixel of the output.
+
+    Args:
+        output_size: the height and width of the output, or one number.
+
+    >>> dygraph.AdaptiveMaxPool2D(1)(dygraph.Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).numpy()
+    array([[[[4.]]]], dtype=float32)
+    """
+
+    _kind = "max"
 
 
 class _BatchNormOf(BatchNorm):
@@ -313,3 +432,65 @@ class BCEWithLogitsLoss(_Plain):
 
     def forward(self, scores: Any, labels: Any) -> Any:
         return layers.mean(layers.sigmoid_cross_entropy_with_logits(scores, labels))
+
+
+class NLLLoss(_Plain):
+    """The mean of the negative log-probabilities ``[N, classes]`` at the labels, int64 ``[N, 1]`` or ``[N]``; see `LogSoftmax`.
+
+    >>> dygraph.NLLLoss()(dygraph.Tensor([[-0.5, -2.0]]), dygraph.Tensor(np.array([1]))).item()
+    2.0
+    """
+
+    def forward(self, log_probabilities: Any, labels: Any) -> Any:
+        rows = layers.one_hot(layers.reshape(labels, [-1, 1]), log_probabilities.shape[-1])
+        return layers.mean(layers.reduce_sum(rows * log_probabilities, dim=-1)) * -1.0
+
+
+class BCELoss(_Plain):
+    """The mean binary cross-entropy of probabilities and labels from 0 to 1, of the same shape and element type.
+
+    `BCEWithLogitsLoss` of the scores is more accurate.
+
+    >>> round(dygraph.BCELoss()(dygraph.Tensor([0.5]), dygraph.Tensor([1.0])).item(), 4)
+    0.6931
+    """
+
+    def forward(self, probabilities: Any, labels: Any) -> Any:
+        return layers.mean(probabilities._ops().bce_loss(probabilities, labels))
+
+
+class SmoothL1Loss(Layer):
+    """The mean of half the squared differences below `beta`, divided by it, and of ``|prediction - label| - beta / 2`` above.
+
+    Args:
+        beta: the difference at which the parabola becomes a line.
+
+    >>> dygraph.SmoothL1Loss()(dygraph.Tensor([1.0, 1.0]), dygraph.Tensor([2.0, 4.0])).item()
+    1.5
+    """
+
+    def __init__(self, beta: float = 1.0) -> None:
+        super().__init__()
+        self._beta = beta
+
+    def forward(self, predictions: Any, labels: Any) -> Any:
+        return layers.mean(layers.huber_loss(predictions, labels, self._beta)) * (1.0 / self._beta)
+
+
+class KLDivLoss(Layer):
+    """The Kullback-Leibler divergence of label probabilities from predicted ones: ``label * (log(label) - prediction)``.
+
+    Args:
+        reduction: ``"mean"``, ``"batchmean"`` (the sum for each row, averaged), ``"sum"`` or ``"none"``.
+
+    >>> log_probabilities, labels = dygraph.Tensor([[0.0, -1.0]]), dygraph.Tensor([[1.0, 0.0]])
+    >>> dygraph.KLDivLoss("batchmean")(log_probabilities, labels).item()
+    0.0
+    """
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self._reduction = reduction
+
+    def forward(self, log_probabilities: Any, labels: Any) -> Any:
+        return layers.kldiv_loss(log_probabilities, labels, self._reduction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -13,7 +14,7 @@ from .dispatch import namespace, simple
 from .one_op import one_op
 from .tensor import Tensor
 
-__all__: list[str] = []
+__all__ = ["ATTACHED", "UNARY", "respelled"]
 
 
 def _method(op_type: str) -> Callable[..., Any]:
@@ -34,22 +35,72 @@ def _method_in_place(op_type: str) -> Callable[..., Any]:
     return method
 
 
-_UNARY = (
-    "abs ceil cos exp erf floor gelu leaky_relu log log1p log_softmax reciprocal relu round rsqrt sigmoid sign sin softmax "
-    "softplus sqrt square tanh"
+UNARY = (
+    *("abs", "ceil", "cos", "erf", "exp", "floor", "gelu", "leaky_relu", "log", "log1p", "log_softmax", "reciprocal", "relu"),
+    *("round", "rsqrt", "sigmoid", "sign", "sin", "softmax", "softplus", "sqrt", "square", "tanh"),
 )
-for _name in _UNARY.split():
+"""Ops of one tensor that are methods."""
+for _name in UNARY:
     setattr(Tensor, _name, _method(_name))
     setattr(Tensor, _name + "_", _method_in_place(_name))
-for _name in ["max", "mean", "min", "prod", "reshape", "squeeze", "sum", "transpose", "unsqueeze"]:
+_SPELLINGS = {"dim": "axis", "keepdims": "keepdim", "start_dim": "start_axis", "end_dim": "stop_axis"}
+"""Names of arguments in torch and numpy -> the names here."""
+
+
+def respelled(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that also takes its arguments by the names of torch and numpy."""
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **{_SPELLINGS.get(name, name): value for name, value in kwargs.items()})
+
+    return call
+
+
+for _name in ["max", "mean", "min", "prod", "sum"]:
+    setattr(Tensor, _name, one_op(respelled(getattr(Tensor, _name))))
+for _name in ["reshape", "squeeze", "transpose", "unsqueeze"]:
     setattr(Tensor, _name, one_op(getattr(Tensor, _name)))
 
 
 # ------------------------------------------------------------------------------- methods that numpy's and torch's users type
-def _attach(function: Callable[..., Any]) -> None:
-    """Add a function of a tensor as its method; `_UNARY` names and methods of the class are not replaced."""
-    assert not hasattr(Tensor, function.__name__), function.__name__
-    setattr(Tensor, function.__name__, function)
+ATTACHED: list[str] = []
+"""The names of these methods."""
+
+
+def _attach(function: Callable[..., Any], name: str | None = None) -> None:
+    """Add a function of a tensor as its method; `UNARY` names and methods of the class are not replaced."""
+    name = name or function.__name__
+    assert not hasattr(Tensor, name), name
+    setattr(Tensor, name, respelled(function))
+    ATTACHED.append(name)
+
+
+def _attach_operator(name: str, sign: str) -> None:
+    def method(self: Tensor, operand: Any) -> Tensor:
+        return getattr(self, sign)(operand)  # type: ignore[no-any-return]
+
+    method.__doc__ = f"The operator ``{sign}`` with an `operand`."
+    _attach(method, name)
+
+
+for _name, _sign in {
+    "add": "__add__",
+    "sub": "__sub__",
+    "mul": "__mul__",
+    "div": "__truediv__",
+    "pow": "__pow__",
+    "eq": "__eq__",
+    "ne": "__ne__",
+    "lt": "__lt__",
+    "le": "__le__",
+    "gt": "__gt__",
+    "ge": "__ge__",
+    "mm": "__matmul__",
+    "bmm": "__matmul__",
+    "dot": "__matmul__",
+}.items():
+    _attach_operator(_name, _sign)
 
 
 @_attach
@@ -99,6 +150,26 @@ def view(self: Tensor, *shape: Any) -> Tensor:
 def permute(self: Tensor, *axes: Any) -> Tensor:
     """`transpose`: the tensor with its dimensions in another order."""
     return self.transpose(*axes)
+
+
+@_attach
+def t(self: Tensor) -> Tensor:
+    """`transpose`: the tensor with its dimensions in reverse order."""
+    return self.transpose()
+
+
+@_attach
+def swapaxes(self: Tensor, first: int, second: int) -> Tensor:
+    """The tensor with the dimensions `first` and `second` exchanged."""
+    order = list(range(self.ndim))
+    order[first], order[second] = order[second], order[first]
+    return self.transpose(order)
+
+
+@_attach
+def ravel(self: Tensor) -> Tensor:
+    """All elements in one dimension."""
+    return self.reshape(-1)
 
 
 @_attach
@@ -217,12 +288,140 @@ def all(self: Tensor, axis: Any = None, keepdim: bool = False) -> Tensor:
 
 
 @_attach
-def mm(self: Tensor, matrix: Tensor) -> Tensor:
-    """The product with a `matrix`, as ``x @ matrix``."""
-    return self @ matrix  # type: ignore[no-any-return]
-
-
-@_attach
 def cpu(self: Tensor) -> Tensor:
     """The tensor itself, if it is on the CPU; ``numpy()`` copies one from a GPU."""
     return self.to("cpu")  # type: ignore[attr-defined, no-any-return]
+
+
+@_attach
+def type_as(self: Tensor, like: Tensor) -> Tensor:
+    """The tensor with the element type of `like`."""
+    return self.astype(like.dtype)  # type: ignore[no-any-return]
+
+
+@_attach
+def contiguous(self: Tensor) -> Tensor:
+    """The tensor itself: every tensor is."""
+    return self
+
+
+@_attach
+def copy(self: Tensor) -> Tensor:
+    """`clone`: the same elements in memory of its own."""
+    return self.clone()
+
+
+@_attach
+def tile(self: Tensor, *times: Any) -> Tensor:
+    """The tensor repeated so many `times` along each dimension; torch's ``repeat``."""
+    counts = list(times[0]) if len(times) == 1 and isinstance(times[0], (list, tuple)) else list(times)
+    return namespace.tile(self, repeat_times=counts)  # type: ignore[no-any-return]
+
+
+@_attach
+def flip(self: Tensor, *axes: Any) -> Tensor:
+    """The elements in reverse order along some dimensions, `axes`."""
+    return namespace.flip(self, axis=list(axes[0]) if isinstance(axes[0], (list, tuple)) else list(axes))  # type: ignore[no-any-return]
+
+
+@_attach
+def chunk(self: Tensor, chunks: int, axis: int = 0) -> list[Tensor]:
+    """The tensor in `chunks` parts along `axis`; the last one may be shorter."""
+    size = self._kind.shape[axis]
+    step = max(-(-size // chunks), 1)
+    return layers.split(self, [min(step, size - start) for start in range(0, max(size, 1), step)], dim=axis)
+
+
+@_attach
+def unbind(self: Tensor, axis: int = 0) -> list[Tensor]:
+    """The slices along `axis`."""
+    return namespace.unbind(self, axis=axis)  # type: ignore[no-any-return]
+
+
+@_attach
+def index_select(self: Tensor, axis: int, index: Tensor) -> Tensor:
+    """The slices along `axis` at the positions in the vector `index`."""
+    return namespace.index_select(self, index, dim=axis)  # type: ignore[no-any-return]
+
+
+@_attach
+def masked_select(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements where `mask` is True, in one dimension."""
+    return namespace.masked_select(self, mask)  # type: ignore[no-any-return]
+
+
+@_attach
+def masked_fill(self: Tensor, mask: Tensor, value: float) -> Tensor:
+    """The elements, with `value` where `mask` is True; the mask broadcasts."""
+    chosen = mask.expand(*self._kind.shape)  # type: ignore[attr-defined]
+    return namespace.where(chosen, namespace.fill_any_like(self, value=float(value), dtype=-1), self)  # type: ignore[no-any-return]
+
+
+@_attach
+def where(self: Tensor, condition: Tensor, y: Any) -> Tensor:
+    """The elements where `condition` is True, elements of `y` elsewhere."""
+    return layers.where(condition, self, self._operand(y))
+
+
+@_attach
+def sort(self: Tensor, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """The elements sorted along `axis`, upwards or `descending`, and their int64 indices."""
+    return layers.argsort(self, axis=axis, descending=descending)
+
+
+@_attach
+def norm(self: Tensor, p: float = 2.0, axis: int | None = None, keepdim: bool = False) -> Tensor:
+    """The norm ``sum(|x|^p)^(1/p)``, over one dimension or over all.
+
+    Args:
+        p: the power.
+        axis: the dimension.
+        keepdim: keep it, with size 1.
+    """
+    place: dict[str, Any] = {"asvector": True} if axis is None else {"axis": axis}
+    return namespace.p_norm(self, porder=float(p), keepdim=keepdim, **place)  # type: ignore[no-any-return]
+
+
+@_attach
+def isnan(self: Tensor) -> Tensor:
+    """Which elements are NaN."""
+    return namespace.isnan_v2(self)  # type: ignore[no-any-return]
+
+
+@_attach
+def isinf(self: Tensor) -> Tensor:
+    """Which elements are infinite."""
+    return namespace.isinf_v2(self)  # type: ignore[no-any-return]
+
+
+@_attach
+def isfinite(self: Tensor) -> Tensor:
+    """Which elements are neither infinite nor NaN."""
+    return namespace.isfinite_v2(self)  # type: ignore[no-any-return]
+
+
+@_attach
+def tril(self: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangles of matrices, with zeros above a `diagonal`."""
+    return layers.tril(self, diagonal)
+
+
+@_attach
+def triu(self: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangles of matrices, with zeros below a `diagonal`."""
+    return layers.triu(self, diagonal)
+
+
+def _along(op_type: str) -> None:
+    """Let an op of one tensor take its axis by position, too."""
+    op = getattr(Tensor, op_type)
+
+    def method(self: Tensor, axis: int = -1) -> Tensor:
+        return op(self, axis=axis)  # type: ignore[no-any-return]
+
+    method.__name__, method.__doc__ = op_type, op.__doc__
+    setattr(Tensor, op_type, respelled(method))
+
+
+for _name in ("softmax", "log_softmax"):
+    _along(_name)

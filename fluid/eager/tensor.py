@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..building.sizes import TracedSize
-from ..errors import BackwardError, FluidTypeError, ProgramError
+from ..errors import BackwardError, FluidTypeError, MissingAttributeError, ProgramError, did_you_mean
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_of
 from ..ir.frames import warn_user
 from ..ir.program import Block, Variable
@@ -38,6 +38,21 @@ __all__ = ["Tensor", "from_dlpack", "make", "of_class_of", "to_tensor"]
 
 _names = itertools.count()
 _Edge = tuple[Node, int]
+_ELSEWHERE = {
+    "cuda": "with dygraph.guard(fluid.CUDAPlace(0)):, in which new tensors are on a GPU",
+    "gather": "layers.gather(x, index) for rows, or fluid.numpy.take_along_axis(x, index, axis=...)",
+    "median": "fluid.numpy.sort(x), and its middle",
+    "new_ones": "layers.ones(shape, dtype)",
+    "new_zeros": "layers.zeros(shape, dtype)",
+    "nonzero": "layers.where(condition)",
+    "outer": "x.reshape(-1, 1) * y.reshape(1, -1)",
+    "repeat": "x.tile(...)",
+    "scatter": "layers.scatter(x, index, updates) for rows",
+    "split": "x.chunk(count), or layers.split(x, sections, dim)",
+    "take": "layers.gather(x, index)",
+    "unique": "layers.unique(x)",
+}
+"""Names of torch and numpy that are no methods here, since they would do something else -> what to write."""
 
 
 if TYPE_CHECKING:
@@ -130,6 +145,13 @@ class Tensor(_Values):
     def _ops(self) -> OpNamespace:
         return parts.ops.namespace
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            instead = _ELSEWHERE.get(name)
+            hint = f"; write {instead}" if instead else did_you_mean(name, dir(type(self))) if name[0] != "_" else ""
+            raise MissingAttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
+
     # -- properties
     @property  # type: ignore[misc]  # a variable's may be set
     def shape(self) -> Shape:  # type: ignore[override]
@@ -175,6 +197,11 @@ class Tensor(_Values):
             None,
             self._version,
         )
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is on a GPU."""
+        return self.device != CPU
 
     @property
     def device(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from ..eager.methods import ATTACHED, UNARY, respelled
 from ..eager.tensor import Tensor, of_class_of
 from ..values.operators import ValueOperators
 from . import elementwise, products, statistics
@@ -113,16 +114,18 @@ def _returning_array(name: str) -> None:
     @wraps(inherited)
     def method(self: NDArray, *args: Any, **kwargs: Any) -> Any:
         result = inherited(self, *args, **kwargs)
-        return of_class_of(self, result) if result.__class__ is Tensor else result
+        if isinstance(result, (tuple, list)):
+            return type(result)(_as_array(self, item) for item in result)
+        return _as_array(self, result)
 
     setattr(NDArray, name, method)
 
 
-_ALIKE = (
-    "abs astype ceil cos erf exp floor gelu leaky_relu log log1p log_softmax reciprocal relu reshape round rsqrt sigmoid sign "
-    "sin softmax softplus sqrt square squeeze tanh transpose unsqueeze"
-)
-for _name in _ALIKE.split():
+def _as_array(like: NDArray, result: Any) -> Any:
+    return of_class_of(like, result) if result.__class__ is Tensor else result
+
+
+for _name in (*UNARY, *ATTACHED, "astype", "reshape", "squeeze", "transpose", "unsqueeze"):
     _returning_array(_name)
 
 
@@ -133,7 +136,7 @@ def _reduction(name: str, function: Callable[..., Any]) -> None:
     def method(self: NDArray, axis: Any = None, keepdim: bool = False) -> Any:
         return function(self, axis=tuple(axis) if isinstance(axis, list) else axis, keepdims=keepdim)
 
-    setattr(NDArray, name, method)
+    setattr(NDArray, name, respelled(method))
 
 
 for _name in ("max", "mean", "min", "prod", "sum"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, SupportsIndex, overload
 
+from ..errors import FluidTypeError
+
 __all__ = ["Shape"]
 
 
@@ -44,6 +46,9 @@ class Shape(tuple[int, ...]):
     def __getitem__(self, index: Any) -> Any:
         item = tuple.__getitem__(self, index)
         return Shape(item) if isinstance(index, slice) else item
+
+    def __setitem__(self, index: Any, size: Any) -> None:
+        raise FluidTypeError("the shape of a tensor cannot be changed; change a copy, list(x.shape), and reshape")
 
     def __reduce__(self) -> Any:
         return tuple, (tuple(self),)

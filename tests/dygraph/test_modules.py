@@ -58,6 +58,7 @@ def test_activations_and_losses_beside_formulas() -> None:
     softmax = exp / exp.sum(axis=1, keepdims=True)
     sigmoid = 1 / (1 + np.exp(-x))
     share = 1 / (1 + np.exp(-y))
+    gap = np.abs(x - y)
     cases: list[tuple[Any, Any]] = [
         (dygraph.ReLU()(Tensor(x)), np.maximum(x, 0)),
         (dygraph.LeakyReLU(0.2)(Tensor(x)), np.where(x > 0, x, 0.2 * x)),
@@ -73,6 +74,20 @@ def test_activations_and_losses_beside_formulas() -> None:
             dygraph.BCEWithLogitsLoss()(Tensor(x), Tensor(share)),
             -np.mean(share * np.log(sigmoid) + (1 - share) * np.log(1 - sigmoid)),
         ),
+        (dygraph.LogSoftmax()(Tensor(x)), np.log(softmax)),
+        (dygraph.NLLLoss()(dygraph.LogSoftmax()(Tensor(x)), Tensor(labels)), -np.mean(np.log(softmax[range(4), labels]))),
+        (dygraph.ELU(0.5)(Tensor(x)), np.where(x > 0, x, 0.5 * (np.exp(x) - 1))),
+        (dygraph.SiLU()(Tensor(x)), x * sigmoid),
+        (dygraph.Hardswish()(Tensor(x)), x * np.clip(x + 3, 0, 6) / 6),
+        (dygraph.Identity()(Tensor(x)), x),
+        (
+            dygraph.BCELoss()(Tensor(sigmoid), Tensor(share)),
+            -np.mean(share * np.log(sigmoid) + (1 - share) * np.log(1 - sigmoid)),
+        ),
+        (dygraph.SmoothL1Loss(0.5)(Tensor(x), Tensor(y)), np.mean(np.where(gap < 0.5, gap * gap, gap - 0.25))),
+        (dygraph.KLDivLoss()(Tensor(np.log(softmax)), Tensor(share)), np.mean(share * (np.log(share) - np.log(softmax)))),
+        (dygraph.AdaptiveAvgPool2D(1)(Tensor(x.reshape(1, 2, 2, 3))), x.reshape(2, 6).mean(1)),
+        (dygraph.AdaptiveMaxPool2D([1, 3])(Tensor(x.reshape(1, 2, 2, 3))), x.reshape(2, 2, 3).max(1)),
     ]
     for found, expected in cases:
         np.testing.assert_allclose(np.squeeze(found.numpy()), expected, rtol=1e-5, atol=1e-6)

@@ -32,7 +32,7 @@ block device dtype error_clip gradient_clip_attr has_dtype has_shape is_data is_
 persistable regularizer shape size type
 """
 _PYTHONS = """
-__annotations__ __array_ufunc__ __dict__ __dlpack_device__ __module__ __slots__ __weakref__ __hash__
+__annotations__ __array_ufunc__ __dict__ __dlpack_device__ __getattr__ __module__ __slots__ __weakref__ __hash__
 """
 _NO_FUNCTIONS = """
 AccumulateGrad AmpScaler BackwardStrategy CosineDecay Edge Env ParallelEnv ExponentialDecay InverseTimeDecay LayerList LayerOf
@@ -222,6 +222,23 @@ METHODS: dict[str, Any] = {
     "all": lambda x: (x > 0.5).all(),
     "mm": lambda x: x.mm(x.T),
     **{name: (lambda x, name=name: getattr(x, name)()) for name in ("bool", "double", "float", "half", "int", "long")},
+    **{name: (lambda x, name=name: getattr(x, name)(x * 2.0)) for name in ("add", "sub", "mul", "div", "pow", "eq", "ne")},
+    **{name: (lambda x, name=name: getattr(x, name)(0.5)) for name in ("lt", "le", "gt", "ge")},
+    **{name: (lambda x, name=name: getattr(x, name)(x.T)) for name in ("bmm", "dot")},
+    **{name: (lambda x, name=name: getattr(x, name)()) for name in ("contiguous", "copy", "norm", "ravel", "t", "tril", "triu")},
+    **{name: (lambda x, name=name: getattr(x, name)()) for name in ("isfinite", "isinf", "isnan")},
+    "chunk": lambda x: x.chunk(2, 1),
+    "flip": lambda x: x.flip(1),
+    "index_select": lambda x: x.index_select(1, Tensor(np.array([1, 0]))),
+    "is_cuda": lambda x: -x if x.is_cuda else x,
+    "masked_fill": lambda x: x.masked_fill(x > 0.5, 2.0),
+    "masked_select": lambda x: x.masked_select(x > 0.5),
+    "sort": lambda x: x.sort(),
+    "swapaxes": lambda x: x.swapaxes(0, 1),
+    "tile": lambda x: x.tile(2, 1),
+    "type_as": lambda x: x.type_as(x.double()),
+    "unbind": lambda x: x.unbind(1),
+    "where": lambda x: x.where(x > 0.5, -1.0),
     "__abs__": abs,
     "__add__": lambda x: x + x * 2.0,
     "__and__": lambda x: (x > 0.4) & (x < 1.0),
@@ -343,6 +360,17 @@ LAYERS: dict[str, Any] = {
     "CrossEntropyLoss": lambda: twice(dygraph.CrossEntropyLoss(), lambda x: (x[:, :1] * 0.9).astype("int64")),
     "L1Loss": lambda: twice(dygraph.L1Loss(), lambda x: x * 0.4),
     "MSELoss": lambda: twice(dygraph.MSELoss(), lambda x: x * 0.4),
+    "AdaptiveAvgPool2D": lambda: image(dygraph.AdaptiveAvgPool2D(1)),
+    "AdaptiveMaxPool2D": lambda: image(dygraph.AdaptiveMaxPool2D(1)),
+    "BCELoss": lambda: twice(dygraph.BCELoss(), lambda x: x * 0.4),
+    "ELU": lambda: dygraph.ELU(),
+    "Hardswish": lambda: dygraph.Hardswish(),
+    "Identity": lambda: dygraph.Identity(),
+    "KLDivLoss": lambda: twice(dygraph.KLDivLoss(), lambda x: x * 0.4),
+    "LogSoftmax": lambda: dygraph.LogSoftmax(),
+    "NLLLoss": lambda: twice(dygraph.NLLLoss(), lambda x: (x[:, :1] * 0.9).astype("int64")),
+    "SiLU": lambda: dygraph.SiLU(),
+    "SmoothL1Loss": lambda: twice(dygraph.SmoothL1Loss(), lambda x: x * 0.4),
     "BilinearTensorProduct": lambda: twice(dygraph.BilinearTensorProduct(None, 2)),
     "Conv2D": lambda: image(dygraph.Conv2D(None, 2, 2)),
     "Conv2DTranspose": lambda: image(dygraph.Conv2DTranspose(None, 2, filter_size=2)),

@@ -188,6 +188,66 @@ def test_methods() -> None:
     assert Tensor([1.0]).reshape([]).shape == ()
 
 
+A = np.random.default_rng(1).standard_normal((4, 6)).round(3)
+POSITIVE = A > 0
+METHODS: dict[str, tuple[Any, Any]] = {
+    "add": (lambda x: x.add(1.0).sub(2.0).mul(3.0).div(4.0), (A - 1.0) * 3.0 / 4.0),
+    "bmm": (lambda x: x.bmm(x.t()), A @ A.T),
+    "chunk": (lambda x: x.chunk(4, dim=1)[2], A[:, 4:6]),
+    "compare": (lambda x: x.gt(0.0).eq(x.le(0.0)).ne(x.ge(0.0)), POSITIVE),
+    "contiguous": (lambda x: x.contiguous().copy(), A),
+    "cumsum": (lambda x: x.cumsum(dim=0), A.cumsum(0)),
+    "dot": (lambda x: x[0].dot(x[1]), A[0] @ A[1]),
+    "flatten": (lambda x: x.flatten(start_dim=0, end_dim=1), A.ravel()),
+    "flip": (lambda x: x.flip(0, 1), A[::-1, ::-1]),
+    "index_select": (lambda x: x.index_select(1, Tensor(np.array([5, 0]))), A[:, [5, 0]]),
+    "is": (lambda x: (x / x.relu()).isfinite(), POSITIVE),
+    "isinf": (lambda x: (x / x.relu()).isinf(), ~POSITIVE),
+    "isnan": (lambda x: x.isnan(), np.isnan(A)),
+    "log_softmax": (lambda x: x.log_softmax(1).exp().sum(dim=1), np.ones(4)),
+    "masked_fill": (lambda x: x.masked_fill(x[:1] > 0.0, 7.0), np.where(POSITIVE[:1], 7.0, A)),
+    "masked_select": (lambda x: x.masked_select(x > 0.0), A[POSITIVE]),
+    "mean": (lambda x: x.mean(dim=1, keepdims=True), A.mean(1, keepdims=True)),
+    "norm": (lambda x: x.norm(), np.linalg.norm(A)),
+    "norm of columns": (lambda x: x.norm(1, dim=0), np.abs(A).sum(0)),
+    "pow": (lambda x: x.pow(2), A**2),
+    "ravel": (lambda x: x.ravel(), A.ravel()),
+    "softmax": (lambda x: x.softmax(dim=0).sum(0), np.ones(6)),
+    "sort": (lambda x: x.sort(descending=True)[0], -np.sort(-A)),
+    "swapaxes": (lambda x: x.swapaxes(-1, 0), A.T),
+    "tile": (lambda x: x.tile(2, 1), np.tile(A, (2, 1))),
+    "tril": (lambda x: x.tril() + x.triu(1), A),
+    "type_as": (lambda x: x.int().type_as(x), np.trunc(A)),
+    "unbind": (lambda x: x.unbind(1)[3], A[:, 3]),
+    "var": (lambda x: x.var(dim=0), A.var(0, ddof=1)),
+    "where": (lambda x: x.where(x > 0.0, 0.0), np.maximum(A, 0.0)),
+}
+
+
+@each("name", METHODS)
+def test_methods_that_torch_and_numpy_have(name: str) -> None:
+    method, expected = METHODS[name]
+    for kind in (Tensor, fluid.numpy.NDArray):
+        found = method(kind(A))
+        assert type(found) is kind
+        np.testing.assert_allclose(found.numpy().reshape(np.shape(expected)), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_names_that_are_no_methods_say_what_to_write() -> None:
+    x = Tensor([1.0, 2.0])
+    for name, advice in [
+        ("split", "x.chunk"),
+        ("repeat", "x.tile"),
+        ("nonzero", "layers.where"),
+        ("sofmax", "did you mean softmax"),
+    ]:
+        with pytest.raises(AttributeError, match=f"'Tensor' has no attribute '{name}'.*{advice}"):
+            getattr(x, name)
+    assert not hasattr(x, "__array_interface__")
+    with pytest.raises(TypeError, match=r"the shape of a tensor cannot be changed; change a copy, list\(x.shape\)"):
+        x.shape[0] = 3  # type: ignore[index]
+
+
 # ------------------------------------------------------------------------------------------------------------- indexing
 INDICES = [
     0, -1, slice(1, 3), (slice(None), 2), (Ellipsis, 1), (None, 0), (1, 2), [0, 2], (slice(None, None, 2),),

@@ -730,7 +730,8 @@ class AdamOptimizer(Optimizer):
 
     Args:
         learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
-        beta1, beta2: how much of the moments remains in a step, in [0, 1).
+        beta1, beta2: how much of the moments remains in a step, in [0, 1); or variables ``[1]``, whose powers start from the
+            defaults, as in Fluid 1.7.
         epsilon: added to the denominator, so that it is not 0.
         lazy_mode: of a sparse gradient, update the moments of the rows that it has, and no others.
 
@@ -746,13 +747,15 @@ class AdamOptimizer(Optimizer):
     accumulators = {"Moment1": "moment1", "Moment2": "moment2", "Beta1Pow": "beta1_pow_acc", "Beta2Pow": "beta2_pow_acc"}
     _beta1: float
     _beta2: float
+    _betas: Mapping[str, Variable] = {}
+    """Slots of the update op -> betas that are variables."""
     hyperparameters = {"beta1": _In("in [0, 1)"), "beta2": _In("in [0, 1)"), "epsilon": _NOT_NEGATIVE, "lazy_mode": _TRUTH}
 
     def __init__(
         self,
         learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
+        beta1: float | Variable = 0.9,
+        beta2: float | Variable = 0.999,
         epsilon: float = 1e-08,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
@@ -762,7 +765,13 @@ class AdamOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
-        self._set(beta1=beta1, beta2=beta2, epsilon=epsilon, lazy_mode=lazy_mode)
+        betas = (("Beta1Tensor", beta1), ("Beta2Tensor", beta2))
+        self._betas = {slot: beta for slot, beta in betas if isinstance(beta, Variable)}
+        first, second = (0.9 if isinstance(beta1, Variable) else beta1), (0.999 if isinstance(beta2, Variable) else beta2)
+        self._set(beta1=first, beta2=second, epsilon=epsilon, lazy_mode=lazy_mode)
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        return self._update(block, param_and_grad, dict(self._betas))
 
     def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
         powers = {"beta1_pow_acc": self._beta1, "beta2_pow_acc": self._beta2}
@@ -795,8 +804,8 @@ class AdamWOptimizer(AdamOptimizer):
     def __init__(
         self,
         learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
+        beta1: float | Variable = 0.9,
+        beta2: float | Variable = 0.999,
         epsilon: float = 1e-08,
         weight_decay: float = 0.01,
         apply_decay_param_fun: Callable[[str], bool] | None = None,

@@ -241,18 +241,19 @@ def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Var
     return apply("box_clip", {"Input": input, "ImInfo": im_info}, name=name)
 
 
-def iou_similarity(x: Variable, y: Variable, name: str | None = None) -> Variable:
+def iou_similarity(x: Variable, y: Variable, name: str | None = None, box_normalized: bool = True) -> Variable:
     """Intersection over union of each box of `x` ``[N, 4]`` with each of `y` ``[M, 4]``: ``[N, M]``.
 
     Args:
         x: boxes ``[N, 4]``, which may be sequences.
         y: boxes ``[M, 4]``.
+        box_normalized: whether the ends of boxes are borders; otherwise they are the last pixels.
 
     >>> x = fluid.dygraph.to_variable([[0.0, 0.0, 2.0, 2.0]])
     >>> layers.iou_similarity(x, fluid.dygraph.to_variable([[0.0, 0.0, 2.0, 1.0], [1.0, 1.0, 3.0, 3.0]]))
     Tensor([[0.5   , 0.1429]], shape=[1, 2], dtype=float32)
     """
-    return apply("iou_similarity", {"X": x, "Y": y}, name=name)
+    return apply("iou_similarity", {"X": x, "Y": y}, {"box_normalized": box_normalized}, name=name)
 
 
 def box_decoder_and_assign(

@@ -43,7 +43,6 @@ _LAYERS = (
     "bpr_loss(input: X, label: Label, name)",
     "cos_sim(X: X, Y: Y)",
     "cumsum(x: X, axis: axis = None, exclusive: exclusive = None, reverse: reverse = None)",
-    "diag(diagonal: Diagonal)",
     "expand_as(x: X, target_tensor: target_tensor, name)",
     "gather_nd(input: X, index: Index, name)",
     "gather_tree(ids: Ids, parents: Parents)",
@@ -98,8 +97,6 @@ cos([0.0, 1.0, 3.1416]) -> Tensor([ 1.    ,  0.5403, -1.    ], shape=[3], dtype=
 cos_sim([[1.0, 0.0]], [[1.0, 1.0]]) -> Tensor([[0.7071]], shape=[1, 1], dtype=float32)
 cosh([-1.0, 0.0, 2.0]) -> Tensor([1.5431, 1.    , 3.7622], shape=[3], dtype=float32)
 cumsum([1, 2, 3, 4]) -> Tensor([ 1,  3,  6, 10], shape=[4], dtype=int64)
-diag([1, 2]) -> Tensor([[1, 0],
-        [0, 2]], shape=[2, 2], dtype=int64)
 elementwise_add([1.0, 2.0], [10.0, 20.0]) -> Tensor([11., 22.], shape=[2], dtype=float32)
 elementwise_div([1.0, 9.0], [4.0, 3.0]) -> Tensor([0.25, 3.  ], shape=[2], dtype=float32)
 elementwise_floordiv([7, -7], [2, 2]) -> Tensor([ 3, -4], shape=[2], dtype=int64)

@@ -29,7 +29,6 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "cos_sim",
     "cosh",
     "cumsum",
-    "diag",
     "elementwise_add",
     "elementwise_div",
     "elementwise_floordiv",
@@ -392,20 +391,6 @@ def cumsum(x: Variable, axis: int | None = None, exclusive: bool | None = None, 
     Tensor([ 1,  3,  6, 10], shape=[4], dtype=int64)
     """
     return apply("cumsum", {"X": x}, _without_none({"axis": axis, "exclusive": exclusive, "reverse": reverse}))
-
-
-def diag(diagonal: Variable) -> Variable:
-    """The square matrix with the vector `diagonal` on its diagonal and zeros elsewhere.
-
-    Args:
-        diagonal: ``[N]``.
-
-    >>> x = fluid.dygraph.to_variable([1, 2])
-    >>> layers.diag(x)
-    Tensor([[1, 0],
-            [0, 2]], shape=[2, 2], dtype=int64)
-    """
-    return apply("diag", {"Diagonal": diagonal})
 
 
 def elementwise_add(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:

@@ -27,6 +27,7 @@ __all__ = [
     "create_global_var",
     "create_parameter",
     "create_tensor",
+    "diag",
     "eye",
     "fill_constant",
     "fill_constant_batch_size_like",
@@ -468,6 +469,19 @@ def linspace(start: float | Variable, stop: float | Variable, num: int | Variabl
         raise ProgramError(f"linspace: num should be at least 1, not {num}")
     inputs = {"Start": _scalar(start, dtype), "Stop": _scalar(stop, dtype), "Num": _scalar(num, "int32")}
     return constant(apply("linspace", inputs, {"dtype": int(as_dtype(dtype))}))
+
+
+def diag(diagonal: Any) -> Variable:
+    """The square matrix with the vector `diagonal` on its diagonal and zeros elsewhere.
+
+    Args:
+        diagonal: ``[N]``, a Variable or an array of numpy.
+
+    >>> layers.diag(fluid.dygraph.to_variable([1, 2]))
+    Tensor([[1, 0],
+            [0, 2]], shape=[2, 2], dtype=int64)
+    """
+    return apply("diag", {"Diagonal": assign(diagonal) if isinstance(diagonal, np.ndarray) else diagonal})
 
 
 def eye(

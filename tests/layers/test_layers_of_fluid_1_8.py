@@ -317,3 +317,20 @@ def test_batch_norm_with_a_momentum_that_a_run_tells() -> None:
 
 def test_linspace_is_of_float32_by_default() -> None:
     assert layers.linspace(0.0, 1.0, 3).dtype is fluid.core.VarType.FP32
+
+
+def test_diag_of_an_array() -> None:
+    matrix = layers.diag(np.arange(3, dtype="int32"))
+    (found,) = fluid.Executor().run(fetch_list=[matrix])
+    np.testing.assert_array_equal(found, np.diag(np.arange(3)))
+
+
+@each("normalized", [True, False])
+def test_overlap_of_boxes_by_borders_or_pixels(normalized: bool) -> None:
+    boxes = np.array([[0, 0, 3, 3], [2, 2, 4, 4]], "float32")
+    x = layers.assign(boxes)
+    (found,) = fluid.Executor().run(fetch_list=[layers.iou_similarity(x, x, box_normalized=normalized)])
+    size = 0 if normalized else 1
+    areas, shared = [(3 + size) ** 2, (2 + size) ** 2], (1 + size) ** 2
+    overlap = shared / (sum(areas) - shared)
+    np.testing.assert_allclose(found, [[1, overlap], [overlap, 1]], rtol=1e-6)

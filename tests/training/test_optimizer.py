@@ -72,18 +72,31 @@ def momentum(rate: float, mu: float, nesterov: bool) -> Callable[[int], Array]:
     return after
 
 
-def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Callable[[int], Array]:
+def adam(
+    rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    start1: float | None = None,
+    start2: float | None = None,
+) -> Callable[[int], Array]:
+    """`start1` and `start2`: the powers of the betas in the first step, the betas themselves by default."""
+
     def after(steps: int) -> Array:
         w, m, v = FIRST.copy(), np.zeros_like(FIRST), np.zeros_like(FIRST)
-        for t in range(1, steps + 1):
+        for t in range(steps):
             g = gradient(w)
             m = beta1 * m + (1 - beta1) * g
             v = beta2 * v + (1 - beta2) * g * g
-            root = np.sqrt(1 - beta2**t)
-            w = w - rate * root / (1 - beta1**t) * m / (np.sqrt(v) + epsilon * root)
+            root = np.sqrt(1 - (start2 or beta2) * beta2**t)
+            w = w - rate * root / (1 - (start1 or beta1) * beta1**t) * m / (np.sqrt(v) + epsilon * root)
         return w
 
     return after
+
+
+def beta(value: float) -> Variable:
+    return layers.create_global_var([1], value, "float32", persistable=True)
 
 
 def descent(state: dict[str, float], step: Callable[[Array, Array, int, dict[str, Array]], Array]) -> Callable[[int], Array]:
@@ -219,6 +232,8 @@ NUMBERS: list[tuple[Callable[[], optimizer.Optimizer], Callable[[int], Array]]] 
     (lambda: optimizer.Momentum(0.02, 0.9, use_nesterov=True), momentum(0.02, 0.9, True)),
     (lambda: optimizer.Adam(0.1), adam(0.1)),
     (lambda: optimizer.Adam(0.1, beta1=0.5, beta2=0.8, epsilon=0.1), adam(0.1, 0.5, 0.8, 0.1)),
+    (lambda: optimizer.Adam(0.1, beta1=beta(0.5), beta2=0.8, epsilon=0.1), adam(0.1, 0.5, 0.8, 0.1, start1=0.9)),
+    (lambda: optimizer.Adam(0.1, 0.5, beta(0.8), epsilon=0.1), adam(0.1, 0.5, 0.8, 0.1, start2=0.999)),
     (lambda: optimizer.SGD(0.05, regularizer.L2Decay(0.3)), sgd(0.05, lambda w: gradient(w) + 0.3 * w)),
     (lambda: optimizer.SGD(0.05, regularizer.L1Decay(0.3)), sgd(0.05, lambda w: gradient(w) + 0.3 * np.sign(w))),
     (lambda: optimizer.SGD(0.05, grad_clip=clip.GradientClipByValue(2.0)), sgd(0.05, lambda w: gradient(w).clip(-2, 2))),

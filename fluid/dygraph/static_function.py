@@ -363,7 +363,12 @@ class Programs(dict[Any, list[Any]]):
     """Programs, with the values that they depend on, by signature of arguments.
 
     A copy is empty, so that copied objects are traced anew.
+
+    Attributes:
+        last_inputs: the arguments of the last call, of tensors only their types.
     """
+
+    last_inputs: tuple[Any, ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Programs:
         return Programs()
@@ -459,6 +464,8 @@ class BoundStatic:
 
 
 def _call(function: Callable[..., Any], owner: Any, programs: Programs, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    if state.tracer is None:
+        programs.last_inputs = tuple(getattr(item, "_kind", item) for item in (*inputs, *named.values()))
     if state.tracer is not None or not declared.run_as_programs:
         return function(*inputs, **named)
     recording = state.recording

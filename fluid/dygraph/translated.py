@@ -152,15 +152,15 @@ def save(layer: Layer, model_path: str | os.PathLike[str], input_spec: Sequence[
 def _last_inputs(layer: Layer) -> list[InputSpec]:
     """The inputs of the last call of a layer whose `forward` is traced."""
     forward = layer.forward
-    programs = (
-        forward._programs if isinstance(forward, BoundStatic) else forward._known if isinstance(forward, StaticFunction) else {}
-    )
-    if not programs:
+    inputs: tuple[Any, ...] = ()
+    if isinstance(forward, (BoundStatic, StaticFunction)):
+        inputs = (forward._programs if isinstance(forward, BoundStatic) else forward._known).last_inputs
+    if not inputs or not all(hasattr(item, "shape") for item in inputs):
         raise ProgramError(
-            "jit.save: give input_spec, such as [InputSpec([None, 8])], or call the layer before, with a declarative forward"
+            "jit.save: give input_spec, such as [InputSpec([None, 8])], or call the layer with tensors before, with a declarative "
+            "forward"
         )
-    traced = programs[list(programs)[-1]][0][1]
-    return [InputSpec([None, *feed.shape[1:]], feed.dtype, feed.name) for feed in traced.feeds]
+    return [InputSpec([None, *item.shape[1:]], item.dtype) for item in inputs]
 
 
 @contextmanager

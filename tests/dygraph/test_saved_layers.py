@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers
@@ -128,6 +129,33 @@ def test_the_inputs_of_a_declarative_layer_are_those_of_its_last_call(tmp_path: 
         wanted = net(Tensor(x)).numpy()
     jit.save(net, tmp_path / "net")
     np.testing.assert_array_equal(jit.load(tmp_path / "net")(x[:1]).numpy(), wanted[:1])
+
+
+@each("by_name", [False, True])
+def test_a_declarative_layer_is_saved_after_training(by_name: bool, tmp_path: Path) -> None:
+    class Declared(dygraph.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = dygraph.Linear(4, 2)
+
+        @jit.declarative
+        def forward(self, x: Any, scale: Any = 1.0) -> Any:
+            return self.out(x) * scale
+
+    net = Declared()
+    optimizer = fluid.optimizer.SGD(0.1, parameter_list=net.parameters())
+    x, scale = Tensor(np.ones([3, 4], "float32")), Tensor(np.full([3, 1], 2.0, "float32"))
+    for _ in range(2):
+        loss = (net(x, scale=scale) if by_name else net(x, scale)).sum()
+        loss.backward()
+        optimizer.minimize(loss)
+        net.clear_gradients()
+    jit.save(net, tmp_path / "net")
+    loaded = jit.load(tmp_path / "net")
+    np.testing.assert_allclose(loaded(x[:2], scale[:2]).numpy(), net(x[:2], scale[:2]).numpy(), rtol=1e-6)
+    net(x, 2.0)
+    with pytest.raises(ProgramError, match="call the layer with tensors before"):
+        jit.save(net, tmp_path / "net")
 
 
 # ------------------------------------------------------------------------------------------------- functions as programs

@@ -157,8 +157,8 @@ def _last_inputs(layer: Layer) -> list[InputSpec]:
         inputs = (forward._programs if isinstance(forward, BoundStatic) else forward._known).last_inputs
     if not inputs or not all(hasattr(item, "shape") for item in inputs):
         raise ProgramError(
-            "jit.save: give input_spec, such as [InputSpec([None, 8])], or call the layer with tensors before, with a declarative "
-            "forward"
+            "jit.save: give input_spec, such as [InputSpec([None, 8])], or call the layer with tensors before, with a "
+            "declarative forward"
         )
     return [InputSpec([None, *item.shape[1:]], item.dtype) for item in inputs]
 

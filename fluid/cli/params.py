@@ -8,6 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
+from ..errors import did_you_mean
 from ..saving.models import save_arrays
 from ..values.bfloat16 import BFLOAT16, to_float32
 from .common import as_json, echo, echo_lines, human_bytes, listed, may_overwrite, model_argument, overwriting, read_model, table
@@ -23,7 +24,8 @@ class _ListByDefault(click.Group):
     """``fluid params MODEL`` lists, as ``fluid params list MODEL`` does."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands and os.path.exists(args[0]):
+        word = args[0]
+        if word not in self.commands and (os.path.exists(word) or not did_you_mean(word, self.commands)):
             args = ["list", *args]
         return super().resolve_command(ctx, args)
 

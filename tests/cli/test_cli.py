@@ -148,6 +148,8 @@ def test_params(tmp_path):
         assert list(model_io.read_arrays(tmp_path / f"w.{ending}")) == ["fc_0.w_0"]
         assert call("params", "list", tmp_path / f"w.{ending}").splitlines()[-1] == "1 values, 52 B"
     assert "there is no value of 'fc_0.w0'; did you mean fc_0.w_0" in call("params", "show", LINREG, "fc_0.w0", status=2)
+    assert "missing.ckpt: there is no such model" in call("params", tmp_path / "missing.ckpt", status=2)
+    assert "No such command 'lst'" in call("params", "lst", LINREG, status=2)
 
 
 def test_values_of_types_that_numpy_lacks(tmp_path):

@@ -25,6 +25,7 @@ from .ir.program import Block, OpRole, Parameter, Program, Variable
 from .ir.verify import refuse_deep
 from .ir.versions import Value, outer_names
 from .not_here import names_here
+from .opdef.registry import Rule
 from .values.types import is_complex, is_floating
 
 __all__ = ["append_backward", "calc_gradient", "gradients"]
@@ -333,7 +334,8 @@ def gradients(
         no_grad_set: variables or names through which no gradient may flow; a warning lists names that the program does not have.
 
     Returns:
-        A gradient variable for each input, None where no gradient reaches it, or where its ``stop_gradient`` is set, as for
+        A gradient variable for each input, zeros where branches read it and cut the gradient. None where no gradient reaches it
+        otherwise, or where its ``stop_gradient`` is set, as for
         variables that `fluid.data` declares; set it to False before.
 
     >>> x = fluid.data("x", [None, 2])
@@ -383,7 +385,30 @@ def gradients(
             )
     no_grad = _no_grad_names(no_grad_set, block.program)
     results = _differentiate(block, targets, seeds, [var.name for var in inputs], no_grad, ())
-    return [None if name is None else block.var(name) for name in results]
+    return [
+        block.var(name) if name is not None else _zeros_of_branches(block, targets, var, frozenset(no_grad))
+        for name, var in zip(results, inputs, strict=True)
+    ]
+
+
+def _zeros_of_branches(block: Block, targets: Sequence[Variable], var: Variable, no_grad: frozenset[str]) -> Variable | None:
+    """Zeros for a variable that branches read, where all of them cut its gradient, as in Fluid 1.6; else None."""
+    stops_gradient = Differentiator(block, block, no_grad).stops_gradient
+    reached = {} if stops_gradient(var.name) else {var.name: False}
+    """Name of a value that depends on the variable -> whether a branch is between them."""
+    for op in block.ops:
+        rule = op.definition.rule if op.definition is not None else None
+        is_branch = op.type == "conditional_block"
+        slots = op.inputs if is_branch else rule.wrt if isinstance(rule, Rule) else ()
+        reads = [reached[name] for slot in slots for name in op.input(slot) if name in reached]
+        if reads:
+            reached.update((name, is_branch or any(reads)) for name in op.output_arg_names if not stops_gradient(name))
+    if not any(reached.get(target.name) for target in targets):
+        return None
+    name = block.program.fresh_name(var.name + "@GRAD")
+    zeros = block.create_var(name=name, shape=var.shape, dtype=var.dtype)
+    block.append_op("fill_zeros_like", {"X": [var.name]}, {"Out": [name]}, {OpRole.NAME: OpRole.BACKWARD})
+    return zeros
 
 
 def calc_gradient(

@@ -282,7 +282,7 @@ def build_cond(pred: Variable, true_fn: Callable[[], Any] | None, false_fn: Call
                 f"cond: output {index} of true_fn is {a.describe()} but that of false_fn is {b.describe()}; "
                 "both must have one shape and dtype"
             )
-        merged.append(a.block.create_var(dtype=a.dtype, stop_gradient=a.stop_gradient and b.stop_gradient))
+        merged.append(a.block.create_var(dtype=a.dtype))
         a.block.append_op("select_input", inputs={"X": [b, a], "Mask": mask}, outputs={"Out": merged[-1]})
     return rebuild(true_result[0], iter(merged))
 
@@ -301,7 +301,7 @@ def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, lis
         for item in flatten(value, "what a branch of cond returns"):
             if item.type is not VarType.LOD_TENSOR:
                 raise ProgramError(f"a branch of cond cannot return {item.name} ({item.describe()}); it may write to it instead")
-            out = parent.create_var(dtype=item.dtype, shape=item.shape, stop_gradient=item.stop_gradient)
+            out = parent.create_var(dtype=item.dtype, shape=item.shape)
             fresh.append(out.name)
             assign(item, out)
             outs.append(out)

@@ -448,3 +448,33 @@ def test_an_entry_that_is_not_there_cannot_be_popped():
         block.append_op("pop_from_array", {"X": array}, {"Rest": array, "Out": entry}, {"index": 1})
         with pytest.raises(fluid.errors.ExecutionError, match=r"index 1 is not within the array .*, which has 1 entries"):
             fluid.Executor().run(feed={"x": np.float32([1, 2])}, fetch_list=[entry])
+
+
+def cut(x: Variable) -> Variable:
+    y = x * 2.0
+    y.stop_gradient = True
+    return y
+
+
+@each(("second", "slope"), [(cut, 0.0), (layers.sign, 0.0), (lambda x: x * 3.0, 3.0)], ids=["cut", "sign", "times 3"])
+def test_branches_that_cut_the_gradient_give_zeros(fresh: None, second: Callable[[Variable], Variable], slope: float) -> None:
+    x, y, bound = fluid.data("x", [2]), fluid.data("y", [2]), fluid.data("bound", [1])
+    for var in (x, y, bound):
+        var.stop_gradient = False
+    is_below = layers.less_than(layers.reduce_sum(x), bound)
+    result = layers.cond(is_below, lambda: cut(x) + 1.0, lambda: second(x) * 2.0)
+    of_x, of_y, of_bound = fluid.gradients(layers.mean(result), [x, y, bound])
+    assert of_y is None and of_bound is None  # no branch reads them
+    assert result.stop_gradient is False
+    for limit, expected in ((5.0, 0.0), (-5.0, slope)):
+        feed = {"x": np.ones(2, "float32"), "y": np.ones(2, "float32"), "bound": np.array([limit], "float32")}
+        (found,) = fluid.Executor().run(feed=feed, fetch_list=[of_x])
+        np.testing.assert_array_equal(found, np.full(2, expected, "float32"))
+
+
+def test_a_value_that_is_cut_outside_of_branches_has_no_gradient(fresh: None) -> None:
+    x = fluid.data("x", [2])
+    x.stop_gradient = False
+    assert fluid.gradients(layers.mean(cut(x) * 2.0), [x]) == [None]
+    after = layers.cond(layers.less_than(layers.reduce_sum(x), layers.reduce_mean(x)), lambda: x * 2.0, lambda: x)
+    assert fluid.gradients(layers.mean(cut(after)), [x]) == [None]

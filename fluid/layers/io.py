@@ -26,6 +26,8 @@ def declare(
     name: str, shape: Sequence[int | None], dtype: DTypeLike, lod_level: int, type: VarType, stop_gradient: bool, check: bool
 ) -> Variable:
     """A variable of the root block to be fed as `name`; repeating a declaration returns the same variable."""
+    if not isinstance(name, str):
+        raise FluidTypeError(f"data: the name should be a string, as in fluid.data('x', [None, 8]), not {shown(name)}")
     _check_shape(name, shape)
     sizes = [-1 if size is None else int(size) for size in shape]
     if check and any(size < -1 for size in sizes):

@@ -87,6 +87,11 @@ def fit(
     >>> history[-1]["loss"] < 0.01
     True
     """
+    if not all(hasattr(trainer, name) for name in ("train", "evaluate", "save", "load")):
+        raise FluidTypeError(
+            "fit: trainer should be a ProgramTrainer(loss) or a LayerTrainer(net, loss_function, optimizer), not "
+            f"{type(trainer).__name__}"
+        )
     path = None if checkpoint is None else os.fspath(checkpoint)
     history: list[Numbers] = []
     first = 0

@@ -108,6 +108,10 @@ def test_a_name_that_is_nearly_right_is_suggested_by_every_python(module: Any, n
 def test_a_shape_that_is_no_list() -> None:
     with pytest.raises(FluidTypeError, match=r"the shape of x should be a list of sizes, .*, such as \[None, 8\], not 8"):
         fluid.data("x", 8)  # type: ignore[arg-type]
+    with pytest.raises(
+        FluidTypeError, match=r"the name should be a string, as in fluid.data\('x', \[None, 8\]\), not \[None, 8\]"
+    ):
+        fluid.data([None, 8], "float32")  # type: ignore[arg-type]
     with pytest.raises(FluidTypeError, match="should be a list of sizes"):
         fluid.data("x", ["8"])  # type: ignore[list-item]
     with pytest.raises(FluidTypeError, match="data: shape should be a list of integers or None, not 8"):

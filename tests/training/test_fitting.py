@@ -125,6 +125,10 @@ def test_callbacks_see_each_epoch_and_stop() -> None:
 
 
 def test_bad_arguments() -> None:
+    with pytest.raises(
+        FluidTypeError, match=r"fit: trainer should be a ProgramTrainer\(loss\) or a LayerTrainer\(.*, not Linear"
+    ):
+        fluid.training.fit(fluid.dygraph.Linear(4, 2), [], epochs=1)  # type: ignore[arg-type]
     trainer, _ = program_trainer()
     with pytest.raises(ProgramError, match="fit: there are no batches to train on"):
         fit(trainer, [], 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from .errors import EOFException, FluidError
 from .executor.runtime.scope import LoDTensor, LoDTensorArray, Scope
 from .ir import desc
 from .ir.desc import BlockDesc, OpDesc, VarDesc, get_grad_op_desc
-from .ir.program import OpRole, Program
+from .ir.program import OpRole, Program, Variable
 from .not_here import names_here, names_not_here
 from .opdef.registry import EMPTY, grad_slot
 from .saving.predictor import AnalysisConfig, NativeConfig, PaddleBuf, PaddleDType, PaddleTensor, create_paddle_predictor
@@ -21,8 +22,8 @@ from .values.types import AttrType, VarType
 __all__ = [
     "AnalysisConfig", "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet",
     "Layer", "LoDTensor", "LoDTensorArray", "NativeConfig", "OpDesc", "PaddleBuf", "PaddleDType", "PaddleTensor", "Place",
-    "ProgramDesc", "Scope", "SelectedRows", "VarDesc", "VarType", "XLAPlace", "create_paddle_predictor", "from_dlpack",
-    "get_cuda_device_count", "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
+    "ProgramDesc", "Scope", "SelectedRows", "VarBase", "VarDesc", "VarType", "XLAPlace", "create_paddle_predictor",
+    "from_dlpack", "get_cuda_device_count", "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
 
 __dir__ = names_here(__name__)
@@ -54,6 +55,19 @@ class Layer:
     def forward(self, *inputs: Any) -> Any:
         """Nothing, in an empty list."""
         return []
+
+
+class _ClassOfTensors(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return getattr(value, "_eager", False) is True
+
+
+class VarBase(metaclass=_ClassOfTensors):
+    """The class of tensors of eager mode, for ``isinstance``.
+
+    >>> isinstance(dygraph.to_variable([1.0]), fluid.core.VarBase), isinstance(fluid.data("x", [2]), fluid.core.VarBase)
+    (True, False)
+    """
 
 
 class op_proto_and_checker_maker:
@@ -159,3 +173,10 @@ def _set_eager_deletion_mode(*settings: Any) -> None:
 
 def _set_fuse_parameter_group_size(*settings: Any) -> None:
     """Does nothing: parameters are not fused."""
+
+
+def _create_loaded_parameter(variables: Iterable[Variable], scope: Scope, executor: Any) -> None:
+    """Make a tensor of zeros in a scope for each of some variables, to be set."""
+    for variable in variables:
+        zeros = np.zeros(variable.shape, variable.dtype.array_dtype)
+        scope.var(variable.name).get_tensor().set(zeros)

@@ -21,6 +21,7 @@ from .saving.variables import (
     get_parameter_value_by_name,
     get_program_parameter,
     get_program_persistable_vars,
+    is_belong_to_optimizer,
     is_parameter,
     is_persistable,
     load_params,
@@ -33,12 +34,13 @@ from .saving.variables import (
 from .transform.pruning import prune
 
 __all__ = [
-    "get_parameter_value", "get_parameter_value_by_name", "get_program_parameter", "get_program_persistable_vars", "is_parameter",
-    "is_persistable", "load", "load_inference_model", "load_params", "load_persistables", "load_program_state", "load_vars",
-    "prune", "save", "save_inference_model", "save_params", "save_persistables", "save_vars", "set_program_state", *_READERS,
-    "BatchSampler", "CSVDataset", "ConcatDataset", "Dataset", "DistributedBatchSampler", "ImageFolder", "IterableDataset",
-    "MappedDataset", "RandomSampler", "SequentialSampler", "Subset", "TensorDataset", "WorkerInfo", "collate", "collate_padded",
-    "collate_sequences", "get_worker_info", "random_split", "read_image", "transforms",
+    "get_parameter_value", "get_parameter_value_by_name", "get_program_parameter", "get_program_persistable_vars",
+    "is_belong_to_optimizer", "is_parameter", "is_persistable", "load", "load_inference_model", "load_params",
+    "load_persistables", "load_program_state", "load_vars", "prune", "save", "save_inference_model", "save_params",
+    "save_persistables", "save_vars", "set_program_state", *_READERS, "BatchSampler", "CSVDataset", "ConcatDataset", "Dataset",
+    "DistributedBatchSampler", "ImageFolder", "IterableDataset", "MappedDataset", "RandomSampler", "SequentialSampler", "Subset",
+    "TensorDataset", "WorkerInfo", "collate", "collate_padded", "collate_sequences", "get_worker_info", "random_split",
+    "read_image", "transforms",
 ]  # fmt: skip
 
 __dir__ = names_here(__name__)

@@ -27,9 +27,9 @@ from ..values.types import BFLOAT16, VarType, as_dtype
 
 __all__ = [
     "FilePath", "as_array", "check_dense", "chosen_variables", "file_of", "fit_to_variable", "get_parameter_value",
-    "get_parameter_value_by_name", "get_program_parameter", "get_program_persistable_vars", "is_parameter", "is_persistable",
-    "load_params", "load_persistables", "load_vars", "path_of", "put_value", "save_params", "save_persistables", "save_vars",
-    "value_of",
+    "get_parameter_value_by_name", "get_program_parameter", "get_program_persistable_vars", "is_belong_to_optimizer",
+    "is_parameter", "is_persistable", "load_params", "load_persistables", "load_vars", "path_of", "put_value", "save_params",
+    "save_persistables", "save_vars", "value_of",
 ]  # fmt: skip
 
 _NOT_SAVED = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.RAW, VarType.STEP_SCOPES})
@@ -58,6 +58,17 @@ def is_persistable(var: Variable) -> bool:
     (False, True)
     """
     return var.persistable and var.type not in _NOT_SAVED
+
+
+@checked
+def is_belong_to_optimizer(var: Variable) -> bool:
+    """Whether this variable is saved and no parameter: a state of an optimizer, a learning rate.
+
+    >>> _ = fluid.optimizer.Momentum(0.1, 0.9).minimize(layers.mean(layers.fc(fluid.data("x", [None, 2]), 1)))
+    >>> [var.name for var in fluid.default_main_program().list_vars() if fluid.io.is_belong_to_optimizer(var)]
+    ['fc_0.b_0_velocity_0', 'fc_0.w_0_velocity_0', 'learning_rate_0']
+    """
+    return is_persistable(var) and not isinstance(var, Parameter)
 
 
 @checked

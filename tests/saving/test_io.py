@@ -610,3 +610,14 @@ def test_what_the_scope_holds_begins_where_a_line_of_the_cache_does(scope, tmp_p
         io.load_persistables(executor, str(tmp_path), main, filename)
         each_loaded = [got(name).ctypes.data % 64 for name in names]
         assert each_set == each_loaded == [0] * len(names)
+
+
+def test_tensors_of_parameters_in_another_scope(fresh: None) -> None:
+    layers.fc(fluid.data("x", [None, 2]), 3)
+    parameters = fluid.default_main_program().all_parameters()
+    scope, executor = fluid.Scope(), fluid.Executor()
+    fluid.core._create_loaded_parameter(parameters, scope, executor)
+    for parameter in parameters:
+        tensor = scope.find_var(parameter.name).get_tensor()  # type: ignore[union-attr]
+        np.testing.assert_array_equal(np.asarray(tensor), np.zeros(parameter.shape, "float32"), strict=True)
+    assert isinstance(fluid.dygraph.to_variable(np.ones(2)), fluid.core.VarBase)

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from fluid.values.bfloat16 import to_bfloat16
+
 from .bounds import Footprint, IndexBounds, Sum, Turns, facts_of
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from .target import Target
 
 __all__ = [
+    "BFLOAT16",
     "BOOL",
     "BYTE",
     "DOUBLE",
@@ -53,14 +56,19 @@ __all__ = [
 
 Number: TypeAlias = "int | float"
 
-_BITS = {"i1": 1, "i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64, "ptr": 64}
+_BITS = {
+    "i1": 1, "i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16, "float": 32, "double": 64, "ptr": 64
+}  # fmt: skip
+_IN_LLVM = {"u8": "i8", "bfloat": "i16"}
+"""Elements -> their type in LLVM, if it is another. LLVM's bfloat needs functions of a runtime on most processors."""
 
 
 @dataclass(frozen=True)
 class Type:
     """A type of values: a number, or a vector of `lanes` lanes.
 
-    LLVM's integers have no sign. Bytes without one have the element "u8", which LLVM calls i8; there is no arithmetic of them.
+    LLVM's integers have no sign. Bytes without one have the element "u8", which LLVM calls i8; there is no arithmetic of them,
+    nor of bfloat16.
     """
 
     element: str
@@ -68,7 +76,7 @@ class Type:
     is_vector: bool = False
 
     def __str__(self) -> str:
-        element = "i8" if self.element == "u8" else self.element
+        element = _IN_LLVM.get(self.element, self.element)
         return element if self.lanes == 1 else f"<{self.lanes} x {element}>"
 
     def __repr__(self) -> str:
@@ -90,7 +98,7 @@ class Type:
 
     @property
     def is_float(self) -> bool:
-        return self.element in ("half", "float", "double")
+        return self.element in ("half", "bfloat", "float", "double")
 
     @property
     def bits(self) -> int:
@@ -105,13 +113,13 @@ class Type:
     @property
     def suffix(self) -> str:
         """The type's name in intrinsics: ``f32``, ``v8f32``, ``i64``."""
-        name = {"half": "f16", "float": "f32", "double": "f64", "u8": "i8"}.get(self.element, self.element)
+        name = {"half": "f16", "float": "f32", "double": "f64"}.get(self.element, _IN_LLVM.get(self.element, self.element))
         return name if self.lanes == 1 else f"v{self.lanes}{name}"
 
 
 _NUMBERS = {element: Type(element) for element in _BITS}
 BOOL, BYTE, UBYTE, INT16, INT32, INT64 = (_NUMBERS[element] for element in ("i1", "i8", "u8", "i16", "i32", "i64"))
-HALF, FLOAT, DOUBLE, POINTER = (_NUMBERS[element] for element in ("half", "float", "double", "ptr"))
+HALF, BFLOAT16, FLOAT, DOUBLE, POINTER = (_NUMBERS[element] for element in ("half", "bfloat", "float", "double", "ptr"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +147,8 @@ def constant(number: Number, type_: Type) -> Value:
     """A number as a value of a type, the same in all lanes."""
     if type_.element == "half":
         text = f"0xH{int(np.float16(number).view(np.uint16)):04X}"
+    elif type_.element == "bfloat":
+        text = str(int(to_bfloat16(number).view("<u2")))
     elif type_.is_float:
         if type_.element == "float":
             number = struct.unpack("<f", struct.pack("<f", number))[0]
@@ -448,6 +458,11 @@ class Function:
         old, new = value.type, value.type.with_element(element)
         if old.element == new.element:
             return value
+        if old.element == "bfloat":
+            wide = self.value(f"zext {old} {value} to {old.with_element(INT32)}", old.with_element(INT32))
+            return self.convert(self.bits_as(self.shift_left(wide, 16), FLOAT), element)
+        if new.element == "bfloat":
+            return self._rounded_to_bfloat16(self.convert(value, FLOAT))
         if "half" in (old.element, new.element) and not self.module.target.has_halves:
             from_half = old.element == "half"
             return self.convert(self._widened(value), element) if from_half else self._narrowed(self.convert(value, FLOAT))
@@ -493,6 +508,16 @@ class Function:
         half = self.select(self.compare("slt", size, 143 << 23), finite, special)
         sign = self.shift_right_logical(self.bit_and(bits, -(1 << 31)), 16)
         return self.bits_as(self.convert(self.bit_or(half, sign), INT16), HALF)
+
+    def _rounded_to_bfloat16(self, value: Value) -> Value:
+        """Round float32 to nearest, ties to even, denormals too; the instruction of some processors takes these for zeros."""
+        bits = self.bits_as(value, INT32)
+        is_odd = self.bit_and(self.shift_right_logical(bits, 16), 1)
+        rounded = self.add(self.add(bits, is_odd), 0x7FFF)
+        quiet = self.bit_or(bits, 1 << 22)
+        high = self.shift_right_logical(self.select(self.compare("uno", value, value), quiet, rounded), 16)
+        new = value.type.with_element(BFLOAT16)
+        return self.value(f"trunc {high.type} {high} to {new}", new)
 
     def bits_as(self, value: Value, element: Type) -> Value:
         """Reinterpret the bits as another element type; the lanes of a vector fill the same bits."""

@@ -22,12 +22,13 @@ from fluid.values.operators import ValueOperators
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_complex
 
-from .emitter import BOOL, BYTE, DOUBLE, FLOAT, HALF, INT32, INT64, UBYTE, Type
+from .emitter import BFLOAT16, BOOL, BYTE, DOUBLE, FLOAT, HALF, INT32, INT64, UBYTE, Type
 from .graph import Constant, Node, constant, mapped, reshaped
 from .transforms import Transforms
 
 __all__ = [
     "ELEMENTS",
+    "HALVES",
     "NAMESPACE",
     "ByRule",
     "GraphNamespace",
@@ -52,12 +53,14 @@ ELEMENTS: dict[VarType, Type] = {
     VarType.INT64: INT64,
     VarType.BOOL: BOOL,
     VarType.FP16: HALF,
+    VarType.BF16: BFLOAT16,
     VarType.INT8: BYTE,
     VarType.UINT8: UBYTE,
 }
 """Element types that native code supports. Integers of 8 bits are for lowerings with `of_bytes` (`lowers`). Halves are only
 stored: ops compute with floats, and round their results."""
 _DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
+HALVES = (HALF, BFLOAT16)
 
 
 class NotLowered(Exception):
@@ -266,27 +269,33 @@ def _holds(values: Iterable[Any], *elements: Type) -> bool:
     return any(isinstance(item, GraphTensor) and item.node.element in elements for item in flat)
 
 
-def _converted(value: Any, old: Type, new: Type) -> Any:
-    """Convert a tensor, or each of a list, from elements of type `old` to `new`; tensors of other types stay."""
+def _widened(value: Any) -> Any:
+    """Convert a tensor of halves, or each of a list, to floats; tensors of other types stay."""
     if isinstance(value, list):
-        return [_converted(item, old, new) for item in value]
-    if not isinstance(value, GraphTensor) or value.node.element != old:
+        return [_widened(item) for item in value]
+    if not isinstance(value, GraphTensor) or value.node.element not in HALVES:
         return value
-    return GraphTensor(mapped("convert", value.node, element=new))
+    return GraphTensor(mapped("convert", value.node, element=FLOAT))
+
+
+def _is_of_halves(spec: Any) -> bool:
+    return spec is not None and ELEMENTS.get(spec.dtype) in HALVES
 
 
 def _wider(spec: Any) -> Any:
-    """Replace float16 by float32 in a spec, or in each of a list."""
+    """Replace halves by float32 in a spec, or in each of a list."""
     if isinstance(spec, list):
         return [_wider(item) for item in spec]
-    return spec.with_dtype(VarType.FP32) if spec is not None and spec.dtype is VarType.FP16 else spec
+    return spec.with_dtype(VarType.FP32) if _is_of_halves(spec) else spec
 
 
 def _rounded(value: Any, spec: Any) -> Any:
-    """Round a result, or each of a list, to halves if its spec is of float16."""
+    """Round a result of floats, or each of a list, to halves if its spec is of halves."""
     if isinstance(value, list):
         return [_rounded(item, item_spec) for item, item_spec in zip(value, spec, strict=True)]
-    return _converted(value, FLOAT, HALF) if spec is not None and spec.dtype is VarType.FP16 else value
+    if not _is_of_halves(spec) or not isinstance(value, GraphTensor) or value.node.element != FLOAT:
+        return value
+    return GraphTensor(mapped("convert", value.node, element=element_of(spec.dtype)))
 
 
 def lower(
@@ -304,8 +313,8 @@ def lower(
         specs: the specs of the outputs that are needed.
         namespace: the ops that formulas and rules use.
     """
-    if definition.type not in _COPIES and _holds(inputs.values(), HALF):
-        wide = {slot: _converted(value, HALF, FLOAT) for slot, value in inputs.items()}
+    if definition.type not in _COPIES and _holds(inputs.values(), *HALVES):
+        wide = {slot: _widened(value) for slot, value in inputs.items()}
         results = lower(definition, wide, attrs, {slot: _wider(spec) for slot, spec in specs.items()}, namespace)
         return {slot: _rounded(value, specs.get(slot)) for slot, value in results.items()}
     of_complex = _has_complex(inputs.values()) or _has_complex(specs.values())

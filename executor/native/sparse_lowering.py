@@ -14,9 +14,9 @@ from typing import Any
 from fluid.opdef.registry import OpDef, updated_input
 from fluid.opdef.tables import OpTable
 
-from .emitter import HALF, INT64
+from .emitter import INT64
 from .graph import Firsts, Merged, Node, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
-from .lowering import GraphTensor, NotLowered, differs, lower
+from .lowering import HALVES, GraphTensor, NotLowered, differs, lower
 
 __all__ = ["SparseTensor", "lower_sparse", "makes_sparse_gradient", "masked_ids"]
 
@@ -102,7 +102,7 @@ def lower_sparse(
     """Like `lower`, for ops with inputs or outputs that are `SparseTensor`s."""
     if definition.type not in _LOWERINGS:
         raise NotLowered(f"no lowering of {definition.type} with sparse rows")
-    if any(isinstance(value, GraphTensor) and value.node.element == HALF for value in inputs.values()):
+    if any(isinstance(value, GraphTensor) and value.node.element in HALVES for value in inputs.values()):
         raise NotLowered("sparse rows of halves")
     for value in inputs.values():
         if isinstance(value, SparseTensor) and value.is_stored != (definition.type in _TAKE_STORED):

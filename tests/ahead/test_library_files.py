@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -148,15 +149,16 @@ def test_all_ops_that_cannot_be_compiled_are_named(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
-def of_halves() -> Any:
-    loss = layers.mean(layers.fc(layers.cast(fluid.data("x", [4, 3], "float16"), "float32"), 3))
+def with_halves(half: str) -> Any:
+    loss = layers.mean(layers.fc(layers.cast(fluid.data("x", [4, 3], half), "float32"), 3))
     fluid.optimizer.SGD(0.1).minimize(loss)
     return loss
 
 
-def test_feeds_and_fetches_of_halves_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_feeds_and_fetches_of_halves_are_refused(half: str, tmp_path: Path) -> None:
     with pytest.raises(fluid.errors.ProgramError, match=r"x, a feed or a fetch, has an element type that C lacks; cast it"):
-        compiled(of_halves, tmp_path)
+        compiled(partial(with_halves, half), tmp_path)
     assert not os.listdir(tmp_path)
 
 

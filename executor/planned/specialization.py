@@ -20,6 +20,7 @@ from fluid.ir.verify import refuse_deep
 from fluid.ir.versions import outer_names
 from fluid.opdef.registry import EMPTY
 from fluid.ops.numbers import slots_of_numbers, state_numbers
+from fluid.values.bfloat16 import computable
 from fluid.values.types import VarType
 
 from ..binding.constants import LISTS, computed_outputs, is_computable, make_constant
@@ -258,7 +259,7 @@ def _forget_sizes(var: Variable | None) -> None:
 
 def _count(op_type: str, inputs: Mapping[str, list[Any]]) -> float:
     """How many elements an op of `_COUNTED` makes."""
-    numbers = {slot: float(values[0].reshape(-1)[0]) for slot, values in inputs.items()}
+    numbers = {slot: float(computable(values[0]).reshape(-1)[0]) for slot, values in inputs.items()}
     if op_type == "linspace":
         return numbers["Num"]
     return abs((numbers["End"] - numbers["Start"]) / numbers["Step"]) if numbers["Step"] else math.inf

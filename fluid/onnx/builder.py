@@ -13,7 +13,8 @@ from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Program, Variable
 from ..opdef.inference import infer_specs
 from ..opdef.registry import OpDef
-from ..values.types import VarType, as_dtype, is_floating
+from ..values.bfloat16 import computable, converted
+from ..values.types import VarType, accumulated, as_dtype, is_floating
 from .values import Size, TensorValue
 
 __all__ = ["LARGEST_IN_OPS", "Builder"]
@@ -141,21 +142,22 @@ class Builder:
 
     def number(self, value: float, dtype: VarType) -> Variable:
         """A single number as a variable of shape []."""
-        variable: Variable = self.constant(np.asarray(value).astype(dtype.numpy)).variable(self.block)
+        variable: Variable = self.constant(converted(np.asarray(value), dtype.array_dtype)).variable(self.block)
         return variable
 
     def _make_constant(self, array: Any) -> Variable:
         """Append an op that makes the array; a large array becomes a persistable variable, which `make_trainable` would train."""
         dtype = as_dtype(array.dtype)
         is_complex = array.dtype.kind == "c"
-        if array.size and not is_complex and (array == array.reshape(-1)[0]).all():
-            value = array.reshape(-1)[0].item()
+        plain = computable(array)
+        if array.size and not is_complex and (plain == plain.reshape(-1)[0]).all():
+            value = plain.reshape(-1)[0].item()
             text = repr(float(value)) if is_floating(dtype) else str(int(value))
             filled: Variable = self.f.fill_constant(shape=list(array.shape), dtype=int(dtype), value=float(value), str_value=text)
             return filled
         slot = _FILLED.get(dtype.text)
-        if dtype is VarType.FP16 and array.size <= LARGEST_IN_OPS:
-            return self.cast(self._make_constant(array.astype(np.float32)), dtype)  # type: ignore[no-any-return]
+        if accumulated(dtype) is not dtype and array.size <= LARGEST_IN_OPS:
+            return self.cast(self._make_constant(plain.astype(np.float32)), dtype)  # type: ignore[no-any-return]
         if slot is not None and 0 < array.size <= LARGEST_IN_OPS:
             self.room.take(_NUMBER * array.size)
             assigned: Variable = self.f.assign_value(

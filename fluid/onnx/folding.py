@@ -14,9 +14,10 @@ import numpy as np
 
 from ..errors import FormatError
 from ..opdef.tables import OpTable
+from ..values.bfloat16 import BFLOAT16, computable, converted, to_bfloat16
 from ..values.types import is_floating
 from .node import OnnxNode
-from .types import element_type
+from .types import element_type, is_held_wider
 from .values import Size, TensorValue
 
 __all__ = ["folded"]
@@ -56,6 +57,9 @@ def folded(node: OnnxNode) -> Any:
         return None
     if _size_of_result(node, arrays) > (_MOST_PARTLY if partly else _MOST):
         return None
+    of_bfloat16 = any(array is not None and array.dtype == BFLOAT16 for array in arrays)
+    if of_bfloat16:
+        arrays = [array if array is None else computable(array) for array in arrays]
     try:
         with np.errstate(all="ignore"):
             result = fold(node, arrays)
@@ -64,6 +68,8 @@ def folded(node: OnnxNode) -> Any:
     if result is None:
         return None
     result = np.asarray(result)
+    if of_bfloat16 and result.dtype == np.float32 and node.proto.op_type != "Cast":
+        result = to_bfloat16(result)
     if result.dtype == object:
         if all(isinstance(number, (int, np.integer)) for number in result.reshape(-1)):
             result = result.astype(node.tensor(0).dtype.numpy)
@@ -264,14 +270,14 @@ def _where(node: OnnxNode, arrays: list[Any]) -> Any:
 @_folds("Cast")
 def _cast(node: OnnxNode, arrays: list[Any]) -> Any:
     number = node.int("to", 1)
-    if node.tensor(0).onnx_type is not None or number in (4, 12) or number > 15:
+    if node.tensor(0).onnx_type is not None or is_held_wider(number):
         return None
     dtype = element_type(number, "the type that it casts to")
     if arrays[0].dtype == object:
         return None if is_floating(dtype) or dtype.text not in ("int32", "int64") else arrays[0]
     if arrays[0].dtype.kind == "c":
         return None
-    return arrays[0].astype(dtype.numpy)
+    return converted(arrays[0], dtype.array_dtype)
 
 
 @_folds("Size")

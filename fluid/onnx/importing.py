@@ -14,7 +14,7 @@ from ..errors import FluidError, FormatError, InferenceError, NameNotFoundError,
 from ..ir.nesting import walk
 from ..ir.program import Program, Variable, program_guard
 from ..opdef.registry import EMPTY
-from ..values.types import VarType
+from ..values.types import VarType, as_dtype, is_floating
 from .builder import Builder
 from .folding import folded
 from .functions import attributes_bound, body_of_op
@@ -25,7 +25,7 @@ from .ordering import in_order
 from .reading import check_names, check_names_of_model, read_model_proto
 from .table import import_of
 from .tensors import OnnxTensorReader, check_shape
-from .types import STRING, element_type, is_held_wider
+from .types import element_type, is_held_wider, number_of
 from .values import Absent, SequenceValue, TensorValue, Value
 from .weights import names_of_weights
 
@@ -162,7 +162,7 @@ class Importer:
         return self._weight(name, self.array_of(tensor, f"initializer {name!r}"), tensor.data_type)
 
     def _weight(self, name: str, array: Any, onnx_type: int | None) -> TensorValue:
-        is_weight = array.dtype.kind in "fc" and array.ndim > 0
+        is_weight = is_floating(as_dtype(array.dtype)) and array.ndim > 0
         wider = onnx_type if onnx_type is not None and is_held_wider(onnx_type) else None
         is_few = not is_weight and array.size <= _MOST_NUMBERS
         if self._scopes[1:] or array.ndim == 0 or is_few:  # of an inner graph; a divisor of scores; sizes or axes
@@ -425,12 +425,7 @@ class Importer:
                 self._rename(result, self._variable_name(name), start)
         elif isinstance(result, (np.ndarray, np.generic)):
             scope[name] = self.builder.constant(result)
-        elif (
-            isinstance(result, TensorValue)
-            and name in self._weights
-            and result.fixed is not None
-            and result.array.dtype.kind == "f"
-        ):
+        elif isinstance(result, TensorValue) and name in self._weights and result.fixed is not None and is_floating(result.dtype):
             scope[name] = result if self._calls else self._weight(name, result.array, result.onnx_type)
         elif isinstance(result, (TensorValue, SequenceValue, Absent)):
             scope[name] = result
@@ -513,7 +508,7 @@ class Importer:
             if value is None:
                 inner.tensor_type.elem_type = 1
         if isinstance(value, TensorValue):
-            inner.tensor_type.elem_type = value.onnx_type or _onnx_type(value.dtype)
+            inner.tensor_type.elem_type = value.onnx_type or number_of(value.dtype)
             for size in value.shape:
                 dimension = inner.tensor_type.shape.dim.add()
                 if size >= 0:
@@ -551,13 +546,6 @@ def _with_elements(outputs: Any, elements: Any) -> Any:
     if isinstance(outputs, TensorValue) and outputs.array is None:
         outputs.elements = elements
     return outputs
-
-
-def _onnx_type(dtype: VarType) -> int:
-    for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15):
-        if element_type(number, "") is dtype:
-            return number
-    return STRING
 
 
 def _drop_dead_ops(program: Program, fetches: list[str]) -> None:

@@ -13,6 +13,7 @@ from ..errors import FormatError
 from ..formats.commits import is_saved, open_saved
 from ..formats.room import Room
 from ..formats.writing import reason
+from ..values.bfloat16 import BFLOAT16
 from .types import name_of, numpy_type
 
 __all__ = ["MOST_ELEMENTS", "SELF", "OnnxTensorReader", "map_file"]
@@ -103,8 +104,7 @@ class OnnxTensorReader:
         self._check_size(len(data), count * np.dtype(_RAW[number]).itemsize, where)
         if number == 9:
             return np.frombuffer(data, np.uint8) != 0  # bytes except 0 and 1 are no bools
-        array = np.frombuffer(data, _RAW[number])
-        return _of_bfloat16(array) if number == 16 else array
+        return np.frombuffer(data, BFLOAT16 if number == 16 else _RAW[number])
 
     def _of_numbers(self, tensor: Any, number: int, count: int, where: str) -> Any:
         """The array of a tensor that lists its elements in the field for its type."""
@@ -125,7 +125,7 @@ class OnnxTensorReader:
         if number == 10:
             return numbers.astype(np.uint16).view(np.float16)
         if number == 16:
-            return _of_bfloat16(numbers.astype(np.uint16))
+            return numbers.astype(np.uint16).view(BFLOAT16)
         if number in _PACKED:
             return _narrow(_unpack(numbers.astype(np.uint8), per_number, count), number)
         return _narrow(numbers.astype(np.uint8), number) if number not in _RAW else numbers
@@ -176,10 +176,6 @@ def check_shape(shape: tuple[int, ...], where: str) -> int:
     if len(shape) > 32 or any(not 0 <= size <= MOST_ELEMENTS for size in shape) or prod(shape) > MOST_ELEMENTS:
         raise FormatError(f"{where}: {list(shape[:33])} is no shape of a tensor")
     return prod(shape)
-
-
-def _of_bfloat16(bits: Any) -> Any:
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def _unpack(data: Any, per_byte: int, count: int) -> Any:

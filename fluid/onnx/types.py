@@ -9,7 +9,17 @@ import numpy as np
 from ..errors import FormatError
 from ..values.types import VarType
 
-__all__ = ["NAMES", "STRING", "element_type", "float_format", "integer_bits", "is_held_wider", "name_of", "numpy_type"]
+__all__ = [
+    "NAMES",
+    "STRING",
+    "element_type",
+    "float_format",
+    "integer_bits",
+    "is_held_wider",
+    "name_of",
+    "number_of",
+    "numpy_type",
+]
 
 STRING = 8
 
@@ -35,11 +45,11 @@ _SAME = {
     13: VarType.SIZE_T,
     14: VarType.COMPLEX64,
     15: VarType.COMPLEX128,
+    16: VarType.BF16,
 }
 _WIDER = {
     4: VarType.INT32,
     12: VarType.INT64,
-    16: VarType.FP32,
     17: VarType.FP32,
     18: VarType.FP32,
     19: VarType.FP32,
@@ -55,7 +65,6 @@ _WIDER = {
 
 _BITS = {2: 8, 4: 16, 12: 32, 13: 64, 21: 4, 25: 2, 3: -8, 5: -16, 6: -32, 7: -64, 22: -4, 26: -2}
 _FLOATS = {
-    16: (8, -126, 3.3895314e38),
     17: (4, -6, 448.0),
     18: (4, -7, 240.0),
     19: (3, -14, 57344.0),
@@ -96,5 +105,10 @@ def is_held_wider(number: int) -> bool:
 
 
 def numpy_type(number: int, where: str) -> np.dtype[Any]:
-    """The numpy dtype that holds an element type of ONNX in Fluid."""
-    return element_type(number, where).numpy
+    """The numpy dtype of arrays that hold an element type of ONNX in Fluid."""
+    return element_type(number, where).array_dtype
+
+
+def number_of(dtype: VarType) -> int:
+    """The number of the element type of ONNX that Fluid holds in this type, and not in a wider one."""
+    return next(number for number, held in _SAME.items() if held is dtype)

@@ -9,7 +9,7 @@ from ...values.types import VarType, is_floating
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
-from ..types import element_type, float_format, integer_bits, is_held_wider, name_of
+from ..types import element_type, float_format, integer_bits, is_held_wider, name_of, number_of
 from ..values import TensorValue
 
 _UNARY = {
@@ -259,10 +259,6 @@ def bit_cast(b: Builder, node: OnnxNode) -> Any:
     return b.f.view_dtype(x, dtype=int(dtype))
 
 
-def number_of(dtype: VarType) -> int:
-    return next(number for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15) if element_type(number, "") is dtype)
-
-
 def as_type(b: Builder, x: Any, before: int | None, number: int, saturate: bool = True) -> Any:
     """Cast `x` to an element type of ONNX; where Fluid holds this type in a wider one, round to the values that it has."""
     dtype = element_type(number, "the type that it casts to")
@@ -314,11 +310,9 @@ def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
     if float_limits is None:
         raise FormatError(f"numbers are made {name_of(number)} by Cast alone")
     bits, least, greatest = float_limits
-    bounded = b.f.clip(x, min=-(2.0**100), max=2.0**100) if number != 16 else x
+    bounded = b.f.clip(x, min=-(2.0**100), max=2.0**100)
     split = b.f.scale(bounded, scale=float(2 ** (24 - bits) + 1))
     near = split - (split - bounded)  # Veltkamp: the leading bits
-    if number == 16:
-        return choose(b, b.f.isfinite_v2(split), near, x)
     magic = b.number(2.0 ** (least - bits + 1) * 1.5 * 2**23, VarType.FP32)
     small = (bounded + magic) - magic
     is_small = b.f.less_than(b.f.abs(bounded), b.number(2.0**least, VarType.FP32))

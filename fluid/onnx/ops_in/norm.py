@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...values.types import VarType
+from ...values.types import accumulated
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
@@ -51,7 +51,7 @@ def layer_norm(b: Builder, node: OnnxNode) -> Any:
         scale, bias = (part if part is None or part.ndim == 1 else b.f.reshape2(part, shape=[-1]) for part in (scale, bias))
         return b.f.layer_norm(x, scale, bias, epsilon=epsilon, begin_norm_axis=axis)
     axes = list(range(axis, x.ndim))
-    wide = b.cast(x, VarType.FP32) if x.dtype is VarType.FP16 else x
+    wide = b.cast(x, accumulated(x.dtype))
     mean = b.reduce("reduce_mean", wide, axes, True)
     centered = wide - mean
     inverse = b.f.rsqrt(b.reduce("reduce_mean", b.f.square(centered), axes, True) + b.number(epsilon, wide.dtype))
@@ -78,7 +78,7 @@ def rms_norm(b: Builder, node: OnnxNode) -> Any:
     x, scale = node[0], node[1]
     axis = node.int("axis", -1)
     axes = list(range(axis + x.ndim if axis < 0 else axis, x.ndim))
-    wide = b.cast(x, VarType.FP32) if x.dtype is VarType.FP16 else x
+    wide = b.cast(x, accumulated(x.dtype))
     inverse = b.f.rsqrt(b.reduce("reduce_mean", b.f.square(wide), axes, True) + b.number(node.float("epsilon", 1e-5), wide.dtype))
     return b.f.elementwise_mul(b.cast(b.f.elementwise_mul(wide, inverse), x.dtype), scale)
 

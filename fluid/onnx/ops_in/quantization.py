@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from ...errors import FormatError
-from ...values.types import VarType, is_floating
+from ...values.bfloat16 import computable, converted
+from ...values.types import VarType, accumulated, is_floating
 from ...values.unchanging import unchanging
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
-from ..types import element_type, integer_bits, name_of
+from ..types import element_type, integer_bits, name_of, number_of
 from ..values import TensorValue
 from .convolution import convolved
-from .elementwise import number_of, rounded
+from .elementwise import rounded
 
 
 def _limits(number: int) -> tuple[int, int]:
@@ -38,6 +39,7 @@ def check_scale(node: OnnxNode, place: int) -> None:
     scale = node.array(place)
     if scale is None:
         return
+    scale = computable(scale)
     bad = scale[~(np.isfinite(scale) & (scale > 0))] if scale.dtype.kind == "f" else scale
     if np.size(bad):
         raise FormatError(f"its scale (input {place}) holds {np.ravel(bad)[0]}; scales should be finite floats above 0")
@@ -94,7 +96,7 @@ def quantized(b: Builder, node: OnnxNode, x: Any, scale: Any, zero: Any, number:
         if zero is not None:
             ratio = b.f.elementwise_add(ratio, b.cast(_along(b, x, zero, node), VarType.FP32))
         return TensorValue(rounded(b, ratio, number, bool(node.int("saturate", 1))), onnx_type=number)
-    levels = b.f.rint(b.cast(ratio, VarType.FP32) if ratio.dtype is VarType.FP16 else ratio)
+    levels = b.f.rint(b.cast(ratio, accumulated(ratio.dtype)))
     if zero is not None:
         levels = b.f.elementwise_add(levels, b.cast(_along(b, x, zero, node), levels.dtype))
     low, high = _limits(number)
@@ -189,8 +191,8 @@ def weight_of_integers(b: Builder, node: OnnxNode, place: int, scale: int, zero:
     floats = integers.astype(np.float32)
     if arrays[2] is not None:
         floats -= _spread(arrays[2], integers, axis, block_size).astype(np.float32)
-    factor = _spread(arrays[1], integers, axis, block_size).astype(np.float32)
-    floats = unchanging((floats * factor).astype(arrays[1].dtype))
+    factor = computable(_spread(arrays[1], integers, axis, block_size)).astype(np.float32)
+    floats = unchanging(converted(floats * factor, arrays[1].dtype))
     name = f"{node.proto.input[place]}.floats"
     weight = TensorValue(array=floats, make=lambda value: b.persistable(b.fresh_name(name), value), is_weight=True)
     number = type_of(node.tensor(place))

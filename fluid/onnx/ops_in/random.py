@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...values.types import VarType
+from ...values.types import VarType, accumulated
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
@@ -28,7 +28,7 @@ def _normal(b: Builder, node: OnnxNode, numbers: list[Any], dtype: VarType) -> A
 
 
 def _drawn(b: Builder, op: Any, numbers: list[Any], dtype: VarType, **how: Any) -> Any:
-    wide = VarType.FP32 if dtype is VarType.FP16 else dtype
+    wide = accumulated(dtype)
     if all(isinstance(number, int) for number in numbers):
         return b.cast(op(shape=numbers, dtype=int(wide), **how), dtype)
     shape = [number if isinstance(number, int) else -1 for number in numbers]

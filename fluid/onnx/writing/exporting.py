@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fluid.errors import FluidError
+from fluid.errors import FluidError, FluidTypeError
 from fluid.executor.binding.compiled import apply_op
+from fluid.executor.binding.halves import DTYPE_ATTRS
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.parameters import OpFunction
 from fluid.opdef.registry import OpDef, Rule, get, grad_slot
@@ -87,8 +88,7 @@ def _specs_of_symbols(
     same is known. A size that comes out as a symbol's number both times is that symbol. The numbers are in opposite order, so the
     greater of two symbols is neither.
     """
-    tensors = [tensor for value in inputs.values() for tensor in (value if isinstance(value, list) else [value])]
-    symbols = {size for tensor in tensors if tensor is not None for size in tensor.sizes if isinstance(size, Symbol)}
+    symbols = {size for tensor in _tensors(inputs) for size in tensor.sizes if isinstance(size, Symbol)}
     if not symbols or (definition.forward or definition).lod_aware:  # inference may visit each row
         return None
     symbolic = {slot: _map_values(value, _with_each_size) for slot, value in inputs.items()}
@@ -160,6 +160,78 @@ def export(
         declared: declared specs of the outputs, by slot.
     """
     specs = specs_of(definition, inputs, attrs, declared)
+    if not any(map(_is_half, (*_specs(specs), *(tensor.spec for tensor in _tensors(inputs))))):
+        return _written(graph, definition, inputs, attrs, wanted, specs)
+    start = len(graph.scope.nodes)
+    try:
+        results = _written(graph, definition, inputs, attrs, wanted, specs)
+        if _takes_halves(graph, start, inputs):
+            return results
+    except (NotExported, FluidTypeError):  # of constants of bfloat16, say
+        pass
+    wide = {slot: _map_values(value, partial(_widened, graph)) for slot, value in inputs.items()}
+    attrs = {name: int(VarType.FP32) if name in DTYPE_ATTRS and value in _HALVES else value for name, value in attrs.items()}
+    results = _written(graph, definition, wide, attrs, wanted, {slot: _map_values(spec, _wider) for slot, spec in specs.items()})
+    return _fitted(graph, results, specs)
+
+
+_HALVES = (VarType.FP16, VarType.BF16)
+_MOVES = frozenset(
+    {
+        "Cast", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Shape",
+        "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+    }
+)  # fmt: skip
+"""Nodes that move or convert elements."""
+
+
+def _tensors(values: Mapping[str, Any]) -> list[OnnxTensor]:
+    """The tensors of slots."""
+    flat = (item for value in values.values() for item in (value if isinstance(value, list) else [value]))
+    return [tensor for tensor in flat if tensor is not None]
+
+
+def _is_half(spec: Spec) -> bool:
+    return spec.dtype in _HALVES
+
+
+def _wider(spec: Spec) -> Spec:
+    """Replace halves by float32 in a spec."""
+    return spec.with_dtype(VarType.FP32) if _is_half(spec) else spec
+
+
+def _widened(graph: OnnxGraph, tensor: OnnxTensor) -> OnnxTensor:
+    """Cast a tensor of halves to float32."""
+    if not _is_half(tensor.spec) or tensor.like is not None:
+        return tensor
+    wide = graph.cast(tensor, VarType.FP32)
+    wide.lengths = tensor.lengths
+    return wide
+
+
+def _takes_halves(graph: OnnxGraph, start: int, inputs: Mapping[str, Any]) -> bool:
+    """Whether one node computes the result from halves, so that it is rounded once, and ONNX allows that."""
+    import onnx
+
+    nodes = [node for node in graph.scope.nodes[start:] if node.op not in _MOVES]
+    if len(nodes) != 1:
+        return not nodes
+    node = nodes[0]
+    types = {tensor.name: f"tensor({tensor.dtype.text})" for tensor in _tensors(inputs) if _is_half(tensor.spec)}
+    declared = onnx.defs.get_schema(node.op, graph.opset, node.attrs.get("domain", "")).inputs
+    places = ((name, min(place, len(declared) - 1)) for place, name in enumerate(node.inputs))  # the last one may repeat
+    return all(types[name] in declared[place].types for name, place in places if name in types)
+
+
+def _written(
+    graph: OnnxGraph,
+    definition: OpDef,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    wanted: set[str] | None,
+    specs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write an op whose outputs have these specs."""
     if wanted is None:
         wanted = (
             {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
@@ -172,6 +244,15 @@ def export(
     else:
         context = {"g": graph, "f": graph.ops, "inputs": inputs, "attrs": attrs, "specs": specs, "wanted": wanted}
         results = entry.results(definition, entry.arguments(inputs, attrs, context))
+    done = _fitted(graph, results, specs)
+    if not (definition.forward or definition).lod_aware:
+        _share_lengths(inputs, done)
+    _tell_levels(done)
+    return done
+
+
+def _fitted(graph: OnnxGraph, results: Mapping[str, Any], specs: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring results to the shapes and element types of inference."""
     done: dict[str, Any] = {}
     for slot, value in results.items():
         spec = specs.get(slot)
@@ -184,9 +265,6 @@ def export(
             ]
         else:
             done[slot] = _fit(graph, value, spec)
-    if not (definition.forward or definition).lod_aware:
-        _share_lengths(inputs, done)
-    _tell_levels(done)
     return done
 
 
@@ -287,9 +365,7 @@ def _reshaped(graph: OnnxGraph, tensor: OnnxTensor, spec: Spec) -> OnnxTensor:
 def _share_lengths(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
     """Give an input's sequences to outputs with the same number of rows."""
     sources: dict[int, OnnxTensor] = {}
-    tensors = [
-        tensor for value in inputs.values() for tensor in (value if isinstance(value, list) else [value]) if tensor is not None
-    ]
+    tensors = _tensors(inputs)
     for tensor in tensors:
         if tensor.lengths is not None and tensor.sizes:
             sources.setdefault(tensor.sizes[0], tensor.lengths)

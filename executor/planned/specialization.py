@@ -151,7 +151,7 @@ class _Specializer:
             self._visit(op)
 
     def _visit(self, op: Operator) -> None:
-        if op.type in _BRANCHES and self._decide(op):
+        if (op.type in _BRANCHES and self._decide(op)) or (op.type == "assert" and self._holds(op)):
             return
         self._block.ops.append(op)
         if op.type in ("feed", "fetch"):
@@ -170,6 +170,13 @@ class _Specializer:
         self._known_values |= results
         if op.type not in _BRANCHES:
             self._present |= outputs
+
+    def _holds(self, op: Operator) -> bool:
+        """Whether the condition of an `assert` is known to hold, so that the op can be dropped."""
+        condition = self._known_values.get(op.input("Cond")[0])
+        holds = condition is not None and bool(condition.all())
+        self.is_changed |= holds
+        return holds
 
     # -- branches
     def _decide(self, op: Operator) -> bool:

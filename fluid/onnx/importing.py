@@ -338,12 +338,18 @@ class Importer:
                 ) from None
 
     def _fork(self, proto: Any, behind: Sequence[Any], results: Sequence[str]) -> None:
-        """Append an `If` whose branches differ in the number of dimensions, and the nodes behind it to both branches."""
+        """Append an `If` whose branches differ in the number of dimensions, and the nodes behind it to both branches.
+
+        If these nodes cannot follow one of the branches, no run can take it: then they follow the other branch alone, after an
+        `assert` of the condition.
+        """
         graphs = {attribute.name: attribute.g for attribute in proto.attribute}
         condition = self.find(proto.input[0])
         needed = [name for name in dict.fromkeys(results) if not any(name in scope for scope in self._scopes)]
 
-        def path(graph: Any) -> Callable[[], list[Value]]:
+        errors: list[FormatError | None] = [None, None]
+
+        def path(number: int, graph: Any) -> Callable[[], list[Value]]:
             def build() -> list[Value]:
                 self._expand(len(behind))
                 calls, base = self._calls, self.builder.base
@@ -354,14 +360,29 @@ class Importer:
                 try:
                     self._nodes(behind, results)
                     return [self.find(name) for name in needed]
+                except FormatError as error:
+                    errors[number] = error
+                    raise
                 finally:
                     self._scopes.pop()
                     self._calls, self.builder.base = calls, base
 
             return build
 
+        paths = [path(number, graphs[name]) for number, name in enumerate(("then_branch", "else_branch"))]
+        block, blocks = self.builder.block, self.program.blocks
+        op_count, block_count = len(block.ops), len(blocks)
         try:
-            merged = either(self.builder, condition, [path(graphs[name]) for name in ("then_branch", "else_branch")])
+            merged = either(self.builder, condition, paths)
+        except FormatError:
+            if errors == [None, None]:
+                raise
+            del block.ops[op_count:], blocks[block_count:]
+            possible = 0 if errors[0] is None else 1
+            is_true = self.builder.f.reshape2(condition, shape=[1])
+            holds = is_true if possible == 0 else self.builder.f.logical_not(is_true)
+            self.builder.append("assert", {"Cond": holds, "Data": [condition]}, {}, {})
+            merged = paths[possible]()
         except RanksDiffer:
             raise FormatError(
                 "the outputs of the graph have another number of dimensions in one branch than in the other; give load_model the "

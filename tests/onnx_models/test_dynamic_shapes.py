@@ -16,7 +16,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import fluid
-from fluid.errors import FormatError, InferenceError, NameNotFoundError
+from fluid.errors import FluidError, FormatError, InferenceError, NameNotFoundError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
@@ -279,6 +279,29 @@ def test_sizes_decide_branches_when_a_model_is_loaded(tmp_path: Path) -> None:
         fluid.load_model(path, scope=fluid.Scope(), sizes={"m": 1})
     with pytest.raises(InferenceError, match="do not fit the input 'x'"):
         fluid.load_model(path, scope=fluid.Scope(), sizes={"x": [1, 5]})
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_a_branch_that_no_node_can_follow(is_swapped: bool, tmp_path: Path) -> None:
+    """As in Silero's voice detector, whose recurrence takes rows of the squeezed branch alone: a run must take the other."""
+    path = squeezed_or_not(tmp_path / "m.onnx")
+    model = onnx.load(path)
+    graph = model.graph
+    if is_swapped:
+        branch = next(item for item in graph.node if item.op_type == "If")
+        graph.node.insert(list(graph.node).index(branch), node("Not", ["is_one"], ["is_many"]))
+        branch.input[0] = "is_many"
+        first, second = branch.attribute
+        first.name, second.name = second.name, first.name
+    product = next(item for item in graph.node if item.op_type == "MatMul")
+    graph.node.insert(list(graph.node).index(product), node("Transpose", ["squeezed"], ["turned"], perm=[0]))
+    product.input[0] = "turned"
+    onnx.save(model, path)
+    model = check(path, {"x": floats(1, 4)})
+    plan: Any = fluid.Executor().plan(model.program, {"x": floats(1, 4)}, model.fetches, model.scope)
+    assert {op.type for op in plan.ops} & {"assert", "conditional_block"} == set()
+    with pytest.raises(FluidError, match=r"axes \[0\] of X float32\[3, 4\] should have size 1"):
+        fluid.Executor().run(model.program, {"x": floats(3, 4)}, model.fetches, scope=model.scope)
 
 
 def test_outputs_of_different_ranks_ask_for_sizes(tmp_path: Path) -> None:

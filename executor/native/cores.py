@@ -316,7 +316,10 @@ def _integer_product(group: Group, core: IntegerProduct, target: Target) -> Phas
     left = strides_of(core.left)
     windows = core.windows
     by_left = left[:-1] if windows is None else (left[0], left[1] * windows.strides[0], left[2] * windows.strides[1])
-    segment_stride = 0 if windows is None else left[1] * windows.dilations[0]
+    segments: tuple[tuple[int, int], ...] = ()
+    if windows is not None:
+        steps = (left[1] * windows.dilations[0], left[2] * windows.dilations[1])
+        segments = tuple(zip(windows.kernel, steps, strict=True))[: 1 if core.packed.segments == windows.kernel[0] else 2]
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         epilogue = _EpilogueWriter(f, group, pointers)
@@ -324,7 +327,7 @@ def _integer_product(group: Group, core: IntegerProduct, target: Target) -> Phas
         steps = strides_over(output, output.shape, epilogue.extents)
         assert steps is not None
         places = tuple(zip(epilogue.extents[:-1], by_left, steps[:-1], strict=True))
-        shape = integer_product.ProductShape(places, segment_stride, _integers_of(core.packed))
+        shape = integer_product.ProductShape(places, _integers_of(core.packed), segments)
         of_left, packed, to = pointers.first(core.left), pointers.first(core.packed), pointers.output(output)
         integer_product.write_product(f, shape, of_left, packed, to, share, target, output.element, epilogue.at_places)
 

@@ -236,6 +236,7 @@ class IntegerProduct(Product):
     """The product of a matrix [M, K] of unsigned bytes and a packed matrix of signed bytes, as INT32.
 
     With `windows`, the left operand are images [N, H, W, C] with their padding, and the rows of the matrix are windows of them.
+    Each row of a window is a segment of the packed matrix, or each of its pixels.
     """
 
     packed: PackedIntegers  # type: ignore[assignment]

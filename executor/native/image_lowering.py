@@ -13,7 +13,7 @@ from fluid.ops.conv import conv_geometry, image_axes
 from fluid.ops.pool import pool_geometry
 
 from .cores import position_type
-from .emitter import BOOL
+from .emitter import BOOL, BYTE, FLOAT, INT32, UBYTE
 from .graph import (
     Convolved,
     ConvolvedBack,
@@ -35,7 +35,7 @@ from .graph import (
     sliced,
     transposed,
 )
-from .integer_lowering import quantized_convolution
+from .integer_lowering import convolved_bytes, quantized_convolution, shifted, shifted_zero
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 from .resampling_lowering import uneven_pool, uneven_pool_gradient
 
@@ -185,6 +185,52 @@ def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs
             return with_channels_at(axis, of_integers)
     convolution = convolution_of(image.shape, outputs, Filter.shape, attrs)
     return with_channels_at(axis, convolution.forward(image, Filter.node))
+
+
+_MOST_IN_FLOATS = (1 << 24) // 255**2
+"""The most products of bytes, less their zero points, whose sums float32 holds exactly."""
+
+
+def _floats_less(integers: Node, zero: Node | None) -> Node:
+    """Subtract a zero point, one or one for each filter, from integers, in floats."""
+    floats = mapped("convert", integers, element=FLOAT)
+    if zero is None:
+        return floats
+    return mapped("sub", floats, mapped("convert", reshaped(zero, (zero.size, 1, 1, 1)), element=FLOAT))
+
+
+@lowers("conv2d_integer", of_bytes=True)
+def conv2d_integer(
+    Input: GraphTensor,
+    Filter: GraphTensor,
+    InputZeroPoint: GraphTensor | None,
+    FilterZeroPoint: GraphTensor | None,
+    attrs: dict[str, Any],
+    specs: dict[str, Any],
+) -> GraphTensor:
+    axis = channel_axis(Input, attrs)
+    outputs = shape_channels_last(specs["Output"].shape, axis)
+    is_of_bytes = all(side.node.element in (BYTE, UBYTE) for side in (Input, Filter))
+    if not is_of_bytes or not Input.node.size * Filter.node.size * prod(outputs):
+        raise NotLowered("a convolution of other integers than bytes")
+    if FilterZeroPoint is not None and FilterZeroPoint.node.size != 1 and FilterZeroPoint.shape != (Filter.shape[0], 1, 1, 1):
+        raise NotLowered("a zero point for each element of a filter")
+    image = with_channels_last(Input.node, axis)
+    zeros = [None if zero is None else mapped("convert", zero.node, element=INT32) for zero in (InputZeroPoint, FilterZeroPoint)]
+    if attrs["groups"] > 1 and prod(Filter.shape[1:]) <= _MOST_IN_FLOATS:
+        floats = [_floats_less(side, zero) for side, zero in zip((image, Filter.node), zeros, strict=True)]
+        out = convolution_of(image.shape, outputs, Filter.shape, attrs).forward(*floats)
+        return with_channels_at(axis, mapped("convert", out, element=INT32))
+    of_image, of_filter = (128 if Input.node.element == BYTE else 0), (0 if Filter.node.element == BYTE else -128)
+    out = convolved_bytes(
+        shifted(image, of_image, UBYTE),
+        shifted_zero(zeros[0], of_image),
+        shifted(Filter.node, of_filter, BYTE),
+        shifted_zero(zeros[1], of_filter),
+        _windows_of_filter(image.shape, Filter.shape, attrs),
+        outputs,
+    )
+    return with_channels_at(axis, out)
 
 
 def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any]) -> GraphTensor:

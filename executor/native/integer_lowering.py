@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
 
 from fluid.ops.shapes import aligned as aligned_shape
@@ -18,16 +19,18 @@ from .graph import (
     Shape,
     Windows,
     constant,
+    joined,
     mapped,
     plain,
     reduced,
     reshaped,
+    sliced,
     transposed,
 )  # fmt: skip
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 from .shape_lowering import padded
 
-__all__ = ["quantized_convolution", "quantized_product"]
+__all__ = ["convolved_bytes", "quantized_convolution", "quantized_product", "shifted", "shifted_zero"]
 
 
 @lowers("fake_quantize_affine", of_bytes=True)
@@ -68,9 +71,9 @@ def matmul_integer(X: GraphTensor, Y: GraphTensor, XZeroPoint: GraphTensor | Non
     rows, inner = prod(X.shape[:-1]), X.shape[-1]
     left_zero, right_zero = _zero_of_rows(X, XZeroPoint), _zero_of_columns(Y, YZeroPoint)
     left_shift, right_shift = (128 if X.node.element == BYTE else 0), (0 if Y.node.element == BYTE else -128)
-    left = _shifted(reshaped(X.node, (rows, inner)), left_shift, UBYTE)
-    right = _shifted(Y.node, right_shift, BYTE)
-    out = _product(left, _shifted_zero(left_zero, left_shift), right, _shifted_zero(right_zero, right_shift))
+    left = shifted(reshaped(X.node, (rows, inner)), left_shift, UBYTE)
+    right = shifted(Y.node, right_shift, BYTE)
+    out = _product(left, shifted_zero(left_zero, left_shift), right, shifted_zero(right_zero, right_shift))
     return GraphTensor(reshaped(out, (*X.shape[:-1], Y.shape[1])))
 
 
@@ -93,14 +96,14 @@ def _zero_of_columns(Y: GraphTensor, zero: GraphTensor | None) -> Node | None:
     return None if zero is None else mapped("convert", zero.node, element=INT32)
 
 
-def _shifted(node: Node, shift: int, element: Type) -> Node:
+def shifted(node: Node, shift: int, element: Type) -> Node:
     """Add a number to bytes, which gives bytes of another type."""
     if node.element == element:
         return node
     return mapped("convert", mapped("add", mapped("convert", node, element=INT32), constant(shift, INT32)), element=element)
 
 
-def _shifted_zero(zero: Node | None, shift: int) -> Node | None:
+def shifted_zero(zero: Node | None, shift: int) -> Node | None:
     """The zero point of integers after a shift; None if it is 0."""
     if zero is None:
         return constant(shift, INT32) if shift else None
@@ -159,33 +162,77 @@ def quantized_convolution(a: Quantized, b: Quantized, windows: Windows, outputs:
     """Convolve quantized images by a product of integers: [N, rows, columns, M]; None if they are not quantized for that.
 
     Args:
-        a: images [N, H, W, C] with a single scale, and a zero point that is known.
-        b: a filter [M, C, rows, columns] with a single scale or with M scales; its zero point is the middle of the levels.
-        windows: the windows of the filter, in one group and without gaps along rows.
+        a: images [N, H, W, C] with a single scale, and a zero point that is a byte.
+        b: a filter [M, C / groups, rows, columns] with a single scale or with M scales.
+        windows: the windows of the filter.
         outputs: the shape of the result.
     """
     filters, channels, rows, columns = b.levels.shape
     is_by_filters = all(part is None or part.size == 1 or part.shape == (filters, 1, 1, 1) for part in (b.scale, b.zero))
-    if a.scale.size != 1 or not is_by_filters or windows.groups != 1 or windows.dilations[1] != 1:
+    if a.scale.size != 1 or not is_by_filters or not a.levels.size * b.levels.size * prod(outputs):
         return None
-    if rows * columns * channels > _MOST_TERMS:
-        return None
-    if _zero_of(b, -b.least - 128) is not None or not a.levels.size * b.levels.size * prod(outputs):
+    if rows * columns * channels > _MOST_TERMS or (windows.groups > 1 and channels < _FEWEST_CHANNELS):
         return None
     if a.zero is not None and not isinstance(a.zero, Constant):
-        return None  # the bytes of the border are not known
+        return None  # it may be no byte
     zero = (0 if a.zero is None else int(a.zero.number)) - a.least
     if not 0 <= zero <= 255:
-        return None  # the border is no byte
-    image = padded(_bytes_of(a.levels, -a.least, UBYTE), [(0, 0), *windows.pads, (0, 0)], zero)
-    right = _bytes_of(plain(transposed(b.levels, (2, 3, 1, 0))), -b.least - 128, BYTE)
-    right = reshaped(right, (rows * columns * channels, filters))
-    packed = PackedIntegers((0,), BYTE, right, rows)
-    out: Node = IntegerProduct(outputs, INT32, image, right, packed, windows)
-    if zero:
-        out = mapped("sub", out, reshaped(mapped("mul", constant(zero, INT32), _sums_of_columns(right)), (1, 1, 1, filters)))
+        return None
+    image, right = _bytes_of(a.levels, -a.least, UBYTE), _bytes_of(b.levels, -b.least - 128, BYTE)
+    of_image = constant(zero, INT32) if zero else None
+    out = convolved_bytes(image, of_image, right, _zero_of(b, -b.least - 128), windows, outputs)
     scale = mapped("mul", reshaped(a.scale, (1, 1, 1, 1)), reshaped(b.scale, (1, 1, 1, b.scale.size)))
     return mapped("mul", mapped("convert", out, element=FLOAT), scale)
+
+
+_FEWEST_CHANNELS = 16
+"""The fewest channels of a group to multiply as integers: with fewer, products of floats are faster."""
+
+
+def convolved_bytes(
+    image: Node, zero: Node | None, filters: Node, of_filters: Node | None, windows: Windows, outputs: Shape
+) -> Node:
+    """Convolve ``image - zero`` with ``filters - of_filters``, as INT32 [N, rows, columns, M].
+
+    Args:
+        image: unsigned bytes [N, H, W, C].
+        zero: a byte as INT32, as one element; it surrounds the image. None for 0.
+        filters: signed bytes [M, C / groups, rows, columns].
+        of_filters: INT32, as one element or M; None for 0.
+    """
+    count, channels, rows, columns = filters.shape
+    groups, pads = windows.groups, [(0, 0), *windows.pads, (0, 0)]
+    border = 0 if zero is None else mapped("convert", reshaped(zero, (1, 1, 1, 1)), element=UBYTE)
+    padded_image = padded(image, pads, border)
+    by_groups = reshaped(plain(transposed(filters, (2, 3, 1, 0))), (rows * columns * channels, count))
+    in_rows = groups == 1 and windows.dilations[1] == 1
+    parts = []
+    for group in range(groups):
+        start, size = group * (count // groups), count // groups
+        right = by_groups if groups == 1 else plain(sliced(by_groups, 1, start, size))
+        part = padded_image if groups == 1 else sliced(padded_image, 3, group * channels, channels)
+        packed = PackedIntegers((0,), BYTE, right, rows if in_rows else rows * columns)
+        out: Node = IntegerProduct((*outputs[:3], size), INT32, part, right, packed, windows)
+        if zero is not None:
+            less = mapped("mul", reshaped(zero, (1, 1)), _sums_of_columns(right))
+            out = mapped("sub", out, reshaped(less, (1, 1, 1, size)))
+        if of_filters is not None:
+            own = reshaped(of_filters, (1, 1, 1, of_filters.size))
+            own = own if own.size == 1 else sliced(own, 3, start, size)
+            out = mapped("sub", out, mapped("mul", _sums_of_windows(part, zero, windows, outputs), own))
+        parts.append(out)
+    return joined(parts, 3) if groups > 1 else parts[0]
+
+
+def _sums_of_windows(image: Node, zero: Node | None, windows: Windows, outputs: Shape) -> Node:
+    """The sums of ``image - zero`` over each window, as INT32 [N, rows, columns, 1]; the image has its padding."""
+    out = reduced("sum", mapped("convert", image, element=INT32), [3])
+    for axis, size, by, gap in zip((1, 2), windows.kernel, windows.strides, windows.dilations, strict=True):
+        taps = [sliced(out, axis, place * gap, outputs[axis], by) for place in range(size)]
+        out = reduce(lambda a, b: mapped("add", a, b), taps)
+    if zero is None:
+        return out
+    return mapped("sub", out, mapped("mul", constant(image.shape[3] * prod(windows.kernel), INT32), reshaped(zero, (1, 1, 1, 1))))
 
 
 def _bytes_of(levels: Node, shift: int, element: Type) -> Node:
@@ -196,4 +243,4 @@ def _bytes_of(levels: Node, shift: int, element: Type) -> Node:
 def _zero_of(quantized: Quantized, shift: int) -> Node | None:
     """The zero point of levels after a shift, as INT32; None if it is 0."""
     zero = None if quantized.zero is None else mapped("convert", quantized.zero, element=INT32)
-    return _shifted_zero(None if zero is None else reshaped(zero, (1, zero.size)), shift)
+    return shifted_zero(None if zero is None else reshaped(zero, (1, zero.size)), shift)

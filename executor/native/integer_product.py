@@ -47,12 +47,13 @@ class ProductShape:
     Attributes:
         places: the extents of the result without its columns, with strides of the left operand (in bytes) and of the result (in
             elements): the last one is cut into tiles.
-        segment_stride: bytes between the segments of a row of the left operand; each is contiguous.
+        right: the packed matrix.
+        segments: the extents of the segments of a row of the left operand, with their strides in bytes; a segment is contiguous.
     """
 
     places: tuple[tuple[int, int, int], ...]
-    segment_stride: int
     right: PackedShape
+    segments: tuple[tuple[int, int], ...] = ()
 
 
 Epilogue: TypeAlias = "Callable[[Function, Value, Sequence[Value], Value], Value]"
@@ -187,17 +188,22 @@ class _Writer:
 
     def _sums(self, a: Value, packed: Value, rows: int, vectors: int) -> list[Value]:
         """Compute the sums of a tile, row by row."""
-        f, right = self.f, self.shape.right
-        zeros = [zero(self.vector)] * (rows * vectors)
-        if right.segments == 1:
-            return self._segment(a, packed, zeros, rows, vectors)
+        f = self.f
 
-        def segment(number: Value, *sums: Value) -> list[Value]:
-            of_a = f.at(a, f.mul(number, self.shape.segment_stride), UBYTE)
-            of_b = f.at(packed, f.mul(number, self.panel_bytes // right.segments), BYTE)
-            return self._segment(of_a, of_b, sums, rows, vectors)
+        def add(a: Value, packed: Value, sums: Sequence[Value], segments: tuple[tuple[int, int], ...], size: int) -> list[Value]:
+            if not segments:
+                return self._segment(a, packed, sums, rows, vectors)
+            (count, stride), *inner = segments
+            size //= count
 
-        return f.loop(0, right.segments, 1, zeros, segment)
+            def one(number: Value, *sums: Value) -> list[Value]:
+                of_a, of_b = f.at(a, f.mul(number, stride), UBYTE), f.at(packed, f.mul(number, size), BYTE)
+                return add(of_a, of_b, sums, tuple(inner), size)
+
+            return f.loop(0, count, 1, sums, one)
+
+        several = tuple(segment for segment in self.shape.segments if segment[0] > 1)
+        return add(a, packed, [zero(self.vector)] * (rows * vectors), several, self.panel_bytes)
 
     def _segment(self, a: Value, packed: Value, sums: Sequence[Value], rows: int, vectors: int) -> list[Value]:
         """Add the products of a segment to the sums of a tile."""

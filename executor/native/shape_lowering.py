@@ -191,8 +191,9 @@ def stack(X: list[GraphTensor], axis: int) -> GraphTensor:
 
 
 # ---------------------------------------------------------------------------------------------------------------- padded
-def padded(node: Node, pads: Sequence[tuple[int, int]], number: float) -> Node:
-    """Pad a node with a number; `pads` gives the elements before and after, per dimension."""
+def padded(node: Node, pads: Sequence[tuple[int, int]], number: Node | float) -> Node:
+    """Pad a node with a number, or a node of one element; `pads` gives the elements before and after, per dimension."""
+    filler = number if isinstance(number, Node) else number_like(number, node)
     if not any(map(any, pads)):
         return mapped("copy", node)
     if isinstance(node, ChannelsFirst):
@@ -203,7 +204,7 @@ def padded(node: Node, pads: Sequence[tuple[int, int]], number: float) -> Node:
     for axis, (before, after) in enumerate(pads):
         for start, size in ((0, before), (before + shape[axis], after)):
             if size:
-                block = broadcast_to(number_like(number, node), (*shape[:axis], size, *shape[axis + 1 :]))
+                block = broadcast_to(filler, (*shape[:axis], size, *shape[axis + 1 :]))
                 blocks.append((block, [0] * axis + [start] + firsts[axis + 1 :]))
         shape[axis] += before + after
     return assembled(tuple(shape), blocks)

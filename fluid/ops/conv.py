@@ -82,7 +82,7 @@ def conv_geometry(
     return out, pads, dilations
 
 
-def _convolved(count: int) -> Callable[..., Spec]:
+def convolved(count: int) -> Callable[..., Spec]:
     """Inference of a convolution over `count` spatial dimensions."""
 
     def infer(Input: Spec, Filter: Spec, attrs: Mapping[str, Any]) -> Spec:
@@ -174,13 +174,13 @@ def _transposed(count: int) -> Callable[..., Spec]:
 
 def _backprop(count: int, slot: str) -> Callable[..., Spec]:
     """Inference of the gradient of a convolution for one of its inputs, `slot`, which Like has the shape of."""
-    convolved = _convolved(count)
+    of_forward = convolved(count)
 
     def infer(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
         Output: Spec = inputs["Output"]
         Like: Spec = inputs["Like"]
         factors = {**inputs, slot: Like.with_dtype(Output.dtype)}
-        out = convolved(factors["Input"], factors["Filter"], attrs)
+        out = of_forward(factors["Input"], factors["Filter"], attrs)
         _, axes = image_axes(attrs["data_format"], count + 2)
         steps = zip(attrs["strides"], [1] * count if attrs["padding_algorithm"] == "SAME" else attrs["dilations"], strict=True)
         # The output of a transposed convolution may have room for more windows than its input has elements.
@@ -197,7 +197,8 @@ def _backprop(count: int, slot: str) -> Callable[..., Spec]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- ops
-def _attrs(count: int) -> dict[str, Any]:
+def conv_attrs(count: int) -> dict[str, Any]:
+    """The attributes of a convolution over `count` spatial dimensions."""
     return {
         "strides": least(1, counted(ints(*[1] * count))),
         "paddings": least(0, counted(ints(*[0] * count), count, 2 * count)),
@@ -228,7 +229,7 @@ def _convolved_like(f: Any, base: str, image: Any, filter_: Any, like: Any, attr
 
 def _define(base: str, count: int) -> None:
     """Define the convolution `base` over `count` spatial dimensions, and its transposes for image and filter."""
-    attributes = _attrs(count)
+    attributes = conv_attrs(count)
 
     def backprop_input(f: Any) -> Any:
         return getattr(f, f"{base}_backprop_input")
@@ -260,7 +261,7 @@ def _define(base: str, count: int) -> None:
     filter_rule.__doc__ = f"The gradient, for a filter shaped like Like, of `{base}` of Input, when that of its output is Output."
     for op_type in (base, "depthwise_conv2d") if count == 2 else (base,):
         forward_rule.__doc__ = _FORWARD[op_type]
-        define(f"{op_type}(Input: int|float, Filter: int|float) -> Output", infer=_convolved(count), **attributes)(forward_rule)
+        define(f"{op_type}(Input: int|float, Filter: int|float) -> Output", infer=convolved(count), **attributes)(forward_rule)
     for slot, factor, rule in (("Input", "Filter", input_rule), ("Filter", "Input", filter_rule)):
         signature = f"{base}_backprop_{slot.lower()}({factor}: float, Output: float, Like) -> {slot}"
         define(signature, infer=_backprop(count, slot), wrt=(factor, "Output"), shape_only=("Like",), **attributes)(rule)
@@ -286,7 +287,7 @@ _TRANSPOSE: dict[str, Any] = {"wrt": ("Input", "Filter"), "output_padding": leas
     infer=_transposed(2),
     shape_only=("Bias",),
     **_TRANSPOSE,
-    **_attrs(2),
+    **conv_attrs(2),
 )
 def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `conv2d` with Filter [C, M/groups, h, w]: from images of C channels to larger ones of M channels.
@@ -302,7 +303,7 @@ def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: 
     infer=_transposed(2),
     shape_only=("Bias",),
     **_TRANSPOSE,
-    **_attrs(2),
+    **conv_attrs(2),
 )
 def depthwise_conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """`conv2d_transpose` with one group per channel."""
@@ -313,7 +314,7 @@ def depthwise_conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly,
     "conv3d_transpose(Input: int|float, Filter) -> Output",
     infer=_transposed(3),
     **_TRANSPOSE,
-    **{**_attrs(3), "data_format": image_format(3, "NCHW")},
+    **{**conv_attrs(3), "data_format": image_format(3, "NCHW")},
 )
 def conv3d_transpose(f: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `conv3d` with Filter [C, M/groups, d, h, w]; as `conv2d_transpose`."""

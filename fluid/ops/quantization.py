@@ -12,7 +12,7 @@ the identity, and scales as constants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
@@ -20,6 +20,7 @@ from ..opdef.composition import composed, means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, at_most, define, ints, least, long, required
 from ..values.spec import Spec
 from ..values.types import VarType
+from .conv import conv_attrs, convolved
 from .shapes import broadcast, fits, normalize_axis, one_number
 
 STRAIGHT_THROUGH = "stright_throuth_estimator_grad"
@@ -370,24 +371,31 @@ def fake_quantize_by_range(f: Any, X: Any) -> Any:
     return f.fake_quantize_affine(X, scale, f.rint((zero - low) / scale), quant_min=0, quant_max=255)
 
 
+def _broadcasts(name: str, zero: Spec | None, side: Spec) -> None:
+    """Check that the zero point of a factor broadcasts to it."""
+    if zero is not None and not all(fits(a, b) for a, b in zip(broadcast(zero.shape, side.shape), side.shape, strict=False)):
+        raise InferenceError(f"{name}ZeroPoint {zero} should broadcast to {name} {side}")
+
+
 def _product_of_integers(X: Spec, Y: Spec, XZeroPoint: Spec | None, YZeroPoint: Spec | None) -> Spec:
     if X.ndim < 1 or Y.ndim < 1:
         raise InferenceError(f"X is {X} and Y is {Y}: both need a dimension at least")
     if not fits(X.shape[-1], Y.shape[max(Y.ndim - 2, 0)]):
         raise InferenceError(f"X is {X} and Y is {Y}: X should have a column for each row of Y")
-    for name, spec, side in (("XZeroPoint", XZeroPoint, X), ("YZeroPoint", YZeroPoint, Y)):
-        if spec is not None and not all(fits(a, b) for a, b in zip(broadcast(spec.shape, side.shape), side.shape, strict=False)):
-            raise InferenceError(f"{name} {spec} should broadcast to {name[0]} {side}")
+    for name, spec, side in (("X", XZeroPoint, X), ("Y", YZeroPoint, Y)):
+        _broadcasts(name, spec, side)
     batch = broadcast(X.shape[:-2], Y.shape[:-2])
     return Spec((*batch, *X.shape[-2:-1][: X.ndim - 1], *Y.shape[-1:][: Y.ndim - 1]), VarType.INT32)
 
 
+def _less_zero(integers: Any, zero: Any) -> Any:
+    """Integers minus their zero point, as float64, which holds their products exactly."""
+    wide = integers.astype(VarType.FP64)
+    return wide if zero is None else wide - zero.astype(VarType.FP64)
+
+
 def _product_of_floats(f: Any, X: Any, Y: Any, XZeroPoint: Any, YZeroPoint: Any) -> Any:
-    sides = [
-        side.astype(VarType.FP64) if zero is None else side.astype(VarType.FP64) - zero.astype(VarType.FP64)
-        for side, zero in ((X, XZeroPoint), (Y, YZeroPoint))
-    ]
-    return f.matmul_v2(*sides).astype(VarType.INT32)
+    return f.matmul_v2(_less_zero(X, XZeroPoint), _less_zero(Y, YZeroPoint)).astype(VarType.INT32)
 
 
 @define(
@@ -398,6 +406,35 @@ def _product_of_floats(f: Any, X: Any, Y: Any, XZeroPoint: Any, YZeroPoint: Any)
 )
 def matmul_integer() -> None:
     """``(X - XZeroPoint) @ (Y - YZeroPoint)`` of 8-bit integers, as int32. Zero points broadcast with X and Y."""
+
+
+_CONVOLVED = convolved(2)
+
+
+def _convolution_of_integers(
+    Input: Spec, Filter: Spec, InputZeroPoint: Spec | None, FilterZeroPoint: Spec | None, attrs: Mapping[str, Any]
+) -> Spec:
+    one_number("InputZeroPoint", InputZeroPoint)
+    _broadcasts("Filter", FilterZeroPoint, Filter)
+    return _CONVOLVED(Input, Filter.with_dtype(Input.dtype), attrs).with_dtype(VarType.INT32)
+
+
+def _convolution_of_floats(f: Any, Input: Any, Filter: Any, InputZeroPoint: Any, FilterZeroPoint: Any, attrs: Any) -> Any:
+    factors = _less_zero(Input, InputZeroPoint), _less_zero(Filter, FilterZeroPoint)
+    return f.conv2d(*factors, **attrs).astype(VarType.INT32)
+
+
+@define(
+    "conv2d_integer(Input: int, Filter: int, InputZeroPoint?: int, FilterZeroPoint?: int) -> Output",
+    infer=_convolution_of_integers,
+    grad=NOT_DIFFERENTIABLE,
+    composition=means(_convolution_of_floats),
+    **conv_attrs(2),
+)
+def conv2d_integer() -> None:
+    """`conv2d` of ``Input - InputZeroPoint`` and ``Filter - FilterZeroPoint``, of 8-bit integers, as int32.
+
+    InputZeroPoint is one number; FilterZeroPoint broadcasts with Filter."""
 
 
 # ------------------------------------------------------------------------------------------- integers, as files hold them

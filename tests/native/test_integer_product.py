@@ -13,6 +13,7 @@ from beside_numpy import assert_alike, results_of
 from checked_plans import checked_plans
 from checks import Checks, each, fresh_programs
 from harness import CROSS, TARGETS, emits, run
+from test_complex_numbers import ops_on_numpy
 
 import fluid
 from fluid import layers
@@ -50,6 +51,8 @@ CASES = [
     Case(2, 3, 4099, extreme=True),
     Case(5, 9, 6, lines=4, segments=3, gap=5),
     Case(11, 40, 12, lines=2, segments=2),
+    Case(5, 20, 3, segments=4, gap=1),
+    Case(7, 18, 67, segments=4),
 ]
 
 
@@ -78,7 +81,9 @@ def check(case: Case, target: Target) -> None:
     shape = PackedShape(case.inner, case.columns, tuple(right.strides), case.segments)  # type: ignore[arg-type]
     lines, rows = memory.strides[:2]
     places = ((case.lines, lines, case.rows * case.columns), (case.rows, rows, case.columns))
-    product = ProductShape(places, memory.strides[2], shape)
+    step = memory.strides[2]
+    segments = ((2, 2 * step), (2, step)) if case.segments == 4 else ((case.segments, step),)
+    product = ProductShape(places, shape, segments)
 
     def pack(f: Function, pointers: Sequence[Value], share: Share) -> None:
         write_pack(f, shape, pointers[1], pointers[2], share, target)
@@ -117,7 +122,7 @@ def test_an_epilogue_is_given_each_place_once() -> None:
     memory, right = operands(case)
     shape = PackedShape(case.inner, case.columns, tuple(right.strides))  # type: ignore[arg-type]
     lines, rows = memory.strides[:2]
-    product = ProductShape(((2, lines, 9 * 37), (9, rows, 37)), 0, shape)
+    product = ProductShape(((2, lines, 9 * 37), (9, rows, 37)), shape)
     target = TARGETS[0]
 
     def pack(f: Function, pointers: Sequence[Value], share: Share) -> None:
@@ -148,7 +153,7 @@ def test_code_is_made_for_other_processors(name: str) -> None:
         write_pack(f, shape, pointers[0], pointers[1], share, target)
 
     def multiply(f: Function, pointers: Sequence[Value], share: Share) -> None:
-        write_product(f, ProductShape(((7, 22, 33),), 0, shape), pointers[0], pointers[1], pointers[2], share, target)
+        write_product(f, ProductShape(((7, 22, 33),), shape), pointers[0], pointers[1], pointers[2], share, target)
 
     emits([pack, multiply], 3, target)
 
@@ -197,6 +202,12 @@ def convolution_of(**attrs: Any) -> Any:
     return build, {"x": IMAGE, "w": FILTER, "v": SECOND}
 
 
+def drawn(dtype: str, *shape: int) -> Any:
+    """Random integers of a type."""
+    bounds = np.iinfo(dtype)
+    return RANDOM.integers(bounds.min, bounds.max, shape, endpoint=True).astype(dtype)
+
+
 PROGRAMS = {
     "signs on neither side": product_of(130.0, 0, 0.0, -128),
     "signs on both sides": product_of(3.0, -128, 0.0, -128, turned=True),
@@ -227,8 +238,23 @@ def test_convolutions_of_quantized_floats(name: str, monkeypatch: pytest.MonkeyP
     build, feed = convolution_of(**CONVOLUTIONS[name])
     with checked_plans(monkeypatch):
         assert_alike(build, feed, tolerance=2e-6)
-    products = 1 if name == "with holes along rows" else 2
-    assert count_of_integer_products(lambda: results_of(build, feed, native=True)) == products
+    assert count_of_integer_products(lambda: results_of(build, feed, native=True)) == 2
+
+
+def test_convolutions_of_groups_and_filters_with_zero_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    image, filters = (RANDOM.standard_normal(shape).astype("float32") for shape in ((2, 36, 7, 6), (10, 18, 3, 2)))
+
+    def build() -> list[Variable]:
+        x, w = fluid.data("x", image.shape), fluid.data("w", filters.shape)
+        out = []
+        for zero, least in ((0.0, -128), (90.0, 0)):
+            inputs = {"Input": grid(x, [0.02], 100.0, least=0), "Filter": grid(w, [0.03], zero, least=least)}
+            out.append(op("conv2d", inputs, "Output", groups=2, paddings=[1, 0, 0, 1], strides=[1, 2], dilations=[1, 2]))
+        return out
+
+    with checked_plans(monkeypatch):
+        assert_alike(build, {"x": image, "w": filters}, tolerance=2e-6)
+    assert count_of_integer_products(lambda: results_of(build, {"x": image, "w": filters}, native=True)) == 4
 
 
 def count_of_integer_products(run: Callable[[], Any]) -> int:
@@ -272,14 +298,59 @@ def test_products_of_fed_integers(left: str, right: str) -> None:
         both = op("matmul_integer", {"X": x, "Y": y, "XZeroPoint": rows, "YZeroPoint": columns})
         return [both, op("matmul_integer", {"X": x, "Y": y}), layers.cast(x, "float32") + 1.0]
 
-    def draw(dtype: str, *shape: int) -> Any:
-        bounds = np.iinfo(dtype)
-        return RANDOM.integers(bounds.min, bounds.max, shape, endpoint=True).astype(dtype)
-
-    feed = {"x": draw(left, 3, 4, 50), "y": draw(right, 50, 19), "rows": draw(left, 3, 4, 1), "columns": draw(right, 19)}
+    feed = {"x": drawn(left, 3, 4, 50), "y": drawn(right, 50, 19), "rows": drawn(left, 3, 4, 1), "columns": drawn(right, 19)}
     native, plain = (results_of(build, feed, native=native) for native in (True, False))
     for name, value in plain.items():
         np.testing.assert_array_equal(native[name], value)
+
+
+INTEGER_CONVOLUTIONS: dict[str, tuple[int, int, int, dict[str, Any]]] = {
+    "plain": (3, 5, 3, {}),
+    "padded": (3, 5, 3, {"paddings": [1, 2, 0, 1], "strides": [2, 1]}),
+    "with holes": (4, 20, 3, {"paddings": [2, 2], "dilations": [2, 2]}),
+    "channel by channel": (6, 6, 3, {"groups": 6, "paddings": [1, 1]}),
+    "in groups": (8, 12, 2, {"groups": 4, "strides": [1, 2]}),
+    "in large groups": (64, 6, 3, {"groups": 2, "paddings": [1, 1]}),
+    "the same size": (3, 4, 2, {"padding_algorithm": "SAME"}),
+}
+
+
+@each("name", list(INTEGER_CONVOLUTIONS))
+@pytest.mark.parametrize("left", ["uint8", "int8"])
+@pytest.mark.parametrize("right", ["uint8", "int8"])
+def test_convolutions_of_fed_integers(left: str, right: str, name: str) -> None:
+    """Zero points that only a run tells lie around the image; those of filters take sums over windows."""
+    channels, filters, size, attrs = INTEGER_CONVOLUTIONS[name]
+    shape = (filters, channels // attrs.get("groups", 1), size, size)
+
+    def build() -> list[Variable]:
+        x, w = fluid.data("x", [2, channels, 7, 9], left), fluid.data("w", shape, right)
+        zero, of_filters = fluid.data("zero", [1], left), fluid.data("of_filters", [filters, 1, 1, 1], right)
+        pairs = ({}, {"InputZeroPoint": zero}, {"InputZeroPoint": zero, "FilterZeroPoint": of_filters})
+        turned = layers.cast(layers.transpose(layers.cast(x, "float32"), [0, 2, 3, 1]), left)
+        last = {"Input": turned, "Filter": w, **pairs[2]}
+        out = [op("conv2d_integer", {"Input": x, "Filter": w, **points}, "Output", **attrs) for points in pairs]
+        return [*out, op("conv2d_integer", last, "Output", data_format="NHWC", **attrs)]
+
+    feed = {"x": drawn(left, 2, channels, 7, 9), "w": drawn(right, *shape), "zero": drawn(left, 1)}
+    feed["of_filters"] = drawn(right, filters, 1, 1, 1)
+    assert ops_on_numpy(build, feed) == "none"
+    native, plain = (results_of(build, feed, native=native) for native in (True, False))
+    for fetch, value in plain.items():
+        np.testing.assert_array_equal(native[fetch], value, err_msg=f"{name}, {fetch}")
+
+
+def test_convolutions_of_extreme_integers_are_exact() -> None:
+    """As large as sums of products of floats may be: 258 products of 255 * 255."""
+
+    def build() -> list[Variable]:
+        x, w = fluid.data("x", [1, 258, 2, 2], "uint8"), fluid.data("w", [2, 129, 1, 2], "int8")
+        zeros = {"InputZeroPoint": fluid.data("xz", [1], "uint8"), "FilterZeroPoint": fluid.data("wz", [1], "int8")}
+        return [op("conv2d_integer", {"Input": x, "Filter": w, **zeros}, "Output", groups=2)]
+
+    feed = {"x": np.full((1, 258, 2, 2), 255, "u1"), "w": np.full((2, 129, 1, 2), -128, "i1")}
+    results = results_of(build, {**feed, "xz": np.uint8([0]), "wz": np.int8([127])}, native=True, runs=1)
+    assert (results["fetch 0"] == -258 * 255 * 255).all()
 
 
 @each("inner", [33_025, 33_026, 70_000])

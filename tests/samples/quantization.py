@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .base import Data, Sample, add, structural
+from .conv import convolved
 
 data = Data("quantization")
 
@@ -256,3 +257,18 @@ packed = np.concatenate([data(5, 2), data.ints(5, 8, high=256, dtype="uint8").vi
 for attrs in ({}, {"padding_idx": 3}):
     sample = Sample({"W": packed, "Ids": np.array([[3], [0], [4]])}, attrs, unpacked, dtypes=["float32"], orders=0)
     add("lookup_table_dequant", sample)
+
+
+# -------------------------------------------------------------------------------------------- convolutions of integers
+def convolution(Input: Any, Filter: Any, InputZeroPoint: Any = 0, FilterZeroPoint: Any = 0, **attrs: Any) -> Any:
+    return convolved(Input.astype("int32") - InputZeroPoint, Filter.astype("int32") - FilterZeroPoint, **attrs)
+
+
+IMAGE, FILTER = data.ints(2, 4, 5, 6, high=256, dtype="uint8"), data.ints(6, 2, 3, 2, low=-128, high=128, dtype="int8")
+ZEROS = {"InputZeroPoint": np.array([9], "uint8"), "FilterZeroPoint": data.ints(6, 1, 1, 1, low=-128, high=128, dtype="int8")}
+for inputs, attrs in (
+    ({}, {"groups": 2}),
+    (ZEROS, {"groups": 2, "paddings": [1, 2], "strides": [2, 1]}),
+    ({"InputZeroPoint": np.array(200, "uint8")}, {"groups": 2, "paddings": [0, 1, 2, 0], "dilations": [1, 2]}),
+):
+    add("conv2d_integer", Sample({"Input": IMAGE, "Filter": FILTER, **inputs}, attrs, convolution, orders=0))

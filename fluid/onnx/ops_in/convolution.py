@@ -90,14 +90,19 @@ def conv(b: Builder, node: OnnxNode) -> Any:
     return convolved(b, node, node[0], node[1], node.get(2))
 
 
-def convolved(b: Builder, node: OnnxNode, x: Any, weight: Any, bias: Any) -> Any:
-    """Convolve by the attributes of a node."""
+def convolved(b: Builder, node: OnnxNode, x: Any, weight: Any, bias: Any, zero_points: Sequence[Any] = ()) -> Any:
+    """Convolve by the attributes of a node.
+
+    Args:
+        zero_points: of integers, the zero points of `x` and `weight`; None for 0.
+    """
     count = x.ndim - 2
     if count not in (1, 2, 3):
         raise FormatError(f"X has {x.ndim} dimensions; it should have 3 to 5")
     strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
     kernel = [(size - 1) * by + 1 for size, by in zip(weight.shape[2:], dilations, strict=True)]
-    x, pads, algorithm = padded(b, node, x, kernel, strides, dilations, 0)
+    border = 0 if not zero_points or zero_points[0] is None else zero_points[0]
+    x, pads, algorithm = padded(b, node, x, kernel, strides, dilations, border)
     if any(number < 0 for pair in pads for number in pair):
         raise FormatError(f"its pads {pads} should not be negative")
     group = node.int("group", 1)
@@ -110,8 +115,11 @@ def convolved(b: Builder, node: OnnxNode, x: Any, weight: Any, bias: Any) -> Any
         "padding_algorithm": algorithm,
     }
     is_depthwise = group > 1 and group == x.shape[1] == weight.shape[0] and count < 3
-    op = b.f.conv3d if count == 3 else b.f.depthwise_conv2d if is_depthwise else b.f.conv2d
-    out = op(image, filters, **attrs)
+    if zero_points:
+        out = b.f.conv2d_integer(image, filters, *zero_points, **attrs)
+    else:
+        op = b.f.conv3d if count == 3 else b.f.depthwise_conv2d if is_depthwise else b.f.conv2d
+        out = op(image, filters, **attrs)
     if bias is not None:
         out = b.f.elementwise_add(out, bias, axis=1)
     return b.squeeze(out, [2]) if count == 1 else out

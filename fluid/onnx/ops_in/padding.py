@@ -50,16 +50,15 @@ def padded_at_run(b: Builder, x: Any, axis: int, before: Any, after: Any, mode: 
     return choose(b, b.f.reshape2(b.f.equal(index, places), shape=shape), out, value)
 
 
-def padded_for_same(
-    b: Builder, node: OnnxNode, x: Any, windows: Sequence[int], strides: Sequence[int], value: float | int
-) -> Any:
+def padded_for_same(b: Builder, node: OnnxNode, x: Any, windows: Sequence[int], strides: Sequence[int], value: Any) -> Any:
     """Pad the spatial axes of `x` with `value`, as ``auto_pad=SAME_UPPER`` or ``SAME_LOWER`` of a node asks for.
 
     Args:
         windows: the sizes of the window, with dilations.
+        value: a number, or a variable that holds one.
     """
     is_upper = node.string("auto_pad") == "SAME_UPPER"
-    number = b.number(value, x.dtype)
+    number = b.number(value, x.dtype) if isinstance(value, (int, float)) else value
     for axis, window, stride in zip(range(2, x.ndim), windows, strides, strict=True):
         size = b.integer(b.size_of(x, axis))
         steps = b.f.elementwise_floordiv(size + b.integer(stride - 1), b.integer(stride))

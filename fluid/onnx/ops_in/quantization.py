@@ -250,16 +250,6 @@ def integer_product(b: Builder, x: Any, y: Any, x_zero: Any, y_zero: Any) -> Any
     return b.f.matmul_integer(x, y, x_zero, y_zero)
 
 
-def _less_zero(b: Builder, x: Any, zero: Any, dtype: VarType, axis: int | None = None) -> Any:
-    """Subtract the zero point from integers; a vector has one zero point for each element of `axis`."""
-    wide = b.cast(x, dtype)
-    if zero is None:
-        return wide
-    if zero.ndim == 1 and axis is not None and zero.shape != (1,):
-        zero = b.ones_like_axes(zero, axis, x.ndim - axis - 1)
-    return b.f.elementwise_sub(wide, b.cast(zero, dtype))
-
-
 @imports("MatMulInteger", trains=False)
 def matmul_integer(b: Builder, node: OnnxNode) -> Any:
     for zero, of in ((2, 0), (3, 1)):
@@ -267,12 +257,22 @@ def matmul_integer(b: Builder, node: OnnxNode) -> Any:
     return integer_product(b, node[0], node[1], node.get(2), node.get(3))
 
 
+def _less_zero(b: Builder, x: Any, zero: Any) -> Any:
+    """Subtract the zero point from integers, in float64."""
+    wide = b.cast(x, VarType.FP64)
+    return wide if zero is None else b.f.elementwise_sub(wide, b.cast(zero, VarType.FP64))
+
+
 @imports("ConvInteger", trains=False)
 def conv_integer(b: Builder, node: OnnxNode) -> Any:
-    x, weight = node[0], node[1]
-    left = _less_zero(b, x, node.get(2), VarType.FP64)
-    right = _less_zero(b, weight, node.get(3), VarType.FP64, 0)
-    return b.cast(convolved(b, node, left, right, None), VarType.INT32)
+    for zero, of in ((2, 0), (3, 1)):
+        _check_zero_point(node, zero, of)
+    x, weight, x_zero, w_zero = node[0], node[1], node.get(2), node.get(3)
+    if w_zero is not None and w_zero.ndim == 1 and w_zero.shape != (1,):
+        w_zero = b.ones_like_axes(w_zero, 0, max(weight.ndim, 4) - 1)
+    if x.ndim == 5:
+        return b.cast(convolved(b, node, _less_zero(b, x, x_zero), _less_zero(b, weight, w_zero), None), VarType.INT32)
+    return convolved(b, node, x, weight, None, [x_zero, w_zero])
 
 
 def _factor(b: Builder, left_scale: Any, right_scale: Any, scale: Any) -> Any:

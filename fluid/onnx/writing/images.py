@@ -62,14 +62,44 @@ def _kernel_of(Filter: OnnxTensor) -> list[int]:
 
 
 def _conv(g: OnnxGraph, x: OnnxTensor, w: OnnxTensor, geometry: ConvGeometry) -> OnnxTensor:
-    sizes = (x.sizes[0], w.sizes[0], *geometry.out)
-    return g._sized("Conv", [x, w], x.dtype, sizes, **geometry.arguments)
+    return g._sized("Conv", [x, w], x.dtype, _sizes_of(x, w, geometry), **geometry.arguments)
+
+
+def _sizes_of(x: OnnxTensor, w: OnnxTensor, geometry: ConvGeometry) -> tuple[int, ...]:
+    """The sizes of a convolution."""
+    return x.sizes[0], w.sizes[0], *geometry.out
 
 
 @exports("conv2d", "depthwise_conv2d", "conv3d")
 def conv(g: OnnxGraph, Input: OnnxTensor, Filter: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     x = channels_second(g, Input, attrs["data_format"])
     return channels_back(g, _conv(g, x, Filter, ConvGeometry(x.shape, _kernel_of(Filter), attrs)), attrs["data_format"])
+
+
+@exports("conv2d_integer")
+def conv_of_integers(
+    g: OnnxGraph,
+    Input: OnnxTensor,
+    Filter: OnnxTensor,
+    InputZeroPoint: OnnxTensor | None,
+    FilterZeroPoint: OnnxTensor | None,
+    attrs: dict[str, Any],
+) -> OnnxTensor:
+    """A ConvInteger, less the sums of windows times the zero points of filters: runtimes take one such zero point alone."""
+    x = channels_second(g, Input, attrs["data_format"])
+    geometry = ConvGeometry(x.shape, _kernel_of(Filter), attrs)
+    zero = [] if InputZeroPoint is None else [g.reshape(InputZeroPoint, [], ())]
+
+    def convolved(w: OnnxTensor) -> OnnxTensor:
+        no_zero = [g.constant(np.zeros((), w.dtype.numpy))] if zero else []
+        sizes = _sizes_of(x, w, geometry)
+        return g._sized("ConvInteger", [x, w, *zero, *no_zero], VarType.INT32, sizes, **geometry.arguments)
+
+    out = convolved(Filter)
+    if FilterZeroPoint is not None:
+        less = g.cast(g.reshape(FilterZeroPoint, [-1, 1, 1], (-1, 1, 1)), VarType.INT32)
+        out = g.binary("Sub", out, g.binary("Mul", convolved(g.filled(g.dims(Filter), 1, Filter.spec)), less))
+    return channels_back(g, out, attrs["data_format"])
 
 
 def _transposed(

@@ -162,21 +162,25 @@ def _by_steps(
         reverse = direction == "reverse" or number == 1
         w, r = (b.squeeze(b.slice(node[index], 0, number, number + 1), [0]) for index in (1, 2))
         rows = _GATES[kind] * size
-        bias_w = bias_r = None
+        inputs = b.f.matmul_v2(x, w, trans_y=True)
+        bias_of_candidate = None  # a bias that the reset gate scales; all others are added to the inputs of all steps
         if node.value(3) is not None:
             bias = b.squeeze(b.slice(node[3], 0, number, number + 1), [0])
-            bias_w, bias_r = b.slice(bias, 0, 0, rows), b.slice(bias, 0, rows, 2 * rows)
+            of_hidden = b.slice(bias, 0, rows, 2 * rows)
+            if kind == "GRU" and node.int("linear_before_reset", 0):
+                bias_of_candidate = b.slice(of_hidden, 0, 2 * size, rows)
+                of_hidden = b.f.concat([b.slice(of_hidden, 0, 0, 2 * size), b.f.fill_any_like(bias_of_candidate)], axis=0)
+            inputs = b.f.elementwise_add(inputs, b.slice(bias, 0, 0, rows) + of_hidden)
         peepholes = None
         if kind == "LSTM" and node.value(7) is not None:
             row = b.squeeze(b.slice(node[7], 0, number, number + 1), [0])
             peepholes = b.f.split(row, num=3, axis=0)
         first = [b.squeeze(b.slice(state, 0, number, number + 1), [0]) for state in states]
-        inputs = b.f.matmul_v2(x, w, trans_y=True)
-        inputs = inputs if bias_w is None else b.f.elementwise_add(inputs, bias_w)
         sequences = [inputs]
         if node.value(4) is not None:
             sequences.append(_step_mask(b, x, node[4]))
-        cell = _cell(kind, node, functions[number], r, bias_r, peepholes, size)
+        weights = b.transpose(r, [1, 0])
+        cell = _cell(b, kind, node, functions[number], weights, bias_of_candidate, peepholes, size)
 
         def step(f: Any, before: list[Any], slices: list[Any], cell: Any = cell) -> tuple[list[Any], list[Any]]:
             after = cell(f, slices[0], before)
@@ -200,19 +204,18 @@ def _step_mask(b: Builder, x: Any, lengths: Any) -> Any:
     return b.cast(b.f.less_equal(steps, b.unsqueeze(b.cast(lengths, x.dtype), [1])), x.dtype)
 
 
-def _cell(kind: str, node: OnnxNode, act: list[Activation], r: Any, bias: Any, peepholes: Any, size: int) -> Any:
+def _cell(
+    b: Builder, kind: str, node: OnnxNode, act: list[Activation], weights: Any, bias_of_candidate: Any, peepholes: Any, size: int
+) -> Any:
+    """A step of a recurrence. What is the same in each step, such as parts of the weights, is made before the first one."""
     limit = node.float("clip", 0.0) if node.has("clip") else 0.0
 
     def clipped(f: Any, value: Any) -> Any:
         return f.clip(value, min=-limit, max=limit) if limit else value
 
-    def product(f: Any, h: Any) -> Any:
-        out = f.matmul_v2(h, r, trans_y=True)
-        return out if bias is None else out + bias
-
     def lstm(f: Any, x: Any, before: list[Any]) -> list[Any]:
         h, c = before
-        i, o, forget, g = f.split(x + product(f, h), num=4, axis=1)
+        i, o, forget, g = f.split(x + f.matmul_v2(h, weights), num=4, axis=1)
         if peepholes is not None:
             i, forget = i + c * peepholes[0], forget + c * peepholes[2]
         i = act[0](f, clipped(f, i))
@@ -222,27 +225,23 @@ def _cell(kind: str, node: OnnxNode, act: list[Activation], r: Any, bias: Any, p
             o = o + cell * peepholes[1]
         return [act[0](f, clipped(f, o)) * act[2](f, cell), cell]
 
+    of_gates = b.slice(weights, 1, 0, 2 * size) if kind == "GRU" else None
+    of_candidate = b.slice(weights, 1, 2 * size, 3 * size) if kind == "GRU" else None
+
     def gru(f: Any, x: Any, before: list[Any]) -> list[Any]:
         h = before[0]
-        x_z, x_r, x_h = f.split(x, num=3, axis=1)
-        r_z, r_r, r_h = f.split(r, num=3, axis=0)
-        biases = [None] * 3 if bias is None else f.split(bias, num=3, axis=0)
-
-        def times(value: Any, weight: Any, its_bias: Any) -> Any:
-            out = f.matmul_v2(value, weight, trans_y=True)
-            return out if its_bias is None else out + its_bias
-
-        z = act[0](f, clipped(f, x_z + times(h, r_z, biases[0])))
-        reset = act[0](f, clipped(f, x_r + times(h, r_r, biases[1])))
+        of_x, x_h = f.split(x, sections=[2 * size, size], axis=1)
+        z, reset = f.split(act[0](f, clipped(f, of_x + f.matmul_v2(h, of_gates))), num=2, axis=1)
         if node.int("linear_before_reset", 0):
-            new = x_h + reset * times(h, r_h, biases[2])
+            of_h = f.matmul_v2(h, of_candidate)
+            new = x_h + reset * (of_h if bias_of_candidate is None else of_h + bias_of_candidate)
         else:
-            new = x_h + times(reset * h, r_h, biases[2])
+            new = x_h + f.matmul_v2(reset * h, of_candidate)
         new = act[1](f, clipped(f, new))
-        return [(1.0 - z) * new + z * h]
+        return [new + z * (h - new)]
 
     def rnn(f: Any, x: Any, before: list[Any]) -> list[Any]:
-        return [act[0](f, clipped(f, x + product(f, before[0])))]
+        return [act[0](f, clipped(f, x + f.matmul_v2(before[0], weights)))]
 
     return {"LSTM": lstm, "GRU": gru, "RNN": rnn}[kind]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from ...autodiff.expand import expand_composition, expand_gradient
 from ...errors import FluidError
@@ -131,20 +131,26 @@ def _split_gradients(program: Program) -> None:
 
 def _expand(program: Program, expanded: Mapping[str, Condition], supported: Collection[str]) -> None:
     """Replace gradient ops by their rules, and composed ops by their parts, where the version needs it."""
-    lacking = {
-        op.type: _always
-        for block in program.blocks
-        for op in block.ops
-        if op.type not in supported and op.definition is not None and op.definition.formula is not None
-    }
-    for table, expand in ((expanded, expand_gradient), (_COMPOSED | lacking, expand_composition)):
-        for block, op in _each_op(program, table):
-            try:
-                is_needed = table[op.type](op)
-            except (FluidError, LookupError):  # of an op that is not well formed, which the rows refuse
-                continue
-            if is_needed:
-                expand(block, op)
+    _expand_by(program, expanded, expand_gradient)
+    _expand_by(program, _COMPOSED | _lacking(program, supported), expand_composition)
+    while lacking := _lacking(program, supported):  # parts of these may be lacking, too
+        _expand_by(program, lacking, expand_composition)
+
+
+def _lacking(program: Program, supported: Collection[str]) -> dict[str, Condition]:
+    """The types of ops with a formula that the version lacks."""
+    ops = (op for block in program.blocks for op in block.ops if op.type not in supported)
+    return {op.type: _always for op in ops if op.definition is not None and op.definition.formula is not None}
+
+
+def _expand_by(program: Program, table: Mapping[str, Condition], expand: Callable[[Block, Operator], None]) -> None:
+    for block, op in _each_op(program, table):
+        try:
+            is_needed = table[op.type](op)
+        except (FluidError, LookupError):  # of an op that is not well formed, which the rows refuse
+            continue
+        if is_needed:
+            expand(block, op)
 
 
 def _reserve_space(program: Program) -> None:

@@ -217,9 +217,9 @@ def convolved_bytes(
             less = mapped("mul", reshaped(zero, (1, 1)), _sums_of_columns(right))
             out = mapped("sub", out, reshaped(less, (1, 1, 1, size)))
         if of_filters is not None:
-            own = reshaped(of_filters, (1, 1, 1, of_filters.size))
-            own = own if own.size == 1 else sliced(own, 3, start, size)
-            out = mapped("sub", out, mapped("mul", _sums_of_windows(part, zero, windows, outputs), own))
+            zeros = reshaped(of_filters, (1, 1, 1, of_filters.size))
+            zeros = zeros if zeros.size == 1 else sliced(zeros, 3, start, size)
+            out = mapped("sub", out, mapped("mul", _sums_of_windows(part, zero, windows, outputs), zeros))
         parts.append(out)
     return joined(parts, 3) if groups > 1 else parts[0]
 

@@ -584,13 +584,13 @@ def remainder(f: Function, a: Value, b: Value) -> Value:
 
     A long division in float64. Each step subtracts a multiple of the divisor; the multiplier has 29 bits, so that all is exact.
     """
-    rest, divisor = (absolute(f, f.convert(x, DOUBLE)) for x in (a, b))
+    remaining, divisor = (absolute(f, f.convert(x, DOUBLE)) for x in (a, b))
     for _ in range(_REMAINDER_STEPS):
-        quotient = f.bits_as(f.bit_and(f.bits_as(f.div(rest, divisor), INT64), -(1 << 24)), DOUBLE)
-        smaller = f.sub(rest, f.mul(trunc(f, quotient), divisor))
-        rest = f.select(f.compare("olt", quotient, 1.0), rest, smaller)  # the divisor may be infinite
-    rest = f.select(f.compare("olt", rest, 0.0), f.add(rest, divisor), rest)
-    size = f.convert(rest, FLOAT)
+        quotient = f.bits_as(f.bit_and(f.bits_as(f.div(remaining, divisor), INT64), -(1 << 24)), DOUBLE)
+        smaller = f.sub(remaining, f.mul(trunc(f, quotient), divisor))
+        remaining = f.select(f.compare("olt", quotient, 1.0), remaining, smaller)  # the divisor may be infinite
+    remaining = f.select(f.compare("olt", remaining, 0.0), f.add(remaining, divisor), remaining)
+    size = f.convert(remaining, FLOAT)
     is_opposite = f.bit_xor(f.compare("olt", a, 0.0), f.compare("olt", b, 0.0))
     moved = f.select(is_opposite, f.add(f.neg(size), absolute(f, b)), size)
     return copysign(f, f.select(f.compare("oeq", size, 0.0), size, moved), b)

@@ -82,7 +82,7 @@ _LONGEST = 1024
 
 @lowers("cumsum")
 def cumsum(X: GraphTensor, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> GraphTensor:
-    """Add the sums of 1, 2, 4, ... elements that lie as many places before."""
+    """Add the sums of 1, 2, 4, ... elements before, at these distances."""
     node = reshaped(plain(X.node), (X.node.size,)) if flatten else plain(X.node)
     place = axis % max(node.ndim, 1)
     if not node.ndim or not node.size or node.shape[place] > _LONGEST or node.element == BOOL:

@@ -81,7 +81,7 @@ def _binary(formula: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTens
     return of_two
 
 
-def _whole(formula: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTensor]:
+def _quotients(formula: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTensor]:
     def of_two(X: GraphTensor, Y: GraphTensor, axis: int) -> GraphTensor:
         if X.node.element not in (INT32, INT64, *([FLOAT] if formula == "mod" else [])):
             raise NotLowered("quotients of floats, or remainders of float64 or of truth values")
@@ -102,7 +102,7 @@ def _comparison(relation: str) -> Callable[[GraphTensor, GraphTensor, int], Grap
 for _type in ("add", "sub", "mul", "max", "min", "div", "pow"):
     lowers(f"elementwise_{_type}")(_binary(_type))
 for _type in ("mod", "floordiv"):
-    lowers(f"elementwise_{_type}")(_whole(_type))
+    lowers(f"elementwise_{_type}")(_quotients(_type))
 for _type, _relation in {
     "less_than": "olt", "less_equal": "ole", "greater_than": "ogt", "greater_equal": "oge", "equal": "oeq", "not_equal": "une",
 }.items():  # fmt: skip

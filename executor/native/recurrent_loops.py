@@ -82,7 +82,7 @@ class _Chain:
 
 # ------------------------------------------------------------------------------------------- sequences of different lengths
 def padded_rows(rows: int, sequences: int) -> int:
-    """The number of rows that a step computes for so many rows of that many sequences: few numbers, so that few are compiled."""
+    """Round a number of rows up to one of few numbers, so that few steps are compiled."""
     if sequences == 1:
         return 1
     power = max(4, 1 << (rows - 1).bit_length())
@@ -107,7 +107,7 @@ def _in_turn(
 
 
 class _Turn:
-    """Packed rows in the order in which the steps run.
+    """Packed rows in the order of the steps that run.
 
     A step computes a padded number of rows: behind its own, it reads rows of the next packed step, and writes rows of the step
     that runs next, which overwrites them.
@@ -124,7 +124,7 @@ class _Turn:
         self._formula = _masked_formula(formula, len(states)) if backwards else formula
 
     def _mask(self, state: Any) -> Any:
-        """Truths for as many rows as steps have at most, then falses: part of it masks the padding rows of a step."""
+        """Truths for the most rows of a step, then falses: part of it masks the padding rows of a step."""
         mask = np.zeros((2 * self._most, *state.shape[1:]), np.bool_)
         mask[: self._most] = True
         return mask

@@ -72,7 +72,7 @@ def _prune_block(block: Block, targets: Iterable[str], boundary: set[str]) -> No
     versions = BlockVersions(block)
 
     def is_made_here(value: Value) -> bool:
-        """Whether a needed value has to be computed: it is not fed, or overwrites what is fed."""
+        """Whether a needed value has to be computed: it is not fed, or overwrites the fed one."""
         writer = versions.writer.get(value)
         if writer is None or value[0] not in boundary:
             return writer is not None

@@ -14,7 +14,7 @@ from .lod_array import array_of, checked_levels, lod_of, refuse_other_counts, to
 from .memory import contiguous_copy
 from .numeric import has, numeric_array
 from .one_element import convertible
-from .place import CPUPlace, Place, to_numpy
+from .place import CPUPlace, CUDAPlace, Place, to_numpy
 from .types import DTypeLike, VarType, as_dtype
 
 __all__ = ["FedArray", "LoDTensor", "LoDTensorArray", "Remote"]
@@ -99,6 +99,11 @@ class LoDTensor:
         owner = self._owner() if self._owner is not None else None
         if owner is not None:
             owner.tensor_changed()
+
+    def _place(self) -> Place:
+        """The place of the array."""
+        device: Any = getattr(self.array, "device", None)
+        return CUDAPlace(device.id) if hasattr(device, "id") else CPUPlace()
 
     def set(self, array: Any, place: Place | None = None) -> None:
         """Hold a copy of `array` on `place` (the CPU by default).

@@ -49,6 +49,18 @@ class Place:
         """The array namespace of this device: numpy or cupy."""
         raise NotImplementedError
 
+    def is_cpu_place(self) -> bool:
+        """Whether it is the CPU, with ordinary memory."""
+        return type(self) is CPUPlace
+
+    def is_gpu_place(self) -> bool:
+        """Whether it is a CUDA device."""
+        return isinstance(self, CUDAPlace)
+
+    def is_cuda_pinned_place(self) -> bool:
+        """Whether it is a `CUDAPinnedPlace`."""
+        return isinstance(self, CUDAPinnedPlace)
+
     def asarray(self, value: Any) -> Any:
         """`value` as an array of this place; copied only if necessary."""
         return self.xp.asarray(value)

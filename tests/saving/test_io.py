@@ -616,8 +616,9 @@ def test_tensors_of_parameters_in_another_scope(fresh: None) -> None:
     layers.fc(fluid.data("x", [None, 2]), 3)
     parameters = fluid.default_main_program().all_parameters()
     scope, executor = fluid.Scope(), fluid.Executor()
-    fluid.core._create_loaded_parameter(parameters, scope, executor)
+    fluid.core._create_loaded_parameter(parameters, scope, executor._default_executor)
     for parameter in parameters:
         tensor = scope.find_var(parameter.name).get_tensor()  # type: ignore[union-attr]
         np.testing.assert_array_equal(np.asarray(tensor), np.zeros(parameter.shape, "float32"), strict=True)
+        assert tensor._place().is_cpu_place() and not tensor._place().is_gpu_place()
     assert isinstance(fluid.dygraph.to_variable(np.ones(2)), fluid.core.VarBase)

@@ -85,6 +85,23 @@ def _quantized() -> dict[str, bytes]:
             ],
             parts,
         ),
+        "convolved": (
+            [
+                make("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
+                make("Reshape", ["q", "image"], ["i"]),
+                make("ConvInteger", ["i", "f", "qz", "fz"], ["c"], pads=[1, 0, 0, 1], dilations=[1, 2]),
+                make("Cast", ["c"], ["y"], to=FLOAT),
+            ],
+            {"image": np.array([1, 2, 2, 3]), "f": np.ones((2, 2, 2, 1), np.int8), "fz": np.array([-3], np.int8)},
+        ),
+        "halves": (
+            [
+                make("Cast", ["x"], ["h"], to=TensorProto.BFLOAT16),
+                make("MatMul", ["h", "b"], ["m"]),
+                make("Cast", ["m"], ["y"], to=FLOAT),
+            ],
+            {"b": np.ones((4, 2), helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))},
+        ),
         "packed": (
             [make("MatMulNBits", ["x", "w", "s"], ["y"], K=4, N=2, bits=4, block_size=16, **microsoft)],
             {"w": np.ones((2, 1, 8), np.uint8), "s": np.ones(2, np.float32)},

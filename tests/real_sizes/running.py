@@ -98,10 +98,13 @@ def new_scope(first: Arrays) -> fluid.Scope:
 
 
 def scope_of_layouts(first: Arrays) -> fluid.Scope:
-    """A scope whose arrays lie in memory row by row, column by column, or with gaps, in turn."""
-    scope = fluid.Scope()
+    """A scope whose arrays lie in memory row by row, column by column, or with gaps, in turn; equal ones are one array."""
+    scope, arrays = fluid.Scope(), dict[Hashable, Any]()
     for number, (name, array) in enumerate(first.items()):
-        scope.put(name, _LAYOUTS[number % len(_LAYOUTS)](array))
+        key = array.dtype, array.shape, array.tobytes()
+        if key not in arrays:
+            arrays[key] = _LAYOUTS[number % len(_LAYOUTS)](array)
+        scope.put(name, arrays[key])
     return scope
 
 

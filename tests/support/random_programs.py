@@ -17,6 +17,8 @@ from fluid.executor.executor import Executor
 from fluid.executor.runtime.scope import Scope
 from fluid.formats.text import parse_program_text, program_to_string
 from fluid.ir.program import Program, Variable
+from fluid.ir.versions import BlockVersions
+from fluid.transform.pruning import prune
 
 __all__ = [
     "KINDS",
@@ -523,3 +525,9 @@ def check_runs(instructions: list[Instruction], chosen: int) -> None:
         assert_same_bits(pruned, [expected[i] for i in subset])
     assert_same_bits(executor.interpret(from_wire, made.feed, fetch, Scope()), expected)
     assert_same_bits(executor.interpret(from_text, made.feed, fetch, Scope()), expected)
+    parts = [fetch[i] for i in subset]
+    versions = BlockVersions(made.program.global_block())
+    overwritten = versions.last.keys() - versions.read_first  # before anything reads it: the op that does so is cut
+    feed = {name: value for name, value in made.feed.items() if name not in overwritten}
+    results = executor.interpret(prune(made.program, parts, feed), feed, parts, Scope())
+    assert_same_bits(results, [expected[i] for i in subset])

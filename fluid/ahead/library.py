@@ -251,6 +251,12 @@ class _Maker:
     ) -> Iterator[LibraryFunction]:
         """Plan a function. Yields nothing if some of its ops cannot be compiled."""
         fed, fetched = self._fed(program, feeds), _named(fetches)
+        sequences = [variable for variable in fed.values() if program.global_block().var(variable).lod_level]
+        if sequences:
+            raise FeedError(
+                f"{', '.join(sequences)}: sequences, whose lengths differ from batch to batch, cannot be fed to a library; "
+                "pad them, and feed their lengths to layers.rnn or layers.sequence_mask"
+            )
         specs = {variable: self._spec(program, variable, rows) for variable in fed.values()}
         planned = self._planned(program, specs, list(fetched.values()))
         if planned.refused:
@@ -292,8 +298,6 @@ class _Maker:
     def _spec(self, program: Program, name: str, rows: int | None) -> Spec:
         """The spec of a feed, with its number of rows filled in."""
         var = program.global_block().var(name)
-        if var.lod_level:
-            raise FeedError(f"{name} holds sequences, whose lengths differ from batch to batch: pad them for a compiled program")
         shape = tuple(var.shape)
         if shape and shape[0] == -1 and rows is not None:
             shape = (rows, *shape[1:])

@@ -127,7 +127,7 @@ def test_webassembly_without_a_c_library_is_refused(tmp_path: Path) -> None:
 
 def unlowered() -> Any:
     x = fluid.data("x", [4, 3])
-    h = layers.fc(layers.argsort(layers.argsort(layers.fc(x, 3))[0])[0], 3)
+    h = layers.fc(layers.argsort(layers.argsort(layers.fc(x, 3))[0], axis=0)[0], 3)
     loss = layers.mean(h)
     fluid.optimizer.SGD(0.1).minimize(loss)
     return loss
@@ -171,7 +171,8 @@ def open_width() -> Any:
 
 
 def sequences() -> Any:
-    return layers.mean(layers.sequence_pool(layers.data("x", [3], lod_level=1), "sum"))
+    x, y = (layers.data(name, [3], lod_level=1) for name in "xy")
+    return layers.mean(layers.sequence_pool(x, "sum")) + layers.mean(layers.sequence_pool(y, "sum"))
 
 
 def huge() -> Any:
@@ -197,7 +198,7 @@ BAD: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     ),
     "no number of rows": (forward, {}, r"x is .*float32\[-1, 3\].*give it with batch"),
     "an open width": (open_width, {"batch": 2}, "declare it with fixed sizes"),
-    "sequences": (sequences, {"batch": 2}, "x holds sequences.*pad them"),
+    "sequences": (sequences, {"batch": 2}, "x, y: sequences, whose lengths differ.*pad them"),
     "an unknown target": (forward, {"batch": 2, "target": "aarch46"}, "there is no target 'aarch46'; did you mean aarch64"),
     "a triple of nothing": (forward, {"batch": 2, "target": "a-b-c"}, "nothing is compiled for a, only for x86_64"),
     "a bad name": (forward, {"batch": 2, "output": "2 nets"}, "prefix of names in C"),

@@ -345,8 +345,8 @@ def _nadam_numbers(
     beta1: float,
     beta2: float,
     step_decay: float,
-    of_grad: Any,
-    of_moment: Any,
+    of_grad: OutArray,
+    of_moment: OutArray,
     root_scale: OutArray,
 ) -> None:
     """The factors of the gradient and of the first moment, and ``1 - Beta2Pow``; the numbers `state` go to the next step."""

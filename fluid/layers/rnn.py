@@ -298,14 +298,23 @@ def held(before: Any, after: Any, mask: Variable) -> Any:
     return map_variables(lambda old, new: old + ops_here().elementwise_mul(new - old, mask, axis=0), before, after)
 
 
+def _has_unchecked_feeds(variable: Variable) -> bool:
+    """Whether the program of a variable may be fed other sizes than declared: it has feeds of `layers.data`."""
+    feeds = variable.block.program.global_block().vars.values() if isinstance(variable, Variable) else ()
+    return any(feed.is_data and not feed.need_check_feed for feed in feeds)
+
+
 def step_mask(sequence: Variable, lengths: Variable, dtype: VarType, axis: int = 0) -> Variable:
     """``[batch, time]`` for a sequence with the steps along `axis`: 1 before the end of each sequence, 0 after it.
 
-    A run tells how many steps there are: `layers.data` may be fed more or fewer than declared.
+    A run tells how many steps there are, where the declared number is open, or `layers.data` may be fed another one.
     """
-    f = ops_here()
-    steps = f.slice(f.shape(sequence), axes=[0], starts=[axis], ends=[axis + 1])
-    mask: Variable = f.sequence_mask(lengths, steps, out_dtype=int(dtype))
+    f, steps = ops_here(), sequence.shape[axis]
+    if steps < 0 or _has_unchecked_feeds(sequence):
+        steps = f.slice(f.shape(sequence), axes=[0], starts=[axis], ends=[axis + 1])
+        mask: Variable = f.sequence_mask(lengths, steps, out_dtype=int(dtype))
+    else:
+        mask = f.sequence_mask(lengths, maxlen=steps, out_dtype=int(dtype))
     return mask
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from ..executor import Executor
 from ..executor.runtime.scope import Scope
 from ..values.lod_tensor import LoDTensor
 from ..values.place import CPUPlace, CUDAPlace, Place
-from .models import Model, load_model
+
+if TYPE_CHECKING:
+    from .models import Model
 
 __all__ = ["AnalysisConfig", "NativeConfig", "PaddleBuf", "PaddleDType", "PaddleTensor", "create_paddle_predictor"]
 
@@ -149,9 +151,11 @@ class NativeConfig:
 
     def read(self) -> Model:
         """The model, in a scope of its own."""
+        from .models import load_model
+
         if not self.model_dir and not self.prog_file:
             raise ProgramError(f"{type(self).__name__} names no model: give model_dir, or prog_file and param_file")
-        path = os.path.join(self.model_dir, self.prog_file)
+        path = os.path.join(self.model_dir, self.prog_file) if self.prog_file else self.model_dir
         return load_model(path, params=os.path.join(self.model_dir, self.param_file) if self.param_file else None, scope=Scope())
 
 

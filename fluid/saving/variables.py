@@ -65,7 +65,7 @@ def is_belong_to_optimizer(var: Variable) -> bool:
     """Whether this variable is saved and no parameter: a state of an optimizer, a learning rate.
 
     >>> _ = fluid.optimizer.Momentum(0.1, 0.9).minimize(layers.mean(layers.fc(fluid.data("x", [None, 2]), 1)))
-    >>> [var.name for var in fluid.default_main_program().list_vars() if fluid.io.is_belong_to_optimizer(var)]
+    >>> sorted(var.name for var in fluid.default_main_program().list_vars() if fluid.io.is_belong_to_optimizer(var))
     ['fc_0.b_0_velocity_0', 'fc_0.w_0_velocity_0', 'learning_rate_0']
     """
     return is_persistable(var) and not isinstance(var, Parameter)

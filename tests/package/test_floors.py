@@ -67,6 +67,7 @@ LATE = {
     ("fluid.executor.stepwise.files", "fluid.formats.writing"): "as above",
     ("fluid.formats.tensors", "fluid.values.selected_rows"): "reading a file of dense tensors needs no sparse ones",
     ("fluid.formats.text", "fluid.formats.program"): "loads protobuf, which only what came from the wire needs",
+    ("fluid.saving.predictor", "fluid.saving.models"): "loads protobuf, for who predicts by the interface of Paddle 1.x",
     ("fluid.saving.models", "fluid.onnx.importing"): "some twenty modules, for who loads an ONNX model",
     ("fluid.layers.generate", "fluid.ops.activation"): "a script for developers, read by the tests",
     ("fluid.saving.models", "fluid.onnx.writing"): "needs the package onnx, an extra",

@@ -342,7 +342,8 @@ def _backward(mode: str, compute: Callable[..., Any]) -> Callable[..., tuple[Any
             formula = StepFormula((mode, "grad"), parameters, inputs, partial(_backward_step, compute))
             loop = _loop(formula, [arrays.spec(coming)] * len(grads), [arrays.spec(part) for part in inputs])
         if loop is None:
-            return BACKWARD[mode](xp, coming, grads, weight, layer, mask)
+            plain: tuple[Any, Any] = BACKWARD[mode](xp, coming, grads, weight, layer, mask)
+            return plain
         d_gates, chains = np.empty_like(coming if gates is None else layer.gates), [_Chain(grad, steps) for grad in grads]
         read = [*map(_address, parameters), *(chain.before for chain in chains), *(_at(part, backwards=True) for part in inputs)]
         loop.run(steps, read, [chain.after for chain in chains], [_at(d_gates, backwards=True)])

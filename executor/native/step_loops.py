@@ -125,7 +125,7 @@ def step_loop(
     key: Hashable,
     formula: Formula,
     parameters: Sequence[Spec | None],
-    states: Sequence[Spec],
+    states: Sequence[Spec | None],
     inputs: Sequence[Spec | None],
     target: Target,
 ) -> StepLoop | None:
@@ -141,7 +141,11 @@ def step_loop(
 
 
 def _compiled(
-    formula: Formula, parameters: Sequence[Spec | None], states: Sequence[Spec], inputs: Sequence[Spec | None], target: Target
+    formula: Formula,
+    parameters: Sequence[Spec | None],
+    states: Sequence[Spec | None],
+    inputs: Sequence[Spec | None],
+    target: Target,
 ) -> StepLoop | None:
     f = _Recorder()
     of_parameters, of_states, of_inputs = (

@@ -400,7 +400,7 @@ def _apart_from(donated: Sequence[Any], feeds: Mapping[str, Any]) -> Mapping[str
 
 def _are_alike(held: OnDevice, value: Any) -> bool:
     """Whether a new value has the shape and the element type of the old one."""
-    return held.value.shape == value.shape and held.value.dtype == value.dtype
+    return bool(held.value.shape == value.shape and held.value.dtype == value.dtype)
 
 
 def _on_device(scope: Scope, name: str, layout: OneDevice, sharding: Any) -> OnDevice:

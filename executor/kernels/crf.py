@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.values.lod_array import ids_of, last_offsets, repeated
+from fluid.values.lod_array import ids_of, last_offsets, repeated, step_counts
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
@@ -48,14 +48,17 @@ class Spans(NamedTuple):
         """The rows that are in sequences, in order."""
         return repeated(self.starts, self.lengths) + self.steps
 
-    def at(self, step: int) -> Any:
-        """The numbers of the sequences that have a step of this number."""
-        return np.flatnonzero(self.lengths > step)
+    @property
+    def by_step(self) -> list[tuple[Any, Any]]:
+        """For each step, the numbers of the sequences that have it, the longest first, and their rows."""
+        order = np.argsort(-self.lengths, kind="stable")
+        active = [order[:count] for count in step_counts(self.lengths).tolist()]
+        return [(numbers, self.starts[numbers] + step) for step, numbers in enumerate(active)]
 
     @property
     def filled(self) -> Any:
         """The numbers of the sequences that are not empty."""
-        return self.at(0)
+        return np.flatnonzero(self.lengths)
 
 
 def spans(lod: Lod, length: Any, array: Any, label: str) -> Spans:
@@ -138,9 +141,8 @@ def linear_chain_crf(
     alpha = xp.zeros_like(scores)
     every = xp.zeros(len(LogLikelihood), scores.dtype)  # the log of the sum over all sequences of tags
     xp.add.at(every, chain.ids, top[chain.rows, 0])
-    for step in range(sequences.longest):
-        active = sequences.at(step)
-        rows = xp.asarray(sequences.starts[active] + step)
+    for step, (active, rows) in enumerate(sequences.by_step):
+        rows = xp.asarray(rows)
         reached = alpha[rows - 1] @ moves[2:] if step else moves[0]
         reached = reached * exps[rows]
         total = reached.sum(1)
@@ -176,8 +178,8 @@ def linear_chain_crf_grad(
     d_likelihood, moves = dLogLikelihood.reshape(-1), TransitionExps[2:]
     beta = xp.zeros_like(alpha)
     beta[chain.last] = TransitionExps[1] / TransitionExps[1].sum()
-    for step in range(sequences.longest - 1, 0, -1):
-        here = xp.asarray(sequences.starts[sequences.at(step)] + step)
+    for _, here in sequences.by_step[:0:-1]:
+        here = xp.asarray(here)
         back = (exps[here] * beta[here]) @ moves.T
         beta[here - 1] = back / back.sum(1, keepdims=True)
     shares = alpha[rows] * beta[rows]
@@ -205,9 +207,8 @@ def crf_decoding(xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Lab
     scores = Emission.reshape(-1, Emission.shape[-1])
     came = xp.zeros(scores.shape, np.int64)  # the best tag before each tag
     best = xp.zeros((len(sequences.lengths), scores.shape[1]), scores.dtype)
-    for step in range(sequences.longest):
-        active = sequences.at(step)
-        numbers, rows = xp.asarray(active), xp.asarray(sequences.starts[active] + step)
+    by_step = [(xp.asarray(numbers), xp.asarray(rows)) for numbers, rows in sequences.by_step]
+    for step, (numbers, rows) in enumerate(by_step):
         if not step:
             best[numbers] = Transition[0] + scores[rows]
             continue
@@ -217,9 +218,7 @@ def crf_decoding(xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Lab
     tags = (best + Transition[1]).argmax(1)
     path = ViterbiPath.reshape(-1)
     path.fill(0)
-    for step in range(sequences.longest - 1, -1, -1):
-        active = sequences.at(step)
-        numbers, rows = xp.asarray(active), xp.asarray(sequences.starts[active] + step)
+    for numbers, rows in reversed(by_step):
         path[rows] = tags[numbers]
         tags[numbers] = came[rows, tags[numbers]]
     if Label is not None:

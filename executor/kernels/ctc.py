@@ -335,9 +335,8 @@ def edit_distance(
     expected[refs.ids, refs.steps] = to_numpy(Refs).reshape(-1)[refs.rows]
     columns = np.arange(refs.longest + 1)
     costs = np.tile(columns, (count, 1))  # edit distances from the words so far to each prefix of the reference
-    for step in range(hyps.longest):
-        active = hyps.at(step)
-        before, word = costs[active], words[hyps.starts[active] + step]
+    for active, rows in hyps.by_step:
+        before, word = costs[active], words[rows]
         after = before + 1
         np.minimum(after[:, 1:], before[:, :-1] + (expected[active] != word[:, None]), out=after[:, 1:])
         costs[active] = np.minimum.accumulate(after - columns, axis=1) + columns  # insertions

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, back, drops, gru_step, lstm_step
-from fluid.values.lod_array import last_offsets, repeated
+from fluid.values.lod_array import last_offsets, repeated, step_counts
 from fluid.values.spec import Lod
 
 from ..runtime.products import multiply
@@ -691,7 +691,7 @@ class _Packed:
         offsets = last_offsets(lod, f"{where}: Input")
         lengths = np.diff(offsets)
         order = np.argsort(-lengths, kind="stable")
-        counts = len(order) - np.bincount(lengths, minlength=1).cumsum()[:-1]
+        counts = step_counts(lengths)
         starts = counts.cumsum() - counts
         self.steps = list(zip(starts.tolist(), counts.tolist(), strict=True))
         step, rank = repeated(np.arange(len(counts)), counts), np.arange(counts.sum()) - repeated(starts, counts)

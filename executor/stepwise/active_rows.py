@@ -21,7 +21,7 @@ from fluid.ir.regions import Region
 from fluid.opdef.parameters import grad_slot
 from fluid.opdef.registry import EMPTY, OpDef
 from fluid.ops.shapes import aligned
-from fluid.values.lod_array import lengths_of
+from fluid.values.lod_array import lengths_of, step_counts
 from fluid.values.spec import Lod, Spec
 
 __all__ = ["SHRINKING", "ActiveRows", "RankTable", "is_over_rank_table", "names_of_rows"]
@@ -68,7 +68,7 @@ class RankTable:
     @cached_property
     def counts(self) -> Any:
         """For each step, the number of sequences that are long enough for it."""
-        return len(self.order) - np.bincount(self.lengths).cumsum()[:-1]
+        return step_counts(self.lengths)
 
     @property
     def masks(self) -> list[Any]:

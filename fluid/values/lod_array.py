@@ -23,6 +23,7 @@ __all__ = [
     "lengths_of",
     "lod_of",
     "refuse_other_counts",
+    "step_counts",
     "to_lengths",
     "to_lod",
     "with_lod",
@@ -97,6 +98,11 @@ def last_offsets(lod: Lod, subject: str = "X", otherwise: str = "") -> Any:
 def repeated(array: Any, counts: Any) -> Any:
     """``numpy.repeat(array, counts)``, where numpy takes only counts as wide as a pointer: 32 bits in a browser."""
     return np.repeat(array, np.asarray(counts).astype(np.intp, copy=False))
+
+
+def step_counts(lengths: Any) -> Any:
+    """For each step, the number of sequences that have it, as a numpy array."""
+    return len(lengths) - np.bincount(np.asarray(lengths, np.intp), minlength=1).cumsum()[:-1]
 
 
 def ids_of(offsets: Any) -> Any:

@@ -142,7 +142,7 @@ TRAINING = """
 import numpy as np, fluid
 from fluid import layers
 x, y = fluid.data("x", [None, 4]), fluid.data("y", [None, 1])
-loss = layers.mse_loss(layers.fc(x, 1), y)
+loss = layers.mse_loss(layers.fc(x, 1, param_attr=fluid.initializer.Constant(0.0)), y)
 fluid.optimizer.Adam(0.1).minimize(loss)
 trainer = fluid.training.ProgramTrainer(loss)
 feed = {"x": np.ones([4, 4], "float32"), "y": np.ones([4, 1], "float32")}

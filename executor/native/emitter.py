@@ -582,10 +582,6 @@ class Function:
     def shift_left(self, a: Value, by: Operand) -> Value:
         return self.value(f"shl {a.type} {a}, {self._as(by, a.type)}", a.type)
 
-    def shift_right(self, a: Value, by: Operand) -> Value:
-        """Arithmetic shift: fills with copies of the sign bit."""
-        return self.value(f"ashr {a.type} {a}, {self._as(by, a.type)}", a.type)
-
     def shift_right_logical(self, a: Value, by: Operand) -> Value:
         """Logical shift: fills with zeros."""
         affine = self.bounds.between(0, (1 << 64 - by) - 1) if a.type is INT64 and isinstance(by, int) and by > 0 else None

@@ -121,6 +121,8 @@ class _Turn:
         self._most = int(self._padded.max())
         self._states, self._backwards = states, backwards
         self._masks = [self._mask(state) for state in states] if backwards else []
+        parameters = [None if part is None else np.ascontiguousarray(part) for part in formula.parameters]
+        formula = formula._replace(parameters=parameters)
         self._formula = _masked_formula(formula, len(states)) if backwards else formula
 
     def _mask(self, state: Any) -> Any:

@@ -127,6 +127,20 @@ def test_gru(origin_mode: bool, activation: str, lengths: str, monkeypatch: pyte
     beside_numpy("gru_grad", {**inputs, **results, **grads}, attrs, monkeypatch)
 
 
+def test_weights_in_any_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step reads weights at their addresses, so it needs contiguous ones."""
+    numbers, sizes, hidden, width = Numbers("float32"), LENGTHS["different"], 9, 5
+    inputs = {
+        "Input": numbers.rows(sizes, 4 * hidden),
+        "Weight": np.asfortranarray(numbers(width, 4 * hidden)),
+        "ProjWeight": numbers(width, hidden).T,
+        "Bias": numbers(1, 7 * hidden),
+    }
+    results = beside_numpy("lstmp", inputs, {}, monkeypatch)
+    grads = {"Projection@GRAD": numbers.rows(sizes, width), "Cell@GRAD": numbers.rows(sizes, hidden)}
+    beside_numpy("lstmp_grad", {**inputs, **results, **grads}, {}, monkeypatch)
+
+
 MODES = {"LSTM": (4, 2), "GRU": (3, 1), "RNN_TANH": (1, 1), "RNN_RELU": (1, 1)}
 """Mode -> the number of its gates and of its states."""
 

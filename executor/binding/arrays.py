@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from fluid.errors import ExecutionError
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import LINEAR, OpDef, Rule, grad_slot
-from fluid.values.operators import ValueOperators
-from fluid.values.spec import Lod, Spec
-from fluid.values.types import VarType, as_dtype
+from fluid.values.spec import Lod, Spec, SpecValue
+from fluid.values.types import as_dtype
 
 from ..kernels.engine import KernelEngine, engine_of
 from ..kernels.table import CHECKS, SPARSE_CHECKS, bind, check_call, kernel_of, sparse_kernel_of
@@ -33,7 +32,7 @@ Allocate = Callable[[tuple[int, ...], Any], Any]
 _NO_LODS: Mapping[str, Any] = MappingProxyType({})
 
 
-class Cell(ValueOperators):
+class Cell(SpecValue):
     """An array, possibly with a LoD, for rules and formulas; `namespace` records the ops on it.
 
     Attributes:
@@ -48,18 +47,6 @@ class Cell(ValueOperators):
 
     def _ops(self) -> OpNamespace:
         return self._namespace
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.spec.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.spec.shape)
-
-    @property
-    def dtype(self) -> VarType:
-        return self.spec.dtype
 
     @property
     def lod(self) -> Lod:

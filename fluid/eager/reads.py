@@ -9,14 +9,12 @@ from ..executor.binding.arrays import map_values
 from ..executor.kernels.table import check_of
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import OpDef, Rule
-from ..values.operators import ValueOperators
-from ..values.spec import Lod, Spec
-from ..values.types import VarType
+from ..values.spec import Lod, Spec, SpecValue
 
 __all__ = ["Traced", "Tracing", "rule_sources"]
 
 
-class Traced(ValueOperators):
+class Traced(SpecValue):
     """A value for gradient rules with only a spec and its sources.
 
     Attributes:
@@ -30,18 +28,6 @@ class Traced(ValueOperators):
 
     def _ops(self) -> OpNamespace:
         return self._namespace
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.spec.shape
-
-    @property
-    def ndim(self) -> int:
-        return self.spec.ndim
-
-    @property
-    def dtype(self) -> VarType:
-        return self.spec.dtype
 
     @property
     def lod(self) -> Lod:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from .operators import ValueOperators
 from .types import VarType
 
-__all__ = ["Lod", "Spec", "fits", "may_equal"]
+__all__ = ["Lod", "Spec", "SpecValue", "fits", "may_equal"]
 
 Lod = tuple[tuple[int, ...] | None, ...]
 """How rows form nested sequences: for each level, from the outermost, the offsets at which its sequences begin and end. The last
@@ -82,6 +82,26 @@ class Spec(ValueOperators):
 
     def __str__(self) -> str:
         return f"{self.dtype.text}{list(self.shape)}"
+
+
+class SpecValue(ValueOperators):
+    """Base class of values that a spec describes."""
+
+    __slots__ = ()
+
+    spec: Spec
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.spec.ndim
+
+    @property
+    def dtype(self) -> VarType:
+        return self.spec.dtype
 
 
 def fits(left: int, right: int) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
-from fluid.values.operators import ValueOperators
-from fluid.values.spec import Spec
+from fluid.values.spec import Spec, SpecValue
 from fluid.values.types import VarType, is_floating
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class GraphScope:
     """Values to compute only once: shapes."""
 
 
-class OnnxTensor(ValueOperators):
+class OnnxTensor(SpecValue):
     """A value of the graph.
 
     Attributes:
@@ -125,18 +124,6 @@ class OnnxTensor(ValueOperators):
 
     def _ops(self) -> OpNamespace:
         return self.graph.ops
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.spec.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.spec.shape)
-
-    @property
-    def dtype(self) -> VarType:
-        return self.spec.dtype
 
     @property
     def is_floating(self) -> bool:

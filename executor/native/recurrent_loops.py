@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from fluid.values.types import as_dtype
 
 from ..kernels.manipulation import flattened
 from ..kernels.rnn import BACKWARD, FORWARD, Loops, StepFormula, gru_products, in_turn
+from ..stepwise.repeated import Chain, equal_runs
 from .costs import FEWEST_STEPS
 from .fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
 
@@ -43,7 +43,7 @@ def _loop(formula: StepFormula, states: Sequence[Spec | None], inputs: Sequence[
             from .step_loops import step_loop
 
             parameters = [None if array is None else _spec(array.shape, array) for array in formula.parameters]
-            return step_loop(formula.key, formula.compute, parameters, states, inputs, compiler.host())
+            return step_loop(formula.key, formula.compute, (tuple(parameters), tuple(states), tuple(inputs)), compiler.host())
     except NativeUnavailable as error:
         warn_of(error)
         return None
@@ -57,27 +57,13 @@ def _address(array: Any) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-class _Chain:
-    """A state that passes from step to step in two arrays that take turns.
-
-    Attributes:
-        before, after: the addresses of the state before and after each step.
-
-    Args:
-        rows: the fewest rows that there is room for.
-    """
-
-    def __init__(self, first: Any, steps: int, rows: int = 0) -> None:
-        self._arrays = np.zeros((2, max(rows, len(first)), *first.shape[1:]), first.dtype)
-        self._arrays[0][: len(first)] = first
-        self._steps = steps
-        addresses = self._arrays.ctypes.data + self._arrays[0].nbytes * (np.arange(steps + 1) % 2)
-        self.before, self.after = addresses[:-1], addresses[1:]
-
-    @property
-    def last(self) -> Any:
-        """The state after the last step."""
-        return self._arrays[self._steps % 2]
+def _chain(first: Any, steps: int, rows: int = 0) -> Chain:
+    """The memory of a state that passes from step to step, with room for at least some rows; further rows are zeros."""
+    state = np.zeros((max(rows, len(first)), *first.shape[1:]), first.dtype)
+    state[: len(first)] = first
+    chain = Chain(state, steps, has_all=False)
+    chain.array[1] = 0
+    return chain
 
 
 # ------------------------------------------------------------------------------------------- sequences of different lengths
@@ -153,21 +139,21 @@ class _Turn:
         inputs = [self._input(array) for array in self._formula.inputs]
         at_inputs = [None if parts is None else self._at(*parts) for parts in inputs]
         at_masks = [mask.ctypes.data + (self._most - self._counts) * mask.strides[0] for mask in self._masks]
-        chains = [_Chain(state, len(starts), self._most) for state in self._states]
+        chains, steps = [_chain(state, len(starts), self._most) for state in self._states], np.arange(len(starts))
         before = [
-            chain.before if passed is None else np.concatenate([chain.before[:1], at_results[passed][:-1]])
+            chain.addresses(steps) if passed is None else np.append(chain.addresses(0), at_results[passed][:-1])
             for chain, passed in zip(chains, next(iter(loops.values())).passed, strict=True)
         ]
         read = [*map(_address, self._formula.parameters), *before, *at_inputs, *at_masks]
-        after = [chain.after for chain in chains]
-        for start, end in _runs(self._padded):
+        after = [chain.addresses(steps + 1) for chain in chains]
+        for start, end in equal_runs(self._padded):
             here = ([at[start:end] if isinstance(at, np.ndarray) else at for at in parts] for parts in (read, after, at_results))
             loops[int(self._padded[start])].run(end - start, *here)
         for array, result in zip(outputs, results, strict=True):
             self._take(array, result)
         if self._backwards:
             for state, chain in zip(self._states, chains, strict=True):
-                state[...] = chain.last[: len(state)]
+                state[...] = chain.value(len(steps))[: len(state)]
 
     def _input(self, array: Any) -> tuple[Any, Any] | None:
         """The packed rows of an input, and a copy of the last ones with room for padding rows; None for an absent input."""
@@ -202,12 +188,6 @@ def _masked_formula(formula: StepFormula, states: int) -> StepFormula:
         return [f.where(*parts) for parts in zip(inputs[-states:], after, zeros, strict=True)], outputs
 
     return formula._replace(key=("masked", formula.key), compute=compute)
-
-
-def _runs(numbers: Any) -> list[tuple[int, int]]:
-    """The first place of each run of equal numbers, and the place behind its last."""
-    ends = [*((numbers[1:] != numbers[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
-    return list(pairwise([0, *ends]))
 
 
 # ----------------------------------------------------------------------------------------------- steps with one number of rows
@@ -346,11 +326,12 @@ def _backward(mode: str, compute: Callable[..., Any]) -> Callable[..., tuple[Any
         if loop is None:
             plain: tuple[Any, Any] = BACKWARD[mode](xp, coming, grads, weight, layer, mask)
             return plain
-        d_gates, chains = np.empty_like(coming if gates is None else layer.gates), [_Chain(grad, steps) for grad in grads]
-        read = [*map(_address, parameters), *(chain.before for chain in chains), *(_at(part, backwards=True) for part in inputs)]
-        loop.run(steps, read, [chain.after for chain in chains], [_at(d_gates, backwards=True)])
+        d_gates, chains = np.empty_like(coming if gates is None else layer.gates), [_chain(grad, steps) for grad in grads]
+        before, after = ([chain.addresses(np.arange(steps) + place) for chain in chains] for place in (0, 1))
+        read = [*map(_address, parameters), *before, *(_at(part, backwards=True) for part in inputs)]
+        loop.run(steps, read, after, [_at(d_gates, backwards=True)])
         for grad, chain in zip(grads, chains, strict=True):
-            grad[...] = chain.last
+            grad[...] = chain.value(steps)
         return gru_products(np, d_gates) if mode == "GRU" else (d_gates.reshape(*coming.shape[:3], -1),) * 2
 
     return run

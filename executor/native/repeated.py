@@ -28,7 +28,12 @@ from .pool import pool
 from .tables import flags_of, loaded, records_of
 from .target import Target
 
-__all__ = ["BlockCode", "RepeatedBlock", "block_code", "compiled_block"]
+__all__ = ["BlockCode", "RepeatedBlock", "block_code", "compiled_block", "no_source"]
+
+
+def no_source(op: Any, attrs: Mapping[str, Any]) -> Any:
+    """The source of random numbers of blocks that draw none."""
+    raise AssertionError(f"{op.type} draws no numbers here")
 
 
 @dataclass(frozen=True)

@@ -15,27 +15,23 @@ from fluid.ir.versions import Value
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import OpDef
 from fluid.values.cache import Cache
-from fluid.values.operators import ValueOperators
-from fluid.values.spec import Spec
-from fluid.values.types import VarType
+from fluid.values.spec import Spec, SpecValue
 
 from ..binding.arrays import map_values
+from ..stepwise.repeated import AT_ONCE
 from .instructions import NativeInstruction
 from .op_instructions import Op, OpInstruction
 from .plans import with_native_code
-from .repeated import BlockCode, RepeatedBlock
+from .repeated import BlockCode, RepeatedBlock, no_source
 from .target import Target
 
 __all__ = ["Formula", "StepLoop", "step_loop"]
-
-_AT_ONCE = 1024
-"""The most steps in one call: the addresses of each take some hundred bytes."""
 
 Formula = Callable[[Any, Sequence[Any], Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Sequence[Any]]]
 """(ops, parameters, states, inputs) -> (the states after the step, the outputs of the step); None for absent values."""
 
 
-class _Tensor(ValueOperators):
+class _Tensor(SpecValue):
     """A value of the step."""
 
     __slots__ = ("_namespace", "spec", "value")
@@ -45,18 +41,6 @@ class _Tensor(ValueOperators):
 
     def _ops(self) -> OpNamespace:
         return self._namespace
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.spec.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.spec.shape)
-
-    @property
-    def dtype(self) -> VarType:
-        return self.spec.dtype
 
 
 class _Recorder(OpNamespace):
@@ -112,8 +96,8 @@ class StepLoop:
         addresses |= zip(self._states, states, strict=True)
         addresses |= zip(self._outputs, outputs, strict=True)
         with self._lock:
-            for start in range(0, count, _AT_ONCE):
-                end = min(start + _AT_ONCE, count)
+            for start in range(0, count, AT_ONCE):
+                end = min(start + AT_ONCE, count)
                 here = {value: part[start:end] if np.ndim(part) else part for value, part in addresses.items()}
                 self._block.trips(end - start, here).run_all()
 
@@ -121,45 +105,34 @@ class StepLoop:
 _loops: Cache[Any, StepLoop | None] = Cache()
 
 
-def step_loop(
-    key: Hashable,
-    formula: Formula,
-    parameters: Sequence[Spec | None],
-    states: Sequence[Spec | None],
-    inputs: Sequence[Spec | None],
-    target: Target,
-) -> StepLoop | None:
+Specs = tuple[tuple[Spec | None, ...], ...]
+"""The specs of the parameters, of the states, and of the inputs of a step; None for absent values."""
+
+
+def step_loop(key: Hashable, formula: Formula, specs: Specs, target: Target) -> StepLoop | None:
     """The loop of a formula for values like these; None if an op of the formula is not native.
 
     Args:
         key: all else that the formula depends on.
     """
-    full_key = key, tuple(parameters), tuple(states), tuple(inputs), target
+    full_key = key, specs, target
     if full_key in _loops:
         return _loops[full_key]
-    return _loops.keep(full_key, _compiled(formula, parameters, states, inputs, target))
+    return _loops.keep(full_key, _compiled(formula, specs, target))
 
 
-def _compiled(
-    formula: Formula,
-    parameters: Sequence[Spec | None],
-    states: Sequence[Spec | None],
-    inputs: Sequence[Spec | None],
-    target: Target,
-) -> StepLoop | None:
+def _compiled(formula: Formula, specs: Specs, target: Target) -> StepLoop | None:
     f = _Recorder()
-    of_parameters, of_states, of_inputs = (
-        [None if spec is None else f.tensor(spec) for spec in specs] for specs in (parameters, states, inputs)
-    )
-    read = [None if tensor is None else tensor.value for tensor in (*of_parameters, *of_states, *of_inputs)]
-    last_states, outputs = formula(f, of_parameters, of_states, of_inputs)
+    tensors = [[None if spec is None else f.tensor(spec) for spec in group] for group in specs]
+    read = [None if tensor is None else tensor.value for group in tensors for tensor in group]
+    last_states, outputs = formula(f, *tensors)
     results = _distinct(f, outputs, read)
     after = _distinct(f, last_states, read)
     external = {value for value in (*read, *after, *results) if value is not None}
     items = with_native_code(f.instructions, f.specs, [*after, *results], {}, target, fewest=1)
     if not all(isinstance(item, NativeInstruction) for item in items):
         return None
-    block = RepeatedBlock(BlockCode(items, f.specs, external, ()), target, _no_source)
+    block = RepeatedBlock(BlockCode(items, f.specs, external, ()), target, no_source)
     return StepLoop(block, read, after, results)
 
 
@@ -170,7 +143,3 @@ def _distinct(f: _Recorder, tensors: Sequence[_Tensor], read: Sequence[Value | N
         has_memory = tensor.value in read or tensor.value in values
         values.append(f.assign(tensor).value if has_memory else tensor.value)
     return values
-
-
-def _no_source(op: Any, attrs: Mapping[str, Any]) -> Any:
-    raise AssertionError(f"{op.type} draws no numbers")

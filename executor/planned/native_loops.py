@@ -27,7 +27,7 @@ from ..kernels.table import kernel_of
 from ..native.branches import BranchMark, named_writes
 from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Operand, Writer, stand_in
 from ..native.op_instructions import OpInstruction
-from ..native.repeated import BlockCode, block_code
+from ..native.repeated import BlockCode, block_code, no_source
 from ..native.target import Target
 from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LoopBody, total_of
@@ -159,16 +159,12 @@ class NativeLoops:
         region = region_of(instruction.op) if instruction.op.type in LOOPS else None
         if region is None:
             return instruction
-        loop = Loop(_Compiler(self._target), instruction.op, region, self._captures, _no_source)
+        loop = Loop(_Compiler(self._target), instruction.op, region, self._captures, no_source)
         self._count += 1
         try:
             return _LoopMaker(self._specs, self._frames, f"loop{self._count}.", loop, instruction).make()
         except _UnfitError as error:
             return replace(instruction, obstacle=str(error))
-
-
-def _no_source(op: Operator, attrs: Mapping[str, Any]) -> Any:
-    raise AssertionError("lowering draws nothing")
 
 
 class _LoopMaker:

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from .interpreter import Captured, Environment
 
 __all__ = [
-    "BlockCompiler", "CompiledBlock", "Frames", "Loop", "PreparedTrips", "RandomSource", "run_at_once", "run_while_true",
+    "AT_ONCE", "BlockCompiler", "Chain", "CompiledBlock", "Frames", "Loop", "PreparedTrips", "RandomSource", "equal_runs",
+    "run_at_once", "run_while_true",
 ]  # fmt: skip
 
 _FEWEST_RUNS = 16
 """The smallest capacity, in runs, of a loop with a condition."""
-_AT_ONCE = 1024
+AT_ONCE = 1024
 """The most trips in one call: the addresses of each trip take some hundred bytes."""
 
 
@@ -132,7 +133,7 @@ class Frames(Sequence[dict[str, Any]]):
         return self
 
 
-class _Chain:
+class Chain:
     """The memory of a value that passes from trip to trip.
 
     Args:
@@ -169,11 +170,11 @@ class _Chain:
         """The values after each run, by number."""
         return self.array[:count] if self._is_reversed else self.array[1 : count + 1]
 
-    def grown(self, trips: int) -> _Chain:
+    def grown(self, trips: int) -> Chain:
         """A copy with twice the capacity, after some trips."""
         if not self._has_all:
             return self
-        larger = _Chain(self.array[0], 2 * self._capacity, has_all=True)
+        larger = Chain(self.array[0], 2 * self._capacity, has_all=True)
         larger.array[: trips + 1] = self.array[: trips + 1]
         return larger
 
@@ -197,6 +198,11 @@ class _Stack:
         return larger
 
 
+def equal_runs(numbers: Any) -> list[tuple[int, int]]:
+    """The first place of each run of equal numbers, and the place behind its last."""
+    return list(pairwise([0, *((numbers[1:] != numbers[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]))
+
+
 class _TripsOfParts:
     """Trips through blocks for several numbers of rows.
 
@@ -207,11 +213,10 @@ class _TripsOfParts:
     """
 
     def __init__(self, blocks: Mapping[int | None, CompiledBlock], rows: Any, addresses: Mapping[Value, Any]) -> None:
-        starts = [0, *((rows[1:] != rows[:-1]).nonzero()[0] + 1).tolist(), len(rows)]
         self._parts: list[PreparedTrips] = []
         self._place: list[tuple[PreparedTrips, int]] = []
         """For each trip, its part and its number there."""
-        for start, end in pairwise(starts):
+        for start, end in equal_runs(rows):
             of_part = {value: of_trips[start:end] if np.ndim(of_trips) else of_trips for value, of_trips in addresses.items()}
             part = blocks[int(rows[start])].trips(end - start, of_part)
             self._parts.append(part)
@@ -410,8 +415,8 @@ def run_at_once(loop: Loop, env: Environment, count: int, is_reversed: bool, pas
     memory = _Memory.of(loop, env, count, is_reversed, past)
     if memory is None or memory.count_possible(0, count) < count:
         return False
-    for start in range(0, count, _AT_ONCE):
-        memory.trips(start, _AT_ONCE).run_all()
+    for start in range(0, count, AT_ONCE):
+        memory.trips(start, AT_ONCE).run_all()
     memory.finish(env, count)
     return True
 
@@ -470,7 +475,7 @@ class _Memory:
         self._loop, self._blocks, self._fixed, self._by_number, self._arrays = loop, blocks, fixed, by_number, arrays
         self._active, self.capacity, self._is_reversed = active, capacity, is_reversed
         self.chains = {
-            before: _Chain(firsts[before], capacity, loop.has_entries(before, after), is_reversed)
+            before: Chain(firsts[before], capacity, loop.has_entries(before, after), is_reversed)
             for before, after in loop.links.items()
         }
         self._stacks = {name: _Stack(self._spec(name), capacity, loop.needs_all(name)) for name in loop.stacks}
@@ -520,7 +525,7 @@ class _Memory:
         spec = next(iter(self._blocks.values())).spec(self._loop.last(name))
         return self._active.with_all(spec) if self._active is not None and name in self._loop.rows else spec
 
-    def count_possible(self, start: int, most: int = _AT_ONCE) -> int:
+    def count_possible(self, start: int, most: int = AT_ONCE) -> int:
         """Count the trips from number `start` on, up to `most`, whose positions in arrays of tensors are valid."""
         if self._active is not None and start >= len(self._active.counts):
             return 0

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, back, drops, gru_step, lstm_step
+from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, activation_gradient, drops, gru_step, gru_step_gradient, lstm_step
 from fluid.values.lod_array import last_offsets, repeated, step_counts
 from fluid.values.spec import Lod
 
@@ -768,17 +768,19 @@ def _lstm_grad_formula(
     d_handed = d_hidden = d_handed + coming
     outputs = []
     if projection is not None:
-        d_projected = _within(f, handed, attrs["proj_clip"], back(f, attrs["proj_activation"], handed, d_handed))
+        d_projected = _within(f, handed, attrs["proj_clip"], activation_gradient(f, attrs["proj_activation"], handed, d_handed))
         outputs, d_hidden = [d_projected], f.matmul_v2(d_projected, projection, trans_y=True)
     if coming_cell is not None:
         d_cell = d_cell + coming_cell
-    d_output = back(f, gate, o, d_hidden * active)
-    d_cell = d_cell + back(f, attrs["cell_activation"], active, d_hidden * o)
+    d_output = activation_gradient(f, gate, o, d_hidden * active)
+    d_cell = d_cell + activation_gradient(f, attrs["cell_activation"], active, d_hidden * o)
     if peepholes[2] is not None:
         d_cell = d_cell + d_output * peepholes[2]
     d_cell = _within(f, cell, attrs.get("cell_clip", 0.0), d_cell)
-    d_input, d_forget = back(f, gate, i, d_cell * g), back(f, gate, forget, d_cell * before)
-    d_gates = f.concat([back(f, attrs["candidate_activation"], g, d_cell * i), d_input, d_forget, d_output], axis=1)
+    d_input, d_forget = activation_gradient(f, gate, i, d_cell * g), activation_gradient(f, gate, forget, d_cell * before)
+    d_gates = f.concat(
+        [activation_gradient(f, attrs["candidate_activation"], g, d_cell * i), d_input, d_forget, d_output], axis=1
+    )
     d_before = d_cell * forget
     if peepholes[0] is not None:
         d_before = d_before + d_input * peepholes[0] + d_forget * peepholes[1]
@@ -798,16 +800,9 @@ def _gru_formula(key: tuple[str, str, bool], f: Any, parameters: Any, states: An
 def _gru_grad_formula(
     key: tuple[str, str, bool], f: Any, parameters: Any, states: Any, inputs: Any
 ) -> tuple[list[Any], list[Any]]:
-    (w_gates, w_candidate), (coming, gates, before), (gate, activation, origin_mode) = parameters, inputs, key
-    update, reset, candidate = f.split(gates, num=3, axis=1)
-    grad = states[0] + coming
-    new, old = (1.0 - update, update) if origin_mode else (update, 1.0 - update)
-    d_update = back(f, gate, update, grad * (before - candidate if origin_mode else candidate - before))
-    d_candidate = back(f, activation, candidate, grad * new)
-    d_reset = f.matmul_v2(d_candidate, w_candidate, trans_y=True)
-    d_gates = f.concat([d_update, back(f, gate, reset, d_reset * before)], axis=1)
-    d_before = grad * old + d_reset * reset + f.matmul_v2(d_gates, w_gates, trans_y=True)
-    return [d_before], [f.concat([d_gates, d_candidate], axis=1)]
+    coming, gates, before = inputs
+    *d_gates, d_before = gru_step_gradient(f, states[0] + coming, gates, before, parameters, *key)
+    return [d_before], [f.concat(d_gates, axis=1)]
 
 
 def _name(activation: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops, gru_weights
+from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops, gru_step_gradient, gru_weights
 
 from .emitter import BOOL
 from .graph import (
@@ -570,36 +570,18 @@ def rnn_grad(
 
 
 # ------------------------------------------------------------------------------------------------------- single steps
-_SLOPES = {"sigmoid": _sigmoid_slope, "tanh": _one_minus_square, "relu": _relu_slope}
-
-
-def _through(activation: str, out: GraphTensor, d_out: GraphTensor) -> GraphTensor:
-    """The gradient of an activation's input, from its output and the output's gradient; the empty name is no activation."""
-    return GraphTensor(mapped("mul", d_out.node, _SLOPES[activation](out.node))) if activation else d_out
-
-
 @lowers("gru_unit_grad")
 def gru_unit_grad(
     HiddenPrev: GraphTensor, Weight: GraphTensor, Bias: GraphTensor | None, Gate: GraphTensor, ResetHiddenPrev: GraphTensor,
     dHidden: GraphTensor, activation: int, gate_activation: int, origin_mode: bool, wanted: set[str],
 ) -> dict[str, Any]:  # fmt: skip
     f: Any = NAMESPACE
-    gate = ACTIVATIONS[gate_activation]
-    into_gates, into_candidate = gru_weights(f, Weight, Weight.shape[0])
-    update, reset, candidate = f.split(Gate, num=3, axis=1)
-    new, old = (1.0 - update, update) if origin_mode else (update, 1.0 - update)
-    d_update = dHidden * (HiddenPrev - candidate if origin_mode else candidate - HiddenPrev)
-    d_candidate = _through(ACTIVATIONS[activation], candidate, dHidden * new)
-    d_reset = f.matmul(d_candidate, into_candidate, transpose_Y=True)
-    d_gates = f.concat([_through(gate, update, d_update), _through(gate, reset, d_reset * HiddenPrev)], axis=1)
+    weights, names = gru_weights(f, Weight, Weight.shape[0]), (ACTIVATIONS[gate_activation], ACTIVATIONS[activation])
+    d_gates, d_candidate, d_before = gru_step_gradient(f, dHidden, Gate, HiddenPrev, weights, *names, origin_mode)
     d_input = f.concat([d_gates, d_candidate], axis=1)
     d_weights = f.matmul(HiddenPrev, d_gates, transpose_X=True), f.matmul(ResetHiddenPrev, d_candidate, transpose_X=True)
     d_weight = f.concat([f.reshape2(part, shape=[-1]) for part in d_weights], axis=0)
-    results = {
-        "Input@GRAD": d_input,
-        "HiddenPrev@GRAD": dHidden * old + d_reset * reset + f.matmul(d_gates, into_gates, transpose_Y=True),
-        "Weight@GRAD": f.reshape_like(d_weight, Weight),
-    }
+    results = {"Input@GRAD": d_input, "HiddenPrev@GRAD": d_before, "Weight@GRAD": f.reshape_like(d_weight, Weight)}
     if Bias is not None:
         results["Bias@GRAD"] = f.reshape_like(f.reduce_sum(d_input, dim=[0]), Bias)
     return {slot: value for slot, value in results.items() if slot in wanted}

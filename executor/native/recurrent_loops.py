@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluid.ops.rnn import back
+from fluid.ops.rnn import CELLS, MODES, activation_gradient
 from fluid.values.spec import Spec
 from fluid.values.types import as_dtype
 
@@ -191,70 +191,66 @@ def _masked_formula(formula: StepFormula, states: int) -> StepFormula:
 
 
 # ----------------------------------------------------------------------------------------------- steps with one number of rows
-# The formulas of steps by mode. Forward, the last input says which rows keep their states; backward, too.
-def _sigmoid(f: Any, half: Any) -> Any:
-    """The sigmoid of twice an argument."""
-    return f.scale(f.tanh(half), scale=0.5, bias=0.5)
+def _forward_step(mode: str, f: Any, parameters: Any, before: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
+    """A step of a mode. The arguments of sigmoids are halves (`FACTORS`); the last input says which rows keep their states."""
+    (weight, bias), (pre, stays) = parameters, inputs
+
+    def sigmoid(half: Any) -> Any:
+        return f.scale(f.tanh(half), scale=0.5, bias=0.5)
+
+    saved, after = CELLS[mode](f, pre, f.matmul_v2(before[0], weight) + bias, before, sigmoid)
+    if stays is not None:
+        after = [f.where(stays, *pair) for pair in zip(before, after, strict=True)]
+    return after, [f.concat(saved, axis=-1)] if saved else []
 
 
-def _lstm(f: Any, parameters: Any, states: Any, pre: Any) -> tuple[list[Any], list[Any]]:
-    h, c = states
-    i, forget, candidate, o = f.split(f.matmul_v2(h, parameters[0]) + pre, num=4, axis=-1)
-    i, forget, candidate, o = _sigmoid(f, i), _sigmoid(f, forget), f.tanh(candidate), _sigmoid(f, o)
-    cell = forget * c + i * candidate
-    return [o * f.tanh(cell), cell], [f.concat([i, forget, candidate, o], axis=-1)]
-
-
-def _gru(f: Any, parameters: Any, states: Any, pre: Any) -> tuple[list[Any], list[Any]]:
-    (weight, bias), (h,) = parameters, states
-    (x_r, x_z, x_n), (h_r, h_z, h_n) = f.split(pre, num=3, axis=-1), f.split(f.matmul_v2(h, weight), num=3, axis=-1)
-    r, z, of_h = _sigmoid(f, h_r + x_r), _sigmoid(f, h_z + x_z), h_n + bias
-    new = f.tanh(of_h * r + x_n)
-    return [(h - new) * z + new], [f.concat([r, z, new, of_h], axis=-1)]
-
-
-def _simple(activation: str, f: Any, parameters: Any, states: Any, pre: Any) -> tuple[list[Any], list[Any]]:
-    return [getattr(f, activation)(f.matmul_v2(states[0], parameters[0]) + pre)], []
-
-
-def _lstm_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[Any, list[Any]]:
+def _lstm_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[list[Any], list[Any]]:
     (dh, dc), (i, forget, candidate, o), cell = grads, f.split(gates, num=4, axis=-1), f.tanh(after[1])
-    dc = dc + back(f, "tanh", cell, dh * o)
+    dc = dc + activation_gradient(f, "tanh", cell, dh * o)
     d_gates = [
-        *(back(f, "sigmoid", i, dc * candidate), back(f, "sigmoid", forget, dc * before[1])),
-        *(back(f, "tanh", candidate, dc * i), back(f, "sigmoid", o, dh * cell)),
+        activation_gradient(f, "sigmoid", i, dc * candidate),
+        activation_gradient(f, "sigmoid", forget, dc * before[1]),
+        activation_gradient(f, "tanh", candidate, dc * i),
+        activation_gradient(f, "sigmoid", o, dh * cell),
     ]
-    wide = f.concat(d_gates, axis=-1)
-    return wide, [wide, None, dc * forget]
+    return d_gates, [None, dc * forget]
 
 
-def _gru_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[Any, list[Any]]:
+def _gru_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[list[Any], list[Any]]:
     (dh,), (r, z, new, of_h) = grads, f.split(gates, num=4, axis=-1)
-    d_new = back(f, "tanh", new, dh * (1.0 - z))
-    d_r, d_z = back(f, "sigmoid", r, d_new * of_h), back(f, "sigmoid", z, dh * (before[0] - new))
-    hidden = f.concat([d_r, d_z, d_new * r], axis=-1)
-    return f.concat([hidden, d_new], axis=-1), [hidden, dh * z]
+    d_new = activation_gradient(f, "tanh", new, dh * (1.0 - z))
+    d_r = activation_gradient(f, "sigmoid", r, d_new * of_h)
+    d_z = activation_gradient(f, "sigmoid", z, dh * (before[0] - new))
+    return [d_r, d_z, d_new * r, d_new], [dh * z]
 
 
-def _simple_back(activation: str, f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[Any, list[Any]]:
-    d_sums = back(f, activation, after[0], grads[0])
-    return d_sums, [d_sums, None]
+def _simple_back(activation: str, f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[list[Any], list[Any]]:
+    return [activation_gradient(f, activation, after[0], grads[0])], [None]
 
 
-def _forward_step(compute: Callable[..., Any], f: Any, parameters: Any, before: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
-    pre, stays = inputs
-    after, outputs = compute(f, parameters, before, pre)
-    return after if stays is None else [f.where(stays, *pair) for pair in zip(before, after, strict=True)], outputs
+_BACK: dict[str, Callable[..., tuple[list[Any], list[Any]]]] = {
+    "LSTM": _lstm_back,
+    "GRU": _gru_back,
+    "RNN_TANH": partial(_simple_back, "tanh"),
+    "RNN_RELU": partial(_simple_back, "relu"),
+}
+"""Mode -> the gradients of a step: of the gates' arguments, the product of the hidden state first; and of the states before the
+step, without the part through that product (None for none)."""
 
 
-def _backward_step(compute: Callable[..., Any], f: Any, parameters: Any, states: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
+def _backward_step(mode: str, f: Any, parameters: Any, states: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
+    """The gradient of a step of a mode. The last input says which rows keep their states."""
     (coming, gates, *saved, stays), count = inputs, len(states)
     grads = [states[0] + coming, *states[1:]]
     changed = grads if stays is None else [f.where(stays, f.fill_zeros_like(grad), grad) for grad in grads]
-    d_gates, (of_hidden, *direct) = compute(f, changed, gates, saved[:count], saved[count:])
+    d_gates, direct = _BACK[mode](f, changed, gates, saved[:count], saved[count:])
+    wide, hidden_gates = f.concat(d_gates, axis=-1), MODES[mode].gates
+    of_hidden = wide if len(d_gates) == hidden_gates else f.concat(d_gates[:hidden_gates], axis=-1)
     through = f.matmul_v2(of_hidden, parameters[0])
-    new = [through if direct[0] is None else through + direct[0], *direct[1:]]
-    return new if stays is None else [f.where(stays, *pair) for pair in zip(grads, new, strict=True)], [d_gates]
+    before = [through if direct[0] is None else through + direct[0], *direct[1:]]
+    if stays is not None:
+        before = [f.where(stays, *pair) for pair in zip(grads, before, strict=True)]
+    return before, [wide]
 
 
 class _Arrays:
@@ -290,21 +286,19 @@ def _saved_gates(layer: Any) -> Any:
     return flattened(layer.gates, 3) if layer.gates.size else None
 
 
-def _forward(mode: str, compute: Callable[..., Any]) -> Callable[..., None]:
+def _forward(mode: str) -> Callable[..., None]:
     """The function that runs the steps of a layer of this mode."""
 
     def run(xp: Any, pre: Any, weight: Any, bias: Any, layer: Any, outside: Any) -> None:
         loop, arrays, steps = None, _Arrays(len(weight)), len(pre)
-        added = 2 * layer.states.shape[-1] if mode == "GRU" else bias.shape[-1]  # the step adds the bias of a GRU's candidate
         if _takes(steps, pre):
             stays = _of_elements(outside, layer)
-            parameters = [arrays.parameter(part) for part in (weight, bias[..., added:]) if part.size]
-            formula = StepFormula(mode, parameters, [pre, stays], partial(_forward_step, compute))
+            parameters = [arrays.parameter(weight), arrays.parameter(bias)]
+            formula = StepFormula(mode, parameters, [pre, stays], partial(_forward_step, mode))
             loop = _loop(formula, [arrays.spec(state) for state in layer.states], [arrays.spec(pre), arrays.spec(stays)])
         if loop is None:
             FORWARD[mode](xp, pre, weight, bias, layer, outside)
             return
-        pre[..., :added] += bias[..., :added]
         states, gates = [_at(state) for state in layer.states], _saved_gates(layer)
         read = [*map(_address, parameters), *(at[:-1] for at in states), _at(pre), _at(stays)]
         loop.run(steps, read, [at[1:] for at in states], [] if gates is None else [_at(gates)])
@@ -312,7 +306,7 @@ def _forward(mode: str, compute: Callable[..., Any]) -> Callable[..., None]:
     return run
 
 
-def _backward(mode: str, compute: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+def _backward(mode: str) -> Callable[..., tuple[Any, Any]]:
     """The function that runs the steps of a layer of this mode backwards."""
 
     def run(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: Any, mask: Any) -> tuple[Any, Any]:
@@ -321,7 +315,7 @@ def _backward(mode: str, compute: Callable[..., Any]) -> Callable[..., tuple[Any
             parameters = [arrays.parameter(weight)]
             stays = _of_elements(None if mask is None else ~mask, layer)
             inputs = [coming, gates, *(state[:-1] for state in layer.states), *(state[1:] for state in layer.states), stays]
-            formula = StepFormula((mode, "grad"), parameters, inputs, partial(_backward_step, compute))
+            formula = StepFormula((mode, "grad"), parameters, inputs, partial(_backward_step, mode))
             loop = _loop(formula, [arrays.spec(coming)] * len(grads), [arrays.spec(part) for part in inputs])
         if loop is None:
             plain: tuple[Any, Any] = BACKWARD[mode](xp, coming, grads, weight, layer, mask)
@@ -337,18 +331,4 @@ def _backward(mode: str, compute: Callable[..., Any]) -> Callable[..., tuple[Any
     return run
 
 
-_ACTIVATIONS = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}
-
-LOOPS = Loops(
-    {
-        "LSTM": _forward("LSTM", _lstm),
-        "GRU": _forward("GRU", _gru),
-        **{mode: _forward(mode, partial(_simple, activation)) for mode, activation in _ACTIVATIONS.items()},
-    },
-    {
-        "LSTM": _backward("LSTM", _lstm_back),
-        "GRU": _backward("GRU", _gru_back),
-        **{mode: _backward(mode, partial(_simple_back, activation)) for mode, activation in _ACTIVATIONS.items()},
-    },
-    _in_turn,
-)
+LOOPS = Loops({mode: _forward(mode) for mode in MODES}, {mode: _backward(mode) for mode in MODES}, _in_turn)

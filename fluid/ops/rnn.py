@@ -6,7 +6,7 @@ time), and kernels for the op and its gradient.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -136,24 +136,28 @@ def _infer_network(
     )
 
 
-def _lstm(f: Any, x: Any, h: Any, states: Sequence[Any]) -> list[Any]:
-    i, forget, g, o = f.split(x + h, num=4, axis=1)
-    cell = f.sigmoid(forget) * states[1] + f.sigmoid(i) * f.tanh(g)
-    return [f.sigmoid(o) * f.tanh(cell), cell]
+def _lstm(f: Any, x: Any, h: Any, states: Sequence[Any], sigmoid: Any) -> tuple[list[Any], list[Any]]:
+    i, forget, g, o = f.split(x + h, num=4, axis=-1)
+    i, forget, g, o = sigmoid(i), sigmoid(forget), f.tanh(g), sigmoid(o)
+    cell = forget * states[1] + i * g
+    return [i, forget, g, o], [o * f.tanh(cell), cell]
 
 
-def _gru(f: Any, x: Any, h: Any, states: Sequence[Any]) -> list[Any]:
-    (x_r, x_z, x_n), (h_r, h_z, h_n) = f.split(x, num=3, axis=1), f.split(h, num=3, axis=1)
-    new = f.tanh(x_n + f.sigmoid(x_r + h_r) * h_n)
-    return [new + f.sigmoid(x_z + h_z) * (states[0] - new)]
+def _gru(f: Any, x: Any, h: Any, states: Sequence[Any], sigmoid: Any) -> tuple[list[Any], list[Any]]:
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = f.split(x, num=3, axis=-1), f.split(h, num=3, axis=-1)
+    r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
+    new = f.tanh(x_n + r * h_n)
+    return [r, z, new, h_n], [new + z * (states[0] - new)]
 
 
-_CELLS: dict[str, Any] = {
+CELLS: dict[str, Callable[..., tuple[list[Any], list[Any]]]] = {
     "LSTM": _lstm,
     "GRU": _gru,
-    "RNN_TANH": lambda f, x, h, states: [f.tanh(x + h)],
-    "RNN_RELU": lambda f, x, h, states: [f.relu(x + h)],
+    "RNN_TANH": lambda f, x, h, states, sigmoid: ([], [f.tanh(x + h)]),
+    "RNN_RELU": lambda f, x, h, states, sigmoid: ([], [f.relu(x + h)]),
 }
+"""Mode -> a step, ``(f, x, h, states, sigmoid)``: the values that its gradient reads, and the states after it. The arguments of
+its gates are sums of a part `x` of the input and a part `h` of the hidden state, biases included."""
 
 
 def _step_mask(f: Any, Input: Any, SequenceLength: Any) -> Any:
@@ -167,7 +171,7 @@ def _network(
     f: Any, g: Geometry, Input: Any, states: Sequence[Any], weights: Sequence[Any], lengths: Any, dropped: Any, scale: float
 ) -> tuple[Any, list[Any]]:
     """The output and the last states, in ordinary ops; `dropped` is the mask of dropout between layers, 0 where it dropped."""
-    cell = _CELLS[g.mode]
+    cell = CELLS[g.mode]
     masks = [] if lengths is None else [_step_mask(f, Input, lengths)]
     dropout_masks = []
     if dropped is not None:
@@ -182,7 +186,7 @@ def _network(
             (w_x, w_h), (b_x, b_h) = weights[2 * number :][:2], weights[2 * (g.passes + number) :][:2]
 
             def step(f: Any, before: list[Any], slices: list[Any], w_h: Any = w_h, b_h: Any = b_h) -> tuple[list[Any], list[Any]]:
-                after = cell(f, slices[0], f.matmul_v2(before[0], w_h, trans_y=True) + b_h, before)
+                _, after = cell(f, slices[0], f.matmul_v2(before[0], w_h, trans_y=True) + b_h, before, f.sigmoid)
                 out = after[0]
                 for mask in slices[1:]:
                     out = out * mask
@@ -372,13 +376,13 @@ def activated(f: Any, activation: str, x: Any) -> Any:
     return getattr(f, activation)(x) if activation else x
 
 
-def back(f: Any, activation: str, y: Any, grad: Any) -> Any:
-    """The gradient of the argument of an activation with the result `y`, from the gradient of `y`."""
+def activation_gradient(f: Any, activation: str, y: Any, grad: Any) -> Any:
+    """The gradient of the argument of an activation, from its result `y` and the gradient of `y`; see `activated`."""
     if activation == "sigmoid":
         return grad * (y * (1.0 - y))
     if activation == "tanh":
         return grad * (1.0 - y * y)
-    return f.where(y > 0.0, grad, f.fill_zeros_like(grad)) if activation == "relu" else grad
+    return grad * (y > 0.0).astype(y.dtype) if activation == "relu" else grad
 
 
 def gru_weights(f: Any, weight: Any, size: int) -> tuple[Any, Any]:
@@ -401,6 +405,27 @@ def gru_step(
     candidate = activated(f, activation, x_c + reset_hidden @ weights[1])
     after = candidate + update * (hidden - candidate) if origin_mode else hidden + update * (candidate - hidden)
     return [update, reset, candidate], reset_hidden, after
+
+
+def gru_step_gradient(
+    f: Any, grad: Any, gates: Any, before: Any, weights: tuple[Any, Any], gate: str, activation: str, origin_mode: bool
+) -> tuple[Any, Any, Any]:
+    """The gradients of a `gru_step`: of the arguments of update and reset, side by side; of the candidate's argument; and of the
+    state before it.
+
+    Args:
+        grad: the gradient of the state after it.
+        gates: update, reset and candidate, side by side.
+    """
+    update, reset, candidate = f.split(gates, num=3, axis=1)
+    new, old = (1.0 - update, update) if origin_mode else (update, 1.0 - update)
+    difference = before - candidate if origin_mode else candidate - before
+    d_candidate = activation_gradient(f, activation, candidate, grad * new)
+    d_reset = f.matmul_v2(d_candidate, weights[1], trans_y=True)
+    both = activation_gradient(f, gate, update, grad * difference), activation_gradient(f, gate, reset, d_reset * before)
+    d_both = f.concat(both, axis=1)
+    d_before = grad * old + d_reset * reset + f.matmul_v2(d_both, weights[0], trans_y=True)
+    return d_both, d_candidate, d_before
 
 
 def _gru_unit_step(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[list[Any], Any, Any]:

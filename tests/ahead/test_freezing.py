@@ -40,6 +40,23 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adam, clipped": lambda: clipped(lambda **how: fluid.optimizer.Adam(0.01, **how)),
     "momentum, clipped": lambda: clipped(lambda **how: fluid.optimizer.Momentum(0.1, 0.9, **how)),
 }
+
+
+def assert_trains_and_predicts(
+    compiled: Any, executor: Any, scope: fluid.Scope, main: fluid.Program, loss: Any, logits: Any
+) -> None:
+    """A few steps and predictions of a library have the bits of the executor's."""
+    library, test = Library(compiled), main.clone(for_test=True)
+    for number in range(4):
+        rng = np.random.default_rng(number)
+        feed = {"x": rng.standard_normal((5, 2, 6, 6)).astype("float32"), "label": rng.integers(0, 3, (5, 1))}
+        (expected,) = executor.run(main, feed, [loss], scope=scope)
+        assert library.step(feed).tobytes() == expected.tobytes()
+        (scores,) = executor.run(test, feed, [logits], scope=scope)
+        assert library.call("predict_5", feed)[1]["logits"].tobytes() == scores.tobytes()
+    assert_equal_states(library, scope)
+
+
 TRAINED = ["conv2d_1.b_0", "fc_0.w_0", "fc_0.b_0", "fc_1.w_0", "fc_1.b_0"]
 FROZEN = ["conv2d_0.*", "conv2d_1.w_0"]
 
@@ -63,16 +80,7 @@ def test_others_are_trained_as_if_nothing_else_could_be(name: str, tmp_path: Pat
     assert size["some"][0] < size["all"][0] and size["some"][1] < size["all"][1]
     assert set(compiled.description["frozen"]) == {"conv2d_0.w_0", "conv2d_0.b_0", "conv2d_1.w_0"}
     assert not any(key.startswith(("conv2d_0.", "conv2d_1.w_0")) for key in compiled.description["state"]), "nor their moments"
-    library = Library(compiled)
-    test = main.clone(for_test=True)
-    for number in range(4):
-        rng = np.random.default_rng(number)
-        feed = {"x": rng.standard_normal((5, 2, 6, 6)).astype("float32"), "label": rng.integers(0, 3, (5, 1))}
-        (expected,) = executor.run(main, feed, [loss], scope=scope)
-        assert library.step(feed).tobytes() == expected.tobytes()
-        (scores,) = executor.run(test, feed, [logits], scope=scope)
-        assert library.call("predict_5", feed)[1]["logits"].tobytes() == scores.tobytes()
-    assert_equal_states(library, scope)
+    assert_trains_and_predicts(compiled, executor, scope, main, loss, logits)
 
 
 def rounded(array: Any, dtype: str) -> Any:
@@ -111,15 +119,7 @@ def test_frozen_weights_take_fewer_bytes(dtype: str, tmp_path: Path) -> None:
     assert report.constants < 0.6 * plain.constants and report.arena_bytes <= plain.arena_bytes + 4 * before["fc_0.w_0"].size
     for name, array in before.items():
         scope.put(name, rounded(array, dtype))
-    library, test = Library(compiled), main.clone(for_test=True)
-    for number in range(4):
-        rng = np.random.default_rng(number)
-        feed = {"x": rng.standard_normal((5, 2, 6, 6)).astype("float32"), "label": rng.integers(0, 3, (5, 1))}
-        (expected,) = executor.run(main, feed, [loss], scope=scope)
-        assert library.step(feed).tobytes() == expected.tobytes()
-        (scores,) = executor.run(test, feed, [logits], scope=scope)
-        assert library.call("predict_5", feed)[1]["logits"].tobytes() == scores.tobytes()
-    assert_equal_states(library, scope)
+    assert_trains_and_predicts(compiled, executor, scope, main, loss, logits)
 
 
 def test_weights_that_cannot_be_stored(tmp_path: Path) -> None:

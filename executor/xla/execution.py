@@ -355,7 +355,8 @@ class XlaStep:
         if not plan.takes_feeds_as_they_are:
             feeds = {name: for_jax(array_of(value)) for name, value in feeds.items()}
         donated, lent = ([held.value for held in part] for part in (self._donated, self._lent))
-        arguments = donated, lent, _apart_from(donated, layout.fed(feeds) if waits else layout.uploaded(feeds)), words
+        feeds = _apart_from(donated, feeds)
+        arguments = donated, lent, layout.fed(feeds) if waits else layout.uploaded(feeds), words
         for _ in range(_MOST_CORRECTIONS):
             fetched, state, met = layout.call_blocking(compiled, *arguments)
             if not (block.assumption_keys and plan.corrected(met)):

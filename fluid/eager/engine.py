@@ -231,8 +231,8 @@ class GraphTask:
             return True
         if engine.threads == 1:
             return False
-        large = sum([node.large for node in self._dependencies])
-        return large > 1 and (large - self._most_in_a_row()) * _HANDED_OVER > len(self._dependencies)
+        large, nodes = sum([node.large for node in self._dependencies]), len(self._dependencies)
+        return (large - 1) * _HANDED_OVER > nodes and (large - self._most_in_a_row()) * _HANDED_OVER > nodes
 
     def _most_in_a_row(self) -> int:
         """The number of large nodes on the longest path: these run one after another even with several threads."""

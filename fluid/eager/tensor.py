@@ -7,6 +7,7 @@ import numbers
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,14 @@ _ELSEWHERE = {
     "unique": "layers.unique(x)",
 }
 """Names of torch and numpy that are no methods here, since they would do something else -> what to write."""
+
+
+@cache
+def _hint(kind: type, name: str) -> str:
+    """What to write in place of an attribute that tensors lack. Code that only asks for an attribute asks again and again."""
+    if name in _ELSEWHERE:
+        return f"; write {_ELSEWHERE[name]}"
+    return did_you_mean(name, dir(kind)) if name[0] != "_" else ""
 
 
 if TYPE_CHECKING:
@@ -148,9 +157,7 @@ class Tensor(_Values):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            instead = _ELSEWHERE.get(name)
-            hint = f"; write {instead}" if instead else did_you_mean(name, dir(type(self))) if name[0] != "_" else ""
-            raise MissingAttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
+            raise MissingAttributeError(f"{type(self).__name__!r} has no attribute {name!r}{_hint(type(self), name)}")
 
     # -- properties
     @property  # type: ignore[misc]  # a variable's may be set

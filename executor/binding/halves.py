@@ -19,7 +19,7 @@ from fluid.values.types import BFLOAT16, VarType, as_dtype
 
 from ..runtime.calls import Call, OutArray
 
-__all__ = ["DTYPE_ATTRS", "Widened", "added", "in_dtype_of", "is_half", "widened"]
+__all__ = ["DTYPE_ATTRS", "Widened", "added", "in_dtype_of", "is_half", "widened", "widened_attrs"]
 
 _HALVES = (np.dtype("float16"), BFLOAT16)
 DTYPE_ATTRS = ("dtype", "in_dtype", "out_dtype", "data_type")
@@ -32,6 +32,12 @@ _MOVE_ELEMENTS = frozenset(
     }
 )  # fmt: skip
 """Ops whose kernels only copy elements or make views, independent of the element type."""
+
+
+def widened_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of an op that computes in float32 in place of halves."""
+    halves = [name for name in DTYPE_ATTRS if attrs.get(name) in (VarType.FP16, VarType.BF16)]
+    return {**attrs, **dict.fromkeys(halves, int(VarType.FP32))}
 
 
 def is_half(array: Any) -> bool:
@@ -67,10 +73,7 @@ class Widened:
         self.outputs = {
             slot: self._apply(self._updated if slot in updated else self._output, value) for slot, value in outputs.items()
         }
-        self.attrs = dict(attrs)
-        for name in DTYPE_ATTRS:
-            if self.attrs.get(name) in (VarType.FP16, VarType.BF16):
-                self.attrs[name] = int(VarType.FP32)
+        self.attrs = widened_attrs(attrs)
 
     def wrap_calls(self, calls: list[Call], returns: bool) -> list[Call]:
         """The calls of the op between loads and stores; if its last call `returns` a result, the last of all calls returns it."""

@@ -20,7 +20,7 @@ from fluid.opdef.registry import OpDef, Rule, get, grad_slot
 from fluid.opdef.tables import OpTable
 from fluid.values.operators import ValueOperators
 from fluid.values.spec import Spec
-from fluid.values.types import VarType, is_complex
+from fluid.values.types import VarType, accumulated, is_complex
 
 from .emitter import BFLOAT16, BOOL, BYTE, DOUBLE, FLOAT, HALF, INT32, INT64, UBYTE, Type
 from .graph import Constant, Node, constant, mapped, reshaped
@@ -279,14 +279,14 @@ def _widened(value: Any) -> Any:
 
 
 def _is_of_halves(spec: Any) -> bool:
-    return spec is not None and ELEMENTS.get(spec.dtype) in HALVES
+    return spec is not None and accumulated(spec.dtype) is not spec.dtype
 
 
 def _wider(spec: Any) -> Any:
     """Replace halves by float32 in a spec, or in each of a list."""
     if isinstance(spec, list):
         return [_wider(item) for item in spec]
-    return spec.with_dtype(VarType.FP32) if _is_of_halves(spec) else spec
+    return spec if spec is None else spec.with_dtype(accumulated(spec.dtype))
 
 
 def _rounded(value: Any, spec: Any) -> Any:

@@ -20,13 +20,13 @@ import numpy as np
 
 from fluid.errors import FluidError, FluidTypeError
 from fluid.executor.binding.compiled import apply_op
-from fluid.executor.binding.halves import DTYPE_ATTRS
+from fluid.executor.binding.halves import widened_attrs
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.parameters import OpFunction
 from fluid.opdef.registry import OpDef, Rule, get, grad_slot
 from fluid.opdef.tables import OpTable
 from fluid.values.spec import Spec
-from fluid.values.types import VarType
+from fluid.values.types import VarType, accumulated
 
 from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor, Symbol, is_number, without_symbols
 from .refused import REFUSED
@@ -161,21 +161,20 @@ def export(
     """
     specs = specs_of(definition, inputs, attrs, declared)
     if not any(map(_is_half, (*_specs(specs), *(tensor.spec for tensor in _tensors(inputs))))):
-        return _written(graph, definition, inputs, attrs, wanted, specs)
+        return _write_op(graph, definition, inputs, attrs, wanted, specs)
     start = len(graph.scope.nodes)
     try:
-        results = _written(graph, definition, inputs, attrs, wanted, specs)
+        results = _write_op(graph, definition, inputs, attrs, wanted, specs)
         if _takes_halves(graph, start, inputs):
             return results
     except (NotExported, FluidTypeError):  # of constants of bfloat16, say
         pass
     wide = {slot: _map_values(value, partial(_widened, graph)) for slot, value in inputs.items()}
-    attrs = {name: int(VarType.FP32) if name in DTYPE_ATTRS and value in _HALVES else value for name, value in attrs.items()}
-    results = _written(graph, definition, wide, attrs, wanted, {slot: _map_values(spec, _wider) for slot, spec in specs.items()})
+    wide_specs = {slot: _map_values(spec, _wider) for slot, spec in specs.items()}
+    results = _write_op(graph, definition, wide, widened_attrs(attrs), wanted, wide_specs)
     return _fitted(graph, results, specs)
 
 
-_HALVES = (VarType.FP16, VarType.BF16)
 _MOVES = frozenset(
     {
         "Cast", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Shape",
@@ -192,12 +191,12 @@ def _tensors(values: Mapping[str, Any]) -> list[OnnxTensor]:
 
 
 def _is_half(spec: Spec) -> bool:
-    return spec.dtype in _HALVES
+    return accumulated(spec.dtype) is not spec.dtype
 
 
 def _wider(spec: Spec) -> Spec:
     """Replace halves by float32 in a spec."""
-    return spec.with_dtype(VarType.FP32) if _is_half(spec) else spec
+    return spec.with_dtype(accumulated(spec.dtype))
 
 
 def _widened(graph: OnnxGraph, tensor: OnnxTensor) -> OnnxTensor:
@@ -223,7 +222,7 @@ def _takes_halves(graph: OnnxGraph, start: int, inputs: Mapping[str, Any]) -> bo
     return all(types[name] in declared[place].types for name, place in places if name in types)
 
 
-def _written(
+def _write_op(
     graph: OnnxGraph,
     definition: OpDef,
     inputs: Mapping[str, Any],

@@ -22,6 +22,7 @@ from .ir.collector import collector_paused
 from .ir.dataflow import needed_ops
 from .ir.nesting import outwards
 from .ir.program import Block, OpRole, Parameter, Program, Variable
+from .ir.regions import region_of
 from .ir.verify import refuse_deep
 from .ir.versions import Value, outer_names
 from .not_here import names_here
@@ -398,7 +399,8 @@ def _zeros_of_branches(block: Block, targets: Sequence[Variable], var: Variable,
     """Name of a value that depends on the variable -> whether a branch is between them."""
     for op in block.ops:
         rule = op.definition.rule if op.definition is not None else None
-        is_branch = op.type == "conditional_block"
+        region = region_of(op)
+        is_branch = region is not None and region.may_skip and not region.repeats
         slots = op.inputs if is_branch else rule.wrt if isinstance(rule, Rule) else ()
         reads = [reached[name] for slot in slots for name in op.input(slot) if name in reached]
         if reads:

@@ -95,8 +95,8 @@ def test_the_page_learns_digits_and_reads_a_drawn_one(tmp_path: Path) -> None:
             browser.terminate()
             browser.wait()
             server.shutdown()
-    found = re.fullmatch(r"352 steps, ([\d.]+) % of unseen digits; this is a \d", report)
-    assert found and float(found[1]) > 93, report
+    match = re.fullmatch(r"352 steps, ([\d.]+) % of unseen digits; this is a \d", report)
+    assert match and float(match[1]) > 93, report
 
 
 def test_a_server_learns_clicks(tmp_path: Path) -> None:

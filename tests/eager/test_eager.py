@@ -228,9 +228,9 @@ METHODS: dict[str, tuple[Any, Any]] = {
 def test_methods_that_torch_and_numpy_have(name: str) -> None:
     method, expected = METHODS[name]
     for kind in (Tensor, fluid.numpy.NDArray):
-        found = method(kind(A))
-        assert type(found) is kind
-        np.testing.assert_allclose(found.numpy().reshape(np.shape(expected)), expected, rtol=1e-12, atol=1e-12)
+        result = method(kind(A))
+        assert type(result) is kind
+        np.testing.assert_allclose(result.numpy().reshape(np.shape(expected)), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_names_that_are_no_methods_say_what_to_write() -> None:

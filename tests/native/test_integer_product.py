@@ -319,7 +319,7 @@ INTEGER_CONVOLUTIONS: dict[str, tuple[int, int, int, dict[str, Any]]] = {
 @pytest.mark.parametrize("left", ["uint8", "int8"])
 @pytest.mark.parametrize("right", ["uint8", "int8"])
 def test_convolutions_of_fed_integers(left: str, right: str, name: str) -> None:
-    """Zero points that only a run tells lie around the image; those of filters take sums over windows."""
+    """A fed zero point surrounds the image; zero points of filters need sums over windows."""
     channels, filters, size, attrs = INTEGER_CONVOLUTIONS[name]
     shape = (filters, channels // attrs.get("groups", 1), size, size)
 

@@ -57,10 +57,10 @@ def beside_numpy(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], mo
     with patch.object(step_loops.StepLoop, "run", autospec=True, side_effect=step_loops.StepLoop.run) as run:
         results = apply_op(op_type, inputs, attrs)
     assert run.called
-    found = arrays_of(results)
+    native = arrays_of(results)
     for key, array in arrays_of(expected).items():
         tolerance = TOLERANCES.get(str(array.dtype), 0) * max(1.0, np.abs(array).max(initial=0))
-        np.testing.assert_allclose(found[key], array, 0, tolerance, err_msg=f"{op_type}: {key}")
+        np.testing.assert_allclose(native[key], array, 0, tolerance, err_msg=f"{op_type}: {key}")
     return expected
 
 

@@ -54,14 +54,14 @@ def drawn(data: Any, dtypes: tuple[Any, ...], shape: Any = SHAPES) -> Any:
     return data.draw(xps.arrays(dtype, shape, elements=special))
 
 
-def there(x: Any) -> Any:
+def as_strict(x: Any) -> Any:
     return strict.asarray(x.numpy().copy())
 
 
-def equal(found: Any, expected: Any) -> None:
-    array = found.numpy()
+def equal(result: Any, expected: Any) -> None:
+    array = result.numpy()
     assert array.dtype == expected.dtype
-    assert isinstance(found.shape, tuple)
+    assert isinstance(result.shape, tuple)
     np.testing.assert_array_equal(array, expected, strict=True)
 
 
@@ -71,7 +71,7 @@ def equal(found: Any, expected: Any) -> None:
 def test_functions_of_one_array(name: str, data: Any) -> None:
     x = drawn(data, UNARY[name])
     with np.errstate(all="ignore"):
-        expected = getattr(strict, name)(there(x))
+        expected = getattr(strict, name)(as_strict(x))
     same(getattr(xp, name)(x), expected)
 
 
@@ -82,7 +82,7 @@ def test_functions_of_two_arrays(name: str, data: Any) -> None:
     x = drawn(data, BINARY[name])
     y = drawn(data, (x.dtype,), data.draw(xps.broadcastable_shapes(x.shape, min_side=0, max_dims=3)))
     with np.errstate(all="ignore"):
-        expected = getattr(strict, name)(there(x), there(y))
+        expected = getattr(strict, name)(as_strict(x), as_strict(y))
     same(getattr(xp, name)(x, y), expected)
 
 

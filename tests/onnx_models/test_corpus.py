@@ -52,7 +52,7 @@ class Kind:
     targets: tuple[str, ...] = ("paddle-2.6", "paddle-3")
 
 
-def written(
+def write_model(
     path: Path, nodes: list[Any], feed: dict[str, Any], outputs: list[str], arrays: dict[str, Any], open_size: int = 0
 ) -> tuple[Path, dict[str, Any]]:
     """Write a model whose inputs have an open size along one axis."""
@@ -91,7 +91,7 @@ def dynamic(folder: Path) -> tuple[Path, dict[str, Any]]:
         "w": floats(6, 8), "b": floats(1, 1, 4), "zero": np.int64(0), "axis": np.int64([0]), "parts": np.int64([2, 4]),
         "spread": np.int64([1, 1]),
     }  # fmt: skip
-    return written(folder / "m.onnx", nodes, {"x": floats(3, 6)}, ["y"], arrays)
+    return write_model(folder / "m.onnx", nodes, {"x": floats(3, 6)}, ["y"], arrays)
 
 
 def branching(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -114,7 +114,7 @@ def branching(folder: Path) -> tuple[Path, dict[str, Any]]:
         helper.make_node("ReduceSum", ["p"], ["y"], keepdims=0),
     ]
     arrays = {"w": floats(4, 5), "v": floats(5, 3), "zero": np.int64(0), "axis": np.int64([0]), "single": np.int64(1)}
-    return written(folder / "m.onnx", nodes, {"x": floats(3, 4)}, ["y"], arrays)
+    return write_model(folder / "m.onnx", nodes, {"x": floats(3, 4)}, ["y"], arrays)
 
 
 def recurrence(kind: str, direction: str, **attrs: Any) -> Callable[[Path], tuple[Path, dict[str, Any]]]:
@@ -146,7 +146,7 @@ def optimized(folder: Path) -> tuple[Path, dict[str, Any]]:
         helper.make_node("BiasGelu", ["m", "c"], ["y"], domain="com.microsoft"),
     ]
     arrays = {"qkv": floats(8, 24), "qkv_bias": floats(24), "g": floats(8), "b": floats(8), "w": floats(8, 12), "c": floats(12)}
-    return written(folder / "m.onnx", nodes, {"x": floats(2, 5, 8)}, ["y"], arrays)
+    return write_model(folder / "m.onnx", nodes, {"x": floats(2, 5, 8)}, ["y"], arrays)
 
 
 KINDS = {
@@ -189,7 +189,7 @@ def assert_converts(
 
 
 def assert_trains(model: Any, feed: dict[str, Any], values: list[Any], rate: float) -> None:
-    """A few steps bring the first output closer to what it was for other columns."""
+    """A few steps bring the first output closer to its value for other columns."""
     model.program.make_trainable(scope=model.scope)
     startup = fluid.Program()
     with fluid.program_guard(model.program, startup), fluid.scope_guard(model.scope):

@@ -373,7 +373,7 @@ def test_prune_of_feeds_at_intermediate_variables():
 
 
 def test_a_feed_that_is_overwritten_is_saved_with_what_overwrites_it(fresh, tmp_path):
-    """An op that does not read the fed variable overwrites it with a result of what is fed."""
+    """The op that overwrites the feed does not read it, but a result of it."""
     x = fluid.data("x", [None, 3])
     y = fluid.layers.tanh(x)
     fluid.layers.assign(y, x)

@@ -99,24 +99,24 @@ def test_a_tensor_of_the_scope_may_be_fed() -> None:
     for _ in range(2):
         executor.run(feed={"x": X}, scope=scope)  # it is on the device now
         before = np.array(scope.find_var("w").get_tensor())
-        taken = executor.run(feed={"x": scope.find_var("w").get_tensor()}, fetch_list=[last], scope=scope)[0]
-        np.testing.assert_array_equal(taken, 2 * before)
+        result = executor.run(feed={"x": scope.find_var("w").get_tensor()}, fetch_list=[last], scope=scope)[0]
+        np.testing.assert_array_equal(result, 2 * before)
         assert (np.array(scope.find_var("w").get_tensor()) != before).any()
 
 
 def test_state_may_change_its_shape() -> None:
     """A program that keeps its last batch, whose size differs from run to run."""
     x = fluid.data("x", [None, 5])
-    kept = fluid.layers.create_global_var([1, 5], 0.0, "float32", persistable=True, name="kept")
+    last_batch = fluid.layers.create_global_var([1, 5], 0.0, "float32", persistable=True, name="kept")
     count = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True, name="count")
     fluid.layers.increment(count)
-    before = fluid.layers.reduce_sum(kept)
-    fluid.layers.assign(x, kept)
+    before = fluid.layers.reduce_sum(last_batch)
+    fluid.layers.assign(x, last_batch)
     executor, scope = started(fluid.XLAPlace())
     expected = 0.0
     for rows in (1, 3, 3, 1, 8, 3):
-        taken = executor.run(feed={"x": X[:rows]}, fetch_list=[before], scope=scope)[0]
-        np.testing.assert_allclose(taken, expected, rtol=1e-5)
+        result = executor.run(feed={"x": X[:rows]}, fetch_list=[before], scope=scope)[0]
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
         expected = X[:rows].sum()
         assert np.array_equal(scope.find_var("kept").get_tensor(), X[:rows])
     assert scope.array("count") == 6

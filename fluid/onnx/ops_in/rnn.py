@@ -207,7 +207,7 @@ def _step_mask(b: Builder, x: Any, lengths: Any) -> Any:
 def _cell(
     b: Builder, kind: str, node: OnnxNode, act: list[Activation], weights: Any, bias_of_candidate: Any, peepholes: Any, size: int
 ) -> Any:
-    """A step of a recurrence. What is the same in each step, such as parts of the weights, is made before the first one."""
+    """A step of a recurrence. Parts of the weights are cut before the first step."""
     limit = node.float("clip", 0.0) if node.has("clip") else 0.0
 
     def clipped(f: Any, value: Any) -> Any:

@@ -19,7 +19,7 @@ from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import updated_input
 from fluid.values.lod_array import array_of
-from fluid.values.memory import address_of, aligned_bytes, contiguous_copy, empty_array
+from fluid.values.memory import address_of, aligned_bytes, contiguous_copy, empty_array, extent_of
 from fluid.values.place import Place, to_numpy
 from fluid.values.unchanging import never_changes, unchanging
 
@@ -61,6 +61,8 @@ class BoundArenaPlan:
         self._streams = RandomStreams(place.xp, plan.program.random_seed)
         self._machine = Machine(place.xp, self._streams, step_captures(plan.program), compiler=plan.block_compiler)
         self._cells: dict[Value, Any] = {}
+        self._overwritten = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
+        """The names that a run writes."""
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}
         """Arrays of new variables, which the scope gets after the first run."""
@@ -138,8 +140,16 @@ class BoundArenaPlan:
             return True
         if self.generation < 0 or any(self.scope.array(name) is not array for name, array in self._stored.items()):
             return False
+        if self._in_shared_memory():
+            return False
         self.generation = self.scope.generation
         return True
+
+    def _in_shared_memory(self) -> set[str]:
+        """The names that a run overwrites, but whose memory another variable of the scope has, too: the user gave the scope one
+        array under two names."""
+        overwritten = self._overwritten & self._stored.keys()
+        return _sharing({**self.scope.arrays(), **self._stored}, overwritten) if overwritten else set()
 
     def _bind(self) -> None:
         plan, xp, scope = self.plan, self.place.xp, self.scope
@@ -147,7 +157,6 @@ class BoundArenaPlan:
         if self.arena is None:
             self.arena = self._memory.lend(plan.arena_bytes, self)
         self._stored, self._fresh, self._lasting = {}, {}, {}
-        overwritten = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
             array = scope.array(name)
@@ -155,20 +164,20 @@ class BoundArenaPlan:
             if not fits and name in plan.externals:
                 raise ExecutionError(f"{name} was given another shape or type, perhaps by another thread, before its plan ran")
             stored = self.place.asarray(array) if fits else empty_array(xp, spec.shape, spec.dtype.array_dtype)
-            if not _is_usable(stored, name in overwritten):
+            if not _is_usable(stored, name in self._overwritten):
                 copied = contiguous_copy(xp, stored)
-                stored = unchanging(copied) if name not in overwritten and never_changes(stored) else copied
+                stored = unchanging(copied) if name not in self._overwritten and never_changes(stored) else copied
             if fits and stored is not array:
                 scope.put(name, stored)  # at once, since ops that own blocks write to the scope's array
             elif stored is not array:
                 self._fresh[name] = stored
             self._stored[name] = stored
-        for name in _sharing(self._stored, overwritten):
+        for name in self._in_shared_memory():
             self._stored[name] = contiguous_copy(xp, self._stored[name])
             scope.put(name, self._stored[name])
         self.steps, self._starts = [], []
         tables = plan.new_tables() if plan.new_tables is not None else None
-        once = self._find_constant_code(overwritten)
+        once = self._find_constant_code()
         flights = reductions_in_flight(plan.instructions, plan.storage) if self._meeting is not None else {}
         waits: dict[int, list[Call]] = {}
         for number, instruction in enumerate(plan.instructions):
@@ -214,21 +223,18 @@ class BoundArenaPlan:
             return [self._dynamic_step(instruction, frees)] if instruction.dynamic else self._bind_op(instruction)
         return [instruction.call(self.array)] if isinstance(instruction, Check) else []
 
-    def _find_constant_code(self, overwritten: Container[str]) -> dict[int, AnyInstruction]:
+    def _find_constant_code(self) -> dict[int, AnyInstruction]:
         """Find instructions that can run once, at binding: those with constants, and native code that reads only these, or
         weights that nothing can change.
 
         Its results, such as packed filters, get separate memory, because runs overwrite the arena.
-
-        Args:
-            overwritten: the names that the plan writes.
 
         Returns:
             The instructions by their id.
         """
         instructions, specs = self.plan.instructions, self.plan.specs
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
-        changing = {(name, 0) for name, array in self._stored.items() if name in overwritten or not never_changes(array)}
+        changing = {(name, 0) for name, array in self._stored.items() if name in self._overwritten or not never_changes(array)}
         changing |= {(name, 0) for name in self.plan.feeds}
         once: dict[int, AnyInstruction] = {}
         for instruction in instructions:
@@ -526,15 +532,18 @@ def _is_usable(array: Any, overwritten: bool) -> bool:
     return bool(is_readable and (getattr(flags, "writeable", True) or not overwritten))
 
 
-def _sharing(arrays: Mapping[str, Any], overwritten: Container[str]) -> list[str]:
-    """The names of arrays in the memory of another one, where a run overwrites one of the two: the user gave a scope one array
-    under two names."""
-    names, last, end = [], "", 0
-    for start, name in sorted((address_of(array), name) for name, array in arrays.items() if array.size):
-        if start < end and (name in overwritten or last in overwritten):
-            names.append(name)
-        elif start + arrays[name].nbytes > end:
-            last, end = name, start + arrays[name].nbytes
+def _sharing(arrays: Mapping[str, Any], overwritten: Container[str]) -> set[str]:
+    """The names in `overwritten` whose arrays lie in the memory of another one."""
+    names, last, end = set(), "", 0
+    for (start, stop), name in sorted((extent_of(array), name) for name, array in arrays.items() if array.size):
+        overlaps = start < end
+        if overlaps and name in overwritten:
+            names.add(name)
+        elif overlaps and last in overwritten:
+            names.add(last)
+            last, end = name, stop
+        elif stop > end:
+            last, end = name, stop
     return names
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fluid.ir.versions import Value
-from fluid.values.memory import address_of
+from fluid.values.memory import address_of, extent_of
 from fluid.values.place import CPUPlace
 
 from ..runtime.calls import Call, Source, destinations, is_named, name_of
@@ -93,19 +93,14 @@ def _operand(value: Any, named: _Named) -> str:
 def _array(array: Any, named: _Named) -> str:
     """The name of an array, or of its base array with the view; otherwise its single number, or its type and shape."""
     for name, root in named:
-        if (_bounds(array), array.shape, array.dtype, array.strides) == (_bounds(root), root.shape, root.dtype, root.strides):
+        if (extent_of(array), array.shape, array.dtype, array.strides) == (extent_of(root), root.shape, root.dtype, root.strides):
             return name
-    low, high = _bounds(array)
+    low, high = extent_of(array)
     for name, root in named:
-        start, end = _bounds(root)
+        start, end = extent_of(root)
         if start <= low and high <= end:
             return f"{name}.view({_view(array, (address_of(array) - address_of(root)) // array.itemsize)})"
     return str(array[()]) if not array.ndim else f"{array.dtype}{list(array.shape)}"
-
-
-def _bounds(array: Any) -> tuple[int, int]:
-    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (address_of(array), address_of(array))
-    return int(low), int(high)
 
 
 def _view(array: Any, offset: int) -> str:

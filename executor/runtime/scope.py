@@ -173,6 +173,12 @@ class Scope:
         variable = self.find_var(name)
         return variable.tensor.array if variable is not None else None
 
+    def arrays(self) -> dict[str, Any]:
+        """Name -> array of each tensor of this scope and its parents; without tensors on a device."""
+        outer = self._parent.arrays() if self._parent is not None else {}
+        held = {name: variable.tensor.held for name, variable in self._variables.items()}
+        return outer | {name: array for name, array in held.items() if has(array, "flags")}
+
     def held(self, name: str) -> Any:
         """Like `array`, but a value on a device stays there: returns its `Remote`."""
         variable = self.find_var(name)

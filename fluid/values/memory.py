@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ExecutionError
 
-__all__ = ["ALIGNMENT", "address_of", "aligned_bytes", "contiguous_copy", "empty_array"]
+__all__ = ["ALIGNMENT", "address_of", "aligned_bytes", "contiguous_copy", "empty_array", "extent_of"]
 
 ALIGNMENT = 64
 """The bytes of a line. Vectors that lie across two lines load slower: products of weights that do take a tenth longer."""
@@ -20,6 +20,15 @@ def address_of(array: Any) -> int:
     """The address of an array's first element, on the host or on a device."""
     interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
     return int(interface["data"][0])
+
+
+def extent_of(array: Any) -> tuple[int, int]:
+    """The addresses of the first byte of an array, which has elements, and of the one after its last."""
+    start = address_of(array)
+    if array.flags.c_contiguous or array.flags.f_contiguous:
+        return start, start + array.nbytes
+    steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
+    return start + sum(step for step in steps if step < 0), start + sum(step for step in steps if step > 0) + array.itemsize
 
 
 def aligned_bytes(make: Callable[..., Any], size: int) -> Any:

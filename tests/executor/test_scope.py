@@ -248,3 +248,56 @@ def test_variables_that_share_memory_are_updated_apart(
         sums += expected if number >= 2 else 0.0
         for array, value in zip(fetched, (expected, sums, 1.0), strict=True):
             np.testing.assert_allclose(array, np.full((3, 4), value), rtol=1e-6)
+
+
+def with_gaps() -> tuple[Any, Any]:
+    """An array, and every second number of the memory that holds it."""
+    memory = np.ones((3, 8), "float32")
+    return memory[:, :4], memory[:, ::2]
+
+
+def backwards() -> tuple[Any, Any]:
+    """An array, and its rows from the last to the first."""
+    array = np.ones((3, 4), "float32")
+    return array, array[::-1]
+
+
+@each("native", ["0", "1"])
+@each("is_first", [True, False])
+@each("make", [in_one_array, in_rows_of_one, with_gaps, backwards])
+def test_variables_that_a_program_does_not_name_keep_their_values(
+    make: Callable[[], tuple[Any, Any]], is_first: bool, native: str, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scope holds the array of a counter under another name, too, before the first run or after it."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    counter = layers.create_global_var([3, 4], 1.0, "float32", persistable=True, name="counter")
+    layers.assign(layers.scale(counter, 2.0), counter)
+    executor, scope = fluid.Executor(), Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    if not is_first:
+        executor.run(scope=scope)
+    array, kept = make()
+    scope.put("counter", array)
+    scope.put("kept", kept)
+    for number in range(3):
+        executor.run(scope=scope)
+        assert (scope.array("counter") == 2.0 ** (number + 1)).all()
+        assert (scope.array("kept") == 1).all()
+
+
+@each("native", ["0", "1"])
+def test_a_copy_of_a_variable_made_between_runs_keeps_its_values(
+    native: str, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The array of a counter is put into its scope under another name while plans are bound to it."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    counter = layers.create_global_var([3, 4], 1.0, "float32", persistable=True, name="counter")
+    layers.assign(layers.scale(counter, 2.0), counter)
+    executor, scope = fluid.Executor(), Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    for number in range(3):
+        executor.run(scope=scope)
+        scope.put("kept", scope.array("counter"))
+        executor.run(scope=scope)
+        assert (scope.array("kept") == 2.0 ** (2 * number + 1)).all()
+        assert (scope.array("counter") == 2.0 ** (2 * number + 2)).all()

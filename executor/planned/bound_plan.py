@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate, takewhile
@@ -19,7 +19,7 @@ from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import updated_input
 from fluid.values.lod_array import array_of
-from fluid.values.memory import address_of, aligned_bytes, contiguous_copy, empty_array, extent_of
+from fluid.values.memory import address_of, aligned_bytes, contiguous_copy, empty_array
 from fluid.values.place import Place, to_numpy
 from fluid.values.unchanging import never_changes, unchanging
 
@@ -61,8 +61,9 @@ class BoundArenaPlan:
         self._streams = RandomStreams(place.xp, plan.program.random_seed)
         self._machine = Machine(place.xp, self._streams, step_captures(plan.program), compiler=plan.block_compiler)
         self._cells: dict[Value, Any] = {}
-        self._overwritten = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
-        """The names that a run writes."""
+        written = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
+        self._overwritten = written & {*plan.externals, *plan.storage}
+        """The variables of the scope that a run writes."""
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}
         """Arrays of new variables, which the scope gets after the first run."""
@@ -138,18 +139,13 @@ class BoundArenaPlan:
         """Whether the scope still holds the arrays that the calls are bound to."""
         if self.generation == self.scope.generation:
             return True
-        if self.generation < 0 or any(self.scope.array(name) is not array for name, array in self._stored.items()):
+        if self.generation < 0:
             return False
-        if self._in_shared_memory():
+        self.scope.unshare(self._overwritten, self.place.xp)
+        if any(self.scope.array(name) is not array for name, array in self._stored.items()):
             return False
         self.generation = self.scope.generation
         return True
-
-    def _in_shared_memory(self) -> set[str]:
-        """The names that a run overwrites, but whose memory another variable of the scope has, too: the user gave the scope one
-        array under two names."""
-        overwritten = self._overwritten & self._stored.keys()
-        return _sharing({**self.scope.arrays(), **self._stored}, overwritten) if overwritten else set()
 
     def _bind(self) -> None:
         plan, xp, scope = self.plan, self.place.xp, self.scope
@@ -157,6 +153,7 @@ class BoundArenaPlan:
         if self.arena is None:
             self.arena = self._memory.lend(plan.arena_bytes, self)
         self._stored, self._fresh, self._lasting = {}, {}, {}
+        scope.unshare(self._overwritten, xp)
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
             array = scope.array(name)
@@ -172,9 +169,6 @@ class BoundArenaPlan:
             elif stored is not array:
                 self._fresh[name] = stored
             self._stored[name] = stored
-        for name in self._in_shared_memory():
-            self._stored[name] = contiguous_copy(xp, self._stored[name])
-            scope.put(name, self._stored[name])
         self.steps, self._starts = [], []
         tables = plan.new_tables() if plan.new_tables is not None else None
         once = self._find_constant_code()
@@ -530,21 +524,6 @@ def _is_usable(array: Any, overwritten: bool) -> bool:
     flags = array.flags
     is_readable = flags.c_contiguous and getattr(flags, "aligned", True)
     return bool(is_readable and (getattr(flags, "writeable", True) or not overwritten))
-
-
-def _sharing(arrays: Mapping[str, Any], overwritten: Container[str]) -> set[str]:
-    """The names in `overwritten` whose arrays lie in the memory of another one."""
-    names, last, end = set(), "", 0
-    for (start, stop), name in sorted((extent_of(array), name) for name, array in arrays.items() if array.size):
-        overlaps = start < end
-        if overlaps and name in overwritten:
-            names.add(name)
-        elif overlaps and last in overwritten:
-            names.add(last)
-            last, end = name, stop
-        elif stop > end:
-            last, end = name, stop
-    return names
 
 
 def _store(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from fluid.errors import ExecutionError
 from fluid.values.lod_array import array_of, lod_of, to_lengths, with_lod
 from fluid.values.lod_tensor import LoDTensor, LoDTensorArray
+from fluid.values.memory import contiguous_copy, extent_of
 from fluid.values.numeric import has
 from fluid.values.selected_rows import SelectedRows
 
@@ -173,12 +174,6 @@ class Scope:
         variable = self.find_var(name)
         return variable.tensor.array if variable is not None else None
 
-    def arrays(self) -> dict[str, Any]:
-        """Name -> array of each tensor of this scope and its parents; without tensors on a device."""
-        outer = self._parent.arrays() if self._parent is not None else {}
-        held = {name: variable.tensor.held for name, variable in self._variables.items()}
-        return outer | {name: array for name, array in held.items() if has(array, "flags")}
-
     def held(self, name: str) -> Any:
         """Like `array`, but a value on a device stays there: returns its `Remote`."""
         variable = self.find_var(name)
@@ -212,6 +207,29 @@ class Scope:
             return
         variable.put(array_of(value))
         variable.tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
+
+    def unshare(self, names: Collection[str], xp: Any) -> None:
+        """Copy the arrays of `names` that lie in the memory of another tensor, because a run overwrites them.
+
+        Args:
+            names: the variables that the run writes.
+            xp: numpy or cupy, whose arrays are copied.
+        """
+        arrays, last, end = self._arrays() if names else {}, "", 0
+        for (start, stop), name in sorted((extent_of(array), name) for name, array in arrays.items() if array.size):
+            both = (name, last) if start < end else ()
+            shared = next((each for each in both if each in names), None)
+            variable = self.find_var(shared) if shared is not None else None
+            if variable is not None:
+                variable.put(contiguous_copy(xp, arrays[variable.name]))
+            if shared == last or (shared is None and stop > end):
+                last, end = name, stop
+
+    def _arrays(self) -> dict[str, Any]:
+        """Name -> array of each tensor of this scope and its parents; without tensors on a device."""
+        outer = self._parent._arrays() if self._parent is not None else {}
+        held = {name: variable.tensor.held for name, variable in self._variables.items()}
+        return outer | {name: array for name, array in held.items() if has(array, "flags")}
 
     def erase(self, names: Sequence[str]) -> None:
         """Forget the variables of these names; unknown ones are passed over."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from fluid.errors import FeedError
 from fluid.ir.program import Block, Operator, Program
-from fluid.ir.versions import outer_names
+from fluid.ir.versions import outer_names, reads_and_writes
 from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.place import Place
 from fluid.values.selected_rows import SelectedRows
@@ -46,6 +46,10 @@ class StepwiseProgram:
         self._meeting = Meeting.of(program, self._ops)
         self._streams = RandomStreams(place.xp, program.random_seed)
         self._machine = Machine(place.xp, self._streams, step_captures(program), compiler=compiler)
+        block = program.global_block()
+        self._overwritten = {name for name in reads_and_writes(block)[1] if name in block.vars and block.vars[name].persistable}
+        self._generation = -1
+        """The scope's generation after the last run: until it changes, no variables share memory."""
 
     def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Watch | None = None) -> list[Any]:
         """Run once; returns the fetched values.
@@ -59,6 +63,8 @@ class StepwiseProgram:
             self._streams.begin(scope.runs)
             scope.runs += 1
             machine.check = check
+            if scope.generation != self._generation:
+                scope.unshare(self._overwritten, place.xp)
             env = _ScopeEnvironment(self.program, scope, place, {name: _on(place, value) for name, value in feeds.items()})
             for op, names in zip(self._ops, self._frees, strict=True):
                 with timed(timer, op, place):
@@ -66,6 +72,7 @@ class StepwiseProgram:
                 for name in names:
                     env.values.pop(name, None)
             env.keep_arrays()
+            self._generation = scope.generation
             results = [env.get(name) for name in self.fetches]
             for name, value in zip(self.fetches, results, strict=True):
                 if value is None:

@@ -301,3 +301,25 @@ def test_a_copy_of_a_variable_made_between_runs_keeps_its_values(
         executor.run(scope=scope)
         assert (scope.array("kept") == 2.0 ** (2 * number + 1)).all()
         assert (scope.array("counter") == 2.0 ** (2 * number + 2)).all()
+
+
+@each("native", ["0", "1"])
+def test_accumulators_in_one_array_are_updated_apart_step_by_step(
+    native: str, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sparse gradient of sequences of ever other lengths updates rows in place."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    words = fluid.data("words", [None, 1], "int64", lod_level=1)
+    pooled = layers.sequence_pool(layers.embedding(words, [9, 4], is_sparse=True, param_attr="table"), "sum")
+    fluid.optimizer.Ftrl(0.1).minimize(layers.mean(layers.square(layers.fc(pooled, 1))))
+    executor, scopes = fluid.Executor(), [Scope(), Scope()]
+    for scope in scopes:
+        fluid.default_startup_program().random_seed = 1
+        executor.run(fluid.default_startup_program(), scope=scope)
+    scopes[1].put("table_squared_0", scopes[1].array("table_linear_0"))
+    for length in range(1, 5):
+        feed = {"words": (np.arange(length + 2).reshape(-1, 1), [[0, length, length + 2]])}
+        for scope in scopes:
+            executor.run(feed=feed, scope=scope)
+        for name in ("table", "table_squared_0", "table_linear_0"):
+            np.testing.assert_array_equal(scopes[0].array(name), scopes[1].array(name), name)

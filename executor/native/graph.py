@@ -182,6 +182,8 @@ class Rows(Node):
 
     table: Node
     ids: Node
+    in_bounds: bool = False
+    """Whether `ids` were computed within bounds, so that nobody needs to check them."""
 
 
 @dataclass(eq=False, repr=False)
@@ -253,6 +255,8 @@ class Scattered(Core):
     rows: Node
     ids: Node
     table: Node | None = None
+    in_bounds: bool = False
+    """As for `Rows`."""
 
 
 @dataclass(eq=False, repr=False)

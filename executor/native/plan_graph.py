@@ -379,14 +379,14 @@ _BY_INDEX = frozenset({Rows, Choice, Scattered})
 
 
 def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
-    """Whether outputs depend on indices, through nodes with a serial number above `first`."""
+    """Whether outputs depend on indices that may be out of bounds, through nodes with a serial number above `first`."""
     pending = [tensor.pairs if isinstance(tensor, ComplexTensor) else tensor.node for tensor in _tensors(outputs)]
     seen: set[Node] = set()
     while pending:
         node = pending.pop()
         if node.serial <= first or node in seen:
             continue
-        if type(node) in _BY_INDEX:
+        if type(node) in _BY_INDEX and not getattr(node, "in_bounds", False):
             return True
         seen.add(node)
         pending += operands_of(node)

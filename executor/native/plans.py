@@ -17,6 +17,7 @@ from . import (  # noqa: F401  (they register lowerings)
     complex_lowering,
     einsum_lowering,
     fourier_lowering,
+    grid_lowering,
     image_lowering,
     loss_lowering,
     matrix_lowering,

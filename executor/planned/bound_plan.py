@@ -61,8 +61,8 @@ class BoundArenaPlan:
         self._streams = RandomStreams(place.xp, plan.program.random_seed)
         self._machine = Machine(place.xp, self._streams, step_captures(plan.program), compiler=plan.block_compiler)
         self._cells: dict[Value, Any] = {}
-        written = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
-        self._overwritten = written & {*plan.externals, *plan.storage}
+        outputs = {value[0] for instruction in plan.instructions for value in instruction.written}
+        self._overwritten = (outputs | plan.feeds.keys()) & {*plan.externals, *plan.storage}
         """The variables of the scope that a run writes."""
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}

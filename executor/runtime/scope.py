@@ -217,8 +217,8 @@ class Scope:
         """
         arrays, last, end = self._arrays() if names else {}, "", 0
         for (start, stop), name in sorted((extent_of(array), name) for name, array in arrays.items() if array.size):
-            both = (name, last) if start < end else ()
-            shared = next((each for each in both if each in names), None)
+            overlapping = (name, last) if start < end else ()
+            shared = next((candidate for candidate in overlapping if candidate in names), None)
             variable = self.find_var(shared) if shared is not None else None
             if variable is not None:
                 variable.put(contiguous_copy(xp, arrays[variable.name]))

@@ -48,7 +48,7 @@ class OnDevice(Remote):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return as_dtype(self.value.dtype).numpy
+        return as_dtype(self.value.dtype).array_dtype
 
     @property
     def device_array(self) -> Any:

@@ -99,3 +99,15 @@ def test_bfloat16_is_kept_and_fetched() -> None:
         assert np.array(scope.array("w")).dtype == BFLOAT16
         found.append([result.tolist() for result in results])
     assert found[0] == found[1] and found[0][0] == [[1.5] * 3] * 2  # 1.5 + 1/256 rounds to 1.5
+
+
+def test_a_startup_program_stores_variables_of_bfloat16() -> None:
+    """A program at an XLAPlace makes a variable of bfloat16; others update it and fetch it as a tensor."""
+    weight = layers.create_global_var([2, 3], 1.0, "bfloat16", persistable=True, name="w")
+    layers.assign(layers.scale(weight, 2.0), weight)
+    executor = fluid.Executor(fluid.XLAPlace("cpu"))
+    executor.run(fluid.default_startup_program())
+    assert executor.interpret(fetch_list=[weight])[0].tolist() == [[2.0] * 3] * 2
+    (tensor,) = executor.run(fetch_list=[weight], return_numpy=False)
+    assert (tensor.held.dtype, tensor.held.shape) == (BFLOAT16, (2, 3))
+    assert executor.run(fetch_list=[weight])[0].tolist() == [[8.0] * 3] * 2

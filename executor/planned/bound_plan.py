@@ -141,7 +141,7 @@ class BoundArenaPlan:
             return True
         if self.generation < 0:
             return False
-        self.scope.unshare(self._overwritten, self.place.xp)
+        self.scope.separate(self._overwritten)
         if any(self.scope.array(name) is not array for name, array in self._stored.items()):
             return False
         self.generation = self.scope.generation
@@ -153,7 +153,7 @@ class BoundArenaPlan:
         if self.arena is None:
             self.arena = self._memory.lend(plan.arena_bytes, self)
         self._stored, self._fresh, self._lasting = {}, {}, {}
-        scope.unshare(self._overwritten, xp)
+        scope.separate(self._overwritten)
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
             array = scope.array(name)

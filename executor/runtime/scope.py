@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from fluid.errors import ExecutionError
 from fluid.values.lod_array import array_of, lod_of, to_lengths, with_lod
 from fluid.values.lod_tensor import LoDTensor, LoDTensorArray
-from fluid.values.memory import contiguous_copy, extent_of
+from fluid.values.memory import names_in_shared_memory
 from fluid.values.numeric import has
 from fluid.values.selected_rows import SelectedRows
 
@@ -114,6 +114,13 @@ def _take_rows(variable: ScopeVariable | None) -> None:
         variable.tensor.array = variable._rows.complete()
 
 
+def _arrays_of(variable: ScopeVariable) -> list[Any]:
+    """What the tensor of a variable holds, then the entries of its array of tensors; of sparse rows, their values."""
+    tensors = [variable.tensor, *(variable.value if isinstance(variable.value, list) else ())]
+    held = [tensor.held for tensor in tensors]
+    return [value.value if isinstance(value, SelectedRows) else value for value in held]
+
+
 def _value_of(tensor: LoDTensor) -> Any:
     """The array of a tensor, as a `LoDArray` where its rows form sequences."""
     return with_lod(tensor.array, tuple(map(tuple, tensor.lod())))
@@ -174,6 +181,31 @@ class Scope:
         variable = self.find_var(name)
         return variable.tensor.array if variable is not None else None
 
+    def arrays(self) -> dict[Any, Any]:
+        """The arrays of this scope and its parents: by name, or, where the name gives no such array, by another key. The latter
+        are entries of arrays of tensors, and variables of a parent whose name this scope has, too. Without arrays on a device."""
+        arrays: dict[Any, Any] = {}
+        names: set[str] = set()
+        scope: Scope | None = self
+        while scope is not None:
+            for name, variable in scope._variables.items():
+                for number, array in enumerate(_arrays_of(variable)):
+                    if has(array, "flags"):
+                        arrays[(scope, name, number) if number or name in names else name] = array
+            names.update(scope._variables)
+            scope = scope._parent
+        return arrays
+
+    def separate(self, names: Collection[str]) -> None:
+        """Give each of these variables, which a run overwrites, an array of its own if another variable of the scope has its
+        memory, or if it cannot be written."""
+        arrays = self.arrays() if names else {}
+        shared = names_in_shared_memory(arrays, names)
+        for name in names:
+            array = arrays.get(name)
+            if name in shared or (array is not None and not getattr(array.flags, "writeable", True)):
+                self.put(name, self.value(name).copy())
+
     def held(self, name: str) -> Any:
         """Like `array`, but a value on a device stays there: returns its `Remote`."""
         variable = self.find_var(name)
@@ -207,29 +239,6 @@ class Scope:
             return
         variable.put(array_of(value))
         variable.tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
-
-    def unshare(self, names: Collection[str], xp: Any) -> None:
-        """Copy the arrays of `names` that lie in the memory of another tensor, because a run overwrites them.
-
-        Args:
-            names: the variables that the run writes.
-            xp: numpy or cupy, whose arrays are copied.
-        """
-        arrays, last, end = self._arrays() if names else {}, "", 0
-        for (start, stop), name in sorted((extent_of(array), name) for name, array in arrays.items() if array.size):
-            overlapping = (name, last) if start < end else ()
-            shared = next((candidate for candidate in overlapping if candidate in names), None)
-            variable = self.find_var(shared) if shared is not None else None
-            if variable is not None:
-                variable.put(contiguous_copy(xp, arrays[variable.name]))
-            if shared == last or (shared is None and stop > end):
-                last, end = name, stop
-
-    def _arrays(self) -> dict[str, Any]:
-        """Name -> array of each tensor of this scope and its parents; without tensors on a device."""
-        outer = self._parent._arrays() if self._parent is not None else {}
-        held = {name: variable.tensor.held for name, variable in self._variables.items()}
-        return outer | {name: array for name, array in held.items() if has(array, "flags")}
 
     def erase(self, names: Sequence[str]) -> None:
         """Forget the variables of these names; unknown ones are passed over."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 from fluid.errors import FeedError
 from fluid.ir.program import Block, Operator, Program
-from fluid.ir.versions import outer_names, reads_and_writes
+from fluid.ir.versions import outer_names
 from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.place import Place
 from fluid.values.selected_rows import SelectedRows
@@ -18,6 +18,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from ..backend import Plan, Request
+from ..binding.compiled import updates_of
 from ..kernels.collective import group_of
 from ..runtime.random import RandomStreams
 from ..runtime.scope import Scope
@@ -46,10 +47,7 @@ class StepwiseProgram:
         self._meeting = Meeting.of(program, self._ops)
         self._streams = RandomStreams(place.xp, program.random_seed)
         self._machine = Machine(place.xp, self._streams, step_captures(program), compiler=compiler)
-        block = program.global_block()
-        self._overwritten = {name for name in reads_and_writes(block)[1] if name in block.vars and block.vars[name].persistable}
-        self._generation = -1
-        """The scope's generation after the last run: until it changes, no variables share memory."""
+        self._updated = set(_updated_in_place(self._ops))
 
     def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Watch | None = None) -> list[Any]:
         """Run once; returns the fetched values.
@@ -63,16 +61,16 @@ class StepwiseProgram:
             self._streams.begin(scope.runs)
             scope.runs += 1
             machine.check = check
-            if scope.generation != self._generation:
-                scope.unshare(self._overwritten, place.xp)
-            env = _ScopeEnvironment(self.program, scope, place, {name: _on(place, value) for name, value in feeds.items()})
+            values = {name: _on(place, value) for name, value in feeds.items()}
+            values |= {name: value.copy() for name, value in values.items() if name in self._updated}
+            scope.separate(self._updated)
+            env = _ScopeEnvironment(self.program, scope, place, values)
             for op, names in zip(self._ops, self._frees, strict=True):
                 with timed(timer, op, place):
                     machine.run_op(op, env)
                 for name in names:
                     env.values.pop(name, None)
             env.keep_arrays()
-            self._generation = scope.generation
             results = [env.get(name) for name in self.fetches]
             for name, value in zip(self.fetches, results, strict=True):
                 if value is None:
@@ -137,6 +135,17 @@ class BoundSteps:
         scope = self._scope()
         assert scope is not None, "the caller of a plan holds its scope"
         return self._steps.run(feeds, scope, check, timer)
+
+
+def _updated_in_place(ops: Sequence[Operator]) -> Iterator[str]:
+    """The names of the variables that sparse gradients update: of their arrays, only some rows are written. Other ops make new
+    arrays."""
+    for op in ops:
+        for block in op.sub_blocks:
+            yield from _updated_in_place(block.ops)
+        types = {var.type for name in op.input_arg_names if (var := op.block.find_var(name)) is not None}
+        if op.definition is not None and VarType.SELECTED_ROWS in types:
+            yield from (op.input(slot)[0] for slot in updates_of(op.definition).values() if op.input(slot))
 
 
 def _on(place: Place, value: Any) -> Any:

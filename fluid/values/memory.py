@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from math import prod
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ExecutionError
 
-__all__ = ["ALIGNMENT", "address_of", "aligned_bytes", "contiguous_copy", "empty_array", "extent_of"]
+__all__ = ["ALIGNMENT", "address_of", "aligned_bytes", "contiguous_copy", "empty_array", "extent_of", "names_in_shared_memory"]
 
 ALIGNMENT = 64
 """The bytes of a line. Vectors that lie across two lines load slower: products of weights that do take a tenth longer."""
@@ -29,6 +29,22 @@ def extent_of(array: Any) -> tuple[int, int]:
         return start, start + array.nbytes
     steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
     return start + sum(step for step in steps if step < 0), start + sum(step for step in steps if step > 0) + array.itemsize
+
+
+def names_in_shared_memory(arrays: Mapping[Any, Any], overwritten: Container[str]) -> set[str]:
+    """The names in `overwritten` whose arrays lie in the memory of another one."""
+    names, last, end = set(), "", 0
+    extents = [(extent_of(array), key) for key, array in arrays.items() if array.size]
+    for (start, stop), name in sorted(extents, key=lambda pair: pair[0]):
+        overlaps = start < end
+        if overlaps and name in overwritten:
+            names.add(name)
+        elif overlaps and last in overwritten:
+            names.add(last)
+            last, end = name, stop
+        elif stop > end:
+            last, end = name, stop
+    return names
 
 
 def aligned_bytes(make: Callable[..., Any], size: int) -> Any:

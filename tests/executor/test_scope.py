@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fluid import layers
 from fluid.core import LoDTensorArray
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, LoDTensor, Scope, global_scope, scope_guard
+from fluid.values.selected_rows import SelectedRows
 
 
 def test_variables_are_made_once() -> None:
@@ -301,6 +303,77 @@ def test_a_copy_of_a_variable_made_between_runs_keeps_its_values(
         executor.run(scope=scope)
         assert (scope.array("kept") == 2.0 ** (2 * number + 1)).all()
         assert (scope.array("counter") == 2.0 ** (2 * number + 2)).all()
+
+
+def in_array_of_tensors(scope: Scope, array: Any) -> Any:
+    """Hold an array as the second entry of an array of tensors."""
+    scope.put("kept", [np.zeros(1, "float32"), array])
+    return scope.find_var("kept").get_lod_tensor_array()[1].array
+
+
+def in_sparse_rows(scope: Scope, array: Any) -> Any:
+    """Hold an array as the values of sparse rows."""
+    scope.put("kept", SelectedRows([0, 1, 2], array, 8))
+    return scope.array("kept").value
+
+
+def in_hidden_variable(scope: Scope, array: Any) -> Any:
+    """Hold an array in a variable of the scope's parent that has the same name."""
+    scope._parent.var("counter").get_tensor().array = array
+    return scope._parent.array("counter")
+
+
+@each("native", ["0", "1"])
+@each("keep", [in_array_of_tensors, in_sparse_rows, in_hidden_variable])
+def test_other_values_in_the_memory_of_a_variable_are_kept(
+    keep: Callable[[Scope, Any], Any], native: str, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    counter = layers.create_global_var([3, 4], 1.0, "float32", persistable=True, name="counter")
+    layers.assign(layers.scale(counter, 2.0), counter)
+    executor, scope = fluid.Executor(), Scope(Scope())
+    scope.var("counter").get_tensor().array = array = np.ones((3, 4), "float32")
+    kept = keep(scope, array)
+    for number in range(3):
+        executor.run(scope=scope)
+        assert (scope.array("counter") == 2.0 ** (number + 1)).all()
+        assert (kept == 1).all()
+
+
+def share_all(scope: Scope) -> None:
+    """Give each array of a scope a second name."""
+    for name in scope.local_var_names():
+        scope.put(f"{name} again", scope.array(name))
+
+
+def forbid_writing(scope: Scope) -> None:
+    """Make all arrays of a scope read-only, as those of mapped files are."""
+    for name in scope.local_var_names():
+        scope.array(name).flags.writeable = False
+
+
+@each("make_optimizer", [partial(fluid.optimizer.SGD, 0.1), partial(fluid.optimizer.Adam, 0.1)])
+@each("change", [share_all, forbid_writing])
+def test_sparse_updates_in_programs_with_sequences_write_to_no_other_variable(
+    change: Callable[[Scope], None], make_optimizer: Callable[[], Any], fresh: None
+) -> None:
+    """Such programs run op by op. The rows of a table are updated in its array, so no other variable may have its memory."""
+    words = fluid.data("words", [None, 1], "int64", lod_level=1)
+    rows = layers.embedding(words, [5, 4], is_sparse=True)
+    make_optimizer().minimize(layers.mean(layers.sequence_pool(rows, "sum")))
+    executor, scope, other = fluid.Executor(), Scope(), Scope()
+    executor.run(fluid.default_startup_program(), scope=other)
+    first = {name: array.copy() for name in other.local_var_names() if (array := other.array(name)) is not None}
+    for name, array in first.items():
+        scope.put(name, array.copy())
+    arrays = scope.arrays()
+    change(scope)
+    for _ in range(2):
+        for each_scope in (scope, other):
+            executor.run(feed={"words": (np.array([[1], [1], [4]], "int64"), [[2, 1]])}, scope=each_scope)
+    for name in first:
+        np.testing.assert_array_equal(scope.array(name), other.array(name))
+        np.testing.assert_array_equal(arrays[name], first[name])
 
 
 @each("native", ["0", "1"])

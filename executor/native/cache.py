@@ -24,6 +24,7 @@ import os
 import re
 import stat
 import threading
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,6 +70,11 @@ _DEFINED = re.compile(r"^(?:define [^@\n]*)?@([\w.]+)", re.MULTILINE)
 
 _loaded: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
 """Key of a kernel -> the library that holds it."""
+_recent: OrderedDict[int, Library] = OrderedDict()
+"""The libraries that were used last, by id: they stay loaded when no plan uses them any more. LLVM 22 frees a library's code, but
+keeps 9 kB and more about each library that it ever loaded."""
+_keeping = threading.Lock()
+_MOST_RECENT, _MOST_RECENT_BYTES = 256, 16 << 20
 _FOLDER = CacheFolder("FLUID_NATIVE_CACHE", "native", "native kernels")
 
 
@@ -129,7 +135,20 @@ def _kernels(keys: Mapping[str, bytes], libraries: dict[bytes, Library]) -> Kern
     _loaded.update(libraries)
     addresses = {signature: libraries[key].addresses[_symbol(key)] for signature, key in keys.items()}
     footprints = {signature: libraries[key].footprints[_symbol(key)] for signature, key in keys.items()}
+    _keep_loaded({id(library): library for library in libraries.values()})
     return Kernels(addresses, footprints, [libraries[key] for key in keys.values()])
+
+
+def _keep_loaded(libraries: Mapping[int, Library]) -> None:
+    """Keep libraries loaded until enough others are used after them."""
+    with _keeping:
+        for number in libraries:
+            _recent.pop(number, None)
+        _recent.update(libraries)
+        size = sum(library.size for library in _recent.values())
+        while len(_recent) > _MOST_RECENT or (size > _MOST_RECENT_BYTES and _recent):
+            _, library = _recent.popitem(last=False)
+            size -= library.size
 
 
 @cache

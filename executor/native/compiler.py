@@ -197,3 +197,8 @@ class Library:
         except RuntimeError as error:
             raise NativeUnavailable(f"compiled kernels cannot be loaded: {error}") from None
         self.addresses = {name: self._tracker[name] for name in self.footprints}
+
+    @property
+    def size(self) -> int:
+        """The bytes of its object files."""
+        return sum(map(len, self.objects))

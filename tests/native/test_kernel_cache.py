@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 from checks import Checks, each
 
+import fluid
+from fluid import layers
 from fluid.executor.native import cache, compiler
 from fluid.executor.native.cache import Kernels, Writer, folder
 from fluid.executor.native.compiler import NativeUnavailable
@@ -95,6 +97,7 @@ def forget() -> None:
 
 
 def forget_kernels() -> None:
+    cache._recent.clear()
     gc.collect()
     cache._loaded.clear()
 
@@ -131,12 +134,31 @@ def test_what_is_loaded_or_on_disk_is_not_compiled_again(place: Path, compiled: 
     assert compile_kernels({}).addresses == {}
 
 
-def test_unused_kernels_are_unloaded(place: Path) -> None:
-    kernels = compile_kernels(writers(1))
-    assert len(cache._loaded) == 1
-    del kernels
+@each("limit", ["_MOST_RECENT", "_MOST_RECENT_BYTES"])
+def test_unused_kernels_are_unloaded_when_others_are_used(place: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = compile_kernels(writers(1)).libraries[0].size
+    forget_kernels()
+    monkeypatch.setattr(cache, limit, 2 if limit == "_MOST_RECENT" else 2 * size + size // 2)
+    for number in (1, 2, 1, 3):
+        compile_kernels(writers(number))
     gc.collect()
-    assert not cache._loaded
+    assert set(cache._loaded) == {cache._key(f"add{number}", compiler.host()) for number in (1, 3)}
+
+
+def test_kernels_are_loaded_once_for_many_scopes(place: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM keeps some memory of each library that was ever loaded."""
+    y = layers.scale(layers.tanh(fluid.data("x", [None, 8])), 3.0)
+    loads, load = [], compiler.Library.__post_init__
+
+    def counting(library: compiler.Library) -> None:
+        loads.append(library.footprints.keys())
+        load(library)
+
+    monkeypatch.setattr(compiler.Library, "__post_init__", counting)
+    for _ in range(5):
+        fluid.Executor().run(feed={"x": np.ones((3, 8), "float32")}, fetch_list=[y], scope=fluid.Scope())
+        gc.collect()
+    assert len(loads) == len(set(map(frozenset, loads)))
 
 
 def test_functions_of_kernels_keep_apart(place: Path) -> None:

@@ -109,7 +109,7 @@ class Executor:
             program: by default, the default main program.
             feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and, for variables of
                 `fluid.data`, a matching shape; a list of arrays for an array of tensors; if rows form sequences, a `LoDTensor`
-                or (array, LoD): lengths or offsets of the sequences, level by level.
+                or (array, LoD): lengths or offsets of the sequences, level by level; offsets where both fit, as do [0, 7].
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
             return_numpy: return numpy arrays (arrays of one element convert to numbers in any shape); otherwise, return

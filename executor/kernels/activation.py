@@ -9,7 +9,7 @@ from typing import Any
 
 from fluid.ops.activation import GELU_TANH
 
-from .elementwise import scalar
+from .elementwise import negation, scalar
 from .manipulation import ranges
 from .table import Call, kernel, prepared
 
@@ -56,7 +56,7 @@ def sigmoid_of(xp: Any, x: Any) -> Any:
 def sigmoid_calls(xp: Any, X: Any, Out: Any) -> list[Call]:
     """Calls that compute the sigmoid, exact to its last bits where it is near 0; 0 where exp(-x) overflows."""
     return [
-        partial(xp.negative, X, Out),
+        negation(xp, X, Out),
         partial(xp.exp, Out, Out),
         _numbered(xp, "add", 1.0, Out),
         partial(xp.true_divide, scalar(xp, 1.0, Out.dtype), Out, Out),

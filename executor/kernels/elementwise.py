@@ -22,6 +22,12 @@ def scalar(xp: Any, number: float, dtype: Any) -> Any:
     return xp.asarray(number).astype(dtype)
 
 
+def negation(xp: Any, x: Any, out: Any) -> Call:
+    """The call ``out = -x``. numpy's `negative` (2.4.6) is wrong if `out` is not contiguous, and the stride of `x` in elements is
+    the size of an element in bytes: a column of 4 of float32, for example."""
+    return partial(xp.multiply, x, scalar(xp, -1, x.dtype), out)
+
+
 def align(array: Any, ndim: int, axis: int) -> Any:
     """A view of `array` that stands at `axis` of `ndim` dimensions."""
     return array.reshape(aligned(array.shape, ndim, axis))
@@ -135,9 +141,9 @@ def elementwise_add_grad(xp: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratc
 def elementwise_sub_grad(xp: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Call]:
     steps: list[Call] = []
     if dY is not None and dY.size == dOut.size:
-        steps.append(partial(xp.negative, dOut.reshape(dY.shape), dY))
+        steps.append(negation(xp, dOut.reshape(dY.shape), dY))
     elif dY is not None:
-        steps += [*unbroadcast(xp, dOut, axis, dY, scratch), partial(xp.negative, dY, dY)]
+        steps += [*unbroadcast(xp, dOut, axis, dY, scratch), negation(xp, dY, dY)]
     return steps if dX is None else steps + unbroadcast(xp, dOut, axis, dX, scratch)
 
 
@@ -155,7 +161,7 @@ def elementwise_div_grad(xp: Any, Y: Any, Out: Any, dOut: Any, axis: int, dX: An
     y = align(Y, dOut.ndim, axis)
 
     def by_divisor(out: Any) -> list[Call]:
-        return [partial(xp.multiply, dOut, Out, out), partial(xp.true_divide, out, y, out), partial(xp.negative, out, out)]
+        return [partial(xp.multiply, dOut, Out, out), partial(xp.true_divide, out, y, out), negation(xp, out, out)]
 
     return [
         *_gradient(xp, dOut, axis, dY, scratch, by_divisor),

@@ -7,6 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from .elementwise import negation
 from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, ranges, write_wanted
 from .portable import reduction
 from .reduction import sum_over
@@ -194,7 +195,7 @@ def cross_entropy_grad(
     steps: list[Call] = []
     if soft_label:
         if dX is not None:
-            steps += [partial(xp.multiply, Label, dY, dX), partial(xp.divide, dX, X, dX), partial(xp.negative, dX, dX)]
+            steps += [partial(xp.multiply, Label, dY, dX), partial(xp.divide, dX, X, dX), negation(xp, dX, dX)]
         if dLabel is not None:
             steps += _label_gradient(xp, X, dY, dLabel)
         return steps
@@ -204,7 +205,7 @@ def cross_entropy_grad(
 
 def _label_gradient(xp: Any, probabilities: Any, d_loss: Any, out: Any) -> list[Call]:
     """Calls for the gradient of soft labels, ``-log(probabilities) * d_loss``."""
-    return [partial(xp.log, probabilities, out), partial(xp.multiply, out, d_loss, out), partial(xp.negative, out, out)]
+    return [partial(xp.log, probabilities, out), partial(xp.multiply, out, d_loss, out), negation(xp, out, out)]
 
 
 def _hard_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any, row: Any, out: Any) -> list[Call]:
@@ -307,7 +308,7 @@ def softmax_with_cross_entropy_grad(
                 partial(xp.subtract, dLogits, part, dLogits),
             ]
         else:
-            steps += [partial(xp.divide, part, Softmax, part), partial(xp.negative, part, dLogits)]
+            steps += [partial(xp.divide, part, Softmax, part), negation(xp, part, dLogits)]
     else:
         labelled = _labelled(xp, Softmax.shape, Label, axis, ignore_index)
         if use_softmax:
@@ -357,7 +358,7 @@ def huber_loss_grad(
     steps: list[Call] = [partial(xp.clip, Residual, -delta, delta, d_y), partial(xp.multiply, d_y, dOut, d_y)]
     if dResidual is not None:
         steps.append(partial(xp.add, d_y, dResidual, d_y))
-    return steps if dX is None else [*steps, partial(xp.negative, d_y, dX)]
+    return steps if dX is None else [*steps, negation(xp, d_y, dX)]
 
 
 @kernel("log_loss")

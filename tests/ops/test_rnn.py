@@ -479,3 +479,30 @@ def test_beams_of_sizes_that_only_a_run_tells() -> None:
     value = np.arange(20, dtype="float32").reshape(2, 2, 5)
     (found,) = fluid.Executor().run(feed={"x": value}, fetch_list=[tiled])
     np.testing.assert_array_equal(found, np.repeat(value, 3, axis=0))
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+@each("native", ["0", "1"])
+@each("dtype", ["float32", "float64"])
+@each("size", [1, 2, 3, 8])
+def test_gates_of_any_size_are_right(size: int, dtype: str, native: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First steps of nine sequences, from states of 0. The gates of an LSTM with one unit are single columns: there numpy's
+    `negative` is wrong."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    x = fluid.data("x", [None, 4 * size], dtype, lod_level=1)
+    hidden, cell = layers.dynamic_lstm(x, 4 * size, use_peepholes=False, dtype=dtype)
+    projected, _ = layers.dynamic_lstmp(x, 4 * size, size, use_peepholes=False, proj_activation="identity", dtype=dtype)
+    executor, scope = Executor(), Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    scope.put("lstmp_0.w_1", np.eye(size, dtype=dtype))
+    values = np.random.default_rng(0).standard_normal((9, 4 * size)).astype(dtype)
+    fed = {"x": (values, [[1] * 9])}
+    found = executor.run(feed=fed, fetch_list=[hidden, cell, projected], scope=scope)
+    g, i, _, o = np.split(values.astype("float64"), 4, 1)
+    state = _sigmoid(i) * np.tanh(g)
+    output = _sigmoid(o) * np.tanh(state)
+    for value, expected in zip(found, (output, state, output), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,10 +29,13 @@ __all__ = [
     "LengthsError",
     "MissingAttributeError",
     "NameNotFoundError",
+    "OutOfMemoryError",
     "ProgramError",
     "did_you_mean",
+    "gibibytes",
     "how_to_install",
     "locate",
+    "no_room",
     "op_failure",
     "printable",
     "readable",
@@ -51,6 +55,8 @@ _LONGEST_VALUE = 400
 """The maximal length of a shown value."""
 _LONGEST_NAME = 200
 """The maximal length of compared names; the time grows with its square."""
+_IMPOSSIBLE = ("array is too big", "Maximum allowed dimension exceeded", "Maximum allowed size exceeded")
+"""The beginnings of numpy's messages for sizes beyond the address space."""
 
 
 class FluidError(Exception):
@@ -124,6 +130,10 @@ class ExecutionError(FluidError, RuntimeError):
     """Whether the message already names the operator."""
 
 
+class OutOfMemoryError(ExecutionError, MemoryError):
+    """There is no room in memory for an array."""
+
+
 class CommunicationError(ExecutionError):
     """Workers cannot reach each other, wait in vain, or do not run the same."""
 
@@ -154,6 +164,35 @@ class EOFException(ExecutionError, EOFError):
 
 class FormatError(FluidError, ValueError):
     """A file or its bytes do not have the expected format."""
+
+
+def no_room(error: object) -> OutOfMemoryError | None:
+    """The error that says which array had no room, for an error of numpy or cupy; None if it is an error of another kind.
+
+    >>> print(fluid.errors.no_room(ValueError("another")))
+    None
+    """
+    if isinstance(error, OutOfMemoryError):
+        return error
+    if isinstance(error, MemoryError):
+        shape, element = getattr(error, "shape", None), getattr(error, "dtype", None)  # numpy's error has them
+        if shape is None or element is None:
+            return OutOfMemoryError(f"there is no room in memory: {error}")
+        return OutOfMemoryError(
+            f"there is no room in memory for {element}{list(shape)}, which takes {gibibytes(prod(shape) * element.itemsize)}"
+        )
+    if isinstance(error, ValueError) and str(error).startswith(_IMPOSSIBLE):
+        return OutOfMemoryError("there is no room in memory for so many elements: no processor could address them")
+    return None
+
+
+def gibibytes(size: int) -> str:
+    """A number of bytes as text.
+
+    >>> fluid.errors.gibibytes(3 * 2**40)
+    '3,072.0 GiB'
+    """
+    return f"{size / 2**30:,.1f} GiB"
 
 
 def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Callable[[str], str] = str) -> str:
@@ -246,18 +285,25 @@ def said_of(op_type: str, error: object, verb: str = "") -> str:
     >>> fluid.errors.said_of("relu", "there is no input")
     'relu: there is no input'
     """
+    error = no_room(error) or error
     return f"{op_type}{verb}: {str(error).removeprefix(f'{op_type}: ')}"
 
 
 def while_running(error: Exception, message: str) -> ExecutionError:
-    """Make the error with this `message` for an operator that failed by `error`; index and worker errors keep their class.
+    """Make the error with this `message` for an operator that failed by `error`; errors of indices, memory and workers keep
+    their class.
 
     >>> type(fluid.errors.while_running(IndexError(), "3 is out of range")).__name__
     'IndexRangeError'
     """
-    if isinstance(error, CommunicationError):
-        return CommunicationError(message)
-    return IndexRangeError(message) if isinstance(error, IndexError) else ExecutionError(message)
+    for kind, failure in (
+        (CommunicationError, CommunicationError),
+        (MemoryError, OutOfMemoryError),
+        (IndexError, IndexRangeError),
+    ):
+        if isinstance(no_room(error) or error, kind):
+            return failure(message)
+    return ExecutionError(message)
 
 
 def op_failure(op: Operator, error: Exception, inputs: str = "") -> ExecutionError:

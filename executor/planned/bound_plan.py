@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError, FluidError, locate, op_failure, said_of, while_running
+from fluid.errors import ExecutionError, FluidError, OutOfMemoryError, gibibytes, locate, op_failure, said_of, while_running
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
@@ -96,8 +96,22 @@ class BoundArenaPlan:
         self._views: dict[Value, Any] = {}
         """Cache of the arrays of temporaries."""
         self._scratch = Scratch(place.xp)
-        self.arena: Any = self._memory.lend(plan.arena_bytes, self) if memory is None else None
+        self.arena: Any = self._lend_arena() if memory is None else None
         """None until the plan is bound: another plan may still run in a shared arena."""
+
+    def _lend_arena(self) -> Any:
+        """Memory for the plan's values; an error where there is no room names the largest of them."""
+        try:
+            return self._memory.lend(self.plan.arena_bytes, self)
+        except OutOfMemoryError as error:
+            if not self.plan.offset_of:
+                raise
+            largest = max(self.plan.offset_of, key=lambda value: self.plan.specs[value].nbytes)
+            spec = self.plan.specs[largest]
+            op = next((op for op in self.plan.ops if largest[0] in op.output_arg_names), None)
+            place = f"\n{locate(op)}" if op is not None else ""
+            error.restate(f"{error}; the largest value, {largest[0]}: {spec}, takes {gibibytes(spec.nbytes)}{place}")
+            raise
 
     def lose_arena(self) -> None:
         """Drop the arena and everything bound to it; the next run binds the plan again."""
@@ -151,7 +165,7 @@ class BoundArenaPlan:
         plan, xp, scope = self.plan, self.place.xp, self.scope
         self.generation = -1  # invalid until the end: a partly bound plan must not run
         if self.arena is None:
-            self.arena = self._memory.lend(plan.arena_bytes, self)
+            self.arena = self._lend_arena()
         self._stored, self._fresh, self._lasting = {}, {}, {}
         scope.separate(self._overwritten)
         for name in {**plan.externals, **plan.storage}:

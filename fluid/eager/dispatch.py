@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from ..errors import BackwardError, ExecutionError, FluidError, ProgramError, said_of, while_running
+from ..errors import BackwardError, ExecutionError, FluidError, ProgramError, no_room, said_of, while_running
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_like, array_type_of, default_xp, quietly
 from ..executor.binding.compiled import Argument, compiled, inputs_of
 from ..executor.kernels.table import kernel_of, may_thread, sparse_kernel_of
@@ -97,11 +97,14 @@ class TensorOp:
         kinds = tuple(tensor._kind for tensor in tensors)
         try:
             return CompiledOp(self, kinds)
-        except FluidError as error:
+        except (FluidError, MemoryError, ValueError) as raised:
+            error = raised if isinstance(raised, FluidError) else no_room(raised)
+            if error is None:
+                raise
             inputs = self._inputs_text(kinds)
             raise type(error)(
                 f"{said_of(self.definition.type, error)}\n  inputs: {inputs}\n  called at: {line_text(user_line())}"
-            ) from error
+            ) from raised
 
     def _failure(self, error: Exception, tensors: Sequence[Tensor]) -> Exception:
         inputs = self._inputs_text([tensor._kind for tensor in tensors])

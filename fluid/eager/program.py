@@ -17,7 +17,7 @@ from ..ir.program import Block, OpRole, Program, Variable, program_guard
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
 from ..opdef.registry import OpDef, Slot, updated_input
-from ..values.memory import contiguous_copy
+from ..values.memory import allocated, contiguous_copy
 from ..values.types import DTypeLike, as_dtype
 from .dispatch import UpdateOp, namespace, update_op
 from .graph import AccumulateGrad, keep_gradient
@@ -167,7 +167,8 @@ class EagerBlock(Block):
         """A tensor of zeros; without a shape, an `Unset` one, which the first op that writes it fills."""
         shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
         kind = Unset if shape is None else Tensor
-        array = default_xp().zeros((0,) if shape is None else tuple(shape), "float32" if dtype is None else as_dtype(dtype).numpy)
+        element = "float32" if dtype is None else as_dtype(dtype).numpy
+        array = allocated(default_xp().zeros, (0,) if shape is None else tuple(shape), element)
         if not kwargs.get("persistable"):
             return kind(array, name=kwargs.get("name"), copy=False)
         with tracing(None):  # it outlives the trace
@@ -177,7 +178,8 @@ class EagerBlock(Block):
         """A parameter of zeros."""
         shape, dtype = tuple(kwargs.pop("shape")), as_dtype(kwargs.pop("dtype"))
         names = ("name", "trainable", "optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")
-        return Parameter(default_xp().zeros(shape, dtype.array_dtype), **{name: kwargs[name] for name in names if name in kwargs})
+        zeros = allocated(default_xp().zeros, shape, dtype.array_dtype)
+        return Parameter(zeros, **{name: kwargs[name] for name in names if name in kwargs})
 
     def own(self, var: Any) -> Any:
         return var

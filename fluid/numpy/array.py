@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..eager.mode import state
 from ..eager.parts import parts
 from ..eager.tensor import Tensor, make
-from ..errors import FluidTypeError, ProgramError
+from ..errors import FluidTypeError, MissingAttributeError, ProgramError
 from ..executor.binding.array_types import CPU, array_type_of, default_device
 from ..opdef.inference import OpNamespace
 from ..opdef.registry import OpDef
@@ -50,6 +50,7 @@ def _as_arrays(result: Any) -> Any:
     return result
 
 
+_TRANSPOSES = {"T": "only a matrix has it; use mT, or permute_dims", "mT": "it needs two dimensions at least"}
 ARRAYS = ArrayOps()
 """Ops over tensors whose results are arrays."""
 
@@ -95,18 +96,28 @@ class NDArray(Tensor):
     def __reduce__(self) -> Any:
         return _unpickled, (self.numpy(), self._stop, self._name)
 
+    if not TYPE_CHECKING:  # type checkers should report unknown attributes themselves
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _TRANSPOSES:  # Python comes here where the property raises an AttributeError
+                raise self._lacks(name)
+            return super().__getattr__(name)
+
+    def _lacks(self, name: str) -> MissingAttributeError:
+        return MissingAttributeError(f"{name} of {self._kind}: {_TRANSPOSES[name]}")
+
     @property
     def T(self) -> NDArray:
         """The transposed matrix."""
         if self.ndim != 2:
-            raise ProgramError(f"T of {self._kind}: only a matrix has it; use mT, or permute_dims")
+            raise self._lacks("T")
         return self.mT
 
     @property
     def mT(self) -> NDArray:
         """The transposed matrices of the last two dimensions."""
         if self.ndim < 2:
-            raise ProgramError(f"mT of {self._kind}: it needs two dimensions at least")
+            raise self._lacks("mT")
         return ARRAYS.transpose2(self, axis=[*range(self.ndim - 2), self.ndim - 1, self.ndim - 2])  # type: ignore[no-any-return]
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> NDArray:

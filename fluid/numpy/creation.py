@@ -12,6 +12,7 @@ from ..eager.tensor import Tensor, make
 from ..eager.tensor import from_dlpack as tensor_from_dlpack
 from ..errors import ElementTypeError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import array_of
+from ..values.memory import allocated
 from ..values.operators import ValueOperators
 from ..values.place import namespace_on
 from ..values.types import DTypeLike, VarType, as_dtype, is_complex, is_integer, real_of
@@ -144,7 +145,15 @@ def full(shape: Shape, fill_value: Any, *, dtype: DTypeLike | None = None, devic
     if isinstance(fill_value, ValueOperators):
         return expanded(asarray(fill_value, dtype=dtype, device=device), shape_of(shape))
     element = _array(fill_value, None if dtype is None else as_dtype(dtype))
-    return new(np.full(shape_of(shape), element), device)
+    return new(allocated(np.full, _sizes(shape), element), device)
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    """A shape of a new array."""
+    sizes = shape_of(shape)
+    if any(size < 0 for size in sizes):
+        raise ProgramError(f"the shape {list(sizes)} of a new array should have no size below 0")
+    return sizes
 
 
 def zeros(shape: Shape, *, dtype: DTypeLike | None = None, device: Any = None) -> Any:
@@ -215,7 +224,8 @@ def full_like(x: Any, /, fill_value: Any, *, dtype: DTypeLike | None = None, dev
     if not isinstance(x, Tensor):
         f, part = ops_of(x), real_of(kind) if is_complex(kind) else kind
         return f.elementwise_add(cast(f.fill_any_like(x, value=0.0, dtype=int(part)), kind), constant(element.item(), kind, x))
-    return array_like(namespace_on(device_name(x.device if device is None else device)).full(x.shape, element))
+    make = namespace_on(device_name(x.device if device is None else device)).full
+    return array_like(allocated(make, x.shape, element))
 
 
 def zeros_like(x: Any, /, *, dtype: DTypeLike | None = None, device: Any = None) -> Any:
@@ -283,7 +293,7 @@ def arange(
     first, end = (0, start) if stop is None else (start, stop)
     integral = all(isinstance(number, int) for number in (first, end, step))
     element = as_dtype(dtype) if dtype is not None else DEFAULTS[int if integral else float]
-    return new(np.arange(first, end, step, dtype=element.numpy), device)
+    return new(allocated(np.arange, first, end, step, dtype=element.numpy), device)
 
 
 def linspace(
@@ -307,7 +317,7 @@ def linspace(
     if num < 0:
         raise ProgramError(f"linspace: num {num} should not be below 0")
     with np.errstate(all="ignore"):
-        return new(np.linspace(start, stop, num, endpoint=endpoint, dtype=element.numpy), device)
+        return new(allocated(np.linspace, start, stop, num, endpoint=endpoint, dtype=element.numpy), device)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DTypeLike | None = None, device: Any = None) -> Any:
@@ -325,7 +335,8 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DTypeLi
              [0., 0., 1.]], dtype=float32)
     """
     element = VarType.FP32 if dtype is None else as_dtype(dtype)
-    return new(np.eye(n_rows, n_cols, k, dtype=element.numpy), device)
+    sizes = _sizes((n_rows, n_rows if n_cols is None else n_cols))
+    return new(allocated(np.eye, *sizes, k, dtype=element.numpy), device)
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:

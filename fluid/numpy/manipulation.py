@@ -10,6 +10,7 @@ import numpy as np
 from ..eager.tensor import Tensor
 from ..errors import ProgramError
 from ..ops.shapes import broadcast
+from ..values.memory import allocated
 from ..values.types import DTypeLike, as_dtype
 from .array import device_name
 from .operands import alike, axes_of, axis_of, cast, expanded, flat, operand, ops_of, placed, reshaped, shape_of
@@ -302,7 +303,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
         x, axis = flat(x), 0
     axis = axis_of(axis, x.ndim)
     counts = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)
-    rows = np.repeat(np.arange(x.shape[axis]), counts)
+    rows = allocated(np.repeat, np.arange(x.shape[axis]), counts)
     return ops_of(x).gather(x, placed(rows, x), axis=axis)
 
 

@@ -1,4 +1,4 @@
-"""Arrays aligned to the lines of the processor's cache."""
+"""Arrays aligned to the lines of the processor's cache, and the error where there is no room for an array."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ExecutionError
+from ..errors import OutOfMemoryError, gibibytes, no_room
 
-__all__ = ["ALIGNMENT", "address_of", "aligned_bytes", "contiguous_copy", "empty_array", "extent_of", "names_in_shared_memory"]
+__all__ = [
+    "ALIGNMENT",
+    "address_of",
+    "aligned_bytes",
+    "allocated",
+    "contiguous_copy",
+    "empty_array",
+    "extent_of",
+    "names_in_shared_memory",
+]
 
 ALIGNMENT = 64
 """The bytes of a line. Vectors that lie across two lines load slower: products of weights that do take a tenth longer."""
@@ -47,6 +56,20 @@ def names_in_shared_memory(arrays: Mapping[Any, Any], overwritten: Container[str
     return names
 
 
+def allocated(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function of numpy or cupy that makes an array.
+
+    Raises:
+        OutOfMemoryError: there is no room for it.
+    """
+    try:
+        return make(*args, **kwargs)
+    except (MemoryError, ValueError) as error:
+        if (without_room := no_room(error)) is None:
+            raise
+        raise without_room from None
+
+
 def aligned_bytes(make: Callable[..., Any], size: int) -> Any:
     """Allocate `size` bytes that start at a cache line.
 
@@ -55,12 +78,12 @@ def aligned_bytes(make: Callable[..., Any], size: int) -> Any:
         size: how many.
 
     Raises:
-        ExecutionError: there is no room for them.
+        OutOfMemoryError: there is no room for them.
     """
     try:
         raw = make(size + ALIGNMENT, "uint8")
-    except (ValueError, MemoryError) as error:  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
-        raise ExecutionError(f"there is no room in memory for {size} bytes: {error}") from None
+    except (ValueError, MemoryError):  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
+        raise OutOfMemoryError(f"there is no room in memory for {gibibytes(size)}") from None
     first = -raw.ctypes.data % ALIGNMENT if isinstance(raw, np.ndarray) else 0  # devices align by themselves
     return raw[first : first + size]
 
@@ -68,7 +91,12 @@ def aligned_bytes(make: Callable[..., Any], size: int) -> Any:
 def empty_array(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """An array without values, in memory as of `aligned_bytes`."""
     element = xp.dtype(dtype)
-    return aligned_bytes(xp.empty, prod(shape) * element.itemsize).view(element).reshape(shape)
+    try:
+        memory = aligned_bytes(xp.empty, prod(shape) * element.itemsize)
+    except OutOfMemoryError as error:
+        error.restate(f"{error}, for {element}{list(shape)}")
+        raise
+    return memory.view(element).reshape(shape)
 
 
 def contiguous_copy(xp: Any, array: Any) -> Any:

@@ -54,7 +54,7 @@ def sgd() -> None:
     infer=_updates("dpsgd"),
     grad=NOT_DIFFERENTIABLE,
     clip=10.0,
-    batch_size=least(1, 16.0),
+    batch_size=least(1e-12, 16.0),
     sigma=1.0,
     seed=0,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from checks import each
 from samples import OPS
 
 import fluid
-from fluid import clip, layers, optimizer, regularizer
+from fluid import clip, dygraph, layers, optimizer, regularizer
 from fluid.errors import FluidError, FluidTypeError, InferenceError, ProgramError
 from fluid.executor.binding.compiled import apply_op
 from fluid.ir.program import OpRole, Parameter, Variable
@@ -409,6 +410,25 @@ def test_parameter_list_and_no_grad_set() -> None:
     assert [param.name for param, _ in pairs] == ["b"]
     _, pairs = optimizer.SGD(0.1).minimize(total, no_grad_set={"b"})
     assert [param.name for param, _ in pairs] == ["a"]
+
+
+ALONE = [getattr(optimizer, name) for name in optimizer.__all__ if name.endswith("Optimizer")]
+ALONE = [kind for kind in ALONE if issubclass(kind, optimizer.Optimizer) and kind.type]
+
+
+@each("kind", ALONE)
+def test_defaults_train(kind: type[optimizer.Optimizer]) -> None:
+    """An optimizer with its default arguments is taken by its op, in a program and in eager mode."""
+    needed = {"learning_rate": 0.1, "momentum": 0.9, "rampup_begin_step": 0}
+    parameters = inspect.signature(kind).parameters.values()
+    given = {p.name: needed[p.name] for p in parameters if p.default is p.empty and p.name in needed}
+    kind(**given).minimize(linear(dtype="float32"))
+    assert np.isfinite(train(2, dtype="float32")).all()
+    with dygraph.guard(fluid.CPUPlace()):
+        weight = dygraph.Parameter(FIRST.astype("float32"))
+        layers.mean(layers.square(layers.matmul(dygraph.to_variable(ROWS.astype("float32")), weight))).backward()
+        kind(parameter_list=[weight], **given).step()
+        assert np.isfinite(weight.numpy()).all() and (weight.numpy() != FIRST).any()
 
 
 def test_parameters_that_do_not_train() -> None:

@@ -389,10 +389,12 @@ def extract(program: Program, inputs: NameList, outputs: NameList) -> EditReport
             old = root.var(name)
             if old.block is not root:
                 raise ProgramError(f"extract: {name!r} lives in block {old.block.idx}; inputs are variables of block 0")
+        prune_in_place(part, wanted, fed)
+        for name in fed:
+            old = root.vars[name]
             new = Variable(root, type=old.type, name=name, lod_level=old.lod_level, is_data=True, need_check_feed=True)
             new._shape, new._dtype, new.stop_gradient = old._shape, old._dtype, True
             root.vars[name] = new
-        prune_in_place(part, wanted, fed)
         read = {name for block in part.blocks for op in block.ops for name in op.input_arg_names}
         edit.notes += [f"{name} is not needed" for name in fed if name not in read and name not in wanted]
         _check_fed(part, fed, wanted, edit.label)

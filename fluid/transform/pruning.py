@@ -12,12 +12,16 @@ from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.verify import refuse_deep
 from ..ir.versions import BlockVersions, Value, outer_names
 
+_FEEDING = ("feed", "read")
+"""Ops that write what is fed."""
+
 
 @checked
 def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[str] = ()) -> Program:
     """A copy of the program with only the ops and variables that the targets need.
 
-    An op that writes a variable in `feeds` is removed, unless it overwrites the fed value: then it, or an op before it, reads it.
+    An op that writes a variable in `feeds` is removed, unless it overwrites the fed value: then it, or an op before it, reads it,
+    or the variable was declared to be fed (`layers.data`).
     An op with a sub-block stays if one of its outputs is needed; in its block, ops stay if these outputs or the next run need
     them.
 
@@ -73,10 +77,12 @@ def _prune_block(block: Block, targets: Iterable[str], boundary: set[str]) -> No
 
     def is_made_here(value: Value) -> bool:
         """Whether a needed value has to be computed: it is not fed, or overwrites the fed one."""
-        writer = versions.writer.get(value)
-        if writer is None or value[0] not in boundary:
+        name, writer = value[0], versions.writer.get(value)
+        if writer is None or name not in boundary:
             return writer is not None
-        return value[0] in versions.read_first or value[0] in versions.ops[writer].input_arg_names
+        var, op = block.vars.get(name), versions.ops[writer]
+        is_declared = var is not None and var.is_data and op.type not in _FEEDING
+        return is_declared or name in versions.read_first or name in op.input_arg_names
 
     needed = set(filter(is_made_here, map(versions.current, targets)))
     positions = needed_ops(versions, needed, lambda index: filter(is_made_here, reads_of(versions, index)))

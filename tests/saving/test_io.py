@@ -389,6 +389,21 @@ def test_a_feed_that_is_overwritten_is_saved_with_what_overwrites_it(fresh, tmp_
         np.testing.assert_array_equal(loaded, expected)
 
 
+@pytest.mark.parametrize("ending", [".pdmodel", ".json", "", ".onnx"])
+def test_a_declared_feed_that_is_overwritten_at_once(fresh, tmp_path, ending):
+    """Nothing reads what is fed, and so the op that overwrites it is needed."""
+    x = fluid.data("x", [2])
+    fluid.layers.assign(fluid.layers.fill_constant([2], "float32", 3.0), x)
+    y = fluid.layers.scale(x, 2.0)
+    assert types(io.prune(fluid.default_main_program(), [y], [x.name])) == [["fill_constant", "assign", "scale"]]
+    feed = {"x": np.ones(2, "float32")}
+    for options in ({}, {"use_prune": True}):
+        np.testing.assert_array_equal(fluid.Executor().run(feed=feed, fetch_list=[y], **options)[0], [6.0, 6.0])
+    fluid.save_model(tmp_path / f"model{ending}", feeds=[x], fetches=[y])
+    model = fluid.load_model(tmp_path / f"model{ending}", scope=fluid.Scope())
+    np.testing.assert_array_equal(fluid.Executor().run(model.program, feed, model.fetches, scope=model.scope)[0], [6.0, 6.0])
+
+
 def loop_of_loops(owner):
     """i counts; a feeds b of the next round, b is asked for; c only feeds itself; the inner loop makes a from outside."""
     program = Program()

@@ -418,7 +418,10 @@ class _Planner:
             return  # a loop or branch writes it first, or it is an array without entries
         advice = "feed it" if not var.persistable else "run the startup program, or load it, first"
         if "@GRAD" in name:
-            advice = "clone(for_test=True) and pruning leave out gradients: run the program that computes it"
+            advice = (
+                "clone(for_test=True) and pruning leave out gradients that train: clone before minimize, or run the program that "
+                "computes it"
+            )
         raise FeedError(f"{name} ({var.describe()}) is read but has no value; {advice}\n{locate(op)}")
 
     def _infer_op(self, instruction: Instruction) -> None:

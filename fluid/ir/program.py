@@ -1321,7 +1321,8 @@ class Program:
 
         Args:
             for_test: leave out the ops of the backward and optimizer parts, and have the others run in test mode (``is_test``),
-                whether the clone is made before or after ``minimize``.
+                whether the clone is made before or after ``minimize``. Gradients that ops of the forward part read, such as those
+                of a gradient penalty, stay.
 
         >>> x = layers.dropout(fluid.data("x", [None, 2]), 0.5)
         >>> test = fluid.default_main_program().clone(for_test=True)
@@ -1343,11 +1344,11 @@ class Program:
                 twin = copy.copy(var)
                 twin.block = block
                 block.vars[name] = twin
-            for op in old_block.ops:
-                if for_test and op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED):
-                    continue
-                block.ops.append(_clone_op(op, block, new.blocks))
+            block.ops = [_clone_op(op, block, new.blocks) for op in old_block.ops]
         if for_test:
+            from .dataflow import leave_out_training
+
+            leave_out_training(new.blocks[0])
             for block in new.blocks:
                 for op in block.ops:
                     if op.has_attr("is_test"):

@@ -387,6 +387,10 @@ class Rule:
         self.intermediate = [slot.name for slot in read if slot.intermediate and not slot.optional]
         """The outputs that it reads, and that programs without gradients may lack."""
 
+    def reads_attr(self, attr: str) -> bool:
+        """Whether gradients may depend on this attribute."""
+        return any(name in (attr, "attrs") for name, source, _ in self._bound.parameters if source in ("attr", "context"))
+
     def __call__(self, f: OpNamespace, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
         """The wanted gradients, by input slot. `values` maps slots to values, cotangents under ``Out@GRAD``."""
         context = {"f": f, "wanted": wanted, "attrs": self.definition.declared_attrs(attrs)}

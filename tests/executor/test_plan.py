@@ -683,10 +683,20 @@ def test_ops_that_run_step_by_step_have_no_calls_to_print() -> None:
 
 
 def test_a_test_program_that_reads_a_gradient_says_so(fresh: None) -> None:
+    """The gradient of the penalty is written out for training, with what dropout leaves there; in test mode it is another one."""
     x = fluid.data("x", [2, 3])
     x.stop_gradient = False
-    (grad,) = fluid.gradients([fluid.layers.reduce_sum(fluid.layers.square(x))], [x])
+    y = fluid.layers.dropout(fluid.layers.fc(x, 3, act="tanh"), 0.5)
+    (grad,) = fluid.gradients([fluid.layers.reduce_sum(y)], [x])
     penalty = fluid.layers.mean(fluid.layers.square(grad))
+    early = fluid.default_main_program().clone(for_test=True)
+    fluid.optimizer.SGD(0.1).minimize(penalty)
     test = fluid.default_main_program().clone(for_test=True)
-    with pytest.raises(fluid.errors.FeedError, match=r"x@GRAD .* has no value; clone\(for_test=True\) .* leave out gradients"):
+    fluid.Executor().run(fluid.default_startup_program())
+    assert fluid.Executor().run(early, {"x": np.ones((2, 3), "float32")}, [penalty])[0] > 0
+    assert fluid.Executor().run(test, {"x": np.ones((2, 3), "float32")}, [y])[0].shape == (2, 3)
+    with pytest.raises(
+        fluid.errors.FeedError,
+        match=r"x@GRAD .* has no value; clone\(for_test=True\) .* leave out gradients that train: clone before minimize",
+    ):
         fluid.Executor().run(test, {"x": np.ones((2, 3), "float32")}, [penalty])

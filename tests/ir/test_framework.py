@@ -566,6 +566,74 @@ def test_clones_for_test() -> None:
     test.verify()
 
 
+def test_clones_for_test_keep_gradients_that_forward_ops_read() -> None:
+    """A gradient penalty is computed in test mode too, as by a program that was never trained."""
+
+    def build() -> tuple[Program, Variable, Variable]:
+        x = fluid.data("x", [4, 3])
+        x.stop_gradient = False
+        with fluid.unique_name.guard():
+            hidden = layers.fc(x, 5, act="tanh")
+            score = layers.reduce_sum(layers.softmax(hidden) * hidden)
+            (slope,) = fluid.gradients([score], [x])
+            penalty = layers.mean(layers.square(slope))
+            loss = layers.elementwise_add(layers.mean(score), penalty)
+        return main(), penalty, loss
+
+    program, penalty, loss = build()
+    early = program.clone(for_test=True)
+    fluid.optimizer.Adam(fluid.layers.exponential_decay(0.1, 1, 0.5), grad_clip=fluid.clip.GradientClipByNorm(1.0)).minimize(loss)
+    late = program.clone(for_test=True)
+    assert not any(op.role & (OpRole.OPTIMIZE | OpRole.LR_SCHED) for op in late.global_block().ops)
+    executor, array = Executor(fluid.CPUPlace()), np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
+    executor.run(fluid.default_startup_program())
+    weights = {param.name: np.array(fluid.global_scope().find_var(param.name).get_tensor()) for param in program.all_parameters()}
+    values = [executor.run(test, {"x": array}, [penalty.name])[0] for test in (early, late, early)]
+    assert values[0] == values[2] > 0  # neither draws nor updates
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-5)
+    for name, value in weights.items():
+        np.testing.assert_array_equal(np.array(fluid.global_scope().find_var(name).get_tensor()), value)
+    step = np.float32(1e-2)
+    score = next(op for op in late.global_block().ops if op.type == "reduce_sum").output("Out")[0]
+
+    def slopes() -> Any:
+        for row, column in np.ndindex(4, 3):
+            ends = []
+            for sign in (1, -1):
+                moved = array.copy()
+                moved[row, column] += sign * step
+                ends.append(executor.run(late, {"x": moved}, [score])[0].item())
+            yield (ends[0] - ends[1]) / (2 * step)
+
+    np.testing.assert_allclose(values[0].item(), np.mean(np.square([*slopes()])), rtol=0.05)
+
+
+def test_clones_for_test_leave_out_gradients_of_branches_that_train() -> None:
+    x = fluid.data("x", [None, 3])
+    loss = layers.mean(layers.square(layers.fc(x, 2)))
+    layers.cond(layers.reduce_all(loss > 0.5), lambda: fluid.optimizer.SGD(0.1).minimize(loss) and None, lambda: None)
+    test = main().clone(for_test=True)
+    assert not any(op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE) for block in test.blocks for op in block.ops)
+
+
+def test_clones_for_test_keep_gradients_inside_loops() -> None:
+    """Newton's method for the root of 2, beside training of another parameter."""
+    root, steps = layers.fill_constant([1], "float32", 1.0), layers.fill_constant([1], "int64", 0)
+    root.stop_gradient = False
+    goes_on = layers.less_than(steps, layers.fill_constant([1], "int64", 6))
+    loop = layers.While(goes_on)
+    with loop.block():
+        value = layers.elementwise_mul(root, root) - 2.0
+        (slope,) = fluid.gradients([value], [root])
+        layers.assign(root - value / slope, root)
+        layers.increment(steps)
+        layers.less_than(steps, layers.fill_constant([1], "int64", 6), cond=goes_on)
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.fc(fluid.data("x", [None, 2]), 1)))
+    executor = Executor(fluid.CPUPlace())
+    (found,) = executor.run(main().clone(for_test=True), fetch_list=[root.name])
+    np.testing.assert_allclose(found, np.sqrt(2.0), rtol=1e-6)
+
+
 def test_clones_for_test_of_programs_with_loops() -> None:
     """Clones drop the blocks of gradients, and renumber the remaining blocks."""
     x = data("x", [1])

@@ -554,17 +554,21 @@ class Optimizer:
     def _add_accumulator(
         self, name: str, param: Parameter, fill_value: float = 0.0, shape: Sequence[int] | None = None
     ) -> Variable:
-        """An accumulator of a parameter: a persistable variable, of the parameter's shape by default."""
+        """An accumulator of a parameter: a persistable variable, of the parameter's shape by default.
+
+        A single number, such as a power or the number of steps, is never a half: 0.999 would be 1.
+        """
         program = default_main_program()
         variables = self._accumulator_vars.setdefault(program, {})
         key = name, program.key_of(param)
         if key in variables:
             return variables[key]
         start = self._start(name, param)
+        is_half = param.dtype in (VarType.FP16, VarType.BF16)
         var = program.global_block().create_var(
             name=unique_name.generate(start),
             shape=param.shape if shape is None else shape,
-            dtype=param.dtype,
+            dtype=VarType.FP32 if shape is not None and is_half else param.dtype,
             persistable=True,
             stop_gradient=True,
         )

@@ -16,6 +16,7 @@ from fluid.errors import ExecutionError
 from fluid.opdef import registry
 from fluid.opdef.registry import updated_input
 from fluid.ops.shapes import aligned
+from fluid.values.bfloat16 import BFLOAT16, computable, converted, to_bfloat16, to_float32
 from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows, put_rows
 from fluid.values.types import as_dtype, is_floating
@@ -80,15 +81,30 @@ def add(xp: Any, X: list[Any], Out: Any) -> SelectedRows | None:
         if isinstance(x, SelectedRows):
             x.add_to(xp, Out)
         else:
-            xp.add(Out, x, out=Out)
+            Out[...] = converted(computable(Out) + computable(x), Out.dtype)
     return None
 
 
 def _computed(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots, scratch: Any = None) -> None:
-    """Run the dense kernel."""
+    """Run the dense kernel; bfloat16 is computed in float32, and rounded once."""
+    wide: dict[int, Any] = {}
+
+    def widened(array: Any) -> Any:
+        if isinstance(array, list):
+            return [widened(item) for item in array]
+        if getattr(array, "dtype", None) != BFLOAT16:
+            return array
+        return wide.setdefault(id(array), to_float32(array))
+
     context = {"xp": xp, "scratch": scratch or xp.empty, "rng": rng}
-    for step in bind(KERNELS[op_type], None, inputs, outputs, attrs, context, {}):
+    ins, outs = ({slot: widened(array) for slot, array in slots.items()} for slots in (inputs, outputs))
+    for step in bind(KERNELS[op_type], None, ins, outs, attrs, context, {}):
         step()
+    for slot, value in outputs.items():
+        pairs = zip(value, outs[slot], strict=True) if isinstance(value, list) else [(value, outs[slot])]
+        for array, computed in pairs:
+            if computed is not array:
+                array[...] = to_bfloat16(computed)
 
 
 def _on_rows(
@@ -144,7 +160,7 @@ _register_on_rows("clip_by_norm", "sign", merge=True)
 
 @sparse("cast")
 def cast(xp: Any, rng: Any, X: SelectedRows, inputs: Any, attrs: Any) -> SelectedRows:
-    dtype = as_dtype(attrs["out_dtype"]).numpy
+    dtype = as_dtype(attrs["out_dtype"]).array_dtype
     rounds = not np.can_cast(X.dtype, dtype)  # the sum of rounded terms is not the rounded sum
     return _on_rows("cast", xp, rng, X, inputs, attrs, rounds, dtype)
 
@@ -174,7 +190,7 @@ def fill_zeros_like(X: SelectedRows) -> SelectedRows:
 
 @sparse("squared_l2_norm")
 def squared_l2_norm(xp: Any, X: SelectedRows, Out: Any) -> None:
-    Out[...] = sum_of_squares(xp, X.merged(xp).value)
+    Out[...] = converted(xp.asarray(sum_of_squares(xp, computable(X.merged(xp).value))), Out.dtype)
 
 
 # -------------------------------------------------------------------------------------------------------- optimizers

@@ -62,7 +62,8 @@ _BOOLS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("logical_not", "invert"), lax.bitwise_not),
     **dict.fromkeys(("logical_xor", "bitwise_xor", "not_equal"), lax.bitwise_xor),
 }
-_BY_KIND = {"f": {**_NUMBERS, **_FLOATS}, "i": _NUMBERS, "u": _NUMBERS, "b": _BOOLS}
+_UNSIGNED = {**_NUMBERS, "absolute": lambda x: x}  # lax.abs refuses what has no sign
+_BY_KIND = {"f": {**_NUMBERS, **_FLOATS}, "i": _NUMBERS, "u": _UNSIGNED, "b": _BOOLS}
 
 
 class _Resolved(NamedTuple):

@@ -167,7 +167,7 @@ class EagerBlock(Block):
         """A tensor of zeros; without a shape, an `Unset` one, which the first op that writes it fills."""
         shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
         kind = Unset if shape is None else Tensor
-        element = "float32" if dtype is None else as_dtype(dtype).numpy
+        element = "float32" if dtype is None else as_dtype(dtype).array_dtype
         array = allocated(default_xp().zeros, (0,) if shape is None else tuple(shape), element)
         if not kwargs.get("persistable"):
             return kind(array, name=kwargs.get("name"), copy=False)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ExecutionError
+from .bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from .lod_tensor import LoDTensor
 from .place import namespace_of, to_numpy
 
@@ -258,6 +259,12 @@ def add_rows_at(xp: Any, rows: Any, ids: Any, out: Any) -> None:
     """``out[ids] += rows`` along the first axis, in place; repeated ids add up."""
     width = out[:1].size
     if not rows.size:
+        return
+    if out.dtype == BFLOAT16:
+        touched, places = np.unique(ids, return_inverse=True)
+        sums = to_float32(out[touched])
+        add_rows_at(np, to_float32(rows), places, sums)
+        out[touched] = to_bfloat16(sums)
         return
     if xp.__name__ != "numpy" or not out.flags.c_contiguous or width == 1:
         xp.add.at(out, ids, rows.reshape(ids.shape + out.shape[1:]))

@@ -211,3 +211,19 @@ def test_blocks_prints_and_functions_of_halves(half: str, capsys: pytest.Capture
 
 def main_var(half: str) -> Any:
     return fluid.default_main_program().current_block().create_var(name="doubled", shape=[2, 2], dtype=half)
+
+
+@each("dtype", ["float16", "bfloat16"])
+@each("kind", [fluid.optimizer.Adam, fluid.optimizer.Adamax, fluid.optimizer.Lamb, fluid.optimizer.NAdam, fluid.optimizer.RAdam])
+def test_numbers_that_optimizers_count_with_are_not_halves(kind: Any, dtype: str) -> None:
+    """1 - 0.999 is 0 in bfloat16, and the step after 256 is 256."""
+    weight = layers.create_parameter([3], dtype, default_initializer=fluid.initializer.Constant(1.0))
+    kind(learning_rate=0.01).minimize(layers.reduce_sum(layers.cast(weight, "float32")))
+    executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    for _ in range(10):
+        executor.run(scope=scope)
+    numbers = {name: scope.array(name) for name in scope.local_var_names() if "_pow_" in name or "step" in name}
+    assert numbers and all(array.dtype == "float32" for array in numbers.values())
+    value = HALVES[dtype][1](scope.array(weight.name))
+    assert (value < 1).all() and np.isfinite(value).all()

@@ -3,6 +3,7 @@ select_rows_like, and what clips, regularizers and optimizers do with them."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 from checks import each
 
 import fluid
-from fluid import layers
+from fluid import dygraph, layers, optimizer
 from fluid.eager.dispatch import namespace
 from fluid.errors import ExecutionError, FluidTypeError
 from fluid.executor.kernels import selected_rows as kernels
 from fluid.executor.stepwise.control import add
 from fluid.formats.text import parse_program_text, program_to_string
 from fluid.ir.program import Program, program_guard
+from fluid.values.bfloat16 import computable, to_bfloat16, to_float32
 from fluid.values.lod_array import LoDArray
 from fluid.values.selected_rows import SelectedRows, put_rows
 from fluid.values.types import VarType
@@ -641,3 +643,58 @@ def test_sparse_values_of_scopes_are_set_and_follow_runs() -> None:
     drawn = scope.var("drawn").get_selected_rows()
     run_op(scope, "uniform_random", {}, {"Out": "drawn"}, shape=[3, 2], min=1.0, max=2.0)
     assert drawn.get_tensor().shape() == [3, 2] and drawn.rows() == [0, 1, 2] and np.array(drawn.get_tensor()).min() >= 1
+
+
+# ---------------------------------------------------------------------------------------------------------- bfloat16
+def test_rows_of_bfloat16_add_up_in_float32() -> None:
+    index = np.array([4, 2, 4, 4, 2])
+    values = rng.uniform(-1, 1, (5, 3)).astype("float32")
+    halves = to_bfloat16(values)
+    sums = {row: to_bfloat16(to_float32(halves)[index == row].sum(0)) for row in (2, 4)}
+    rows = SelectedRows(index, halves, 6)
+    for merged in (rows.merged(np), SelectedRows.total([rows, rows.empty()]).distinct(np)):
+        for row, value in zip(merged.rows(), to_float32(merged.value), strict=True):
+            np.testing.assert_allclose(value, to_float32(sums[row]), rtol=2**-7)
+    dense = to_float32(rows.dense(np))
+    np.testing.assert_array_equal(dense[[0, 1, 3, 5]], 0)
+    np.testing.assert_allclose(dense[4], to_float32(sums[4]), rtol=2**-7)
+
+
+KINDS = [getattr(optimizer, name) for name in optimizer.__all__ if name.endswith("Optimizer") and name != "FtrlOptimizer"]
+"""FTRL is left out: it changes rows without a gradient, where the gradient is dense."""
+
+
+@each("kind", [kind for kind in KINDS if isinstance(getattr(kind, "type", None), str) and kind.type])
+def test_optimizers_of_tables_of_bfloat16(kind: Any) -> None:
+    """A sparse gradient of bfloat16 gives the table that a dense one gives, near that of float32."""
+    given = {"learning_rate": 0.1, "momentum": 0.9, "rampup_begin_step": 0}
+    needed = [p.name for p in inspect.signature(kind).parameters.values() if p.default is p.empty and p.name in given]
+    clips = {"grad_clip": fluid.clip.GradientClipByGlobalNorm(0.5), "regularization": fluid.regularizer.L2Decay(0.0)}
+
+    def trained(dtype: str, is_sparse: bool, **options: Any) -> Any:
+        with program_guard(Program(), Program()), fluid.unique_name.guard():
+            start = fluid.initializer.NumpyArrayInitializer(to_float32(to_bfloat16(TABLE)))
+            table = fluid.ParamAttr(name="table", initializer=start)
+            rows = fluid.embedding(fluid.data("ids", [-1, 1], "int64"), [ROWS, WIDTH], is_sparse, param_attr=table, dtype=dtype)
+            loss = layers.mean(layers.square(layers.cast(rows, "float32")))
+            kind(**{name: given[name] for name in needed}, **options).minimize(loss)
+            executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+            executor.run(fluid.default_startup_program(), scope=scope)
+            for _ in range(3):
+                executor.run(feed={"ids": IDS}, scope=scope)
+            return computable(scope.array("table"))
+
+    for options in ({}, clips):
+        sparse = trained("bfloat16", True, **options)
+        np.testing.assert_array_equal(sparse, trained("bfloat16", False, **options))
+        np.testing.assert_allclose(sparse, trained("float32", True, **options), atol=0.02)
+
+
+def test_a_table_of_bfloat16_in_eager_mode() -> None:
+    with dygraph.guard(fluid.CPUPlace()):
+        table = dygraph.Embedding([ROWS, WIDTH], is_sparse=True, dtype="bfloat16")
+        before = table.weight.numpy()
+        layers.reduce_sum(layers.cast(table(dygraph.to_variable(IDS)), "float32")).backward()
+        fluid.optimizer.SGD(0.5, parameter_list=table.parameters()).step()
+        counts = np.bincount(IDS[:, 0], minlength=ROWS)[:, None]
+        np.testing.assert_allclose(table.weight.numpy(), before - 0.5 * counts, atol=0.02)

@@ -18,7 +18,7 @@ from fluid.ir.program import Program, Variable
 from fluid.parallel.mesh import Mesh
 from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.lod_array import LoDArray
-from fluid.values.place import CPUPlace, Place
+from fluid.values.place import CPUPlace, Place, no_place
 
 from . import backends, feeding  # noqa: F401  (importing backends registers them)
 from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, cache_plan, is_fitting
@@ -62,7 +62,7 @@ class Executor:
 
     def __init__(self, place: Place | None = None) -> None:
         if place is not None and not isinstance(place, Place):
-            raise FeedTypeError(f"an Executor runs at a place, such as fluid.CPUPlace(), not {place!r}")
+            raise FeedTypeError(f"an Executor runs at a place, {no_place(place)}")
         self.place = place if place is not None else CPUPlace()
         self.place.xp  # noqa: B018  raises an error at once if there is no such device
         self._device_array = self.place.device_array

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import FluidTypeError, ProgramError
 from .ir.program import Block, OpRole, Parameter, Program, Variable, default_main_program
-from .not_here import names_here
+from .not_here import names_here, names_not_here
 from .values.types import VarType
 
 __all__ = [
@@ -22,6 +22,9 @@ __all__ = [
 ]
 
 __dir__ = names_here(__name__)
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 Pair = tuple[Parameter, Variable | None]
 

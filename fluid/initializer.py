@@ -6,13 +6,13 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .errors import FluidTypeError, ProgramError
 from .ir.program import Block, Operator, Variable
-from .not_here import names_here
+from .not_here import names_here, names_not_here
 from .values.bfloat16 import computable, converted
 from .values.types import VarType
 
@@ -38,6 +38,9 @@ __all__ = [
 ]
 
 __dir__ = names_here(__name__)
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 
 class _Where(threading.local):

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .loading import transforms
 from .loading.collation import collate, collate_padded, collate_sequences
 from .loading.datasets import ConcatDataset, Dataset, IterableDataset, MappedDataset, Subset, TensorDataset, random_split
 from .loading.files import CSVDataset, ImageFolder, read_image
 from .loading.samplers import BatchSampler, DistributedBatchSampler, RandomSampler, SequentialSampler
 from .loading.worker_info import WorkerInfo, get_worker_info
-from .not_here import names_here
+from .not_here import names_here, names_not_here
 from .reader import *  # noqa: F403
 from .reader import __all__ as _READERS
 from .saving.inference_models import load_inference_model, save_inference_model
@@ -44,3 +46,6 @@ __all__ = [
 ]  # fmt: skip
 
 __dir__ = names_here(__name__)
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from .errors import FluidTypeError, ProgramError
 from .executor import global_scope
 from .initializer import Constant
 from .ir.program import Program, Variable
-from .not_here import names_here
+from .not_here import names_here, names_not_here
 
 __all__ = [
     "Accuracy",
@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 __dir__ = names_here(__name__)
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 
 class MetricBase:

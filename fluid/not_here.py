@@ -90,6 +90,12 @@ NOT_HERE: dict[str, str] = {
 
 
 _ELSEWHERE = {
+    "fluid.Session": "Executor",
+    "fluid.constant": "layers.fill_constant",
+    "fluid.cuda": "fluid.is_compiled_with_cuda() or fluid.CUDAPlace(0)",
+    "fluid.from_numpy": "fluid.dygraph.to_variable",
+    "fluid.keras": "fluid.layers, or fluid.dygraph for eager layers",
+    "fluid.layers.Input": "fluid.data",
     "fluid.layers.Dense": "fc",
     "fluid.layers.avg_pool2d": "pool2d(..., pool_type='avg')",
     "fluid.layers.bce_loss": "log_loss",
@@ -100,6 +106,12 @@ _ELSEWHERE = {
     "fluid.layers.max_pool2d": "pool2d",
     "fluid.layers.permute": "transpose",
     "fluid.layers.view": "reshape",
+    "fluid.manual_seed": "fluid.seed",
+    "fluid.models": "fluid.dygraph.Layer, for a model of your own, or fluid.load_model",
+    "fluid.nn": "fluid.dygraph for eager layers, fluid.layers for programs",
+    "fluid.optim": "fluid.optimizer",
+    "fluid.placeholder": "fluid.data",
+    "fluid.tensor": "fluid.dygraph.to_variable",
 }
 """Names of other frameworks -> the names here, which are not spelt alike."""
 
@@ -135,12 +147,33 @@ def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
         if why is None:
             text = f"module {module!r} has no attribute {name!r}{hint}"
             if not name.startswith("_"):
-                elsewhere = _ELSEWHERE.get(f"{module}.{name}")
+                elsewhere = _ELSEWHERE.get(f"{module}.{name}") or _module_of(name)
                 text += f"; did you mean {elsewhere}?" if elsewhere else did_you_mean(name, dir(sys.modules[module]))
             raise MissingAttributeError(text)  # without name=, for which Python would suggest a name again
         return NotHere(f"{module}.{name}", why)
 
     return get
+
+
+def _module_of(name: str) -> str | None:
+    """The name with the module of Fluid that has it."""
+    for module in _LIKELY:
+        if module in sys.modules and name in dir(sys.modules[module]):
+            return f"{module}.{name}"
+    return None
+
+
+_LIKELY = (
+    "fluid.layers",
+    "fluid.dygraph",
+    "fluid.optimizer",
+    "fluid.io",
+    "fluid.initializer",
+    "fluid.metrics",
+    "fluid.training",
+    "fluid",
+)
+"""Where a name may be that was looked for in another module, the likeliest first."""
 
 
 def names_here(module: str) -> Callable[[], list[str]]:

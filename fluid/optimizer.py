@@ -23,7 +23,7 @@ from .ir.program import Block, Operator, OpRole, Parameter, Program, Variable, d
 from .layers.nn import scale
 from .layers.ops import elementwise_add, elementwise_sub
 from .layers.tensor import assign, create_global_var
-from .not_here import names_here
+from .not_here import names_here, names_not_here
 from .ops.updates import NADAM_BASE
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
 from .training.averaging import ExponentialMovingAverage, ModelAverage
@@ -75,6 +75,9 @@ __all__ = [
 ]
 
 __dir__ = names_here(__name__)
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 Pair = tuple[Parameter, Variable | None]
 Named = Iterable[Variable | str]
@@ -665,6 +668,9 @@ class Schedule(Protocol):
 
     def set_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
+
+
+Optimizer.__init__ = _with_names_checked(Optimizer.__init__)  # type: ignore[method-assign]
 
 
 class SGDOptimizer(Optimizer):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .ir.program import Parameter, Variable
-from .not_here import names_here
+from .not_here import names_here, names_not_here
 from .opdef.inference import OpNamespace
 
 __all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer", "append_regularization_ops"]
 
 __dir__ = names_here(__name__)
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 
 class WeightDecayRegularizer:

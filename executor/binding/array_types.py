@@ -15,7 +15,7 @@ from fluid.errors import ExecutionError, FluidTypeError
 from fluid.values.bfloat16 import computable, converted
 from fluid.values.cache import Cache
 from fluid.values.numeric import NO_NUMBERS, numeric_array
-from fluid.values.place import CPUPlace, CUDAPlace, Place, XLAPlace, namespace_on
+from fluid.values.place import CPUPlace, CUDAPlace, Place, XLAPlace, namespace_on, no_place
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.shape import Shape
 from fluid.values.spec import Lod, Spec
@@ -96,6 +96,8 @@ _device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=
 @contextlib.contextmanager
 def making_on(place: Place) -> Iterator[None]:
     """In the ``with`` block, ops without inputs create their arrays at this place, and traced functions run there."""
+    if not isinstance(place, Place):
+        raise FluidTypeError(f"tensors are made at a place, {no_place(place)}")
     of_programs = _place.set(place)
     token = _device.set(CPU if place.xp is np else f"cuda:{getattr(place, 'device_id', 0)}")
     try:

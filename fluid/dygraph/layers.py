@@ -17,7 +17,7 @@ from ..eager.graph import Hooks, RemovableHandle
 from ..eager.mode import state, tracing
 from ..eager.program import EAGER, Parameter
 from ..eager.tensor import Tensor
-from ..errors import FluidTypeError, ProgramError
+from ..errors import FluidTypeError, MissingAttributeError, ProgramError, did_you_mean
 from ..executor.runtime.random import RANDOM
 from ..initializer import Initializer
 from ..ir.program import program_guard
@@ -30,6 +30,24 @@ from .twins import appending, drawing_for_program, expect_parameters, is_appendi
 __all__ = ["Layer"]
 
 _Self = TypeVar("_Self", bound="Layer")
+_ON_GPU = "with dygraph.guard(fluid.CUDAPlace(0)):, in which layers make their parameters on a GPU"
+_ELSEWHERE = {
+    "children": "net.sublayers(include_sublayers=False)",
+    "compile": "dygraph.declarative(net), or fluid.training.LayerTrainer(net, loss_function, optimizer)",
+    "cuda": _ON_GPU,
+    "device": "net.parameters()[0].device",
+    "fit": "fluid.training.fit(fluid.training.LayerTrainer(net, loss_function, optimizer), batches)",
+    "half": "dygraph.amp_guard(), in which ops compute in float16",
+    "load_state_dict": "net.set_dict(state)",
+    "modules": "net.sublayers(include_self=True)",
+    "named_modules": "net.named_sublayers(include_self=True)",
+    "predict": "net(x), inside dygraph.no_grad()",
+    "requires_grad_": "parameter.stop_gradient = True for each of net.parameters()",
+    "summary": "fluid.summary(net, [shape])",
+    "to": _ON_GPU,
+    "zero_grad": "net.clear_gradients()",
+}
+"""Methods of layers in other frameworks -> what to write here."""
 
 
 class _Incomplete(list[Any]):
@@ -446,7 +464,11 @@ class Layer(core.Layer):
         message = f"{type(self).__name__} has no attribute {name!r}"
         if name in attributes.get("_taken_away", ()):
             message += f", which was deleted; if {self._full_name} is to do without, assign None to it"
-        raise AttributeError(message)
+        elif name in _ELSEWHERE:
+            message += f"; write {_ELSEWHERE[name]}"
+        elif name[:1] != "_":
+            message += did_you_mean(name, [known for known in dir(type(self)) if known[:1] != "_"])
+        raise MissingAttributeError(message)
 
     def __delattr__(self, name: str) -> None:
         for parts in (self._parameters, self._sub_layers, self._buffers, self._norms):

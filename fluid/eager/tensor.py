@@ -692,9 +692,6 @@ class Tensor(_Values):
 
     __hash__ = object.__hash__
 
-    def __abs__(self) -> Any:
-        return parts.ops.namespace.abs(self)
-
     def __invert__(self) -> Any:
         return parts.ops.namespace.logical_not(self)
 

@@ -264,7 +264,11 @@ def refuse(function: str, argument: str, description: str, value: Any) -> NoRetu
     where = f"{function}: {argument}"
     if description == "a Variable":
         check_variable(value, where)
-    hint = "; its `program` is one" if "a Program" in description and isinstance(getattr(value, "program", None), Program) else ""
+    hint = ""
+    if "a Program" in description and isinstance(getattr(value, "program", None), Program):
+        hint = "; its `program` is one"
+    elif description == "a Program" and isinstance(value, (str, os.PathLike)):
+        hint = f", a path; give the program first, as in {function}(fluid.default_main_program(), {str(value)!r})"
     plain = isinstance(value, (str, int, float, list, tuple, type(None))) and len(repr(value)) < 100
     error = FlagError if description == _BY_ANNOTATION["bool"].description else FluidTypeError
     raise error(f"{where} should be {description}, not {repr(value) if plain else _kind_of(value)}{hint}")

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from ..opdef.registry import EMPTY, Rule
-from .program import Block, Operator
+from ..opdef.registry import EMPTY
+from .program import Operator
 from .regions import Region, State, region_of
-from .roles import OpRole
 from .versions import BlockVersions, Value, outer_names
 
-__all__ = ["Facts", "Forward", "leave_out_training", "needed_ops", "reads_of"]
+__all__ = ["Facts", "Forward", "needed_ops", "reads_of"]
 
 F = TypeVar("F")
 
@@ -185,54 +184,6 @@ def reads_of(versions: BlockVersions, index: int) -> dict[Value, bool]:
         names = {name: None for sub in op.sub_blocks for part in outer_names(sub) for name in part}
         only_shape.update((versions.before(name, index), False) for name in (*names, *op.output_arg_names) if name != EMPTY)
     return only_shape
-
-
-def leave_out_training(block: Block) -> None:
-    """Remove the ops that only training needs from a block, and from the blocks that its ops own.
-
-    These are updates, learning rates, and gradients that no forward op depends on. All gradients of a block are left out where
-    one was written out for training, as `minimize` does before it differentiates it, and would be another in test mode.
-    """
-    for op in block.ops:
-        for body in op.sub_blocks if not op.role & _TRAINING else ():
-            _leave_out_inside(op, body)
-    if not any(op.role & _TRAINING for op in block.ops):
-        return
-    versions, needed, positions = BlockVersions(block), set[Value](), list[int]()
-    for index in range(len(versions.ops) - 1, -1, -1):
-        op = versions.ops[index]
-        if op.role & (OpRole.OPTIMIZE | OpRole.LR_SCHED):
-            continue
-        if not op.role & OpRole.BACKWARD or any(value in needed for _, _, value in versions.written_at(index)):
-            positions.append(index)
-            needed.update(reads_of(versions, index))
-    block.ops = [versions.ops[index] for index in reversed(positions)]
-    if any(_is_written_for_training(op, block.ops) for op in block.ops):
-        block.ops = [op for op in block.ops if not op.role & OpRole.BACKWARD]
-
-
-_TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED
-"""The roles of ops that train."""
-
-
-def _leave_out_inside(owner: Operator, block: Block) -> None:
-    """`leave_out_training` of a block, whose owner no longer lists what only the removed ops read."""
-    before = {name for names in outer_names(block) for name in names}
-    leave_out_training(block)
-    unread = before.difference(*outer_names(block))
-    region = region_of(owner)
-    if region is not None and region.reads_slot in owner.inputs:
-        owner.inputs[region.reads_slot] = [name for name in owner.inputs[region.reads_slot] if name not in unread]
-
-
-def _is_written_for_training(op: Operator, ops: Iterable[Operator]) -> bool:
-    """Whether ops of the backward part are the gradient of an op, as it is in training, in place of its gradient op."""
-    rule = op.definition.rule if op.definition is not None else None
-    if not isinstance(rule, Rule) or not rule.reads_attr("is_test") or not op.has_attr("is_test") or op.attr("is_test"):
-        return False
-    names = {*op.input_arg_names, *op.output_arg_names}
-    readers = [reader for reader in ops if reader.role & OpRole.BACKWARD and not names.isdisjoint(reader.input_arg_names)]
-    return bool(readers) and all(reader.type != rule.definition.grad_type for reader in readers)
 
 
 def needed_ops(

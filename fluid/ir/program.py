@@ -1346,7 +1346,7 @@ class Program:
                 block.vars[name] = twin
             block.ops = [_clone_op(op, block, new.blocks) for op in old_block.ops]
         if for_test:
-            from .dataflow import leave_out_training
+            from ..transform.pruning import leave_out_training
 
             leave_out_training(new.blocks[0])
             for block in new.blocks:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FluidTypeError
-from ..values.place import Place, XLAPlace
+from ..values.place import Place, XLAPlace, no_place
 
 __all__ = ["UploadAhead", "device_of"]
 
@@ -22,7 +22,7 @@ def device_of(places: Any, who: str) -> Place | None:
     listed = list(places) if isinstance(places, (list, tuple)) else [] if places is None else [places]
     for place in listed:
         if not isinstance(place, Place):
-            raise FluidTypeError(f'{who}: places should hold places, such as fluid.XLAPlace("gpu"), not {place!r}')
+            raise FluidTypeError(f"{who}: places should hold places, {no_place(place)}")
     return listed[0] if len(listed) == 1 and isinstance(listed[0], XLAPlace) else None
 
 

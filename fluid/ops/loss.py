@@ -49,7 +49,10 @@ def _loss_shape(op: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -1,
     loss = (*X.shape[:axis], *(() if flat else (1,)), *X.shape[axis + 1 :])
     expected = X.shape if soft_label else loss
     if not may_equal(Label.shape, expected):
-        raise InferenceError(f"{op}: {'soft ' if soft_label else ''}Label {Label} should have shape {list(expected)} for {X}")
+        is_soft = not soft_label and is_floating(Label.dtype) and may_equal(Label.shape, X.shape)
+        advice = "; for a probability of each class, such as one-hot rows, give soft_label=True" if is_soft else ""
+        kind = "soft " if soft_label else ""
+        raise InferenceError(f"{op}: {kind}Label {Label} should have shape {list(expected)} for {X}{advice}")
     if is_floating(Label.dtype) != soft_label:
         hard, soft = "class numbers, as integers (soft_label is off)", "a probability for each class (soft_label is on)"
         raise ElementTypeError(f"{op}: Label {Label} should hold {soft if soft_label else hard}")

@@ -1,4 +1,4 @@
-"""Removes the ops and variables that targets do not need."""
+"""Removes the ops and variables that targets do not need, and the ops that only training needs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from ..ir.dataflow import needed_ops, reads_of
 from ..ir.nesting import walk
 from ..ir.program import Block, Operator, Program, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
+from ..ir.roles import OpRole
 from ..ir.verify import refuse_deep
 from ..ir.versions import BlockVersions, Value, outer_names
+from ..opdef.registry import Rule
 
 _FEEDING = ("feed", "read")
 """Ops that write what is fed."""
@@ -125,3 +127,51 @@ def _prune_inside(op: Operator, region: Region, wanted: set[str], read_by_gradie
     needed = {versions.current(name) for name in names}
     positions = needed_ops(versions, needed, carried=region.carried)
     _keep(region.body, versions, positions, needed, read_by_gradients)
+
+
+def leave_out_training(block: Block) -> None:
+    """Remove the ops that only training needs from a block, and from the blocks that its ops own.
+
+    These are updates, learning rates, and gradients that no forward op depends on. All gradients of a block are left out where
+    one was written out for training, as `minimize` does before it differentiates it, and would be another in test mode.
+    """
+    for op in block.ops:
+        for body in op.sub_blocks if not op.role & _TRAINING else ():
+            _leave_out_inside(op, body)
+    if not any(op.role & _TRAINING for op in block.ops):
+        return
+    versions, needed, positions = BlockVersions(block), set[Value](), list[int]()
+    for index in range(len(versions.ops) - 1, -1, -1):
+        op = versions.ops[index]
+        if op.role & (OpRole.OPTIMIZE | OpRole.LR_SCHED):
+            continue
+        if not op.role & OpRole.BACKWARD or any(value in needed for _, _, value in versions.written_at(index)):
+            positions.append(index)
+            needed.update(reads_of(versions, index))
+    block.ops = [versions.ops[index] for index in reversed(positions)]
+    if any(_is_written_for_training(op, block.ops) for op in block.ops):
+        block.ops = [op for op in block.ops if not op.role & OpRole.BACKWARD]
+
+
+_TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED
+"""The roles of ops that train."""
+
+
+def _leave_out_inside(owner: Operator, block: Block) -> None:
+    """`leave_out_training` of a block, whose owner no longer lists what only the removed ops read."""
+    before = {name for names in outer_names(block) for name in names}
+    leave_out_training(block)
+    unread = before.difference(*outer_names(block))
+    region = region_of(owner)
+    if region is not None and region.reads_slot in owner.inputs:
+        owner.inputs[region.reads_slot] = [name for name in owner.inputs[region.reads_slot] if name not in unread]
+
+
+def _is_written_for_training(op: Operator, ops: Iterable[Operator]) -> bool:
+    """Whether ops of the backward part are the gradient of an op, as it is in training, in place of its gradient op."""
+    rule = op.definition.rule if op.definition is not None else None
+    if not isinstance(rule, Rule) or not rule.reads_attr("is_test") or not op.has_attr("is_test") or op.attr("is_test"):
+        return False
+    names = {*op.input_arg_names, *op.output_arg_names}
+    readers = [reader for reader in ops if reader.role & OpRole.BACKWARD and not names.isdisjoint(reader.input_arg_names)]
+    return bool(readers) and all(reader.type != rule.definition.grad_type for reader in readers)

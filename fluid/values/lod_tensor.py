@@ -14,7 +14,7 @@ from .lod_array import array_of, checked_levels, lod_of, refuse_other_counts, to
 from .memory import contiguous_copy
 from .numeric import has, numeric_array
 from .one_element import convertible
-from .place import CPUPlace, CUDAPlace, Place, to_numpy
+from .place import CPUPlace, CUDAPlace, Place, no_place, to_numpy
 from .types import DTypeLike, VarType, as_dtype
 
 __all__ = ["FedArray", "LoDTensor", "LoDTensorArray", "Remote"]
@@ -113,7 +113,7 @@ class LoDTensor:
         """
         place = place if place is not None else CPUPlace()
         if not isinstance(place, Place):
-            raise FluidTypeError(f"LoDTensor.set: place should be a place, such as fluid.CPUPlace(), not {place!r}")
+            raise FluidTypeError(f"LoDTensor.set: place should be a place, {no_place(place)}")
         if has(array, "__cuda_array_interface__"):
             array = place.from_cuda(array)
         else:

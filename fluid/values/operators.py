@@ -235,6 +235,9 @@ class ValueOperators:
     def __pos__(self) -> Any:
         return self
 
+    def __abs__(self) -> Any:
+        return self._ops().abs(self)
+
     def __round__(self, digits: int | None = None) -> Any:
         if not is_floating(self.dtype) and (digits or 0) >= 0:  # type: ignore[attr-defined]
             return self

@@ -30,6 +30,7 @@ __all__ = [
     "is_compiled_with_cuda",
     "namespace_of",
     "namespace_on",
+    "no_place",
     "to_numpy",
 ]
 
@@ -346,3 +347,16 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     if get is not None and hasattr(value, "__cuda_array_interface__"):
         value = get()
     return np.asarray(value)
+
+
+def no_place(value: object) -> str:
+    """The end of an error's message about something that should be a place.
+
+    >>> from fluid.values.place import no_place
+    >>> no_place("gpu")
+    "such as fluid.CUDAPlace(0) or fluid.XLAPlace('gpu'), not 'gpu'"
+    """
+    is_gpu = isinstance(value, str) and value.lower().startswith(("cuda", "gpu"))
+    return (
+        f"such as {'fluid.CUDAPlace(0) or fluid.XLAPlace(' + repr('gpu') + ')' if is_gpu else 'fluid.CPUPlace()'}, not {value!r}"
+    )

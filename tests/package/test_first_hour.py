@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +298,52 @@ def test_files_of_other_programs(name: str, head: bytes, said: str, tmp_path: Pa
 
 def test_every_error_of_these_is_one_of_fluid() -> None:
     assert all(issubclass(kind, FluidError) for kind in (BackwardError, FeedError, FluidTypeError, FormatError, ProgramError))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: fluid.zeros, "did you mean fluid.layers.zeros?"),
+        (lambda: fluid.no_grad, "did you mean fluid.dygraph.no_grad?"),
+        (lambda: fluid.Sequential, "did you mean fluid.dygraph.Sequential?"),
+        (lambda: fluid.nn.Linear, "did you mean fluid.dygraph for eager layers, fluid.layers for programs?"),
+        (lambda: fluid.manual_seed, "did you mean fluid.seed?"),
+        (lambda: fluid.optim, "did you mean fluid.optimizer?"),
+        (lambda: fluid.layers.Input, "did you mean fluid.data?"),
+        (lambda: fluid.optimizer.adam, "did you mean Adam"),
+        (lambda: fluid.initializer.Zeros, "has no attribute 'Zeros'"),
+        (lambda: fluid.io.load_checkpoint, "did you mean fluid.load_checkpoint?"),
+        (lambda: fluid.metrics.accuracy, "did you mean fluid.layers.accuracy?"),
+        (lambda: dygraph.Linear(2, 2).modules(), r"write net.sublayers\(include_self=True\)"),
+        (lambda: dygraph.Linear(2, 2).cuda(), r"write with dygraph.guard\(fluid.CUDAPlace\(0\)\)"),
+        (lambda: dygraph.Linear(2, 2).load_state_dict({}), r"write net.set_dict\(state\)"),
+        (lambda: dygraph.Linear(2, 2).paramters(), "did you mean parameters"),  # codespell:ignore
+        (lambda: fluid.optimizer.SGD(lr=0.1), "SGDOptimizer has no argument 'lr'; did you mean learning_rate?"),
+        (lambda: fluid.Executor("gpu"), r"such as fluid.CUDAPlace\(0\) or fluid.XLAPlace\('gpu'\), not 'gpu'"),
+        (lambda: fluid.Executor("cpu"), r"such as fluid.CPUPlace\(\), not 'cpu'"),
+        (lambda: dygraph.enable_dygraph("cuda:0"), r"such as fluid.CUDAPlace\(0\) or .*, not 'cuda:0'"),
+        (lambda: fluid.save_checkpoint("a.ckpt"), r"save_checkpoint\(fluid.default_main_program\(\), 'a.ckpt'\)"),
+        (lambda: fluid.load_checkpoint("a.ckpt"), r"load_checkpoint\(fluid.default_main_program\(\), 'a.ckpt'\)"),
+    ],
+    ids=range(21),
+)
+def test_habits_of_other_frameworks_are_told_what_to_write(wrong: Callable[[], Any], said: str) -> None:
+    with pytest.raises(FluidError, match=said) as caught:
+        wrong()
+    assert "\n" not in str(caught.value)
+
+
+def test_one_hot_labels_are_told_of_soft_labels() -> None:
+    probabilities, rows = layers.softmax(fluid.data("x", [None, 3])), fluid.data("rows", [None, 3])
+    for loss in (layers.cross_entropy, layers.softmax_with_cross_entropy):
+        with pytest.raises(FluidError, match="for a probability of each class, such as one-hot rows, give soft_label=True"):
+            loss(probabilities, rows)
+        loss(probabilities, rows, soft_label=True)
+
+
+def test_the_absolute_value_of_a_variable() -> None:
+    array = np.array([-1.5, 2.0], "float32")
+    x = fluid.data("x", [2])
+    np.testing.assert_array_equal(fluid.Executor().run(feed={"x": array}, fetch_list=[abs(x)])[0], abs(array))
+    with dygraph.guard(fluid.CPUPlace()):
+        np.testing.assert_array_equal(abs(dygraph.to_variable(array)).numpy(), abs(array))

@@ -567,7 +567,7 @@ class Optimizer:
         if key in variables:
             return variables[key]
         start = self._start(name, param)
-        is_half = param.dtype in (VarType.FP16, VarType.BF16)
+        is_half = param.dtype is VarType.FP16 or param.dtype is VarType.BF16
         var = program.global_block().create_var(
             name=unique_name.generate(start),
             shape=param.shape if shape is None else shape,

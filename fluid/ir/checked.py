@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from ..errors import FlagError, FluidTypeError
+from ..values.types import VarType, is_floating, is_integer
 from .program import Block, Operator, Parameter, Program, Variable, default_main_program
 
 __all__ = ["Accepted", "Check", "Checks", "Positive", "arguments_of", "check_variable", "checked", "checks_of", "held", "refuse"]
@@ -269,9 +270,16 @@ def refuse(function: str, argument: str, description: str, value: Any) -> NoRetu
         hint = "; its `program` is one"
     elif description == "a Program" and isinstance(value, (str, os.PathLike)):
         hint = f", a path; give the program first, as in {function}(fluid.default_main_program(), {str(value)!r})"
+    elif isinstance(value, str) and _is_element_type(value):
+        hint = f"; for an element type, write dtype={value!r}"
     plain = isinstance(value, (str, int, float, list, tuple, type(None))) and len(repr(value)) < 100
     error = FlagError if description == _BY_ANNOTATION["bool"].description else FluidTypeError
     raise error(f"{where} should be {description}, not {repr(value) if plain else _kind_of(value)}{hint}")
+
+
+def _is_element_type(text: str) -> bool:
+    """Whether this is the name of an element type, such as ``float32``."""
+    return any(text == kind.text for kind in VarType if is_floating(kind) or is_integer(kind) or kind is VarType.BOOL)
 
 
 def _kind_of(value: Any) -> str:

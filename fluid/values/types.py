@@ -24,8 +24,12 @@ class VarType(IntEnum):
     `UINT16` and `UINT32`, which Paddle lacks, have numbers far above its own, so Paddle cannot read a program that holds them.
     Its name for uint64 is `SIZE_T`.
 
+    An element type equals its name, and numpy's type.
+
     >>> x = fluid.data("x", [None, 2])
     >>> x.dtype is fluid.core.VarType.FP32, x.type is fluid.core.VarType.LOD_TENSOR
+    (True, True)
+    >>> x.dtype == "float32", x.dtype == np.float32
     (True, True)
     """
 
@@ -63,6 +67,21 @@ class VarType(IntEnum):
     SPARSE_CSR = 31
     UINT16 = 1016
     UINT32 = 1032
+
+    def __eq__(self, value: object) -> bool:
+        if isinstance(value, int):
+            return int.__eq__(self, value)
+        if isinstance(value, (str, type, np.dtype)):
+            try:
+                return as_dtype(value) is self
+            except FluidTypeError:
+                return False
+        return NotImplemented
+
+    def __ne__(self, value: object) -> bool:
+        return not self == value
+
+    __hash__ = int.__hash__
 
     @property
     def numpy(self) -> np.dtype[Any]:

@@ -323,14 +323,15 @@ def test_every_error_of_these_is_one_of_fluid() -> None:
         (lambda: fluid.Executor("cpu"), r"such as fluid.CPUPlace\(\), not 'cpu'"),
         (lambda: dygraph.enable_dygraph("cuda:0"), r"such as fluid.CUDAPlace\(0\) or .*, not 'cuda:0'"),
         (lambda: fluid.save_checkpoint("a.ckpt"), r"save_checkpoint\(fluid.default_main_program\(\), 'a.ckpt'\)"),
+        (lambda: layers.data("x", [3], "int64"), "not 'int64'; for an element type, write dtype='int64'"),  # type: ignore[arg-type]
         (lambda: fluid.load_checkpoint("a.ckpt"), r"load_checkpoint\(fluid.default_main_program\(\), 'a.ckpt'\)"),
     ],
-    ids=range(21),
+    ids=range(22),
 )
 def test_habits_of_other_frameworks_are_told_what_to_write(wrong: Callable[[], Any], said: str) -> None:
     with pytest.raises(FluidError, match=said) as caught:
         wrong()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value).partition("\n  made at: ")[0]
 
 
 def test_one_hot_labels_are_told_of_soft_labels() -> None:
@@ -347,3 +348,16 @@ def test_the_absolute_value_of_a_variable() -> None:
     np.testing.assert_array_equal(fluid.Executor().run(feed={"x": array}, fetch_list=[abs(x)])[0], abs(array))
     with dygraph.guard(fluid.CPUPlace()):
         np.testing.assert_array_equal(abs(dygraph.to_variable(array)).numpy(), abs(array))
+
+
+def test_element_types_are_compared_with_names_and_types_of_numpy() -> None:
+    with dygraph.guard(fluid.CPUPlace()):
+        tensors = [dygraph.to_variable(np.ones(2, kind)) for kind in ("float32", "int64", "bool", "complex64")]
+    for item in (fluid.data("x", [2]), *tensors, layers.create_array("float32")):
+        kind = item.dtype
+        assert kind == kind.text and kind.text == kind and (kind != kind.text) is False
+        assert kind == kind.numpy and kind == kind.numpy.type and kind.numpy.type == kind
+        assert kind == int(kind) and {kind: 1}[int(kind)] == 1 and hash(kind) == hash(int(kind))
+        assert kind != "int32" and kind != np.int32 and kind != "no type" and kind != None  # noqa: E711
+    assert tensors[0].dtype in ("float32", "float64") and tensors[0].astype("bfloat16").dtype == "bfloat16"
+    assert fluid.core.VarType.LOD_TENSOR != "float32"

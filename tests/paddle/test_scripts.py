@@ -1025,3 +1025,26 @@ def test_a_layer_that_computes_eagerly_inside_a_program_is_refused(fresh: None) 
 
     with pytest.raises(fluid.errors.FluidTypeError, match="one op cannot take both"):
         Half()(fluid.data("x", [None, 3]))
+
+
+def test_the_inference_transpiler(fresh: None) -> None:
+    """It folds batch_norms, in place, and the program predicts what it did in test mode."""
+    image = fluid.data("image", [None, 3, 8, 8])
+    hidden = layers.batch_norm(layers.conv2d(image, 4, 3, bias_attr=False), act="relu")
+    prediction = layers.fc(layers.dropout(layers.pool2d(hidden, 2, "avg", 2), 0.5), 5, act="softmax")
+    training = fluid.default_main_program().clone()
+    test, program = training.clone(for_test=True), fluid.default_main_program()
+    executor, array = fluid.Executor(fluid.CPUPlace()), np.random.default_rng(0).random((4, 3, 8, 8), np.float32)
+    executor.run(fluid.default_startup_program())
+    executor.run(training, feed={"image": array})  # it changes the statistics
+    (expected,) = executor.run(test, feed={"image": array}, fetch_list=[prediction])
+    fluid.transpiler.InferenceTranspiler().transpile(program, fluid.CPUPlace())
+    assert "batch_norm" not in [op.type for op in program.global_block().ops]
+    np.testing.assert_allclose(executor.run(program, {"image": array}, [prediction])[0], expected, rtol=1e-4, atol=1e-6)
+    with pytest.raises(fluid.errors.FluidTypeError, match="program should be a Program, not 'program'"):
+        fluid.transpiler.InferenceTranspiler().transpile("program", fluid.CPUPlace())  # type: ignore[arg-type]
+    with pytest.raises(fluid.errors.FluidTypeError, match=r"a place, such as fluid.CPUPlace\(\), not 'cpu'"):
+        fluid.transpiler.InferenceTranspiler().transpile(program, "cpu")  # type: ignore[arg-type]
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.fc(fluid.data("x", [None, 2]), 1)))
+    with pytest.raises(fluid.errors.ProgramError):
+        fluid.transpiler.InferenceTranspiler().transpile(program, fluid.CPUPlace())

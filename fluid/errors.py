@@ -41,6 +41,7 @@ __all__ = [
     "readable",
     "said_of",
     "shown",
+    "type_name",
     "while_running",
 ]
 
@@ -272,6 +273,18 @@ def shown(value: object) -> str:
         return _shortened(repr(value), _LONGEST_VALUE)
     except Exception:  # its __repr__ may raise anything
         return f"an object of the type {type(value).__name__}"
+
+
+def type_name(value: object) -> str:
+    """The name of a value's type; with its package, where others have types of that name too.
+
+    >>> from collections import OrderedDict
+    >>> fluid.errors.type_name(3), fluid.errors.type_name(OrderedDict())
+    ('int', 'collections.OrderedDict')
+    """
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    return kind.__name__ if package in ("builtins", "numpy", "fluid", "__main__") else f"{package}.{kind.__name__}"
 
 
 def said_of(op_type: str, error: object, verb: str = "") -> str:

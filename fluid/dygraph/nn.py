@@ -27,7 +27,7 @@ from ..eager.dispatch import namespace
 from ..eager.mode import no_grad, state, tracing
 from ..eager.program import EAGER
 from ..eager.tensor import Tensor
-from ..errors import FluidTypeError, ProgramError
+from ..errors import FluidTypeError, ProgramError, type_name
 from ..initializer import Uniform
 from ..ir.program import Variable, program_guard
 from ..layers import nn as functional
@@ -75,7 +75,7 @@ def _layer_arguments(arguments: dict[str, Any], *left_out: str) -> dict[str, Any
 
 
 def _refuse(layer: Layer, value: Any) -> NoReturn:
-    description = f"{value.name}, a Variable of a program" if hasattr(value, "block") else f"a {type(value).__name__}"
+    description = f"{value.name}, a Variable of a program" if hasattr(value, "block") else f"a {type_name(value)}"
     raise FluidTypeError(f"{layer.full_name()} takes tensors, not {description}; dygraph.to_variable makes one of an array")
 
 

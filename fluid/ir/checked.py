@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from ..errors import FlagError, FluidTypeError
+from ..errors import FlagError, FluidTypeError, type_name
 from ..values.types import VarType, is_floating, is_integer
 from .program import Block, Operator, Parameter, Program, Variable, default_main_program
 
@@ -284,8 +284,8 @@ def _is_element_type(text: str) -> bool:
 
 def _kind_of(value: Any) -> str:
     """The type of a value; of a list, also the type of its first item."""
-    kind = type(value).__name__
-    return f"a {kind} of {type(value[0]).__name__}" if isinstance(value, (list, tuple)) and value else kind
+    kind = type_name(value)
+    return f"a {kind} of {type_name(value[0])}" if isinstance(value, (list, tuple)) and value else kind
 
 
 def checked(function: _F) -> _F:
@@ -307,5 +307,8 @@ def check_variable(value: Any, where: str) -> None:
     if value.__class__ is Parameter or isinstance(value, Variable):
         return
     hint = "; layers.assign makes one of an array" if isinstance(value, (np.ndarray, np.generic, int, float)) else ""
-    hint = f"; {value.what_to_do}" if hasattr(value, "what_to_do") else hint
-    raise FluidTypeError(f"{where} should be a Variable, not {type(value).__name__}{hint}")
+    if hasattr(value, "what_to_do"):
+        hint = f"; {value.what_to_do}"
+    elif hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
+        hint = "; feed it to a variable of fluid.data, or in eager mode make a tensor of it by dygraph.to_variable"
+    raise FluidTypeError(f"{where} should be a Variable, not {type_name(value)}{hint}")

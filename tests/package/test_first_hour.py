@@ -361,3 +361,13 @@ def test_element_types_are_compared_with_names_and_types_of_numpy() -> None:
         assert kind != "int32" and kind != np.int32 and kind != "no type" and kind != None  # noqa: E711
     assert tensors[0].dtype in ("float32", "float64") and tensors[0].astype("bfloat16").dtype == "bfloat16"
     assert fluid.core.VarType.LOD_TENSOR != "float32"
+
+
+def test_a_tensor_of_another_library_is_named_with_its_package() -> None:
+    """Others have a type called Tensor too, and "should be tensors, not a Tensor" helps nobody."""
+    kind = type("Tensor", (), {"__module__": "torch._tensor", "__dlpack__": lambda self: None})
+    with dygraph.guard(fluid.CPUPlace()):
+        with pytest.raises(FluidTypeError, match=r"relu: x should be a Variable, not torch.Tensor; .* by dygraph.to_variable"):
+            layers.relu(kind())
+        with pytest.raises(FluidTypeError, match=r"takes tensors, not a torch.Tensor; dygraph.to_variable makes one of an array"):
+            dygraph.Linear(2, 2)(kind())

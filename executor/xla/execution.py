@@ -41,7 +41,7 @@ from .callbacks import add_value_check, called_back, refuse_untraceable
 from .equal_state import are_equal, groups_of_equal, share, take_apart
 from .namespace import namespace_for
 from .random import words_of_run
-from .sharding import MeshLayout, OnDevice, OneDevice
+from .sharding import MeshLayout, OnDevice, OneDevice, StateArrays
 from .shared_runs import shared_runs
 from .tracing import TracedBlock
 from .workers import WorkersLayout, group_of_trace
@@ -61,11 +61,12 @@ class XlaPlan:
         externals: name -> spec of the variables read from the scope when the program starts.
         absent: persistable names that the scope does not hold.
         stored_names: persistable names that the ops write.
-        updated: names in `externals` that a run overwrites.
-        donated: names in `updated` whose memory XLA may reuse for the new value. Single numbers are not donated: XLA would
-            copy each twice, to put the new one where the old one is still read.
+        donated: names in `externals` that a run overwrites, and whose memory XLA may reuse for the new value.
+        numbers: names in `externals` of single numbers that a run overwrites. They are not donated: XLA would copy each twice, to
+            put the new one where the old one is still read.
+        updated: the names in `donated` and `numbers`, in this order.
         equal: leader -> the names whose values follow its value (see `equal_state`); the program takes and returns the leaders.
-        lent: names in `externals` that are neither donated nor follow another one.
+        lent: names in `externals` that are neither updated nor follow another one.
         takes_feeds_as_they_are: whether jax takes the feeds without conversion.
     """
 
@@ -109,11 +110,13 @@ class XlaPlan:
             equal = {} if is_one_of_many else groups_of_equal(block, self.ops, self.externals, scope)
         self.equal = equal
         following = {name for names in equal.values() for name in names}
-        stored = sorted(writes - following)
+        overwritten = [name for name in self.externals if name in writes and name not in following]
+        self.numbers = [name for name in overwritten if prod(self.externals[name].shape) <= 1]
+        self.donated = [name for name in overwritten if name not in set(self.numbers)]
+        self.updated = [*self.donated, *self.numbers]
+        self.lent = sorted(self.externals.keys() - self.updated - following)
+        stored = [*self.updated, *sorted(writes - following - set(self.updated))]  # in the order of the next run's arguments
         self.stored_names = [name for name in stored if (var := block.vars.get(name)) is not None and var.persistable]
-        self.updated = [name for name in self.externals if name in writes and name not in following]
-        self.donated = [name for name in self.updated if prod(self.externals[name].shape) > 1]
-        self.lent = sorted(self.externals.keys() - self.donated - following)
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
         self.takes_feeds_as_they_are = not lods and all(spec.dtype is not VarType.BF16 for spec in feeds.values())
         before = add_value_check if place.check_values else None
@@ -178,10 +181,10 @@ class XlaPlan:
             shape = layout.fed_shape(name, spec.shape)
             return jax.ShapeDtypeStruct(shape, type_of_jax(spec.dtype.array_dtype), sharding=layout.of_feed(name, shape))
 
-        donated, lent = ([of_state(name) for name in names] for names in (self.donated, self.lent))
+        donated, numbers, lent = ([of_state(name) for name in names] for names in (self.donated, self.numbers, self.lent))
         feeds = {name: of_feed(name, spec) for name, spec in self.feeds.items()}
         words = jax.ShapeDtypeStruct(layout.global_shape(_NO_WORDS.shape), _NO_WORDS.dtype, sharding=layout.full_sharding)
-        arguments = donated, lent, feeds, words
+        arguments = donated, numbers, lent, feeds, words
         # A new object each time: jax would not trace the same one again.
         function = layout.over_devices(functools.partial(self._compute))
         with jax.enable_x64(True), _no_garbage_collection():
@@ -198,10 +201,10 @@ class XlaPlan:
             return jax.jit(function, donate_argnums=donate_argnums, out_shardings=shardings).lower(*arguments)
 
     def _compute(
-        self, donated: Sequence[Any], lent: Sequence[Any], feeds: Mapping[str, Any], words: Any
+        self, donated: Sequence[Any], numbers: Sequence[Any], lent: Sequence[Any], feeds: Mapping[str, Any], words: Any
     ) -> tuple[list[Any], list[Any], Any]:
-        """Run the ops on the values of the names in `donated` and `lent`; see `TracedBlock`."""
-        state = dict(zip((*self.donated, *self.lent), (*donated, *lent), strict=True))
+        """Run the ops on the values of the names in `donated`, `numbers` and `lent`; see `TracedBlock`."""
+        state = dict(zip((*self.updated, *self.lent), (*donated, *numbers, *lent), strict=True))
         state |= {name: state[leader] for leader, names in self.equal.items() for name in names}
         return self.block(state, feeds, words)
 
@@ -274,11 +277,14 @@ class XlaStep:
     def __init__(self, plan: XlaPlan, scope: Scope) -> None:
         self.plan = plan
         self._scope = weakref.ref(scope)
-        self._donated: list[OnDevice] = []
         self._lent: list[OnDevice] = []
         self._updated: dict[str, OnDevice] = {}
-        self._targets: tuple[Any, list[OnDevice]] | None = None
-        """The patterns of a compiled program's state, and the arrays that take its values in order, if each takes one."""
+        self._state = StateArrays([])
+        """The arrays of `_updated`."""
+        self._has_run = False
+        """Whether a program ran on the arrays of `_state` since they were bound."""
+        self._replaced_by: Any = None
+        """The patterns of a compiled program's state whose arrays replace those in `_state` one by one."""
         self.generation = -1
 
     def is_of(self, scope: Scope) -> bool:
@@ -295,14 +301,15 @@ class XlaStep:
         take_apart(scope, [name for name in plan.updated if name not in plan.equal])
         held = {
             name: _on_device(scope, name, layout, layout.of_state(name, externals[name].shape))
-            for name in (*plan.donated, *plan.lent)
+            for name in (*plan.updated, *plan.lent)
         }
         share(scope, plan.equal)
         held |= {name: scope.held(name) for name in plan.equal}
         self._updated = {name: held[name] for name in plan.updated}
-        self._donated = [held[name] for name in plan.donated]
         self._lent = [held[name] for name in plan.lent]
-        self._targets = None
+        self._state = StateArrays.of(list(self._updated.values()))
+        self._replaced_by = None
+        self._has_run = False
         self.generation = scope.generation
 
     def run(self, feeds: Mapping[str, Any], check: Check | None = None, timer: Watch | None = None) -> list[Any]:
@@ -354,11 +361,16 @@ class XlaStep:
         scope.runs += 1
         if not plan.takes_feeds_as_they_are:
             feeds = {name: for_jax(array_of(value)) for name, value in feeds.items()}
-        donated, lent = ([held.value for held in part] for part in (self._donated, self._lent))
-        feeds = _apart_from(donated, feeds)
-        arguments = donated, lent, layout.fed(feeds) if waits else layout.uploaded(feeds), words
+        if not self._state.is_current:
+            self._state = StateArrays.of(list(self._updated.values()))
+        count = len(plan.donated)
+        donated, numbers, lent = self._state[:count], self._state[count:], [held.value for held in self._lent]
+        if not self._has_run:  # later, a tensor of the scope gives a copy to feed (`OnDevice.device_array`)
+            feeds = _apart_from(donated, feeds)
+        arguments = donated, numbers, lent, layout.fed(feeds) if waits else layout.uploaded(feeds), words
         for _ in range(_MOST_CORRECTIONS):
             fetched, state, met = layout.call_blocking(compiled, *arguments)
+            self._has_run = True
             if not (block.assumption_keys and plan.corrected(met)):
                 return fetched, state
             block.host.forget_errors()
@@ -372,15 +384,15 @@ class XlaStep:
         """Store the new state in the scope, on the device. A variable that changes its shape is put there anew, so that the next
         run finds out."""
         patterns, updated = plan.block.state_patterns, self._updated
-        if self._targets is None or self._targets[0] is not patterns:
-            is_plain = all(
-                pattern is next and name in updated and _are_alike(updated[name], value)
-                for (name, pattern), value in zip(patterns.items(), state, strict=False)
-            )
-            self._targets = (patterns, [updated[name] for name in patterns]) if is_plain else None
-        if self._targets is not None:  # the common case
-            for held, value in zip(self._targets[1], state, strict=True):
-                held.value = value
+        if (
+            self._replaced_by is not patterns
+            and [*patterns] == [*updated]
+            and set(patterns.values()) <= {next}
+            and all(_are_alike(held, value) for held, value in zip(updated.values(), state, strict=True))
+        ):
+            self._replaced_by = patterns
+        if self._replaced_by is patterns:  # the common case
+            self._state[:] = state
             return
         arrays = iter(state)
         for name, pattern in patterns.items():
@@ -393,10 +405,11 @@ class XlaStep:
                 scope.put(name, with_lod(plan.layout.held(array_of(value)), lod_of(value)))
 
 
-def _apart_from(donated: Sequence[Any], feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+def _apart_from(state: Sequence[Any], feeds: Mapping[str, Any]) -> Mapping[str, Any]:
     """The feeds, copied where they are arrays of the state whose memory XLA reuses: the user feeds a tensor of the scope."""
-    shared = [name for name, value in feeds.items() if type(value) is not np.ndarray and any(value is old for old in donated)]
-    return {**feeds, **{name: feeds[name].copy() for name in shared}} if shared else feeds
+    ids = {id(value) for value in state}
+    shared = {name: value.copy() for name, value in feeds.items() if id(value) in ids}
+    return {**feeds, **shared} if shared else feeds
 
 
 def _are_alike(held: OnDevice, value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from fluid.errors import ExecutionError, FeedError
 from fluid.ir.program import Program
@@ -25,22 +25,32 @@ from fluid.values.types import as_dtype
 from .arrays import for_numpy
 from .shared_runs import shared_runs
 
-__all__ = ["MeshLayout", "OnDevice", "OneDevice", "gather_array"]
+__all__ = ["MeshLayout", "OnDevice", "OneDevice", "StateArrays", "gather_array"]
 
 
 class OnDevice(Remote):
     """An array of a scope that lives on a device; runs replace its value.
 
     Attributes:
-        value: the array of jax.
+        arrays, position: the list that holds the array of jax, and where (see `StateArrays`).
         sharers: the names of the variables that share it, if there are several (see `equal_state`).
     """
 
-    __slots__ = ("sharers", "value")
+    __slots__ = ("arrays", "position", "sharers")
 
     def __init__(self, value: Any) -> None:
-        self.value = value
+        self.arrays: list[Any] = [value]
+        self.position = 0
         self.sharers: tuple[str, ...] = ()
+
+    @property
+    def value(self) -> Any:
+        """The array of jax."""
+        return self.arrays[self.position]
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self.arrays[self.position] = value
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,7 +62,8 @@ class OnDevice(Remote):
 
     @property
     def device_array(self) -> Any:
-        return self.value
+        # A copy if the next run of a program may reuse the memory for a new value, before it has read the feed.
+        return self.value.copy() if isinstance(self.arrays, StateArrays) else self.value
 
     def fetch(self) -> np.ndarray[Any, Any]:
         return gather_array(self.value)
@@ -64,6 +75,35 @@ class OnDevice(Remote):
         return f"<{self.dtype}{list(self.shape)} on {', '.join(map(str, self.value.devices()))}>"
 
 
+class StateArrays(list[Any]):
+    """The values of some `OnDevice`s, in order. A run replaces all of them by one assignment, instead of one by one.
+
+    Attributes:
+        is_current: whether each of them still shows its value in this list; other programs may have moved some to their lists.
+    """
+
+    __slots__ = ("is_current",)
+
+    def __init__(self, members: Sequence[OnDevice]) -> None:
+        super().__init__([member.value for member in members])
+        self.is_current = True
+        for position, member in enumerate(members):
+            former = member.arrays
+            if isinstance(former, StateArrays):
+                former.is_current = False
+                former[member.position] = None  # it would keep the array in memory
+            member.arrays, member.position = self, position
+
+    @classmethod
+    def of(cls, members: Sequence[OnDevice]) -> StateArrays:
+        """The list that shows these `OnDevice`s: their present one if it has no others, for programs of the same state."""
+        present = members[0].arrays if members else None
+        is_shared = isinstance(present, StateArrays) and len(present) == len(members)
+        if is_shared and all(member.arrays is present and member.position == i for i, member in enumerate(members)):
+            return present  # type: ignore[return-value]
+        return cls(members)
+
+
 class OneDevice:
     """All arrays lie on one device."""
 
@@ -73,7 +113,7 @@ class OneDevice:
     """Whether no other process takes part in the runs, so that they need not be waited for."""
 
     def __init__(self, place: XLAPlace) -> None:
-        self.full_sharding = SingleDeviceSharding(place.jax_device())
+        self.full_sharding = place.jax_sharding()
 
     def of_state(self, name: str, shape: Sequence[int]) -> Any:
         """The sharding of a persistable variable."""
@@ -97,20 +137,27 @@ class OneDevice:
 
     def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Convert the feeds to arguments of the compiled program."""
-        is_taken = all(type(value) is np.ndarray or self._is_here(value) for value in values.values())
-        return values if is_taken else self.on_devices(values)
+        for value in values.values():
+            if type(value) is not np.ndarray and not self._is_here(value):
+                return self.on_devices(values)
+        return values
 
     def _is_here(self, value: Any) -> bool:
         """Whether a value is an array on the device."""
-        return isinstance(value, jax.Array) and value.sharding == self.full_sharding
+        if not isinstance(value, jax.Array):
+            return False
+        sharding = value.sharding
+        return sharding is self.full_sharding or bool(sharding == self.full_sharding)
 
     def uploaded(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Copy feeds to the device, so that the caller may change them as soon as this returns."""
         at_host = [name for name, value in values.items() if isinstance(value, np.ndarray)]
-        is_cpu = bool(at_host) and next(iter(self.full_sharding.device_set)).platform == "cpu"
+        if not at_host:
+            return self.fed(values)
+        is_cpu = next(iter(self.full_sharding.device_set)).platform == "cpu"
         copies = {**values, **{name: np.array(values[name]) for name in at_host}} if is_cpu else values
         arrays = self.on_devices(copies)
-        if at_host and not is_cpu:
+        if not is_cpu:
             jax.block_until_ready([arrays[name] for name in at_host])  # waits for the transfer, not for the run before
         return arrays
 

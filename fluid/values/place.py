@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -209,7 +210,7 @@ class XLAPlace(Place):
         jax = import_jax()
         with jax.enable_x64(True):  # int64 stays int64
             array = value if isinstance(value, jax.Array) else jax.numpy.from_dlpack(value)
-            return jax.device_put(array, self.jax_device())
+            return jax.device_put(array, self.jax_sharding())
 
     @property
     def device_count(self) -> int:
@@ -227,7 +228,11 @@ class XLAPlace(Place):
         jax = import_jax()
         owned = np.array(array) if self.device == "cpu" else array  # a CPU would share its memory
         with jax.enable_x64(True):
-            return jax.device_put(owned, self.jax_device())
+            return jax.device_put(owned, self.jax_sharding())
+
+    def jax_sharding(self) -> Any:
+        """The sharding of arrays on this device: always the same object, which a run compares by identity."""
+        return _sharding_on(self.jax_device())
 
     def jax_device(self) -> Any:
         """The device as a jax object."""
@@ -248,6 +253,11 @@ class XLAPlace(Place):
                 f"use one of them"
             )
         return devices[self.index]
+
+
+@functools.lru_cache
+def _sharding_on(device: Any) -> Any:
+    return import_jax().sharding.SingleDeviceSharding(device)
 
 
 def import_jax() -> Any:

@@ -68,7 +68,7 @@ def test_a_program_takes_and_returns_one_number_of_each_kind(name: str, made: An
     numbers = [variable for variable in plan.externals if "pow" in variable]
     assert len(numbers) == count * 2 * LAYERS
     assert sum("pow" in variable for variable in plan.block.state_names) == count
-    assert sum("pow" in variable for variable in (*plan.donated, *plan.lent)) == count
+    assert sum("pow" in variable for variable in (*plan.updated, *plan.lent)) == count
     for variable in numbers:
         np.testing.assert_allclose(number(scope.find_var(variable)), number(alone.find_var(variable)), rtol=1e-6)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import jax
 import fluid
 from fluid.errors import ExecutionError, FeedError
 from fluid.executor.executor import Executor
-from fluid.executor.xla.sharding import OnDevice, OneDevice
+from fluid.executor.xla.sharding import OnDevice, OneDevice, StateArrays
 
 pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.usefixtures("quick_to_compile")]
 
@@ -187,6 +189,88 @@ def test_arrays_of_jax_beside_sequences_and_at_other_places() -> None:
         for lengths in ([1, 2], [3], [2, 1], [1, 1, 1]):
             (value,) = executor.run(feed={"x": device_array(X), "words": (rows, [lengths])}, fetch_list=[total])
             np.testing.assert_allclose(value, X.sum() + 6, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------- the state
+def test_programs_that_update_the_same_variables_take_turns() -> None:
+    """Two batch sizes, a program that updates a part of the variables, and one that reads them."""
+    x = fluid.data("x", [None, 5])
+    loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(x, 3, param_attr="w", bias_attr="b")))
+    test, part = (fluid.default_main_program().clone(for_test=is_test) for is_test in (True, False))
+    fluid.optimizer.Adam(0.1).minimize(loss)
+    with fluid.program_guard(part):
+        fluid.optimizer.SGD(0.1).minimize(part.global_block().var(loss.name), parameter_list=["w"])
+    results = []
+    for place in (fluid.CPUPlace(), fluid.XLAPlace()):
+        executor, scope = fluid.Executor(place), fluid.Scope()
+        executor.run(fluid.default_startup_program(), scope=scope)
+        scope.find_var("w").get_tensor().set(np.full((5, 3), 0.5, np.float32))
+        values = []
+        for turn in range(12):
+            program = (None, None, part, test, None, test)[turn % 6]
+            rows = X[:5] if turn % 6 in (1, 2) else X
+            values += executor.run(program, {"x": rows}, [loss], scope=scope)
+            if turn in (4, 7):
+                values.append(np.array(scope.find_var("w").get_tensor()))
+        results.append(values)
+    for value, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_replaces_the_state_without_looking_at_each_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    loss, executor, scope = training()
+    for _ in range(2):
+        executor.run(feed={"x": X}, fetch_list=[loss], scope=scope)
+    reads = []
+    value = OnDevice.value
+    monkeypatch.setattr(OnDevice, "value", property(lambda held: reads.append(held) or value.fget(held)))
+    executor.run(feed={"x": X}, fetch_list=[loss], scope=scope)
+    plan = executor.plan(feed={"x": X}, fetch_list=[loss], scope=scope)
+    assert len(reads) == len(plan.lent) < len(plan.updated)
+
+
+def test_an_array_that_another_list_shows_is_freed() -> None:
+    arrays = [OnDevice(object()) for _ in range(3)]
+    all_of_them = StateArrays.of(arrays)
+    assert StateArrays.of(list(arrays)) is all_of_them
+    pair = StateArrays.of(arrays[:2])
+    assert pair.is_current and not all_of_them.is_current and all_of_them[:2] == [None, None]
+    assert arrays[2].value is all_of_them[2] and arrays[0].value is pair[0]
+    pair[:] = ["new", "newer"]
+    assert [held.value for held in arrays[:2]] == ["new", "newer"]
+    assert StateArrays.of(arrays) == ["new", "newer", arrays[2].value] and not pair.is_current
+
+
+def test_the_state_goes_with_its_scope() -> None:
+    """At once, without Python's garbage collector: the memory of a device is scarce."""
+    loss, executor, scope = training()
+    for rows in (X, X[:3], X):
+        executor.run(feed={"x": rows}, fetch_list=[loss], scope=scope)
+    arrays = [weakref.ref(scope.held(name).value) for name in ("w", "b")]
+    gc.disable()
+    try:
+        del scope
+        assert [array() for array in arrays] == [None, None]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("runs_before", [0, 2])
+def test_a_tensor_of_the_state_is_fed(runs_before: int) -> None:
+    """Its memory is not reused before it is read, in the first run and later."""
+    x = fluid.data("x", [4, 4])
+    loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(x, 4, param_attr="w", bias_attr=False)))
+    fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    executor, scope = fluid.Executor(fluid.XLAPlace()), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    for _ in range(runs_before):
+        executor.run(feed={"x": np.ones((4, 4), np.float32)}, scope=scope)
+    tensor = scope.find_var("w").get_tensor()
+    for _ in range(3):
+        assert isinstance(tensor.held, OnDevice)
+        weight = tensor.held.fetch()
+        (value,) = executor.run(feed={"x": tensor}, fetch_list=[loss], scope=scope)
+        np.testing.assert_allclose(value, np.square(weight @ weight).mean(), rtol=1e-5)
 
 
 # ------------------------------------------------------------------------------------------------------- loaders

@@ -40,7 +40,7 @@ from .caching import keep_compiled
 from .callbacks import add_value_check, called_back, refuse_untraceable
 from .equal_state import are_equal, groups_of_equal, share, take_apart
 from .namespace import namespace_for
-from .random import words_of_run
+from .random import WordsOnDevice, words_of_run
 from .sharding import MeshLayout, OnDevice, OneDevice, StateArrays
 from .shared_runs import shared_runs
 from .tracing import TracedBlock
@@ -285,6 +285,7 @@ class XlaStep:
         """Whether a program ran on the arrays of `_state` since they were bound."""
         self._replaced_by: Any = None
         """The patterns of a compiled program's state whose arrays replace those in `_state` one by one."""
+        self._coming_words: WordsOnDevice | None = None
         self.generation = -1
 
     def is_of(self, scope: Scope) -> bool:
@@ -357,7 +358,7 @@ class XlaStep:
         If nobody `waits` for the run, the feeds are copied before.
         """
         layout, compiled, block = plan.layout, plan.compiled, plan.block
-        words = layout.words(words_of_run(plan.program.random_seed, scope.runs)) if block.draws else plan.no_words
+        words = self._words(scope, plan) if block.draws else plan.no_words
         scope.runs += 1
         if not plan.takes_feeds_as_they_are:
             feeds = {name: for_jax(array_of(value)) for name, value in feeds.items()}
@@ -379,6 +380,15 @@ class XlaStep:
             "each compilation changes the lengths of loops and of arrays of tensors in this program, "
             "because they depend on each other; run it on CPUPlace()"
         )
+
+    def _words(self, scope: Scope, plan: XlaPlan) -> Any:
+        """The random words of the next run, as an argument of the compiled program."""
+        seed, layout = plan.program.random_seed, plan.layout
+        if not layout.keeps_words:
+            return layout.words(words_of_run(seed, scope.runs))
+        if self._coming_words is None:
+            self._coming_words = WordsOnDevice(layout.unstack)
+        return self._coming_words.of_run(seed, scope.runs)
 
     def _store_state(self, scope: Scope, plan: XlaPlan, state: Sequence[Any]) -> None:
         """Store the new state in the scope, on the device. A variable that changes its shape is put there anew, so that the next

@@ -6,6 +6,7 @@ arrays, and adds the communication between devices.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -111,6 +112,8 @@ class OneDevice:
     """The sharding of a value that every device holds in full."""
     is_alone = True
     """Whether no other process takes part in the runs, so that they need not be waited for."""
+    keeps_words = True
+    """Whether the random words of coming runs are kept on the device."""
 
     def __init__(self, place: XLAPlace) -> None:
         self.full_sharding = place.jax_sharding()
@@ -171,6 +174,10 @@ class OneDevice:
         """Convert the random words of a run to an argument of the compiled program."""
         return value
 
+    def unstack(self, table: np.ndarray[Any, Any]) -> Sequence[Any]:
+        """Put the rows of a table on the device, as one array each."""
+        return _unstacked(self.full_sharding)(table)
+
     def held(self, value: Any) -> OnDevice:
         """Wrap an array on the device for the scope."""
         return OnDevice(value)
@@ -192,6 +199,11 @@ class OneDevice:
         return iter(())
 
 
+@functools.lru_cache
+def _unstacked(sharding: Any) -> Callable[[Any], Sequence[Any]]:
+    return jax.jit(list, out_shardings=sharding)  # type: ignore[no-any-return]
+
+
 class MeshLayout(OneDevice):
     """Arrays lie on a mesh: feeds are split over the axis `DATA`, persistable variables by the program's annotations.
 
@@ -202,6 +214,8 @@ class MeshLayout(OneDevice):
     Raises:
         ExecutionError: there are too few devices.
     """
+
+    keeps_words = False
 
     def __init__(self, mesh: Mesh, place: XLAPlace, program: Program) -> None:
         devices = jax.devices(place.device)

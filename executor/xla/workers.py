@@ -58,7 +58,7 @@ def _here(value: Any) -> np.ndarray[Any, Any]:
 class WorkersLayout(OneDevice):
     """Every array lies on the device of each worker: the place names one device per process."""
 
-    is_alone = False
+    is_alone = keeps_words = False
 
     def __init__(self, place: XLAPlace) -> None:
         super().__init__(place)

@@ -12,6 +12,7 @@ from checks import Checks, fresh_programs
 pytest.importorskip("jax")
 
 import fluid
+from fluid.executor.xla.random import WordsOnDevice, words_of_run
 
 N = 20000
 
@@ -34,6 +35,35 @@ def test_draws_depend_on_seed_and_run() -> None:
     assert drawn(uniform, runs=2).tobytes() == drawn(uniform, runs=2).tobytes()
     different = [drawn(uniform), drawn(uniform, runs=2), drawn(uniform, seed=2)]
     assert len({value.tobytes() for value in different}) == 3
+
+
+def test_words_that_were_sent_ahead_are_those_of_the_run() -> None:
+    """Runs in order, with others between them, going back, and with another seed."""
+    sent = []
+
+    def unstack(table: Any) -> list[Any]:
+        sent.append(table)
+        return list(table)
+
+    words = WordsOnDevice(unstack)
+    for seed, runs in ((3, range(200)), (3, range(201, 300, 3)), (4, range(300, 310)), (0, (5, 6, 7, 50)), (3, (0, 1, 150))):
+        for run in runs:
+            assert (words.of_run(seed, run) == words_of_run(seed, run)).all(), (seed, run)
+    assert len(sent) == 8, "once in 64 runs, from the second of a seed on"
+
+
+def test_draws_do_not_depend_on_the_runs_before() -> None:
+    with fresh_programs():
+        x = fluid.data("x", [64])
+        out = fluid.layers.dropout(x, 0.5)
+        fluid.default_main_program().random_seed = 9
+        executor, scope, feed = fluid.Executor(fluid.XLAPlace()), fluid.Scope(), {"x": np.ones(64, np.float32)}
+        in_order = [executor.run(feed=feed, fetch_list=[out], scope=scope)[0] for _ in range(70)]
+        for run in (69, 0, 1, 30):
+            scope.runs = run
+            (value,) = executor.run(feed=feed, fetch_list=[out], scope=scope)
+            assert (value == in_order[run]).all(), run
+        assert len({value.tobytes() for value in in_order}) == 70
 
 
 def test_ops_draw_apart() -> None:

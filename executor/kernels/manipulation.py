@@ -442,6 +442,8 @@ def check_kept_ids(xp: Any, ids: Any, ignore_index: int, extent: int) -> None:
     """An `IndexRangeError` if an index that is not ignored is outside of [0, extent)."""
     if not ids.size:
         return
+    if xp.__name__ != "numpy":  # each look at a number waits for the device
+        return check_ids(xp.where(ids == ignore_index, 0, ids), extent, "an index or label")
     low, high = int(ids.min()), int(ids.max())
     if low <= ignore_index <= high:
         check_ids(xp.where(ids == ignore_index, 0, ids), extent, "an index or label")

@@ -60,6 +60,7 @@ __all__ = [
     "check_of",
     "checked",
     "fill",
+    "is_check",
     "kernel",
     "kernel_of",
     "load_kernels",
@@ -279,6 +280,12 @@ def bind(
 def check_call(check: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots) -> Call:
     """The call that checks the values of these arrays for an op."""
     return partial(check.fn, **_operands(check, inputs, outputs, attrs, context, lods))
+
+
+def is_check(call: Call, op_type: str) -> bool:
+    """Whether a call checks the values of an op of this type."""
+    check = CHECKS.get(op_type)
+    return check is not None and isinstance(call, partial) and call.func is check.fn
 
 
 def _operands(entry: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots) -> dict[str, Any]:

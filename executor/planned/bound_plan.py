@@ -26,7 +26,7 @@ from fluid.values.unchanging import never_changes, unchanging
 from ..binding.arrays import bind_op
 from ..kernels.collective import group_of, make_progress
 from ..kernels.engine import Step, engine_of
-from ..kernels.table import kernel_of
+from ..kernels.table import is_check, kernel_of
 from ..native.fallback import or_unavailable
 from ..native.instructions import CLEARED, Check, NativeInstruction, stand_in
 from ..runtime.calls import Call
@@ -366,7 +366,26 @@ class BoundArenaPlan:
                     former += [] if array is None or array is arrays[0] else [partial(xp.copyto, arrays[0], array)]
         attrs = definition.defaults(op.attrs)
         context = {"xp": xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
-        return former + bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
+        calls = bind_op(definition, inputs, outputs, attrs, context, self._scratch)
+        if calls and is_check(calls[0], op.type) and self._is_checked_before(instruction, attrs):
+            del calls[0]
+        return former + calls + copies
+
+    def _is_checked_before(self, instruction: Instruction, attrs: Mapping[str, Any]) -> bool:
+        """Whether an instruction is the gradient of an op that runs before it and checks the same values."""
+        forward = instruction.definition.forward if instruction.definition is not None else None
+        if forward is None:
+            return False
+        run_before = takewhile(lambda step: step is not instruction, self.plan.instructions)
+        ops = [step for step in run_before if isinstance(step, Instruction) and step.definition is forward and not step.dynamic]
+        shared_attrs = {name: attrs[name] for name in forward.attrs if name in attrs}
+        shared_inputs = {slot: values for slot, values in instruction.reads.items() if slot in forward.inputs}
+        return any(
+            shared_inputs.items() <= op.reads.items()
+            and shared_attrs.items() <= forward.defaults(op.op.attrs).items()
+            and all(any(op.writes.get(slot, ())) for slot in forward.outputs)  # without an output, it may check less
+            for op in ops
+        )
 
     def _output_array(self, instruction: Instruction, slot: str, value: Value | None, copies: list[Call]) -> Any:
         """The array for an output: the value's array, or a temporary (copied later) if the kernel still reads that array."""

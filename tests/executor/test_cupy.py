@@ -15,6 +15,7 @@ from support.strict_cupy import cupy as strict_cupy
 
 import fluid
 from fluid import dygraph, layers
+from fluid.errors import IndexRangeError
 from fluid.executor import CPUPlace, CUDAPlace, Executor, LoDTensor, Scope, is_compiled_with_cuda
 from fluid.executor.binding import array_types
 
@@ -128,6 +129,64 @@ def test_startup_feeds_and_fetches(cupy: Any) -> None:
     assert np.array_equal(exe.run(feed=on_device, fetch_list=[logits])[0], np.asarray(tensor))
     (interpreted,) = exe.interpret(feed=feed, fetch_list=[logits])
     np.testing.assert_allclose(interpreted, found, rtol=1e-5, atol=1e-6)
+
+
+def waits_of(run: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The methods by which a run of the stand-in reads values of the device, and so waits for it."""
+    waits: list[str] = []
+
+    def counted(name: str) -> Any:
+        original = getattr(strict_cupy.ndarray, name)
+        return lambda array, *args, **settings: (waits.append(name), original(array, *args, **settings))[1]
+
+    for name in ("get", "item", "__bool__", "__int__", "__float__"):
+        monkeypatch.setattr(strict_cupy.ndarray, name, counted(name))
+    run()
+    monkeypatch.undo()
+    return waits
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_training_step_looks_at_its_labels_once(ignored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look waits for the device, as the fetch does."""
+    monkeypatch.setitem(sys.modules, "cupy", strict_cupy)
+    array_types._array_types.clear()
+    _, loss = classifier()
+    fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    exe, scope, feed = Executor(CUDAPlace(0)), Scope(), digits()
+    feed["label"][:5] = -100 if ignored else 1
+    exe.run(fluid.default_startup_program(), scope=scope)
+    exe.run(feed=feed, fetch_list=[loss], scope=scope)
+    with monkeypatch.context() as patch:
+        waits = waits_of(lambda: exe.run(feed=feed, fetch_list=[loss], scope=scope), patch)
+    assert waits == ["__int__", "get"]
+    before = {name: scope.array(name).get() for name in scope.local_var_names()}
+    for wrong in (3, -1, -101, 2**40):
+        feed["label"][7] = wrong
+        with pytest.raises(IndexRangeError, match=rf"{wrong} is outside of \[0, 3\)"):
+            exe.run(feed=feed, fetch_list=[loss], scope=scope)
+    weights = [name for name in before if name.startswith(("conv", "fc"))]
+    assert weights and all((scope.array(name).get() == before[name]).all() for name in weights)
+    array_types._array_types.clear()
+
+
+def test_the_gradient_alone_looks_at_its_labels(cupy: Any) -> None:
+    """Where the loss is not computed, or of other labels."""
+    logits, label, _ = fluid.data("x", [4, 3]), fluid.data("label", [4, 1], "int64"), fluid.data("other", [4, 1], "int64")
+    loss = layers.softmax_with_cross_entropy(logits, label)
+    logits.stop_gradient = False
+    (gradient,) = fluid.gradients(loss, logits)
+    op = next(op for op in fluid.default_main_program().global_block().ops if op.type == "softmax_with_cross_entropy_grad")
+    feed = {"x": np.zeros((4, 3), "float32"), "label": np.array([[0], [1], [2], [3]]), "other": np.array([[0], [1], [2], [2]])}
+    for place in (CPUPlace(), CUDAPlace(0)):
+        for fetches in ([gradient], [gradient, loss]):
+            with pytest.raises(IndexRangeError, match="3 is outside"):
+                Executor(place).run(feed=feed, fetch_list=fetches)
+    op.rename_input("label", "other")
+    feed["label"], feed["other"] = feed["other"], feed["label"]
+    for place in (CPUPlace(), CUDAPlace(0)):
+        with pytest.raises(IndexRangeError, match="3 is outside"):
+            Executor(place).run(feed=feed, fetch_list=[gradient, loss])
 
 
 def test_what_was_set_on_one_place_runs_on_the_other(cupy: Any) -> None:

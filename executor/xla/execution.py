@@ -110,9 +110,10 @@ class XlaPlan:
             equal = {} if is_one_of_many else groups_of_equal(block, self.ops, self.externals, scope)
         self.equal = equal
         following = {name for names in equal.values() for name in names}
-        overwritten = [name for name in self.externals if name in writes and name not in following]
-        self.numbers = [name for name in overwritten if prod(self.externals[name].shape) <= 1]
-        self.donated = [name for name in overwritten if name not in set(self.numbers)]
+        overwritten = writes & persistable - following
+        is_number = {name: prod(spec.shape) <= 1 for name, spec in self.externals.items() if name in overwritten}
+        self.numbers = [name for name in is_number if is_number[name]]
+        self.donated = [name for name in is_number if not is_number[name]]
         self.updated = [*self.donated, *self.numbers]
         self.lent = sorted(self.externals.keys() - self.updated - following)
         stored = [*self.updated, *sorted(writes - following - set(self.updated))]  # in the order of the next run's arguments

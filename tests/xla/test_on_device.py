@@ -229,6 +229,21 @@ def test_a_run_replaces_the_state_without_looking_at_each_array(monkeypatch: pyt
     assert len(reads) == len(plan.lent) < len(plan.updated)
 
 
+def test_a_variable_of_the_scope_called_as_a_temporary_keeps_its_value() -> None:
+    x = fluid.data("x", [2, 5])
+    temporary = fluid.layers.scale(x, 2.0)
+    kept = fluid.layers.create_global_var([2, 5], 0.0, "float32", persistable=True)
+    fluid.layers.assign(fluid.layers.scale(temporary, 3.0), kept)
+    executor, scope = fluid.Executor(fluid.XLAPlace()), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    scope.var(temporary.name).get_tensor().set(np.full((2, 5), 7, np.float32))
+    for _ in range(3):
+        executor.run(feed={"x": X[:2]}, scope=scope)
+    np.testing.assert_allclose(np.array(scope.find_var(kept.name).get_tensor()), X[:2] * 6, rtol=1e-6)
+    assert (np.array(scope.find_var(temporary.name).get_tensor()) == 7).all()
+    assert executor.plan(feed={"x": X[:2]}, scope=scope).updated == [kept.name]
+
+
 def test_an_array_that_another_list_shows_is_freed() -> None:
     arrays = [OnDevice(object()) for _ in range(3)]
     all_of_them = StateArrays.of(arrays)

@@ -6,12 +6,12 @@ that is packed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops, gru_step_gradient, gru_weights
+from fluid.ops.rnn import ACTIVATIONS, CELL_GRADIENTS, CELLS, MODES, Geometry, drops, gru_step_gradient, gru_weights
 
 from .emitter import BOOL
 from .graph import (
@@ -176,145 +176,16 @@ class _Mask:
         return mapped("select", mask, array, constant(0.0, array.element), element=array.element)
 
 
-# ----------------------------------------------------------------------------------------------------------------- cells
-class _Cell:
-    """One step of a network."""
-
-    is_linear_in_both = True
-    """Whether the arguments of gates are sums of the products of input and hidden state."""
-
-    def forward(self, coming: Node, product_: Node, bias: Node, before: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-        """Compute a step.
-
-        Args:
-            coming: the input's part of the arguments of the gates, biases included ([batch, gates * hidden]).
-            product_: the hidden state times its weights.
-            bias: of the hidden state, if it is not part of `coming`.
-            before: the states.
-
-        Returns:
-            the values to save, and the states afterwards.
-        """
-        raise NotImplementedError
-
-    def backward(
-        self, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
-    ) -> tuple[list[Node], list[Node | None]]:
-        """The gradients of a step.
-
-        Args:
-            grads: of the states afterwards.
-
-        Returns:
-            the gradients of the gates' arguments; and of the states before, without the part that comes through the product
-            (None for none).
-        """
-        raise NotImplementedError
-
-
 def _first_columns(matrix: Node, count: int) -> Node:
     return matrix if matrix.shape[1] == count else sliced(matrix, 1, 0, count)
-
-
-def _columns(node: Node, number: int, hidden: int) -> Node:
-    return sliced(node, 1, number * hidden, hidden)
 
 
 def _sum(first: Node, second: Node | None) -> Node:
     return first if second is None else mapped("add", first, second)
 
 
-def _times(first: Node, *factors: Node) -> Node:
-    for factor in factors:
-        first = mapped("mul", first, factor)
-    return first
-
-
-def _one_minus(node: Node) -> Node:
-    return mapped("sub", constant(1.0, node.element), node)
-
-
-def _one_minus_square(node: Node) -> Node:
-    return _one_minus(mapped("square", node))
-
-
-def _sigmoid_slope(node: Node) -> Node:
-    return mapped("mul", node, _one_minus(node))
-
-
-class _Lstm(_Cell):
-    def forward(self, coming: Node, product_: Node, bias: Node, before: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-        hidden, z = before[0].shape[1], mapped("add", product_, coming)
-        saved = [mapped("tanh" if gate == 2 else "sigmoid", _columns(z, gate, hidden)) for gate in range(4)]
-        i, forget, candidate, out = saved
-        cell = mapped("add", mapped("mul", forget, before[1]), mapped("mul", i, candidate))
-        return saved, [mapped("mul", out, mapped("tanh", cell)), cell]
-
-    def backward(
-        self, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
-    ) -> tuple[list[Node], list[Node | None]]:
-        (i, forget, candidate, out), cell, (d_h, d_c) = saved, mapped("tanh", after[1]), grads
-        d_c = mapped("add", d_c, _times(d_h, out, _one_minus_square(cell)))
-        slopes = [
-            _times(d_c, candidate, _sigmoid_slope(i)),
-            _times(d_c, before[1], _sigmoid_slope(forget)),
-            _times(d_c, i, _one_minus_square(candidate)),
-            _times(d_h, cell, _sigmoid_slope(out)),
-        ]
-        return slopes, [None, mapped("mul", d_c, forget)]
-
-
-class _Gru(_Cell):
-    is_linear_in_both = False
-
-    def forward(self, coming: Node, product_: Node, bias: Node, before: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-        (state,), hidden = before, before[0].shape[1]
-        of_h = mapped("add", product_, bias)
-        r, z = (
-            mapped("sigmoid", mapped("add", _columns(coming, gate, hidden), _columns(of_h, gate, hidden))) for gate in range(2)
-        )
-        inner = mapped("copy", _columns(of_h, 2, hidden))
-        new = mapped("tanh", mapped("add", _columns(coming, 2, hidden), mapped("mul", r, inner)))
-        return [r, z, new, inner], [mapped("add", mapped("mul", mapped("sub", state, new), z), new)]
-
-    def backward(
-        self, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
-    ) -> tuple[list[Node], list[Node | None]]:
-        (r, z, new, inner), (state,), (d_h,) = saved, before, grads
-        of_new = _times(d_h, _one_minus(z), _one_minus_square(new))
-        slopes = [
-            _times(of_new, inner, _sigmoid_slope(r)),
-            _times(d_h, mapped("sub", state, new), _sigmoid_slope(z)),
-            mapped("mul", of_new, r),
-            mapped("copy", of_new),
-        ]
-        return slopes, [mapped("mul", d_h, z)]
-
-
-class _Plain(_Cell):
-    def __init__(self, activation: str, slope: Callable[[Node], Node]) -> None:
-        self._activation, self._slope = activation, slope
-
-    def forward(self, coming: Node, product_: Node, bias: Node, before: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-        return [], [mapped(self._activation, mapped("add", product_, coming))]
-
-    def backward(
-        self, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
-    ) -> tuple[list[Node], list[Node | None]]:
-        return [mapped("mul", grads[0], self._slope(after[0]))], [None]
-
-
-def _relu_slope(state: Node) -> Node:
-    zero, one = (constant(number, state.element) for number in (0.0, 1.0))
-    return mapped("select", mapped("ogt", state, zero, element=BOOL), one, zero, element=state.element)
-
-
-_CELLS: dict[str, _Cell] = {
-    "LSTM": _Lstm(),
-    "GRU": _Gru(),
-    "RNN_TANH": _Plain("tanh", _one_minus_square),
-    "RNN_RELU": _Plain("relu", _relu_slope),
-}
+def _tensors(nodes: Sequence[Node]) -> list[GraphTensor]:
+    return [GraphTensor(node) for node in nodes]
 
 
 # --------------------------------------------------------------------------------------------------------------- forward
@@ -323,7 +194,7 @@ def _network(
 ) -> tuple[Node, list[Node], Node | None]:
     """The output, the last states and the reserve (None if nothing is saved) of a network."""
     steps, batch, _ = Input.shape
-    layout, hidden, cell = _ReserveLayout(g, steps, batch), g.hidden, _CELLS[g.mode]
+    layout, hidden, cell = _ReserveLayout(g, steps, batch), g.hidden, CELLS[g.mode]
     reserve = Joined((g.reserve_size(steps, batch),), Input.node.element, ())
     parts: list[Node] = []
 
@@ -339,7 +210,7 @@ def _network(
         for direction in range(g.directions):
             w = _weights_of_pass(g, weights, layer, direction)
             of_input, of_hidden = (reshaped(bias, (1, bias.size)) for bias in w.biases)
-            bias = mapped("add", of_input, of_hidden) if cell.is_linear_in_both else of_input
+            bias = of_input if MODES[g.mode].splits_gates else mapped("add", of_input, of_hidden)
             coming = mapped("add", product(flat, _turned(w.input)), bias)
             right = _turned(w.hidden)
             packed = _packed(right, batch)
@@ -351,10 +222,13 @@ def _network(
             for step in range(steps):
                 time = steps - 1 - step if direction else step
                 here = sliced(coming, 0, time * batch, batch)
-                saved, after = cell.forward(here, _product_with(now[0], right, packed), of_hidden, now)
-                now = [mask.choose(time, new, old) for new, old in zip(after, now, strict=True)]
+                through: Node = _product_with(now[0], right, packed)
+                if MODES[g.mode].splits_gates:
+                    through = mapped("add", through, of_hidden)
+                saved, after = cell(NAMESPACE, *_tensors([here, through]), _tensors(now), NAMESPACE.sigmoid)
+                now = [mask.choose(time, new.node, old) for new, old in zip(after, now, strict=True)]
                 for index, gate in enumerate(saved):
-                    keep(gate, layout.gate(layer, direction, step, index))
+                    keep(gate.node, layout.gate(layer, direction, step, index))
                 for index, state in enumerate(now):
                     keep(state, layout.state(layer, direction, step + 1, index))
                 by_step.append(mask.choose(time, now[0]))
@@ -417,7 +291,7 @@ class _Gradients:
     def __init__(self, g: Geometry, Input: GraphTensor, weights: Sequence[Node], mask: _Mask, reserve: Node) -> None:
         self._g, self._weights, self._mask, self._reserve = g, weights, mask, reserve
         self._steps, self._batch, _ = Input.shape
-        self._element, self._cell = Input.node.element, _CELLS[g.mode]
+        self._element = Input.node.element
         self._layout = _ReserveLayout(g, self._steps, self._batch)
         self._x = plain(Input.node)
         self.states: list[list[Node]] = [[] for _ in range(MODES[g.mode].states)]
@@ -454,13 +328,13 @@ class _Gradients:
 
     def _go_back(self, layer: int, direction: int, d_out: Node | None, d_lasts: Sequence[Node | None], x: Node) -> Node:
         """Go back through the steps of one direction of a layer; returns its input's gradient, and notes the others."""
-        g, layout, cell, steps, batch = self._g, self._layout, self._cell, self._steps, self._batch
+        g, layout, steps, batch = self._g, self._layout, self._steps, self._batch
         hidden, mode = g.hidden, MODES[g.mode]
         w = _weights_of_pass(g, self._weights, layer, direction)
         packed = _packed(w.hidden, batch)
         zeros = mapped("copy", constant(0.0, self._element))
         grads: list[Node] = [zeros if grad is None else grad for grad in d_lasts]
-        wide = (mode.gates + (not cell.is_linear_in_both)) * hidden
+        wide = (mode.gates + mode.splits_gates) * hidden
         all_gates = Joined((steps * batch, wide), self._element, ())
         parts: list[Node] = []
         for step in reversed(range(steps)):
@@ -489,8 +363,10 @@ class _Gradients:
     def _step_back(
         self, time: int, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
     ) -> tuple[list[Node], list[Node | None]]:
-        """`_Cell.backward`; beyond its sequence a step passes the gradients of states on."""
-        slopes, direct = self._cell.backward(saved, before, after, grads)
+        """The gradients of a step (`CELL_GRADIENTS`); beyond its sequence a step passes the gradients of states on."""
+        arrays = (_tensors(nodes) for nodes in (grads, saved, before, after))
+        gates, states = CELL_GRADIENTS[self._g.mode](NAMESPACE, *arrays)
+        slopes, direct = [gate.node for gate in gates], [None if state is None else state.node for state in states]
         if self._mask.lengths is None:
             return slopes, direct
         zeros = mapped("copy", constant(0.0, self._element))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluid.ops.rnn import CELLS, MODES, activation_gradient
+from fluid.ops.rnn import CELL_GRADIENTS, CELLS, MODES
 from fluid.values.spec import Spec
 from fluid.values.types import as_dtype
 
@@ -204,46 +204,13 @@ def _forward_step(mode: str, f: Any, parameters: Any, before: Any, inputs: Any) 
     return after, [f.concat(saved, axis=-1)] if saved else []
 
 
-def _lstm_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[list[Any], list[Any]]:
-    (dh, dc), (i, forget, candidate, o), cell = grads, f.split(gates, num=4, axis=-1), f.tanh(after[1])
-    dc = dc + activation_gradient(f, "tanh", cell, dh * o)
-    d_gates = [
-        activation_gradient(f, "sigmoid", i, dc * candidate),
-        activation_gradient(f, "sigmoid", forget, dc * before[1]),
-        activation_gradient(f, "tanh", candidate, dc * i),
-        activation_gradient(f, "sigmoid", o, dh * cell),
-    ]
-    return d_gates, [None, dc * forget]
-
-
-def _gru_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[list[Any], list[Any]]:
-    (dh,), (r, z, new, of_h) = grads, f.split(gates, num=4, axis=-1)
-    d_new = activation_gradient(f, "tanh", new, dh * (1.0 - z))
-    d_r = activation_gradient(f, "sigmoid", r, d_new * of_h)
-    d_z = activation_gradient(f, "sigmoid", z, dh * (before[0] - new))
-    return [d_r, d_z, d_new * r, d_new], [dh * z]
-
-
-def _simple_back(activation: str, f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[list[Any], list[Any]]:
-    return [activation_gradient(f, activation, after[0], grads[0])], [None]
-
-
-_BACK: dict[str, Callable[..., tuple[list[Any], list[Any]]]] = {
-    "LSTM": _lstm_back,
-    "GRU": _gru_back,
-    "RNN_TANH": partial(_simple_back, "tanh"),
-    "RNN_RELU": partial(_simple_back, "relu"),
-}
-"""Mode -> the gradients of a step: of the gates' arguments, the product of the hidden state first; and of the states before the
-step, without the part through that product (None for none)."""
-
-
 def _backward_step(mode: str, f: Any, parameters: Any, states: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
     """The gradient of a step of a mode. The last input says which rows keep their states."""
     (coming, gates, *saved, stays), count = inputs, len(states)
     grads = [states[0] + coming, *states[1:]]
     changed = grads if stays is None else [f.where(stays, f.fill_zeros_like(grad), grad) for grad in grads]
-    d_gates, direct = _BACK[mode](f, changed, gates, saved[:count], saved[count:])
+    parts = [] if gates is None else f.split(gates, num=MODES[mode].saved, axis=-1)
+    d_gates, direct = CELL_GRADIENTS[mode](f, changed, parts, saved[:count], saved[count:])
     wide, hidden_gates = f.concat(d_gates, axis=-1), MODES[mode].gates
     of_hidden = wide if len(d_gates) == hidden_gates else f.concat(d_gates[:hidden_gates], axis=-1)
     through = f.matmul_v2(of_hidden, parameters[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -37,14 +38,16 @@ class RnnMode:
         gates: blocks of rows in the weights.
         saved: blocks that a step saves for the gradient besides the states.
         states: states of a cell: 2 if it has more than the hidden state.
+        splits_gates: the last gate has a gradient for the hidden state's part and another one for the input's part.
     """
 
     gates: int
     saved: int
     states: int = 1
+    splits_gates: bool = False
 
 
-MODES = {"LSTM": RnnMode(4, 4, 2), "GRU": RnnMode(3, 4), "RNN_TANH": RnnMode(1, 0), "RNN_RELU": RnnMode(1, 0)}
+MODES = {"LSTM": RnnMode(4, 4, 2), "GRU": RnnMode(3, 4, splits_gates=True), "RNN_TANH": RnnMode(1, 0), "RNN_RELU": RnnMode(1, 0)}
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,41 @@ CELLS: dict[str, Callable[..., tuple[list[Any], list[Any]]]] = {
 }
 """Mode -> a step, ``(f, x, h, states, sigmoid)``: the values that its gradient reads, and the states after it. The arguments of
 its gates are sums of a part `x` of the input and a part `h` of the hidden state, biases included."""
+
+
+def _lstm_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[list[Any], list[Any]]:
+    (dh, dc), (i, forget, candidate, o), cell = grads, gates, f.tanh(after[1])
+    dc = dc + activation_gradient(f, "tanh", cell, dh * o)
+    d_gates = [
+        activation_gradient(f, "sigmoid", i, dc * candidate),
+        activation_gradient(f, "sigmoid", forget, dc * before[1]),
+        activation_gradient(f, "tanh", candidate, dc * i),
+        activation_gradient(f, "sigmoid", o, dh * cell),
+    ]
+    return d_gates, [None, dc * forget]
+
+
+def _gru_back(f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[list[Any], list[Any]]:
+    (dh,), (r, z, new, of_h) = grads, gates
+    d_new = activation_gradient(f, "tanh", new, dh * (1.0 - z))
+    d_r = activation_gradient(f, "sigmoid", r, d_new * of_h)
+    d_z = activation_gradient(f, "sigmoid", z, dh * (before[0] - new))
+    return [d_r, d_z, d_new * r, d_new], [dh * z]
+
+
+def _simple_back(activation: str, f: Any, grads: Any, gates: Any, before: Any, after: Any) -> tuple[list[Any], list[Any]]:
+    return [activation_gradient(f, activation, after[0], grads[0])], [None]
+
+
+CELL_GRADIENTS: dict[str, Callable[..., tuple[list[Any], list[Any]]]] = {
+    "LSTM": _lstm_back,
+    "GRU": _gru_back,
+    "RNN_TANH": partial(_simple_back, "tanh"),
+    "RNN_RELU": partial(_simple_back, "relu"),
+}
+"""Mode -> the gradients of a step, ``(f, grads, gates, before, after)``: of the gates' arguments, the product of the hidden state
+first; and of the states before the step, without the part through that product (None for none). `gates` are the values that the
+step of `CELLS` saves; `before` and `after` are the states."""
 
 
 def _step_mask(f: Any, Input: Any, SequenceLength: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
 from math import inf
 from typing import Any
 
@@ -166,73 +165,3 @@ def isinf_v2(X: GraphTensor) -> GraphTensor:
 def isfinite_v2(X: GraphTensor) -> GraphTensor:
     only_floats(X)
     return GraphTensor(_not(_is_not_finite(X.node)))
-
-
-def _anywhere(node: Node) -> Node:
-    """Whether any of some bools is true, as [1]."""
-    return reshaped(_any(reshaped(plain(node), (node.size,)), [0]), (1,))
-
-
-# ------------------------------------------------------------------------------------------------------ mixed precision
-@lowers("check_finite_and_unscale")
-def check_finite_and_unscale(X: list[GraphTensor], Scale: GraphTensor, specs: dict[str, Any]) -> dict[str, Any]:
-    only_floats(*X)
-    if any(tensor.node.element != Scale.node.element for tensor in X):
-        raise NotLowered("a scale of another element type")
-    results: dict[str, Any] = {}
-    if specs.get("Out"):
-        scale = Scale.node
-        results["Out"] = [GraphTensor(mapped("div", x.node, reshaped(scale, (1,) * x.ndim))) for x in X]
-    if specs.get("FoundInfinite") is not None:
-        flags = [_anywhere(_is_not_finite(x.node)) for x in X]
-        results["FoundInfinite"] = _as_output(reduce(partial(mapped, "or", element=BOOL), flags), specs["FoundInfinite"])
-    return results
-
-
-@lowers("update_loss_scaling")
-def update_loss_scaling(
-    X: list[GraphTensor] | None,
-    FoundInfinite: GraphTensor,
-    PrevLossScaling: GraphTensor,
-    InGoodSteps: GraphTensor,
-    InBadSteps: GraphTensor,
-    StopUpdate: Any,
-    incr_every_n_steps: int,
-    decr_every_n_nan_or_inf: int,
-    incr_ratio: float,
-    decr_ratio: float,
-    stop_update: bool,
-    specs: dict[str, Any],
-) -> dict[str, Any]:
-    if StopUpdate is not None:
-        raise NotLowered("a flag whose value only a run knows")
-    infinite, scale, good, bad = (
-        reshaped(tensor.node, (1,)) for tensor in (FoundInfinite, PrevLossScaling, InGoodSteps, InBadSteps)
-    )
-    results: dict[str, Any] = {}
-    if specs.get("Out"):
-        results["Out"] = [_zeros_if(infinite, x) for x in X or ()]
-    if not stop_update:
-        zero, one = number_like(0, good), number_like(1, good)
-        bad = _select(infinite, mapped("add", bad, one), zero)
-        good = _select(infinite, zero, mapped("add", good, one))
-        shrinks = mapped("oeq", bad, number_like(decr_every_n_nan_or_inf, bad), element=BOOL)
-        least = mapped("max", mapped("mul", scale, number_like(decr_ratio, scale)), number_like(1.0, scale))
-        scale, bad = _select(shrinks, least, scale), _select(shrinks, zero, bad)
-        grows = mapped("oeq", good, number_like(incr_every_n_steps, good), element=BOOL)
-        grown = mapped("mul", scale, number_like(incr_ratio, scale))
-        is_fine = mapped("and", grows, _not(_is_not_finite(grown)), element=BOOL)
-        scale, good = _select(is_fine, grown, scale), _select(grows, zero, good)
-    numbers = {"LossScaling": scale, "OutGoodSteps": good, "OutBadSteps": bad}
-    return results | {slot: _as_output(node, specs[slot]) for slot, node in numbers.items() if specs.get(slot) is not None}
-
-
-def _select(condition: Node, a: Node, b: Node) -> Node:
-    like = b if a.shape == () else a
-    return mapped("select", condition, a, b, element=like.element)
-
-
-def _zeros_if(infinite: Node, x: GraphTensor) -> GraphTensor:
-    """The gradient `x`; zeros if a value is infinite or NaN."""
-    condition = reshaped(infinite, (1,) * x.ndim)
-    return GraphTensor(mapped("select", condition, number_like(0.0, x.node), x.node, element=x.node.element))

@@ -15,11 +15,9 @@ from fluid.opdef.tables import OpTable
 from fluid.ops.conv import conv_geometry, image_axes
 
 from ..kernels import norm
-from ..kernels.manipulation import write_wanted
 from ..kernels.selected_rows import all_at_once, row_by_row
 from ..kernels.table import Kernel, sparse
 from ..kernels.table import kernel as register
-from ..kernels.training import MOST_IN_ONE_SUM
 from .arrays import empty, operands
 from .rows import add_to_rows
 
@@ -276,71 +274,6 @@ def masked_place(X: Any, Mask: Any, Out: Any) -> None:
     number = lax.cumsum(mask.reshape(-1).astype(np.int64)) - 1
     placed = X.reshape(-1).read().at[number].get(mode="clip").reshape(mask.shape)
     Out.write(jnp.where(mask, placed, 0))
-
-
-@kernel("update_loss_scaling")
-def update_loss_scaling(
-    xp: Any,
-    X: list[Any] | None,
-    FoundInfinite: Any,
-    PrevLossScaling: Any,
-    InGoodSteps: Any,
-    InBadSteps: Any,
-    StopUpdate: Any,
-    incr_every_n_steps: int,
-    decr_every_n_nan_or_inf: int,
-    incr_ratio: float,
-    decr_ratio: float,
-    stop_update: bool,
-    Out: list[Any],
-    LossScaling: Any,
-    OutGoodSteps: Any,
-    OutBadSteps: Any,
-) -> None:
-    infinite, scale, good, bad = (array.reshape(-1)[0] for array in (FoundInfinite, PrevLossScaling, InGoodSteps, InBadSteps))
-    for x, out in zip(X or (), Out or (), strict=False):
-        if out is not None:
-            xp.copyto(out, xp.where(infinite, 0, x))
-    stops = stop_update if StopUpdate is None else StopUpdate.reshape(-1)[0]
-    is_good, is_bad = xp.where(infinite, 0, good + 1), xp.where(infinite, bad + 1, 0)
-    falls, grows = is_bad == decr_every_n_nan_or_inf, is_good == incr_every_n_steps
-    lower = xp.where(falls, xp.maximum(scale * decr_ratio, 1), scale)
-    higher = lower * incr_ratio
-    new = xp.where(grows, xp.where(xp.isfinite(higher), higher, lower), lower)
-    values = ((scale, new), (good, xp.where(grows, 0, is_good)), (bad, xp.where(falls, 0, is_bad)))
-    wanted = zip((LossScaling, OutGoodSteps, OutBadSteps), values, strict=True)
-    write_wanted(*((out, xp.where(stops, old, new)) for out, (old, new) in wanted))
-
-
-@kernel("average_accumulates")
-def average_accumulates(
-    xp: Any,
-    param: Any,
-    in_sum_1: Any,
-    in_sum_2: Any,
-    in_sum_3: Any,
-    in_num_accumulates: Any,
-    in_old_num_accumulates: Any,
-    in_num_updates: Any,
-    average_window: float,
-    max_average_window: int,
-    min_average_window: int,
-    out_sum_1: Any,
-    out_sum_2: Any,
-    out_sum_3: Any,
-    out_num_accumulates: Any,
-    out_old_num_accumulates: Any,
-    out_num_updates: Any,
-) -> None:
-    count, old_count, updates = (array.reshape(-1)[0] for array in (in_num_accumulates, in_old_num_accumulates, in_num_updates))
-    updates, count, first, second = updates + 1, count + 1, in_sum_1 + param, in_sum_2
-    is_full = updates % MOST_IN_ONE_SUM == 0
-    first, second = xp.where(is_full, 0, first), xp.where(is_full, first + second, second)
-    ends = (count >= min_average_window) & (count >= xp.minimum(max_average_window, updates * average_window))
-    sums = (xp.where(ends, 0, first), xp.where(ends, 0, second), xp.where(ends, first + second, in_sum_3))
-    write_wanted(*zip((out_sum_1, out_sum_2, out_sum_3), sums, strict=True))
-    old_count, count = xp.where(ends, count, old_count), xp.where(ends, 0, count)
-    write_wanted((out_num_accumulates, count), (out_old_num_accumulates, old_count), (out_num_updates, updates))
 
 
 # --------------------------------------------------------------------------------------------------------- sparse rows

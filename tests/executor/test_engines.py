@@ -96,7 +96,6 @@ BY_VALUE = {
     **dict.fromkeys(("eig", "eigvals"), "numpy's eigenvalues are real where all are, and complex otherwise"),
     "lstsq": "residuals are there where all matrices have full rank",
     **dict.fromkeys(("shuffle_batch", "top_p_sampling"), "numbers are drawn"),
-    **dict.fromkeys(("average_accumulates", "update_loss_scaling"), "branches by a value"),
     "random_crop": "numbers are drawn",
     **dict.fromkeys(("c_lookup_rows", "c_send_rows"), _COUNTS),
 }

@@ -54,7 +54,7 @@ _BY_KIND = {
         "trilinear_interp trilinear_interp_v2 interp_like uninterp"
     ),
     "fused for speed or exactness, by an op of ONNX too": "softmax log_softmax batch_norm layer_norm",
-    "counts and states, exact in integers": "accuracy auc check_finite_and_unscale update_loss_scaling",
+    "counts and states, exact in integers": "accuracy auc",
     "drawn": "dropout",
 }
 PRIMITIVES = frozenset(name for names in _BY_KIND.values() for name in names.split())

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fluid.executor.kernels.training import MOST_IN_ONE_SUM
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -164,32 +163,3 @@ def positive_negative_pair(g: OnnxGraph, inputs: dict[str, Any], column: int, sp
             count = g.binary("Add", count, g.reshape(g.cast(so_far, VarType.FP64), []))
         results[f"{name}Pair"] = count
     return {slot: value for slot, value in results.items() if slot in specs}
-
-
-@exports("average_accumulates")
-def average_accumulates(g: OnnxGraph, param: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
-    numbers = {name: inputs[f"in_{name}"] for name in ("num_accumulates", "old_num_accumulates", "num_updates")}
-    count, old, updates = (g.reshape(g.cast(counter, VarType.INT64), []) for counter in numbers.values())
-    one = g.constant(np.int64(1))
-    updates, count = g.binary("Add", updates, one), g.binary("Add", count, one)
-    first, second, third = (inputs[f"in_sum_{place}"] for place in (1, 2, 3))
-    first = g.binary("Add", first, param)
-    zero = g.number(0, first)
-    full = g.binary(
-        "Equal", g.binary("Mod", updates, g.constant(np.int64(MOST_IN_ONE_SUM))), g.constant(np.int64(0)), VarType.BOOL
-    )
-    second = g.where(full, g.binary("Add", first, second), second)
-    first = g.where(full, zero, first)
-    window = g.binary("Mul", g.cast(updates, VarType.FP64), g.constant(np.array(float(attrs["average_window"]))))
-    window = g.binary("Min", window, g.constant(np.array(float(attrs["max_average_window"]))))
-    ends = g.binary(
-        "And",
-        g.binary("GreaterOrEqual", count, g.constant(np.int64(attrs["min_average_window"])), VarType.BOOL),
-        g.binary("GreaterOrEqual", g.cast(count, VarType.FP64), window, VarType.BOOL),
-    )
-    third = g.where(ends, g.binary("Add", first, second), third)
-    first, second = g.where(ends, zero, first), g.where(ends, zero, second)
-    count, old = g.where(ends, g.constant(np.int64(0)), count), g.where(ends, count, old)
-    after = dict(zip(numbers, (count, old, updates), strict=True))
-    results = {f"out_{name}": g.reshape_as(g.cast(after[name], counter.dtype), counter) for name, counter in numbers.items()}
-    return {"out_sum_1": first, "out_sum_2": second, "out_sum_3": third, **results}

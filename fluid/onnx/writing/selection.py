@@ -184,44 +184,6 @@ def lstm_unit(f: Any, X: OnnxTensor, C_prev: OnnxTensor, forget_bias: float) -> 
     return {"C": cell, "H": f.sigmoid(o) * f.tanh(cell)}
 
 
-# ------------------------------------------------------------------------------------------------------ mixed precision
-@exports("check_finite_and_unscale")
-def check_finite_and_unscale(g: OnnxGraph, f: Any, X: list[OnnxTensor], Scale: OnnxTensor) -> dict[str, Any]:
-    scale = g.reshape(Scale, [])
-    finite = g.constant([True])
-    for tensor in X:
-        finite = g.binary("And", finite, f.isfinite(tensor))
-    outs = [g.binary("Div", tensor, g.cast(scale, tensor.dtype)) for tensor in X]
-    return {"Out": outs, "FoundInfinite": g.unary("Not", finite)}
-
-
-@exports("update_loss_scaling")
-def update_loss_scaling(
-    g: OnnxGraph, X: list[OnnxTensor] | None, FoundInfinite: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]
-) -> Any:
-    infinite = g.reshape(FoundInfinite, [])
-    before = [g.reshape(inputs[slot], []) for slot in ("PrevLossScaling", "InGoodSteps", "InBadSteps")]
-    scale, good, bad = before
-
-    def more(count: OnnxTensor) -> OnnxTensor:
-        return g.binary("Add", count, g.number(1, count))
-
-    good, bad = g.where(infinite, g.number(0, good), more(good)), g.where(infinite, more(bad), g.number(0, bad))
-    shrinks = g.binary("Equal", bad, g.number(attrs["decr_every_n_nan_or_inf"], bad), VarType.BOOL)
-    grows = g.binary("Equal", good, g.number(attrs["incr_every_n_steps"], good), VarType.BOOL)
-    less = g.binary("Max", g.binary("Mul", scale, g.number(attrs["decr_ratio"], scale)), g.number(1, scale))
-    scale = g.where(shrinks, less, scale)
-    larger = g.binary("Mul", scale, g.number(attrs["incr_ratio"], scale))
-    finite = g.binary("Less", larger, g.number(np.inf, scale), VarType.BOOL)
-    scale = g.where(g.binary("And", grows, finite), larger, scale)
-    after = [scale, g.where(grows, g.number(0, good), good), g.where(shrinks, g.number(0, bad), bad)]
-    stop = inputs.get("StopUpdate")
-    stops = g.constant(bool(attrs["stop_update"])) if stop is None else g.reshape(stop, [])
-    results = [g.where(stops, old, new) for old, new in zip(before, after, strict=True)]
-    outs = [g.where(infinite, g.number(0, tensor), tensor) for tensor in X or ()]
-    return {"Out": outs, **dict(zip(("LossScaling", "OutGoodSteps", "OutBadSteps"), results, strict=True))}
-
-
 @exports("coalesce_tensor")
 def coalesce_tensor(g: OnnxGraph, attrs: dict[str, Any]) -> OnnxTensor:
     raise NotExported("one memory for several tensors")

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from .elementwise import negation
-from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, ranges, write_wanted
+from .manipulation import check_ids, check_kept_ids, kept_ids, ranges, write_wanted
 from .portable import reduction
 from .reduction import sum_over
 from .table import Call, OutArray, checked, fill, kernel, prepared
@@ -361,18 +361,7 @@ def huber_loss_grad(
     return steps if dX is None else [*steps, negation(xp, d_y, dX)]
 
 
-@kernel("log_loss")
-def log_loss(xp: Any, Predicted: Any, Labels: Any, epsilon: float, Loss: Any) -> None:
-    missed = (1 - Labels) * xp.log(1 - Predicted + epsilon)
-    xp.copyto(Loss, -Labels * xp.log(Predicted + epsilon) - missed)
-
-
 # -------------------------------------------------------------------------------------------------------- other losses
-@kernel("hinge_loss")
-def hinge_loss(xp: Any, Logits: Any, Labels: Any, Loss: Any) -> None:
-    xp.maximum(1 - (2 * Labels - 1) * Logits, 0, out=Loss)
-
-
 @checked("nll_loss")
 def check_nll_loss(xp: Any, X: Any, Label: Any, ignore_index: int) -> None:
     check_kept_ids(xp, Label, ignore_index, X.shape[1])
@@ -394,37 +383,6 @@ def nll_loss(xp: Any, X: Any, Label: Any, Weight: Any, ignore_index: int, reduct
 @checked("bpr_loss")
 def check_bpr_loss(X: Any, Label: Any) -> None:
     check_ids(Label, X.shape[-1], "bpr_loss: Label")
-
-
-@kernel("squared_l2_distance")
-def squared_l2_distance(X: Any, Y: Any, sub_result: Any, Out: Any) -> None:
-    apart = X - Y
-    apart = flattened(apart, 1)
-    write_wanted((sub_result, apart))
-    if Out is not None:
-        Out[:, 0] = (apart * apart).sum(1)
-
-
-@kernel("cos_sim")
-def cos_sim(xp: Any, X: Any, Y: Any, Out: Any, XNorm: Any, YNorm: Any) -> None:
-    x, y = flattened(X, 1), flattened(Y, 1)
-    x_norm, y_norm = (xp.sqrt((value * value).sum(1, keepdims=True)) for value in (x, y))
-    write_wanted((Out, (x * y).sum(1, keepdims=True) / x_norm / y_norm), (XNorm, x_norm), (YNorm, y_norm))
-
-
-@kernel("smooth_l1_loss")
-def smooth_l1_loss(xp: Any, X: Any, Y: Any, InsideWeight: Any, OutsideWeight: Any, sigma: float, Diff: Any, Out: Any) -> None:
-    apart, square = X - Y, sigma * sigma
-    if InsideWeight is not None:
-        apart = apart * InsideWeight
-    write_wanted((Diff, apart))
-    if Out is None:
-        return
-    size = xp.abs(apart)
-    losses = xp.where(size * square < 1, 0.5 * square * apart * apart, size - 0.5 / square)
-    if OutsideWeight is not None:
-        losses = losses * OutsideWeight
-    Out[:, 0] = flattened(losses, 1).sum(1)
 
 
 @kernel("modified_huber_loss")

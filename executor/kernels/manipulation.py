@@ -618,11 +618,6 @@ def undiagonal(xp: Any, X: Any, offset: int, axis1: int, axis2: int, Out: Any) -
     _on_diagonal(xp, X, offset, axis1, axis2, Out)
 
 
-@kernel("trace")
-def trace(xp: Any, Input: Any, offset: int, axis1: int, axis2: int, Out: Any) -> None:
-    xp.copyto(Out, xp.diagonal(Input, offset, axis1, axis2).sum(-1).reshape(Out.shape))
-
-
 @kernel("diag_v2")
 def diag_v2(xp: Any, X: Any, offset: int, padding_value: float, Out: Any) -> None:
     if X.ndim == 2:

@@ -7,8 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from fluid.ops.matmul import cross_axis
-from fluid.ops.shapes import aligned, broadcast
+from fluid.ops.shapes import broadcast
 
 from ..runtime.products import is_split, product_call
 from .elementwise import scalar, unbroadcast
@@ -137,33 +136,6 @@ def mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_
 
 
 # ---------------------------------------------------------------------------------------------- products of fixed ranks
-@kernel("dot")
-def dot(xp: Any, X: Any, Y: Any, Out: Any) -> None:
-    xp.copyto(Out, (X * Y).sum(-1).reshape(Out.shape))
-
-
-@kernel("cross")
-def cross(xp: Any, X: Any, Y: Any, dim: int, Out: Any) -> None:
-    axis = cross_axis(X.shape, dim)
-    x, y, out = (xp.moveaxis(array, axis, 0) for array in (X, Y, Out))
-    for i in range(3):
-        j, k = (i + 1) % 3, (i + 2) % 3
-        out[i, ...] = x[j] * y[k] - x[k] * y[j]
-
-
-@kernel("kron")
-def kron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
-    xp.copyto(Out, xp.kron(X, Y).reshape(Out.shape))
-
-
-@kernel("unkron")
-def unkron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
-    blocks, block = aligned(Out.shape, X.ndim, -1), aligned(Y.shape, X.ndim, -1)
-    parts = X.reshape([extent for pair in zip(blocks, block, strict=True) for extent in pair])
-    products = parts * Y.reshape([extent for extent_y in block for extent in (1, extent_y)])
-    xp.copyto(Out, products.sum(tuple(range(1, products.ndim, 2))).reshape(Out.shape))
-
-
 @kernel("conv_shift")
 def conv_shift(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     shifts = xp.arange(Y.shape[1]) - Y.shape[1] // 2

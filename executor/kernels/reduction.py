@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, prod
+from math import prod
 from typing import Any
 
 from fluid.ops.reduction import reduced_axes
@@ -149,48 +149,6 @@ def reduce_max(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> C
 def reduce_min(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
     axes = reduced_axes(X.ndim, dim, reduce_all)
     return minima(xp, X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
-
-
-@kernel("logsumexp")
-def logsumexp(xp: Any, X: Any, axis: list[int], reduce_all: bool, Out: Any) -> None:
-    if not X.size:
-        Out.fill(-inf)  # the logarithm of an empty sum
-        return
-    axes = reduced_axes(X.ndim, axis, reduce_all)
-    highest = X.max(axes, keepdims=True)
-    highest = xp.where(xp.isfinite(highest), highest, 0)
-    logs = xp.log(xp.exp(X - highest).sum(axes)) + highest.reshape(_keepdims_shape(X.shape, axes))
-    xp.copyto(Out, logs.reshape(Out.shape))
-
-
-def _size(xp: Any, X: Any, axes: tuple[int, ...], order: float, Out: Any) -> None:
-    """Writes the norm of `order` over `axes`."""
-    if order == 2.0:
-        norms = xp.sqrt(xp.square(X).sum(axes))
-    elif order == 0.0:
-        norms = (X != 0).sum(axes)
-    elif order in (inf, -inf):
-        norms = (xp.max if order > 0 else xp.min)(xp.abs(X), axes)
-    elif order == 1.0:
-        norms = xp.abs(X).sum(axes)
-    else:
-        sums = (xp.abs(X) ** order).sum(axes).reshape(-1)  # an array: powers of a single number may have other bits
-        norms = sums ** (1.0 / order)
-    xp.copyto(Out, norms.reshape(Out.shape), "same_kind")
-
-
-@kernel("frobenius_norm")
-def frobenius_norm(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> None:
-    _size(xp, X, reduced_axes(X.ndim, dim, reduce_all), 2.0, Out)
-
-
-@kernel("norm")
-def norm(xp: Any, X: Any, axis: int, epsilon: float, Out: Any, Norm: Any) -> None:
-    size = xp.sqrt(xp.square(X).sum(axis, keepdims=True) + X.dtype.type(epsilon))
-    if Norm is not None:
-        xp.copyto(Norm, size)
-    if Out is not None:
-        xp.true_divide(X, size, Out)
 
 
 @kernel("clip_by_norm", inplace={"Out": "X"})

@@ -538,26 +538,6 @@ def _columns(x: Any, count: int) -> list[Any]:
     return [x[:, n * size : (n + 1) * size] for n in range(count)]
 
 
-def _lstm_unit_gates(xp: Any, X: Any, forget_bias: float) -> tuple[list[Any], Any]:
-    """i, f and o, and g."""
-    size = X.shape[1] // 4
-    gates = X[:, : 3 * size].copy()
-    if forget_bias:
-        gates[:, size : 2 * size] += X.dtype.type(forget_bias)
-    activate(xp, "sigmoid", gates, gates)
-    return _columns(gates, 3), xp.tanh(X[:, 3 * size :])
-
-
-@kernel("lstm_unit")
-def lstm_unit(xp: Any, X: Any, C_prev: Any, forget_bias: float, C: Any, H: Any) -> None:
-    (i, f, o), g = _lstm_unit_gates(xp, X, forget_bias)
-    cell = xp.multiply(f, C_prev, out=C)
-    xp.multiply(i, g, out=g)
-    cell += g
-    if H is not None:
-        xp.multiply(o, xp.tanh(cell), out=H)
-
-
 def _gru_weights(weight: Any) -> tuple[Any, Any]:
     """Split the weights into those for the gates and for the candidate, which are consecutive."""
     size, flat = weight.shape[0], weight.reshape(-1)
@@ -629,25 +609,6 @@ def _gru_deliver(xp: Any, before: Any, reset: Any, d_gates: Any, d_weight: Any, 
         into_gates, into_candidate = _gru_weights(d_weight)
         multiply(xp, before.T, d_gates[:, : 2 * size], into_gates)
         multiply(xp, reset.T, d_gates[:, 2 * size :], into_candidate)
-
-
-@kernel("gru_unit")
-def gru_unit(
-    xp: Any,
-    Input: Any,
-    HiddenPrev: Any,
-    Weight: Any,
-    Bias: Any,
-    activation: int,
-    gate_activation: int,
-    origin_mode: bool,
-    Gate: Any,
-    ResetHiddenPrev: Any,
-    Hidden: Any,
-) -> None:
-    gates = xp.add(Input, 0 if Bias is None else Bias.reshape(-1), out=Gate)
-    names = ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
-    _gru_step(xp, gates, HiddenPrev, *_gru_weights(Weight), *names, origin_mode, ResetHiddenPrev, Hidden)
 
 
 @kernel("gru_unit_grad")

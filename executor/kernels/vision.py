@@ -23,55 +23,10 @@ def _channels_first(image: Any, data_format: str) -> Any:
     return image.transpose(0, 3, 1, 2) if image_axes(data_format, 4)[0] == 3 else image
 
 
-def _squares(image: Any, by: int) -> Any:
-    """Images [N, C, H by, W by] seen as [N, C, by, by, H, W]."""
-    n, c, h, w = image.shape
-    return image.reshape(n, c, h // by, by, w // by, by).transpose(0, 1, 3, 5, 2, 4)
-
-
 def _split_axis(array: Any, axis: int, parts: int) -> Any:
     """A view of `array` with an axis in two: `parts` by the rest."""
     shape = array.shape
     return array.reshape(*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :], copy=False)
-
-
-@prepared("pixel_shuffle")
-def pixel_shuffle(xp: Any, X: Any, upscale_factor: int, data_format: str, Out: Any) -> Call:
-    return _shuffle_pixels(xp, X, Out, upscale_factor, data_format, False)
-
-
-@prepared("pixel_unshuffle")
-def pixel_unshuffle(xp: Any, X: Any, downscale_factor: int, data_format: str, Out: Any) -> Call:
-    return _shuffle_pixels(xp, Out, X, downscale_factor, data_format, True)
-
-
-def _shuffle_pixels(xp: Any, deep: Any, wide: Any, by: int, data_format: str, back: bool) -> Call:
-    """A call that moves pixels from channels (`deep`) to places (`wide`), or `back`."""
-    n, h, w = (deep.shape[axis] for axis in (0, *image_axes(data_format, 4)[1]))
-    if image_axes(data_format, 4)[0] == 3:
-        small = deep.reshape(n, h, w, wide.shape[3], by, by).transpose(0, 3, 4, 5, 1, 2)
-        large = wide.reshape(n, h, by, w, by, wide.shape[3]).transpose(0, 5, 2, 4, 1, 3)
-    else:
-        small, large = deep.reshape(n, wide.shape[1], by, by, h, w), _squares(wide, by)
-    return partial(xp.copyto, small, large) if back else partial(xp.copyto, large, small)
-
-
-def _reorder(xp: Any, deep: Any, wide: Any, by: int, back: bool) -> Call:
-    """Like `_shuffle_pixels`, in the order of `space_to_depth`: `wide` [N, C, H by, W by] is the op's input."""
-    n, c, h, w = wide.shape
-    small = wide.reshape(n, by, by, c // (by * by), h, w)
-    large = deep.reshape(n, c // (by * by), h, by, w, by).transpose(0, 3, 5, 1, 2, 4)
-    return partial(xp.copyto, small, large) if back else partial(xp.copyto, large, small)
-
-
-@prepared("space_to_depth")
-def space_to_depth(xp: Any, X: Any, blocksize: int, Out: Any) -> Call:
-    return _reorder(xp, Out, X, blocksize, False)
-
-
-@prepared("depth_to_space")
-def depth_to_space(xp: Any, X: Any, blocksize: int, Out: Any) -> Call:
-    return _reorder(xp, X, Out, blocksize, True)
 
 
 def _shuffle_channels(xp: Any, X: Any, groups: int, data_format: str, Out: Any) -> Call:

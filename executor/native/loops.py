@@ -173,11 +173,6 @@ class Nest:
         self.chunks = -(-strips // self.chunk)
         self.all_chunks = self.chunks + (1 if self.remaining_columns else 0)
 
-    @property
-    def partial_sums(self) -> int:
-        """Number of partial sums of each reduction over rows; another kernel adds them up."""
-        return self.chunks
-
     # -- copies that turn rows into columns
     @cached_property
     def _turns_rows(self) -> bool:

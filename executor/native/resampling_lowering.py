@@ -21,9 +21,6 @@ __all__ = ["uneven_pool", "uneven_pool_gradient"]
 _MOST_EXTENT = 256
 """The most elements along an axis: each element of a result is a sum over the whole axis."""
 
-_Matrix = Callable[[int, int], Node]
-"""Makes the matrix [target, source] for the extents of an axis."""
-
 
 def _multiply_along(node: Node, matrix: Node, axis: int) -> Node:
     """Multiply a matrix by a tensor along one of its axes."""

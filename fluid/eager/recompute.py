@@ -19,8 +19,6 @@ from .tensor import Tensor, make, of_class_of
 
 __all__ = ["recompute"]
 
-_Edge = tuple[Node, int]
-
 
 def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call ``function(*args, **kwargs)`` and keep only the arguments: backward calls the function again.

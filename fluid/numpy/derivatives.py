@@ -85,10 +85,6 @@ def _result(outputs: Any) -> Any:
     return nested_like(outputs, _arrays(detached))
 
 
-def _connected(outputs: Any) -> bool:
-    return any(isinstance(leaf, Tensor) and not leaf._stop for leaf in leaves_of(outputs))
-
-
 # ----------------------------------------------------------------------------------------------------------------- gradients
 def value_and_grad(function: _Function, argnum: int | Sequence[int] = 0) -> _Function:
     """A function that returns the value of a function and its gradient.

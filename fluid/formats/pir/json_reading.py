@@ -26,7 +26,6 @@ _SCALARS = {"bool": (bool,), "i8": (int,), "i16": (int,), "i32": (int,), "i64": 
 _DEEPEST = 40
 """The deepest nesting of regions."""
 _MOST_DIMENSIONS = 64
-_INT64 = range(-(1 << 63), 1 << 63)
 _LIST, _COMMA, _TEXT, _OBJECT = 72, 8, 60, 72
 """Bytes of memory that parts of JSON may take."""
 _NOT_FINITE = {"NaN": float("nan"), "INF": float("inf"), "-INF": float("-inf")}

@@ -11,8 +11,6 @@ from .from_blocks import PLACE, BlockWriter, Unwritable, type_of, writes
 
 __all__: list[str] = []
 
-_NAMES = {element: name for name, element in ELEMENTS.items()}
-
 
 # --------------------------------------------------------------------------------------------------------------- edges
 @writes("feed")

@@ -199,7 +199,6 @@ def unstack(g: OnnxGraph, X: OnnxTensor, axis: int, specs: Any) -> dict[str, Any
 
 
 # ------------------------------------------------------------------------------------------------------------- slicing
-_FAR = 2**31 - 1
 _BOUNDS = ("Starts", "Ends", "Strides")
 
 

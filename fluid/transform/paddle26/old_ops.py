@@ -203,10 +203,6 @@ def _index_select_strided(op: Operator) -> None:
     set_type(op, "slice", axes=[axis], starts=[index], ends=[index + 1 or 2**31 - 1], decrease_axis=[axis], infer_flags=[1])
 
 
-def _no_kernel(op: Operator) -> None:
-    raise Refused("Paddle runs it outside of programs only")
-
-
 def _sum_to(op: Operator) -> None:
     """Write `sum_to` as the gradient of a sum whose other term broadcasts to the shape."""
     x = input_of(op)

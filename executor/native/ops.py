@@ -273,12 +273,6 @@ def transpose(X: GraphTensor, axis: list[int]) -> GraphTensor:
     return GraphTensor(mapped("copy", transposed(X.node, [place % X.ndim for place in axis])))
 
 
-@lowers("transpose2_grad", "transpose_grad")
-def transpose_grad(dOut: GraphTensor, axis: list[int]) -> dict[str, GraphTensor]:
-    places = [place % dOut.ndim for place in axis]
-    return {"X@GRAD": GraphTensor(mapped("copy", transposed(dOut.node, [places.index(number) for number in range(len(places))])))}
-
-
 @lowers("expand_to")
 def expand_to(X: GraphTensor, Like: GraphTensor, axis: int) -> GraphTensor:
     return GraphTensor(broadcast_to(_aligned(X, Like.ndim, axis), Like.shape))
@@ -471,25 +465,11 @@ def softmax(X: GraphTensor, axis: int) -> GraphTensor:
     return back(_softmax(x, x.ndim - 1)[0])
 
 
-@lowers("softmax_grad")
-def softmax_grad(Out: GraphTensor, dOut: GraphTensor, axis: int) -> dict[str, GraphTensor]:
-    (out, back), (gradient, _) = _axis_last(Out, axis), _axis_last(dOut, axis)
-    total = reduced("sum", mapped("mul", gradient, out), [out.ndim - 1])
-    return {"X@GRAD": back(mapped("mul", mapped("sub", gradient, total), out))}
-
-
 @lowers("log_softmax")
 def log_softmax(X: GraphTensor, axis: int) -> GraphTensor:
     x, back = _axis_last(X, axis)
     _, top, total = _softmax(x, x.ndim - 1)
     return back(mapped("sub", mapped("sub", x, top), mapped("log", total)))
-
-
-@lowers("log_softmax_grad")
-def log_softmax_grad(Out: GraphTensor, dOut: GraphTensor, axis: int) -> dict[str, GraphTensor]:
-    (out, back), (gradient, _) = _axis_last(Out, axis), _axis_last(dOut, axis)
-    total = reduced("sum", gradient, [out.ndim - 1])
-    return {"X@GRAD": back(mapped("sub", gradient, mapped("mul", mapped("exp", out), total)))}
 
 
 # ---------------------------------------------------------------------------------------------------------- cross entropy
@@ -543,20 +523,14 @@ def softmax_with_cross_entropy_grad(
     axis: int,
     wanted: set[str],
 ) -> dict[str, GraphTensor]:
-    if not use_softmax or dLoss is None or dSoftmax is not None or wanted != {"Logits@GRAD"}:
+    if soft_label or not use_softmax or dLoss is None or dSoftmax is not None or wanted != {"Logits@GRAD"}:
         raise ByRule
     softmax, back = _axis_last(Softmax, axis)
-    last = softmax.ndim - 1
     gradient, _ = _axis_last(dLoss, axis)
-    if soft_label:
-        weighted = mapped("mul", _axis_last(Label, axis)[0], gradient)
-        result = mapped("sub", mapped("mul", softmax, reduced("sum", weighted, [last])), weighted)
-    else:
-        ids, is_valid = labels_of(_labels_last(Label, axis), softmax.shape, ignore_index)
-        gradient = mapped("select", is_valid, gradient, number_like(0.0, gradient), element=gradient.element)
-        hit = mapped("convert", is_label(softmax.shape, ids), element=softmax.element)
-        result = mapped("mul", mapped("sub", softmax, hit), gradient)
-    return {"Logits@GRAD": back(result)}
+    ids, is_valid = labels_of(_labels_last(Label, axis), softmax.shape, ignore_index)
+    gradient = mapped("select", is_valid, gradient, number_like(0.0, gradient), element=gradient.element)
+    hit = mapped("convert", is_label(softmax.shape, ids), element=softmax.element)
+    return {"Logits@GRAD": back(mapped("mul", mapped("sub", softmax, hit), gradient))}
 
 
 # ---------------------------------------------------------------------------------------------------------- batch norm

@@ -255,21 +255,6 @@ def isnan_v2(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return is_nan(g, X)
 
 
-@exports("isfinite")
-def isfinite(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return _any(g, _is_finite(g, X), every=True)
-
-
-@exports("isinf")
-def isinf(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return _any(g, _is_inf(g, X))
-
-
-@exports("isnan")
-def isnan(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return _any(g, is_nan(g, X))
-
-
 @exports("is_empty")
 def is_empty(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     count = g.as_size(g.product_of(g.sizes_of(X)))

@@ -71,11 +71,6 @@ def undiagonal(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, offset: int, axis1
     return g.transpose(matrices, [order.index(axis) for axis in range(Like.ndim)])
 
 
-@exports("trace")
-def trace(g: OnnxGraph, Input: OnnxTensor, offset: int, axis1: int, axis2: int) -> OnnxTensor:
-    return g.reduce("ReduceSum", diagonal(g, Input, offset, axis1, axis2), [-1])
-
-
 @exports("diag_v2")
 def diag_v2(g: OnnxGraph, f: Any, X: OnnxTensor, offset: int, padding_value: float, specs: Any) -> OnnxTensor:
     if X.ndim == 2:

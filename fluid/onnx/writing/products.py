@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 from fluid.ops.einsum import parsed
-from fluid.ops.matmul import cross_axis
 from fluid.values.types import VarType
 
 from .exporting import exports
@@ -100,16 +99,6 @@ def matmul(
         if result.ndim - len(dropped) == spec.ndim:
             result = g.squeeze(result, *dropped)
     return result if alpha == 1.0 else g.binary("Mul", result, g.number(alpha, result))
-
-
-@exports("cross")
-def cross(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, dim: int) -> OnnxTensor:
-    axis = cross_axis(X.shape, dim)
-
-    def turned(x: OnnxTensor, by: int) -> OnnxTensor:
-        return g.gather(x, g.ints(*((place + by) % 3 for place in range(3))), axis)
-
-    return g.binary("Sub", g.binary("Mul", turned(X, 1), turned(Y, 2)), g.binary("Mul", turned(X, 2), turned(Y, 1)))
 
 
 def _interleaved(g: OnnxGraph, x: OnnxTensor, ndim: int, first: bool) -> OnnxTensor:

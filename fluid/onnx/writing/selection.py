@@ -177,13 +177,6 @@ def add_position_encoding(g: OnnxGraph, X: OnnxTensor, alpha: float, beta: float
     return g.binary("Add", g.binary("Mul", X, g.number(alpha, X)), g.constant(waves))
 
 
-@exports("lstm_unit")
-def lstm_unit(f: Any, X: OnnxTensor, C_prev: OnnxTensor, forget_bias: float) -> dict[str, Any]:
-    i, forget, o, new = f.split(X, num=4, axis=1)
-    cell = f.sigmoid(forget + forget_bias) * C_prev + f.sigmoid(i) * f.tanh(new)
-    return {"C": cell, "H": f.sigmoid(o) * f.tanh(cell)}
-
-
 @exports("coalesce_tensor")
 def coalesce_tensor(g: OnnxGraph, attrs: dict[str, Any]) -> OnnxTensor:
     raise NotExported("one memory for several tensors")

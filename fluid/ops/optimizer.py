@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.composition import means
-from ..opdef.registry import NOT_DIFFERENTIABLE, define, floats, least, long, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, OpDef, define, floats, least, long, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from . import updates
@@ -38,13 +38,15 @@ def _updates(op_type: str, *state: str, numbers: tuple[str, ...] = ()) -> Callab
     return infer
 
 
-@define(
-    "sgd(Param: float, LearningRate, Grad, MasterParam?) -> ParamOut, MasterParamOut?",
-    infer=_updates("sgd"),
-    meaning=means(updates.sgd),
-    grad=NOT_DIFFERENTIABLE,
-    multi_precision=False,
-)
+def _update(
+    signature: str, formula: Callable[..., Any], *state: str, numbers: tuple[str, ...] = (), **attrs: Any
+) -> Callable[[Callable[[], None]], OpDef]:
+    """Define an op that updates Param by a formula; `state` and `numbers` as of `_updates`."""
+    infer = _updates(signature.partition("(")[0], *state, numbers=numbers)
+    return define(signature, infer=infer, meaning=means(formula), grad=NOT_DIFFERENTIABLE, **attrs)
+
+
+@_update("sgd(Param: float, LearningRate, Grad, MasterParam?) -> ParamOut, MasterParamOut?", updates.sgd, multi_precision=False)
 def sgd() -> None:
     """``Param -= LearningRate * Grad``."""
 
@@ -65,11 +67,10 @@ def dpsgd() -> None:
     """
 
 
-@define(
+@_update(
     "momentum(Param: float, Grad, Velocity: float, LearningRate, MasterParam?) -> ParamOut, VelocityOut, MasterParamOut?",
-    infer=_updates("momentum", "Velocity"),
-    meaning=means(updates.momentum),
-    grad=NOT_DIFFERENTIABLE,
+    updates.momentum,
+    "Velocity",
     mu=required("float"),
     use_nesterov=False,
     regularization_method="",
@@ -85,21 +86,23 @@ def momentum() -> None:
     """
 
 
-@define(
-    "adam(Param: float, Grad, LearningRate, Moment1: float, Moment2: float,"
+_ADAM_SLOTS = (
+    "(Param: float, Grad, LearningRate, Moment1: float, Moment2: float,"
     " Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?, EpsilonTensor?)"
-    " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
-    infer=_updates("adam", *_ADAM, numbers=_POWERS),
-    meaning=means(updates.adam),
-    grad=NOT_DIFFERENTIABLE,
-    beta1=0.9,
-    beta2=0.999,
-    epsilon=1e-8,
-    lazy_mode=False,
-    min_row_size_to_use_multithread=long(1000),
-    multi_precision=False,
-    use_global_beta_pow=False,
+    " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?"
 )
+_ADAM_ATTRS: dict[str, Any] = {
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-8,
+    "lazy_mode": False,
+    "min_row_size_to_use_multithread": long(1000),
+    "multi_precision": False,
+    "use_global_beta_pow": False,
+}
+
+
+@_update("adam" + _ADAM_SLOTS, updates.adam, *_ADAM, numbers=_POWERS, **_ADAM_ATTRS)
 def adam() -> None:
     """Adam; Beta1Pow and Beta2Pow are the powers of the betas up to this step::
 
@@ -113,24 +116,7 @@ def adam() -> None:
     """
 
 
-@define(
-    "adamw(Param: float, Grad, LearningRate, Moment1: float, Moment2: float,"
-    " Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?, EpsilonTensor?)"
-    " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
-    infer=_updates("adamw", *_ADAM, numbers=_POWERS),
-    meaning=means(updates.adam),
-    grad=NOT_DIFFERENTIABLE,
-    beta1=0.9,
-    beta2=0.999,
-    epsilon=1e-8,
-    lr_ratio=1.0,
-    coeff=0.01,
-    with_decay=False,
-    lazy_mode=False,
-    min_row_size_to_use_multithread=long(1000),
-    multi_precision=False,
-    use_global_beta_pow=False,
-)
+@_update("adamw" + _ADAM_SLOTS, updates.adam, *_ADAM, numbers=_POWERS, lr_ratio=1.0, coeff=0.01, with_decay=False, **_ADAM_ATTRS)
 def adamw() -> None:
     """`adam`, with decoupled weight decay if `with_decay`.
 
@@ -138,13 +124,13 @@ def adamw() -> None:
     """
 
 
-@define(
+@_update(
     "lamb(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float,"
     " MasterParam?, SkipUpdate?)"
     " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut?, Beta2PowOut?, MasterParamOut?",
-    infer=_updates("lamb", *_ADAM, numbers=_POWERS),
-    meaning=means(updates.lamb),
-    grad=NOT_DIFFERENTIABLE,
+    updates.lamb,
+    *_ADAM,
+    numbers=_POWERS,
     weight_decay=required("float"),
     beta1=0.9,
     beta2=0.999,
@@ -163,11 +149,10 @@ def lamb() -> None:
     """
 
 
-@define(
+@_update(
     "adagrad(Param: float, Grad, Moment: float, LearningRate, MasterParam?) -> ParamOut, MomentOut, MasterParamOut?",
-    infer=_updates("adagrad", "Moment"),
-    meaning=means(updates.adagrad),
-    grad=NOT_DIFFERENTIABLE,
+    updates.adagrad,
+    "Moment",
     epsilon=1e-6,
     multi_precision=False,
 )
@@ -175,11 +160,10 @@ def adagrad() -> None:
     """``Moment += Grad * Grad; Param -= LearningRate * Grad / (sqrt(Moment) + epsilon)``."""
 
 
-@define(
+@_update(
     "decayed_adagrad(Param: float, Grad, Moment: float, LearningRate) -> ParamOut, MomentOut",
-    infer=_updates("decayed_adagrad", "Moment"),
-    meaning=means(updates.adagrad),
-    grad=NOT_DIFFERENTIABLE,
+    updates.adagrad,
+    "Moment",
     decay=0.95,
     epsilon=1e-6,
 )
@@ -187,12 +171,12 @@ def decayed_adagrad() -> None:
     """`adagrad` with ``Moment = decay * Moment + (1 - decay) * Grad * Grad``."""
 
 
-@define(
+@_update(
     "adadelta(Param: float, Grad, AvgSquaredGrad: float, AvgSquaredUpdate: float, LearningRate?, MasterParam?)"
     " -> ParamOut, AvgSquaredGradOut, AvgSquaredUpdateOut, MasterParamOut?",
-    infer=_updates("adadelta", "AvgSquaredGrad", "AvgSquaredUpdate"),
-    meaning=means(updates.adadelta),
-    grad=NOT_DIFFERENTIABLE,
+    updates.adadelta,
+    "AvgSquaredGrad",
+    "AvgSquaredUpdate",
     rho=0.95,
     epsilon=1e-6,
     multi_precision=False,
@@ -209,12 +193,12 @@ def adadelta() -> None:
     """
 
 
-@define(
+@_update(
     "adamax(Param: float, Grad, LearningRate, Moment: float, InfNorm: float, Beta1Pow, MasterParam?)"
     " -> ParamOut, MomentOut, InfNormOut, MasterParamOut?",
-    infer=_updates("adamax", "Moment", "InfNorm"),
-    meaning=means(updates.adamax),
-    grad=NOT_DIFFERENTIABLE,
+    updates.adamax,
+    "Moment",
+    "InfNorm",
     beta1=0.9,
     beta2=0.999,
     epsilon=1e-8,
@@ -231,12 +215,12 @@ def adamax() -> None:
     """
 
 
-@define(
+@_update(
     "nadam(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, MomentumDecayPow: float, Beta2Pow: float,"
     " MuProduct: float) -> ParamOut, Moment1Out, Moment2Out, MomentumDecayPowOut, Beta2PowOut, MuProductOut",
-    infer=_updates("nadam", *_ADAM, numbers=("MomentumDecayPow", "Beta2Pow", "MuProduct")),
-    meaning=means(updates.nadam),
-    grad=NOT_DIFFERENTIABLE,
+    updates.nadam,
+    *_ADAM,
+    numbers=("MomentumDecayPow", "Beta2Pow", "MuProduct"),
     beta1=0.9,
     beta2=0.999,
     epsilon=1e-8,
@@ -257,12 +241,12 @@ def nadam() -> None:
     """
 
 
-@define(
+@_update(
     "radam(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float, Step: float)"
     " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, StepOut",
-    infer=_updates("radam", *_ADAM, numbers=(*_POWERS, "Step")),
-    meaning=means(updates.radam),
-    grad=NOT_DIFFERENTIABLE,
+    updates.radam,
+    *_ADAM,
+    numbers=(*_POWERS, "Step"),
     beta1=0.9,
     beta2=0.999,
     epsilon=1e-8,
@@ -281,11 +265,10 @@ def radam() -> None:
     """
 
 
-@define(
+@_update(
     "lion(Param: float, Grad, LearningRate, Moment: float) -> ParamOut, MomentOut",
-    infer=_updates("lion", "Moment"),
-    meaning=means(updates.lion),
-    grad=NOT_DIFFERENTIABLE,
+    updates.lion,
+    "Moment",
     beta1=0.9,
     beta2=0.99,
     coeff=0.0,
@@ -332,12 +315,12 @@ def rmsprop() -> None:
     """
 
 
-@define(
+@_update(
     "ftrl(Param: float, SquaredAccumulator: float, LinearAccumulator: float, Grad, LearningRate)"
     " -> ParamOut, SquaredAccumOut, LinearAccumOut",
-    infer=_updates("ftrl", "SquaredAccumulator", "LinearAccumulator"),
-    meaning=means(updates.ftrl),
-    grad=NOT_DIFFERENTIABLE,
+    updates.ftrl,
+    "SquaredAccumulator",
+    "LinearAccumulator",
     l1=0.0,
     l2=0.0,
     lr_power=-0.5,
@@ -393,14 +376,7 @@ def lars_momentum() -> None:
     """
 
 
-@define(
-    "proximal_gd(Param: float, Grad, LearningRate) -> ParamOut",
-    infer=_updates("proximal_gd"),
-    meaning=means(updates.proximal),
-    grad=NOT_DIFFERENTIABLE,
-    l1=0.0,
-    l2=0.0,
-)
+@_update("proximal_gd(Param: float, Grad, LearningRate) -> ParamOut", updates.proximal, l1=0.0, l2=0.0)
 def proximal_gd() -> None:
     """A step of gradient descent, then one towards zero::
 
@@ -409,11 +385,10 @@ def proximal_gd() -> None:
     """
 
 
-@define(
+@_update(
     "proximal_adagrad(Param: float, Moment: float, Grad, LearningRate) -> ParamOut, MomentOut",
-    infer=_updates("proximal_adagrad", "Moment"),
-    meaning=means(updates.proximal),
-    grad=NOT_DIFFERENTIABLE,
+    updates.proximal,
+    "Moment",
     l1=0.0,
     l2=0.0,
 )

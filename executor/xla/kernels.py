@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import jax
@@ -144,65 +144,27 @@ def convolve_back_to_filter(Input: Any, Output: Any, attrs: Any, Filter: Any) ->
 
 
 # --------------------------------------------------------------------------------------------------------- batch_norm
-def _on_channels_last(run: Callable[..., list[Any]], images: Sequence[str], out: str, operands: dict[str, Any]) -> None:
-    """Compute a common kernel; if the channels of X lie last, on images whose channels are last. `out` is the image it gives."""
-    wanted = operands[out]
-    is_turned = operands["data_layout"] == "NCHW" and operands["X"].axes is not None
-    if is_turned:
-        turned = {name: channels_last(operands[name], "NCHW") for name in images}
-        operands = {**operands, **turned, "data_layout": "NHWC"}
-        if wanted is not None:
-            operands[out] = empty(channels_last(wanted, "NCHW").shape, wanted.dtype)
-    for call in run(**operands):
-        call()
-    if is_turned and wanted is not None:
-        channels_last(wanted, "NCHW").write(operands[out].read())
+def _on_channels_last(run: Callable[..., list[Any]], images: Sequence[str], out: str) -> None:
+    """Register a common kernel; if the channels of X lie last, on images whose channels are last. `out` is the image it gives."""
+
+    @kernel(run.__name__)
+    @wraps(run)
+    def compute(**operands: Any) -> None:
+        wanted = operands[out]
+        operands["scratch"] = operands["xp"].empty
+        is_turned = operands["data_layout"] == "NCHW" and operands["X"].axes is not None
+        if is_turned:
+            operands |= {name: channels_last(operands[name], "NCHW") for name in images} | {"data_layout": "NHWC"}
+            if wanted is not None:
+                operands[out] = empty(channels_last(wanted, "NCHW").shape, wanted.dtype)
+        for call in run(**operands):
+            call()
+        if is_turned and wanted is not None:
+            channels_last(wanted, "NCHW").write(operands[out].read())
 
 
-@kernel("batch_norm")
-def batch_norm(
-    xp: Any,
-    X: Any,
-    Scale: Any,
-    Bias: Any,
-    Mean: Any,
-    Variance: Any,
-    MomentumTensor: Any,
-    is_test: bool,
-    momentum: float,
-    epsilon: float,
-    data_layout: str,
-    use_global_stats: bool,
-    trainable_statistics: bool,
-    attrs: Any,
-    Y: Any,
-    MeanOut: Any,
-    VarianceOut: Any,
-    SavedMean: Any,
-    SavedVariance: Any,
-) -> None:
-    _on_channels_last(norm.batch_norm, ["X"], "Y", {"scratch": xp.empty, **locals()})
-
-
-@kernel("batch_norm_grad")
-def batch_norm_grad(
-    xp: Any,
-    X: Any,
-    Scale: Any,
-    SavedMean: Any,
-    SavedVariance: Any,
-    dY: Any,
-    dSavedMean: Any,
-    dSavedVariance: Any,
-    is_test: bool,
-    data_layout: str,
-    use_global_stats: bool,
-    trainable_statistics: bool,
-    dX: Any,
-    dScale: Any,
-    dBias: Any,
-) -> None:
-    _on_channels_last(norm.batch_norm_grad, ["X", "dY"], "dX", {"scratch": xp.empty, **locals()})
+_on_channels_last(norm.batch_norm, ["X"], "Y")
+_on_channels_last(norm.batch_norm_grad, ["X", "dY"], "dX")
 
 
 # ------------------------------------------------------------------------- kernels that need known values on numpy

@@ -236,15 +236,15 @@ class IndexBounds:
         """In the ``with`` block, assume that these sums are not negative."""
         before = self._facts
         self._facts = (*before, *facts)
-        with self.unless(any(self.greatest(fact) < 0 for fact in facts)):
+        with self.ignoring_if(any(self.greatest(fact) < 0 for fact in facts)):
             yield
         self._facts = before
 
     @contextmanager
-    def unless(self, never: bool) -> Iterator[None]:
-        """In the ``with`` block, ignore accesses if `never`: that code cannot run."""
+    def ignoring_if(self, is_dead: bool) -> Iterator[None]:
+        """In the ``with`` block, ignore accesses if the code there is dead: it cannot run."""
         before = self._is_run
-        self._is_run = before and not never
+        self._is_run = before and not is_dead
         yield
         self._is_run = before
 

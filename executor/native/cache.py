@@ -176,7 +176,7 @@ def _symbol(key: bytes) -> str:
 
 
 def _compile(writers: Mapping[bytes, Writer], target: Target) -> _Bundle:
-    """Compile kernels to a bundle. This thread writes texts while other threads compile."""
+    """Compile kernels to a bundle. This thread writes LLVM's text form while other threads compile."""
     from concurrent.futures import ThreadPoolExecutor  # imports several modules; needed only to compile
 
     footprints: dict[bytes, Sequence[Footprint]] = {}
@@ -335,7 +335,7 @@ def read_sealed(path: str, head: bytes) -> bytes | None:
 
 
 def write_sealed(path: str, head: bytes, body: bytes) -> None:
-    """Write a file with a head and a digest; the counterpart of `read_sealed`."""
+    """Write a file that `read_sealed` reads: the head, a digest and the body."""
     _write_file(path, _seal(head, body))
 
 

@@ -328,7 +328,9 @@ def write_depthwise_filter_gradient(
     target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> None:
-    """Write a kernel for the gradient of a depthwise filter, [C, 1, rows, columns]. It overwrites the partial sums.
+    """Write a kernel that adds up the partial sums to the gradient of a depthwise filter, [C, 1, rows, columns].
+
+    The kernel overwrites `partials`.
 
     ``epilogue(f, value, row, column)`` takes consecutive elements of one channel's row, from a column on.
     """

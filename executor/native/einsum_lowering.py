@@ -40,6 +40,7 @@ def _spread(term: _Term, order: str) -> Node:
 
 
 def _matrices(term: _Term, stacks: str, rows: str, columns: str) -> Node:
+    """Arrange a term as a stack of matrices: the axes of `rows` become one axis, and so do the axes of `columns`."""
     node, labels = term
     extents = dict(zip(labels, node.shape, strict=True))
     shape = [extents[letter] for letter in stacks]

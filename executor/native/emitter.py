@@ -303,10 +303,10 @@ class Function:
     ) -> list[Value]:
         """Write a loop: ``body(i, *values)`` takes the index and the carried values, and returns the next ones.
 
-        Returns the carried values after the loop. With Python numbers as bounds, a loop of no turns is left out, and a loop of
-        one turn is written without a loop. With other bounds, `at_least_once` skips the test before the first turn. Only with
-        `shows_index` can the code generator replace addresses computed from the index by pointers that step with it; that takes
-        a quarter of its time, and few kernels gain by it.
+        Returns the carried values after the loop. With Python numbers as bounds, a loop without iterations is left out, and a
+        single iteration is written without a loop. With other bounds, `at_least_once` leaves out the test before the first
+        iteration. The code generator replaces addresses computed from the index by stepping pointers only with `shows_index`:
+        that takes a quarter of its time, and few kernels gain by it.
         """
         if isinstance(start, int) and isinstance(stop, int):
             if start >= stop:
@@ -328,7 +328,7 @@ class Function:
         self._label(f"loop{number}")
         head = len(self._lines)
         self._lines.append("")
-        with self.bounds.unless(turns.are_none):
+        with self.bounds.ignoring_if(turns.are_none):
             after = list(body(index, *phis) or ())
         following = self.value(f"add nuw nsw i64 {index}, {step}", INT64)
         if not shows_index:
@@ -632,7 +632,7 @@ class Function:
         return self.value(f"select {condition.type} {condition}, {x.type} {x}, {y.type} {y}", x.type, root, affine)
 
     def max(self, a: Operand, b: Operand) -> Value:
-        """The maximum; for floats `b` if either is NaN."""
+        """The maximum of two values; `b` if either is NaN."""
         x, y = self._pair(a, b)
         result = self.select(self.compare("ogt" if x.type.is_float else "sgt", x, y), x, y)
         return replace(result, affine=self.bounds.greater(x.affine, y.affine)) if x.type is INT64 else result

@@ -222,7 +222,9 @@ def write_filter_gradient(
     target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> None:
-    """Write a kernel for the gradient of a filter, [M, C / groups, rows, columns]. It overwrites the partial sums.
+    """Write a kernel that adds up the partial sums to the gradient of a filter, [M, C / groups, rows, columns].
+
+    The kernel overwrites `partials`.
 
     ``epilogue(f, value, row, column)`` takes consecutive elements of one filter's row, from a column on.
     """

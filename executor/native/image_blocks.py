@@ -62,6 +62,7 @@ class ImageBlocks(NativeInstruction):
 
     @cached_property
     def calls(self) -> list[KernelCall]:  # type: ignore[override]
+        """The calls of all regions, for one block of images after the other."""
         calls = [call for region in self.regions for call in region.calls]
         return [
             KernelCall(call.kernel, [self._moved(operand, block) for operand in call.operands], call.is_serial)

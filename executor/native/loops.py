@@ -349,6 +349,7 @@ class Nest:
         return [number, *reversed(places)]
 
     def _write_pass(self, stage: int, register_sums: dict[Any, Value] | None) -> None:
+        """Write a pass over the columns of a row: stores, reductions along the row, and sums over rows."""
         f, group = self.f, self.group
         here = [node for node in group.nodes if self.stage[node] == stage]
         writes = [node for node in here if node in self.pointers.stored and node not in group.per_row and node not in group.sums]

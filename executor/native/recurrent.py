@@ -244,7 +244,7 @@ def _network(
 
 
 def _nothing_dropped(g: Geometry, Input: GraphTensor) -> GraphTensor:
-    """The mask of dropout between layers."""
+    """A mask of dropout between layers that drops nothing."""
     steps, batch, _ = Input.shape
     return GraphTensor(broadcast_to(constant(1, BOOL), (steps, batch, (g.layers - 1) * g.width)))
 
@@ -297,8 +297,8 @@ class _Gradients:
         self.states: list[list[Node]] = [[] for _ in range(MODES[g.mode].states)]
         self.weights: list[Node] = list(weights)
 
-    def of(self, d_out: Node | None, d_lasts: Sequence[GraphTensor | None]) -> Node:
-        """Compute all; returns the gradient of the input, [steps, batch, features]."""
+    def compute(self, d_out: Node | None, d_lasts: Sequence[GraphTensor | None]) -> Node:
+        """Compute the gradients of all layers, last first; returns the gradient of the input, [steps, batch, features]."""
         g = self._g
         below: Node | None = d_out
         for layer in reversed(range(g.layers)):
@@ -408,7 +408,7 @@ def _gradients(
 ) -> tuple[GraphTensor, list[GraphTensor], list[GraphTensor]]:
     """The gradients of the input, of the states before the first step, and of the weights."""
     gradients = _Gradients(g, Input, weights, mask, plain(Reserve.node))
-    d_input = gradients.of(None if dOut is None else plain(dOut.node), d_lasts)
+    d_input = gradients.compute(None if dOut is None else plain(dOut.node), d_lasts)
     d_states = [GraphTensor(joined(state, 0)) for state in gradients.states]
     return GraphTensor(mapped("copy", d_input)), d_states, [GraphTensor(weight) for weight in gradients.weights]
 

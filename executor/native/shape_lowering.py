@@ -445,7 +445,7 @@ def one_hot(X: GraphTensor, depth_tensor: Any, specs: dict[str, Any]) -> GraphTe
 def sequence_mask(X: GraphTensor, MaxLenTensor: Any, maxlen: int, specs: dict[str, Any]) -> GraphTensor:
     _none(MaxLenTensor)
     if maxlen <= 0:
-        raise NotLowered("a length that only values tell")
+        raise NotLowered("a length that depends on values")
     out = specs["Y"]
     lengths = reshaped(X.node, (*X.shape, 1))
     return GraphTensor(mapped("olt", Position(out.shape, lengths.element), lengths, element=BOOL)).astype(out.dtype)

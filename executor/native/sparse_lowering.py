@@ -51,15 +51,16 @@ class SparseTensor:
         """The same tensor with duplicates merged: the first row of each id holds their sum."""
         if self.is_merged:
             return self
-        return replace(self, rows=sliced(self._merged_and_zeros(), 0, 0, self.count), is_merged=True)
+        return replace(self, rows=sliced(self._merged_rows_and_zeros(), 0, 0, self.count), is_merged=True)
 
-    def _merged_and_zeros(self) -> Node:
+    def _merged_rows_and_zeros(self) -> Node:
+        """The merged rows, and a row of zeros for ids that do not occur."""
         return Merged((self.count + 1, self.shape[1]), self.rows.element, self.rows, self.firsts)
 
     def dense(self) -> Node:
         """The dense tensor; each row is gathered when it is read."""
         places = Places((self.shape[0], 1), INT64, self.ids, self.firsts)
-        return Rows(self.shape, self.rows.element, self._merged_and_zeros(), places)
+        return Rows(self.shape, self.rows.element, self._merged_rows_and_zeros(), places)
 
     def of_table(self, table: Node) -> Node:
         """The rows of a table at the same ids."""

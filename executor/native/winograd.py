@@ -271,6 +271,7 @@ class ImageTiles:
         return self.f.at(self.output, self.f.mul(place, self.tiles.plane_of(self.tiles.tile_stride)), FLOAT)
 
     def _transform(self, tile: Tile) -> None:
+        """Write the transform of one tile, for all channels."""
         f, tiles, walk = self.f, self.tiles, self.tiles.walk
         places = (tile.image, walk.source.strides[0]), (tile.row, walk.steps[0]), (tile.column, walk.steps[1])
         under = f.at(self.source, affine(f, walk.start, *places), FLOAT)

@@ -50,7 +50,7 @@ class Imported:
         feeds: names of the variables to be fed, in order.
         fetches: names of the variables that it computes, in order.
         values: the values of its persistable variables.
-        dimensions: feed -> sizes of its dimensions; a name or None where only a run tells the size.
+        dimensions: feed -> sizes of its dimensions; a name or None if the size is known only at run time.
     """
 
     program: Program
@@ -211,6 +211,7 @@ class Importer:
                 raise NameNotFoundError(f"{self._path}: no input and no dimension is called {name!r}{did_you_mean(name, names)}")
 
     def _declare_feed(self, info: Any, scope: Scope) -> str:
+        """Declare the variable of an input of the graph; returns its name."""
         name = info.name
         if not name:
             raise FormatError("an input of the graph has no name")

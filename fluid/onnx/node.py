@@ -86,7 +86,7 @@ class OnnxNode:
         return [self[index] for index in range(len(self.inputs))]
 
     def array(self, index: Index) -> Any:
-        """An input's constant value, weights included; None if only a run tells it."""
+        """An input's constant value, weights included; None if it is known only at run time."""
         value = self.value(index)
         return value.array if isinstance(value, TensorValue) else None
 

@@ -1,4 +1,4 @@
-"""ONNX models whose sizes only a run tells, or that compute sizes from sizes: their values are onnxruntime's, in native code."""
+"""ONNX models with sizes known only at run time, or that compute sizes from sizes, give onnxruntime's values, in native code."""
 
 from __future__ import annotations
 
@@ -318,5 +318,5 @@ def test_what_is_still_refused(tmp_path: Path) -> None:
     cropped = node("Resize", ["x", "roi", "scales"], ["y"], mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
     arrays = {"scales": np.array([1, 1, 0.5, 0.5], np.float32), "roi": np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32)}
     path = saved(tmp_path / "m.onnx", [cropped], {"x": ["n", 3, "h", "w"]}, ["y"], arrays)
-    with pytest.raises(FormatError, match="'tf_crop_and_resize' for images of a size that only a run tells"):
+    with pytest.raises(FormatError, match="'tf_crop_and_resize' is not supported for images whose size"):
         fluid.load_model(path, scope=fluid.Scope())

@@ -70,7 +70,7 @@ def either(b: Builder, condition: Any, branches: Sequence[Callable[[], list[Valu
                     structure.append(None)
                     flat.append(b.unsqueeze(value, [0]) if is_single else b.f.assign(value))
                 else:
-                    raise FormatError("a branch gives an optional, or a sequence of a length that only a run tells")
+                    raise FormatError("a branch returns an optional, or a sequence whose length is known only at run time")
             structures.append(structure)
             singles.append(single)
             ranks.append([var.ndim for var in flat])
@@ -226,7 +226,7 @@ def scan_batch(b: Builder, node: OnnxNode) -> Any:
     """Scan over a batch of sequences; each step is a scan over time."""
     graph, count = _body(node, len(node) - 1)
     if node.value(0) is not None:
-        raise FormatError("sequences of different lengths are not read")
+        raise FormatError("sequences of different lengths are not supported")
     first = len(node) - count
     directions = node.ints("directions", [0] * count)
     number = first - 1

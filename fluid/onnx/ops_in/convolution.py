@@ -43,7 +43,7 @@ def padding(
 def padded(
     b: Builder, node: OnnxNode, x: Any, windows: Sequence[int], strides: Sequence[int], dilations: Sequence[int], value: Any
 ) -> tuple[Any, list[tuple[int, int]], str]:
-    """Pad an image at run time if its padding depends on sizes that only a run tells.
+    """Pad an image at run time if its padding depends on sizes known only at run time.
 
     Args:
         windows: the sizes of the window, with dilations.
@@ -137,7 +137,7 @@ def conv_transpose(b: Builder, node: OnnxNode) -> Any:
     auto = node.string("auto_pad", "NOTSET")
     if output_shape is not None or auto.startswith("SAME"):
         if -1 in full_sizes:
-            raise FormatError("output_shape, or auto_pad, for images of a size that only a run tells is not read")
+            raise FormatError("output_shape and auto_pad are not supported for images whose size is known only at run time")
         sizes = (
             output_shape[-count:] if output_shape is not None else [s * by for s, by in zip(x.shape[2:], strides, strict=True)]
         )

@@ -19,7 +19,7 @@ class _Pool(list[tuple[Any, Any]]):
     def __init__(self, node: OnnxNode) -> None:
         numbers, starts, columns = (node.ints(name) or [] for name in ("pool_int64s", "ngram_counts", "ngram_indexes"))
         if node.strings("pool_strings"):
-            raise FormatError("n-grams of strings are not read")
+            raise FormatError("n-grams of strings are not supported")
         done = 0
         for place, start in enumerate(starts):
             length, end = place + 1, starts[place + 1] if place + 1 < len(starts) else len(numbers)
@@ -42,7 +42,7 @@ def tf_idf_vectorizer(b: Builder, node: OnnxNode) -> Any:
     x, pool = b.cast(node[0], VarType.INT64), _Pool(node)
     length = x.shape[-1]
     if x.ndim not in (1, 2) or length < 0:
-        raise FormatError("rows of a length that only a run tells are not read")
+        raise FormatError("rows whose length is known only at run time are not supported")
     rows = x if x.ndim == 2 else b.unsqueeze(x, [0])
     least, most, skips = node.int("min_gram_length", 1), node.int("max_gram_length", 1), node.int("max_skip_count", 0)
     counts: Any = None

@@ -40,7 +40,7 @@ def non_max_suppression(b: Builder, node: OnnxNode) -> Any:
     overlap = _number(node, 3, "the greatest overlap", 0.0)
     least = _number(node, 4, "the least score", -3e38)
     if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape[1] < 0 or scores.shape[1] < 0:
-        raise FormatError("numbers of boxes and classes that only a run tells are not read")
+        raise FormatError("numbers of boxes and classes known only at run time are not supported")
     if most <= 0:
         return b.constant(np.zeros((0, 3), np.int64))
     attrs = {"score_threshold": least, "nms_top_k": -1, "keep_top_k": -1, "nms_threshold": overlap, "nms_eta": 1.0}

@@ -101,7 +101,7 @@ def _each_wrapped(b: Builder, x: Any, index: Any, batch: int, depth: int) -> Any
 def _with_batch(b: Builder, index: Any, batch: int) -> Any:
     """Prepend the indices of the first `batch` dimensions."""
     if -1 in index.shape[:-1]:
-        raise FormatError("batch_dims with sizes that only a run tells is not read")
+        raise FormatError("batch_dims is not supported with sizes known only at run time")
     shape = index.shape[:-1]
     b.reserve(batch, *shape, itemsize=16)
     places = [
@@ -138,7 +138,7 @@ def scatter_elements(b: Builder, node: OnnxNode) -> Any:
 def _scattered_beside(b: Builder, x: Any, index: Any, updates: Any, axis: int, how: str) -> Any:
     """Scatter indices that are smaller than the data in some dimensions; the data beyond them stay."""
     if -1 in (*x.shape, *index.shape):
-        raise FormatError("indices of another shape than the data, where only a run tells which, are not read")
+        raise FormatError("indices of another shape than the data are not supported if sizes are known only at run time")
     axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
     part = b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[index.shape[n] for n in axes])
     part = b.f.put_along_axis(part, index, updates, Axis=axis, Reduce=how)
@@ -206,7 +206,7 @@ def slice_(b: Builder, node: OnnxNode) -> Any:
     if all(isinstance(number, int) for number in (*starts, *ends)):
         return _sliced(b, x, axes, starts, ends, steps)
     if any(step != 1 for step in steps):
-        raise FormatError("steps with bounds that only a run tells are not read")
+        raise FormatError("steps are not supported with bounds known only at run time")
     bounds = [[_bounded(number) for number in side] for side in (starts, ends)]
     lists = {
         "StartsTensorList": [b.number_variable(n) for n in bounds[0]],
@@ -346,7 +346,7 @@ def tensor_scatter(b: Builder, node: OnnxNode) -> Any:
     past, update = node[0], node[1]
     axis = node.int("axis", -2) % past.ndim
     if -1 in update.shape or past.shape[axis] < 0:
-        raise FormatError("sizes that only a run tells are not read")
+        raise FormatError("sizes known only at run time are not supported")
     b.reserve(update.shape[axis])
     steps = np.arange(update.shape[axis], dtype=np.int64).reshape([-1 if n == axis else 1 for n in range(past.ndim)])
     places: Any = b.variables(b.constant(steps))

@@ -1,4 +1,4 @@
-"""Padding whose amounts only a run tells, and axes of an unknown size: elements are gathered by computed positions."""
+"""Padding by amounts known only at run time, and along axes of unknown size: gathers elements by computed positions."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def lowest(dtype: VarType) -> float | int:
     if is_floating(dtype):
         return -float("inf")
     if dtype is VarType.BOOL:
-        raise FormatError("a maximum of bools is not read")
+        raise FormatError("a maximum of bools is not supported")
     return int(np.iinfo(dtype.numpy).min)

@@ -20,7 +20,7 @@ class _Window:
     """The window of a pool.
 
     Attributes:
-        x: the image, already padded if its padding depends on sizes that only a run tells.
+        x: the image, already padded if its padding depends on sizes known only at run time.
         pads: the padding for the op itself, by Fluid's padding_algorithm `algorithm`.
     """
 
@@ -117,7 +117,7 @@ def _max_along(b: Builder, x: Any, axis: int, kernel: int, stride: int, dilation
     return b.reshape(maxima, [*outer, *x.shape[2:axis], count, *x.shape[axis + 1 :]])
 
 
-_SIZES_AT_RUN = "dilations, or indices, for images of a size that only a run tells are not read"
+_SIZES_AT_RUN = "dilations, or indices, are not supported for images whose size is known only at run time"
 
 
 def _same_with_ceil(x: Any, kernel: list[int], strides: list[int], pads: list[tuple[int, int]]) -> bool:
@@ -277,7 +277,7 @@ def max_unpool(b: Builder, node: OnnxNode) -> Any:
     outer = list(x.shape[:2])
     shape = outer + sizes
     if -1 in x.shape:
-        raise FormatError("sizes that only a run tells are not read")
+        raise FormatError("images whose size is known only at run time are not supported")
     output_shape = node.constant_input(2, "its output shape")
     total = int(np.prod(shape))
     zeros = b.f.fill_constant(shape=[total], dtype=int(x.dtype), value=0.0)

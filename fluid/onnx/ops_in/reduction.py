@@ -113,7 +113,7 @@ def _position(op: str) -> Any:
         if node.int("select_last_index", 0):
             size = x.shape[axis]
             if size < 0:
-                raise FormatError("select_last_index=1 along a dimension of a size that only a run tells is not read")
+                raise FormatError("select_last_index=1 is not supported along a dimension whose size is known only at run time")
             place = b.f.scale(
                 getattr(b.f, op)(b.f.flip(x, axis=[axis]), axis=axis, keepdims=True), scale=-1.0, bias=float(size - 1)
             )

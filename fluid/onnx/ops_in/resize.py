@@ -57,7 +57,7 @@ def resize(b: Builder, node: OnnxNode) -> Any:
 
 
 def _one_factor(b: Builder, factors: list[Any], policy: str) -> Any:
-    """The factor for all axes, by `keep_aspect_ratio_policy`; a variable where only a run tells one of the factors."""
+    """The factor for all axes, by `keep_aspect_ratio_policy`; a variable if a factor is known only at run time."""
     if all(isinstance(factor, float) for factor in factors):
         return (min if policy == "not_larger" else max)(factors)
     choose = b.f.elementwise_min if policy == "not_larger" else b.f.elementwise_max
@@ -82,7 +82,7 @@ def _one_for_each(numbers: Any, count: int, name: str) -> Any:
 def _wanted_sizes(b: Builder, x: Any, axes: list[int], node: OnnxNode) -> tuple[list[Any], list[Any]]:
     """The sizes for these axes, and their ratios to the sizes of `x`, from the input of sizes or of scales.
 
-    Numbers that only a run tells are variables of one element.
+    Numbers known only at run time are variables of one element.
     """
     sizes: list[Any] = []
     factors: list[Any] = []
@@ -110,7 +110,7 @@ def _double(b: Builder, number: Any) -> Any:
 
 
 def _floor(b: Builder, x: Any, axis: int, scale: float) -> Any:
-    """The size of an axis times a scale; a variable where only a run tells it, and a `Size` where it stays the same."""
+    """The size of an axis times a scale; a variable if it is known only at run time, and a `Size` if it stays the same."""
     size = b.size_of(x, axis)
     if isinstance(size, int):
         return math.floor(size * np.float32(scale))
@@ -133,7 +133,7 @@ def _resized(
 ) -> Any:
     """Resize `x` one axis at a time: by a product with a matrix of weights, or by gathering elements.
 
-    Sizes and scales that only a run tells are variables of one element.
+    Sizes and scales known only at run time are variables of one element.
     """
     dtype = x.dtype
     outside: dict[int, Any] = {}
@@ -288,7 +288,7 @@ def _antialiased_at_run(b: Builder, x: Any, axis: int, at: Any, size: Any, scale
 
 
 def _coordinates_at_run(b: Builder, how: str, have: Any, want: Any, scale: Any) -> Any:
-    """`_coordinates` where only a run tells the sizes; all numbers are variables of float64, `want` of int64."""
+    """`_coordinates` for sizes known only at run time; all numbers are variables of float64, `want` of int64."""
     at = b.cast(b.positions(0, want), VarType.FP64)
     half, one, least = (b.number(value, VarType.FP64) for value in (0.5, 1.0, 1e-9))
     is_several = b.cast(b.f.greater_than(want, b.integer(1)), VarType.FP64)
@@ -302,7 +302,7 @@ def _coordinates_at_run(b: Builder, how: str, have: Any, want: Any, scale: Any) 
         return at * (have - one) / b.f.elementwise_max(have * scale - one, least) * is_several
     if how == "asymmetric":
         return at / scale
-    raise FormatError(f"coordinate_transformation_mode {how!r} for images of a size that only a run tells is not read")
+    raise FormatError(f"coordinate_transformation_mode {how!r} is not supported for images whose size is known only at run time")
 
 
 def _rounded(b: Builder, at: Any, how: str) -> Any:

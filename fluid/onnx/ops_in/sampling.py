@@ -32,7 +32,7 @@ def grid_sample(b: Builder, node: OnnxNode) -> Any:
         return b.f.grid_sampler(x, grid, mode=plain, padding_mode=padding, align_corners=aligned)
     count = x.ndim - 2
     if count < 1 or -1 in x.shape[1:] or grid.ndim != x.ndim:
-        raise FormatError("channels and sizes of images that only a run tells are not read")
+        raise FormatError("images whose channels or sizes are known only at run time are not supported")
     axes = [_Axis(b, grid, count - 1 - axis, x.shape[2 + axis], mode, padding, aligned) for axis in range(count)]
     image = b.f.flatten_contiguous_range(x, start_axis=2, stop_axis=x.ndim - 1)
     total: Any = None

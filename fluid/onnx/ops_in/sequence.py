@@ -43,7 +43,7 @@ def empty(b: Builder, node: OnnxNode) -> Any:
 
 
 def _place(node: OnnxNode, index: int, count: int, default: int | None, beyond: int = 0) -> int | None:
-    """A constant position in a sequence; None if only a run tells it."""
+    """A constant position in a sequence; None if it is known only at run time."""
     if node.value(index) is None:
         return default
     array = node.array(index)

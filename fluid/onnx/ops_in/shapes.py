@@ -59,7 +59,7 @@ def reshape(b: Builder, node: OnnxNode) -> Any:
         raise FormatError(f"the shape to which it reshapes should be a vector, not of shape {list(target.shape)}")
     if node.int("allowzero", 0) and any(number == 0 for number in numbers):
         if not all(isinstance(number, int) for number in numbers):
-            raise FormatError("allowzero=1 with a shape that only a run tells is not read")
+            raise FormatError("allowzero=1 is not supported with a shape known only at run time")
         return b.f.fill_constant(shape=[max(number, 0) for number in numbers], dtype=int(x.dtype), value=0.0)
     return b.reshape(x, numbers)
 
@@ -86,7 +86,7 @@ def squeeze(b: Builder, node: OnnxNode) -> Any:
     axes = node.ints("axes") if node.opset < 13 else _known_axes(node, 1)
     if axes is None:
         if -1 in x.shape:
-            raise FormatError("it drops the dimensions of size 1, which only a run tells; its axes should say which")
+            raise FormatError("it drops the dimensions of size 1, which are known only at run time; name them in its axes")
         axes = [axis for axis, size in enumerate(x.shape) if size == 1]
     for axis in axes:
         if x.shape[axis] not in (1, -1):

@@ -16,7 +16,7 @@ _LONGEST = 4096
 
 def _check_length(length: int) -> None:
     if length > _LONGEST:
-        raise FormatError(f"a transform of {length} elements is not read; {_LONGEST} are the most")
+        raise FormatError(f"a transform of {length} elements is not supported; the most are {_LONGEST}")
 
 
 def _matrices(b: Builder, length: int, count: int, onesided: bool, inverse: bool, dtype: Any) -> tuple[Any, Any]:

@@ -191,7 +191,7 @@ def sum_to(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, axis: int) -> OnnxTens
     if not doubtful:
         reduced = g.reduce("ReduceSum", X, sure, keep=True) if sure else X
         return reduced if reduced.sizes == Like.sizes else g.reshape_as(reduced, Like)
-    # Only a run tells the broadcast dimensions: sizes differ there.
+    # Which dimensions are broadcast is known only at run time: those whose sizes differ.
     like = g.dims(Like)
     start = ndim - Like.ndim if axis == -1 or Like.ndim == ndim else axis
     like_ndim = min(Like.ndim, ndim - start)

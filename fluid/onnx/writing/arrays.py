@@ -24,6 +24,7 @@ def is_array(x: OnnxTensor) -> bool:
 
 
 def _array_spec(spec: Spec) -> Spec:
+    """The spec of an array whose entries have a spec."""
     return replace(spec, type=VarType.LOD_TENSOR_ARRAY, lod=())
 
 

@@ -34,6 +34,8 @@ def cumprod(g: OnnxGraph, X: OnnxTensor, dim: int) -> OnnxTensor:
 
 
 def _extreme(op: str) -> Any:
+    """Make the writer of running maxima or minima and of their positions; `op` is ``Max`` or ``Min``."""
+
     def extreme(g: OnnxGraph, x: OnnxTensor, axis: int, dtype: int) -> dict[str, OnnxTensor]:
         values = x if x.ndim else g.reshape(x, [1])
         axis %= values.ndim

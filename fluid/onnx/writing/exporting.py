@@ -246,7 +246,7 @@ def _write_op(
     done = _fitted(graph, results, specs)
     if not (definition.forward or definition).lod_aware:
         _share_lengths(inputs, done)
-    _tell_levels(done)
+    _mark_sequences(done)
     return done
 
 
@@ -267,7 +267,7 @@ def _fitted(graph: OnnxGraph, results: Mapping[str, Any], specs: Mapping[str, An
     return done
 
 
-def _tell_levels(outputs: Mapping[str, Any]) -> None:
+def _mark_sequences(outputs: Mapping[str, Any]) -> None:
     """Mark outputs with lengths as sequences in their specs."""
     for value in outputs.values():
         for tensor in value if isinstance(value, list) else [value]:

@@ -15,7 +15,7 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import OnnxGraph, OnnxTensor, Size
 
-__all__ = ["as_vector", "asked_dims", "filled", "joined_vector", "zeros_like"]
+__all__ = ["as_vector", "filled", "joined_vector", "requested_shape", "zeros_like"]
 
 
 # ----------------------------------------------------------------------------------------------------------- making
@@ -48,7 +48,7 @@ def joined_vector(g: OnnxGraph, tensors: Sequence[OnnxTensor]) -> OnnxTensor:
     return g.concat([g.reshape(g.cast(tensor, VarType.INT64), [1]) for tensor in tensors], 0)
 
 
-def asked_dims(
+def requested_shape(
     g: OnnxGraph, shape: list[int], ShapeTensor: OnnxTensor | None, ShapeTensorList: list[OnnxTensor] | None
 ) -> OnnxTensor:
     """The shape that attributes or tensors request."""
@@ -73,7 +73,7 @@ def fill_constant(
     specs: Any,
 ) -> OnnxTensor:
     spec = specs["Out"]
-    dims = asked_dims(g, attrs["shape"], ShapeTensor, ShapeTensorList)
+    dims = requested_shape(g, attrs["shape"], ShapeTensor, ShapeTensorList)
     if ValueTensor is not None:
         return g.expand(g.reshape(g.cast(ValueTensor, spec.dtype), []), dims, spec.shape)
     return filled(g, dims, _number(attrs["value"], attrs["str_value"], spec.dtype), spec)
@@ -154,7 +154,7 @@ def where_index(g: OnnxGraph, Condition: OnnxTensor) -> OnnxTensor:
 
 @exports("empty")
 def empty(g: OnnxGraph, ShapeTensor: OnnxTensor | None, ShapeTensorList: Any, attrs: dict[str, Any], specs: Any) -> OnnxTensor:
-    return filled(g, asked_dims(g, attrs["shape"], ShapeTensor, ShapeTensorList), 0, specs["Out"])
+    return filled(g, requested_shape(g, attrs["shape"], ShapeTensor, ShapeTensorList), 0, specs["Out"])
 
 
 @exports("fill_any")

@@ -14,7 +14,7 @@ from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor, Size, without_symbols
-from .making import as_vector, asked_dims, filled
+from .making import as_vector, filled, requested_shape
 from .shaping import positions
 
 __all__ = ["drawn_like"]
@@ -53,7 +53,7 @@ def _by_shape(draw: _Draw) -> Callable[..., OnnxTensor]:
     def drawn(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
         if attrs.get("diag_num"):
             raise NotExported("values of its own on the diagonal")
-        dims = asked_dims(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
+        dims = requested_shape(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
         return _in_shape(g, dims, specs["Out"].shape, attrs, draw)
 
     return drawn
@@ -82,7 +82,7 @@ def bernoulli(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
 
 @exports("randint")
 def randint(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
-    dims = asked_dims(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
+    dims = requested_shape(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
     low, high = attrs["low"], attrs["high"]
     if high - low > 1 << 22:
         raise NotExported("integers from a wider range than 32-bit floats tell apart")
@@ -171,12 +171,12 @@ def multinomial(g: OnnxGraph, X: OnnxTensor, num_samples: int, replacement: bool
     if X.ndim > 2:
         raise NotExported("weights of more than two dimensions")
     rows = X if X.ndim == 2 else g.unsqueeze(X, 0)
-    ids = _with_replacement(g, rows, num_samples, seed) if replacement else _winners(g, rows, num_samples, seed)
+    ids = _with_replacement(g, rows, num_samples, seed) if replacement else _without_replacement(g, rows, num_samples, seed)
     return ids if X.ndim == 2 else g.squeeze(ids, 0)
 
 
-def _winners(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> OnnxTensor:
-    """Draw without replacement: the first of races between exponential clocks with these rates."""
+def _without_replacement(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> OnnxTensor:
+    """Draw without replacement: each column gets an exponential time with its weight as rate; the first ones win."""
     clocks = g.cast(g.unary("Neg", g.unary("Log", _unit(g, rows, seed))), rows.dtype)
     is_positive = g.binary("Greater", rows, g.number(0, rows), VarType.BOOL)
     times = g.binary("Div", clocks, g.where(is_positive, rows, g.number(1, rows)))

@@ -80,11 +80,11 @@ def array_to_lod_tensor(writer: ProgramWriter, op: Operator, names: Names) -> No
     array, var = names.get(op.input("X")[0]), op.block.find_var(op.output("Out")[0])
     if array is None or not array.spec.shape:
         if var is None or not var.has_shape or -1 in var.shape[1:]:
-            raise NotExported("an array whose entries are not known")
+            raise NotExported("an array whose entries have no known shape")
         array = array or empty_array(g, Spec((-1, *var.shape[1:]), var.spec.dtype))
     inner = array.shape[1:] if array.shape else var.shape[1:]  # type: ignore[union-attr]
     if -1 in inner:
-        raise NotExported("entries of which more than the number of rows is known only at run time")
+        raise NotExported("entries with sizes, besides the number of rows, known only at run time")
     spec = Spec((-1, *inner), array.dtype)
     source = array
 

@@ -25,6 +25,7 @@ _NEAR = 1e-5
 
 # ------------------------------------------------------------------------------------------------------------ arithmetic
 def _part(g: OnnxGraph, boxes: OnnxTensor, start: int, end: int) -> OnnxTensor:
+    """Slice the coordinates of boxes."""
     return g.slice(boxes, [boxes.ndim - 1], [start], [end])
 
 

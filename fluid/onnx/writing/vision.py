@@ -17,7 +17,7 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .images import _along, channels_back, channels_second
-from .making import as_vector, asked_dims, filled, joined_vector
+from .making import as_vector, filled, joined_vector, requested_shape
 from .shaping import add_rows, pad_node
 
 __all__: list[str] = []
@@ -219,7 +219,7 @@ def crop(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, A
 @exports("crop_tensor")
 def crop_tensor(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     starts = _offsets(g, inputs, attrs["offsets"], X.ndim)
-    dims = asked_dims(g, attrs["shape"], inputs.get("Shape"), inputs.get("ShapeTensor"))
+    dims = requested_shape(g, attrs["shape"], inputs.get("Shape"), inputs.get("ShapeTensor"))
     sizes_left = g.binary("Sub", g.dims(X), starts)
     dims = g.where(g.binary("Greater", dims, g.constant(np.int64(0)), VarType.BOOL), dims, sizes_left)
     return _part(g, X, starts, dims, specs["Out"].shape)

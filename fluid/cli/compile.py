@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
@@ -71,38 +72,22 @@ def compile_model(
         predictions = _named(tuple(var.name for var in loaded.fetches))
     for ending in (".o", ".h", ".json", ".wasm", ".js", ".d.ts"):
         may_overwrite(f"{output}{ending}", force)
-    library = compile_program(
-        program,
-        _named(feeds) or None,
-        steps,
-        predict=predictions,
-        scope=loaded.scope,
-        batch=_rows(batch),
-        freeze=listed(freeze),
-        frozen_as=frozen_as,
-        target=target,
-        cpu=cpu,
-        features=features,
-        output=output,
-    )
+    options: dict[str, Any] = {
+        "scope": loaded.scope,
+        "batch": _rows(batch),
+        "freeze": listed(freeze),
+        "frozen_as": frozen_as,
+        "target": target,
+        "cpu": cpu,
+        "features": features,
+    }
+    library = compile_program(program, _named(feeds) or None, steps, predict=predictions, output=output, **options)
     for path in library.paths:
         echo(f"{path}: {human_bytes(os.path.getsize(path))}")
     sizes = (f"{part}: {human_bytes(library.description[f'{part}_bytes'])}" for part in ("state", "arena"))
     echo(f"memory of the caller: {', '.join(sizes)}")
     if report:
-        memory = report_memory(
-            program,
-            _named(feeds) or None,
-            steps,
-            scope=loaded.scope,
-            batch=_rows(batch),
-            freeze=listed(freeze),
-            frozen_as=frozen_as,
-            target=target,
-            cpu=cpu,
-            features=features,
-        )
-        echo_lines(str(memory))
+        echo_lines(str(report_memory(program, _named(feeds) or None, steps, **options)))
 
 
 def _named(options: tuple[str, ...]) -> dict[str, str] | list[str]:

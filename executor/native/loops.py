@@ -453,15 +453,11 @@ class Nest:
         """The pointer to the start of the current row of a stored node."""
         key = node, "stored"
         if _is_strided(node) and key not in self._row.pointers:
-            outer = self._stored_strides(node)[: len(self.row_extents)]
+            outer = self._operand_strides(node, node.shape)[: len(self.row_extents)]
             self._row.pointers[key] = self._strided_pointer(self.pointers.output(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:
             self._row.pointers[key] = self.f.at(self.pointers.output(node), self.f.mul(self._row.number, step), node.element)
         return self._row.pointers[key]
-
-    def _stored_strides(self, node: Node) -> list[int]:
-        """The strides of a stored node."""
-        return self._operand_strides(node, node.shape)
 
     def _operand_strides(self, node: Node, shape: Sequence[int]) -> list[int]:
         """The strides of an operand, broadcast to `shape`, over the dimensions of rows and columns."""
@@ -477,7 +473,7 @@ class Nest:
         if not _is_strided(node):
             f.store(value, f.at(pointer, self._column, node.element))
             return
-        inner = self._stored_strides(node)[len(self.row_extents) :]
+        inner = self._operand_strides(node, node.shape)[len(self.row_extents) :]
         if len(inner) == len(self._places):
             f.store_steps(value, self._strided_pointer(pointer, self._places, inner, node.element), inner[-1])
             return

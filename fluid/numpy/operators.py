@@ -94,15 +94,7 @@ for _name, _alone in _UNARY.items():
     _unary(_name, _alone)
 
 
-def _getitem(self: NDArray, item: Any, /) -> Any:
-    return getitem(self, item)
-
-
-def _setitem(self: NDArray, item: Any, value: Any, /) -> None:
-    assign_item(self, item, value)
-
-
-for _name, _special in {"__getitem__": _getitem, "__setitem__": _setitem, "__hash__": object.__hash__}.items():
+for _name, _special in {"__getitem__": getitem, "__setitem__": assign_item, "__hash__": object.__hash__}.items():
     setattr(NDArray, _name, _special)
 
 

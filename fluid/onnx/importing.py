@@ -139,7 +139,8 @@ class Importer:
                 raise FormatError(
                     f"there are two initializers called {tensor.name!r}" if tensor.name else "an initializer has no name"
                 )
-            scope[tensor.name] = self._initializer(tensor.name, tensor)
+            array = self.array_of(tensor, f"initializer {tensor.name!r}")
+            scope[tensor.name] = self._weight(tensor.name, array, tensor.data_type)
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             if not name or name in scope:
@@ -157,9 +158,6 @@ class Importer:
             held = np.asarray(array).view()
             held.flags.writeable = False  # it is not made here, and does not count
             scope[name] = self.builder.constant(held)
-
-    def _initializer(self, name: str, tensor: Any) -> TensorValue:
-        return self._weight(name, self.array_of(tensor, f"initializer {name!r}"), tensor.data_type)
 
     def _weight(self, name: str, array: Any, onnx_type: int | None) -> TensorValue:
         is_weight = is_floating(as_dtype(array.dtype)) and array.ndim > 0

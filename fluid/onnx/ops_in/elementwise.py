@@ -210,8 +210,7 @@ def choose(b: Builder, condition: Any, x: Any, y: Any) -> Any:
     shapes = [(1,) * (rank - part.ndim) + part.shape for part in parts]
     if len(set(shapes)) > 1 or any(-1 in shape for shape in shapes):
         target = broadcast_like(b, parts)
-        x, y = (b.f.expand_to(part, target) for part in (x, y))
-        condition = _expanded_bools(b, condition, target)
+        condition, x, y = (b.f.expand_to(part, target) for part in (condition, x, y))
     return b.f.where(condition, x, y)
 
 
@@ -223,10 +222,6 @@ def broadcast_like(b: Builder, parts: list[Any]) -> Any:
     for operand in like[1:]:
         out = b.f.elementwise_add(out, operand)
     return out
-
-
-def _expanded_bools(b: Builder, condition: Any, target: Any) -> Any:
-    return b.f.expand_to(condition, target)
 
 
 # -------------------------------------------------------------------------------------------------------------- types

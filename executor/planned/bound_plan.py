@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate, takewhile
@@ -89,6 +89,8 @@ class BoundArenaPlan:
         ends = list(accumulate((padded(plan.specs[value].nbytes) for value in images), initial=0))
         zeros = aligned_bytes(place.xp.zeros, ends[-1])  # one large array: it gets large pages
         self._cleared = {value: self._array_at(zeros, start, value) for value, start in zip(images, ends, strict=False)}
+        self._checking: dict[Hashable, list[Instruction]] = {}
+        """Type of an op and the values that it checks -> the instructions that do so, of those bound so far."""
         self._lasting: dict[Value, Any] = {}
         """The arrays of values computed once, at binding."""
         self._tables: Any = None
@@ -166,7 +168,7 @@ class BoundArenaPlan:
         self.generation = -1  # invalid until the end: a partly bound plan must not run
         if self.arena is None:
             self.arena = self._lend_arena()
-        self._stored, self._fresh, self._lasting = {}, {}, {}
+        self._stored, self._fresh, self._lasting, self._checking = {}, {}, {}, {}
         scope.separate(self._overwritten)
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
@@ -373,18 +375,21 @@ class BoundArenaPlan:
 
     def _is_checked_before(self, instruction: Instruction, attrs: Mapping[str, Any]) -> bool:
         """Whether an instruction is the gradient of an op that runs before it and checks the same values."""
-        forward = instruction.definition.forward if instruction.definition is not None else None
+        definition = instruction.definition
+        assert definition is not None
+        forward = definition.forward
+        key = (forward or definition).type, *Check(instruction, self.plan.specs).read
+        earlier = self._checking.setdefault(key, [])
         if forward is None:
+            earlier.append(instruction)
             return False
-        run_before = takewhile(lambda step: step is not instruction, self.plan.instructions)
-        ops = [step for step in run_before if isinstance(step, Instruction) and step.definition is forward and not step.dynamic]
         shared_attrs = {name: attrs[name] for name in forward.attrs if name in attrs}
         shared_inputs = {slot: values for slot, values in instruction.reads.items() if slot in forward.inputs}
         return any(
             shared_inputs.items() <= op.reads.items()
             and shared_attrs.items() <= forward.defaults(op.op.attrs).items()
             and all(any(op.writes.get(slot, ())) for slot in forward.outputs)  # without an output, it may check less
-            for op in ops
+            for op in earlier
         )
 
     def _output_array(self, instruction: Instruction, slot: str, value: Value | None, copies: list[Call]) -> Any:

@@ -487,13 +487,13 @@ def stanh(f: Any, X: Any, dOut: Any, scale_a: float, scale_b: float) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------------- steps
-@_unary("floor", of="int|float")
+@_unary("floor", of="int|real")
 def floor(f: Any, dOut: Any) -> Any:
     """The largest integer that is not above X."""
     return {"X": f.fill_zeros_like(dOut)}
 
 
-@_unary("ceil", of="int|float")
+@_unary("ceil", of="int|real")
 def ceil(f: Any, dOut: Any) -> Any:
     """The smallest integer that is not below X."""
     return {"X": f.fill_zeros_like(dOut)}

@@ -185,7 +185,7 @@ def _is_zero(f: Any, X: Any) -> Any:
     return f.equal(X, f.fill_zeros_like(X)).astype(X.dtype)
 
 
-@define("elementwise_mod(X: int|float, Y: int|float) -> Out", infer=_binary, inline_grad=True, axis=-1)
+@define("elementwise_mod(X: int|real, Y: int|real) -> Out", infer=_binary, inline_grad=True, axis=-1)
 def elementwise_mod(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
     """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`.
 
@@ -197,7 +197,7 @@ def elementwise_mod(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
     }
 
 
-@define("elementwise_floordiv(X: int|float, Y: int|float) -> Out", infer=_binary, grad=ZERO_GRADIENT, axis=-1)
+@define("elementwise_floordiv(X: int|real, Y: int|real) -> Out", infer=_binary, grad=ZERO_GRADIENT, axis=-1)
 def elementwise_floordiv() -> None:
     """The largest integer that is not above ``X / Y``; operands are aligned as in `elementwise_add`."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -27,6 +28,7 @@ from oracle import (
     theirs,
 )
 
+import fluid
 import fluid.numpy as xp
 
 few = settings(max_examples=10, deadline=None, derandomize=True)
@@ -250,3 +252,10 @@ def test_signatures(part: str) -> None:
             assert actual[parameter.name].kind is parameter.kind, (name, parameter)
             if "Undef" not in str(parameter.default) and name != "expand_dims":  # whose axis has a default in some versions
                 assert actual[parameter.name].default == parameter.default, (name, parameter)
+
+
+@each("name", ["floor", "ceil", "trunc", "floor_divide", "remainder"])
+def test_complex_numbers_are_not_rounded(name: str) -> None:
+    z = xp.asarray(np.ones(3, "complex64"))
+    with pytest.raises(fluid.errors.ElementTypeError, match="complex64"):
+        getattr(xp, name)(*[z] * (2 if name in ("floor_divide", "remainder") else 1))

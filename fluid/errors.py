@@ -276,7 +276,7 @@ def shown(value: object) -> str:
 
 
 def type_name(value: object) -> str:
-    """The name of a value's type, with its package if that is not a common one.
+    """The name of a value's type, with its package unless this is Python's, numpy's or Fluid's own.
 
     >>> from collections import OrderedDict
     >>> fluid.errors.type_name(3), fluid.errors.type_name(OrderedDict())

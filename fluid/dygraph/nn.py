@@ -1003,7 +1003,8 @@ class _Recurrent(Layer):
             raise ProgramError(f"{self.full_name()} takes [{order}, {g.features}], not {inputs.describe()}")
         x = inputs if self._time_major else inputs.transpose([1, 0, 2])
         if states is None:
-            zeros = namespace.fill_constant(shape=[g.passes, x.shape[1], g.hidden], dtype=int(x.dtype), value=0.0)
+            sizes = {"shape": [g.passes, -1, g.hidden], "input_dim_idx": 1, "output_dim_idx": 1}
+            zeros = namespace.fill_constant_batch_size_like(x, dtype=int(x.dtype), value=0.0, **sizes)
             states = [zeros] * MODES[g.mode].states
         out, _, last = namespace.rnn(
             x,
@@ -1119,7 +1120,7 @@ class MultiHeadAttention(Layer):
         self.dropout = Dropout(dropout, dropout_implementation="upscale_in_train")
 
     def _heads(self, x: Tensor) -> Any:
-        return x.reshape([x.shape[0], x.shape[1], self.num_heads, self.head_dim]).transpose([0, 2, 1, 3])
+        return namespace.reshape2(x, shape=[0, 0, self.num_heads, self.head_dim]).transpose([0, 2, 1, 3])
 
     def forward(self, query: Tensor, key: Any = None, value: Any = None, attn_mask: Any = None) -> Any:
         key = query if key is None else key
@@ -1134,7 +1135,7 @@ class MultiHeadAttention(Layer):
         if self.dropout._arguments["dropout_prob"]:
             weights = self.dropout(weights)
         mixed = namespace.matmul(weights, v).transpose([0, 2, 1, 3])
-        result = self.out_proj(mixed.reshape([query.shape[0], query.shape[1], self.num_heads * self.head_dim]))
+        result = self.out_proj(namespace.reshape2(mixed, shape=[0, 0, self.num_heads * self.head_dim]))
         return (result, weights) if self.need_weights else result
 
 

@@ -606,6 +606,9 @@ def sizes_from(x: Variable, start: int) -> list[int | Variable]:
 
 def _merged(x: Variable) -> Variable:
     """``[batch, beams, ...]`` as ``[batch * beams, ...]``."""
+    if default_main_program().eager:  # sizes would be numbers, and so become fixed where the call is traced
+        joined: Variable = ops_here().flatten_contiguous_range(x, start_axis=0, stop_axis=1)
+        return joined
     return reshape(x, [-1, *sizes_from(x, 2)])
 
 

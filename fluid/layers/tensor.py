@@ -405,7 +405,9 @@ def range(start: float | Variable, end: float | Variable, step: float | Variable
 
 
 def _scalar(value: float | Variable, dtype: DTypeLike) -> Variable:
-    return value if isinstance(value, Variable) else fill_constant([1], dtype, value)
+    if not isinstance(value, Variable):
+        return fill_constant([1], dtype, value)
+    return value if value.dtype is as_dtype(dtype) else cast(value, dtype)
 
 
 def uniform_random(

@@ -178,3 +178,41 @@ def test_a_second_run_for_other_sizes_leaves_no_trace() -> None:
         np.testing.assert_array_equal(value.numpy(), before[name])
     with pytest.raises(ProgramError, match="while it is traced"):
         dygraph.trace(lambda x: x if x.numpy().max() > 0 else x * 2.0, rows(2, 2))
+
+
+LAYERS_OF_ANY_SIZE: dict[str, tuple[Callable[[], Any], list[tuple[int, ...]]]] = {
+    "LSTM": (lambda: dygraph.LSTM(4, 5, num_layers=2, direction="bidirect"), [(2, 3, 4), (3, 6, 4)]),
+    "GRU": (lambda: dygraph.GRU(4, 5), [(2, 3, 4), (1, 6, 4)]),
+    "MultiHeadAttention": (lambda: dygraph.MultiHeadAttention(4, 2), [(2, 3, 4), (3, 6, 4)]),
+    "TransformerEncoderLayer": (lambda: dygraph.TransformerEncoderLayer(4, 2, 8, dropout=0.0), [(2, 3, 4), (3, 1, 4)]),
+    "beams": (lambda: lambda x: layers.BeamSearchDecoder.tile_beam_merge_with_batch(x, 2), [(2, 3, 4), (3, 6, 4)]),
+    "positions": (lambda: lambda x: x + layers.range(0, x.shape[1], 1, "float32").reshape([1, -1, 1]), [(2, 3, 4), (3, 6, 4)]),
+    "heads": (lambda: lambda x: x.reshape([x.shape[0], x.shape[1], 2, 2]), [(2, 3, 4), (3, 6, 4)]),
+    "rows": (lambda: lambda x: layers.reshape(x, [x.shape[0] * x.shape[1], 4]), [(2, 3, 4), (3, 6, 4)]),
+    "attention": (lambda: lambda x: fluid.nets.scaled_dot_product_attention(x, x, x, 2), [(2, 3, 4), (3, 6, 4)]),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS_OF_ANY_SIZE)
+def test_layers_leave_rows_and_steps_open(name: str) -> None:
+    make, shapes = LAYERS_OF_ANY_SIZE[name]
+    with dygraph.guard(fluid.CPUPlace()):
+        net = make()
+        traced = dygraph.trace(net, dygraph.InputSpec([None, None, 4]))
+        for number, shape in enumerate(shapes):
+            x = dygraph.to_variable(np.random.default_rng(number).random(shape, np.float32))
+            right, got = net(x), traced(x)
+            right, got = (values[0] if isinstance(values, (tuple, list)) else values for values in (right, got))
+            np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_range_takes_bounds_of_other_types() -> None:
+    """A size is int32; the other bounds, and the result, have the type that was asked for."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [None, 2])
+        numbers = layers.range(0, layers.shape(x)[0], 1, "int64")
+        evenly = layers.linspace(layers.fill_constant([1], "int32", 0), 1.0, 5, "float32")
+        found = fluid.Executor().run(feed={"x": np.ones((3, 2), "float32")}, fetch_list=[numbers, evenly])
+    np.testing.assert_array_equal(found[0], [0, 1, 2])
+    np.testing.assert_array_equal(found[1], np.linspace(0, 1, 5, dtype="float32"))
+    assert found[0].dtype == "int64"

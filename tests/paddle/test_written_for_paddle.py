@@ -135,6 +135,7 @@ def test_a_result_of_another_type_is_cast(op_type: str) -> None:
         (lambda x: layers.layer_norm(x, epsilon=0.1), "layer_norm: its epsilon is 0.1, and Paddle allows 0.001 at most"),
         (lambda x: fluid.extend.ops().logcumsumexp(x, exclusive=True), "logcumsumexp: its sums are exclusive"),
         (lambda x: fluid.extend.ops().einsum([x, x, x], equation="ij,ij,ij->i"), "einsum: it has more than two operands"),
+        (lambda x: fluid.extend.ops().pad_by(layers.unsqueeze(x, [0, 1]), paddings=[1, *[0] * 7]), "pads the last three"),
         (lambda x: layers.lrn(layers.unsqueeze(x, [0, 1]), n=4), "lrn: its window n is even, and Paddle's is odd"),
     ],
 )
@@ -145,9 +146,12 @@ def test_what_paddle_computes_wrongly_is_refused(build: Any, why: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["paddle-2.6", "paddle-3"])
-@pytest.mark.parametrize("paddings", [[0, 0, 0, 0, 2, 3], [0, 0, 0, 0, 1, 2, 2, 1]])
+@pytest.mark.parametrize(
+    "paddings",
+    [[0, 3], [0, 0, 0, 2], [0, 0, 2, 1, 0, 0], [1, 0, 2, 1, 1, 3], [*[0] * 4, 2, 3], [*[0] * 4, 1, 2, 2, 1], [0, 0, 2, 1, 1, 2, 0, 1]],
+)
 def test_pads_of_any_mode_are_those_of_volumes(tmp_path: Path, target: str, paddings: list[int]) -> None:
-    x = fluid.data("x", [2, 3, 4, 5][: len(paddings) // 2])
+    x = fluid.data("x", [4, 3, 4, 5][: len(paddings) // 2])
     outs = [x.block.namespace.pad_by(x, paddings=paddings, mode=mode) for mode in ("reflect", "edge", "wrap", "constant")]
     path = tmp_path / ("net.json" if target == "paddle-3" else "net.pdmodel")
     fluid.save_model(path, feeds=[x], fetches=outs, target=target)

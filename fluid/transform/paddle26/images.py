@@ -85,15 +85,15 @@ def pad_images(op: Operator) -> None:
 
 
 def pad_sides(op: Operator) -> None:
-    """Pad rows, images or volumes behind batch and channels: as volumes, with dimensions of 1."""
+    """Pad the last three dimensions: as volumes, with dimensions of 1 before X's."""
     only(op, "X", "Out@GRAD")
-    pads = op.attr("paddings")
-    rank = len(pads) // 2
-    if not 3 <= rank <= 5 or any(pads[:4]):
-        raise Refused(f"it pads by {pads}, and not the last dimensions of rows, images or volumes alone")
-    by_axis = [number for axis in reversed(range(2, rank)) for number in pads[2 * axis : 2 * axis + 2]]
+    pads = list(op.attr("paddings"))
+    missing = 5 - len(pads) // 2
+    margins = [0] * (2 * missing) + pads
+    if missing < 0 or any(margins[:4]):
+        raise Refused(f"it pads by {pads}, and Paddle's pads the last three of at most five dimensions")
     mode = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}[op.attr("mode")]
-    _pad_as_volumes(op, list(range(2, 2 + 5 - rank)), [*by_axis, *[0] * (6 - len(by_axis))], mode, 0.0)
+    _pad_as_volumes(op, list(range(missing)), [*margins[8:], *margins[6:8], *margins[4:6]], mode, 0.0)
 
 
 def _pad_as_volumes(op: Operator, axes: list[int], paddings: list[int], mode: str, value: float) -> None:

@@ -526,7 +526,9 @@ class _Planner:
 
     @property
     def _originals(self) -> list[Instruction]:
-        return [instruction for instruction in self.instructions if isinstance(instruction, Instruction)]
+        """The ops, constants first: between a product and what may be fused with it, they would divide the two."""
+        ops = [instruction for instruction in self.instructions if isinstance(instruction, Instruction)]
+        return sorted(ops, key=lambda op: not (op.op.type == "assign_value" and all(map(self._is_temporary, op.written))))
 
     @property
     def _fetched(self) -> list[Value]:

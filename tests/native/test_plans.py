@@ -427,6 +427,20 @@ def test_filters_that_nothing_can_write_are_packed_once(fresh: None) -> None:
     assert np.array_equal(run(), first * 4)
 
 
+def test_constants_do_not_divide_what_is_fused(fresh: None) -> None:
+    """A scale and a shift of channels, written as constants, are the epilogue of the convolution."""
+    x = fluid.data("x", [1, 3, 8, 8])
+    scale, shift = (np.arange(start, start + 4, dtype="float32").reshape([1, 4, 1, 1]) for start in (1, 5))
+    y = layers.relu(layers.conv2d(x, 4, 3, bias_attr=False) * layers.assign(scale) + layers.assign(shift))
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    feed = {"x": np.random.default_rng(0).standard_normal(x.shape).astype("float32")}
+    text = executor.plan(feed=feed, fetch_list=[y]).to_string()
+    assert "[conv2d + elementwise_mul + elementwise_add + relu]" in text
+    (found,), (expected,) = executor.run(feed=feed, fetch_list=[y]), executor.interpret(feed=feed, fetch_list=[y])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_filters_that_can_be_written_are_packed_in_each_run(fresh: None) -> None:
     _, run, filter_ = _convolution()
     first, memory = run(), np.array(filter_)

@@ -23,7 +23,8 @@ from the table in `fluid/onnx/ops_in/`.
 (`tests/onnx_models/test_gradients.py`). *Forms* lists the opsets that change the meaning of an op, as far as that matters. If an
 op is not listed and ONNX defines it as a function (`Attention`, `RotaryEmbedding`, `NegativeLogLikelihoodLoss`, `CenterCropPad`,
 `SequenceMap`, ...), this function is read, and trains as its ops do. So are ops of com.microsoft, which onnxruntime writes. Ops
-on strings, `ImageDecoder`, and ops of other domains are not read, unless the model has functions for them.
+on strings, `ImageDecoder`, and ops of other domains are not read, unless the model has functions for them. Of
+ai.onnx.ml, trees and linear models are read; support vectors and dictionaries are not.
 
 | op | train | forms | limits |
 |---|---|---|---|
@@ -32,6 +33,10 @@ on strings, `ImageDecoder`, and ops of other domains are not read, unless the mo
 _STATIC = "known when the program is built"
 
 LIMITS = {
+    "ai.onnx.ml::LinearClassifier": "labels that are integers; a row of coefficients for each",
+    "ai.onnx.ml::TreeEnsemble": "no tests of membership",
+    "ai.onnx.ml::TreeEnsembleClassifier": "labels that are integers; of two classes that have weights, the greater score",
+    "ai.onnx.ml::ZipMap": "refused: programs hold no dictionaries",
     "com.microsoft::Attention": "no rotary embedding; masks of 1 to 3 dimensions",
     "com.microsoft::DynamicQuantizeLSTM": "computes with the weights as floats; states are not rounded to integers",
     "com.microsoft::FusedMatMul": "no transposed batches",

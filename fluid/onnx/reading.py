@@ -22,8 +22,8 @@ _DEEPEST = 90
 """The deepest nesting of messages; protobuf reads no more than 100."""
 _LARGE = 4096
 """Tensors of this many bytes or more stay in the file."""
-_MESSAGE = 240
-"""Bytes of memory of an empty message, which has two bytes in the file."""
+_MESSAGE, _NUMBER = 240, 40
+"""Bytes of memory of an empty message, which has two bytes in the file, and of a number in a list of Python."""
 _RAW_DATA, _LOCATION, _EXTERNAL = 9, 14, 13
 
 
@@ -111,7 +111,7 @@ class _Scan:
 
     def __init__(self, path: str, size: int) -> None:
         self._path = path
-        self._left = most_bytes(size) // 2 // _MESSAGE
+        self._left = self._room = most_bytes(size) // 2
 
     def _damaged(self, reason: str) -> FormatError:
         return FormatError(f"{self._path}: not an ONNX model, or damaged: {reason}")
@@ -136,15 +136,15 @@ class _Scan:
             )
         at = start
         while at < end:
-            self._left -= 1
+            begin = at
+            tag, at = self._varint(data, at, end)
+            kind = tag & 7
+            self._left -= _MESSAGE if kind == 2 else _NUMBER
             if self._left < 0:
                 raise FormatError(
                     f"{self._path}: its parts are so many, and so small, that they would take more than 64 MiB of memory and ten "
                     "times the file; no model that computes something is as dense"
                 )
-            begin = at
-            tag, at = self._varint(data, at, end)
-            kind = tag & 7
             content = at
             if kind == 0:
                 _, at = self._varint(data, at, end)
@@ -184,7 +184,8 @@ class _Scan:
 
     def check_density(self, outline: bytes, descriptor: Any) -> None:
         """`FormatError` if an outline has so many small messages that they would take too much memory."""
-        if len(outline) // 2 <= self._left:  # a message has two bytes at least
+        self._left = self._room
+        if len(outline) // 2 * _MESSAGE <= self._left:  # a message has two bytes at least
             return
         view = memoryview(outline)
         stack = [(0, len(outline), descriptor, 0)]

@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401
     activation,
+    classical,
     control_flow,
     convolution,
     counting,
@@ -22,4 +23,5 @@ from . import (  # noqa: F401
     sequence,
     shapes,
     signal,
+    trees,
 )

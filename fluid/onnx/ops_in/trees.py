@@ -1,0 +1,343 @@
+"""Ensembles of decision trees (ai.onnx.ml): all rows walk down all trees at once, a level at a time, by look-ups.
+
+The nodes of all trees become rows of tables. A node asks whether a feature, or its negative, is greater than a number. No goes to
+its first child, yes to its second, which is the next row. NaN is greater than nothing, so the first child is where NaN goes. A
+leaf asks for more than infinity and is its own child, so trees of other depths wait there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import FormatError
+from ...values.types import VarType
+from ..builder import Builder
+from ..node import OnnxNode
+from .classical import as_floats, classical, post_transformed, whole_labels
+from .elementwise import choose
+
+_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+_MOST_ROWS = 1 << 24
+"""The most nodes of all trees: float32 holds their numbers."""
+Weights = list[tuple[int, float]]
+"""Output and weight, for each weight of a leaf."""
+
+
+class _Test(NamedTuple):
+    """A node that tests a feature; `when_true` and `when_false` are keys of nodes."""
+
+    mode: str
+    feature: int
+    threshold: float
+    when_true: Hashable
+    when_false: Hashable
+    nan_is_true: bool
+
+
+class _Question(NamedTuple):
+    """Whether ``sign * feature > least``, or >= if `closed`; for no and yes, a key, a question, or a row that exists follows."""
+
+    sign: int
+    feature: int
+    least: float
+    closed: bool
+    no: Any
+    yes: Any
+
+
+class _Row(NamedTuple):
+    """A row that exists, as what follows a question."""
+
+    number: int
+
+
+@dataclass
+class _Tables:
+    """The nodes of all trees; the roots come first.
+
+    Attributes:
+        signs: 1 or -1, and 0 for leaves.
+        closed: whether features may equal `least`.
+        depth: the most questions on a way from a root to a leaf.
+        reached: the keys of all nodes.
+    """
+
+    trees: int
+    features: list[int] = field(default_factory=list)
+    signs: list[int] = field(default_factory=list)
+    least: list[float] = field(default_factory=list)
+    closed: list[bool] = field(default_factory=list)
+    children: list[int] = field(default_factory=list)
+    leaves: list[tuple[int, Weights]] = field(default_factory=list)
+    depth: int = 0
+    reached: set[Hashable] = field(default_factory=set)
+
+    def add(self, count: int) -> int:
+        """Add rows of leaves without weights; returns the first."""
+        first = len(self.features)
+        self.features += [0] * count
+        self.signs += [0] * count
+        self.least += [np.inf] * count
+        self.closed += [False] * count
+        self.children += range(first, first + count)
+        return first
+
+
+def _tables(roots: Sequence[Hashable], look: Callable[[Hashable], _Test | Weights]) -> _Tables:
+    """Lay trees out as tables; `look` finds a node by its key."""
+    tables = _Tables(len(roots))
+    tables.add(len(roots))
+    pending = [(number, root, 0) for number, root in enumerate(roots)]
+    for row, entry, depth in pending:  # which grows
+        tables.depth = max(tables.depth, depth)
+        if isinstance(entry, _Row):
+            tables.children[row] = entry.number
+            continue
+        node = entry if isinstance(entry, _Question) else look(entry)
+        if isinstance(node, _Test) and entry in tables.reached:
+            raise FormatError(f"its node {entry} is the child of two nodes, or of itself")
+        tables.reached.add(entry)
+        if isinstance(node, list):
+            tables.leaves.append((row, node))
+            continue
+        first = tables.add(2)
+        question = node if isinstance(node, _Question) else _question(node, first)
+        tables.features[row], tables.signs[row] = question.feature, question.sign
+        tables.least[row], tables.closed[row] = question.least, question.closed
+        tables.children[row] = first
+        below = depth + (3 if isinstance(node, _Test) and node.mode in ("BRANCH_EQ", "BRANCH_NEQ") else 1)
+        pending += [(first, question.no, below), (first + 1, question.yes, below)]
+    return tables
+
+
+def _question(test: _Test, first: int) -> _Question:
+    """The question of a test whose children are the rows `first` and the next; equality asks two."""
+    mode, feature, bound, when_true, when_false, nan_is_true = test
+    at_least, at_most, above, below = (
+        (sign, feature, sign * bound, closed) for sign, closed in ((1, True), (-1, True), (1, False), (-1, False))
+    )
+    if mode == "BRANCH_EQ" and nan_is_true:
+        return _Question(*below, _Question(*above, when_true, _Row(first + 1)), when_false)
+    if mode in ("BRANCH_EQ", "BRANCH_NEQ"):
+        equal, unequal = (when_true, when_false) if mode == "BRANCH_EQ" else (when_false, when_true)
+        return _Question(*at_least, unequal, _Question(*at_most, _Row(first), equal))
+    holds, fails = {
+        "BRANCH_LEQ": (at_most, above),
+        "BRANCH_LT": (below, at_least),
+        "BRANCH_GTE": (at_least, below),
+        "BRANCH_GT": (above, at_most),
+    }[mode]
+    return _Question(*fails, when_true, when_false) if nan_is_true else _Question(*holds, when_false, when_true)
+
+
+def _leaf_weights(b: Builder, tables: _Tables, count: int, x: Any, filled: float = 0.0) -> Any:
+    """The weights of all rows for all outputs."""
+    b.reserve(len(tables.features), count, itemsize=16)
+    weights = np.full((len(tables.features), count), filled, np.float64)
+    for row, of_leaf in tables.leaves:
+        for output, weight in of_leaf:
+            if not 0 <= output < count:
+                raise FormatError(f"a leaf has a weight for output {output}, and there are {count}")
+            weights[row, output] = weight if filled else weights[row, output] + weight
+    return b.constant(weights.astype(x.dtype.array_dtype))
+
+
+def _leaves_of(b: Builder, tables: _Tables, x: Any) -> Any:
+    """The rows of the leaves where the rows of `x` end, as a column of [rows * trees]."""
+    used = max(tables.features, default=0) + 1
+    if min(tables.features, default=0) < 0 or 0 <= x.shape[1] < used:
+        raise FormatError(f"it tests feature {max(used - 1, 0)} of {x.shape[1]}")
+    x = b.slice(x, 1, 0, used)
+    signs, features = np.array(tables.signs), np.array(tables.features)
+    if not (signs > 0).any():
+        x = b.f.scale(x, scale=-1.0)
+    elif (signs < 0).any():
+        x = b.f.concat([x, b.f.scale(x, scale=-1.0)], axis=1)
+        features[signs < 0] += used
+    dtype, trees = x.dtype.array_dtype, tables.trees
+    if len(features) > _MOST_ROWS:
+        raise FormatError(f"its trees have {len(features)} nodes; at most {_MOST_ROWS} are read")
+    least = np.array(tables.least, np.float64).astype(dtype)
+    least = np.where(tables.closed, np.nextafter(least, dtype.type(-np.inf)), least)
+    table = np.stack([least, features.astype(dtype), np.array(tables.children).astype(dtype)], 1)
+    roots = b.f.gather(x, b.constant(features[:trees].astype(np.int32)), axis=1)
+    rows = _child(b, roots, b.variables(b.constant(table[:trees, 0])), b.variables(b.constant(table[:trees, 2])))
+    of_nodes = b.variables(b.constant(table))
+    for _ in range(1, tables.depth):  # one look-up of all that a node says
+        nodes = b.f.reshape2(b.f.gather(of_nodes, b.f.reshape2(rows, shape=[-1])), shape=[-1, trees, 3])
+        bound, feature, child = (b.f.reshape2(b.slice(nodes, 2, n, n + 1), shape=[-1, trees]) for n in range(3))
+        rows = _child(b, b.f.index_sample(x, b.cast(feature, VarType.INT32)), bound, child)
+    return b.f.reshape2(rows, shape=[-1])
+
+
+def _child(b: Builder, values: Any, least: Any, first: Any) -> Any:
+    """The rows of the children."""
+    return b.cast(b.cast(b.f.greater_than(values, least), values.dtype) + first, VarType.INT32)
+
+
+def _scores(b: Builder, x: Any, tables: _Tables, count: int, aggregate: str) -> Any:
+    """What the trees add up to: [rows, outputs]."""
+    if aggregate not in _AGGREGATES:
+        raise FormatError(f"its aggregate_function {aggregate!r} should be one of {', '.join(_AGGREGATES)}")
+    is_extreme = aggregate in ("MIN", "MAX")
+    filled = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
+    weights = b.f.gather(_leaf_weights(b, tables, count, x, filled), _leaves_of(b, tables, x))
+    of_trees = b.f.reshape2(weights, shape=[-1, tables.trees, count])
+    scores = b.reduce(f"reduce_{aggregate.lower() if is_extreme else 'sum'}", of_trees, [1], False)
+    if aggregate == "AVERAGE":
+        return b.f.scale(scores, scale=1.0 / tables.trees)
+    if is_extreme:  # outputs for which no leaf has a weight
+        return choose(b, b.f.isinf_v2(scores), b.f.fill_zeros_like(scores), scores)
+    return scores
+
+
+def _input(b: Builder, node: OnnxNode) -> Any:
+    x = as_floats(b, node[0])
+    if x.ndim not in (1, 2):
+        raise FormatError(f"its input has {x.ndim} dimensions; it should have two, rows and features")
+    return x if x.ndim == 2 else b.unsqueeze(x, [0])
+
+
+def _numbers(node: OnnxNode, name: str) -> Any:
+    """An attribute of floats, or of a tensor under its other name."""
+    tensor = node.proto_of(f"{name}_as_tensor")
+    return np.array(node.floats(name, []), np.float32) if tensor is None else node.reader.array_of(tensor, name).reshape(-1)
+
+
+def _equal_lengths(lists: Iterable[Sequence[Any]], label: str) -> None:
+    lengths = {len(values) for values in lists}
+    if len(lengths) != 1 or lengths == {0}:
+        raise FormatError(
+            f"the lists of its {label} have {', '.join(map(str, sorted(lengths)))} elements; they should have equally many"
+        )
+
+
+def _nan_flags(node: OnnxNode, count: int) -> list[bool]:
+    flags = [bool(flag) for flag in node.ints("nodes_missing_value_tracks_true", [])] or [False] * count
+    if len(flags) != count:
+        raise FormatError(f"nodes_missing_value_tracks_true has {len(flags)} elements for {count} nodes")
+    return flags
+
+
+def _named_tables(node: OnnxNode, outputs: str) -> _Tables:
+    """The tables of an op whose nodes are named by tree and number; `outputs` starts the names of what leaves give."""
+    names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
+    trees, numbers, features, trues, falses = (node.ints(f"nodes_{name}", []) for name in names)
+    modes, bounds = node.strings("nodes_modes", []), _numbers(node, "nodes_values")
+    _equal_lengths((trees, numbers, features, trues, falses, modes, bounds), "nodes")
+    flags = _nan_flags(node, len(trees))
+    weights: dict[Hashable, Weights] = {}
+    of_leaves = [node.ints(f"{outputs}_{name}", []) for name in ("treeids", "nodeids", "ids")]
+    values = _numbers(node, f"{outputs}_weights")
+    _equal_lengths((*of_leaves, values), "weights")
+    for tree, number, output, weight in zip(*of_leaves, values.tolist(), strict=True):
+        weights.setdefault((tree, number), []).append((output, weight))
+    nodes: dict[Hashable, _Test | Weights] = {}
+    children = set[Hashable]()
+    for place, key in enumerate(zip(trees, numbers, strict=True)):
+        if modes[place] == "LEAF":
+            nodes[key] = weights.get(key, [])
+            continue
+        if modes[place] not in _MODES:
+            raise FormatError(f"the mode {modes[place]!r} of a node should be LEAF or one of {', '.join(_MODES)}")
+        when_true, when_false = (key[0], trues[place]), (key[0], falses[place])
+        children |= {when_true, when_false}
+        nodes[key] = _Test(modes[place], features[place], float(bounds[place]), when_true, when_false, flags[place])
+    roots = [key for key in nodes if key not in children]
+    if len(roots) != len(set(trees)):
+        raise FormatError(f"it has {len(set(trees))} trees, and {len(roots)} nodes that are no child of others")
+
+    def look(key: Hashable) -> _Test | Weights:
+        if key not in nodes:
+            raise FormatError(f"it has no node {key}, which is the child of another")
+        return nodes[key]
+
+    tables = _tables(roots, look)
+    if missing := [key for key in nodes if key not in tables.reached]:
+        raise FormatError(f"its node {missing[0]} is not reached from the root of a tree")
+    return tables
+
+
+@classical("TreeEnsembleRegressor", trains=False)
+def tree_ensemble_regressor(b: Builder, node: OnnxNode) -> Any:
+    x, count = _input(b, node), node.int("n_targets", 1)
+    tables = _named_tables(node, "target")
+    scores = _scores(b, x, tables, count, node.string("aggregate_function", "SUM"))
+    base = _numbers(node, "base_values")
+    if base.size:
+        scores = scores + b.variables(b.constant(base.astype(x.dtype.array_dtype)))
+    return b.cast(post_transformed(b, scores, node.string("post_transform", "NONE")), VarType.FP32)
+
+
+@classical("TreeEnsembleClassifier", trains=False)
+def tree_ensemble_classifier(b: Builder, node: OnnxNode) -> Any:
+    labels = whole_labels(node, "classlabels_int64s")
+    x, classes = _input(b, node), len(labels)
+    tables = _named_tables(node, "class")
+    base, transform = _numbers(node, "base_values"), node.string("post_transform", "NONE")
+    used = {output for _, weights in tables.leaves for output, _ in weights}
+    if classes == 2 and used == {0}:
+        return _of_two_classes(b, node, x, tables, labels, base, transform)
+    scores = _scores(b, x, tables, classes, "SUM")
+    if base.size:
+        scores = scores + b.variables(b.constant(base.astype(x.dtype.array_dtype)))
+    best = b.f.arg_max(scores, axis=-1, keepdims=False, dtype=int(VarType.INT64))
+    label = b.f.gather(b.variables(b.constant(labels)), best)
+    return label, b.cast(post_transformed(b, scores, transform), VarType.FP32)
+
+
+def _of_two_classes(b: Builder, node: OnnxNode, x: Any, tables: _Tables, labels: Any, base: Any, transform: str) -> Any:
+    """Label and scores where leaves have weights for one class only: probabilities, if none is negative, or a margin."""
+    tables.leaves = [(row, [(0, weight) for _, weight in weights]) for row, weights in tables.leaves]
+    score = _scores(b, x, tables, 1, "SUM")
+    if base.size == 1:
+        score = score + b.variables(b.constant(base.astype(x.dtype.array_dtype)))
+    elif base.size:
+        raise FormatError(f"it has {base.size} base values, and weights for one of two classes")
+    is_probability = min((weight for _, weights in tables.leaves for _, weight in weights), default=0.0) >= 0
+    is_second = b.f.greater_than(score, b.number(0.5 if is_probability else 0.0, x.dtype))
+    label = b.f.gather(b.variables(b.constant(labels)), b.f.reshape2(b.cast(is_second, VarType.INT64), shape=[-1]))
+    both = b.f.concat([1.0 - score if is_probability else b.f.scale(score, scale=-1.0), score], axis=1)
+    if transform == "LOGISTIC" and is_probability:
+        raise FormatError("its scores are probabilities already; its post_transform should be NONE")
+    return label, b.cast(post_transformed(b, both, transform), VarType.FP32)
+
+
+@classical("TreeEnsemble", trains=False)
+def tree_ensemble(b: Builder, node: OnnxNode) -> Any:
+    x = _input(b, node)
+    kinds = node.proto_of("nodes_modes")
+    modes = [] if kinds is None else node.reader.array_of(kinds, "nodes_modes").reshape(-1).tolist()
+    bounds = node.proto_of("nodes_splits")
+    splits = [] if bounds is None else node.reader.array_of(bounds, "nodes_splits").reshape(-1).tolist()
+    names = ("featureids", "truenodeids", "trueleafs", "falsenodeids", "falseleafs")
+    features, trues, true_leaves, falses, false_leaves = (node.ints(f"nodes_{name}", []) for name in names)
+    _equal_lengths((modes, splits, features, trues, true_leaves, falses, false_leaves), "nodes")
+    targets, weights = node.ints("leaf_targetids", []), node.proto_of("leaf_weights")
+    values = [] if weights is None else node.reader.array_of(weights, "leaf_weights").reshape(-1).tolist()
+    _equal_lengths((targets, values), "leaves")
+    flags = _nan_flags(node, len(modes))
+
+    def look(key: Hashable) -> _Test | Weights:
+        assert isinstance(key, tuple)
+        number, is_leaf = key
+        if not 0 <= number < len(targets if is_leaf else modes):
+            raise FormatError(f"it has no {'leaf' if is_leaf else 'node'} {number}, which is the child of another")
+        if is_leaf:
+            return [(targets[number], values[number])]
+        if not 0 <= modes[number] < len(_MODES):
+            raise FormatError(f"the mode {modes[number]} of node {number} is not read here: {', '.join(_MODES)} are")
+        when_true, when_false = (trues[number], bool(true_leaves[number])), (falses[number], bool(false_leaves[number]))
+        return _Test(_MODES[modes[number]], features[number], splits[number], when_true, when_false, flags[number])
+
+    tables = _tables([(root, False) for root in node.ints("tree_roots", [])], look)
+    aggregate, transform = node.int("aggregate_function", 1), node.int("post_transform", 0)
+    if not tables.trees or not 0 <= aggregate < len(_AGGREGATES) or not 0 <= transform < len(_TRANSFORMS):
+        raise FormatError("it has no tree, or no such aggregate_function or post_transform")
+    return post_transformed(b, _scores(b, x, tables, node.int("n_targets", 1), _AGGREGATES[aggregate]), _TRANSFORMS[transform])

@@ -7,8 +7,9 @@ from math import prod
 
 from .activation_lowering import chosen
 from .emitter import BOOL, INT32, INT64
-from .graph import Choice, Node, Position, mapped, plain, reshaped, sliced
+from .graph import Choice, Node, Position, Scattered, mapped, plain, reshaped, sliced
 from .lowering import NAMESPACE, GraphTensor, NotLowered, differs, lowers, number_like
+from .shape_lowering import elements_along
 
 __all__ = ["is_label", "labels_of", "minus_log", "picked"]
 
@@ -57,9 +58,9 @@ _MOST_PLACED = 16
 @lowers("place")
 def place(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, axis: int, ignore_index: int) -> GraphTensor:
     shape, count = Like.shape[-X.ndim :], X.shape[-1] if X.ndim else 0
+    if X.ndim and (count > _MOST_PLACED or axis % X.ndim != X.ndim - 1):
+        return _placed_by_row(X, Index, Like, axis, ignore_index)
     _only_last(axis, X.ndim)
-    if count > _MOST_PLACED:
-        raise NotLowered("many elements in a row")
 
     def placed(x: Node, index: Node) -> Node:
         ids, is_valid = labels_of(GraphTensor(index), shape, ignore_index)
@@ -70,6 +71,17 @@ def place(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, axis: int, igno
         return GraphTensor(placed(X.node, Index.node))
     columns = [[sliced(plain(node), X.ndim - 1, column, 1) for node in (X.node, Index.node)] for column in range(count)]
     return GraphTensor(reduce(partial(mapped, "add"), [placed(x, index) for x, index in columns]))
+
+
+def _placed_by_row(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, axis: int, ignore_index: int) -> GraphTensor:
+    """Add elements at any places, one after the other."""
+    if not X.node.element.is_float or Like.ndim != X.ndim or not Like.node.size:
+        raise NotLowered("no floats, or more dimensions")
+    places = elements_along(Index, Like.shape, axis % X.ndim)
+    is_valid = reshaped(differs(Index.node, ignore_index), (places.size, 1))
+    places = mapped("select", is_valid, places, number_like(-1, places), element=places.element)
+    sums = Scattered((Like.node.size, 1), X.node.element, reshaped(plain(X.node), (places.size, 1)), places)
+    return GraphTensor(reshaped(sums, Like.shape))
 
 
 def minus_log(probabilities: Node) -> Node:

@@ -32,7 +32,7 @@ from .graph import (
 )
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 
-__all__ = ["apart", "padded", "slices_of"]
+__all__ = ["apart", "elements_along", "padded", "slices_of"]
 
 
 def _none(*tensors: Any) -> None:
@@ -347,11 +347,6 @@ def _gathered_rows(X: GraphTensor, ids: Node, rows: int, shape: tuple[int, ...])
     return GraphTensor(reshaped(Rows((ids.size, table.shape[1]), table.element, table, ids), shape))
 
 
-def _only_first(axis: int, ndim: int) -> None:
-    if axis % ndim:
-        raise NotLowered("an axis that is not the first")
-
-
 @lowers("gather")
 def gather(X: GraphTensor, Index: GraphTensor, Axis: Any, axis: int, specs: dict[str, Any]) -> GraphTensor:
     _none(Axis)
@@ -383,8 +378,8 @@ def flip(X: GraphTensor, axis: list[int]) -> GraphTensor:
 def scatter_add_like(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, Axis: Any, axis: int) -> GraphTensor:
     _none(Axis)
     only_floats(X)
-    _only_first(axis, Like.ndim)
-    ids, shape = _ids_of(Index), (Like.shape[0], prod(Like.shape[1:]))
+    axis %= Like.ndim
+    ids, shape = _ids_along(Index, Like.shape, axis), (prod(Like.shape[: axis + 1]), prod(Like.shape[axis + 1 :]))
     rows = reshaped(plain(X.node), (ids.size, shape[1]))
     return GraphTensor(reshaped(Scattered(shape, X.node.element, rows, ids), Like.shape))
 
@@ -429,6 +424,53 @@ def scatter_nd_add(X: GraphTensor, Index: GraphTensor, Updates: GraphTensor) -> 
     ids, table = _flat_ids(Index, X.shape), _table(X.node, Index.shape[-1])
     rows = reshaped(plain(Updates.node), (ids.size, table.shape[1]))
     return GraphTensor(reshaped(mapped("add", table, Scattered(table.shape, table.element, rows, ids)), X.shape))
+
+
+def elements_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> Node:
+    """The flat positions in a tensor of `shape` of the elements at indices along an axis."""
+    ids, size = Index.node, prod(shape)
+    if ids.element not in (INT32, INT64) or (ids.element == INT32 and size >= 1 << 31):
+        raise NotLowered("indices that are no integers, or too many elements for their type")
+    before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
+    places = reshaped(plain(ids), (before, Index.shape[axis], behind))
+    if behind > 1:
+        places = mapped("mul", places, number_like(behind, places))
+        places = mapped("add", places, broadcast_to(reshaped(Position((behind,), ids.element), (1, 1, behind)), places.shape))
+    if before > 1:
+        starts = reshaped(
+            mapped("mul", row := Position((before,), ids.element), number_like(size // before, row)), (before, 1, 1)
+        )
+        places = mapped("add", places, broadcast_to(starts, places.shape))
+    return reshaped(mapped("copy", places), (ids.size, 1))
+
+
+def _picked(X: GraphTensor, Index: GraphTensor, axis: int) -> GraphTensor:
+    if not X.node.size:
+        raise NotLowered("no elements")
+    return _gathered_rows(X, elements_along(Index, X.shape, axis % X.ndim), X.ndim, Index.shape)
+
+
+@lowers("index_sample")
+def index_sample(X: GraphTensor, Index: GraphTensor) -> GraphTensor:
+    return _picked(X, Index, 1)
+
+
+@lowers("take_along_axis")
+def take_along_axis(Input: GraphTensor, Index: GraphTensor, Axis: int) -> GraphTensor:
+    return _picked(Input, Index, Axis)
+
+
+@lowers("put_along_axis")
+def put_along_axis(
+    Input: GraphTensor, Index: GraphTensor, Value: GraphTensor, Axis: int, Reduce: str, Include_self: bool
+) -> GraphTensor:
+    only_floats(Input, Value)
+    if Reduce != "add" or not Include_self or not Input.node.size:
+        raise NotLowered("other than sums")
+    ids = elements_along(Index, Input.shape, Axis % Input.ndim)
+    values, flat = reshaped(plain(Value.node), (ids.size, 1)), (Input.node.size, 1)
+    sums = Scattered(flat, Input.node.element, values, ids)
+    return GraphTensor(reshaped(mapped("add", reshaped(plain(Input.node), flat), sums), Input.shape))
 
 
 @lowers("one_hot", "one_hot_v2")

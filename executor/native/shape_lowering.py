@@ -435,7 +435,8 @@ def elements_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> Node:
     places = reshaped(plain(ids), (before, Index.shape[axis], behind))
     if behind > 1:
         places = mapped("mul", places, number_like(behind, places))
-        places = mapped("add", places, broadcast_to(reshaped(Position((behind,), ids.element), (1, 1, behind)), places.shape))
+        offsets = reshaped(mapped("copy", Position((behind,), ids.element)), (1, 1, behind))
+        places = mapped("add", places, broadcast_to(offsets, places.shape))
     if before > 1:
         starts = reshaped(
             mapped("mul", row := Position((before,), ids.element), number_like(size // before, row)), (before, 1, 1)

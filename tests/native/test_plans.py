@@ -638,3 +638,25 @@ def test_numbers_that_many_formulas_share() -> None:
     data = np.array([0.7], "float32")
     result = fluid.Executor().run(feed={"x": data}, fetch_list=[number])[0]
     np.testing.assert_allclose(result, fluid.Executor().interpret(feed={"x": data}, fetch_list=[number])[0], rtol=1e-5)
+
+
+@each(("shape", "axis", "count"), [((60, 128), 0, 400), ((5, 7, 9), 1, 20), ((5, 7, 9), 2, 30), ((1, 50), 1, 17), ((50,), 0, 80)])
+@pytest.mark.filterwarnings("error")
+def test_elements_at_indices_are_picked_and_added_natively(shape: tuple[int, ...], axis: int, count: int) -> None:
+    """With their gradients; indices repeat."""
+    random = np.random.default_rng(0)
+    many = [*shape[:axis], count, *shape[axis + 1 :]]
+    feed = {"x": random.standard_normal(shape, np.float32), "v": random.standard_normal(many, np.float32)}
+    feed["i"] = random.integers(0, shape[axis], many)
+    x, v, i = fluid.data("x", list(shape)), fluid.data("v", many), fluid.data("i", many, "int64")
+    x.stop_gradient = v.stop_gradient = False
+    ops = fluid.extend.ops()
+    picked = ops.take_along_axis(layers.tanh(x), i, Axis=axis)
+    added = ops.put_along_axis(layers.tanh(x), i, layers.tanh(v), Axis=axis, Reduce="add")
+    loss = layers.reduce_sum(picked * picked * v) + layers.reduce_sum(added * added)
+    fetched = [picked, added, *fluid.gradients(loss, [x, v])]
+    executor = fluid.Executor()
+    assert "on numpy: none" in executor.plan(feed=feed, fetch_list=fetched).to_string()
+    results = executor.run(feed=feed, fetch_list=fetched)
+    for one, other in zip(results, executor.interpret(feed=feed, fetch_list=fetched), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)

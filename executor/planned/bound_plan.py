@@ -19,9 +19,9 @@ from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import updated_input
 from fluid.values.lod_array import array_of
-from fluid.values.memory import address_of, aligned_bytes, contiguous_copy, empty_array
+from fluid.values.memory import address_of, aligned_bytes, empty_array
 from fluid.values.place import Place, to_numpy
-from fluid.values.unchanging import never_changes, unchanging
+from fluid.values.unchanging import is_usable, never_changes, usable_copy
 
 from ..binding.arrays import bind_op
 from ..kernels.collective import group_of, make_progress
@@ -177,9 +177,8 @@ class BoundArenaPlan:
             if not fits and name in plan.externals:
                 raise ExecutionError(f"{name} was given another shape or type, perhaps by another thread, before its plan ran")
             stored = self.place.asarray(array) if fits else empty_array(xp, spec.shape, spec.dtype.array_dtype)
-            if not _is_usable(stored, name in self._overwritten):
-                copied = contiguous_copy(xp, stored)
-                stored = unchanging(copied) if name not in self._overwritten and never_changes(stored) else copied
+            if not is_usable(stored, name in self._overwritten):
+                stored = usable_copy(xp, stored, name in self._overwritten)
             if fits and stored is not array:
                 scope.put(name, stored)  # at once, since ops that own blocks write to the scope's array
             elif stored is not array:
@@ -552,16 +551,6 @@ def upload(target: Any, value: Any) -> None:
         target[...] = value
     else:
         target.set(to_numpy(value))
-
-
-def _is_usable(array: Any, overwritten: bool) -> bool:
-    """Whether kernels can read or overwrite an array without a copy; views may be strided, unaligned or read-only.
-
-    Native code gets an array's address alone, and takes its elements to lie one after the other.
-    """
-    flags = array.flags
-    is_readable = flags.c_contiguous and getattr(flags, "aligned", True)
-    return bool(is_readable and (getattr(flags, "writeable", True) or not overwritten))
 
 
 def _store(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from fluid.values.place import Place
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
+from fluid.values.unchanging import is_usable, usable_copy
 
 from ..backend import Plan, Request
 from ..binding.compiled import updates_of
@@ -64,7 +65,7 @@ class StepwiseProgram:
             values = {name: _on(place, value) for name, value in feeds.items()}
             values |= {name: value.copy() for name, value in values.items() if name in self._updated}
             scope.separate(self._updated)
-            env = _ScopeEnvironment(self.program, scope, place, values)
+            env = _ScopeEnvironment(self.program, scope, place, values, self._updated)
             for op, names in zip(self._ops, self._frees, strict=True):
                 with timed(timer, op, place):
                     machine.run_op(op, env)
@@ -170,35 +171,42 @@ def last_uses(block: Block, ops: Sequence[Operator], retained: set[str]) -> list
     return frees[::-1]
 
 
-def _moved(place: Place, value: Any) -> Any:
-    """A value of a scope with arrays of a place; the value itself if it has no others."""
+def _moved(place: Place, value: Any, is_overwritten: bool) -> Any:
+    """A value of a scope with usable arrays of a place; the value itself if it has no others."""
     xp = place.xp
     if isinstance(value, list):
-        items = [_moved(place, item) for item in value]
+        items = [_moved(place, item, is_overwritten) for item in value]
         return value if all(map(operator.is_, items, value)) else items
     if type(value) is SelectedRows:
         if not isinstance(value.value, xp.ndarray):
             value.become(place.asarray(value.index), place.asarray(value.value), value.height())
         return value
     array = array_of(value)
-    if isinstance(array, xp.ndarray) or not hasattr(array, "dtype"):  # nothing, or a rank table
+    if not hasattr(array, "dtype"):  # nothing, or a rank table
         return value
+    if isinstance(array, xp.ndarray):
+        return value if is_usable(array, is_overwritten) else with_lod(usable_copy(xp, array, is_overwritten), lod_of(value))
     return with_lod(place.asarray(array), lod_of(value))
 
 
 class _ScopeEnvironment(Environment):
-    """The values of block 0; persistable ones live in the scope, where arrays of this place replace arrays of another."""
+    """The values of block 0; persistable ones live in the scope, where usable arrays of this place replace others.
 
-    __slots__ = ("_array_type", "place", "scope")
+    Args:
+        updated: the names whose arrays a run writes to.
+    """
 
-    def __init__(self, program: Program, scope: Scope, place: Place, values: dict[str, Any]) -> None:
+    __slots__ = ("_array_type", "_updated", "place", "scope")
+
+    def __init__(self, program: Program, scope: Scope, place: Place, values: dict[str, Any], updated: Container[str]) -> None:
         super().__init__(program.global_block(), None, values)
-        self.scope, self.place, self._array_type = scope, place, place.xp.ndarray
+        self.scope, self.place, self._array_type, self._updated = scope, place, place.xp.ndarray, updated
 
     def _look_up_outside(self, name: str) -> Any:
         value = self.scope.value(name)
-        if not isinstance(value, self._array_type):
-            moved = _moved(self.place, value)
+        is_overwritten = name in self._updated
+        if not isinstance(value, self._array_type) or not is_usable(value, is_overwritten):
+            moved = _moved(self.place, value, is_overwritten)
             if moved is not value:
                 self.scope.put(name, moved)
                 value = moved

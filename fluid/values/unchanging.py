@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["never_changes", "unchanging"]
+from .memory import contiguous_copy
+
+__all__ = ["is_usable", "never_changes", "unchanging", "usable_copy"]
 
 
 def never_changes(array: Any) -> bool:
@@ -28,3 +30,20 @@ def unchanging(array: Any) -> Any:
         return array
     memory = memoryview(array.reshape(-1).view(np.uint8)).toreadonly()
     return np.frombuffer(memory, array.dtype).reshape(array.shape)
+
+
+def is_usable(array: Any, is_overwritten: bool) -> bool:
+    """Whether kernels can read or overwrite an array without a copy; views may be strided, unaligned or read-only.
+
+    Native code gets an array's address alone, and takes its elements to lie one after the other. numpy copies an unaligned array
+    in each call: parameters in a combined file begin at any byte.
+    """
+    flags = array.flags
+    is_readable = flags.c_contiguous and getattr(flags, "aligned", True)
+    return bool(is_readable and (getattr(flags, "writeable", True) or not is_overwritten))
+
+
+def usable_copy(xp: Any, array: Any, is_overwritten: bool) -> Any:
+    """A copy of an array that `is_usable`. Nothing can change it if nothing can change the array, or overwrites it."""
+    copied = contiguous_copy(xp, array)
+    return unchanging(copied) if not is_overwritten and never_changes(array) else copied

@@ -17,6 +17,7 @@ from fluid.core import LoDTensorArray
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, LoDTensor, Scope, global_scope, scope_guard
 from fluid.values.selected_rows import SelectedRows
+from fluid.values.unchanging import never_changes
 
 
 def test_variables_are_made_once() -> None:
@@ -250,6 +251,52 @@ def test_variables_that_share_memory_are_updated_apart(
         sums += expected if number >= 2 else 0.0
         for array, value in zip(fetched, (expected, sums, 1.0), strict=True):
             np.testing.assert_allclose(array, np.full((3, 4), value), rtol=1e-6)
+
+
+def unaligned(array: Any) -> Any:
+    """A read-only view of a copy of an array that begins one byte behind a multiple of the element's size."""
+    memory = bytes(1) + array.tobytes()
+    return np.frombuffer(memory, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+
+
+@each("native", ["0", "1"])
+def test_parameters_as_they_lie_in_a_file_are_copied_once(native: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a combined file they begin at any byte. numpy would copy the whole table in each run of a program over sequences."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    words = fluid.data("words", [None, 1], "int64", lod_level=1)
+    table, weight = np.random.default_rng(0).random((50, 4), np.float32), np.arange(12, dtype=np.float32).reshape(4, 3)
+    out = layers.fc(layers.embedding(words, [50, 4], param_attr="table"), 3, param_attr="weight", bias_attr=False)
+    total = layers.sequence_pool(out, "sum")
+    executor, scope = fluid.Executor(), Scope()
+    scope.put("table", unaligned(table))
+    scope.put("weight", np.asfortranarray(weight))
+    held = set()
+    for lengths in ([2, 1], [1, 3], [2, 1]):
+        ids = np.arange(sum(lengths))[:, None]
+        (fetched,) = executor.run(feed={"words": (ids, [lengths])}, fetch_list=[total], scope=scope)
+        rows = np.split(table[ids[:, 0]] @ weight, np.cumsum(lengths)[:-1])
+        np.testing.assert_allclose(fetched, [part.sum(0) for part in rows], rtol=1e-5)
+        held.add((id(scope.array("table")), id(scope.array("weight"))))
+    assert len(held) == 1
+    assert scope.array("table").flags.aligned and never_changes(scope.array("table"))
+    assert scope.array("weight").flags.c_contiguous
+
+
+@each("native", ["0", "1"])
+def test_a_table_in_a_file_is_trained_over_sequences(native: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update of some rows works in place, which the memory of a mapped file does not allow."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    words = fluid.data("words", [None, 1], "int64", lod_level=1)
+    rows = layers.embedding(words, [5, 2], is_sparse=True, param_attr="table")
+    fluid.optimizer.SGD(0.5).minimize(layers.reduce_sum(layers.sequence_pool(rows, "sum")))
+    executor, scope = fluid.Executor(), Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    table = np.ones((5, 2), np.float32)
+    scope.put("table", unaligned(table))
+    for lengths in ([2, 1], [1, 2]):
+        executor.run(feed={"words": ([[1], [3], [3]], [lengths])}, scope=scope)
+    np.testing.assert_allclose(scope.array("table")[:, 0], [1, 0, 1, -1, 1])
+    assert (table == 1).all()
 
 
 def with_gaps() -> tuple[Any, Any]:

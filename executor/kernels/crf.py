@@ -12,6 +12,8 @@ from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
 from .manipulation import check_ids, write_wanted
+from .packed_rows import PackedRows, packed_rows
+from .rnn import StepFormula, loops_of
 from .table import checked, kernel
 
 __all__ = ["Spans", "spans"]
@@ -201,28 +203,47 @@ def linear_chain_crf_grad(
     xp.add.at(dTransition, (2 + labels[later - 1], labels[later]), -d_likelihood[chain.later_ids])
 
 
+def _best_ways(f: Any, parameters: Any, states: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
+    """A step of the search for the best sequence of tags: the best score of a sequence that ends with each tag, and its last tag
+    but one. The parameter has the score of a move to each tag from each tag."""
+    ways = f.unsqueeze2(states[0], axes=[1]) + parameters[0]
+    best = f.reduce_max(ways, dim=[-1]) + inputs[0]
+    return [best], [f.arg_max(ways, axis=-1), best]
+
+
 @kernel("crf_decoding")
 def crf_decoding(xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Label: Any, Length: Any, ViterbiPath: Any) -> None:
     sequences = spans(Emission_lod, Length, Emission, "Emission")
-    scores = Emission.reshape(-1, Emission.shape[-1])
-    came = xp.zeros(scores.shape, np.int64)  # the best tag before each tag
-    best = xp.zeros((len(sequences.lengths), scores.shape[1]), scores.dtype)
-    by_step = [(xp.asarray(numbers), xp.asarray(rows)) for numbers, rows in sequences.by_step]
-    for step, (numbers, rows) in enumerate(by_step):
-        if not step:
-            best[numbers] = Transition[0] + scores[rows]
-            continue
-        paths = best[numbers][:, :, None] + Transition[2:]
-        came[rows] = paths.argmax(1)
-        best[numbers] = paths.max(1) + scores[rows]
-    tags = (best + Transition[1]).argmax(1)
+    tags = Emission.shape[-1]
+    order = PackedRows(*sequences) if Length is not None else packed_rows(tuple(Emission_lod[-1] or ()))
+    rows, ends, steps = xp.asarray(order.rows), xp.asarray(order.ends), order.steps
+    scores, filled = Emission.reshape(-1, tags)[rows], len(ends)
+    came = xp.zeros(scores.shape, np.int64)  # the best tag before each tag, later its place in this array
+    best = xp.empty_like(scores)
+    xp.add(Transition[0], scores[:filled], out=best[:filled])
+    moves = xp.ascontiguousarray(Transition[2:].T)
+
+    def step(states: Any, inputs: Any, outputs: Any) -> None:
+        (before,), (now,), (came_from, after) = states, inputs, outputs
+        ways = before[:, None] + moves
+        came_from[...] = ways.argmax(2)
+        xp.add(ways.max(2), now, out=after)
+        xp.copyto(before, after)
+
+    later = [(start - filled, count) for start, count in steps[1:]]
+    formula = StepFormula("crf_decoding", [moves], [scores[filled:]], _best_ways)
+    outputs = [came[filled:], best[filled:]]
+    loops_of(xp).in_turn(later, [best[:filled].copy()], outputs, lambda: (step, formula.inputs), formula)
+    came[filled:] += xp.asarray(order.before)[:, None] * tags
+    came, found = came.reshape(-1), xp.empty(len(rows), np.int64)
+    at = ends * tags + (best[ends] + Transition[1]).argmax(1)
+    for start, count in reversed(steps):
+        found[start : start + count] = at[:count]
+        at[:count] = came[at[:count]]
     path = ViterbiPath.reshape(-1)
     path.fill(0)
-    for numbers, rows in reversed(by_step):
-        path[rows] = tags[numbers]
-        tags[numbers] = came[rows, tags[numbers]]
+    path[rows] = found - xp.arange(len(rows)) * tags
     if Label is not None:
-        rows = xp.asarray(sequences.rows)
         path[rows] = path[rows] == Label.reshape(-1)[rows]
 
 

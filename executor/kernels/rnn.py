@@ -14,16 +14,15 @@ from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, activation_gradient, drops, gru_step, gru_step_gradient, lstm_step
-from fluid.values.lod_array import last_offsets, repeated, step_counts
+from fluid.values.lod_array import checked_lod
 from fluid.values.spec import Lod
 
 from ..runtime.products import multiply
 from .activation import sigmoid_calls
 from .engine import engine_of
 from .manipulation import flattened
+from .packed_rows import packed_rows
 from .table import kernel
 
 
@@ -638,30 +637,12 @@ def gru_unit_grad(
 
 # ------------------------------------------------------------------------------------- over sequences of different lengths
 class _Packed:
-    """Rows in the order of the steps: the first rows of all sequences, longest sequence first, then all second rows, and so on.
-    The rows of a step are consecutive, and continue the first rows of the former step.
-
-    Attributes:
-        sequences: indices of the sequences, longest first.
-        rows: for each packed row, the row of the input.
-        before: for each packed row after the first step, the packed row of the former step.
-        steps: for each step, its first packed row and its number of rows.
-    """
+    """Rows in the order of the steps: `PackedRows` with arrays of a namespace."""
 
     def __init__(self, xp: Any, lod: Lod, reverse: bool, where: str) -> None:
-        offsets = last_offsets(lod, f"{where}: Input")
-        lengths = np.diff(offsets)
-        order = np.argsort(-lengths, kind="stable")
-        counts = step_counts(lengths)
-        starts = counts.cumsum() - counts
-        self.steps = list(zip(starts.tolist(), counts.tolist(), strict=True))
-        step, rank = repeated(np.arange(len(counts)), counts), np.arange(counts.sum()) - repeated(starts, counts)
-        sequence = order[rank]
-        rows = offsets[1:][sequence] - 1 - step if reverse else offsets[:-1][sequence] + step
-        first = counts[0] if len(counts) else 0
-        self.xp, self.sequences = xp, xp.asarray(order)
-        self.rows = xp.asarray(rows, dtype="int64")
-        self.before = xp.asarray(starts[step[first:] - 1] + rank[first:], dtype="int64")
+        order = packed_rows(tuple(checked_lod(lod, f"{where}: Input")[-1] or ()), reverse)
+        self.xp, self.steps = xp, order.steps
+        self.sequences, self.rows, self.before = (xp.asarray(part) for part in (order.sequences, order.rows, order.before))
 
     def first(self, state: Any, size: int, dtype: Any) -> Any:
         """The initial states in the order of the packed sequences; zeros for None."""
@@ -694,7 +675,7 @@ def in_turn(
     Args:
         steps: the steps of a `_Packed`.
         states: one row for each sequence. Backwards, they are zeros, and end as the states before the first step.
-        outputs: packed rows. An output may be an input, too.
+        outputs: packed rows.
         prepare: returns the step and the packed rows that it reads (None for absent ones). The step updates the states, and fills
             the outputs; it may also run on padding rows, where all inputs are 0.
         formula: the same step as a formula, with inputs of its own.
@@ -800,8 +781,9 @@ def dynamic_lstmp(
     peepholes = _peepholes(Bias, size, attrs)
     gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
     cell_clip, proj_clip = attrs.get("cell_clip", 0.0), attrs.get("proj_clip", 0.0)
+    coming = Input[packed.rows]
+    coming += Bias.reshape(-1)[: 4 * size]
     gates = _into(xp, (rows, 4 * size), BatchGate, Input)
-    xp.add(Input[packed.rows], Bias.reshape(-1)[: 4 * size], out=gates)
     active = _into(xp, (rows, size), BatchCellPreAct, Input)
     hidden = _into(xp, (rows, size), BatchHidden, Input)
     handed = hidden if ProjWeight is None else xp.empty((rows, Weight.shape[0]), Input.dtype)
@@ -838,8 +820,8 @@ def dynamic_lstmp(
 
     outputs = [gates, cells, active, hidden, *[handed] * project]
     weights = [Weight, *([None] * 3 if peepholes is None else peepholes), ProjWeight]
-    formula = StepFormula(("lstmp", _step_key(attrs)), weights, [gates], partial(_lstm_formula, attrs))
-    loops_of(xp).in_turn(packed.steps, states, outputs, lambda: (step, [gates]), formula)
+    formula = StepFormula(("lstmp", _step_key(attrs)), weights, [coming], partial(_lstm_formula, attrs))
+    loops_of(xp).in_turn(packed.steps, states, outputs, lambda: (step, [coming]), formula)
     packed.unpack(handed, Projection)
     packed.unpack(cells, Cell)
 
@@ -1007,8 +989,10 @@ def dynamic_gru(
     size, rows = Weight.shape[0], len(Input)
     w_gates, w_candidate = _gru_weights(Weight)
     gate, activation = _name(attrs["gate_activation"]), _name(attrs["activation"])
+    coming = Input[packed.rows]
+    if Bias is not None:
+        coming += Bias.reshape(-1)
     gates = _into(xp, (rows, 3 * size), BatchGate, Input)
-    xp.add(Input[packed.rows], 0 if Bias is None else Bias.reshape(-1), out=gates)
     resets = _into(xp, (rows, size), BatchResetHiddenPrev, Input)
     hidden = _into(xp, (rows, size), BatchHidden, Input)
 
@@ -1020,8 +1004,8 @@ def dynamic_gru(
 
     states = [packed.first(H0, size, Input.dtype)]
     key = gate, activation, attrs["origin_mode"]
-    formula = StepFormula(("gru", key), [w_gates, w_candidate], [gates], partial(_gru_formula, key))
-    loops_of(xp).in_turn(packed.steps, states, [gates, resets, hidden], lambda: (step, [gates]), formula)
+    formula = StepFormula(("gru", key), [w_gates, w_candidate], [coming], partial(_gru_formula, key))
+    loops_of(xp).in_turn(packed.steps, states, [gates, resets, hidden], lambda: (step, [coming]), formula)
     packed.unpack(hidden, Hidden)
 
 

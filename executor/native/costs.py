@@ -94,8 +94,9 @@ _PER_ELEMENT = 40
 """Minimal number of multiplications of a convolution per element of its images."""
 
 
-FEWEST_STEPS = 8
-"""The fewest steps of a recurrent layer on numpy's arrays for which a step is compiled."""
+FEWEST_STEPS = 6
+"""The fewest steps of a recurrent layer on numpy's arrays for which a step is compiled. For one sequence, with AVX-512, 4 steps
+of 128 GRUs take 106 µs compiled and 95 µs on numpy, 6 steps 109 and 132 µs."""
 
 
 def is_worth_it(op_type: str, attrs: Mapping[str, Any], specs: Mapping[str, Spec]) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from fluid.ops.rnn import CELL_GRADIENTS, CELLS, MODES
+from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.spec import Spec
 from fluid.values.types import as_dtype
 
@@ -24,6 +25,7 @@ from .fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
 
 if TYPE_CHECKING:
     from .step_loops import StepLoop
+    from .target import Target
 
 __all__ = ["LOOPS", "padded_rows"]
 
@@ -35,15 +37,26 @@ def _takes(steps: int, state: Any) -> bool:
     return steps >= FEWEST_STEPS and is_enabled() and state.dtype in _FLOATS and bool(state.size)
 
 
-def _loop(formula: StepFormula, states: Sequence[Spec | None], inputs: Sequence[Spec | None]) -> StepLoop | None:
+def _loop(formula: StepFormula, states: Sequence[Spec | None], inputs: Sequence[Spec | None], target: Target) -> StepLoop | None:
     """The native loop of a formula; None if an op of it is not native, or nothing can be compiled."""
     try:
         with or_unavailable():
-            from . import compiler
             from .step_loops import step_loop
 
             parameters = [None if array is None else _spec(array.shape, array) for array in formula.parameters]
-            return step_loop(formula.key, formula.compute, (tuple(parameters), tuple(states), tuple(inputs)), compiler.host())
+            return step_loop(formula.key, formula.compute, (tuple(parameters), tuple(states), tuple(inputs)), target)
+    except NativeUnavailable as error:
+        warn_of(error)
+        return None
+
+
+def _host() -> Target | None:
+    """The processor that steps are compiled for; None, after a warning, if nothing can be compiled."""
+    try:
+        with or_unavailable():
+            from . import compiler
+
+            return compiler.host()
     except NativeUnavailable as error:
         warn_of(error)
         return None
@@ -53,15 +66,29 @@ def _spec(shape: Sequence[int], array: Any) -> Spec:
     return Spec(tuple(shape), as_dtype(array.dtype))
 
 
+def _with_rows(rows: int, arrays: Sequence[Any]) -> list[Spec | None]:
+    """The specs of so many rows of arrays; None for absent ones."""
+    return [None if array is None else _spec((rows, *array.shape[1:]), array) for array in arrays]
+
+
 def _address(array: Any) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-def _chain(first: Any, steps: int, rows: int = 0) -> Chain:
+def _table(addresses: Sequence[Any], steps: int) -> Any:
+    """Addresses [value, step]; of each value a number, an array with one address for each step, or None for an absent value."""
+    table = np.zeros((len(addresses), steps), np.int64)
+    for row, address in zip(table, addresses, strict=True):
+        if address is not None:
+            row[...] = address
+    return table
+
+
+def _chain(first: Any, rows: int = 0) -> Chain:
     """The memory of a state that passes from step to step, with room for at least some rows; further rows are zeros."""
     state = np.zeros((max(rows, len(first)), *first.shape[1:]), first.dtype)
     state[: len(first)] = first
-    chain = Chain(state, steps, has_all=False)
+    chain = Chain(state, 1, has_all=False)
     chain.array[1] = 0
     return chain
 
@@ -84,7 +111,8 @@ def _in_turn(
     backwards: bool = False,
 ) -> None:
     """Run the steps of packed sequences natively."""
-    turn = _Turn(steps, states, formula, backwards) if _takes(len(steps), states[0]) else None
+    target = _host() if _takes(len(steps), states[0]) else None
+    turn = _Turn(_schedule(tuple(steps), len(states[0]), backwards), states, formula, target) if target is not None else None
     loops = None if turn is None else turn.loops()
     if turn is None or loops is None:
         in_turn(steps, states, outputs, prepare, formula, backwards)
@@ -92,40 +120,91 @@ def _in_turn(
         turn.run(loops, outputs)
 
 
-class _Turn:
-    """Packed rows in the order of the steps that run.
+_WHOLE, _PACKED, _RESULTS, _LAST_RESULTS, _BEFORE, _AFTER, _MASKS = range(7)
+"""Patterns of addresses: an array that all steps read; packed rows; results, of the step and of the step before; the entries of a
+chain before and after the step; masks."""
+
+
+class _Schedule:
+    """The rows that each step computes, in the order in which steps run. It depends on the lengths of the sequences alone.
 
     A step computes a padded number of rows: behind its own, it reads rows of the next packed step, and writes rows of the step
     that runs next, which overwrites them.
+
+    Attributes:
+        starts, counts, padded: the first row, the number of rows and the padded number of rows of each step.
+        rows: the number of all rows.
+        most: the largest padded number.
+        is_exact: whether no step is padded.
+        parts: padded number of rows, first step and end of each run of steps with equal numbers.
+        patterns: the number of the row of each step, by pattern.
+        beyond: the steps whose padded rows are not all among the packed rows.
     """
 
-    def __init__(self, steps: Sequence[tuple[int, int]], states: Sequence[Any], formula: StepFormula, backwards: bool) -> None:
-        self._starts, self._counts = np.array(steps[::-1] if backwards else steps, np.int64).T
-        self._rows = int(self._counts.sum())
-        of_count = {count: padded_rows(count, len(states[0])) for count in np.unique(self._counts).tolist()}
-        self._padded = np.array([of_count[count] for count in self._counts.tolist()], np.int64)
-        self._most = int(self._padded.max())
-        self._states, self._backwards = states, backwards
-        self._masks = [self._mask(state) for state in states] if backwards else []
+    def __init__(self, steps: Sequence[tuple[int, int]], sequences: int, backwards: bool) -> None:
+        self.backwards = backwards
+        self.starts, self.counts = np.array(steps[::-1] if backwards else steps, np.int64).T
+        self.rows = int(self.counts.sum())
+        of_count = {count: padded_rows(count, sequences) for count in set(self.counts.tolist())}
+        self.padded = np.array([of_count[count] for count in self.counts.tolist()], np.int64)
+        self.most = int(self.padded.max())
+        self.is_exact = bool((self.padded == self.counts).all())
+        self.parts = [(int(self.padded[start]), start, end) for start, end in equal_runs(self.padded)]
+        self.beyond = (self.starts + self.padded > self.rows).nonzero()[0]
+        at_results = self.starts if self.is_exact else self.counts.cumsum() - self.counts
+        self.patterns = np.zeros((7, len(steps)), np.int64)
+        self.patterns[_PACKED], self.patterns[_RESULTS] = self.starts, at_results
+        self.patterns[_LAST_RESULTS, 1:] = at_results[:-1]
+        self.patterns[_BEFORE, 1::2] = self.patterns[_AFTER, ::2] = 1
+        self.patterns[_MASKS] = self.most - self.counts
+
+
+_schedules: Cache[Any, _Schedule] = Cache(OP_LIMIT)
+
+
+def _schedule(steps: tuple[tuple[int, int], ...], sequences: int, backwards: bool) -> _Schedule:
+    """The schedule of steps: layers of a network share it."""
+    key = steps, sequences, backwards
+    return _schedules.get(key) or _schedules.keep(key, _Schedule(*key))
+
+
+_Place: TypeAlias = "tuple[Any, int]"
+"""An array, None for an absent one, and the pattern of the addresses within."""
+_loops: Cache[Any, dict[int, StepLoop | None]] = Cache()
+"""Formula, and shapes and types of what a step reads -> number of rows -> the loop of such steps."""
+
+
+class _Turn:
+    """A run of steps over packed rows."""
+
+    def __init__(self, schedule: _Schedule, states: Sequence[Any], formula: StepFormula, target: Target) -> None:
+        self._schedule, self._states, self._target = schedule, states, target
+        self._masks = [self._mask(state) for state in states] if schedule.backwards else []
         parameters = [None if part is None else np.ascontiguousarray(part) for part in formula.parameters]
         formula = formula._replace(parameters=parameters)
-        self._formula = _masked_formula(formula, len(states)) if backwards else formula
+        self._formula = _masked_formula(formula, len(states)) if schedule.backwards else formula
 
     def _mask(self, state: Any) -> Any:
         """Truths for the most rows of a step, then falses: part of it masks the padding rows of a step."""
-        mask = np.zeros((2 * self._most, *state.shape[1:]), np.bool_)
-        mask[: self._most] = True
+        most = self._schedule.most
+        mask = np.zeros((2 * most, *state.shape[1:]), np.bool_)
+        mask[:most] = True
         return mask
 
     def loops(self) -> dict[int, StepLoop] | None:
         """Number of rows -> the loop of steps with so many; None if numpy runs the steps."""
+        formula, target = self._formula, self._target
+        states, inputs = by_row = [*self._states], [*formula.inputs, *self._masks]
+        kind = formula.key, target, *(None if array is None else (array.shape, array.dtype) for array in formula.parameters)
+        kind += (*(None if array is None else (array.shape[1:], array.dtype) for arrays in by_row for array in arrays),)
+        known = _loops.get(kind)
+        if known is None:
+            known = _loops.keep(kind, {})
         loops = {}
-        for rows in dict.fromkeys(self._padded.tolist()):
-            states, inputs = (
-                [None if array is None else _spec((rows, *array.shape[1:]), array) for array in arrays]
-                for arrays in (self._states, [*self._formula.inputs, *self._masks])
-            )
-            loop = _loop(self._formula, states, inputs)
+        for rows, _, _ in self._schedule.parts:
+            if rows not in known:
+                known[rows] = _loop(formula, _with_rows(rows, states), _with_rows(rows, inputs), target)
+            loop = known[rows]
             if loop is None:
                 return None
             loops[rows] = loop
@@ -133,50 +212,80 @@ class _Turn:
 
     def run(self, loops: Mapping[int, StepLoop], outputs: Sequence[Any]) -> None:
         """Run all steps and fill the outputs; backwards, leave the states before the first step in the states."""
-        starts = self._counts.cumsum() - self._counts
-        results = [np.zeros((self._rows + self._most, *array.shape[1:]), array.dtype) for array in outputs]
-        at_results = [result.ctypes.data + starts * result.strides[0] for result in results]
-        inputs = [self._input(array) for array in self._formula.inputs]
-        at_inputs = [None if parts is None else self._at(*parts) for parts in inputs]
-        at_masks = [mask.ctypes.data + (self._most - self._counts) * mask.strides[0] for mask in self._masks]
-        chains, steps = [_chain(state, len(starts), self._most) for state in self._states], np.arange(len(starts))
-        before = [
-            chain.addresses(steps) if passed is None else np.append(chain.addresses(0), at_results[passed][:-1])
-            for chain, passed in zip(chains, next(iter(loops.values())).passed, strict=True)
-        ]
-        read = [*map(_address, self._formula.parameters), *before, *at_inputs, *at_masks]
-        after = [chain.addresses(steps + 1) for chain in chains]
-        for start, end in equal_runs(self._padded):
-            here = ([at[start:end] if isinstance(at, np.ndarray) else at for at in parts] for parts in (read, after, at_results))
-            loops[int(self._padded[start])].run(end - start, *here)
+        schedule, parameters = self._schedule, self._formula.parameters
+        results = [self._results_for(array) for array in outputs]
+        inputs = [None if array is None else np.ascontiguousarray(array) for array in self._formula.inputs]
+        before: list[_Place] = []
+        after: list[_Place] = []
+        first_rows: dict[int, Any] = {}
+        for state, passed in zip(self._states, next(iter(loops.values())).passed, strict=True):
+            if passed is None:
+                chain = _chain(state, schedule.most).array
+                before.append((chain, _BEFORE))
+                after.append((chain, _AFTER))
+            else:
+                first_rows[len(parameters) + len(before)] = self._padded(state)
+                before.append((results[passed], _LAST_RESULTS))
+                after.append((None, _WHOLE))
+        read = [*((array, _WHOLE) for array in parameters), *before, *((array, _PACKED) for array in inputs)]
+        table = self._table([*read, *((mask, _MASKS) for mask in self._masks), *after, *((each, _RESULTS) for each in results)])
+        for row, state in first_rows.items():
+            table[row, 0] = state.ctypes.data
+        copies = [array if array is None else self._last_rows(array) for array in inputs] if len(schedule.beyond) else []
+        for row, copy in enumerate(copies, len(parameters) + len(before)):
+            if copy is not None:
+                rows = schedule.starts[schedule.beyond] + schedule.most - schedule.rows
+                table[row, schedule.beyond] = copy.ctypes.data + rows * copy.strides[0]
+        for size, start, end in schedule.parts:
+            loops[size].run(table[:, start:end])
         for array, result in zip(outputs, results, strict=True):
-            self._take(array, result)
-        if self._backwards:
-            for state, chain in zip(self._states, chains, strict=True):
-                state[...] = chain.value(len(steps))[: len(state)]
+            if result is not array:
+                self._take(array, result)
+        if schedule.backwards:
+            for state, (chain, _) in zip(self._states, before, strict=True):
+                state[...] = chain[len(schedule.counts) % 2, : len(state)]
 
-    def _input(self, array: Any) -> tuple[Any, Any] | None:
-        """The packed rows of an input, and a copy of the last ones with room for padding rows; None for an absent input."""
-        if array is None:
-            return None
-        last = np.zeros((2 * self._most, *array.shape[1:]), array.dtype)
-        count = min(self._most, self._rows)
-        last[self._most - count : self._most] = array[self._rows - count : self._rows]
-        return np.ascontiguousarray(array), last
+    def _table(self, places: Sequence[_Place]) -> Any:
+        """Addresses [value, step], of places in arrays."""
+        first = np.array([0 if array is None else array.ctypes.data for array, _ in places], np.int64)
+        strides = np.array([0 if array is None else array.strides[0] for array, _ in places], np.int64)
+        table = self._schedule.patterns[[pattern for _, pattern in places]]
+        table *= strides[:, None]
+        table += first[:, None]
+        return table
 
-    def _at(self, array: Any, last: Any) -> Any:
-        """The address of the rows of each step: in the copy of the last rows, if the padding rows are not all in the array."""
-        beyond = self._starts + self._padded > self._rows
-        rows = np.where(beyond, self._starts + self._most - self._rows, self._starts)
-        return np.where(beyond, last.ctypes.data, array.ctypes.data) + rows * array.strides[0]
+    def _results_for(self, array: Any) -> Any:
+        """The array that steps write an output to: with room for padding rows, if there are any."""
+        schedule = self._schedule
+        if schedule.is_exact and array.flags.c_contiguous:
+            return array
+        return np.zeros((schedule.rows + schedule.most, *array.shape[1:]), array.dtype)
+
+    def _padded(self, state: Any) -> Any:
+        """The first rows of a state; further rows are zeros."""
+        if len(state) >= self._schedule.most and state.flags.c_contiguous:
+            return state
+        padded = np.zeros((self._schedule.most, *state.shape[1:]), state.dtype)
+        count = min(len(padded), len(state))
+        padded[:count] = state[:count]
+        return padded
+
+    def _last_rows(self, array: Any) -> Any:
+        """A copy of the last rows of an input with room for padding rows."""
+        schedule = self._schedule
+        last = np.zeros((2 * schedule.most, *array.shape[1:]), array.dtype)
+        count = min(schedule.most, schedule.rows)
+        last[schedule.most - count : schedule.most] = array[schedule.rows - count : schedule.rows]
+        return last
 
     def _take(self, array: Any, result: Any) -> None:
-        """Fill packed rows with the results of all steps, which lie one after the other."""
-        if self._backwards:
-            in_order = np.concatenate([np.arange(*ends) for ends in zip(self._starts, self._starts + self._counts, strict=True)])
-            array[in_order] = result[: self._rows]
+        """Fill packed rows with the results of all steps, which lie one after the other unless no step is padded."""
+        schedule = self._schedule
+        if schedule.backwards and not schedule.is_exact:
+            ends = zip(schedule.starts, schedule.starts + schedule.counts, strict=True)
+            array[np.concatenate([np.arange(*pair) for pair in ends])] = result[: schedule.rows]
         else:
-            array[...] = result[: self._rows]
+            array[...] = result[: schedule.rows]
 
 
 def _masked_formula(formula: StepFormula, states: int) -> StepFormula:
@@ -258,17 +367,18 @@ def _forward(mode: str) -> Callable[..., None]:
 
     def run(xp: Any, pre: Any, weight: Any, bias: Any, layer: Any, outside: Any) -> None:
         loop, arrays, steps = None, _Arrays(len(weight)), len(pre)
-        if _takes(steps, pre):
+        target = _host() if _takes(steps, pre) else None
+        if target is not None:
             stays = _of_elements(outside, layer)
             parameters = [arrays.parameter(weight), arrays.parameter(bias)]
             formula = StepFormula(mode, parameters, [pre, stays], partial(_forward_step, mode))
-            loop = _loop(formula, [arrays.spec(state) for state in layer.states], [arrays.spec(pre), arrays.spec(stays)])
+            loop = _loop(formula, [arrays.spec(state) for state in layer.states], [arrays.spec(pre), arrays.spec(stays)], target)
         if loop is None:
             FORWARD[mode](xp, pre, weight, bias, layer, outside)
             return
         states, gates = [_at(state) for state in layer.states], _saved_gates(layer)
         read = [*map(_address, parameters), *(at[:-1] for at in states), _at(pre), _at(stays)]
-        loop.run(steps, read, [at[1:] for at in states], [] if gates is None else [_at(gates)])
+        loop.run(_table([*read, *(at[1:] for at in states), *([] if gates is None else [_at(gates)])], steps))
 
     return run
 
@@ -278,19 +388,20 @@ def _backward(mode: str) -> Callable[..., tuple[Any, Any]]:
 
     def run(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: Any, mask: Any) -> tuple[Any, Any]:
         loop, arrays, steps, gates = None, _Arrays(len(weight)), len(coming), _saved_gates(layer)
-        if _takes(steps, coming):
+        target = _host() if _takes(steps, coming) else None
+        if target is not None:
             parameters = [arrays.parameter(weight)]
             stays = _of_elements(None if mask is None else ~mask, layer)
             inputs = [coming, gates, *(state[:-1] for state in layer.states), *(state[1:] for state in layer.states), stays]
             formula = StepFormula((mode, "grad"), parameters, inputs, partial(_backward_step, mode))
-            loop = _loop(formula, [arrays.spec(coming)] * len(grads), [arrays.spec(part) for part in inputs])
+            loop = _loop(formula, [arrays.spec(coming)] * len(grads), [arrays.spec(part) for part in inputs], target)
         if loop is None:
             plain: tuple[Any, Any] = BACKWARD[mode](xp, coming, grads, weight, layer, mask)
             return plain
-        d_gates, chains = np.empty_like(coming if gates is None else layer.gates), [_chain(grad, steps) for grad in grads]
+        d_gates, chains = np.empty_like(coming if gates is None else layer.gates), [_chain(grad) for grad in grads]
         before, after = ([chain.addresses(np.arange(steps) + place) for chain in chains] for place in (0, 1))
         read = [*map(_address, parameters), *before, *(_at(part, backwards=True) for part in inputs)]
-        loop.run(steps, read, after, [_at(d_gates, backwards=True)])
+        loop.run(_table([*read, *after, _at(d_gates, backwards=True)], steps))
         for grad, chain in zip(grads, chains, strict=True):
             grad[...] = chain.value(steps)
         return gru_products(np, d_gates) if mode == "GRU" else (d_gates.reshape(*coming.shape[:3], -1),) * 2

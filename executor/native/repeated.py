@@ -197,7 +197,7 @@ class RepeatedBlock:
         """Of one trip, the addresses of operands; where the caller gives memory, the offsets."""
         self._places = [place for place, (value, _) in enumerate(operands) if value not in addresses]
         """The places among the words of values whose memory the caller gives."""
-        self._external = [value for value, _ in operands if value is not None and value not in addresses]
+        self.external = [value for value, _ in operands if value is not None and value not in addresses]
         """The value at each of these places."""
         counts = np.cumsum([len(item.calls) if isinstance(item, NativeInstruction) else 0 for item in instructions])
         self._calls: list[tuple[int, Any, Call]] = []
@@ -221,14 +221,19 @@ class RepeatedBlock:
         Args:
             addresses: value -> the address of its memory, a number or an array with one of each trip.
         """
+        starts = np.empty((len(self.external), count), np.int64)
+        for number, value in enumerate(self.external):
+            starts[number] = addresses[value]
+        return self.trips_at(starts)
+
+    def trips_at(self, starts: Any) -> NativeTrips:
+        """Prepare trips as `trips` does, by the addresses [value of `external`, trip] of their memory."""
+        count = starts.shape[1]
         if self._trips is None or len(self._trips.words) < count:
             words = np.repeat(self._words[None], count, axis=0)
             rows = np.repeat(self._rows[None], count, axis=0)
             rows[:, :, 1] += words.ctypes.data + np.arange(count)[:, None] * words[0].nbytes
             self._trips = NativeTrips(rows, words, self._flags_after_trip, self._calls)
-        starts = np.empty((len(self._external), count), np.int64)
-        for number, value in enumerate(self._external):
-            starts[number] = addresses[value]
         self._trips.count = count
         self._trips.words[:count, self._places] = self._words[self._places] + starts.T
         return self._trips

@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fluid.ir.versions import Value
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import OpDef
@@ -79,27 +77,21 @@ class StepLoop:
     def __init__(
         self, block: RepeatedBlock, read: Sequence[Value | None], states: Sequence[Value], outputs: Sequence[Value]
     ) -> None:
-        self._block, self._read, self._states, self._outputs = block, read, states, outputs
+        rows = {value: row for row, value in enumerate([*read, *states, *outputs]) if value is not None}
+        self._block, self._operands = block, [rows[value] for value in block.external]
         self._lock = threading.Lock()
         self.passed = [outputs.index(state) if state in outputs else None for state in states]
 
-    def run(self, count: int, read: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Run so many steps in order.
+    def run(self, addresses: Any) -> None:
+        """Run steps in order.
 
         Args:
-            read: the addresses of parameters, states before the steps and inputs: a number for all steps, or an array with one
-                for each step; None for absent values.
-            states: the addresses of the states after the steps, where no output is this state.
-            outputs: the addresses of outputs.
+            addresses: the addresses [value, step] of parameters, states before the steps and inputs, which the steps read; of
+                states after the steps, where no output is this state; and of outputs. Rows of absent values are ignored.
         """
-        addresses = {value: address for value, address in zip(self._read, read, strict=True) if value is not None}
-        addresses |= zip(self._states, states, strict=True)
-        addresses |= zip(self._outputs, outputs, strict=True)
         with self._lock:
-            for start in range(0, count, AT_ONCE):
-                end = min(start + AT_ONCE, count)
-                here = {value: part[start:end] if np.ndim(part) else part for value, part in addresses.items()}
-                self._block.trips(end - start, here).run_all()
+            for start in range(0, addresses.shape[1], AT_ONCE):
+                self._block.trips_at(addresses[self._operands, start : start + AT_ONCE]).run_all()
 
 
 _loops: Cache[Any, StepLoop | None] = Cache()

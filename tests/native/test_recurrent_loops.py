@@ -127,6 +127,29 @@ def test_gru(origin_mode: bool, activation: str, lengths: str, monkeypatch: pyte
     beside_numpy("gru_grad", {**inputs, **results, **grads}, attrs, monkeypatch)
 
 
+@each("dtype", ["float32", "float64"])
+@each("lengths", LENGTHS)
+def test_crf_decoding(lengths: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same tags as on numpy, also where ways are equally good: scores are sums of few small integers."""
+    sizes, tags, random = LENGTHS[lengths], 7, np.random.default_rng(3)
+    rows = (*np.cumsum([0, *sizes]).tolist(),)
+    labels = LoDArray(random.integers(0, tags, (rows[-1], 1)), (rows,))
+    for scores in (random.integers(0, 3, (rows[-1], tags)), random.standard_normal((rows[-1], tags))):
+        moves = random.integers(0, 2, (tags + 2, tags)) if scores.dtype == np.int64 else random.standard_normal((tags + 2, tags))
+        inputs = {"Emission": LoDArray(scores.astype(dtype), (rows,)), "Transition": moves.astype(dtype)}
+        path = arrays_of(beside_numpy("crf_decoding", inputs, {}, monkeypatch))["ViterbiPath", 0]
+        is_right = arrays_of(beside_numpy("crf_decoding", {**inputs, "Label": labels}, {}, monkeypatch))["ViterbiPath", 0]
+        np.testing.assert_array_equal(is_right, path == labels.array)
+        padded = np.zeros((len(sizes), max(sizes) + 2, tags), dtype)
+        for row, (start, size) in enumerate(zip(rows, sizes, strict=False)):
+            padded[row, :size] = scores[start : start + size]
+        of_lengths = {"Emission": padded, "Transition": inputs["Transition"], "Length": np.array(sizes)}
+        by_row = arrays_of(beside_numpy("crf_decoding", of_lengths, {}, monkeypatch))["ViterbiPath", 0]
+        within = np.arange(max(sizes) + 2) < np.array(sizes)[:, None]
+        np.testing.assert_array_equal(by_row[within], path[:, 0])
+        assert not by_row[~within].any()
+
+
 def test_weights_in_any_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step reads weights at their addresses, so it needs contiguous ones."""
     numbers, sizes, hidden, width = Numbers("float32"), LENGTHS["different"], 9, 5
@@ -183,10 +206,12 @@ def test_new_lengths_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUID_NATIVE", "1")
     numbers, random = Numbers("float32"), np.random.default_rng(2)
     parameters = {"Weight": numbers(11, 33), "Bias": numbers(1, 33)}
+    moves = numbers(13, 11)
     with patch.object(step_loops, "_compiled", wraps=step_loops._compiled) as compiled:
         for number in range(12):
             sizes = [*random.integers(1, 30, 31).tolist(), 30]
             apply_op("gru", {"Input": numbers.rows(sizes, 33), **parameters})
+            apply_op("crf_decoding", {"Emission": numbers.rows(sizes, 11), "Transition": moves})
             if not number:
                 first = compiled.call_count
                 assert first

@@ -71,6 +71,34 @@ def test_recurrences_beside_onnxruntime(tmp_path: Path, kind: str, has_lengths: 
         assert "on numpy: none" in executor.plan(model.program, feed, model.fetches, model.scope).to_string()
 
 
+@each("wanted", [("y",), ("", "last_h"), ("y", "last_h", "last_c"), ("", "", "last_c"), ("", "last_h", "last_c")])
+@each("has_lengths", [False, True])
+@each("kind", ["LSTM", "GRU"])
+def test_outputs_that_are_left_out(tmp_path: Path, kind: str, has_lengths: bool, wanted: tuple[str, ...]) -> None:
+    """Of cells that Fluid has no op for: outputs that nobody asks for are not computed, and do not move the others."""
+    if kind == "GRU" and "last_c" in wanted:
+        return
+    arrays = {"w": floats(2, GATES[kind] * 6, 5), "r": floats(2, GATES[kind] * 6, 6), "b": floats(2, 2 * GATES[kind] * 6)}
+    names = ["x", *arrays, "lengths" if has_lengths else "", *(["", "", "p"] if kind == "LSTM" else [])]
+    if kind == "LSTM":
+        arrays["p"] = floats(2, 18)  # peepholes
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["t", "n", 5])]
+    inputs += [helper.make_tensor_value_info("lengths", TensorProto.INT32, ["n"])] if has_lengths else []
+    graph = helper.make_graph(
+        [helper.make_node(kind, names, wanted, hidden_size=6, direction="bidirectional")],
+        "recurrence",
+        inputs,
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in wanted if name],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    model, session = fluid.load_model(tmp_path / "m.onnx", scope=fluid.Scope()), onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    feed = feeds_of(model, 7, 3, 2)
+    results = fluid.Executor().run(model.program, feed, model.fetches, scope=model.scope)
+    for result, expected in zip(results, session.run(None, feed), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_weights_are_put_in_order_and_packed_once(tmp_path: Path) -> None:
     """Weights of a file cannot change, so a run does nothing but the step itself; new weights are used from the next run on."""
     path = saved(tmp_path / "m.onnx", "LSTM", "forward", False, True)
@@ -78,7 +106,7 @@ def test_weights_are_put_in_order_and_packed_once(tmp_path: Path) -> None:
     feed = feeds_of(model, 1, 1, 1)
     before = executor.run(model.program, feed, model.fetches, scope=model.scope)
     bound = executor._bound(executor._check_request(_request(model, feed)))
-    repeated = [item for item in bound.plan.instructions if id(item) not in bound._find_constant_code(set())]
+    repeated = [item for item in bound.plan.instructions if id(item) not in bound._find_constant_code()]
     assert not any({"w", "r", "b"} & {name for name, _ in item.read} for item in repeated)
     array = model.value("w")
     model.scope.var("w").get_tensor().set(array * 2, fluid.CPUPlace())

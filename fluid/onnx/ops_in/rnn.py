@@ -155,9 +155,12 @@ def _by_steps(
     size: int,
     functions: list[list[Activation]],
 ) -> Any:
-    """Build the network as recurrences, step by step."""
+    """Build the network as recurrences, step by step; without the last states that the node leaves out at the end."""
     outs: list[Any] = []
-    lasts: list[list[Any]] = [[] for _ in states]
+    named = [number for number, name in enumerate(node.proto.output) if name]
+    lasts: list[list[Any]] = [[] for _ in states[: max(named, default=0)]]
+    has_lengths = node.value(4) is not None
+    stacked = range(not has_lengths, len(lasts))  # without lengths, the output is the first state
     for number in range(directions):
         reverse = direction == "reverse" or number == 1
         w, r = (b.squeeze(b.slice(node[index], 0, number, number + 1), [0]) for index in (1, 2))
@@ -177,7 +180,7 @@ def _by_steps(
             peepholes = b.f.split(row, num=3, axis=0)
         first = [b.squeeze(b.slice(state, 0, number, number + 1), [0]) for state in states]
         sequences = [inputs]
-        if node.value(4) is not None:
+        if has_lengths:
             sequences.append(_step_mask(b, x, node[4]))
         weights = b.transpose(r, [1, 0])
         cell = _cell(b, kind, node, functions[number], weights, bias_of_candidate, peepholes, size)
@@ -188,11 +191,11 @@ def _by_steps(
             for mask in slices[1:]:
                 out = out * mask
                 after = [old + (new - old) * mask for old, new in zip(before, after, strict=True)]
-            return after, [out, *after]
+            return after, [out, *(after[number] for number in stacked)]
 
         out, *state_sequences = scan(step, first, sequences, reverse)
         outs.append(b.unsqueeze(out, [2]))
-        for column, sequence in zip(lasts, state_sequences, strict=True):
+        for column, sequence in zip(lasts, state_sequences if has_lengths else [out, *state_sequences], strict=False):
             column.append(b.slice(sequence, 0, *((0, 1) if reverse else (-1, 2**31 - 1))))
     y = outs[0] if directions == 1 else b.f.concat(outs, axis=2)
     return y, [column[0] if directions == 1 else b.f.concat(column, axis=0) for column in lasts]

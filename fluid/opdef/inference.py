@@ -126,7 +126,9 @@ def _share_lod(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[st
     def shared(value: Any) -> Any:
         if isinstance(value, list):
             return [shared(item) for item in value]
-        return value if value is None else value.with_lod(lods.get(value.shape[0], ()) if value.shape else ())
+        if value is None or value.type is VarType.SELECTED_ROWS:  # it has the number of rows of a table
+            return value
+        return value.with_lod(lods.get(value.shape[0], ()) if value.shape else ())
 
     return {slot: shared(value) for slot, value in outputs.items()}
 

@@ -698,3 +698,16 @@ def test_a_table_of_bfloat16_in_eager_mode() -> None:
         fluid.optimizer.SGD(0.5, parameter_list=table.parameters()).step()
         counts = np.bincount(IDS[:, 0], minlength=ROWS)[:, None]
         np.testing.assert_allclose(table.weight.numpy(), before - 0.5 * counts, atol=0.02)
+
+
+def test_a_gradient_of_a_table_with_as_many_rows_as_are_fed_has_no_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUID_NATIVE", "0")
+    with program_guard(Program(), startup := Program()), fluid.unique_name.guard():
+        words = fluid.embedding(layers.squeeze(fluid.data("ids", [None, 1], "int64", 1), [1]), [ROWS, WIDTH], is_sparse=True)
+        loss = layers.mean(layers.sequence_pool(words, "sum"))
+        fluid.optimizer.Adam(0.1).minimize(loss)
+        executor, scope = fluid.Executor(), fluid.Scope()
+        executor.run(startup, scope=scope)
+        feed = {"ids": (np.arange(ROWS)[:, None] % 5, [[4, 0, ROWS - 4]])}
+        first, second = (executor.run(loss.block.program, feed, [loss], scope=scope)[0] for _ in range(2))
+    assert second < first

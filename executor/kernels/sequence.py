@@ -93,16 +93,16 @@ def sequence_lengths(xp: Any, X_lod: Lod, Out: Any) -> None:
     _put(xp, Out, np.diff(last_offsets(X_lod)))
 
 
-def _ends(offsets: Any, first: bool) -> Any:
+def ends_of(offsets: Any, first: bool) -> Any:
     return np.where(np.diff(offsets) > 0, offsets[:-1] if first else offsets[1:] - 1, -1)
 
 
 @kernel("sequence_ends")
 def sequence_ends(xp: Any, X_lod: Lod, first: bool, Out: Any) -> None:
-    _put(xp, Out, _ends(last_offsets(X_lod), first))
+    _put(xp, Out, ends_of(last_offsets(X_lod), first))
 
 
-def _context(offsets: Any, start: int, length: int) -> Any:
+def context_of(offsets: Any, start: int, length: int) -> Any:
     ids = ids_of(offsets)
     rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
     in_sequence = (rows >= offsets[ids][:, None]) & (rows < offsets[ids + 1][:, None])
@@ -118,7 +118,7 @@ def _offsets(X: Any, lod: Lod) -> Any:
 
 @kernel("sequence_context")
 def sequence_context(xp: Any, X: Any, X_lod: Lod, start: int, length: int, Out: Any) -> None:
-    _put(xp, Out, _context(_offsets(X, X_lod), start, length))
+    _put(xp, Out, context_of(_offsets(X, X_lod), start, length))
 
 
 def _margins(offsets: Any, start: int, length: int) -> Any:
@@ -134,14 +134,14 @@ def sequence_margins(xp: Any, X: Any, X_lod: Lod, start: int, length: int, Out: 
     _put(xp, Out, _margins(_offsets(X, X_lod), start, length))
 
 
-def _mirrored(offsets: Any) -> Any:
+def mirrored(offsets: Any) -> Any:
     ids = ids_of(offsets)
     return offsets[ids] + offsets[ids + 1] - 1 - np.arange(offsets[-1])
 
 
 @kernel("sequence_reversed")
 def sequence_reversed(xp: Any, X_lod: Lod, Out: Any) -> None:
-    _put(xp, Out, _mirrored(last_offsets(X_lod)))
+    _put(xp, Out, mirrored(last_offsets(X_lod)))
 
 
 @kernel("sequence_positions")
@@ -227,7 +227,7 @@ def sequence_pool(xp: Any, X: Any, X_lod: Lod, pooltype: str, pad_value: float, 
     offsets, kind = last_offsets(X_lod), pooltype.upper()
     lengths = np.diff(offsets)
     if kind in ("LAST", "FIRST"):
-        take_rows(xp, X, xp.asarray(_ends(offsets, kind == "FIRST")), Out)
+        take_rows(xp, X, xp.asarray(ends_of(offsets, kind == "FIRST")), Out)
     else:
         Out.fill(0)
         _reduce(xp, xp.maximum if kind == "MAX" else xp.add, X, offsets, Out)
@@ -306,12 +306,12 @@ def sequence_reshape(xp: Any, X: Any, Out: Any) -> None:
 
 @kernel("sequence_reverse")
 def sequence_reverse(xp: Any, X: Any, X_lod: Lod, Y: Any) -> None:
-    take(xp, X, xp.asarray(_mirrored(last_offsets(X_lod))), 0, Y)
+    take(xp, X, xp.asarray(mirrored(last_offsets(X_lod))), 0, Y)
 
 
 @kernel("sequence_enumerate")
 def sequence_enumerate(xp: Any, X: Any, X_lod: Lod, win_size: int, pad_value: int, Out: Any) -> None:
-    index = xp.asarray(_context(last_offsets(X_lod), 0, win_size))
+    index = xp.asarray(context_of(last_offsets(X_lod), 0, win_size))
     xp.copyto(Out, xp.where(index < 0, pad_value, X.reshape(-1)[index]) if len(X) else 0)
 
 
@@ -348,7 +348,7 @@ def sequence_conv(
 ) -> None:
     columns = xp.empty((len(X), contextLength, X.shape[1]), X.dtype)
     offsets = last_offsets(X_lod)
-    take_rows(xp, X, xp.asarray(_context(offsets, contextStart, contextLength)), columns)
+    take_rows(xp, X, xp.asarray(context_of(offsets, contextStart, contextLength)), columns)
     if paddingTrainable:
         margins = _margins(offsets, contextStart, contextLength)
         columns[xp.asarray(margins >= 0)] = PaddingData[xp.asarray(margins[margins >= 0])]
@@ -361,7 +361,7 @@ def row_conv(xp: Any, X: Any, X_lod: Lod, Filter: Any, Out: Any) -> None:
     Out.fill(0)
     X, Out = (array.reshape(offsets[-1], array.shape[-1]) for array in (X, Out))
     for step in range(len(Filter)):
-        index = _context(offsets, step, 1)[:, 0]
+        index = context_of(offsets, step, 1)[:, 0]
         rows = np.flatnonzero(index >= 0)
         Out[xp.asarray(rows)] += X[xp.asarray(index[rows])] * Filter[step]
 

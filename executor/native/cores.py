@@ -386,7 +386,7 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts, target: Target) -
             case Scattered():
                 height = core.shape[0]
                 cleared = height if core.table is None else 0
-                sparse.write_scattered(f, rows(core.rows), rows(core.ids), output, height, cleared, share, target)
+                sparse.write_scattered(f, rows(core.rows), rows(core.ids), output, height, cleared, core.kind, share, target)
             case Merged():
                 sparse.write_merged(f, rows(core.rows), rows(core.firsts), output, share, target)
             case Put():

@@ -249,12 +249,14 @@ class IntegerProduct(Product):
 class Scattered(Core):
     """Scatter-add: `rows` [R, width] are added in order to the rows `ids` [R, 1] of a table [V, width].
 
-    Negative ids are skipped. The table is updated in place; without a table, the result starts as zeros.
+    Negative ids are skipped. The table is updated in place; without a table, the result starts as zeros. `kind` is ``sum``, or,
+    without a table, ``max`` or ``min``: then the result starts as the least or the greatest number.
     """
 
     rows: Node
     ids: Node
     table: Node | None = None
+    kind: str = "sum"
     in_bounds: bool = False
     """As for `Rows`."""
 

@@ -30,7 +30,7 @@ from .graph import (
     sliced,
     transposed,
 )
-from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
+from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers
 
 __all__ = ["apart", "elements_along", "padded", "slices_of"]
 
@@ -382,6 +382,50 @@ def scatter_add_like(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, Axis
     ids, shape = _ids_along(Index, Like.shape, axis), (prod(Like.shape[: axis + 1]), prod(Like.shape[axis + 1 :]))
     rows = reshaped(plain(X.node), (ids.size, shape[1]))
     return GraphTensor(reshaped(Scattered(shape, X.node.element, rows, ids), Like.shape))
+
+
+@lowers("take_rows")
+def take_rows(X: GraphTensor, Index: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    only_numbers(X)
+    ids, table = _ids_of(Index), _table(X.node, 1)
+    is_row = mapped("oge", ids, number_like(0, ids), element=BOOL)
+    places = mapped("select", is_row, ids, number_like(0, ids), element=ids.element)
+    rows: Node = Rows((ids.size, table.shape[1]), table.element, table, places)
+    rows = mapped("select", is_row, rows, number_like(0, rows), element=rows.element)
+    return GraphTensor(reshaped(rows, specs["Out"].shape))
+
+
+@lowers("add_rows")
+def add_rows(X: GraphTensor, Index: GraphTensor, Like: GraphTensor) -> GraphTensor:
+    only_floats(X)
+    ids, shape = _ids_of(Index), (Like.shape[0], prod(Like.shape[1:]))
+    rows = reshaped(plain(X.node), (ids.size, shape[1]))
+    return GraphTensor(reshaped(Scattered(shape, X.node.element, rows, ids), Like.shape))
+
+
+@lowers("graph_send_recv")
+def graph_send_recv(
+    X: GraphTensor,
+    Src_index: GraphTensor,
+    Dst_index: GraphTensor,
+    Out_size: Any,
+    reduce_op: str,
+    wanted: set[str],
+    specs: dict[str, Any],
+) -> dict[str, GraphTensor]:
+    _none(Out_size)
+    only_numbers(X)
+    if reduce_op == "MEAN" or "Dst_count" in wanted:
+        raise NotLowered("numbers of rows")
+    out, source, target = specs["Out"], _ids_of(Src_index), _ids_of(Dst_index)
+    shape, table = (out.shape[0], prod(out.shape[1:])), _table(X.node, 1)
+    rows = Rows((source.size, shape[1]), table.element, table, source)
+    result: Node = Scattered(shape, table.element, rows, target, kind=reduce_op.lower())
+    if reduce_op != "SUM":
+        ones = mapped("copy", broadcast_to(reshaped(constant(1, INT32), (1, 1)), (source.size, 1)))
+        is_met = mapped("ogt", Scattered((shape[0], 1), INT32, ones, target), constant(0, INT32), element=BOOL)
+        result = mapped("select", is_met, result, number_like(0, result), element=result.element)
+    return {"Out": GraphTensor(reshaped(result, out.shape))}
 
 
 _MOST_ROWS_SET = 8

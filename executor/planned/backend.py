@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+from fluid.errors import ExecutionError, FluidError
 from fluid.ir.program import Program
 from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.place import Place, to_numpy
@@ -20,6 +22,8 @@ from ..runtime.scope import Scope
 from ..stepwise.program import BoundSteps, StepwisePlan
 from .bound_plan import BoundArenaPlan
 from .memory import Memory
+from .padded_plan import PaddedPlan
+from .padded_rows import SequenceBatch, batch_of, padded_program
 from .plan import ArenaPlan, compile_plan
 from .printing import calls_of
 from .specialization import deciding_names
@@ -75,7 +79,7 @@ class PlannedBackend:
             planned.add(data)
         return values if data in planned else {}
 
-    def compile(self, request: Request) -> ArenaPlan | StepwisePlan:
+    def compile(self, request: Request) -> ArenaPlan | PaddedPlan | StepwisePlan:
         return self._plan(request, None)
 
     def _plan(self, request: Request, target: Target | None) -> ArenaPlan:
@@ -109,23 +113,46 @@ class NativeBackend(PlannedBackend):
     def key(self, request: Request) -> Hashable | None:
         if request.watches_ops or not is_enabled():
             return None
-        if request.has_sequences:
-            return ()
         shapes = self._shapes.get(request.program)
         if shapes is None or shapes.version != request.program.version:
             shapes = self._shapes[request.program] = _FeedShapes(request.program.version)
-        return shapes.count_run(request), super().key(request)
+        if not request.has_sequences:
+            return shapes.count_run(tuple(request.specs.items())), super().key(request)
+        batch = self._padded_batch(request, shapes)
+        return batch.key if batch is not None and shapes.count_run(batch.key) else ()
 
-    def compile(self, request: Request) -> ArenaPlan | StepwisePlan:
+    def _padded_batch(self, request: Request, shapes: _FeedShapes) -> SequenceBatch | None:
+        """The sequences of a request, if a program with padded rows computes the same."""
+        batch = batch_of(request)
+        if batch is None:
+            return None
+        form = (batch.division, *request.fetches)
+        if form not in shapes.is_padded:
+            shapes.is_padded[form] = padded_program(request.program, request.fetches, batch) is not None
+        return batch if shapes.is_padded[form] else None
+
+    def compile(self, request: Request) -> ArenaPlan | PaddedPlan | StepwisePlan:
+        shapes, target = self._shapes[request.program], self._host(request.program)
         if request.has_sequences:
-            target = self._host(request.program)
+            batch = self._padded_batch(request, shapes)
+            if target is not None and batch is not None and shapes.are_common(batch.key):
+                with suppress(FluidError):  # the run op by op reports it
+                    return self._padded_plan(request, batch, target)
             blocks = NativeBlocks(request.program, target) if target is not None else None
             return StepwisePlan(request.program, request.fetches, self._place, blocks)
-        if self._shapes[request.program].are_common(request):
-            return self._plan(request, self._host(request.program))
+        if shapes.are_common(tuple(request.specs.items())):
+            return self._plan(request, target)
         plan = self._plan(request, None)
         plan.is_provisional = True
         return plan
+
+    def _padded_plan(self, request: Request, batch: SequenceBatch, target: Target) -> PaddedPlan:
+        padded = padded_program(request.program, request.fetches, batch)
+        if padded is None:
+            raise ExecutionError("the program cannot be rewritten for these shapes")
+        plan = compile_plan(padded.program, padded.specs, request.fetches, request.scope, target=target)
+        plan.calls_of, plan.binder = calls_of, self._bound
+        return PaddedPlan(request.program, padded, plan)
 
     def _host(self, program: Program) -> Target | None:
         """The processor that native code is made for; None, after a warning, without llvmlite."""
@@ -144,21 +171,19 @@ class _FeedShapes:
     def __init__(self, version: int) -> None:
         self.version = version
         """The version of the program; the counts are valid for it alone."""
+        self.is_padded: dict[Hashable, bool] = {}
+        """Which feeds hold sequences, and fetches -> whether the program can be rewritten for padded rows."""
         self._first: set[Hashable] = set()
         self._runs: Cache[Hashable, int] = Cache()
 
-    def count_run(self, request: Request) -> bool:
+    def count_run(self, shapes: Hashable) -> bool:
         """Count a run, and return whether its shapes are common."""
-        shapes = tuple(request.specs.items())
         if len(self._first) < _MOST_SHAPES:
             self._first.add(shapes)
         elif shapes not in self._first:
             self._runs.keep(shapes, self._runs.get(shapes, 0) + 1)
-        return self._is_common(shapes)
+        return self.are_common(shapes)
 
-    def are_common(self, request: Request) -> bool:
-        """Whether the shapes of a request are worth compiling for."""
-        return self._is_common(tuple(request.specs.items()))
-
-    def _is_common(self, shapes: Hashable) -> bool:
+    def are_common(self, shapes: Hashable) -> bool:
+        """Whether shapes of feeds are worth compiling for."""
         return shapes in self._first or self._runs.get(shapes, 0) > _MANY_RUNS

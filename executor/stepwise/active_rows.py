@@ -24,7 +24,7 @@ from fluid.ops.shapes import aligned
 from fluid.values.lod_array import lengths_of, step_counts
 from fluid.values.spec import Lod, Spec
 
-__all__ = ["SHRINKING", "ActiveRows", "RankTable", "is_over_rank_table", "names_of_rows"]
+__all__ = ["SHRINKING", "ActiveRows", "RankTable", "computes_by_rows", "is_over_rank_table", "names_of_rows", "outputs_of_rows"]
 
 _PARTS = 4
 """The number of row counts that blocks are compiled for: more of them mean fewer padding rows, and longer compiling."""
@@ -137,9 +137,9 @@ def names_of_rows(block: Block) -> set[str] | None:
             names.update(op.output_arg_names)
         elif not names.isdisjoint(op.input_arg_names) and op.type != "write_to_array":
             definition = op.definition
-            if definition is None or not _computes_by_rows(op, definition.forward or definition, names):
+            if definition is None or not computes_by_rows(op, definition.forward or definition, names):
                 return None
-            names |= _outputs_of_rows(op, definition, names)
+            names |= outputs_of_rows(op, definition, names)
     return names - {EMPTY}
 
 
@@ -163,7 +163,7 @@ def _slots_of(definition: OpDef) -> tuple[str, ...]:
     return ("X",) if definition.module == "fluid.ops.activation" else _ROWS.get(definition.type, ())
 
 
-def _computes_by_rows(op: Operator, forward: OpDef, names: set[str]) -> bool:
+def computes_by_rows(op: Operator, forward: OpDef, names: set[str]) -> bool:
     """Whether an op, or the forward op of a gradient op, computes each row by itself."""
     slots = _slots_of(forward)
     if not slots or (forward.type in _ALONG_AXIS and _is_along_rows(op)):
@@ -190,7 +190,7 @@ def _is_along_rows(op: Operator) -> bool:
     return bool(op.inputs.get("AxisTensor")) or axis % max(ndim, 1) == 0
 
 
-def _outputs_of_rows(op: Operator, definition: OpDef, names: set[str]) -> set[str]:
+def outputs_of_rows(op: Operator, definition: OpDef, names: set[str]) -> set[str]:
     """The outputs of an op that have rows. In a gradient op these are the gradients of inputs with rows."""
     if definition.forward is None:
         return {*op.output_arg_names}

@@ -223,7 +223,7 @@ def _places(count: int, height: int) -> Any:
 
 def _scattered(count: int, width: int, rows: Any, height: int, cleared: int) -> Any:
     return lambda f, p, share: sparse.write_scattered(
-        f, _source(p[0], rows), _ids_of(p[1], count), p[2], height, cleared, share, TARGETS[-1]
+        f, _source(p[0], rows), _ids_of(p[1], count), p[2], height, cleared, "sum", share, TARGETS[-1]
     )
 
 

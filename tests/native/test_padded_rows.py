@@ -1,0 +1,344 @@
+"""Programs over sequences, whose plans pad the rows: the same plan serves batches of other lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each, fresh_programs
+
+import fluid
+from fluid import layers
+from fluid.errors import ExecutionError
+from fluid.executor.native import cache, compiler
+from fluid.executor.planned.padded_plan import PaddedPlan
+from fluid.executor.planned.padded_rows import capacity_of
+from fluid.ir.program import Variable
+
+WORDS, WIDTH, OTHER = 11, 3, 4
+BATCHES = [
+    [2, 0, 3, 1, 1], [1, 0, 0, 0, 0], [7, 9, 8, 6, 3], [0, 0, 0, 0, 5], [4, 4, 0, 0, 3], [700, 0, 1300, 4, 1], [3, 1, 1, 0, 2],
+    [1, 1, 1, 1, 4],
+]  # fmt: skip
+Net = Callable[[], "list[Variable]"]
+"""Appends a net to the default programs; returns a loss, and further variables to fetch."""
+
+
+def offsets_of(lengths: Sequence[int]) -> list[list[int]]:
+    """Offsets, since lengths such as [0, 0, 5] would be taken for them."""
+    return [[0, *accumulate(lengths)]]
+
+
+def feed_of(lengths: Sequence[int], seed: int = 0) -> dict[str, Any]:
+    rng, rows, others = np.random.default_rng(seed), sum(lengths), [(length + 1) % 4 for length in lengths]
+    return {
+        "ids": (rng.integers(0, WORDS, (rows, 1)), offsets_of(lengths)),
+        "x": (np.round(rng.standard_normal((rows, WIDTH)) * 2).astype("float32"), offsets_of(lengths)),
+        "other": (rng.standard_normal((sum(others), OTHER)).astype("float32"), offsets_of(others)),
+        "dense": rng.standard_normal((len(lengths), WIDTH)).astype("float32"),
+    }
+
+
+def fed_x() -> Variable:
+    x = fluid.data("x", [None, WIDTH], lod_level=1)
+    x.stop_gradient = False
+    return x
+
+
+def trained(*parts: Variable, optimizer: str = "SGD") -> Variable:
+    loss = layers.reduce_mean(layers.softplus(layers.scale(layers.fc(list(parts), 2), 1e-2)))
+    getattr(fluid.optimizer, optimizer)(0.01).minimize(loss)
+    return loss
+
+
+def pooled(kind: str, is_sparse: bool = False, optimizer: str = "SGD") -> Net:
+    def build() -> list[Variable]:
+        words = fluid.embedding(layers.squeeze(fluid.data("ids", [None, 1], "int64", 1), [1]), [WORDS, WIDTH], is_sparse)
+        x = fed_x()
+        h = layers.fc(layers.relu(words + x), WIDTH)
+        out = layers.sequence_pool(h, kind)
+        return [trained(out, optimizer=optimizer), out, h, x.block.var("x@GRAD")]
+
+    return build
+
+
+def of_equal_rows() -> list[Variable]:
+    """Several rows have the maximum: the gradient goes to the first one."""
+    x = fed_x()
+    return [trained(layers.sequence_pool(x, "max")), x.block.var("x@GRAD")]
+
+
+def in_columns() -> list[Variable]:
+    words = fluid.embedding(fluid.data("ids", [None, 1], "int64", 1), [WORDS, WIDTH])
+    return [trained(layers.sequence_pool(words, "sum")), words]
+
+
+def expanded() -> list[Variable]:
+    x, dense = fed_x(), fluid.data("dense", [None, WIDTH])
+    dense.stop_gradient = False
+    h = layers.fc(layers.concat([x, layers.sequence_expand(dense, x), layers.sequence_expand_as(dense, x)], 1), 4, act="relu")
+    return [trained(layers.sequence_pool(h, "sqrt")), h, *(x.block.var(f"{name}@GRAD") for name in ("x", "dense"))]
+
+
+def divided() -> list[Variable]:
+    """Rows that no sequence fills would be 0 / 0."""
+    x, dense = fed_x(), fluid.data("dense", [None, WIDTH])
+    shares = layers.elementwise_div(x, layers.sequence_expand_as(layers.square(dense), x))
+    return [trained(layers.sequence_pool(shares, "average")), x.block.var("x@GRAD")]
+
+
+def reversed_rows() -> list[Variable]:
+    x = fed_x()
+    both = layers.concat([layers.sequence_conv(layers.sequence_reverse(x), 4, 3), layers.sequence_reverse(layers.tanh(x))], 1)
+    return [trained(layers.sequence_last_step(both), layers.sequence_first_step(both)), both, x.block.var("x@GRAD")]
+
+
+def convolved() -> list[Variable]:
+    x = fed_x()
+    h = layers.sequence_conv(layers.sequence_conv(x, 5, 3, act="relu"), 4, 4, padding_start=0)
+    return [trained(layers.sequence_pool(h, "max"), optimizer="Adam"), h, x.block.var("x@GRAD")]
+
+
+def attended() -> list[Variable]:
+    x = fed_x()
+    weights = layers.sequence_softmax(layers.fc(layers.fc(x, 4, act="tanh"), 1))
+    return [trained(layers.sequence_pool(layers.elementwise_mul(x, weights), "sum")), weights, x.block.var("x@GRAD")]
+
+
+def of_two_feeds() -> list[Variable]:
+    """Two feeds with sequences of different lengths, and a third with the first one's."""
+    x, other = fed_x(), fluid.data("other", [None, OTHER], lod_level=1)
+    words = fluid.embedding(layers.squeeze(fluid.data("ids", [None, 1], "int64", 1), [1]), [WORDS, WIDTH], True)
+    second = layers.sequence_pool(layers.fc(other, WIDTH, act="tanh"), "average")
+    first = layers.sequence_pool(layers.elementwise_mul(x, words) + layers.sequence_expand_as(second, x), "sum")
+    return [trained(first, second, optimizer="Adam"), x.block.var("x@GRAD")]
+
+
+NETS = {
+    **{f"the {kind} of rows": pooled(kind) for kind in ("sum", "average", "sqrt", "max", "first", "last")},
+    "sparse gradients": pooled("sum", True),
+    "sparse gradients, Adam": pooled("average", True, "Adam"),
+    **{build.__name__: build for build in (of_equal_rows, in_columns, expanded, divided, reversed_rows, convolved, attended)},
+    "of_two_feeds": of_two_feeds,
+}
+
+
+class Run:
+    """A program that is fed one batch after the other."""
+
+    def __init__(self, build: Net, native: bool, patch: pytest.MonkeyPatch, threads: int = 1) -> None:
+        patch.setenv("FLUID_NATIVE", str(int(native)))
+        self.program, startup = fluid.Program(), fluid.Program()
+        self.program.random_seed = startup.random_seed = 1
+        with fluid.program_guard(self.program, startup), fluid.unique_name.guard():
+            self.fetches = build()
+        self.executor, self.scope, self._threads = fluid.Executor(), fluid.Scope(), threads
+        self.executor.run(startup, scope=self.scope)
+        self._names = {name for name, var in self.program.global_block().vars.items() if var.is_data}
+
+    def _feed(self, lengths: Sequence[int]) -> dict[str, Any]:
+        return {name: value for name, value in feed_of(lengths, sum(lengths)).items() if name in self._names}
+
+    def step(self, lengths: Sequence[int]) -> list[Any]:
+        """Arrays and LoDs of what is fetched, and the variables of the scope."""
+        before = fluid.get_num_threads()
+        fluid.set_num_threads(self._threads)
+        try:
+            fetched = self.executor.run(self.program, self._feed(lengths), self.fetches, scope=self.scope, return_numpy=False)
+        finally:
+            fluid.set_num_threads(before)
+        state = [np.array(array) for name, array in sorted(self.scope.arrays().items())]
+        return [part for tensor in fetched for part in (np.asarray(tensor), tensor.lod())] + state
+
+    def plan(self, lengths: Sequence[int]) -> Any:
+        return self.executor.plan(self.program, self._feed(lengths), self.fetches, scope=self.scope)
+
+
+def assert_close(found: Sequence[Any], expected: Sequence[Any]) -> None:
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        if isinstance(theirs, list):
+            assert ours == theirs
+        else:
+            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * max(float(np.abs(theirs).max(initial=0)), 1e-2))
+
+
+@each("name", NETS)
+def test_batches_of_ever_new_lengths_are_computed_as_on_numpy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [Run(NETS[name], native, monkeypatch, threads) for native, threads in ((False, 1), (True, 1), (True, 2))]
+    for lengths in BATCHES:
+        monkeypatch.setenv("FLUID_NATIVE", "0")
+        expected = runs[0].step(lengths)
+        monkeypatch.setenv("FLUID_NATIVE", "1")
+        found, by_two = (run.step(lengths) for run in runs[1:])
+        assert_close(found, expected)
+        assert all(np.array_equal(*pair) for pair in zip(found, by_two, strict=True)), "threads change no bit"
+        assert isinstance(runs[1].plan(lengths), PaddedPlan)
+        assert "on numpy: none" in str(runs[1].plan(lengths))
+
+
+def test_new_lengths_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    compilations: list[str] = []
+
+    def compile_object(text: str, target: Any) -> bytes:
+        compilations.append(text)
+        return compiler.compile_object(text, target)
+
+    monkeypatch.setenv("FLUID_NATIVE_CACHE", "0")
+    monkeypatch.setattr(cache, "compile_object", compile_object)
+    run = Run(pooled("average"), True, monkeypatch)
+    run.step([4, 5, 6, 7])
+    plan = run.plan([4, 5, 6, 7])
+    compilations.clear()
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        cuts = np.sort(rng.integers(0, 23, 3))
+        lengths = np.diff([0, *cuts, rng.integers(max(cuts[-1], 17), 25)]).tolist()
+        run.step(lengths)
+        assert run.plan(lengths) is plan
+    assert not compilations
+
+
+def test_the_bits_of_a_batch_do_not_depend_on_earlier_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("the max of rows", "attended", "convolved", "of_two_feeds"):
+        alone, after = (Run(NETS[name], True, monkeypatch) for _ in range(2))
+        state = {key: np.array(array) for key, array in after.scope.arrays().items()}
+        for lengths in BATCHES:
+            after.step(lengths)
+        for key, array in state.items():
+            after.scope.var(key).get_tensor().set(array, fluid.CPUPlace())
+        found, expected = after.step(BATCHES[2]), alone.step(BATCHES[2])
+        assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True)), name
+
+
+def given_gradients() -> list[Variable]:
+    """The gradients of weights for given gradients of rows, whose padding would be copies of the first row."""
+    x = fed_x()
+    h = layers.fc(x, WIDTH, act="tanh")
+    weights = x.block.program.all_parameters()
+    given = layers.fc(x, WIDTH)
+    return [*fluid.gradients([h], weights, [given]), layers.sequence_pool(h, "sum")]
+
+
+def of_second_order() -> list[Variable]:
+    x = fed_x()
+    total = layers.reduce_sum(layers.square(layers.sequence_pool(layers.tanh(x), "average")))
+    (slope,) = fluid.gradients([total], [x])
+    penalty = layers.reduce_sum(layers.square(layers.sequence_pool(layers.fc(slope, 2), "sum")))
+    fluid.optimizer.SGD(0.1).minimize(penalty)
+    return [penalty, slope]
+
+
+def recomputed() -> list[Variable]:
+    """The forward part between checkpoints is computed again in the backward part."""
+    x, dense = fed_x(), fluid.data("dense", [None, WIDTH])
+    h = layers.fc(layers.elementwise_div(x, layers.sequence_expand(layers.square(dense), x)), 4, act="tanh")
+    out = layers.sequence_pool(layers.fc(layers.sequence_reverse(h), 4, act="tanh"), "max")
+    loss = layers.reduce_mean(layers.square(layers.fc(out, 1)))
+    optimizer = fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))
+    optimizer._set_checkpoints([h, out])
+    optimizer.minimize(loss)
+    return [loss]
+
+
+@each("build", [given_gradients, of_second_order, recomputed])
+def test_other_gradients_are_those_on_numpy(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not the rows are padded."""
+    runs = [Run(build, native, monkeypatch) for native in (False, True)]
+    for lengths in BATCHES:
+        monkeypatch.setenv("FLUID_NATIVE", "0")
+        expected = runs[0].step(lengths)
+        monkeypatch.setenv("FLUID_NATIVE", "1")
+        assert_close(runs[1].step(lengths), expected)
+
+
+def mixing() -> dict[str, Net]:
+    """Nets with an op that reads several rows together, other than those of a sequence."""
+
+    def of(make: Callable[[Variable], Variable]) -> Net:
+        return lambda: [trained(make(fed_x()))]
+
+    def kept() -> list[Variable]:
+        x = fed_x()
+        last = layers.create_global_var([5, WIDTH], 0.0, "float32", persistable=True)
+        layers.assign(x, last)
+        return [trained(layers.sequence_pool(x, "sum"))]
+
+    return {
+        "a mean of rows": of(lambda x: layers.reshape(layers.reduce_mean(x, 0), [1, WIDTH])),
+        "a softmax over rows": of(lambda x: layers.sequence_pool(layers.softmax(x, axis=0), "sum")),
+        "sums along rows": of(lambda x: layers.sequence_pool(layers.cumsum(x, axis=0), "sum")),
+        "padding with another number": of(lambda x: layers.sequence_pool(x, "max", pad_value=2.0)),
+        "sequences in rows of a tensor": of(
+            lambda x: layers.reduce_sum(layers.sequence_pad(x, layers.ones([1], "float32"))[0], 1)
+        ),
+        "rows that the scope keeps": kept,
+    }
+
+
+@each("name", mixing())
+def test_other_programs_run_op_by_op(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [Run(mixing()[name], native, monkeypatch) for native in (False, True)]
+    for lengths in ([2, 0, 3], [1, 1, 1]):
+        monkeypatch.setenv("FLUID_NATIVE", "0")
+        expected = runs[0].step(lengths)
+        monkeypatch.setenv("FLUID_NATIVE", "1")
+        assert_close(runs[1].step(lengths), expected)
+        assert "step by step" in str(runs[1].plan(lengths))
+
+
+def test_batches_without_rows_or_with_nested_sequences_run_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(of_equal_rows, True, monkeypatch)
+    with pytest.warns(UserWarning, match="empty batch"):
+        run.step([0, 0])
+    feed = {"x": (np.ones((3, WIDTH), "float32"), [[2, 1], [1, 1, 1]])}
+    (loss, _) = run.executor.run(run.program, feed, run.fetches, scope=run.scope)
+    assert np.isfinite(loss).all()
+    assert "step by step" in str(run.executor.plan(run.program, feed, run.fetches, scope=run.scope))
+
+
+def test_ids_outside_of_the_table_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(in_columns, True, monkeypatch)
+    run.step([2, 1])
+    feed = {"ids": (np.array([[1], [WORDS], [2]]), [[2, 1]])}
+    with pytest.raises(ExecutionError, match=f"index {WORDS}"):
+        run.executor.run(run.program, feed, run.fetches, scope=run.scope)
+
+
+def test_infinities_stay_in_their_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build() -> list[Variable]:
+        x = fed_x()
+        return [layers.sequence_pool(layers.log(x), kind) for kind in ("sum", "max")]
+
+    run = Run(build, True, monkeypatch)
+    rows = np.array([[0, 1, 2], [1, 1, 1], [3, np.nan, 1]], "float32")
+    sums, maxima = run.executor.run(run.program, {"x": (rows, [[1, 0, 2]])}, run.fetches, scope=run.scope)
+    with np.errstate(divide="ignore"):
+        logs = np.log(rows)
+    np.testing.assert_allclose(sums, [logs[0], [0, 0, 0], logs[1] + logs[2]], rtol=1e-6)
+    np.testing.assert_allclose(maxima, [logs[0], [0, 0, 0], np.maximum(logs[1], logs[2])], rtol=1e-6)
+
+
+def test_a_changed_program_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fresh_programs() as (program, startup):
+        x = fed_x()
+        out = layers.sequence_pool(x, "sum")
+        executor = fluid.Executor()
+        feed = {"x": feed_of([2, 1])["x"]}
+        executor.run(startup)
+        first = executor.run(program, feed, [out])[0]
+        mean = layers.reduce_mean(x, 0)
+        found = executor.run(program, feed, [out, mean])
+        np.testing.assert_array_equal(found[0], first)
+        np.testing.assert_allclose(found[1], feed["x"][0].mean(0), rtol=1e-6)
+
+
+def test_capacities_leave_a_quarter_free_at_most() -> None:
+    for rows in (*range(1, 300), 1023, 1024, 1025, 1 << 20):
+        capacity = capacity_of(rows)
+        assert rows <= capacity <= max(1.25 * rows, rows + 7) and capacity == capacity_of(capacity)
+    assert len({capacity_of(rows) for rows in range(1, 1 << 14)}) < 45

@@ -35,16 +35,17 @@ from .specialization import deciding_names
 __all__ = ["PaddedProgram", "Padding", "SequenceBatch", "batch_of", "capacity_of", "padded_program"]
 
 _PARTS = 4
-"""The number of capacities from one power of two to the next: more of them mean fewer padding rows, and more plans."""
+"""The number of capacities from one power of two to the next: more of them mean fewer padding rows, and more plans. Feeds with
+different sequences share them, since there are plans for each combination of their capacities."""
 _FLOATS = (VarType.FP32, VarType.FP64)
 _GRAD = grad_slot("")
 _LEAST = 8
 """Capacities are multiples of this number."""
 
 
-def capacity_of(rows: int) -> int:
-    """The number of rows, padding included, for a number of rows."""
-    part = max((1 << (rows - 1).bit_length()) // (2 * _PARTS), _LEAST)
+def capacity_of(rows: int, lods: int = 1) -> int:
+    """The number of rows, padding included, for a number of rows; `lods` is the number of different LoDs in the batch."""
+    part = max((1 << (rows - 1).bit_length()) // (2 * max(_PARTS // lods, 1)), _LEAST)
     return -(-rows // part) * part
 
 
@@ -79,21 +80,20 @@ def batch_of(request: Request) -> SequenceBatch | None:
     """The sequences of a request; None if a list is fed, or sequences of sequences, or no rows."""
     groups: dict[str, int] = {}
     lods: list[Lod] = []
-    specs: dict[str, Spec] = {}
-    for name, spec in sorted(request.specs.items()):
+    if len(request.specs) < len(request.feeds):
+        return None
+    fed = dict(sorted(request.specs.items()))
+    for name, spec in fed.items():
         if not spec.lod:
-            specs[name] = spec
             continue
         if len(spec.lod) > 1 or not spec.shape[0] or len(spec.lod[0] or ()) < 2:
             return None
         if spec.lod not in lods:
             lods.append(spec.lod)
         groups[name] = lods.index(spec.lod)
-        specs[name] = Spec((capacity_of(spec.shape[0]), *spec.shape[1:]), spec.dtype)
-    if len(specs) < len(request.feeds):
-        return None
-    sizes = tuple((len(lod[0] or ()) - 1, capacity_of(_rows_of(lod))) for lod in lods)
-    return SequenceBatch(groups, lods, sizes, specs)
+    sizes = tuple((len(lod[0] or ()) - 1, capacity_of(_rows_of(lod), len(lods))) for lod in lods)
+    specs = {name: Spec((sizes[group][1], *fed[name].shape[1:]), fed[name].dtype) for name, group in groups.items()}
+    return SequenceBatch(groups, lods, sizes, {**fed, **specs})
 
 
 def _rows_of(lod: Lod) -> int:

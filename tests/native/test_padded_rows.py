@@ -342,3 +342,4 @@ def test_capacities_leave_a_quarter_free_at_most() -> None:
         capacity = capacity_of(rows)
         assert rows <= capacity <= max(1.25 * rows, rows + 7) and capacity == capacity_of(capacity)
     assert len({capacity_of(rows) for rows in range(1, 1 << 14)}) < 45
+    assert {capacity_of(rows, 3) for rows in range(1, 1 << 10)} == {8, 16, 32, 64, 128, 256, 512, 1024}

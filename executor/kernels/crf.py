@@ -235,14 +235,14 @@ def crf_decoding(xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Lab
     outputs = [came[filled:], best[filled:]]
     loops_of(xp).in_turn(later, [best[:filled].copy()], outputs, lambda: (step, formula.inputs), formula)
     came[filled:] += xp.asarray(order.before)[:, None] * tags
-    came, found = came.reshape(-1), xp.empty(len(rows), np.int64)
+    came, places = came.reshape(-1), xp.empty(len(rows), np.int64)
     at = ends * tags + (best[ends] + Transition[1]).argmax(1)
     for start, count in reversed(steps):
-        found[start : start + count] = at[:count]
+        places[start : start + count] = at[:count]
         at[:count] = came[at[:count]]
     path = ViterbiPath.reshape(-1)
     path.fill(0)
-    path[rows] = found - xp.arange(len(rows)) * tags
+    path[rows] = places - xp.arange(len(rows)) * tags
     if Label is not None:
         path[rows] = path[rows] == Label.reshape(-1)[rows]
 

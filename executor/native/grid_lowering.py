@@ -35,9 +35,9 @@ def _with(formula: str, node: Node, number: float, element: Type | None = None) 
     return mapped(formula, node, constant(number, node.element), element=element)
 
 
-def _choose(condition: Node, node: Node, other: Node) -> Node:
-    """Select elements of a node where a condition holds, and of the other elsewhere."""
-    return mapped("select", condition, node, other, element=node.element)
+def _choose(condition: Node, node: Node, alternative: Node) -> Node:
+    """Select elements of a node where a condition holds, and of an alternative elsewhere."""
+    return mapped("select", condition, node, alternative, element=node.element)
 
 
 def _where_between(at: Node, low: float, high: float) -> Node:

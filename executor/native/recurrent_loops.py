@@ -228,7 +228,9 @@ class _Turn:
                 before.append((results[passed], _LAST_RESULTS))
                 after.append((None, _WHOLE))
         read = [*((array, _WHOLE) for array in parameters), *before, *((array, _PACKED) for array in inputs)]
-        table = self._table([*read, *((mask, _MASKS) for mask in self._masks), *after, *((each, _RESULTS) for each in results)])
+        table = self._table(
+            [*read, *((mask, _MASKS) for mask in self._masks), *after, *((result, _RESULTS) for result in results)]
+        )
         for row, state in first_rows.items():
             table[row, 0] = state.ctypes.data
         copies = [array if array is None else self._last_rows(array) for array in inputs] if len(schedule.beyond) else []

@@ -449,6 +449,13 @@ def _forked(readers: Sequence[Reader], size: int) -> Iterator[Any]:
 
 
 # --------------------------------------------------------------------------------------------------------------- loaders
+def _copied(value: Any) -> Any:
+    """A copy of an array, or of a tuple of an array and its LoD; other fields of a batch, such as tensors, unchanged."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return tuple(map(_copied, value)) if type(value) is tuple else value
+
+
 class _Loader:
     """Feeds variables from a reader, read ahead by a thread.
 
@@ -530,13 +537,16 @@ class _Loader:
         return self._set(lambda: (feed(rows) for rows in reader()), places)
 
     def set_batch_generator(self, reader: Reader, places: Any = None) -> Any:
-        """Take batches as tuples of arrays, one for each variable, or as dicts of arrays by name.
+        """Take batches as tuples of arrays, one for each variable, or as dicts of arrays by name. Arrays are copied at once: the
+        reader may fill them anew for the next batch.
 
         Args:
             reader: a reader of batches.
             places: an `XLAPlace`, or a list of one: each batch goes there while the one before is computed with.
         """
-        return self._set(lambda: (self._named(arrays) for arrays in reader()), places)
+        return self._set(
+            lambda: ({name: _copied(value) for name, value in self._named(arrays).items()} for arrays in reader()), places
+        )
 
     def _named(self, arrays: Any) -> dict[Any, Any]:
         if not self._vars:

@@ -160,6 +160,23 @@ def test_loader_of_sample_lists_and_of_batches() -> None:
     assert [list(feed) for (feed,) in single] == [["x"]]
 
 
+@each("with_lod", [False, True])
+def test_a_generator_may_fill_one_array_for_each_batch(with_lod: bool) -> None:
+    """The loader reads all batches ahead before the first one is fed."""
+    x = fluid.data("x", [None, 2], lod_level=int(with_lod))
+    array = np.zeros((3, 2), "float32")
+
+    def batches() -> Iterator[Any]:
+        for number in range(4):
+            array[...] = number
+            yield ((array, [[2, 1]]) if with_lod else array,)
+
+    loader = fluid.io.DataLoader.from_generator([x], capacity=8).set_batch_generator(batches)
+    feeds = list(loader)
+    found = [fluid.Executor().run(feed=feed, fetch_list=[layers.reduce_max(x)])[0].item() for feed in feeds]
+    assert found == [0, 1, 2, 3]
+
+
 @each("kind", ["DataLoader", "PyReader", "py_reader", "by_data"])
 def test_loader_that_programs_take_from(kind: str) -> None:
     if kind == "py_reader":

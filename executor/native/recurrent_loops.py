@@ -197,14 +197,14 @@ class _Turn:
         states, inputs = by_row = [*self._states], [*formula.inputs, *self._masks]
         kind = formula.key, target, *(None if array is None else (array.shape, array.dtype) for array in formula.parameters)
         kind += (*(None if array is None else (array.shape[1:], array.dtype) for arrays in by_row for array in arrays),)
-        known = _loops.get(kind)
-        if known is None:
-            known = _loops.keep(kind, {})
+        by_size = _loops.get(kind)
+        if by_size is None:
+            by_size = _loops.keep(kind, {})
         loops = {}
         for rows, _, _ in self._schedule.parts:
-            if rows not in known:
-                known[rows] = _loop(formula, _with_rows(rows, states), _with_rows(rows, inputs), target)
-            loop = known[rows]
+            if rows not in by_size:
+                by_size[rows] = _loop(formula, _with_rows(rows, states), _with_rows(rows, inputs), target)
+            loop = by_size[rows]
             if loop is None:
                 return None
             loops[rows] = loop

@@ -266,6 +266,7 @@ ASKED = {
     "fluid/building/layer_helper.py LayerHelper.apply": "tensors among the inputs say where an op is applied",
     "fluid/backward.py _is_of_a_layer": "in a program, a variable stands for a layer's parameter",
     "fluid/param_attr.py ParamAttr._to_attr": "a tensor stands for a parameter, a variable of a program does not",
+    "fluid/layers/rnn.py _merged": "sizes of tensors are numbers, which would become fixed in a trace",
     # errors that say what to use instead
     "fluid/ir/advice.py of_other_program": "a tensor where a variable of a program is wanted",
     "fluid/training/fitting.py ProgramTrainer.__init__": "trains programs, LayerTrainer trains layers",

@@ -27,6 +27,7 @@ from fluid.executor.native import convolution, depthwise, winograd, winograd_gra
 from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import FLOAT, Module
 from fluid.executor.native.geometry import Convolution
+from fluid.executor.native.halo import Halo
 from fluid.executor.native.images import Images, write_channels_first, write_channels_last
 from fluid.executor.native.kernel import write_kernel
 from fluid.executor.native.pooling import (
@@ -253,7 +254,7 @@ def pool_rows(what: str, n: int, c: int, h: int, k: int, stride: int, pad: int, 
     """Maxima and averages, and their gradients."""
     out = (h + 2 * pad - k) // stride + 1
     pool = PoolGeometry(
-        Images.dense(n, h, h, c, pad), Images.dense(n, out, out, c), (k, k), (stride, stride), ((pad, pad), (pad, pad))
+        Images.dense(n, h, h, c, Halo(pad, pad)), Images.dense(n, out, out, c), (k, k), (stride, stride), ((pad, pad), (pad, pad))
     )
     pool = replace(pool, y=Images.dense(n, out, out, c, pool.y_halo))
     (x, x_torch), (dy, dy_torch) = images_of(pool.x), images_of(pool.y)
@@ -289,7 +290,7 @@ def layouts(target: Target, best: float, word: str) -> None:
         what = f"layout N{n} C{c} {h}x{h}"
         if word not in what:
             continue
-        images = Images.dense(n, h, h, c, 1)
+        images = Images.dense(n, h, h, c, Halo(1, 1))
         array, there = images_of(images)
         tensor = torch.from_numpy(there)
         last = tensor.to(memory_format=torch.channels_last)

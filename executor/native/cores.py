@@ -41,6 +41,7 @@ from .graph import (
     operands_of,
     strides_of,
 )  # fmt: skip
+from .halo import NO_HALO, Halo
 from .images import Images, Pixel, affine
 from .kernel import Share
 from .loops import apply_formula, broadcast, column_numbers, write_uniforms
@@ -66,9 +67,13 @@ Phase: TypeAlias = "Callable[[Function, Any, Value, Share], None]"
 
 
 # ------------------------------------------------------------------------------------------------------------ geometry
-def _images(node: Node, halo: int | None = None) -> Images:
-    count, height, width, channels = node.shape
-    return Images.dense(count, height, width, channels, node.halo if halo is None else halo)
+def _images(node: Node) -> Images:
+    return _dense(node.shape, node.halo)
+
+
+def _dense(shape: Sequence[int], halo: Halo = NO_HALO) -> Images:
+    count, height, width, channels = shape
+    return Images.dense(count, height, width, channels, halo)
 
 
 def _convolution(x: Images, y: Images, windows: Windows, element: Any) -> convolution.Convolution:
@@ -86,7 +91,7 @@ def _convolution(x: Images, y: Images, windows: Windows, element: Any) -> convol
 
 def _of_shapes(shapes: tuple[Sequence[int], Sequence[int]], windows: Windows, element: Any) -> convolution.Convolution:
     """A convolution of images without a halo."""
-    x, y = (Images.dense(*shape) for shape in shapes)
+    x, y = map(_dense, shapes)
     return _convolution(x, y, windows, element)
 
 
@@ -118,11 +123,11 @@ def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.PoolG
 
 def position_type(image: Node, shape: Sequence[int], windows: Windows) -> Any:
     """The element type of `Positions` for pooled images of the given shape."""
-    return _pool(_images(image, 0), Images.dense(*shape), windows, image.element).position
+    return _pool(_dense(image.shape), _dense(shape), windows, image.element).position
 
 
-def halos_of(core: Node) -> dict[Node, int]:
-    """Image that a core reads -> the minimal width of its halo."""
+def halos_of(core: Node) -> dict[Node, Halo]:
+    """Image that a core reads -> its minimal halo."""
     match core:
         case Convolved():
             geometry = _of_shapes((core.source.shape, core.shape), core.packed.windows, core.element)
@@ -132,12 +137,12 @@ def halos_of(core: Node) -> dict[Node, int]:
             return {core.source: geometry.y_halo}
         case FilterGradient():
             geometry = _of_shapes((core.source.shape, core.gradient.shape), core.windows, core.element)
-            return {core.source: geometry.x_halo, core.gradient: 0}
+            return {core.source: geometry.x_halo, core.gradient: NO_HALO}
         case Pooled() | Positions():
-            halo = _pool(_images(core.source, 0), _images(core, 0), core.windows, core.source.element).x_halo
-            return {core.source: 0 if isinstance(core, Positions) or core.kind == "max" else halo}
+            halo = _pool(_dense(core.source.shape), _dense(core.shape), core.windows, core.source.element).x_halo
+            return {core.source: NO_HALO if isinstance(core, Positions) or core.kind == "max" else halo}
         case PooledBack():
-            halo = _pool(_images(core, 0), _images(core.source, 0), core.windows, core.element).y_halo
+            halo = _pool(_dense(core.shape), _dense(core.source.shape), core.windows, core.element).y_halo
             return {core.source: halo} | ({core.positions: halo} if core.positions is not None else {})
     return {}
 
@@ -424,7 +429,7 @@ def _convolution_phases(group: Group, core: Convolved | ConvolvedBack, target: T
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         epilogue = _EpilogueWriter(f, group, pointers)
-        source, output = _images(core.source), _images(core, epilogue.output.halo)
+        source, output = _images(core.source), _dense(core.shape, epilogue.output.halo)
         x, y = (source, output) if is_forward else (output, source)
         geometry = _convolution(x, y, core.packed.windows, core.element)
         operands = pointers.start(core.source), pointers.first(core.packed), pointers.start(epilogue.output)
@@ -482,13 +487,13 @@ def _pooling(group: Group, core: Pooled | Positions | PooledBack, target: Target
         epilogue = _EpilogueWriter(f, group, pointers)
         output = pointers.start(epilogue.output)
         if isinstance(core, Pooled):
-            pool = _pool(_images(core.source), _images(core, epilogue.output.halo), core.windows, core.element)
+            pool = _pool(_images(core.source), _dense(core.shape, epilogue.output.halo), core.windows, core.element)
             if core.kind == "max":
                 pooling.write_max_pool(f, pool, source, output, share, target, None, epilogue.callback)
             else:
                 pooling.write_average_pool(f, pool, source, output, core.kind == "inside", share, target, epilogue.callback)
             return
-        pool = _pool(_images(core, epilogue.output.halo), _images(core.source), core.windows, core.element)
+        pool = _pool(_dense(core.shape, epilogue.output.halo), _images(core.source), core.windows, core.element)
         if core.positions is not None:
             positions = pointers.start(core.positions)
             pooling.write_max_pool_gradient(f, pool, positions, source, output, share, target, epilogue.callback)

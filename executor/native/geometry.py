@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .emitter import FLOAT, Type
+from .halo import Halo
 from .images import Images
 
 __all__ = ["Convolution", "Walk", "forward_walk", "input_walks"]
@@ -82,6 +83,16 @@ class _Axis(NamedTuple):
         return phases
 
 
+def _reach(phases: list[Phase], extent: int) -> int:
+    """How far the taps of phases reach beyond an axis of the output's gradient, at most."""
+    needed = [0]
+    for phase in phases:
+        if phase.taps:
+            last = phase.output + phase.count - 1 + (len(phase.taps) - 1) * phase.step
+            needed += [-phase.output, last - (extent - 1)]
+    return max(needed)
+
+
 @dataclass(frozen=True)
 class Convolution:
     """The geometry of a convolution.
@@ -135,20 +146,15 @@ class Convolution:
         return prod(map(len, self.phases))
 
     @property
-    def x_halo(self) -> int:
+    def x_halo(self) -> Halo:
         """The minimal halo of the input, for the output and for the filter's gradient."""
-        return max(0, *(axis.halo for axis in self.axes))
+        return Halo(*(max(0, axis.halo) for axis in self.axes))
 
     @property
-    def y_halo(self) -> int:
+    def y_halo(self) -> Halo:
         """The minimal halo of the output's gradient, for the gradient of the input."""
-        needed = [0]
-        for phases, extent in zip(self.phases, (self.y.height, self.y.width), strict=True):
-            for phase in phases:
-                if phase.taps:
-                    last = phase.output + phase.count - 1 + (len(phase.taps) - 1) * phase.step
-                    needed += [-phase.output, last - (extent - 1)]
-        return max(needed)
+        rows, columns = self.phases
+        return Halo(_reach(rows, self.y.height), _reach(columns, self.y.width))
 
 
 @dataclass(frozen=True)

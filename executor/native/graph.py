@@ -19,6 +19,7 @@ from fluid.ir.versions import Value
 
 from .emitter import Type
 from .fallback import NativeFault
+from .halo import NO_HALO, Halo
 
 __all__ = [
     "ChannelsFirst",
@@ -88,8 +89,8 @@ class Node:
     element: Type
     serial: int = field(default_factory=count().__next__, init=False, repr=False)
     """Number of the node in order of creation."""
-    halo: int = field(default=0, init=False)
-    """Width of the border of zeros around images in memory, in pixels."""
+    halo: Halo = field(default=NO_HALO, init=False)
+    """The border of zeros around images in memory."""
     within: View | None = field(default=None, init=False)
     """The node's place in its container (`Joined`); None if it has memory of its own."""
     quantized: Quantized | None = field(default=None, init=False)
@@ -434,8 +435,8 @@ def strides_of(node: Node) -> Shape:
         return tuple(strides[place] for place in places_of_channels_last(node.ndim))
     if node.halo:
         _, _, width, channels = node.shape
-        row = (width + 2 * node.halo) * channels
-        return (node.shape[1] + 2 * node.halo) * row, row, channels, 1
+        row = (width + 2 * node.halo.columns) * channels
+        return (node.shape[1] + 2 * node.halo.rows) * row, row, channels, 1
     return contiguous(node.shape)
 
 
@@ -452,7 +453,7 @@ def offset_of(node: Node) -> int:
     if isinstance(node, ChannelsFirst):
         return offset_of(node.source)
     _, row, pixel, _ = strides_of(node) if node.halo else (0, 0, 0, 0)
-    return node.halo * (row + pixel)
+    return node.halo.rows * row + node.halo.columns * pixel
 
 
 def memory_shape(node: Node) -> Shape:
@@ -460,7 +461,7 @@ def memory_shape(node: Node) -> Shape:
     if not node.halo:
         return node.shape
     images, height, width, channels = node.shape
-    return images, height + 2 * node.halo, width + 2 * node.halo, channels
+    return images, height + 2 * node.halo.rows, width + 2 * node.halo.columns, channels
 
 
 def contiguous(shape: Sequence[int]) -> Shape:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .emitter import Function, Operand, Type, Value
+from .halo import NO_HALO, Halo
 from .kernel import Share
 from .target import Target
 
@@ -66,12 +67,13 @@ Epilogue = Callable[[Function, Value, Pixel, Value], "Value | None"]
 
 @dataclass(frozen=True)
 class Images:
-    """The memory layout of images: [count, halo + height + halo, halo + width + halo, channels].
+    """The memory layout of images: [count, rows + height + rows, columns + width + columns, channels], by the rows and columns of
+    the halo.
 
     A pointer to images points to the first element of the array, in the halo if there is one.
 
     Attributes:
-        halo: pixels of zeros on each side of an image.
+        halo: the zeros on each side of an image.
         strides: strides of images, rows and pixels, in elements.
     """
 
@@ -79,24 +81,24 @@ class Images:
     height: int
     width: int
     channels: int
-    halo: int
+    halo: Halo
     strides: tuple[int, int, int]
 
     @classmethod
-    def dense(cls, count: int, height: int, width: int, channels: int, halo: int = 0) -> Images:
+    def dense(cls, count: int, height: int, width: int, channels: int, halo: Halo = NO_HALO) -> Images:
         """Images without gaps."""
-        row = (width + 2 * halo) * channels
-        return cls(count, height, width, channels, halo, ((height + 2 * halo) * row, row, channels))
+        row = (width + 2 * halo.columns) * channels
+        return cls(count, height, width, channels, halo, ((height + 2 * halo.rows) * row, row, channels))
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """The shape of the array, halo included."""
-        return self.count, self.height + 2 * self.halo, self.width + 2 * self.halo, self.channels
+        return self.count, self.height + 2 * self.halo.rows, self.width + 2 * self.halo.columns, self.channels
 
     @property
     def start(self) -> int:
         """Offset of the first pixel behind the halo, in elements."""
-        return self.halo * (self.strides[1] + self.strides[2])
+        return self.halo.rows * self.strides[1] + self.halo.columns * self.strides[2]
 
     def offset(self, f: Function, pixel: Pixel, channel: Operand = 0) -> Value:
         """The offset of a pixel's channel from the start of the array, in elements."""
@@ -105,9 +107,9 @@ class Images:
         return f.add(affine(f, 0, *places), self.start + pixel.shift * self.strides[2])
 
 
-def require_halo(images: Images, least: int, label: str) -> None:
+def require_halo(images: Images, least: Halo, label: str) -> None:
     """Raise ValueError if the halo of images is narrower than a kernel reads."""
-    if images.halo < least:
+    if not images.halo.covers(least):
         raise ValueError(f"the {label} has a halo of {images.halo} pixels; this kernel reads {least}")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .emitter import BYTE, DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant, zero
+from .halo import Halo
 from .images import Epilogue, Images, Pixel, affine, bounds_of, parts, require_halo, store_pixel
 from .kernel import Share
 from .target import Target
@@ -52,6 +53,17 @@ class _Axis:
     def overlap(self) -> int:
         """The largest number of windows over one element."""
         return -(-self.size // self.step)
+
+    @property
+    def input_reach(self) -> int:
+        """How far windows reach beyond the image, at most, on either side."""
+        return max(0, self.pad[0], (self.out - 1) * self.step + self.size - self.pad[0] - self.extent)
+
+    @property
+    def output_reach(self) -> int:
+        """How far the windows over an element reach beyond the pooled image, at most, on either side."""
+        last = (max(self.extent, 1) - 1 + self.pad[0]) // self.step
+        return max(0, self.overlap - 1 - self.pad[0] // self.step, last - (self.out - 1))
 
     def start(self, f: Function, window: Value) -> Value:
         """The start of a window; negative if it is before the image."""
@@ -100,19 +112,14 @@ class PoolGeometry:
         return _Axis(self.x.width, self.y.width, self.kernel[1], self.strides[1], self.pads[1])
 
     @property
-    def x_halo(self) -> int:
+    def x_halo(self) -> Halo:
         """The minimal halo of the input of an average pool; a max pool needs none."""
-        ends = [(axis.out - 1) * axis.step + axis.size - axis.pad[0] - axis.extent for axis in (self.rows, self.columns)]
-        return max(0, self.rows.pad[0], self.columns.pad[0], *ends)
+        return Halo(self.rows.input_reach, self.columns.input_reach)
 
     @property
-    def y_halo(self) -> int:
+    def y_halo(self) -> Halo:
         """The minimal halo of the output's gradient, and of the positions."""
-        needed = [0]
-        for axis in (self.rows, self.columns):
-            last = (max(axis.extent, 1) - 1 + axis.pad[0]) // axis.step
-            needed += [axis.overlap - 1 - axis.pad[0] // axis.step, last - (axis.out - 1)]
-        return max(needed)
+        return Halo(self.rows.output_reach, self.columns.output_reach)
 
     @property
     def position_row(self) -> int:

@@ -51,6 +51,7 @@ from .graph import (
     offset_of,
     operands_of,
 )  # fmt: skip
+from .halo import NO_HALO, Halo
 from .instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer, values_read
 from .loops import Nest, stages_of
 from .lowering import ELEMENTS
@@ -311,14 +312,14 @@ _READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, PackedInteg
 
 
 def _choose_halos(needed: set[Node], owners: set[Node]) -> None:
-    """Choose the halo width of each image in memory; copy images that cannot have a halo."""
+    """Choose the halo of each image in memory; copy images that cannot have a halo."""
     halos = {node: sources for node in needed if isinstance(node, Core) and (sources := halos_of(node))}
     if not halos:
         return
-    widest: dict[Node, int] = {}
+    widest: dict[Node, Halo] = {}
     for sources in halos.values():
         for source, halo in sources.items():
-            widest[source] = max(widest.get(source, 0), halo)
+            widest[source] = widest.get(source, NO_HALO).joined(halo)
     dense = owners.union(*(reads_of(node) for node in needed if isinstance(node, _READS_DENSE)))
     copies: dict[Node, Node] = {}
     for source, halo in widest.items():

@@ -104,8 +104,8 @@ def laid_out(images: Images, array: Any) -> Guarded:
 
 def inner(images: Images, array: Any) -> Any:
     """The images in their layout, without the halo, seen as [N, C, H, W]."""
-    h = images.halo
-    return array[:, h : h + images.height, h : h + images.width].transpose(0, 3, 1, 2)
+    rows, columns = images.halo
+    return array[:, rows : rows + images.height, columns : columns + images.width].transpose(0, 3, 1, 2)
 
 
 def check_halo(images: Images, guarded: Guarded) -> None:

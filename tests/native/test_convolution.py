@@ -31,6 +31,7 @@ from fluid.executor.native.depthwise import (
     write_packed_depthwise,
 )
 from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
+from fluid.executor.native.halo import Halo
 from fluid.executor.native.images import Images, Pixel, write_channels_first, write_channels_last
 from fluid.executor.native.target import Target
 
@@ -63,15 +64,16 @@ class Case:
         ]
         x, y = Images.dense(self.images, *self.extents, self.channels), Images.dense(self.images, *out, self.filters)
         g = Convolution(x, y, self.kernel, self.strides, self.pads, self.dilations, self.groups, self.element)
-        x = Images.dense(self.images, *self.extents, self.channels, g.x_halo + self.wider)
-        return replace(g, x=x, y=Images.dense(self.images, *out, self.filters, g.y_halo + self.wider))
+        x_halo, y_halo = (Halo(*(number + self.wider for number in halo)) for halo in (g.x_halo, g.y_halo))
+        x = Images.dense(self.images, *self.extents, self.channels, x_halo)
+        return replace(g, x=x, y=Images.dense(self.images, *out, self.filters, y_halo))
 
 
 def reference(g: Convolution, x: Any, w: Any, dy: Any) -> tuple[Any, Any, Any]:
     """Output, gradient of the input and gradient of the filter, in float64."""
     x, w, dy = (array.astype(np.float64) for array in (x, w, dy))
     halo = g.x_halo
-    padded = np.pad(x, ((0, 0), (0, 0), (halo, halo), (halo, halo)))
+    padded = np.pad(x, ((0, 0), (0, 0), *((number, number) for number in halo)))
     y, dw, d_padded = np.zeros(dy.shape), np.zeros(w.shape), np.zeros(padded.shape)
     for group in range(g.groups):
         c = slice(group * g.channels, (group + 1) * g.channels)
@@ -79,7 +81,8 @@ def reference(g: Convolution, x: Any, w: Any, dy: Any) -> tuple[Any, Any, Any]:
         for row in range(g.kernel[0]):
             for column in range(g.kernel[1]):
                 starts = [
-                    halo - pad + tap * dilation for pad, tap, dilation in zip(g.pads, (row, column), g.dilations, strict=True)
+                    number - pad + tap * dilation
+                    for number, pad, tap, dilation in zip(halo, g.pads, (row, column), g.dilations, strict=True)
                 ]
                 ends = [
                     start + stride * (extent - 1) + 1
@@ -89,7 +92,7 @@ def reference(g: Convolution, x: Any, w: Any, dy: Any) -> tuple[Any, Any, Any]:
                 y[:, m] += np.einsum("nchw,mc->nmhw", padded[at], w[m, :, row, column])
                 dw[m, :, row, column] = np.einsum("nchw,nmhw->mc", padded[at], dy[:, m])
                 d_padded[at] += np.einsum("nmhw,mc->nchw", dy[:, m], w[m, :, row, column])
-    return y, d_padded[:, :, halo : halo + g.x.height, halo : halo + g.x.width], dw
+    return y, d_padded[:, :, halo.rows : halo.rows + g.x.height, halo.columns : halo.columns + g.x.width], dw
 
 
 def check_close(actual: Any, expected: Any, magnitude: Any, terms: int) -> None:
@@ -211,7 +214,7 @@ def test_an_epilogue_changes_what_is_stored() -> None:
     """A residual addition from images with another halo, and a sum by an update of the filter."""
     target = TARGETS[0]
     g = Case(2, 3, (5, 5), 19, wider=1).geometry()
-    other = Images.dense(2, 5, 5, 19, 3)
+    other = Images.dense(2, 5, 5, 19, Halo(3, 2))
     random = np.random.default_rng(0)
     x, y, w = (random.standard_normal(shape, np.float32) for shape in ((2, 3, 5, 5), (2, 19, 5, 5), (19, 3, 3, 3)))
     kernels = Kernels(target)
@@ -255,6 +258,9 @@ def test_a_halo_that_is_too_narrow_is_refused() -> None:
         texts(lambda f, p, share: write_forward(f, narrow, *p, share, TARGETS[0]), 3)
     with pytest.raises(ValueError, match="the gradient of the output has a halo of 0 pixels"):
         texts(lambda f, p, share: write_input_gradient(f, narrow, *p, share, TARGETS[0]), 3)
+    rows_alone = replace(narrow, x=Images.dense(1, 4, 4, 2, Halo(1, 0)))
+    with pytest.raises(ValueError, match="the input has a halo of 1 x 0 pixels; this kernel reads 1"):
+        texts(lambda f, p, share: write_forward(f, rows_alone, *p, share, TARGETS[0]), 3)
 
 
 @each(
@@ -269,7 +275,7 @@ def test_a_halo_that_is_too_narrow_is_refused() -> None:
 )
 def test_layouts_there_and_back(shape: tuple[int, ...], halo: int, element: Type) -> None:
     count, channels, height, width = shape
-    images = Images.dense(count, height, width, channels, halo)
+    images = Images.dense(count, height, width, channels, Halo(halo, halo // 2))
     array = np.random.default_rng(0).standard_normal(shape).astype(DTYPES[element])
     for target in TARGETS:
         check_layouts(target, images, element, array)
@@ -290,8 +296,10 @@ def check_layouts(target: Target, images: Images, element: Type, array: Any) -> 
 def test_the_geometry_says_what_halos_and_how_much_code_it_takes() -> None:
     same, strided, full = Case(1, 2, (8, 8), 3), Case(1, 2, (8, 8), 3, strides=(2, 4)), Case(1, 2, (8, 8), 3, (5, 5), pads=(0, 0))
     facts = [(g.x_halo, g.y_halo, g.places) for g in (case.geometry() for case in (same, strided, full))]
-    assert facts == [(1, 1, 1), (1, 1, 6), (0, 4, 1)]
+    assert facts == [((1, 1), (1, 1), 1), ((1, 1), (1, 1), 6), ((0, 0), (4, 4), 1)]
     assert Case(1, 2, (80, 80), 3, (64, 64), (32, 32), (16, 16)).geometry().places == 4
+    far = Case(1, 2, (1, 3000), 3, (1, 3), pads=(0, 1024), dilations=(1, 1024)).geometry()
+    assert (far.x_halo, far.y_halo) == ((0, 1024), (0, 1024))
 
 
 def test_kernels_compile_for_neon() -> None:

@@ -483,6 +483,20 @@ def test_models_from_files_pack_their_filters_once(fresh: None, tmp_path: Path, 
         assert never_changes(fluid.global_scope().array("filter"))
 
 
+def test_halos_are_as_wide_as_the_filter_reaches_along_each_axis(fresh: None) -> None:
+    """A filter of 3 taps that are 8,192 steps apart, over a line of 30,000 steps: training it took 45 GiB."""
+    x = fluid.data("x", [1, 8, 1, 30_000])
+    x.stop_gradient = False
+    loss = layers.mean(layers.square(layers.conv2d(x, 8, [1, 3], padding=[0, 8192], dilation=[1, 8192])))
+    gradients = fluid.gradients([loss], [x, *fluid.default_main_program().all_parameters()])
+    feed = {"x": np.ones((1, 8, 1, 30_000), "float32")}
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    plan = executor.plan(fluid.default_main_program(), feed, [loss, *gradients])
+    assert "channels last, halo 0 x 8192" in str(plan)
+    assert max(spec.nbytes for spec in plan.specs.values()) == 4 * 8 * (30_000 + 2 * 8192)
+
+
 def test_images_with_halos_take_turns_in_memory(fresh: None) -> None:
     """Images share memory only with equal layouts, and only if their live ranges do not overlap."""
     x = fluid.data("x", [2, 4, 8, 8])

@@ -18,6 +18,7 @@ from fluid import layers
 from fluid.executor.native.compiler import compile_object
 from fluid.executor.native.convolution import Convolution, write_packed_filter, write_packed_filter_for_input
 from fluid.executor.native.emitter import DOUBLE, Function, Value
+from fluid.executor.native.halo import Halo
 from fluid.executor.native.images import Images, Pixel
 from fluid.executor.native.target import Target
 from fluid.executor.native.winograd import Blocks, forward_blocks, input_blocks, write_blocks, write_transformed_filter
@@ -242,7 +243,7 @@ def test_an_epilogue_sees_each_output_once(extents: tuple[int, int]) -> None:
     """A residual addition from images with another halo."""
     target = with_winograd(TARGETS[0])
     g = Case(2, 16, extents, 21, wider=1).geometry()
-    other = Images.dense(2, *extents, 21, 3)
+    other = Images.dense(2, *extents, 21, Halo(2, 3))
     blocks = forward_blocks(g, target)
     assert blocks is not None
     random = np.random.default_rng(0)

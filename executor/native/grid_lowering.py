@@ -112,7 +112,7 @@ def _sum(nodes: Sequence[Node]) -> Node:
     return total
 
 
-@lowers("grid_sampler", "grid_gather")
+@lowers("grid_gather")
 def grid_gather(X: GraphTensor, Grid: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     _only_one_type(X, Grid)
     images, channels, height, width = X.shape

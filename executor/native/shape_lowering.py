@@ -489,20 +489,11 @@ def elements_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> Node:
     return reshaped(mapped("copy", places), (ids.size, 1))
 
 
-def _picked(X: GraphTensor, Index: GraphTensor, axis: int) -> GraphTensor:
-    if not X.node.size:
-        raise NotLowered("no elements")
-    return _gathered_rows(X, elements_along(Index, X.shape, axis % X.ndim), X.ndim, Index.shape)
-
-
-@lowers("index_sample")
-def index_sample(X: GraphTensor, Index: GraphTensor) -> GraphTensor:
-    return _picked(X, Index, 1)
-
-
 @lowers("take_along_axis")
 def take_along_axis(Input: GraphTensor, Index: GraphTensor, Axis: int) -> GraphTensor:
-    return _picked(Input, Index, Axis)
+    if not Input.node.size:
+        raise NotLowered("no elements")
+    return _gathered_rows(Input, elements_along(Index, Input.shape, Axis % Input.ndim), Input.ndim, Index.shape)
 
 
 @lowers("put_along_axis")

@@ -311,7 +311,7 @@ def ceil(x: Variable, name: str | None = None) -> Variable:
     """The smallest integer that is not below `x`.
 
     Args:
-        x: a tensor of any shape; int or float.
+        x: a tensor of any shape; int or real.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.0])
     >>> layers.ceil(x)
@@ -621,7 +621,7 @@ def floor(x: Variable, name: str | None = None) -> Variable:
     """The largest integer that is not above `x`.
 
     Args:
-        x: a tensor of any shape; int or float.
+        x: a tensor of any shape; int or real.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.0])
     >>> layers.floor(x)

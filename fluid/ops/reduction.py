@@ -219,6 +219,8 @@ def _logsumexp(X: Spec, axis: list[int], keepdim: bool, reduce_all: bool, declar
 
 def _log_of_sum(f: Any, X: Any, axis: list[int], keepdim: bool, reduce_all: bool) -> Any:
     axes = list(reduced_axes(X.ndim, axis, reduce_all))
+    if 0 in [X.shape[number] for number in axes]:  # the logarithm of an empty sum
+        return f.log(f.reduce_sum(X, dim=axes, keep_dim=keepdim))
     top = f.reduce_max(X, dim=axes, keep_dim=True)
     top = choose(f, f.abs(top) < inf, top, 0.0)
     logs = f.log(f.reduce_sum(f.exp(X - top), dim=axes, keep_dim=True)) + top

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, ShapeOnly, define, ints, least, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
@@ -31,7 +32,12 @@ def _index_sample(X: Spec, Index: Spec) -> Spec:
     return _picked(X, Index, 1)
 
 
-@define("index_sample(X, Index: int) -> Out", infer=_index_sample, wrt=("X",))
+@define(
+    "index_sample(X, Index: int) -> Out",
+    infer=_index_sample,
+    wrt=("X",),
+    meaning=means(lambda f, X, Index: f.take_along_axis(X, Index, Axis=1)),
+)
 def index_sample(f: Any, X: ShapeOnly, Index: Any, dOut: Any) -> Any:
     """``Out[i, j] = X[i, Index[i, j]]``."""
     return {"X": f.place(dOut, Index, X, axis=1, ignore_index=-(2**62))}

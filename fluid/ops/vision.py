@@ -665,7 +665,12 @@ def _through_grid(f: Any, X: Any, Grid: Any, dOut: Any, attrs: Mapping[str, Any]
     return f.concat([along("along_x"), along("along_y")], axis=3)
 
 
-@define("grid_sampler(X: float, Grid) -> Output", infer=_sampled("X"), **_GRID)
+@define(
+    "grid_sampler(X: float, Grid) -> Output",
+    infer=_sampled("X"),
+    meaning=means(lambda f, X, Grid, attrs: f.grid_gather(X, Grid, **attrs)),
+    **_GRID,
+)
 def grid_sampler(f: Any, X: Any, Grid: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """Images X [N, C, H, W] sampled at the places (x, y) of Grid [N, H', W', 2], where -1 and 1 are the borders.
 
@@ -733,6 +738,8 @@ def affine_grid(f: Any, Theta: ShapeOnly, OutputShape: ShapeOnly, dOutput: Any, 
 
 
 def _places_like(Like: Spec) -> Spec:
+    if Like.ndim != 4:
+        raise InferenceError(f"places_like: Like {Like} should be a grid [N, H, W, ...]")
     return Like.with_shape((1, *Like.shape[1:3], 3))
 
 

@@ -119,6 +119,7 @@ def test_xla_shares_the_memory_of_a_tensor_on_its_gpu(monkeypatch: pytest.Monkey
         numpy=SimpleNamespace(from_dlpack=lambda value: shared if isinstance(value, CUDATensor) else None),
         device_put=lambda array, device: (array, device),
         local_devices=lambda backend: [f"the {backend}"],
+        sharding=SimpleNamespace(SingleDeviceSharding=lambda device: device),
     )
     monkeypatch.setattr(places, "import_jax", lambda: jax)
     place = fluid.XLAPlace("gpu")

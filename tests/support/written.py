@@ -40,7 +40,7 @@ _BY_KIND = {
     "elements by number": (
         "gather gather_nd scatter arg_max arg_min top_k top_k_v2 "
         "lookup_table lookup_table_v2 one_hot one_hot_v2 pick place scatter_add_like scatter_nd_add "
-        "scatter_rows_like sequence_mask"
+        "scatter_rows_like sequence_mask take_along_axis put_along_axis take_rows add_rows graph_send_recv"
     ),
     "sums and extremes": "sum sum_to reduce_sum reduce_mean reduce_max reduce_min reduce_prod reduce_all reduce_any cumsum",
     "parts of matrices": "tril_triu diagonal undiagonal",
@@ -51,7 +51,7 @@ _BY_KIND = {
     ),
     "images and volumes, resampled": (
         "nearest_interp nearest_interp_v2 linear_interp linear_interp_v2 bilinear_interp bilinear_interp_v2 "
-        "trilinear_interp trilinear_interp_v2 interp_like uninterp"
+        "trilinear_interp trilinear_interp_v2 interp_like uninterp grid_gather grid_scatter affine_grid places_like"
     ),
     "fused for speed or exactness, by an op of ONNX too": "softmax log_softmax batch_norm layer_norm",
     "counts and states, exact in integers": "accuracy auc",

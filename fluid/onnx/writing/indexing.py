@@ -190,11 +190,6 @@ def take_along_axis(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any],
     return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=attrs["Axis"] % x.ndim)
 
 
-@exports("index_sample")
-def index_sample(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor) -> OnnxTensor:
-    return g._sized("GatherElements", [X, g.cast(Index, VarType.INT64)], X.dtype, Index.sizes, axis=1)
-
-
 @exports("tdm_child")
 def tdm_child(g: OnnxGraph, X: OnnxTensor, TreeInfo: OnnxTensor, specs: Any) -> dict[str, OnnxTensor]:
     info, nodes = g.cast(TreeInfo, VarType.INT64), g.cast(X, VarType.INT64)

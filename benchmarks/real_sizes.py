@@ -56,7 +56,7 @@ def work(tasks, results, engines, folder, until, shrinking):
     os.environ["FLUID_NATIVE_CACHE"] = str(Path(folder, f"{os.getpid()}.kernels"))
     while True:
         try:
-            kind, seeds = tasks.get_nowait()
+            kind, seeds = tasks.get(timeout=5)  # without waiting, it raises while another process takes a task
         except queue.Empty:
             return
         while seeds and time.time() < until:

@@ -77,6 +77,8 @@ def masked_pick(xp: Any, X: Any, Mask: Any, Out: Any) -> None:
 
 @kernel("masked_place")
 def masked_place(X: Any, Mask: Any, Out: Any) -> None:
+    if X.size != (count := int(Mask.sum())):
+        raise ExecutionError(f"masked_place: X has {X.size} elements, and Mask {count} places for them")
     Out.fill(0)
     Out[Mask] = X.reshape(-1)
 

@@ -28,3 +28,11 @@ def test_indices_outside_are_told() -> None:
         apply_op("repeat_interleave", {"X": x, "RepeatsTensor": np.array([1, -1, 2])})
     with pytest.raises(ExecutionError, match="index_add"):
         apply_op("index_add", {"X": x, "Index": np.array([5]), "AddValue": np.ones((1, 4))})
+
+
+@pytest.mark.parametrize("places", [[False] * 4, [True] * 3 + [False]])
+def test_as_many_elements_are_placed_as_a_mask_has_places(places: list[bool]) -> None:
+    """One element for none or for three places: numpy would repeat it."""
+    one, mask, like = (dygraph.Tensor(np.array(array)) for array in ([1.0], places, [0.0] * 4))
+    with pytest.raises(ExecutionError, match=f"X has 1 elements, and Mask {sum(places)} places"):
+        o.masked_place(one, mask, like)

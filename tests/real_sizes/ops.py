@@ -845,10 +845,10 @@ _OF_OWN_INPUTS = {
 
 _NOT_STRETCHED = {
     *("coalesce_tensor", "determinant", "eig", "eigh", "lu", "matrix_rank", "qr", "random_crop"),
-    *("shuffle_batch", "slogdeterminant", "svd", "view_dtype"),
+    *("shuffle_batch", "slogdeterminant", "svd", "view_dtype", "masked_place"),
 }
-"""Ops whose inputs have to have full rank, or to keep the size of their elements; whose results have any sign
-(eigenvectors); or that draw by a seed that they are fed: XLA draws other numbers than numpy."""
+"""Ops whose inputs have to have full rank, or to keep the size of their elements, or as many as a mask has places; whose results
+have any sign (eigenvectors); or that draw by a seed that they are fed: XLA draws other numbers than numpy."""
 
 
 def _stated(op: _OneOp, sample: Sample, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -889,6 +889,8 @@ def make_op(choices: Choices) -> Case:
     if op_type in _NOT_STRETCHED:
         raise Unfit(f"{op_type} with other sizes")
     call, sample = stretched(choices, op_type, dtype)
+    if "Paddings" in sample.inputs:
+        raise Unfit("paddings that fit the sizes of the sample alone")
     if dtype not in sample.dtypes:
         raise Unfit(f"{op_type} in {dtype}")
     return case_of_op(choices, call, sample)

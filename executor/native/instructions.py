@@ -167,6 +167,12 @@ class Check(_Reader):
         self.read = [value for value in dict.fromkeys(values) if value in floats or not is_floating(specs[value].dtype)]
 
     @property
+    def key(self) -> tuple[str, tuple[Value, ...]]:
+        """A key that an op and its gradient op share if they check the same values."""
+        definition = self.instruction.definition
+        return (definition.forward or definition).type, tuple(self.read)
+
+    @property
     def label(self) -> str:
         """A short name."""
         return f"the check of {self.op.type}"

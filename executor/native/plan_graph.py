@@ -113,7 +113,7 @@ class PlanGraph:
         if definition.type not in CHECKS:
             return
         check = Check(instruction, self.specs)
-        key = self._key(check)
+        key = check.key
         if definition.forward is not None and key in self._checked:
             return
         self._checked.add(key)
@@ -124,13 +124,7 @@ class PlanGraph:
         """Whether the indices that an op reads are checked, by the op or by its forward op."""
         definition = instruction.definition
         is_gradient = definition.forward is not None
-        return definition.type in CHECKS or (is_gradient and self._key(Check(instruction, self.specs)) in self._checked)
-
-    @staticmethod
-    def _key(check: Check) -> Any:
-        """A key that an op and its gradient op share if they check the same values."""
-        definition = check.instruction.definition
-        return (definition.forward or definition).type, tuple(check.read)
+        return definition.type in CHECKS or (is_gradient and Check(instruction, self.specs).key in self._checked)
 
     def _tensor_of(self, value: Value) -> GraphTensor | ComplexTensor | SparseTensor:
         if value in self.sparse:
@@ -190,7 +184,7 @@ class PlanGraph:
             raise NotLowered("an op that runs step by step")
         if any(name not in self.storage and is_persistable(op, name) for name, _ in instruction.written):
             raise NotLowered("a variable of the scope that gets a new array in each run")
-        if is_sparse and definition.type in CHECKS and self._key(Check(instruction, self.specs)) not in self._checked:
+        if is_sparse and definition.type in CHECKS and Check(instruction, self.specs).key not in self._checked:
             raise NotLowered("ids that nobody checks")
         inputs = self._inputs(definition, instruction.reads)
         wanted = self._wanted(op, definition, instruction.writes, follows_sparse)

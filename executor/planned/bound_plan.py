@@ -90,7 +90,7 @@ class BoundArenaPlan:
         zeros = aligned_bytes(place.xp.zeros, ends[-1])  # one large array: it gets large pages
         self._cleared = {value: self._array_at(zeros, start, value) for value, start in zip(images, ends, strict=False)}
         self._checking: dict[Hashable, list[Instruction]] = {}
-        """Type of an op and the values that it checks -> the instructions that do so, of those bound so far."""
+        """Key of a check -> the instructions bound so far that make it."""
         self._lasting: dict[Value, Any] = {}
         """The arrays of values computed once, at binding."""
         self._tables: Any = None
@@ -377,8 +377,7 @@ class BoundArenaPlan:
         definition = instruction.definition
         assert definition is not None
         forward = definition.forward
-        key = (forward or definition).type, *Check(instruction, self.plan.specs).read
-        earlier = self._checking.setdefault(key, [])
+        earlier = self._checking.setdefault(Check(instruction, self.plan.specs).key, [])
         if forward is None:
             earlier.append(instruction)
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import product as combinations
 from typing import Any
 
@@ -23,7 +24,7 @@ from .graph import (
     sliced,
     transposed,
 )
-from .lowering import GraphTensor, NotLowered, element_of, lowers, only_floats
+from .lowering import GraphTensor, NotLowered, element_of, lowers, number_like, only_floats
 
 __all__: list[str] = []
 
@@ -32,7 +33,7 @@ _Attrs = Mapping[str, Any]
 
 def _with(formula: str, node: Node, number: float, element: Type | None = None) -> Node:
     """Apply a formula to a node and a number."""
-    return mapped(formula, node, constant(number, node.element), element=element)
+    return mapped(formula, node, number_like(number, node), element=element)
 
 
 def _choose(condition: Node, node: Node, alternative: Node) -> Node:
@@ -105,13 +106,6 @@ def _taps(shape: Sequence[int], Grid: GraphTensor, attrs: _Attrs) -> list[tuple[
     return taps
 
 
-def _sum(nodes: Sequence[Node]) -> Node:
-    total = nodes[0]
-    for node in nodes[1:]:
-        total = mapped("add", total, node)
-    return total
-
-
 @lowers("grid_gather")
 def grid_gather(X: GraphTensor, Grid: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     _only_one_type(X, Grid)
@@ -122,7 +116,8 @@ def grid_gather(X: GraphTensor, Grid: GraphTensor, attrs: dict[str, Any]) -> Gra
         mapped("mul", Rows(shape, table.element, table, ids, in_bounds=True), weight)
         for ids, weight in _taps(X.shape, Grid, attrs)
     ]
-    return GraphTensor(channels_first(reshaped(_sum(gathered), (images, *Grid.shape[1:3], channels))))
+    total = reduce(lambda a, b: mapped("add", a, b), gathered)
+    return GraphTensor(channels_first(reshaped(total, (images, *Grid.shape[1:3], channels))))
 
 
 @lowers("grid_scatter")
@@ -131,8 +126,11 @@ def grid_scatter(Output: GraphTensor, Grid: GraphTensor, Like: GraphTensor, attr
     images, channels, height, width = Like.shape
     values = reshaped(plain(channels_last(Output.node)), (Grid.node.size // 2, channels))
     shape, taps = (images * height * width, channels), _taps(Like.shape, Grid, attrs)
-    sums = [Scattered(shape, values.element, mapped("mul", values, weight), ids, in_bounds=True) for ids, weight in taps]
-    return GraphTensor(channels_first(reshaped(_sum(sums), (images, height, width, channels))))
+    sums: list[Node] = [
+        Scattered(shape, values.element, mapped("mul", values, weight), ids, in_bounds=True) for ids, weight in taps
+    ]
+    total = reduce(lambda a, b: mapped("add", a, b), sums)
+    return GraphTensor(channels_first(reshaped(total, (images, height, width, channels))))
 
 
 def _only_one_type(image: GraphTensor, Grid: GraphTensor) -> None:
@@ -155,8 +153,8 @@ def _base(height: int, width: int, is_aligned: bool, element: Type) -> Node:
     number = reshaped(plain(mapped("convert", Position((3,), INT64), element=element)), (1, 1, 3))
     x = reshaped(plain(_line(width, is_aligned, element)), (1, width, 1))
     y = reshaped(plain(_line(height, is_aligned, element)), (height, 1, 1))
-    rest = _choose(_with("oeq", number, 1.0, BOOL), broadcast_to(y, (height, 1, 3)), constant(1.0, element))
-    return _choose(_with("oeq", number, 0.0, BOOL), broadcast_to(x, (height, width, 3)), rest)
+    y_or_one = _choose(_with("oeq", number, 1.0, BOOL), broadcast_to(y, (height, 1, 3)), constant(1.0, element))
+    return _choose(_with("oeq", number, 0.0, BOOL), broadcast_to(x, (height, width, 3)), y_or_one)
 
 
 @lowers("places_like")

@@ -44,9 +44,9 @@ class Executor:
     """Runs programs on a place.
 
     A program that is fed plain arrays is compiled once for each set of feed shapes and fetches, and bound to the arrays of each
-    scope that it runs in; both are cached, the latter as long as the scope lives. If rows form sequences,
-    native code pads them, so that one plan serves many lengths; without native code, or if an op mixes rows, such a program runs
-    op by op. Several threads may share an executor; runs in the same scope take turns.
+    scope that it runs in; both are cached, the latter as long as the scope lives. If rows form sequences, native code pads them,
+    so that one plan serves many lengths; without native code, or if an op mixes rows, such a program runs op by op. Several
+    threads may share an executor; runs in the same scope take turns.
 
     Args:
         place: the device; the CPU if None.

@@ -171,7 +171,7 @@ def _schedule(steps: tuple[tuple[int, int], ...], sequences: int, backwards: boo
 _Place: TypeAlias = "tuple[Any, int]"
 """An array, None for an absent one, and the pattern of the addresses within."""
 _loops: Cache[Any, dict[int, StepLoop | None]] = Cache()
-"""Formula, and shapes and types of what a step reads -> number of rows -> the loop of such steps."""
+"""Formula, shapes and types of the inputs of a step -> number of rows -> the loop of such steps."""
 
 
 class _Turn:

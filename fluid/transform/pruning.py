@@ -15,7 +15,7 @@ from ..ir.versions import BlockVersions, Value, outer_names
 from ..opdef.registry import Rule
 
 _FEEDING = ("feed", "read")
-"""Ops that write what is fed."""
+"""Ops that write the feeds."""
 
 
 @checked

@@ -212,7 +212,7 @@ def test_a_range_takes_bounds_of_other_types() -> None:
         x = fluid.data("x", [None, 2])
         numbers = layers.range(0, layers.shape(x)[0], 1, "int64")
         evenly = layers.linspace(layers.fill_constant([1], "int32", 0), 1.0, 5, "float32")
-        found = fluid.Executor().run(feed={"x": np.ones((3, 2), "float32")}, fetch_list=[numbers, evenly])
-    np.testing.assert_array_equal(found[0], [0, 1, 2])
-    np.testing.assert_array_equal(found[1], np.linspace(0, 1, 5, dtype="float32"))
-    assert found[0].dtype == "int64"
+        fetched = fluid.Executor().run(feed={"x": np.ones((3, 2), "float32")}, fetch_list=[numbers, evenly])
+    np.testing.assert_array_equal(fetched[0], [0, 1, 2])
+    np.testing.assert_array_equal(fetched[1], np.linspace(0, 1, 5, dtype="float32"))
+    assert fetched[0].dtype == "int64"

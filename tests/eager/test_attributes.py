@@ -13,7 +13,7 @@ from fluid import dygraph, layers
 from fluid.errors import MissingAttributeError
 from fluid.ir.program import Program, program_guard
 
-ASKED = [
+FOREIGN_ATTRIBUTES = [
     "T", "mT", "H", "__array_interface__", "__cuda_array_interface__", "__array_struct__", "__dlpack__", "__jax_array__",
     "__torch_function__", "__array_namespace__", "__length_hint__", "__fspath__", "_repr_html_", "_ipython_display_", "columns",
 ]  # fmt: skip
@@ -46,7 +46,7 @@ def test_hasattr_raises_nothing() -> None:
     with program_guard(Program(), Program()), fluid.unique_name.guard():
         objects += _of_programs()
         for item in objects:
-            for name in {*dir(item), *ASKED}:
+            for name in {*dir(item), *FOREIGN_ATTRIBUTES}:
                 hasattr(item, name)
 
 

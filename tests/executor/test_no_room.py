@@ -45,9 +45,9 @@ ARRAYS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_in_a_program(name: str) -> None:
     with program_guard(Program(), Program()), fluid.unique_name.guard():
-        made = LAYERS[name]()
+        result = LAYERS[name]()
         with pytest.raises(OutOfMemoryError, match="no room in memory") as caught:
-            fluid.Executor(fluid.CPUPlace()).run(fetch_list=[made])
+            fluid.Executor(fluid.CPUPlace()).run(fetch_list=[result])
     assert re.search(TAKES, str(caught.value)) and f"{name}(" in str(caught.value) and __file__ in str(caught.value)
 
 

@@ -299,6 +299,12 @@ def test_a_table_in_a_file_is_trained_over_sequences(native: str, fresh: None, m
     assert (table == 1).all()
 
 
+def double_a_counter() -> None:
+    """Let the current program double a variable of the scope, which is 1 at first."""
+    counter = layers.create_global_var([3, 4], 1.0, "float32", persistable=True, name="counter")
+    layers.assign(layers.scale(counter, 2.0), counter)
+
+
 def with_gaps() -> tuple[Any, Any]:
     """An array, and every second number of the memory that holds it."""
     memory = np.ones((3, 8), "float32")
@@ -319,8 +325,7 @@ def test_variables_that_a_program_does_not_name_keep_their_values(
 ) -> None:
     """A scope holds the array of a counter under another name, too, before the first run or after it."""
     monkeypatch.setenv("FLUID_NATIVE", native)
-    counter = layers.create_global_var([3, 4], 1.0, "float32", persistable=True, name="counter")
-    layers.assign(layers.scale(counter, 2.0), counter)
+    double_a_counter()
     executor, scope = fluid.Executor(), Scope()
     executor.run(fluid.default_startup_program(), scope=scope)
     if not is_first:
@@ -340,8 +345,7 @@ def test_a_copy_of_a_variable_made_between_runs_keeps_its_values(
 ) -> None:
     """The array of a counter is put into its scope under another name while plans are bound to it."""
     monkeypatch.setenv("FLUID_NATIVE", native)
-    counter = layers.create_global_var([3, 4], 1.0, "float32", persistable=True, name="counter")
-    layers.assign(layers.scale(counter, 2.0), counter)
+    double_a_counter()
     executor, scope = fluid.Executor(), Scope()
     executor.run(fluid.default_startup_program(), scope=scope)
     for number in range(3):
@@ -376,8 +380,7 @@ def test_other_values_in_the_memory_of_a_variable_are_kept(
     keep: Callable[[Scope, Any], Any], native: str, fresh: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLUID_NATIVE", native)
-    counter = layers.create_global_var([3, 4], 1.0, "float32", persistable=True, name="counter")
-    layers.assign(layers.scale(counter, 2.0), counter)
+    double_a_counter()
     executor, scope = fluid.Executor(), Scope(Scope())
     scope.var("counter").get_tensor().array = array = np.ones((3, 4), "float32")
     kept = keep(scope, array)
@@ -394,7 +397,7 @@ def share_all(scope: Scope) -> None:
 
 
 def forbid_writing(scope: Scope) -> None:
-    """Make all arrays of a scope read-only, as those of mapped files are."""
+    """Make all arrays of a scope read-only, like arrays of mapped files."""
     for name in scope.local_var_names():
         scope.array(name).flags.writeable = False
 

@@ -173,8 +173,8 @@ def test_a_generator_may_fill_one_array_for_each_batch(with_lod: bool) -> None:
 
     loader = fluid.io.DataLoader.from_generator([x], capacity=8).set_batch_generator(batches)
     feeds = list(loader)
-    found = [fluid.Executor().run(feed=feed, fetch_list=[layers.reduce_max(x)])[0].item() for feed in feeds]
-    assert found == [0, 1, 2, 3]
+    maxima = [fluid.Executor().run(feed=feed, fetch_list=[layers.reduce_max(x)])[0].item() for feed in feeds]
+    assert maxima == [0, 1, 2, 3]
 
 
 @each("kind", ["DataLoader", "PyReader", "py_reader", "by_data"])

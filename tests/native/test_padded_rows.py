@@ -143,7 +143,7 @@ class Run:
         return {name: value for name, value in feed_of(lengths, sum(lengths)).items() if name in self._names}
 
     def step(self, lengths: Sequence[int]) -> list[Any]:
-        """Arrays and LoDs of what is fetched, and the variables of the scope."""
+        """The fetched arrays with their LoDs, and the variables of the scope."""
         before = fluid.get_num_threads()
         fluid.set_num_threads(self._threads)
         try:
@@ -220,8 +220,8 @@ def given_gradients() -> list[Variable]:
     x = fed_x()
     h = layers.fc(x, WIDTH, act="tanh")
     weights = x.block.program.all_parameters()
-    given = layers.fc(x, WIDTH)
-    return [*fluid.gradients([h], weights, [given]), layers.sequence_pool(h, "sum")]
+    cotangent = layers.fc(x, WIDTH)
+    return [*fluid.gradients([h], weights, [cotangent]), layers.sequence_pool(h, "sum")]
 
 
 def of_second_order() -> list[Variable]:
@@ -257,7 +257,7 @@ def test_other_gradients_are_those_on_numpy(build: Net, monkeypatch: pytest.Monk
 
 
 def mixing() -> dict[str, Net]:
-    """Nets with an op that reads several rows together, other than those of a sequence."""
+    """Nets with an op that mixes rows of different sequences."""
 
     def of(make: Callable[[Variable], Variable]) -> Net:
         return lambda: [trained(make(fed_x()))]

@@ -226,7 +226,7 @@ def _nan_flags(node: OnnxNode, count: int) -> list[bool]:
 
 
 def _named_tables(node: OnnxNode, outputs: str) -> _Tables:
-    """The tables of an op whose nodes are named by tree and number; `outputs` starts the names of what leaves give."""
+    """The tables of an op whose nodes are named by tree and number; `outputs` begins the names of the leaves' attributes."""
     names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
     trees, numbers, features, trues, falses = (node.ints(f"nodes_{name}", []) for name in names)
     modes, bounds = node.strings("nodes_modes", []), _numbers(node, "nodes_values")

@@ -1,7 +1,7 @@
 """Loops as instructions of native code: the block of a loop, with the memory that each trip reads and writes.
 
-`compile_native_plan` uses them for the ops ``while``, ``recurrent`` and their gradients. Other plans run the blocks of these ops
-step by step. If the number of trips is not known, only values of the last trip may be read.
+They stand for the ops ``while``, ``recurrent`` and their gradients. Libraries compile them as loops; the executor's plans hold the
+calls of all their trips (`unrolled_loops`). If the number of trips is not known, only values of the last trip may be read.
 
 Values that pass from trip to trip lie in *buffers*, which are values of the plan. A buffer has an entry for each trip if a
 gradient or a stacked output reads it. Otherwise there are two buffers: a trip reads the first and writes the second, which is
@@ -30,15 +30,10 @@ from ..native.op_instructions import OpInstruction
 from ..native.repeated import BlockCode, block_code, no_source
 from ..native.target import Target
 from ..stepwise.interpreter import Captured
-from ..stepwise.loop_body import LoopBody, total_of
+from ..stepwise.loop_body import LOOPS, LoopBody, total_of
 from ..stepwise.repeated import Loop, RandomSource
 
-__all__ = ["LOOPS", "Copied", "NativeLoop", "NativeLoops", "TripPlace"]
-
-LOOPS = frozenset({"while", "recurrent", "while_grad", "recurrent_grad"})
-"""Types of ops that run a block repeatedly."""
-_MOST_TRIPS = 1 << 16
-"""The most trips that are counted in advance."""
+__all__ = ["Copied", "NativeLoop", "NativeLoops", "TripPlace"]
 
 
 class TripPlace(NamedTuple):
@@ -147,10 +142,13 @@ class NativeLoops:
         specs: the specs of values; the loops' buffers are added.
         captures: variable of step scopes -> the names that gradient blocks read.
         target: the processor.
+        most_trips: the most trips of a ``while`` that are counted in advance.
     """
 
-    def __init__(self, specs: dict[Value, Spec], captures: Mapping[str, Captured], target: Target) -> None:
-        self._specs, self._captures, self._target = specs, captures, target
+    def __init__(
+        self, specs: dict[Value, Spec], captures: Mapping[str, Captured], target: Target, most_trips: int = 1 << 16
+    ) -> None:
+        self._specs, self._captures, self._target, self._most_trips = specs, captures, target, most_trips
         self._frames: dict[str, _Frames] = {}
         self._count = 0
 
@@ -162,7 +160,7 @@ class NativeLoops:
         loop = Loop(_Compiler(self._target), instruction.op, region, self._captures, no_source)
         self._count += 1
         try:
-            return _LoopMaker(self._specs, self._frames, f"loop{self._count}.", loop, instruction).make()
+            return _LoopMaker(self._specs, self._frames, f"loop{self._count}.", loop, instruction, self._most_trips).make()
         except _UnfitError as error:
             return replace(instruction, obstacle=str(error))
 
@@ -175,9 +173,12 @@ class _LoopMaker:
         tag: begins the names of new values.
         loop: the roles of the block's names.
         instruction: the instruction of the plan.
+        most_trips: see `NativeLoops`.
     """
 
-    def __init__(self, specs: dict[Value, Spec], frames: dict[str, _Frames], tag: str, loop: Loop, instruction: Any) -> None:
+    def __init__(
+        self, specs: dict[Value, Spec], frames: dict[str, _Frames], tag: str, loop: Loop, instruction: Any, most_trips: int
+    ) -> None:
         if not loop.is_possible or loop.entries:
             raise _UnfitError("its block uses arrays of tensors, owns a loop, or passes values as native code cannot")
         self._specs, self._all_frames, self._tag, self._loop, self._instruction = specs, frames, tag, loop, instruction
@@ -188,7 +189,7 @@ class _LoopMaker:
         self._past = frames[past] if past is not None else None
         op = instruction.op
         self._is_reversed = op.attrs.get("reverse", False) != (self._past is not None)
-        self._trips = self._number_of_trips()
+        self._trips = self._number_of_trips(most_trips)
         self._places: dict[Value, TripPlace] = {}
         self._before: list[Copied] = []
         self._between: list[Copied] = []
@@ -207,7 +208,7 @@ class _LoopMaker:
             raise _UnfitError(f"the size of {name}, which it reads, is not known")
         return value, self._specs[value]
 
-    def _number_of_trips(self) -> int | None:
+    def _number_of_trips(self, most: int) -> int | None:
         if self._past is not None:
             return self._past.trips
         if self._loop.sequences:
@@ -215,7 +216,7 @@ class _LoopMaker:
             if len(lengths) != 1:
                 raise _UnfitError("its sequences have different lengths")
             return lengths.pop()
-        count = count_trips(self._loop)
+        count = count_trips(self._loop, most)
         keeps_all = self._loop.is_captured or self._loop.stacked
         if count is None and keeps_all:
             raise _UnfitError("its number of trips depends on values, but its gradient needs memory for each trip")
@@ -390,8 +391,8 @@ class _LoopMaker:
 
 
 # --------------------------------------------------------------------------------------------------- numbers of trips
-def count_trips(loop: Loop) -> int | None:
-    """Count the trips of a ``while`` from constants; returns None if the condition depends on anything else."""
+def count_trips(loop: Loop, most: int) -> int | None:
+    """Count the trips of a ``while`` from constants; None if its condition depends on anything else, or if they are too many."""
     op, region = loop.op, loop.region
     (condition,) = op.input("Condition")
     versions = BlockVersions(region.body)
@@ -400,7 +401,7 @@ def count_trips(loop: Loop) -> int | None:
     values = _values_before(op, {condition, *(name for name, version in needed if not version)})
     if values is None:
         return None
-    for count in range(_MOST_TRIPS):
+    for count in range(most + 1):
         if not values[condition].item():
             return count
         if not all(_add_outputs(one, values) for one in inner):

@@ -34,6 +34,7 @@ from ..runtime.scope import Scope
 from ..runtime.specs import spec_of
 from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import declared_scalars, step_captures
+from ..stepwise.loop_body import LOOPS
 from ..stepwise.needed import versions_to_run
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..stepwise.repeated import BlockCompiler
@@ -258,6 +259,7 @@ def compile_plan(
         return ArenaPlan(program, dict(feeds), list(fetches), ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     if target is not None:
         planner.use_native_code(target)
+        planner.unroll_loops(target)
     planner.place(reuse)
     plan = planner.plan()
     plan.program = program
@@ -543,11 +545,26 @@ class _Planner:
 
     def use_native_loops(self, target: Target) -> None:
         """Replace loops that would run step by step."""
-        from .native_loops import LOOPS, NativeLoops
+        from .native_loops import NativeLoops
 
         if any(instruction.op.type in LOOPS for instruction in self.instructions):
             loops = NativeLoops(self.specs, step_captures(self.program), target)
             self.instructions = [loops.expand(instruction) for instruction in self.instructions]
+
+    def unroll_loops(self, target: Target) -> None:
+        """Let loops of a known number of trips lie in the table of the plan, where native code computes their blocks."""
+        if not any(instruction.is_op and instruction.op.type in LOOPS for instruction in self.instructions):
+            return
+        try:
+            with or_unavailable():
+                from ..native.tables import Tables
+                from .unrolled_loops import with_unrolled_loops
+
+                self.instructions = with_unrolled_loops(self.instructions, self.specs, step_captures(self.program), target)
+                if any(instruction.is_native for instruction in self.instructions):
+                    self.new_tables = partial(Tables, target)
+        except NativeUnavailable as error:
+            warn_of(error, self.program)
 
     # -- places
     def place(self, reuse: bool) -> None:

@@ -23,12 +23,14 @@ from .active_rows import SHRINKING, is_over_rank_table, names_of_rows
 from .handlers import HANDLERS
 from .positions import Affine, affine_values
 
-__all__ = ["BRANCHES", "CHOICES", "IS_TAKEN", "Entry", "LoopBody", "Slots", "Step", "name_in_branch", "total_of"]
+__all__ = ["BRANCHES", "CHOICES", "IS_TAKEN", "LOOPS", "Entry", "LoopBody", "Slots", "Step", "name_in_branch", "total_of"]
 
 BRANCHES = frozenset({"conditional_block", "conditional_block_infer", "conditional_block_grad"})
 """Types of ops that own a block which runs if a condition holds."""
 CHOICES = frozenset({"select_input", "select_output"})
 """Types of ops that choose among the results of branches."""
+LOOPS = frozenset({"while", "recurrent", "while_grad", "recurrent_grad"})
+"""Types of ops that run a block repeatedly."""
 IS_TAKEN = ""
 """The name in a branch of whether it has run."""
 

@@ -18,8 +18,9 @@ from ..executor.native.fallback import NativeUnavailable
 from ..executor.native.instructions import Check
 from ..executor.native.op_instructions import OpInstruction
 from ..executor.native.target import Target
-from ..executor.planned.native_loops import LOOPS, NativeLoop
+from ..executor.planned.native_loops import NativeLoop
 from ..executor.planned.plan import ArenaPlan, Instruction, compile_native_plan
+from ..executor.stepwise.loop_body import LOOPS
 from ..formats.writing import together, write_file
 from ..ir.checked import checked
 from ..ir.program import Program, Variable

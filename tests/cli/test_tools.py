@@ -370,6 +370,7 @@ def test_native_code_is_one_event_with_its_ops() -> None:
     assert native and {op.type for event in native for op in event.ops} >= {"mul", "tanh", "sgd"}
 
 
+@pytest.mark.numpy_alone
 def test_ops_of_blocks_lie_within_those_that_own_them() -> None:
     total, count = layers.fill_constant([1], "float32", 0.0), layers.fill_constant([1], "int64", 0)
     going = layers.less_than(count, layers.fill_constant([1], "int64", 3))

@@ -1,0 +1,166 @@
+"""Loops whose trips all lie in the table of their plan: a run of such a loop costs no Python time.
+
+A loop fits if its number of trips is known, and native code computes its whole block. A loop whose gradient does not fit runs
+step by step, too: it has to store values for the gradient as Python objects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from fluid.ir.regions import region_of
+from fluid.ir.versions import Value
+from fluid.values.spec import Spec
+
+from ..native.branches import BranchMark
+from ..native.copying import copy_call
+from ..native.instructions import END_BRANCH, KernelCall, NativeInstruction, Operand, Writer
+from ..native.target import Target
+from ..stepwise.interpreter import Captured
+from ..stepwise.loop_body import LOOPS
+from .native_loops import Copied, NativeLoop, NativeLoops
+
+__all__ = ["UnrolledLoop", "with_unrolled_loops"]
+
+_MOST_CALLS = 1 << 13
+"""The most kernel calls of all trips: binding one takes some microseconds."""
+_MOST_TRIPS = 1 << 11
+"""The most trips of a ``while`` that are counted while planning: counting a trip takes some ten microseconds."""
+
+
+class UnrolledLoop(NativeInstruction):
+    """A loop as the kernel calls of all its trips.
+
+    Args:
+        loop: the loop; native code computes its whole block, and its number of trips is known.
+        target: the processor.
+    """
+
+    def __init__(self, loop: NativeLoop, target: Target) -> None:
+        self._loop, self._target = loop, target
+        self.ops, self.read, self.written = loop.ops, loop.read, loop.written
+        self.layouts, self.shares, self.workspace_bytes = loop.layouts, loop.shares, loop.workspace_bytes
+        body = [item for item in loop.body if isinstance(item, NativeInstruction)]
+        self.writers: dict[str, Writer] = {name: writer for item in body for name, writer in item.writers.items()}
+        self._turns = dict(_turns(loop.between))
+        self.calls = list(self._all_calls(loop.trips or 0))
+
+    def describe(self) -> str:
+        return self._loop.describe()
+
+    def _all_calls(self, trips: int) -> Iterator[KernelCall]:
+        invariant = _invariant_code(self._loop)
+        yield from self._copies(self._loop.before, 0)
+        for trip in range(trips):
+            for item in self._loop.body:
+                if trip == 0 or id(item) not in invariant:
+                    assert isinstance(item, NativeInstruction), "native code computes the whole block"
+                    yield from [self._in_trip(call, trip) for call in item.calls]
+        yield from self._copies(self._loop.after, trips)
+
+    def _in_trip(self, call: KernelCall, trip: int) -> KernelCall:
+        return KernelCall(call.kernel, [self._operand(operand, trip) for operand in call.operands], call.is_serial)
+
+    def _operand(self, operand: Operand, trip: int) -> Operand:
+        """An operand of the block in a trip."""
+        place = self._loop.memory_of(operand)
+        return operand if place is None else (self._in_turn(place.value, trip), place.offset + trip * place.stride)
+
+    def _in_turn(self, value: Value, trip: int) -> Value:
+        """The buffer that a trip uses: two buffers take turns, so that nothing is copied from one to the other."""
+        return self._turns.get(value, value) if trip % 2 else value
+
+    def _copies(self, copies: Sequence[Copied], trips: int) -> Iterator[KernelCall]:
+        """Copies after a number of trips."""
+        for copied in copies:
+            target, source = ((place.value, place.offset) if place is not None else None for place in copied[:2])
+            assert target is not None
+            if source is not None:
+                source = self._in_turn(source[0], trips), source[1]
+            call, writer = copy_call(target, source, copied.size, self._target)
+            self.writers[call.kernel] = writer
+            yield call
+
+
+def _turns(between: Sequence[Copied]) -> Iterator[tuple[Value, Value]]:
+    """The two buffers of each value that passes from trip to trip, in both orders."""
+    for target, source, _ in between:
+        assert source is not None
+        yield from [(target.value, source.value), (source.value, target.value)]
+
+
+def _invariant_code(loop: NativeLoop) -> set[int]:
+    """The ids of the instructions of a block that compute the same in each trip: they run in the first trip alone."""
+    memory = {value: place.value for value, place in loop.places.items()}
+    inputs = [{memory[value] for value in item.read} for item in loop.body]
+    outputs = [{memory[value] for value in item.written} for item in loop.body]
+    writers = Counter(chain.from_iterable(outputs))
+    varying = {place.value for place in loop.places.values() if place.stride}
+    varying |= {value for value, count in writers.items() if count > 1} | {value for value, _ in _turns(loop.between)}
+    candidates = {*range(len(loop.body))} - _within_branches(loop.body)
+    count = -1
+    while count != len(candidates):
+        count = len(candidates)
+        for number, (read, results) in enumerate(zip(inputs, outputs, strict=True)):
+            if not (varying | results).isdisjoint(read) or not varying.isdisjoint(results):
+                candidates.discard(number)
+            if number not in candidates:
+                varying |= results
+    return {id(loop.body[number]) for number in candidates}
+
+
+def _within_branches(body: Sequence[Any]) -> set[int]:
+    """The numbers of the marks of branches, and of the instructions between them."""
+    within, depth = set[int](), 0
+    for number, item in enumerate(body):
+        is_end = isinstance(item, BranchMark) and item.kind == END_BRANCH
+        depth += isinstance(item, BranchMark) and not is_end
+        if depth:
+            within.add(number)
+        depth -= is_end
+    return within
+
+
+def with_unrolled_loops(
+    instructions: Sequence[Any], specs: dict[Value, Spec], captures: Mapping[str, Captured], target: Target
+) -> list[Any]:
+    """Replace the loops of a plan that fit. Adds the specs of their buffers.
+
+    Args:
+        captures: variable of step scopes -> the names that gradient blocks read.
+    """
+    all_specs = dict(specs)
+    loops, families = NativeLoops(all_specs, captures, target, _MOST_TRIPS), _families(instructions)
+    unrolled, unfit = dict[int, UnrolledLoop](), set[int]()
+    for number, family in families.items():
+        loop = loops.expand(instructions[number]) if family not in unfit else None
+        if isinstance(loop, NativeLoop) and _fits(loop):
+            unrolled[number] = UnrolledLoop(loop, target)
+        else:
+            unfit.add(family)
+    accepted = {number: loop for number, loop in unrolled.items() if families[number] not in unfit}
+    for loop in accepted.values():
+        specs |= {value: all_specs[value] for value in (*loop.read, *loop.written)}
+    return [accepted.get(number, instruction) for number, instruction in enumerate(instructions)]
+
+
+def _families(instructions: Sequence[Any]) -> dict[int, int]:
+    """Number of a loop -> the number of the loop whose gradient, or gradient's gradient, it computes; else its own number."""
+    families, family_of_scopes = dict[int, int](), dict[str, int]()
+    for number, instruction in enumerate(instructions):
+        region = region_of(instruction.op) if instruction.is_op and instruction.op.type in LOOPS else None
+        if region is not None:
+            families[number] = family_of_scopes.get(region.frames or "", number)
+            if region.scopes is not None:
+                family_of_scopes[region.scopes] = families[number]
+    return families
+
+
+def _fits(loop: NativeLoop) -> bool:
+    """Whether the number of trips is known, and native code computes the whole block by not too many calls."""
+    if not loop.trips or not all(isinstance(item, NativeInstruction) for item in loop.body):
+        return False
+    return loop.trips * sum(len(item.calls) for item in loop.body if isinstance(item, NativeInstruction)) <= _MOST_CALLS

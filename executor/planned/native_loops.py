@@ -1,7 +1,7 @@
 """Loops as instructions of native code: the block of a loop, with the memory that each trip reads and writes.
 
-They stand for the ops ``while``, ``recurrent`` and their gradients. Libraries compile them as loops; the executor's plans hold the
-calls of all their trips (`unrolled_loops`). If the number of trips is not known, only values of the last trip may be read.
+They stand for the ops ``while``, ``recurrent`` and their gradients. Libraries compile them as loops; plans of the executor hold
+the calls of all their trips (`unrolled_loops`). If the number of trips is not known, only values of the last trip may be read.
 
 Values that pass from trip to trip lie in *buffers*, which are values of the plan. A buffer has an entry for each trip if a
 gradient or a stacked output reads it. Otherwise there are two buffers: a trip reads the first and writes the second, which is

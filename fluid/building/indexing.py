@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import FluidTypeError, IndexRangeError, ProgramError
+from ..errors import FluidError, FluidTypeError, IndexRangeError, ProgramError
 from ..initializer import value_attrs
 from ..ir.program import Variable
 from ..values.numeric import numeric_array
 from ..values.types import VarType
+from .gathering import gather_items, is_array_like, parts_of
 from .layer_helper import apply
 
 __all__ = ["getitem", "setitem"]
@@ -35,8 +36,12 @@ class _Cut(NamedTuple):
 def getitem(var: Variable, item: Any) -> Variable:
     """``var[item]`` for integers, slices, ``...`` and None, or tuples of them; integers may be int32 or int64 variables.
 
-    An integer removes its dimension and None inserts one, as in numpy. Other indices are errors that name a layer to use.
+    An integer removes its dimension and None inserts one, as in numpy. Lists, arrays and variables of several integers or of
+    bools gather elements, as in numpy (see `gather_items`).
     """
+    items = list(item) if isinstance(item, tuple) else [item]
+    if any(map(_gathers, items)):
+        return _gather(var, items)
     cuts, gone, added = _cuts(var, item)
     result = _cut(var, cuts, gone) if cuts else var
     if added and len(gone) == var.ndim:  # one element has the shape [1]
@@ -44,6 +49,27 @@ def getitem(var: Variable, item: Any) -> Variable:
     elif added:
         result = apply("unsqueeze2", {"X": result}, {"axes": added})
     return result if result is not var else apply("assign", {"X": var})
+
+
+def _gather(var: Variable, items: list[Any]) -> Variable:
+    """Gather elements; some of the indices are lists, arrays or variables."""
+    ops = var._ops()
+
+    def constant(array: Any) -> Any:
+        return ops.assign_value(**value_attrs(array, VarType.INT64))
+
+    try:
+        slices, entries = parts_of(var, items)
+        cuts, _, _ = _cuts(var, tuple(slices))
+        return gather_items(ops, _cut(var, cuts, []) if cuts else var, entries, constant)  # type: ignore[no-any-return]
+    except FluidError as error:
+        error.restate(f"{var.name}[{_text(items)}] ({var.describe()}): {error}")
+        raise
+
+
+def _gathers(entry: Any) -> bool:
+    """Whether an index may choose several elements. A variable of the shape [-1] does, as in numpy."""
+    return is_array_like(entry) and not (_is_integer(entry) and tuple(entry.shape) != (-1,))
 
 
 def setitem(var: Variable, item: Any, value: Any) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FluidTypeError, IndexRangeError, ProgramError
+from ..building.gathering import gather_items, parts_of
+from ..errors import FluidError, FluidTypeError, IndexRangeError, ProgramError
 from ..executor.binding.array_types import CPU
 from ..values.cache import Cache
 from .dispatch import as_tensor, namespace
@@ -30,9 +31,21 @@ def getitem(x: Tensor, item: Any) -> Tensor:
         return _slice(x, items)
     if type(item) is list and item and x.ndim and all(type(entry) is int for entry in item):
         return namespace.gather(x, _rows(x, tuple(item)))  # type: ignore[no-any-return]
+    if state.tracer is not None and any(isinstance(entry, Tensor) for entry in items):
+        return _gather(x, items)
     places = _places(x, item)
     gathered = namespace.gather(x.reshape(-1), Tensor._of(_on_device(x, places.reshape(-1))))
     return gathered.reshape(places.shape or (1,))  # type: ignore[no-any-return]
+
+
+def _gather(x: Tensor, items: tuple[Any, ...]) -> Tensor:
+    """Gather elements by ops alone, so that a program reads the indices in each run."""
+    try:
+        slices, entries = parts_of(x, items)
+        return gather_items(namespace, getitem(x, tuple(slices)), entries, as_tensor)  # type: ignore[no-any-return]
+    except FluidError as error:
+        error.restate(f"{x.describe()}, indexed by {_text(items)}: {error}")
+        raise
 
 
 def setitem(x: Tensor, item: Any, value: Any) -> None:

@@ -605,7 +605,6 @@ def test_getitem_of_one_element_keeps_a_dimension() -> None:
         ((Ellipsis, Ellipsis), ProgramError, "too many indices"),
         (5, ProgramError, r"index 5 is outside dimension 0 of cube \(float32\[2, 3, 4\]\)"),
         ("a", FluidTypeError, "cannot be indexed by 'a'; use integers, slices"),
-        ([0, 1], FluidTypeError, "or layers.gather"),
         (True, FluidTypeError, "cannot be indexed by True"),
         (slice(0.5, None), FluidTypeError, "bounds of a slice should be integers, not 0.5"),
         (slice(None, None, 0), ProgramError, "the step of a slice should not be 0"),

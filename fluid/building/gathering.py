@@ -1,0 +1,163 @@
+"""``x[...]`` with lists, arrays and variables of integers or bools, as ops that gather elements.
+
+The same code serves programs and tensors that are traced: it takes the namespace of ops, and its values, as arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import FluidTypeError, IndexRangeError, ProgramError
+from ..values.types import VarType
+
+__all__ = ["gather_items", "is_array_like", "parts_of"]
+
+
+def is_array_like(entry: Any) -> bool:
+    """Whether an index is a list or an array, or a variable or tensor, and so gathers elements."""
+    return isinstance(entry, (list, np.ndarray)) or _is_value(entry)
+
+
+def _is_value(entry: Any) -> bool:
+    """Whether an index is a variable or a tensor."""
+    return hasattr(entry, "stop_gradient")
+
+
+def _rank(entry: Any) -> int:
+    """The number of axes that an index stands for: all axes of a mask, else one."""
+    if _is_value(entry):
+        return len(entry.shape) if entry.dtype is VarType.BOOL else 1
+    if not isinstance(entry, (list, np.ndarray)):
+        return 1
+    try:
+        array = np.asarray(entry)
+    except ValueError as error:
+        raise FluidTypeError(f"an index is no array: {error}") from None
+    return array.ndim if array.dtype == np.bool_ else 1
+
+
+def parts_of(x: Any, items: Sequence[Any]) -> tuple[list[slice], list[Any]]:
+    """Divide an index in the slices to take first, one for each axis, and the entries for `gather_items`.
+
+    Raises:
+        IndexRangeError: there are more indices than axes.
+        ProgramError: the index inserts an axis.
+    """
+    if any(entry is None for entry in items):
+        raise ProgramError("None beside a list, an array or a tensor as index; use layers.unsqueeze")
+    named = sum(_rank(entry) for entry in items if entry is not Ellipsis)
+    if named > x.ndim or sum(entry is Ellipsis for entry in items) > 1:
+        raise IndexRangeError("too many indices")
+    at = next((place for place, entry in enumerate(items) if entry is Ellipsis), len(items))
+    entries = [*items[:at], *[slice(None)] * (x.ndim - named), *items[at + 1 :]]
+    slices: list[slice] = []
+    for entry in entries:
+        slices += [entry] if isinstance(entry, slice) else [slice(None)] * _rank(entry)
+    return slices, [slice(None) if isinstance(entry, slice) else entry for entry in entries]
+
+
+def gather_items(f: Any, x: Any, items: Sequence[Any], constant: Callable[[Any], Any]) -> Any:
+    """``x[items]`` as numpy has it, for integers, arrays of integers or bools, and whole slices.
+
+    Args:
+        f: the namespace of ops.
+        x: a variable or tensor.
+        items: one for each axis; a mask stands for all its axes.
+        constant: makes a value of an array.
+
+    >>> x, ids = fluid.data("x", [4, 5]), fluid.data("ids", [None], "int64")
+    >>> x[:, [0, 2]].shape, x[ids].shape, x[x > 0.0].shape
+    ((4, 2), (-1, 5), (-1,))
+    """
+    axes, indices = list[int](), list[Any]()
+    axis = 0
+    for entry in items:
+        if isinstance(entry, slice):
+            axis += 1
+            continue
+        for index in _indices(f, x, axis, entry, constant):
+            axes.append(axis)
+            indices.append(index)
+            axis += 1
+    values = _alike(f, x, indices, constant)
+    if len(values) == 1 and len(values[0].shape) == 1:
+        return f.gather(x, values[0], axis=axes[0])
+    order = [*axes, *(axis for axis in range(x.ndim) if axis not in axes)]
+    source = x if order == sorted(order) else f.transpose2(x, axis=order)
+    depth = len(values[0].shape)
+    result = f.gather_nd(source, f.stack(values, axis=depth))
+    before = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    if not before:
+        return result
+    remaining = range(depth, depth + x.ndim - len(axes))
+    return f.transpose2(result, axis=[*remaining[:before], *range(depth), *remaining[before:]])
+
+
+def _indices(f: Any, x: Any, axis: int, entry: Any, constant: Callable[[Any], Any]) -> list[Any]:
+    """The indices along one axis or, for a mask, along its axes: arrays, and variables or tensors; none is below 0."""
+    if _is_value(entry):
+        if entry.dtype is VarType.BOOL:
+            places = f.where_index(entry)
+            return [f.slice(places, axes=[1], starts=[n], ends=[n + 1], decrease_axis=[1]) for n in range(len(entry.shape))]
+        if entry.dtype not in (VarType.INT32, VarType.INT64):
+            raise FluidTypeError(f"an index should be of integers or bools, not {entry.dtype.text}")
+        return [_counted_from_zero(f, x, axis, _cast(f, entry, VarType.INT64))]
+    array = np.asarray(entry)
+    if array.dtype == np.bool_:
+        _check_mask(x, axis, array)
+        return list(np.nonzero(array))
+    if not array.size:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise FluidTypeError(f"an index should be of integers or bools, not {array.dtype.name}")
+    array, size = array.astype(np.int64), x.shape[axis]
+    if size < 0:
+        return [_counted_from_zero(f, x, axis, constant(array)) if (array < 0).any() else array]
+    outside = array[(array < -size) | (array >= size)]
+    if outside.size:
+        raise IndexRangeError(f"index {outside.flat[0]} is outside dimension {axis} of size {size}")
+    return [np.where(array < 0, array + size, array)]
+
+
+def _cast(f: Any, value: Any, dtype: VarType) -> Any:
+    return value if value.dtype is dtype else f.cast(value, in_dtype=int(value.dtype), out_dtype=int(dtype))
+
+
+def _counted_from_zero(f: Any, x: Any, axis: int, index: Any) -> Any:
+    """An index along an axis, plus the size of the axis where it is below 0."""
+    size = _cast(f, f.slice(f.shape(x), axes=[0], starts=[axis], ends=[axis + 1]), VarType.INT64)
+    is_below = _cast(f, f.less_than(index, f.fill_any_like(index)), VarType.INT64)
+    return f.elementwise_add(index, f.elementwise_mul(is_below, size))
+
+
+def _check_mask(x: Any, axis: int, mask: Any) -> None:
+    sizes = tuple(x.shape[axis : axis + mask.ndim])
+    if not mask.ndim or len(sizes) < mask.ndim or any(a not in (b, -1) for a, b in zip(sizes, mask.shape, strict=True)):
+        raise IndexRangeError(f"a mask of shape {list(mask.shape)} does not fit the sizes {list(sizes)} from axis {axis} on")
+
+
+def _alike(f: Any, x: Any, indices: Sequence[Any], constant: Callable[[Any], Any]) -> list[Any]:
+    """The indices as values of one shape."""
+    arrays = [index for index in indices if isinstance(index, np.ndarray)]
+    values = [index for index in indices if not isinstance(index, np.ndarray)]
+    if not values:
+        try:
+            return [constant(array) for array in np.broadcast_arrays(*arrays)]
+        except ValueError:
+            raise IndexRangeError(f"indices of shapes {[list(array.shape) for array in arrays]} do not broadcast") from None
+    shape = tuple(values[0].shape)
+    for index in indices:
+        sizes = tuple(index.shape)
+        if sizes and (len(sizes) != len(shape) or any(a != b for a, b in zip(sizes, shape, strict=True) if min(a, b) >= 0)):
+            raise IndexRangeError(f"indices of the shapes {list(shape)} and {list(sizes)}: they should have one shape")
+    return [
+        index
+        if not isinstance(index, np.ndarray)
+        else constant(index)
+        if index.ndim
+        else f.fill_any_like(values[0], value=float(index))
+        for index in indices
+    ]

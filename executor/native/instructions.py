@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AFTER_BARRIER", "BRANCH", "BRANCH_FLAGS", "CLEARED", "END_BRANCH", "IF_FALSE", "IF_TRUE", "NATIVE_PREFIX", "RECORD_WORDS",
-    "SERIAL", "UNLESS", "WORKSPACE", "Check", "KernelCall", "NativeInstruction", "Operand", "Writer", "WrittenKernel",
+    "SERIAL", "STOP", "UNLESS", "WORKSPACE", "Check", "KernelCall", "NativeInstruction", "Operand", "Writer", "WrittenKernel",
     "is_persistable", "stand_in", "values_read",
 ]  # fmt: skip
 
@@ -60,7 +60,9 @@ UNLESS = 8
 """Flag of a branch: the next records are skipped unless the condition is false."""
 IF_TRUE, IF_FALSE, END_BRANCH = "if true", "if false", "end of branch"
 """Signatures in place of a kernel's: they begin records that run under a condition, and end them."""
-BRANCH_FLAGS = {IF_TRUE: BRANCH, IF_FALSE: BRANCH | UNLESS, END_BRANCH: BRANCH}
+STOP = "stop if true"
+"""Signature in place of a kernel's: all records behind it are skipped if a byte is not zero."""
+BRANCH_FLAGS = {IF_TRUE: BRANCH, IF_FALSE: BRANCH | UNLESS, END_BRANCH: BRANCH, STOP: BRANCH | UNLESS}
 
 
 class KernelCall(NamedTuple):

@@ -17,7 +17,17 @@ from fluid.values.memory import aligned_bytes
 
 from ..runtime.threads import hold_blas
 from .cache import Kernels, compile_kernels
-from .instructions import AFTER_BARRIER, BRANCH_FLAGS, END_BRANCH, RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
+from .instructions import (
+    AFTER_BARRIER,
+    BRANCH_FLAGS,
+    END_BRANCH,
+    RECORD_WORDS,
+    SERIAL,
+    STOP,
+    KernelCall,
+    NativeInstruction,
+    Writer,
+)
 from .pool import pool
 from .target import Target
 from .verifying import verify_accesses
@@ -43,12 +53,14 @@ def flags_of(calls: Iterable[KernelCall]) -> Iterator[int]:
 
 
 def skips_of(calls: Sequence[KernelCall]) -> list[int]:
-    """For each call, the number of records between a branch and its end; 0 for other calls."""
+    """For each call, the number of records that it may skip: between a branch and its end, or to the end of the table."""
     skips, open_branches = [0] * len(calls), list[int]()
     for place, call in enumerate(calls):
         if call.kernel == END_BRANCH:
             start = open_branches.pop()
             skips[start] = place - start - 1
+        elif call.kernel == STOP:
+            skips[place] = len(calls) - place - 1
         elif call.kernel in BRANCH_FLAGS:
             open_branches.append(place)
     assert not open_branches, "each branch ends in its table"

@@ -29,6 +29,7 @@ from ..kernels.engine import Step, engine_of
 from ..kernels.table import is_check, kernel_of
 from ..native.fallback import or_unavailable
 from ..native.instructions import CLEARED, Check, NativeInstruction, stand_in
+from ..native.native_checks import FAILED, NativeCheck, failed_check
 from ..runtime.calls import Call
 from ..runtime.random import RandomStreams
 from ..runtime.scope import Scope
@@ -192,11 +193,16 @@ class BoundArenaPlan:
         for number, instruction in enumerate(plan.instructions):
             self._starts.append(len(self.steps))
             self._wait_for_reductions(number, waits)
+            if isinstance(instruction, NativeCheck) and id(instruction) in once:
+                for check in instruction.checks.values():
+                    self._run_check(check)
             if instruction.is_native:
                 if tables is not None and not (number and plan.instructions[number - 1].is_native):
                     repeated = [native for native in _native_from(plan.instructions, number) if id(native) not in once]
                     with or_unavailable():
                         self.steps += [tables.add(repeated)] if repeated else []
+                    if any(isinstance(native, NativeCheck) for native in repeated):
+                        self.steps.append(self._report_of_checks())
                 continue
             try:
                 calls = self._calls(instruction, plan.frees[number])
@@ -216,6 +222,7 @@ class BoundArenaPlan:
         self._is_native = not any(instruction.is_op and id(instruction) not in once for instruction in plan.instructions)
         if tables is not None:
             regions = [instruction for instruction in once.values() if isinstance(instruction, NativeInstruction)]
+            regions = [region for region in regions if not isinstance(region, NativeCheck)]
             with or_unavailable():
                 first = tables.add(regions) if regions else None
                 tables.compile(self._address, lambda value: plan.specs[value].nbytes)
@@ -242,14 +249,20 @@ class BoundArenaPlan:
             The instructions by their id.
         """
         instructions, specs = self.plan.instructions, self.plan.specs
+        checks = [instruction for instruction in instructions if isinstance(instruction, (Check, NativeCheck))]
+        checked = {value for check in checks for value in check.read}
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
         changing = {(name, 0) for name, array in self._stored.items() if name in self._overwritten or not never_changes(array)}
         changing |= {(name, 0) for name in self.plan.feeds}
-        once: dict[int, AnyInstruction] = {}
+        once: dict[int, AnyInstruction] = {id(check): check for check in checks}
         for instruction in instructions:
+            if id(instruction) in once:
+                continue
             is_constant = isinstance(instruction, Instruction) and instruction.op.type == "assign_value"
             outputs = instruction.written
             has_memory = all(value in self.plan.offset_of and value not in passed_on for value in outputs)
+            if instruction.is_native and not checked.isdisjoint(outputs):
+                has_memory = False  # at binding, checks run before native code
             if has_memory and not instruction.shares and (is_constant or (instruction.is_native and instruction.read)):
                 once[id(instruction)] = instruction
             else:
@@ -258,11 +271,12 @@ class BoundArenaPlan:
         while count != len(once):  # a value may have several writers, and is constant if all of them are
             count = len(once)
             for instruction in list(once.values()):
-                if not changing.isdisjoint((*instruction.read, *instruction.written)):
-                    changing.update(instruction.written)
+                outputs = [] if isinstance(instruction, NativeCheck) else instruction.written
+                if not changing.isdisjoint((*instruction.read, *outputs)):
+                    changing.update(outputs)
                     del once[id(instruction)]
         for instruction in once.values():
-            for value in instruction.written:
+            for value in instruction.written if not isinstance(instruction, NativeCheck) else ():
                 spec = specs[value]
                 if value not in self._lasting:
                     self._lasting[value] = empty_array(self.place.xp, spec.shape, spec.dtype.array_dtype)
@@ -289,7 +303,7 @@ class BoundArenaPlan:
         looked_at = {
             value
             for instruction in plan.instructions
-            if not (instruction.is_native or instruction.is_op)
+            if isinstance(instruction, (Check, NativeCheck))
             for value in instruction.read
         }
         overwritten = [array for name, array in self._stored.items() if name in plan.storage]
@@ -491,8 +505,28 @@ class BoundArenaPlan:
                 raise
             raise self._failure(len(self.steps) - length_hint(steps) - 1, error) from error
 
+    def _report_of_checks(self) -> Step:
+        """A step behind a table: it raises the error of the check that has stopped the table."""
+        failed = memoryview(self.array(FAILED))
+
+        def report() -> None:
+            if number := failed[0]:
+                check = failed_check(self.plan.instructions, number)
+                self._run_check(check)
+                raise AssertionError(f"{check.label} fails in native code alone")
+
+        return report
+
+    def _run_check(self, check: Check) -> None:
+        try:
+            check.call(self.array)()
+        except Exception as error:
+            raise self._failure_of(check, error) from error
+
     def _failure(self, position: int, error: Exception) -> ExecutionError:
-        instruction = self.plan.instructions[bisect_right(self._starts, position) - 1]
+        return self._failure_of(self.plan.instructions[bisect_right(self._starts, position) - 1], error)
+
+    def _failure_of(self, instruction: AnyInstruction, error: Exception) -> ExecutionError:
         op, specs = instruction.op, self.plan.specs
         inputs = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
         return op_failure(op, error, inputs or "no inputs")

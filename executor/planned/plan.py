@@ -29,6 +29,7 @@ from ..kernels.table import kernel_of
 from ..native.block_compiler import NativeBlocks
 from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
 from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, NativeInstruction
+from ..native.native_checks import FAILED, with_native_checks
 from ..native.target import Target
 from ..runtime.scope import Scope
 from ..runtime.specs import spec_of
@@ -260,6 +261,7 @@ def compile_plan(
     if target is not None:
         planner.use_native_code(target)
         planner.unroll_loops(target)
+        planner.use_native_checks(target)
     planner.place(reuse)
     plan = planner.plan()
     plan.program = program
@@ -566,6 +568,11 @@ class _Planner:
         except NativeUnavailable as error:
             warn_of(error, self.program)
 
+    def use_native_checks(self, target: Target) -> None:
+        """Let native code check ids, where the plan has native code."""
+        if self.new_tables is not None and any(isinstance(instruction, Check) for instruction in self.instructions):
+            self.instructions = with_native_checks(self.instructions, self.specs, target)
+
     # -- places
     def place(self, reuse: bool) -> None:
         """Place each value in the arena; with `reuse`, values with disjoint live ranges may share bytes."""
@@ -611,6 +618,8 @@ class _Planner:
                     last_use.setdefault(value, number)  # a feed needs an array even if only its shape is read
             for value in instruction.written:
                 last_use.setdefault(value, number)
+        if FAILED in last_use:
+            last_use[FAILED] = end  # the executor reads it
         self.fetch_values = [self.versions.current(name) for name in self.fetches]
         for name, value in zip(self.fetches, self.fetch_values, strict=True):
             last_use[value] = end

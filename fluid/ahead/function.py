@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from ..errors import ProgramError
 from ..executor.native.branches import BranchMark
 from ..executor.native.emitter import BOOL, BYTE, INT32, INT64, POINTER, Function, Type, Value, constant
+from ..executor.native.id_ranges import IdRange, ranges_of
 from ..executor.native.instructions import END_BRANCH, IF_TRUE, Check, KernelCall, NativeInstruction
 from ..executor.native.lowering import ELEMENTS
 from ..executor.planned.native_loops import Copied, NativeLoop, TripPlace
@@ -16,7 +17,6 @@ from ..ir.program import Operator
 from ..ir.versions import Value as PlanValue
 from ..values.spec import Spec
 from ..values.types import is_floating
-from .checks import IdRange, ranges_of
 from .drawing import TensorDraw
 from .generators import GENERATORS, signed
 from .layout import ARENA, CONSTANTS, FROZEN, STATE, Layout, LibraryFunction, Part, Place, parts_of

@@ -15,6 +15,7 @@ from ..errors import FeedError, FluidError, ProgramError
 from ..executor import Executor, Scope, global_scope
 from ..executor.native.compiler import compile_library
 from ..executor.native.fallback import NativeUnavailable
+from ..executor.native.id_ranges import ranges_of
 from ..executor.native.instructions import Check
 from ..executor.native.op_instructions import OpInstruction
 from ..executor.native.target import Target
@@ -27,7 +28,6 @@ from ..ir.program import Program, Variable
 from ..ir.versions import Value
 from ..values.place import CPUPlace
 from ..values.spec import Spec
-from .checks import ranges_of
 from .code import LibraryCode
 from .compression import compress_weights
 from .constants import constants_of

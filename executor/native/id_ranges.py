@@ -1,15 +1,17 @@
-"""Ranges of labels, ids and probabilities, which the compiled code checks before it uses them."""
+"""Ranges of labels, ids and probabilities, which native code checks before it uses them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..executor.native.instructions import Check
-from ..ir.versions import Value
+from fluid.ir.versions import Value
+from fluid.values.spec import Spec
 
-__all__ = ["IdRange", "ranges_of"]
+from .instructions import Check
+
+__all__ = ["IdRange", "RangeTest", "ranges_of"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,22 @@ class IdRange:
     ignored: int | None = None
     first: int = 0
     step: int = 1
+
+
+class RangeTest(NamedTuple):
+    """A test of some ids.
+
+    Attributes:
+        check: the number of the check that it belongs to.
+        operand: the number of the operand that holds the ids.
+        spec: the spec of this operand.
+        id_range: the range.
+    """
+
+    check: int
+    operand: int
+    spec: Spec
+    id_range: IdRange
 
 
 def ranges_of(check: Check) -> list[IdRange] | None:

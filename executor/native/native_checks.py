@@ -1,0 +1,101 @@
+"""Checks of ids and labels as native code: an id out of its range stops the table, and numpy's check then reports it.
+
+This module is short because plans import it; `id_kernels` writes the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+from fluid.ir.versions import Value
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .id_ranges import RangeTest, ranges_of
+from .instructions import NATIVE_PREFIX, STOP, Check, KernelCall, NativeInstruction, Operand, Writer, WrittenKernel
+from .target import Target
+
+__all__ = ["FAILED", "NativeCheck", "failed_check", "with_native_checks"]
+
+FAILED: Value = (f"{NATIVE_PREFIX}failed", 0)
+"""One byte: the number of the check that has failed in a run, or 0."""
+_MOST_CHECKS = 255
+
+
+class NativeCheck(NativeInstruction):
+    """Tests the ids of neighbouring checks. If one is out of its range, the records behind the check are skipped.
+
+    Args:
+        checks: number of a check -> the check.
+        target: the processor.
+    """
+
+    def __init__(self, checks: dict[int, Check], target: Target) -> None:
+        self.checks, self.ops = checks, [check.op for check in checks.values()]
+        self.written, self.layouts, self.shares, self.workspace_bytes = [FAILED], {}, {}, 0
+        ranges = [(number, check, one) for number, check in checks.items() for one in ranges_of(check) or ()]
+        ids = list(dict.fromkeys(one.value for _, _, one in ranges))
+        tests = [RangeTest(number, 1 + ids.index(one.value), check.specs[one.value], one) for number, check, one in ranges]
+        operands: list[Operand] = [(FAILED, 0), *((value, 0) for value in ids)]
+        self.read = list(dict.fromkeys(value for check in checks.values() for value in check.read))
+        signature = f"check {[_description(test) for test in tests]}"
+        self.calls = [KernelCall(signature, operands, is_serial=True), KernelCall(STOP, [(FAILED, 0)], is_serial=False)]
+        self.writers: dict[str, Writer] = {signature: partial(_write_tests, tests, target), STOP: partial(_write_stop, target)}
+
+    def describe(self) -> str:
+        return f"check ids: {', '.join(check.op.type for check in self.checks.values())}"
+
+    def line(self, outs: str, ins: str) -> str:
+        return f"check what {', '.join(check.op.type for check in self.checks.values())} reads: {ins}"
+
+
+def _description(test: RangeTest) -> tuple[Any, ...]:
+    """Everything that the text of a test depends on."""
+    one = test.id_range
+    return test.check, test.operand, int(test.spec.dtype), test.spec.size, one.extent, one.ignored, one.first, one.step
+
+
+def _write_tests(tests: Sequence[RangeTest], target: Target, name: str) -> WrittenKernel:
+    from .id_kernels import written_tests
+
+    return written_tests(tests, target, name)
+
+
+def _write_stop(target: Target, name: str) -> WrittenKernel:
+    from .id_kernels import written_stop
+
+    return written_stop(target, name)
+
+
+def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], target: Target) -> list[Any]:
+    """Let native code make the checks between native instructions, so that these form one table. Adds the spec of `FAILED`."""
+    results: list[Any] = []
+    numbers = count(1)
+    neighbours: dict[int, Check] = {}
+
+    def add_neighbours() -> None:
+        if neighbours:
+            results.append(NativeCheck(dict(neighbours), target))
+            neighbours.clear()
+
+    number = 0
+    for instruction in instructions:
+        if isinstance(instruction, Check) and number < _MOST_CHECKS and ranges_of(instruction) is not None:
+            if ranges_of(instruction):
+                number = next(numbers)
+                neighbours[number] = instruction
+            continue
+        add_neighbours()
+        results.append(instruction)
+    add_neighbours()
+    if number:
+        specs[FAILED] = Spec((1,), VarType.UINT8)
+    return results
+
+
+def failed_check(instructions: Collection[Any], number: int) -> Check:
+    """The check of a number."""
+    return next(item.checks[number] for item in instructions if isinstance(item, NativeCheck) and number in item.checks)

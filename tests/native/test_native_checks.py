@@ -1,0 +1,245 @@
+"""Checks of ids in native code fail where numpy's checks fail, with the same error, and nothing behind them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each, fresh_programs
+from harness import TARGETS, set_limits, set_target
+
+import fluid
+from fluid import layers
+from fluid.errors import ExecutionError
+from fluid.executor.native import native_checks
+from fluid.executor.native.id_ranges import _RULES
+from fluid.executor.native.native_checks import NativeCheck
+from fluid.ir.program import Variable
+
+ROWS = 7
+Feed = dict[str, Any]
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype("float32")
+
+
+def outcomes(build: Callable[[], Variable], feeds: Sequence[Feed], is_native: bool) -> tuple[list[Any], bool]:
+    """The value of each run, or the text of its error; and whether native code makes a check."""
+    results: list[Any] = []
+    with fresh_programs(), pytest.MonkeyPatch.context() as patches:
+        patches.setenv("FLUID_NATIVE", str(int(is_native)))
+        out, executor = build(), fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        plan: Any = executor.plan(feed=feeds[0], fetch_list=[out])
+        for feed in feeds:
+            try:
+                results += executor.run(feed=feed, fetch_list=[out])
+            except ExecutionError as error:
+                results.append(str(error).split("\n  made at")[0].split("\n  at run time")[0])
+    return results, any(isinstance(item, NativeCheck) for item in plan.instructions)
+
+
+def assert_same_outcomes(build: Callable[[], Variable], feeds: Sequence[Feed]) -> bool:
+    """Assert that native code gives numpy's results and errors; returns whether it makes a check."""
+    expected, _ = outcomes(build, feeds, is_native=False)
+    results, is_checked = outcomes(build, feeds, is_native=True)
+    for result, value in zip(results, expected, strict=True):
+        if isinstance(value, str):
+            assert result == value
+        else:
+            np.testing.assert_allclose(result, value, rtol=1e-5, atol=1e-6)
+    return is_checked
+
+
+def op(op_type: str, inputs: dict[str, Any], output: str = "Out", dtype: str = "float32", **attrs: Any) -> Variable:
+    block = fluid.default_main_program().current_block()
+    out = block.create_var(name=fluid.unique_name.generate("out"), dtype=dtype)
+    block.append_op(op_type, {slot: [var] for slot, var in inputs.items()}, {output: [out]}, attrs)
+    return out
+
+
+# -------------------------------------------------------------------------------------------------------- every rule
+def table() -> Variable:
+    return layers.scale(fluid.data("table", [ROWS, 3]), 1.5)
+
+
+def on_ids(build: Callable[[Variable], Variable], shape: Sequence[int]) -> Callable[[int, str], Callable[[], Variable]]:
+    def for_count(count: int, dtype: str) -> Callable[[], Variable]:
+        return lambda: layers.tanh(build(fluid.data("ids", [count, *shape], dtype)))
+
+    return for_count
+
+
+def scores(count: int) -> Variable:
+    return layers.softmax(layers.scale(fluid.data("scores", [count, ROWS]), 2.0))
+
+
+KINDS: dict[str, Any] = {
+    "gather": on_ids(lambda ids: layers.gather(table(), ids), []),
+    "gather_nd": on_ids(lambda ids: layers.gather_nd(table(), ids), [1]),
+    "lookup_table": on_ids(lambda ids: op("lookup_table", {"W": table(), "Ids": ids}, padding_idx=-1), [1]),
+    "lookup_table_v2": on_ids(lambda ids: op("lookup_table_v2", {"W": table(), "Ids": ids}, padding_idx=5), []),
+    "one_hot": on_ids(lambda ids: layers.one_hot(ids, ROWS), [1]),
+    "one_hot_v2": on_ids(lambda ids: fluid.one_hot(ids, ROWS), []),
+    "cross_entropy": on_ids(lambda ids: layers.cross_entropy(scores(ids.shape[0]), ids, ignore_index=-3), [1]),
+    "softmax_with_cross_entropy": on_ids(
+        lambda ids: layers.softmax_with_cross_entropy(layers.scale(fluid.data("scores", [ids.shape[0], ROWS]), 2.0), ids), [1]
+    ),
+}
+WRONG = [-1, ROWS, 1 << 31, (1 << 32) + 1, -(1 << 40), (1 << 63) - 1, -(1 << 63)]
+ALLOWED = [0, ROWS - 1, 5, -3, -100]
+
+
+@each("kind", KINDS)
+def test_a_wrong_id_is_found_wherever_it_is(kind: str) -> None:
+    are_checked = []
+    for count in (1, 2, 7, 8, 9, 33, 100):
+        for dtype in ("int32", "int64"):
+            info, random, build = np.iinfo(dtype), np.random.default_rng(count), KINDS[kind](count, dtype)
+            with fresh_programs():
+                declared = {name: tuple(var.shape) for name, var in build().block.vars.items() if var.is_data}
+            feeds = []
+            for number in [*WRONG, *ALLOWED]:
+                if info.min <= number <= info.max:
+                    ids = random.integers(0, ROWS, count).astype(dtype)
+                    ids[random.integers(count)] = number
+                    feeds.append({name: ids.reshape(s) if name == "ids" else normal(*s) for name, s in declared.items()})
+            are_checked.append(assert_same_outcomes(build, feeds))
+    assert all(are_checked)
+
+
+def test_each_rule_has_a_case() -> None:
+    """The rules of gradients are those of the ops before; `auc`, `pick` and sums into rows have tests of their own."""
+    tested = {"auc", "scatter_add_like", "scatter_nd_add", "scatter_rows_like", "place", "pick", "cross_entropy2"}
+    assert _RULES.keys() == KINDS.keys() | tested | {"softmax_with_cross_entropy_grad"}
+
+
+@each("value", [0.0, 1.0, -0.1, 1.1, np.nan, np.inf])
+def test_predictions_are_probabilities(value: float) -> None:
+    def build() -> Variable:
+        predict, label = layers.scale(fluid.data("predict", [9, 2]), 1.0), fluid.data("label", [9, 1], "int64")
+        return layers.auc(predict, label)[0]
+
+    predict = np.abs(normal(9, 2)).clip(0, 1)
+    predict[4, 1] = value
+    feed = {"predict": predict, "label": np.arange(9).reshape(9, 1) % 2}
+    assert_same_outcomes(build, [feed])
+
+
+# ------------------------------------------------------------------------------------------------ what runs behind them
+def word_net() -> Variable:
+    ids, label = fluid.data("ids", [None, 1], "int64"), fluid.data("label", [None, 1], "int64")
+    h = layers.fc(layers.embedding(ids, [50, 16]), 40, act="tanh")
+    loss = layers.mean(layers.softmax_with_cross_entropy(layers.fc(h, 10), label))
+    fluid.optimizer.Adam(0.1).minimize(loss)
+    return loss
+
+
+def state_of(program: Any) -> dict[str, Any]:
+    arrays = {name: fluid.global_scope().array(name) for name, var in program.global_block().vars.items() if var.persistable}
+    return {name: array.copy() for name, array in arrays.items() if array is not None}
+
+
+def assert_variables_stay(rows: int, threads: int) -> None:
+    before = fluid.get_num_threads()
+    fluid.set_num_threads(threads)
+    try:
+        loss, executor, main = word_net(), fluid.Executor(), fluid.default_main_program()
+        executor.run(fluid.default_startup_program())
+        random = np.random.default_rng(rows)
+        feed = {"ids": random.integers(0, 50, (rows, 1)), "label": random.integers(0, 10, (rows, 1))}
+        (first,) = executor.run(feed=feed, fetch_list=[loss])
+        state = state_of(main)
+        for name, wrong in [("ids", 50), ("label", -1)] * 3:
+            bad = {**feed, name: feed[name].copy()}
+            bad[name][-1] = wrong
+            with pytest.raises(ExecutionError, match=f" {wrong} is outside of"):
+                executor.run(feed=bad, fetch_list=[loss])
+            for variable, array in state_of(main).items():
+                np.testing.assert_array_equal(array, state[variable], err_msg=variable)
+        for _ in range(20):
+            (last,) = executor.run(feed=feed, fetch_list=[loss])
+        assert last < first
+    finally:
+        fluid.set_num_threads(before)
+
+
+@each("threads", [1, 2])
+@each("rows", [3, 2000])
+def test_a_failed_check_leaves_all_variables(rows: int, threads: int) -> None:
+    with fresh_programs():
+        assert_variables_stay(rows, threads)
+
+
+def test_the_error_names_the_op_that_read_the_id() -> None:
+    """Neighbouring checks are one kernel; the first one that fails is reported."""
+    ids = [fluid.data(f"ids{number}", [4], "int64") for number in range(5)]
+    tables = [fluid.data(f"table{number}", [3 + number, 8]) for number in range(5)]
+    outs = layers.sums([layers.gather(x, i) for x, i in zip(tables, ids, strict=True)])
+    executor = fluid.Executor()
+    feed = {x.name: normal(*x.shape) for x in tables} | {i.name: np.zeros(4, np.int64) for i in ids}
+    executor.run(feed=feed, fetch_list=[outs])
+    for number in (4, 2, 0):
+        feed[f"ids{number}"] = np.int64([0, 1, 3 + number, 2])
+        with pytest.raises(ExecutionError, match=rf"index {3 + number} is outside of \[0, {3 + number}\)") as error:
+            executor.run(feed=feed, fetch_list=[outs])
+        assert f"table{number}" in str(error.value)
+
+
+def test_a_check_between_tables() -> None:
+    """Ids that are computed, and an op on numpy before and after."""
+    x = fluid.data("x", [6, 4])
+    order = layers.argsort(layers.scale(x, 2.0), 0)[1]  # on numpy
+    ids = layers.elementwise_add(layers.slice(order, [1], [0], [1]), fluid.data("more", [6, 1], "int64"))
+    rows = layers.gather(layers.tanh(x), layers.reshape(ids, [6]))
+    out = layers.argsort(layers.relu(rows), 0)[0]
+    executor = fluid.Executor()
+    plan: Any = executor.plan(feed={"x": normal(6, 4), "more": np.zeros((6, 1), np.int64)}, fetch_list=[out])
+    assert any(isinstance(item, NativeCheck) for item in plan.instructions)
+    for more, fails in ((0, False), (1, True), (0, False), (-1, True)):
+        feed = {"x": normal(6, 4), "more": np.full((6, 1), more)}
+        if fails:
+            with pytest.raises(ExecutionError, match="outside of"):
+                executor.run(feed=feed, fetch_list=[out])
+        else:
+            executor.run(feed=feed, fetch_list=[out])
+
+
+def test_more_checks_than_a_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_checks, "_MOST_CHECKS", 3)
+
+    def build() -> Variable:
+        x = fluid.data("x", [5, 4])
+        for number in range(6):
+            x = layers.gather(layers.tanh(x), fluid.data(f"ids{number}", [5], "int64"))
+        return x
+
+    feed = {"x": normal(5, 4)} | {f"ids{number}": np.arange(5) for number in range(6)}
+    wrong = [{**feed, f"ids{number}": np.int64([0, 1, 2, 3, 5])} for number in range(6)]
+    assert assert_same_outcomes(build, [feed, *wrong, feed])
+
+
+def test_constant_ids_are_checked_before_anything_reads_them(tmp_path: Any) -> None:
+    """Native code that reads constants alone runs at binding: the check has to run before it."""
+    weight = layers.create_parameter([50, 8], "float32", name="weight")
+    out = layers.elementwise_add(layers.gather(weight, layers.assign(np.int64([1, 2, 1 << 40]))), fluid.data("added", [3, 8]))
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    path = str(tmp_path / "model.pdmodel")
+    fluid.save_model(path, fluid.default_main_program(), ["added"], [out])
+    model = fluid.load_model(path, scope=fluid.Scope())
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match="1099511627776 is outside of"):
+            executor.run(model.program, {"added": normal(3, 8)}, model.fetches, scope=model.scope)
+
+
+@each("target", range(len(TARGETS)))
+def test_tiny_limits_and_other_processors(target: int) -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        set_target(patches, TARGETS[target])
+        set_limits(patches, serial=1, part=8, small_core=1, long_row=4)
+        with fresh_programs():
+            assert_variables_stay(300, 2)

@@ -21,7 +21,7 @@ from fluid.opdef.registry import updated_input
 from fluid.values.lod_array import array_of
 from fluid.values.memory import address_of, aligned_bytes, empty_array
 from fluid.values.place import Place, to_numpy
-from fluid.values.unchanging import is_usable, never_changes, usable_copy
+from fluid.values.unchanging import drop_pages, is_usable, never_changes, usable_copy
 
 from ..binding.arrays import bind_op
 from ..kernels.collective import group_of, make_progress
@@ -171,6 +171,7 @@ class BoundArenaPlan:
             self.arena = self._lend_arena()
         self._stored, self._fresh, self._lasting, self._checking = {}, {}, {}, {}
         scope.separate(self._overwritten)
+        copied: dict[str, Any] = {}
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
             array = scope.array(name)
@@ -180,7 +181,10 @@ class BoundArenaPlan:
             stored = self.place.asarray(array) if fits else empty_array(xp, spec.shape, spec.dtype.array_dtype)
             if not is_usable(stored, name in self._overwritten):
                 stored = usable_copy(xp, stored, name in self._overwritten)
-            if fits and stored is not array:
+            if fits and stored is not array and never_changes(array):
+                copied[name] = array
+                drop_pages(array)
+            elif fits and stored is not array:
                 scope.put(name, stored)  # at once, since ops that own blocks write to the scope's array
             elif stored is not array:
                 self._fresh[name] = stored
@@ -228,10 +232,28 @@ class BoundArenaPlan:
                 tables.compile(self._address, lambda value: plan.specs[value].nbytes)
             if first is not None:
                 first()
+        self._release_weights(copied, once)
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
         self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
         self.generation = scope.generation
+
+    def _release_weights(self, copied: Mapping[str, Any], once: Mapping[int, AnyInstruction]) -> None:
+        """Release the memory of weights that no run reads any more, because they have been packed.
+
+        Args:
+            copied: name of a weight -> the array of the scope, for weights that have been copied to be read.
+        """
+        read = {value for item in self.plan.instructions if id(item) not in once for value in item.outer.values()}
+        names = {name for name, _ in {*read, *self.plan.fetch_values}}
+        for name, array in copied.items():
+            if name in names:
+                self.scope.put(name, self._stored[name])
+            else:
+                self._stored[name] = array
+        for name in self._stored.keys() - names - copied.keys():
+            if never_changes(self._stored[name]):
+                drop_pages(self._stored[name])
 
     def _calls(self, instruction: AnyInstruction, frees: list[Value]) -> list[Any]:
         """The calls of an instruction that is not native."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
 
 from .memory import contiguous_copy
 
-__all__ = ["is_usable", "never_changes", "unchanging", "usable_copy"]
+__all__ = ["drop_pages", "is_usable", "never_changes", "unchanging", "usable_copy"]
 
 
 def never_changes(array: Any) -> bool:
@@ -30,6 +31,23 @@ def unchanging(array: Any) -> Any:
         return array
     memory = memoryview(array.reshape(-1).view(np.uint8)).toreadonly()
     return np.frombuffer(memory, array.dtype).reshape(array.shape)
+
+
+def drop_pages(array: Any) -> None:
+    """Let the system take back the memory of an array that maps a file; reading the array later reads the file again.
+
+    Args:
+        array: an array that `never_changes`; one that maps no file stays as it is.
+    """
+    owner = array.base
+    while isinstance(owner, (np.ndarray, memoryview)):
+        owner = owner.obj if isinstance(owner, memoryview) else owner.base
+    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    start = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+    first, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < end:
+        owner.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
 def is_usable(array: Any, is_overwritten: bool) -> bool:

@@ -74,7 +74,7 @@ def losses(monkeypatch: pytest.MonkeyPatch, step: Callable[..., Any]) -> list[fl
 
 def test_import_loads_no_native_code() -> None:
     code = "import fluid, sys; print(sorted(name for name in sys.modules if 'llvmlite' in name or '.native' in name))"
-    light = ("", ".block_compiler", ".costs", ".fallback", ".instructions", ".one_op", ".target")
+    light = ("", ".block_compiler", ".costs", ".fallback", ".id_ranges", ".instructions", ".native_checks", ".one_op", ".target")
     names = [f"fluid.executor.native{name}" for name in light]
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == f"{names}\n"
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 from math import prod
+from typing import Any
+from weakref import WeakKeyDictionary
 
+from fluid.opdef.registry import get
+from fluid.ops.quantization import lstm_by_range
 from fluid.ops.shapes import aligned as aligned_shape
 
 from .emitter import BYTE, FLOAT, INT32, UBYTE, Type
@@ -27,7 +32,7 @@ from .graph import (
     sliced,
     transposed,
 )  # fmt: skip
-from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
+from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like, only_floats
 from .shape_lowering import padded
 
 __all__ = ["convolved_bytes", "quantized_convolution", "quantized_product", "shifted", "shifted_zero"]
@@ -72,14 +77,36 @@ def matmul_integer(X: GraphTensor, Y: GraphTensor, XZeroPoint: GraphTensor | Non
     left_zero, right_zero = _zero_of_rows(X, XZeroPoint), _zero_of_columns(Y, YZeroPoint)
     left_shift, right_shift = (128 if X.node.element == BYTE else 0), (0 if Y.node.element == BYTE else -128)
     left = shifted(reshaped(X.node, (rows, inner)), left_shift, UBYTE)
-    right = shifted(Y.node, right_shift, BYTE)
+    right = _right_factor(Y.node, right_shift)
     out = _product(left, shifted_zero(left_zero, left_shift), right, shifted_zero(right_zero, right_shift))
     return GraphTensor(reshaped(out, (*X.shape[:-1], Y.shape[1])))
 
 
+@dataclass(frozen=True, eq=False)
+class _RightFactor:
+    """The right factor of products: a matrix of signed bytes, the same one packed, and the sums of its columns."""
+
+    matrix: Node
+    packed: PackedIntegers
+    sums: Node
+
+
+_FACTORS: WeakKeyDictionary[Node, _RightFactor] = WeakKeyDictionary()
+"""Matrix -> it as a right factor, so that all steps of a recurrent network share the packed matrix."""
+
+
+def _right_factor(matrix: Node, shift: int = 0) -> _RightFactor:
+    """A matrix of bytes as a right factor, after a shift to signed bytes. A matrix always has the same shift."""
+    factor = _FACTORS.get(matrix)
+    if factor is None:
+        signed = shifted(matrix, shift, BYTE)
+        factor = _FACTORS[matrix] = _RightFactor(signed, PackedIntegers((0,), BYTE, signed), _sums_of_columns(signed))
+    return factor
+
+
 def _zero_of_rows(X: GraphTensor, zero: GraphTensor | None) -> Node | None:
-    """The zero point of a left factor as INT32: a single one, or one for each row."""
-    if zero is None:
+    """The zero point of a left factor as INT32: a single one, or one for each row; None if it is 0."""
+    if zero is None or _known_number(zero.node) == 0:
         return None
     node = mapped("convert", zero.node, element=INT32)
     if node.size == 1:
@@ -90,10 +117,11 @@ def _zero_of_rows(X: GraphTensor, zero: GraphTensor | None) -> Node | None:
 
 
 def _zero_of_columns(Y: GraphTensor, zero: GraphTensor | None) -> Node | None:
-    """The zero point of a right factor as INT32: a single one, or one for each column."""
+    """The zero point of a right factor as INT32: a single one, or one for each column; None if it is 0."""
     if zero is not None and zero.node.size not in (1, Y.shape[1]):
         raise NotLowered("a zero point for each element")
-    return None if zero is None else mapped("convert", zero.node, element=INT32)
+    is_zero = zero is None or _known_number(zero.node) == 0
+    return None if zero is None or is_zero else mapped("convert", zero.node, element=INT32)
 
 
 def shifted(node: Node, shift: int, element: Type) -> Node:
@@ -110,15 +138,15 @@ def shifted_zero(zero: Node | None, shift: int) -> Node | None:
     return mapped("add", zero, constant(shift, INT32)) if shift else zero
 
 
-def _product(left: Node, left_zero: Node | None, right: Node, right_zero: Node | None) -> Node:
+def _product(left: Node, left_zero: Node | None, right: _RightFactor, right_zero: Node | None) -> Node:
     """``(left - left_zero) @ (right - right_zero)`` as INT32; the left bytes are unsigned, the right ones signed.
 
     The bytes are multiplied as they are. Zero points are subtracted from the product, times sums of rows and of columns.
     """
-    rows, (inner, columns) = left.shape[0], right.shape
-    out: Node = IntegerProduct((rows, columns), INT32, left, right, PackedIntegers((0,), BYTE, right))
+    rows, (inner, columns) = left.shape[0], right.matrix.shape
+    out: Node = IntegerProduct((rows, columns), INT32, left, right.matrix, right.packed)
     if left_zero is not None:
-        out = mapped("sub", out, mapped("mul", left_zero, _sums_of_columns(right)))
+        out = mapped("sub", out, mapped("mul", left_zero, right.sums))
     if right_zero is not None:
         of_rows = reduced("sum", mapped("convert", left, element=INT32), [1])
         if left_zero is not None:
@@ -153,9 +181,24 @@ def quantized_product(x: Node, y: Node, turn_y: bool) -> Node | None:
     right = _bytes_of(b.levels, -b.least - 128, BYTE)
     right = transposed(right, [1, 0]) if turn_y else right
     left_zero, right_zero = _zero_of(a, -a.least), _zero_of(b, -b.least - 128)
-    total = mapped("convert", _product(left, left_zero, right, right_zero), element=FLOAT)
+    total = mapped("convert", _product(left, left_zero, _right_factor(right), right_zero), element=FLOAT)
     scale = mapped("mul", reshaped(a.scale, (1, 1)), reshaped(b.scale, (1, b.scale.size)))
     return reshaped(mapped("mul", total, scale), (*x.shape[:-1], right.shape[1]))
+
+
+_MOST_STEPS = 256
+"""Maximal number of steps of a recurrent network: each step adds nodes to the graph."""
+
+
+@lowers("dynamic_quantize_lstm", of_bytes=True)
+def dynamic_quantize_lstm(inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+    steps = inputs["Input"].shape[0]
+    if steps > _MOST_STEPS:
+        raise NotLowered("very many steps")
+    if not inputs["Input"].node.size * inputs["InitH"].node.size:
+        raise NotLowered("nothing to compute")
+    slots: dict[str, Any] = {slot: inputs.get(slot) for slot in get("dynamic_quantize_lstm").inputs}
+    return lstm_by_range(NAMESPACE, **slots, is_reverse=attrs["is_reverse"])
 
 
 def quantized_convolution(a: Quantized, b: Quantized, windows: Windows, outputs: Shape) -> Node | None:

@@ -38,7 +38,6 @@ LIMITS = {
     "ai.onnx.ml::TreeEnsembleClassifier": "labels that are integers; of two classes that have weights, the greater score",
     "ai.onnx.ml::ZipMap": "refused: programs hold no dictionaries",
     "com.microsoft::Attention": "no rotary embedding; masks of 1 to 3 dimensions",
-    "com.microsoft::DynamicQuantizeLSTM": "computes with the weights as floats; states are not rounded to integers",
     "com.microsoft::FusedMatMul": "no transposed batches",
     "com.microsoft::MatMulNBits": "weights known when the program is built, of 2, 4 or 8 bits; no `g_idx`",
     "com.microsoft::MultiHeadAttention": "keys and values of 3 dimensions; no past ones",

@@ -12,16 +12,18 @@ the identity, and scales as constants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
+from ..ir.scan import scan
 from ..opdef.composition import composed, means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, at_most, define, ints, least, long, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from .conv import conv_attrs, convolved
-from .shapes import broadcast, fits, normalize_axis, one_number
+from .rnn import step_mask
+from .shapes import broadcast, fits, may_equal, normalize_axis, one_number
 
 STRAIGHT_THROUGH = "stright_throuth_estimator_grad"
 """The type of gradient op that ops from floats to floats share, spelled as Paddle spells it."""
@@ -360,15 +362,20 @@ def fake_quantize_affine(
     return {"X": dOut * is_within.astype(dOut.dtype)}
 
 
-@composed("fake_quantize_by_range(X: float[N, ...]) -> Out")
-def fake_quantize_by_range(f: Any, X: Any) -> Any:
-    """`fake_quantize_affine` with integers from 0 to 255, and the scale and zero point for the range of X and 0."""
+def _parameters_of_range(f: Any, X: Any) -> tuple[Any, Any]:
+    """The scale and the zero point, [1], that spread the integers from 0 to 255 over the range of X and 0."""
     zero = f.fill_constant(shape=[1], dtype=int(X.dtype), value=0.0)
     low = f.elementwise_min(f.reshape2(f.reduce_min(X, reduce_all=True), shape=[1]), zero)
     high = f.elementwise_max(f.reshape2(f.reduce_max(X, reduce_all=True), shape=[1]), zero)
     scale = (high - low) / 255.0
     scale = scale + f.equal(scale, zero).astype(X.dtype)  # of zeros, and of numbers that are too small for a scale: 1
-    return f.fake_quantize_affine(X, scale, f.rint((zero - low) / scale), quant_min=0, quant_max=255)
+    return scale, f.rint((zero - low) / scale)
+
+
+@composed("fake_quantize_by_range(X: float[N, ...]) -> Out")
+def fake_quantize_by_range(f: Any, X: Any) -> Any:
+    """`fake_quantize_affine` with integers from 0 to 255, and the scale and zero point for the range of X and 0."""
+    return f.fake_quantize_affine(X, *_parameters_of_range(f, X), quant_min=0, quant_max=255)
 
 
 def _broadcasts(name: str, zero: Spec | None, side: Spec) -> None:
@@ -406,6 +413,123 @@ def _product_of_floats(f: Any, X: Any, Y: Any, XZeroPoint: Any, YZeroPoint: Any)
 )
 def matmul_integer() -> None:
     """``(X - XZeroPoint) @ (Y - YZeroPoint)`` of 8-bit integers, as int32. Zero points broadcast with X and Y."""
+
+
+# ------------------------------------------------------------------------------------------------ recurrent networks
+def _infer_dynamic_quantize_lstm(
+    Input: Spec,
+    InitH: Spec,
+    InitC: Spec,
+    WeightX: Spec,
+    WeightH: Spec,
+    ScaleX: Spec,
+    ScaleH: Spec,
+    ZeroPointX: Spec | None,
+    ZeroPointH: Spec | None,
+    Bias: Spec | None,
+    SequenceLength: Spec | None,
+) -> tuple[Spec, Spec, Spec]:
+    if Input.ndim != 3 or WeightH.ndim != 2:
+        raise InferenceError(f"Input {Input} should be [time, batch, features], and WeightH {WeightH} a matrix")
+    steps, batch, features = Input.shape
+    hidden = WeightH.shape[0]
+    columns = -1 if hidden < 0 else 4 * hidden
+    batch = max(batch, InitH.shape[0] if InitH.ndim else -1)
+    shapes = {
+        "InitH": (InitH, (batch, hidden)),
+        "InitC": (InitC, (batch, hidden)),
+        "WeightX": (WeightX, (features, columns)),
+        "WeightH": (WeightH, (hidden, columns)),
+        "Bias": (Bias, (columns,)),
+        "SequenceLength": (SequenceLength, (batch,)),
+    }
+    for name, (spec, shape) in shapes.items():
+        if spec is not None and not may_equal(spec.shape, shape):
+            raise InferenceError(f"{name} should be {list(shape)}, not {spec}")
+    by_columns = {"ScaleX": ScaleX, "ScaleH": ScaleH, "ZeroPointX": ZeroPointX, "ZeroPointH": ZeroPointH}
+    for name, part in by_columns.items():
+        if part is not None and not (fits(part.size, 1) or may_equal(part.shape, (columns,))):
+            raise InferenceError(f"{name} {part} should be one number, or one for each column of the weights")
+    last = Input.with_shape((batch, hidden))
+    return Input.with_shape((steps, batch, hidden)), last, last
+
+
+def product_by_range(f: Any, X: Any, weight: Any, scale: Any, zero: Any) -> Any:
+    """The product of floats, rounded to integers for their range, and a matrix of integers with a scale and a zero point."""
+    of_x, zero_of_x = _parameters_of_range(f, X)
+    levels = f.clip(f.rint(X / of_x) + zero_of_x, min=0.0, max=255.0).astype(VarType.UINT8)
+    product = f.matmul_integer(levels, weight, zero_of_x.astype(VarType.UINT8), zero).astype(X.dtype)
+    return product * (of_x * scale)
+
+
+def lstm_by_range(
+    f: Any,
+    Input: Any,
+    InitH: Any,
+    InitC: Any,
+    WeightX: Any,
+    WeightH: Any,
+    ScaleX: Any,
+    ScaleH: Any,
+    ZeroPointX: Any,
+    ZeroPointH: Any,
+    Bias: Any,
+    SequenceLength: Any,
+    is_reverse: bool,
+    product: Callable[..., Any] = product_by_range,
+) -> dict[str, Any]:
+    """The formula of `dynamic_quantize_lstm`; `product` has the parameters of `product_by_range`."""
+    has_lengths = SequenceLength is not None
+    x = Input
+    if has_lengths:  # onnxruntime does not look at steps that no sequence reaches
+        x = Input * step_mask(f, Input, f.reduce_max(SequenceLength, dim=[0]))
+    coming = product(f, x, WeightX, ScaleX, ZeroPointX)
+    if Bias is not None:
+        coming = coming + Bias
+
+    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        read, *_, cell = before
+        gates = slices[0] + product(f, read, WeightH, ScaleH, ZeroPointH)
+        i, o, forget, candidate = f.split(gates, num=4, axis=-1)
+        new_cell = f.sigmoid(forget) * cell + f.sigmoid(i) * f.tanh(candidate)
+        new = f.sigmoid(o) * f.tanh(new_cell)
+        if not has_lengths:
+            return [new, new_cell], [new, new_cell]
+        (_, hidden, _), is_within = before, slices[1]
+        out = new * is_within
+        after = [out, hidden + (new - hidden) * is_within, cell + (new_cell - cell) * is_within]
+        return after, after
+
+    first = [InitH, InitH, InitC] if has_lengths else [InitH, InitC]
+    masks = [step_mask(f, Input, SequenceLength)] if has_lengths else []
+    out, *sequences = scan(step, first, [coming, *masks], is_reverse)
+    end = {"starts": [0 if is_reverse else -1], "ends": [1 if is_reverse else 2**31 - 1], "axes": [0], "decrease_axis": [0]}
+    hidden, cell = (f.slice(sequence, **end) for sequence in (sequences if has_lengths else [out, *sequences]))
+    return {"Out": out, "LastH": hidden, "LastC": cell}
+
+
+def product_of_floats_by_range(f: Any, X: Any, weight: Any, _scale: Any, _zero: Any) -> Any:
+    """`product_by_range` with a weight of floats, for training: gradients go straight through the rounding of X."""
+    return f.matmul_v2(f.fake_quantize_by_range(X), weight)
+
+
+@define(
+    "dynamic_quantize_lstm(Input: float, InitH: float, InitC: float, WeightX: int, WeightH: int, ScaleX: float, ScaleH: float,"
+    " ZeroPointX?: int, ZeroPointH?: int, Bias?: float, SequenceLength?: int) -> Out, LastH, LastC",
+    infer=_infer_dynamic_quantize_lstm,
+    grad=NOT_DIFFERENTIABLE,
+    composition=means(lstm_by_range),
+    is_reverse=False,
+)
+def dynamic_quantize_lstm() -> None:
+    """An LSTM with weights of 8-bit integers over ``Input [time, batch, features]``, in one direction: Out [time, batch, hidden].
+
+    WeightX is [features, 4 * hidden] and WeightH [hidden, 4 * hidden], with columns for the gates i, o, f and the candidate. Each
+    has a scale, and may have a zero point, for the matrix or for each column. Input as a whole, and the hidden state of each step
+    as a whole, are rounded to integers from 0 to 255 that span its range and 0. Past the end of a sequence, given by
+    SequenceLength ([batch]), Out is 0 and the states do not change. InitH, InitC, LastH and LastC are [batch, hidden], and Bias
+    is [4 * hidden].
+    """
 
 
 _CONVOLVED = convolved(2)

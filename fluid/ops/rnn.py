@@ -21,7 +21,7 @@ from ..values.types import VarType
 from .sequence import offsets_of
 from .shapes import fits, may_equal
 
-__all__ = ["ACTIVATIONS", "MODES", "Geometry", "RnnMode"]
+__all__ = ["ACTIVATIONS", "MODES", "Geometry", "RnnMode", "step_mask"]
 
 ACTIVATIONS = ("", "sigmoid", "tanh", "relu")
 """The activations by their numbers in `gru_unit`; the first means none."""
@@ -198,7 +198,7 @@ first; and of the states before the step, without the part through that product 
 step of `CELLS` saves; `before` and `after` are the states."""
 
 
-def _step_mask(f: Any, Input: Any, SequenceLength: Any) -> Any:
+def step_mask(f: Any, Input: Any, SequenceLength: Any) -> Any:
     """1 where a step belongs to the sequence, 0 after its end: ``[time, batch, 1]``."""
     number = f.cumsum(f.fill_any_like(f.slice(Input, axes=[2], starts=[0], ends=[1]), value=1.0), axis=0)
     lengths = f.reshape2(f.cast(SequenceLength, in_dtype=int(SequenceLength.dtype), out_dtype=int(Input.dtype)), shape=[-1, 1])
@@ -210,7 +210,7 @@ def _network(
 ) -> tuple[Any, list[Any]]:
     """The output and the last states, in ordinary ops; `dropped` is the mask of dropout between layers, 0 where it dropped."""
     cell = CELLS[g.mode]
-    masks = [] if lengths is None else [_step_mask(f, Input, lengths)]
+    masks = [] if lengths is None else [step_mask(f, Input, lengths)]
     dropout_masks = []
     if dropped is not None:
         dropout_masks = f.split(f.scale(dropped.astype(Input.dtype), scale=scale), num=g.layers - 1, axis=2)

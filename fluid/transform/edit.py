@@ -30,6 +30,7 @@ from ..opdef.inference import infer_specs
 from ..opdef.registry import EMPTY
 from ..values.spec import Spec
 from ..values.types import VarType, is_floating
+from .dequantizing import dequantize_weights
 from .pruning import prune_in_place
 from .untying import STATISTICS, is_weight, merged_uses, read_from
 
@@ -747,6 +748,7 @@ def make_trainable(program: Program, pattern: str | Iterable[str] | None = None,
     root = program.global_block()
     with Edit(program, f"make_trainable {_some(patterns)}".rstrip(), scope) as edit:
         _weights(program)  # refuses a program for training
+        _dequantize(edit, scope)
         origins = _separate_merged(edit, root, scope)
         weights = _weights(program)
         parameters = [name for name in weights if isinstance(root.vars[name], Parameter)] or weights
@@ -781,6 +783,14 @@ def make_trainable(program: Program, pattern: str | Iterable[str] | None = None,
                 _to_training(op, frozen, edit)
         _let_gradients_through(program, chosen)
     return edit.report
+
+
+def _dequantize(edit: Edit, scope: Scope) -> None:
+    """Replace weights of integers, whose ops have no gradient, by weights of floats."""
+    values, replaced, notes = dequantize_weights(edit.program, scope)
+    _drop_unused(edit.program, replaced)
+    edit.values |= values
+    edit.notes += notes
 
 
 def _separate_merged(edit: Edit, root: Block, scope: Scope) -> dict[str, str]:

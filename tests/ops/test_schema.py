@@ -25,6 +25,7 @@ OURS = {
     "fake_quantize_affine": "ONNX's QuantizeLinear and DequantizeLinear, one after the other",
     "fake_quantize_by_range": "ONNX's DynamicQuantizeLinear and DequantizeLinear",
     "matmul_integer": "ONNX's MatMulInteger",
+    "dynamic_quantize_lstm": "one direction of onnxruntime's DynamicQuantizeLSTM",
     "conv2d_integer": "ONNX's ConvInteger",
     "conv2d_backprop_input": "transposes of conv2d, of which gradients of every order are made",
     "conv2d_backprop_filter": "transposes of conv2d, of which gradients of every order are made",

@@ -219,6 +219,54 @@ for inputs in ({}, POINTS, {"XZeroPoint": np.array(7, "uint8")}):
 add("matmul_integer", Sample({"X": np.full((1, 70), 255, "uint8"), "Y": np.full((70, 2), -128, "int8")}, {}, product, orders=0))
 
 
+def product_by_range(x: Any, weight: Any, scale: Any, zero: Any) -> Any:
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    step = x.dtype.type((high - low) / 255 or 1)
+    zero_of_x = np.rint(-low / step)
+    levels = np.clip(np.rint(x / step) + zero_of_x, 0, 255).astype("int32") - int(zero_of_x)
+    return (levels @ (weight.astype("int32") - zero)).astype(x.dtype) * (step * scale)
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def quantized_lstm(
+    Input: Any, InitH: Any, InitC: Any, WeightX: Any, WeightH: Any, ScaleX: Any, ScaleH: Any,
+    ZeroPointX: Any = 0, ZeroPointH: Any = 0, Bias: Any = 0, SequenceLength: Any = None, is_reverse: bool = False,
+) -> Any:  # fmt: skip
+    steps, batch, _ = Input.shape
+    lengths = np.full(batch, steps) if SequenceLength is None else SequenceLength
+    read, h, c, out = InitH, InitH, InitC, np.zeros((steps, *InitH.shape), Input.dtype)
+    coming = product_by_range(Input[: lengths.max()], WeightX, ScaleX, ZeroPointX) + Bias
+    for step in range(len(coming))[:: -1 if is_reverse else 1]:
+        i, o, forget, new = np.split(coming[step] + product_by_range(read, WeightH, ScaleH, ZeroPointH), 4, -1)
+        cell = sigmoid(forget) * c + sigmoid(i) * np.tanh(new)
+        within = step < lengths[:, None]
+        read = out[step] = np.where(within, sigmoid(o) * np.tanh(cell), 0)
+        h, c = np.where(within, read, h), np.where(within, cell, c)
+    return {"Out": out, "LastH": h, "LastC": c}
+
+
+def lstm_inputs(dtype: str, **inputs: Any) -> dict[str, Any]:
+    low, high = (-128, 128) if dtype == "int8" else (0, 256)
+    sizes = {"WeightX": (5, 12), "WeightH": (3, 12)}
+    weights = {slot: data.ints(*shape, low=low, high=high, dtype=dtype) for slot, shape in sizes.items()}
+    states, scales = {"InitH": data(4, 3), "InitC": data(4, 3)}, {"ScaleX": np.array([0.01]), "ScaleH": np.array([0.02])}
+    return {"Input": data(6, 4, 5, low=-2.0), **states, **weights, **scales, **inputs}
+
+
+CENTER = np.array([128], "uint8")
+for inputs, attrs in (
+    (lstm_inputs("int8"), {}),
+    (lstm_inputs("int8", Bias=data(12), ScaleX=data(12, low=0.005, high=0.02)), {"is_reverse": True}),
+    (lstm_inputs("uint8", ZeroPointX=CENTER, ZeroPointH=CENTER), {}),
+    (lstm_inputs("int8", SequenceLength=np.array([5, 1, 4, 2], "int32"), ZeroPointX=np.array([3], "int8")), {}),
+    (lstm_inputs("int8", InitH=np.zeros((4, 3)), SequenceLength=np.array([6, 1, 4, 2], "int64")), {"is_reverse": True}),
+):
+    add("dynamic_quantize_lstm", Sample(inputs, attrs, quantized_lstm, orders=0))
+
+
 # ------------------------------------------------------------------------------------------- integers, as files hold them
 def bytes_of(Input: Any, is_negative_input: bool = False, Scale: float = 1.0, Shift: float = 0.0) -> Any:
     low, high, dtype = (-128, 127, np.int8) if is_negative_input else (0, 255, np.uint8)

@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     matmul,
     microsoft,
     microsoft_quantization,
+    microsoft_rnn,
     norm,
     pool,
     quantization,

@@ -329,11 +329,14 @@ def unique(b: Builder, node: OnnxNode) -> Any:
 
 @imports("ReverseSequence")
 def reverse_sequence(b: Builder, node: OnnxNode) -> Any:
-    x = node[0]
-    batch, time = node.int("batch_axis", 1), node.int("time_axis", 0)
+    return reversed_within(b, node[0], node[1], node.int("batch_axis", 1), node.int("time_axis", 0))
+
+
+def reversed_within(b: Builder, x: Any, lengths: Any, batch: int = 1, time: int = 0) -> Any:
+    """Reverse the steps of each sequence within its length; `batch` and `time` are axes."""
     rows = b.transpose(x, [batch, time, *(n for n in range(x.ndim) if n not in (batch, time))])
     steps = b.f.cumsum(b.f.fill_any_like(rows, value=1.0, dtype=int(VarType.INT64)), axis=1) - b.number(1, VarType.INT64)
-    lengths = b.ones_like_axes(b.cast(node[1], VarType.INT64), 0, x.ndim - 1)
+    lengths = b.ones_like_axes(b.cast(lengths, VarType.INT64), 0, x.ndim - 1)
     back = lengths - b.number(1, VarType.INT64) - steps
     places = choose(b, b.f.less_than(steps, lengths), back, steps)
     out = b.f.take_along_axis(rows, places, Axis=1)

@@ -23,7 +23,6 @@ from .quantization import (
     quantized,
     quantized_by_range,
     type_of,
-    weight_of_integers,
 )
 
 microsoft("QuantizeLinear", trains=False)(quantize_linear)
@@ -147,18 +146,6 @@ def dynamic_quantize_matmul(b: Builder, node: OnnxNode) -> Any:
     x, scale, zero = quantized_by_range(b, node, node[0])
     product = integer_product(b, x, node[1], zero, node.get(3))
     return _scaled(b, product, [scale, node[2]], node.get(4))
-
-
-@microsoft("DynamicQuantizeLSTM")
-def dynamic_quantize_lstm(b: Builder, node: OnnxNode) -> Any:
-    """An LSTM with weights of floats. onnxruntime also rounds the states of each step; here they are not rounded."""
-    inputs = [*node.inputs, *[None] * (12 - len(node))]
-    for place, scale in ((1, 8), (2, 10)):
-        weight = weight_of_integers(b, node, place, scale, scale + 1, axis=0)
-        inputs[place] = TensorValue(b.transpose(weight.variable(b.block), [0, 2, 1]))
-    how = import_of("LSTM", 14)
-    assert how is not None
-    return how.build(b, OnnxNode(node.proto, inputs[:8], 14, node.reader))
 
 
 @microsoft("MatMulNBits")

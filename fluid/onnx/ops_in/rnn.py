@@ -6,7 +6,8 @@ step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ...values.types import VarType
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
+from .indexing import reversed_within
 from .shapes import filled
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -25,6 +27,10 @@ _ORDER = {"LSTM": [0, 2, 3, 1], "GRU": [1, 0, 2], "RNN": [0]}
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 
 Activation = Callable[[Any, Any], Any]
+Product = Callable[[Any, Any], Any]
+"""``product(f, x)``: the product of x with weights, by the ops of `f`."""
+Products = Callable[[int], tuple[Product, list[Product]]]
+"""``products(number)``: of a direction, the product of the inputs, and the products of the hidden state (see `_cell`)."""
 
 
 def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
@@ -84,20 +90,19 @@ def _recurrent(kind: str) -> Any:
         size = node.int("hidden_size") or node[2].shape[-1]
         batch_first = bool(node.int("layout", 0))
         x = b.transpose(node[0], [1, 0, 2]) if batch_first else node[0]
-        states = [_first_state(b, node, n, x, directions, size, batch_first) for n in ((5, 6) if kind == "LSTM" else (5,))]
+        states = _first_states(b, node, kind, x, directions, size, batch_first)
         is_usual, functions = _activations(node, kind, directions)
         plain = (
             is_usual
-            and not node.has("clip")
-            and not node.int("input_forget", 0)
-            and (kind != "LSTM" or node.value(7) is None)
+            and _has_usual_cell(node, kind)
             and (kind != "GRU" or node.int("linear_before_reset", 0) == 1)
             and not (direction == "reverse" and node.value(4) is not None)
         )
         if plain:
             y, lasts = _by_op(b, node, kind, x, states, direction, directions, size)
         else:
-            y, lasts = _by_steps(b, node, kind, x, states, direction, directions, size, functions)
+            products = partial(_products, b, node, kind, size)
+            y, lasts = _by_steps(b, node, kind, x, states, direction, directions, size, functions, products)
         if batch_first:
             return (b.transpose(y, [1, 0, 2, 3]), *(b.transpose(last, [1, 0, 2]) for last in lasts))
         return (b.transpose(y, [0, 2, 1, 3]), *lasts)
@@ -105,11 +110,73 @@ def _recurrent(kind: str) -> Any:
     return build
 
 
-def _first_state(b: Builder, node: OnnxNode, index: int, x: Any, directions: int, size: int, batch_first: bool) -> Any:
-    if node.value(index) is not None:
-        return b.transpose(node[index], [1, 0, 2]) if batch_first else node[index]
+def _has_usual_cell(node: OnnxNode, kind: str) -> bool:
+    """Whether the cell has neither a clip, nor peepholes, nor a joint gate."""
+    return not (node.has("clip") or node.int("input_forget", 0) or (kind == "LSTM" and node.value(7) is not None))
 
-    return filled(b, [directions, b.size_of(x, 1), size], np.zeros((), x.dtype.numpy))
+
+def _first_states(
+    b: Builder, node: OnnxNode, kind: str, x: Any, directions: int, size: int, batch_first: bool = False
+) -> list[Any]:
+    """The states before the first step, [directions, batch, size]."""
+    states = []
+    for index in (5, 6) if kind == "LSTM" else (5,):
+        if node.value(index) is not None:
+            states.append(b.transpose(node[index], [1, 0, 2]) if batch_first else node[index])
+        else:
+            states.append(filled(b, [directions, b.size_of(x, 1), size], np.zeros((), x.dtype.numpy)))
+    return states
+
+
+def lstm(b: Builder, node: OnnxNode, size: int, products: Products, by_op: Callable[..., Sequence[Any]]) -> Any:
+    """Build an LSTM that is no node of ONNX.
+
+    Args:
+        products: the products with its weights.
+        by_op: builds one direction with the usual cell: ``by_op(number, x, states, bias, is_reverse)`` returns the output [time,
+            batch, size] and the last states.
+    """
+    direction = node.string("direction", "forward")
+    directions = 2 if direction == "bidirectional" else 1
+    x = node[0]
+    states = _first_states(b, node, "LSTM", x, directions, size)
+    is_usual, functions = _activations(node, "LSTM", directions)
+    if not is_usual or not _has_usual_cell(node, "LSTM"):
+        y, lasts = _by_steps(b, node, "LSTM", x, states, direction, directions, size, functions, products)
+        return (b.transpose(y, [0, 2, 1, 3]), *lasts)
+    results: list[Sequence[Any]] = []
+    for number in range(directions):
+        first = [b.squeeze(b.slice(state, 0, number, number + 1), [0]) for state in states]
+        bias, is_reverse, lengths = _bias(b, node, number, 4 * size), direction == "reverse" or number == 1, node.get(4)
+        if is_reverse and lengths is not None:  # all sequences begin in the first step, with their last elements
+            out, *last = by_op(number, reversed_within(b, x, lengths), first, bias, False)
+            results.append((reversed_within(b, out, lengths), *last))
+        else:
+            results.append(by_op(number, x, first, bias, is_reverse))
+    outs, *lasts = zip(*results, strict=True)
+    return b.f.stack(list(outs), axis=1), *(b.f.stack(list(last), axis=0) for last in lasts)
+
+
+def _bias(b: Builder, node: OnnxNode, number: int, rows: int) -> Any:
+    """The sum of a direction's biases, of the inputs and of the hidden state; None if there are none."""
+    if node.value(3) is None:
+        return None
+    bias = b.squeeze(b.slice(node[3], 0, number, number + 1), [0])
+    return b.slice(bias, 0, 0, rows) + b.slice(bias, 0, rows, 2 * rows)
+
+
+def _products(b: Builder, node: OnnxNode, kind: str, size: int, number: int) -> tuple[Product, list[Product]]:
+    """The products with the weights of a direction, cut before the first step."""
+    w, r = (b.squeeze(b.slice(node[index], 0, number, number + 1), [0]) for index in (1, 2))
+    weights = b.transpose(r, [1, 0])
+    parts = [weights]
+    if kind == "GRU":
+        parts = [b.slice(weights, 1, 0, 2 * size), b.slice(weights, 1, 2 * size, 3 * size)]
+    return (lambda f, x: f.matmul_v2(x, w, trans_y=True)), [partial(_product, part) for part in parts]
+
+
+def _product(weights: Any, f: Any, h: Any) -> Any:
+    return f.matmul_v2(h, weights)
 
 
 def _by_op(b: Builder, node: OnnxNode, kind: str, x: Any, states: list[Any], direction: str, directions: int, size: int) -> Any:
@@ -154,6 +221,7 @@ def _by_steps(
     directions: int,
     size: int,
     functions: list[list[Activation]],
+    products: Products,
 ) -> Any:
     """Build the network as recurrences, step by step; without the last states that the node leaves out at the end."""
     outs: list[Any] = []
@@ -163,9 +231,9 @@ def _by_steps(
     stacked = range(not has_lengths, len(lasts))  # without lengths, the output is the first state
     for number in range(directions):
         reverse = direction == "reverse" or number == 1
-        w, r = (b.squeeze(b.slice(node[index], 0, number, number + 1), [0]) for index in (1, 2))
+        of_input, of_hidden_state = products(number)
         rows = _GATES[kind] * size
-        inputs = b.f.matmul_v2(x, w, trans_y=True)
+        inputs = of_input(b.f, x)
         bias_of_candidate = None  # a bias that the reset gate scales; all others are added to the inputs of all steps
         if node.value(3) is not None:
             bias = b.squeeze(b.slice(node[3], 0, number, number + 1), [0])
@@ -182,8 +250,7 @@ def _by_steps(
         sequences = [inputs]
         if has_lengths:
             sequences.append(_step_mask(b, x, node[4]))
-        weights = b.transpose(r, [1, 0])
-        cell = _cell(b, kind, node, functions[number], weights, bias_of_candidate, peepholes, size)
+        cell = _cell(kind, node, functions[number], of_hidden_state, bias_of_candidate, peepholes, size)
 
         def step(f: Any, before: list[Any], slices: list[Any], cell: Any = cell) -> tuple[list[Any], list[Any]]:
             after = cell(f, slices[0], before)
@@ -208,9 +275,9 @@ def _step_mask(b: Builder, x: Any, lengths: Any) -> Any:
 
 
 def _cell(
-    b: Builder, kind: str, node: OnnxNode, act: list[Activation], weights: Any, bias_of_candidate: Any, peepholes: Any, size: int
+    kind: str, node: OnnxNode, act: list[Activation], products: list[Product], bias_of_candidate: Any, peepholes: Any, size: int
 ) -> Any:
-    """A step of a recurrence. Parts of the weights are cut before the first step."""
+    """A step of a recurrence. `products` are those of the hidden state: of a GRU, for the gates and for the candidate."""
     limit = node.float("clip", 0.0) if node.has("clip") else 0.0
 
     def clipped(f: Any, value: Any) -> Any:
@@ -218,7 +285,7 @@ def _cell(
 
     def lstm(f: Any, x: Any, before: list[Any]) -> list[Any]:
         h, c = before
-        i, o, forget, g = f.split(x + f.matmul_v2(h, weights), num=4, axis=1)
+        i, o, forget, g = f.split(x + products[0](f, h), num=4, axis=1)
         if peepholes is not None:
             i, forget = i + c * peepholes[0], forget + c * peepholes[2]
         i = act[0](f, clipped(f, i))
@@ -228,23 +295,20 @@ def _cell(
             o = o + cell * peepholes[1]
         return [act[0](f, clipped(f, o)) * act[2](f, cell), cell]
 
-    of_gates = b.slice(weights, 1, 0, 2 * size) if kind == "GRU" else None
-    of_candidate = b.slice(weights, 1, 2 * size, 3 * size) if kind == "GRU" else None
-
     def gru(f: Any, x: Any, before: list[Any]) -> list[Any]:
         h = before[0]
         of_x, x_h = f.split(x, sections=[2 * size, size], axis=1)
-        z, reset = f.split(act[0](f, clipped(f, of_x + f.matmul_v2(h, of_gates))), num=2, axis=1)
+        z, reset = f.split(act[0](f, clipped(f, of_x + products[0](f, h))), num=2, axis=1)
         if node.int("linear_before_reset", 0):
-            of_h = f.matmul_v2(h, of_candidate)
+            of_h = products[1](f, h)
             new = x_h + reset * (of_h if bias_of_candidate is None else of_h + bias_of_candidate)
         else:
-            new = x_h + f.matmul_v2(reset * h, of_candidate)
+            new = x_h + products[1](f, reset * h)
         new = act[1](f, clipped(f, new))
         return [new + z * (h - new)]
 
     def rnn(f: Any, x: Any, before: list[Any]) -> list[Any]:
-        return [act[0](f, clipped(f, x + f.matmul_v2(before[0], weights)))]
+        return [act[0](f, clipped(f, x + products[0](f, before[0])))]
 
     return {"LSTM": lstm, "GRU": gru, "RNN": rnn}[kind]
 

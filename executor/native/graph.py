@@ -154,7 +154,7 @@ class Map(Node):
 
 @dataclass(eq=False, repr=False)
 class Reduction(Node):
-    """A reduction over `axes`, which remain with extent 1; `kind` is ``sum`` or ``max``."""
+    """A reduction over `axes`, which remain with extent 1; `kind` is ``sum``, ``max`` or ``min``."""
 
     kind: str
     source: Node

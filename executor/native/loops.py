@@ -655,14 +655,15 @@ def _with_columns(steps: Sequence[int], extents: Sequence[int]) -> list[int]:
 
 
 def _neutral(node: Reduction, type_: Type) -> Value:
-    lowest = -inf if type_.is_float else -(1 << (8 * type_.bytes - 1))
-    return constant(0 if node.kind == "sum" else lowest, type_)
+    half = 1 << (8 * type_.bytes - 1)
+    least, greatest = (-inf, inf) if type_.is_float else (-half, half - 1)
+    return constant({"sum": 0, "max": least, "min": greatest}[node.kind], type_)
 
 
 def _combine(f: Function, node: Reduction, total: Value, value: Value) -> Value:
     if total.type.is_vector:
         value = broadcast(f, value, total.type.lanes)
-    return f.add(total, value) if node.kind == "sum" else FORMULAS["max"](f, value, total)
+    return f.add(total, value) if node.kind == "sum" else FORMULAS[node.kind](f, value, total)
 
 
 def _across(f: Function, node: Reduction, vector: Value) -> Value:

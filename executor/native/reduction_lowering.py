@@ -24,7 +24,7 @@ def _greatest(node: Node, axes: Sequence[int]) -> Node:
 
 
 def _least(node: Node, axes: Sequence[int]) -> Node:
-    return mapped("neg", _greatest(mapped("neg", node), axes))
+    return reduced("min", node, axes)
 
 
 @lowers("reduce_max")
@@ -34,7 +34,7 @@ def reduce_max(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str
 
 @lowers("reduce_min")
 def reduce_min(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
-    return GraphTensor(reshaped(_least(X.node, _axes(X, dim, reduce_all)), specs["Out"].shape))
+    return GraphTensor(reshaped(mapped("copy", _least(X.node, _axes(X, dim, reduce_all))), specs["Out"].shape))
 
 
 @lowers("reduce_prod")

@@ -6,8 +6,9 @@ Every obstacle to native code raises `NativeUnavailable` with the reason; caller
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
-from ctypes import string_at
+from ctypes import CDLL, string_at
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -64,6 +65,8 @@ def host() -> Target:
         raise NativeUnavailable(f"LLVM does not know this processor's features: {error}") from None
     for name in _features_to_leave_out(features):
         features |= {feature: False for feature in features if feature == name or _needs(feature, name)}
+    if features.get("amx-tile") and not _lets_use_tiles():
+        features |= {feature: False for feature in features if feature.startswith("amx")}
     if triple.startswith("x86_64"):
         missing = [name for name in ("avx2", "f16c", "fma") if not features.get(name)]
         if missing:
@@ -72,6 +75,14 @@ def host() -> Target:
         raise NativeUnavailable(f"kernels are made for x86-64 and 64-bit ARM, not for {triple}")
     feature_flags = ",".join(f"{'+' if features[name] else '-'}{name}" for name in sorted(features))
     return Target.of(triple, llvm.get_host_cpu_name(), feature_flags)
+
+
+def _lets_use_tiles() -> bool:
+    """Ask the system to let this process, and its threads, use the tiles of AMX. Linux lets it if signal stacks have room."""
+    if not sys.platform.startswith("linux"):
+        return False
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    return int(CDLL(None).syscall(arch_prctl, request_permission, tile_data)) == 0
 
 
 def _features_to_leave_out(features: Collection[str]) -> list[str]:

@@ -785,6 +785,46 @@ class Function:
         pointer = self.within(pointer, value.type.bytes * value.type.lanes)
         self.write(f"store {value.type} {value}, ptr {pointer}, align {align or self._alignment(value.type)}")
 
+    # -- tiles of AMX: 8 registers of up to 16 rows of 64 bytes
+    def configure_tiles(self, rows: Sequence[int]) -> None:
+        """Set the number of rows of each tile; `release_tiles` ends this."""
+        words = bytes([1, *[0] * 15, *[64, 0] * len(rows), *[0, 0] * (16 - len(rows)), *rows, *[0] * (16 - len(rows))])
+        memory = self.stack(INT32, 16)
+        for number in range(16):
+            word = int.from_bytes(words[4 * number : 4 * number + 4], "little")
+            self.store_number(constant(word, INT32), self.at(memory, number, INT32))
+        self._of_tiles("ldtilecfg", memory)
+
+    def release_tiles(self) -> None:
+        self._of_tiles("tilerelease")
+
+    def clear_tile(self, tile: int) -> None:
+        self._of_tiles("tilezero", tile)
+
+    def load_tile(self, tile: int, pointer: Value, rows: int, stride: int) -> None:
+        """Load rows of 64 bytes, which lie `stride` bytes apart."""
+        self._note_tile(pointer, rows, stride)
+        self._of_tiles("tileloadd64", tile, pointer, self.int64(stride))
+
+    def store_tile(self, tile: int, pointer: Value, rows: int, stride: int) -> None:
+        """Store rows of 64 bytes `stride` bytes apart."""
+        self._note_tile(pointer, rows, stride)
+        self._of_tiles("tilestored64", tile, pointer, self.int64(stride))
+
+    def multiply_tiles(self, sums: int, a: int, b: int) -> None:
+        """Add the products of unsigned bytes of `a` and signed bytes of `b`, in fours, to the sums of 32 bits."""
+        self._of_tiles("tdpbusd", sums, a, b)
+
+    def _note_tile(self, pointer: Value, rows: int, stride: int) -> None:
+        for row in range(rows):
+            self.within(self.at(pointer, row * stride, BYTE), 64)
+
+    def _of_tiles(self, name: str, *operands: Value | int) -> None:
+        types = ["i8 immarg" if isinstance(operand, int) else str(operand.type) for operand in operands]
+        self.module.declare(f"declare void @llvm.x86.{name}({', '.join(types)})")
+        arguments = ", ".join(f"i8 {each}" if isinstance(each, int) else f"{each.type} {each}" for each in operands)
+        self.write(f"call void @llvm.x86.{name}({arguments})")
+
     def guard(self, bounds: Sequence[tuple[Value, Value]], fault: Value) -> None:
         """From here on, test each access through a pointer with a root against the bounds of the root.
 

@@ -3,7 +3,7 @@
 A tile of sums stays in registers while the kernel loops over the inner extent, a few steps at a time: each lane adds the products
 of 4 neighbouring bytes of a row (one instruction, VPDPBUSD) or, without it, of 2 (VPMADDWD, of bytes widened to 16 bits). Neither
 saturates, as the older VPMADDUBSW does, so sums are exact up to 32 bits, and wrap beyond. Processors other than x86 multiply
-in 32 bits.
+in 32 bits. Some multiply tiles (AMX): 16 rows of 64 bytes by 64 x 16 bytes with one instruction.
 
 The packed matrix lies in panels of one vector of columns; for each step of a panel, the bytes of a column are neighbours.
 """
@@ -60,14 +60,25 @@ Epilogue: TypeAlias = "Callable[[Function, Value, Sequence[Value], Value], Value
 """``epilogue(f, value, places, column)``: the vector to store in place of a finished vector of neighbouring columns."""
 
 
+_TILE = 64
+"""Bytes of a row of a tile: the inner extent that one instruction multiplies."""
+_TILE_ROWS = 16
+
+
 def _depth(target: Target) -> int:
     """How many bytes of a row a lane multiplies in one step."""
-    return 4 if target.byte_products == "fours" else 2
+    return 4 if target.byte_products in ("fours", "tiles") else 2
+
+
+def _fits_tiles(shape: PackedShape, target: Target) -> bool:
+    """Whether a packed matrix has whole tiles: its last one ends with the segment, and begins with zeros for rows of the tile
+    before."""
+    return target.byte_products == "tiles" and shape.inner >= _TILE
 
 
 def _panel_bytes(shape: PackedShape, target: Target) -> int:
-    depth = _depth(target)
-    return target.lanes(4) * -(-shape.inner // depth) * depth * shape.segments
+    block = _TILE if _fits_tiles(shape, target) else _depth(target)
+    return target.lanes(4) * -(-shape.inner // block) * block * shape.segments
 
 
 def packed_bytes(shape: PackedShape, target: Target) -> int:
@@ -80,30 +91,66 @@ def write_pack(f: Function, shape: PackedShape, b: Value, packed: Value, share: 
     depth, lanes, size = _depth(target), target.lanes(4), _panel_bytes(shape, target)
     vector = BYTE.of(lanes * depth)
     down, along = shape.strides
+    block = _TILE if _fits_tiles(shape, target) else depth
+    in_blocks, behind = shape.inner // block * block, shape.inner % block
+    shift = _TILE - behind if block == _TILE else 0
+    """How far the rows behind the last whole block move down."""
+    whole_panels = shape.columns // lanes
 
-    def panel(number: Value) -> None:
-        to, first = f.at(packed, f.mul(number, size), BYTE), f.mul(number, lanes)
-        f.loop(0, size, lanes * depth, [], lambda place: f.store(zero(vector), f.at(to, place, BYTE)))
+    def numbers(rows: Value, steps: Value, first: int, stop: int, shift: int, columns: Operand) -> None:
+        """Pack some rows of a segment number by number."""
 
         def column(place: Value) -> None:
-            source, into = f.at(b, f.mul(f.add(first, place), along), BYTE), f.at(to, f.mul(place, depth), BYTE)
+            source, into = f.at(rows, f.mul(place, along), BYTE), f.at(steps, f.mul(place, depth), BYTE)
 
-            def segment(number: Value) -> None:
-                rows = f.at(source, f.mul(number, shape.inner * down), BYTE)
-                steps = f.at(into, f.mul(number, size // shape.segments), BYTE)
+            def one(row: Value) -> None:
+                step, byte = f.divided(f.add(row, shift), depth)
+                at = f.at(into, f.add(f.mul(step, lanes * depth), byte), BYTE)
+                f.store_number(f.load(f.at(source, f.mul(row, down), BYTE), BYTE), at)
 
-                def one(row: Value) -> None:
-                    step, byte = f.divided(row, depth)
-                    at = f.at(steps, f.add(f.mul(step, lanes * depth), byte), BYTE)
-                    f.store_number(f.load(f.at(rows, f.mul(row, down), BYTE), BYTE), at)
+            f.loop(first, stop, 1, [], one)
 
-                f.loop(0, shape.inner, 1, [], one)
+        f.loop(0, columns, 1, [], column)
 
-            f.loop(0, shape.segments, 1, [], segment)
+    def vectors(rows: Value, steps: Value) -> None:
+        """Pack the whole blocks of a segment, step by step."""
 
-        f.loop(0, f.min(f.sub(shape.columns, first), lanes), 1, [], column)
+        def one(step: Value) -> None:
+            source, into = f.at(rows, f.mul(step, depth * down), BYTE), f.at(steps, f.mul(step, lanes * depth), BYTE)
+            if down == 1:
+                for place in range(lanes):
+                    f.store(f.load(f.at(source, place * along, BYTE), BYTE.of(depth)), f.at(into, place * depth, BYTE))
+                return
+            parts = [f.load(f.at(source, row * down, BYTE), BYTE.of(lanes)) for row in range(depth)]
+            while len(parts) > 1:  # join neighbouring rows, column by column
+                width = parts[0].type.lanes // lanes
+                order = [side * lanes * width + at for place in range(0, lanes * width, width) for side in (0, 1)
+                         for at in range(place, place + width)]  # fmt: skip
+                parts = [f.shuffle(first, second, order) for first, second in zip(parts[::2], parts[1::2], strict=True)]
+            f.store(parts[0], into)
 
-    f.loop(*share.of(f, -(-shape.columns // lanes)), 1, [], panel)
+        f.loop(0, in_blocks // depth, 1, [], one)
+
+    def panel(number: Value, is_whole: bool) -> None:
+        to, first = f.at(packed, f.mul(number, size), BYTE), f.mul(number, lanes)
+        if behind or not is_whole:
+            f.loop(0, size, lanes * depth, [], lambda place: f.store(zero(vector), f.at(to, place, BYTE)))
+        columns: Operand = lanes if is_whole else f.min(f.sub(shape.columns, first), lanes)
+
+        def segment(number: Value) -> None:
+            rows = f.at(f.at(b, f.mul(first, along), BYTE), f.mul(number, shape.inner * down), BYTE)
+            steps = f.at(to, f.mul(number, size // shape.segments), BYTE)
+            if is_whole and lanes > 1 and 1 in (down, along):
+                vectors(rows, steps)
+            else:
+                numbers(rows, steps, 0, in_blocks, 0, columns)
+            numbers(rows, steps, in_blocks, shape.inner, shift, columns)
+
+        f.loop(0, shape.segments, 1, [], segment)
+
+    start, stop = share.of(f, -(-shape.columns // lanes))
+    f.loop(start, f.min(f.int64(stop), whole_panels), 1, [], partial(panel, is_whole=True))
+    f.loop(f.max(f.int64(start), whole_panels), stop, 1, [], partial(panel, is_whole=False))
 
 
 def write_product(
@@ -136,6 +183,7 @@ def write_product(
             writer.panels(a, f.at(packed, f.mul(panel, writer.panel_bytes), BYTE), c, line, block, f.mul(panel, lanes), vectors)
 
         f.loop(*share.of(f, count * blocks * lines), 1, [], chunk)
+    writer.end()
 
 
 @dataclass(frozen=True)
@@ -155,11 +203,26 @@ class _Writer:
     def __init__(self, f: Function, shape: ProductShape, target: Target, element: Type, epilogue: Epilogue | None) -> None:
         self.f, self.shape, self.target, self.element, self.epilogue = f, shape, target, element, epilogue
         self.lanes, self.depth = target.lanes(4), _depth(target)
-        self.vectors = min(target.limits.tile_vectors, max(target.registers // 8, 1))
-        self.chunk_rows = target.limits.integer_rows
-        self.rows = max(min((target.registers - self.vectors - 3) // self.vectors, target.limits.tile_rows), 1)
+        rows, limits = shape.places[-1][0], target.limits
+        self.in_tiles = _fits_tiles(shape.right, target)
+        self.by_tiles = self.in_tiles and rows >= limits.byte_tile_rows
+        self.tile_rows = min(rows, _TILE_ROWS)
+        self.chunk_rows = limits.integer_rows
+        if self.by_tiles:
+            self.vectors, self.rows = 2, 2 * _TILE_ROWS
+            self.chunk_rows = -(-self.chunk_rows // self.rows) * self.rows
+            f.configure_tiles([self.tile_rows] * 6 + [_TILE_ROWS] * 2)
+        else:
+            self.vectors = min(limits.tile_vectors, max(target.registers // 8, 1))
+            self.rows = max(min((target.registers - self.vectors - 3) // self.vectors, limits.tile_rows), 1)
         self.panel_bytes = _panel_bytes(shape.right, target)
         self.vector = INT32.of(self.lanes)
+        self.staged = f.stack(INT32, self.rows * self.vectors * self.lanes)
+        """The sums of a tile, row by row."""
+
+    def end(self) -> None:
+        if self.by_tiles:
+            self.f.release_tiles()
 
     def panels(self, a: Value, packed: Value, c: Value, line: Value, block: Value, column: Value, vectors: int) -> None:
         """Write the tiles of neighbouring panels for a block of rows of a line."""
@@ -173,8 +236,10 @@ class _Writer:
         stop = f.min(f.add(begin, self.chunk_rows), rows)
 
         def tile(row: Value, size: int) -> None:
-            sums = self._sums(f.at(a, f.mul(row, a_stride), UBYTE), packed, size, vectors)
-            self._finish(sums, _Tile(size, vectors, (*places, row), column, f.at(c, f.mul(row, c_stride), self.element)))
+            first = f.at(a, f.mul(row, a_stride), UBYTE)
+            multiply = self._multiply_tiles if self.by_tiles else self._multiply_vectors
+            staged = multiply(first, packed, size, vectors)
+            self._finish(staged, _Tile(size, vectors, (*places, row), column, f.at(c, f.mul(row, c_stride), self.element)))
 
         if rows <= min(self.rows, self.chunk_rows):
             tile(f.int64(0), rows)
@@ -184,26 +249,76 @@ class _Writer:
         remainders = {part % self.rows for part in (min(rows, self.chunk_rows), rows % self.chunk_rows)}
         for size in sorted(remainders - {0}):
             with f.when(f.compare("eq", f.sub(stop, main), size)):
-                tile(f.between(main, 0, rows - size), size)
+                tile(f.between(main, max(self.tile_rows - size, 0) if self.by_tiles else 0, rows - size), size)
 
-    def _sums(self, a: Value, packed: Value, rows: int, vectors: int) -> list[Value]:
-        """Compute the sums of a tile, row by row."""
+    def _of_segments(self, a: Value, packed: Value, sums: Sequence[Value], add: Callable[..., list[Value]]) -> list[Value]:
+        """Write the loops over segments: ``add(a, packed, sums)`` adds the products of a segment to the sums."""
         f = self.f
 
-        def add(a: Value, packed: Value, sums: Sequence[Value], segments: tuple[tuple[int, int], ...], size: int) -> list[Value]:
+        def within(
+            a: Value, packed: Value, sums: Sequence[Value], segments: tuple[tuple[int, int], ...], size: int
+        ) -> list[Value]:
             if not segments:
-                return self._segment(a, packed, sums, rows, vectors)
+                return add(a, packed, sums)
             (count, stride), *inner = segments
             size //= count
 
             def one(number: Value, *sums: Value) -> list[Value]:
                 of_a, of_b = f.at(a, f.mul(number, stride), UBYTE), f.at(packed, f.mul(number, size), BYTE)
-                return add(of_a, of_b, sums, tuple(inner), size)
+                return within(of_a, of_b, sums, tuple(inner), size)
 
             return f.loop(0, count, 1, sums, one)
 
         several = tuple(segment for segment in self.shape.segments if segment[0] > 1)
-        return add(a, packed, [zero(self.vector)] * (rows * vectors), several, self.panel_bytes)
+        return within(a, packed, sums, several, self.panel_bytes)
+
+    def _multiply_tiles(self, a: Value, packed: Value, rows: int, vectors: int) -> Value:
+        """Compute sums by tiles of AMX; returns the place of the sums of the first row.
+
+        Where the last tile of rows is not full, it begins with rows of the tile before, whose sums are computed again.
+        """
+        f, stride, width = self.f, self.shape.places[-1][1], vectors * self.lanes
+        height, inner = self.tile_rows, self.shape.right.inner
+        starts = sorted({min(0, rows - height), rows - height})
+        tiles = [(number, panel) for number in range(len(starts)) for panel in range(vectors)]
+        for number, panel in tiles:
+            f.clear_tile(2 * number + panel)
+
+        def step(a: Value, b: Value) -> None:
+            for panel in range(vectors):
+                f.load_tile(6 + panel, f.at(b, panel * self.panel_bytes, BYTE), _TILE_ROWS, _TILE)
+            for number, start in enumerate(starts):
+                f.load_tile(4 + number, f.at(a, start * stride, UBYTE), height, stride)
+            for number, panel in tiles:
+                f.multiply_tiles(2 * number + panel, 4 + number, 6 + panel)
+
+        def one(_: Value, a: Value, b: Value) -> tuple[Value, ...]:
+            step(a, b)
+            return f.opaque(f.at(a, _TILE, UBYTE)), f.opaque(f.at(b, _TILE * self.lanes, BYTE))
+
+        def add(a: Value, b: Value, _: Sequence[Value]) -> list[Value]:
+            f.loop(0, inner // _TILE, 1, [a, b], one, shows_index=True)
+            if inner % _TILE:
+                last = inner // _TILE * _TILE * self.lanes
+                step(f.at(a, inner - _TILE, UBYTE), f.at(b, last, BYTE))
+            return []
+
+        self._of_segments(a, packed, [], add)
+        for number, panel in tiles:
+            place = (starts[number] - starts[0]) * width + panel * self.lanes
+            f.store_tile(2 * number + panel, f.at(self.staged, place, INT32), height, width * INT32.bytes)
+        return f.at(self.staged, -starts[0] * width, INT32)
+
+    def _multiply_vectors(self, a: Value, packed: Value, rows: int, vectors: int) -> Value:
+        """Compute the sums of a tile in registers; returns the place of the sums of the first row."""
+        f = self.f
+
+        def add(a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
+            return self._segment(a, b, sums, rows, vectors)
+
+        for number, vector in enumerate(self._of_segments(a, packed, [zero(self.vector)] * (rows * vectors), add)):
+            f.store(vector, f.at(self.staged, number * self.lanes, INT32))
+        return self.staged
 
     def _segment(self, a: Value, packed: Value, sums: Sequence[Value], rows: int, vectors: int) -> list[Value]:
         """Add the products of a segment to the sums of a tile."""
@@ -228,14 +343,20 @@ class _Writer:
         def one(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
             return *self._advanced(a, b, 1), *step(a, b, sums)
 
-        steps = inner // depth
+        steps = inner // _TILE * _TILE // depth if self.in_tiles else inner // depth
         main = steps // copies * copies
         begin = [*sums, *[zero(self.vector)] * (count * (copies - 1))]
+        first_a, first_b = a, packed
         a, b, *sums = f.loop(0, main, copies, [a, packed, *begin], some, shows_index=True)
         while len(sums) > count:
             sums = [f.add(x, y) for x, y in zip(sums[:count], sums[-count:], strict=True)] + sums[count:-count]
         a, b, *sums = f.loop(main, steps, 1, [a, b, *sums], one, shows_index=True)
-        return step(a, b, sums, inner % depth) if inner % depth else list(sums)
+        if self.in_tiles and inner % _TILE:
+            zeros = (_TILE - inner % _TILE) // depth
+            a = f.at(first_a, inner - _TILE + zeros * depth, UBYTE)
+            b = f.at(first_b, (steps + zeros) * step_bytes, BYTE)
+            return f.loop(0, _TILE // depth - zeros, 1, [a, b, *sums], one, shows_index=True)[2:]
+        return step(a, b, sums, inner % depth) if inner % depth and not self.in_tiles else list(sums)
 
     def _advanced(self, a: Value, b: Value, steps: int) -> tuple[Value, Value]:
         f = self.f
@@ -269,13 +390,10 @@ class _Writer:
             sums = f.add(sums, f.mul(f.convert(part, INT32), number))
         return sums
 
-    def _finish(self, sums: Sequence[Value], tile: _Tile) -> None:
+    def _finish(self, staged: Value, tile: _Tile) -> None:
         """Store a tile, after the epilogue if there is one; lanes beyond the last column are left out."""
         f, width, columns = self.f, tile.vectors * self.lanes, self.shape.right.columns
-        staged = f.stack(INT32, tile.rows * width)
-        for number, vector in enumerate(sums):
-            f.store(vector, f.at(staged, number * self.lanes, INT32))
-        stop = f.int64(width) if columns % self.lanes == 0 else f.min(f.sub(columns, tile.column), width)
+        stop: Operand = width if columns % self.lanes == 0 else f.min(f.sub(columns, tile.column), width)
         *outer, first = tile.places
 
         def line(row: Value) -> None:
@@ -292,9 +410,13 @@ class _Writer:
 
         f.loop(0, tile.rows, 1, [], line)
 
-    def _pieces(self, stop: Value, piece: Callable[..., Iterable[Value] | None]) -> None:
+    def _pieces(self, stop: Operand, piece: Callable[..., Iterable[Value] | None]) -> None:
         """Write loops over `stop` columns in vectors, ever narrower ones at the end."""
         f = self.f
+        if isinstance(stop, int):
+            for place in range(0, stop, self.lanes):
+                piece(f.int64(place), self.lanes)
+            return
         begin: Operand = 0
         for lanes in (self.lanes >> shift for shift in range(self.lanes.bit_length())):
             if lanes < self.lanes and self.shape.right.columns % (2 * lanes) < lanes:

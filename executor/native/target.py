@@ -43,6 +43,8 @@ class Limits:
     """Maximal rows of a tile of dot products: more do not fit in one set of a cache."""
     integer_rows: int = 48
     """Rows of a product of bytes that a thread computes with the same columns."""
+    byte_tile_rows: int = 4
+    """Minimal rows of a product of bytes that uses the processor's tiles (AMX)."""
     shared_product: int = 1 << 19
     """Minimal multiplications of a product whose tiles are chosen for equal shares of four threads."""
 
@@ -189,13 +191,16 @@ class Target:
 
     @property
     def byte_products(self) -> str:
-        """How lanes of 32 bits add products of bytes: "fours", "pairs", both by one instruction of x86, or "numbers"."""
+        """How lanes of 32 bits add products of bytes: "fours", "pairs", both by one instruction of x86, or "numbers".
+
+        "tiles" are like "fours", but products with enough rows multiply whole tiles by one instruction (AMX).
+        """
         present = frozenset(feature[1:] for feature in self.features.split(",") if feature.startswith("+"))
         if not self.triple.startswith("x86_64") or self.vector_bytes not in (16, 32, 64):
             return "numbers"
         wide = self.vector_bytes == 64
         if ("avx512vnni" in present and (wide or "avx512vl" in present)) or ("avxvnni" in present and not wide):
-            return "fours"
+            return "tiles" if wide and {"amx-int8", "amx-tile"} <= present else "fours"
         return "pairs" if not wide or "avx512bw" in present else "numbers"
 
     def lanes(self, element_bytes: int) -> int:

@@ -42,7 +42,8 @@ def find_target(name: str, cpu: str = "", features: str = "") -> Target:
     """
     if name == "host":
         host = compiler.host()
-        triple, usual_cpu, usual_features = host.triple, host.cpu, host.features
+        without_tiles = [part for part in host.features.split(",") if not part.startswith("+amx")]
+        triple, usual_cpu, usual_features = host.triple, host.cpu, ",".join(without_tiles)  # a process has to ask for tiles
     elif name in TARGETS:
         triple, usual_cpu, usual_features = TARGETS[name]
     elif name.count("-") >= 2:

@@ -17,6 +17,7 @@ from test_complex_numbers import ops_on_numpy
 
 import fluid
 from fluid import layers
+from fluid.ahead.targets import find_target
 from fluid.executor.native import compiler, integer_lowering
 from fluid.executor.native.emitter import FLOAT, INT32, Function, Value
 from fluid.executor.native.integer_product import PackedShape, ProductShape, packed_bytes, write_pack, write_product
@@ -53,6 +54,15 @@ CASES = [
     Case(11, 40, 12, lines=2, segments=2),
     Case(5, 20, 3, segments=4, gap=1),
     Case(7, 18, 67, segments=4),
+    Case(4, 16, 64),
+    Case(16, 32, 128, extreme=True),
+    Case(17, 33, 65, turned=True),
+    Case(32, 47, 127, gap=3),
+    Case(37, 48, 192),
+    Case(69, 35, 130, turned=True),
+    Case(48, 20, 66, lines=3, segments=2, gap=5),
+    Case(111, 15, 70, segments=4),
+    Case(3, 90, 200, turned=True),
 ]
 
 
@@ -62,7 +72,9 @@ def targets() -> list[Target]:
     plain = replace(host, features=host.features.replace("+avx512vnni", "-avx512vnni").replace("+avxvnni", "-avxvnni"))
     narrow = [replace(target, vector_bytes=size) for target in (host, plain) for size in (16, 32) if size < host.vector_bytes]
     few = replace(host, vector_bytes=4, registers=16)
-    return [*TARGETS, plain, *narrow, few]
+    by_vectors = replace(host, features=host.features.replace("+amx-tile", "-amx-tile"))
+    many_rows = replace(host, limits=replace(host.limits, byte_tile_rows=40))
+    return [*TARGETS, plain, by_vectors, many_rows, *narrow, few]
 
 
 def operands(case: Case) -> tuple[Any, Any]:
@@ -115,6 +127,26 @@ def test_the_processor_decides_how_bytes_are_multiplied() -> None:
     assert CROSS["AVX2"].byte_products == "pairs" and CROSS["NEON"].byte_products == "numbers"
     with_fours = replace(CROSS["AVX-512"], features=CROSS["AVX-512"].features + ",+avx512vnni")
     assert (CROSS["AVX-512"].byte_products, with_fours.byte_products) == ("pairs", "fours")
+    with_tiles = replace(with_fours, features=with_fours.features + ",+amx-int8,+amx-tile")
+    assert (with_tiles.byte_products, replace(with_tiles, vector_bytes=32).byte_products) == ("tiles", "fours")
+
+
+def test_code_for_other_machines_multiplies_tiles() -> None:
+    """This processor may have none."""
+    target = replace(CROSS["AVX-512"], features=CROSS["AVX-512"].features + ",+avx512vnni,+amx-int8,+amx-tile")
+    shape = PackedShape(130, 40, (40, 1))
+    product = ProductShape(((37, 130, 40),), shape)
+
+    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+        write_product(f, product, pointers[0], pointers[1], pointers[2], share, target)
+
+    assert emits(body, 3, target)
+
+
+def test_libraries_for_this_processor_use_no_tiles() -> None:
+    """A process has to ask the system for tiles, and a library does not."""
+    with patch.object(compiler, "host", lambda: replace(TARGETS[0], features=TARGETS[0].features + ",+amx-int8,+amx-tile")):
+        assert find_target("host").byte_products != "tiles"
 
 
 def test_an_epilogue_is_given_each_place_once() -> None:

@@ -84,6 +84,10 @@ def recurrent(path, kind, gates, steps, batch, **how):
     return saved(path, [node], arrays, floats(steps, batch, 64))
 
 
+def quantized_recurrent(path, steps, batch):
+    return quantized(recurrent(path, "LSTM", 4, steps, batch), False)
+
+
 IMAGE, ROWS = (1, 3, 64, 64), (32, 512)
 CNN = [(32, 3, 1, 1), (64, 3, 2, 1), (64, 3, 1, 1), (128, 3, 2, 1), (128, 3, 1, 1)]
 MOBILE = [(32, 3, 2, 1), *[layer for n, m in ((32, 64), (64, 128), (128, 256)) for layer in ((n, 3, 2, n), (m, 1, 1, 1))]]
@@ -97,6 +101,8 @@ KINDS = {
     "MLP 512, batch 32, dynamically": lambda path: quantized(network(path, ROWS, [512] * 3), False),
     "LSTM of 128, 50 steps": lambda path: recurrent(path, "LSTM", 4, 50, 1),
     "LSTM of 128, one step": lambda path: recurrent(path, "LSTM", 4, 1, 1),
+    "LSTM of 128, 50 steps, quantized dynamically": lambda path: quantized_recurrent(path, 50, 1),
+    "LSTM of 128, 50 steps, batch 32, dynamically": lambda path: quantized_recurrent(path, 50, 32),
     "GRU of 128, 50 steps, linear before reset": lambda path: recurrent(path, "GRU", 3, 50, 1, linear_before_reset=1),
     "GRU of 128, 50 steps": lambda path: recurrent(path, "GRU", 3, 50, 1),
     "GRU of 128, 50 steps, batch 32": lambda path: recurrent(path, "GRU", 3, 50, 32),

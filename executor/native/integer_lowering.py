@@ -186,8 +186,9 @@ def quantized_product(x: Node, y: Node, turn_y: bool) -> Node | None:
     return reshaped(mapped("mul", total, scale), (*x.shape[:-1], right.shape[1]))
 
 
-_MOST_STEPS = 256
-"""Maximal number of steps of a recurrent network: each step adds nodes to the graph."""
+_MOST_STEPS = 1024
+"""Maximal number of steps of a recurrent network. Each step adds nodes to the graph, which take 4 ms; on numpy, a step takes 0.25 ms
+in each run (Xeon of 2023)."""
 
 
 @lowers("dynamic_quantize_lstm", of_bytes=True)

@@ -262,8 +262,8 @@ class BoundArenaPlan:
         return [instruction.call(self.array)] if isinstance(instruction, Check) else []
 
     def _find_constant_code(self) -> dict[int, AnyInstruction]:
-        """Find instructions that can run once, at binding: those with constants, and native code that reads only these, or
-        weights that nothing can change.
+        """Find instructions that can run once, at binding: those with constants, and native code that reads only these, nothing,
+        or weights that nothing can change.
 
         Its results, such as packed filters, get separate memory, because runs overwrite the arena.
 
@@ -285,7 +285,7 @@ class BoundArenaPlan:
             has_memory = all(value in self.plan.offset_of and value not in passed_on for value in outputs)
             if instruction.is_native and not checked.isdisjoint(outputs):
                 has_memory = False  # at binding, checks run before native code
-            if has_memory and not instruction.shares and (is_constant or (instruction.is_native and instruction.read)):
+            if has_memory and not instruction.shares and (is_constant or instruction.is_native):
                 once[id(instruction)] = instruction
             else:
                 changing.update(outputs)

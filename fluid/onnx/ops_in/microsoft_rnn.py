@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from ...errors import FormatError
 from ...ops.quantization import product_by_range
 from ...values.types import VarType
+from ...values.unchanging import unchanging
 from ..builder import Builder
 from ..node import OnnxNode
 from ..types import name_of
@@ -32,8 +33,8 @@ def dynamic_quantize_lstm(b: Builder, node: OnnxNode) -> Any:
         for number in range(directions)
     ]
 
-    def by_op(number: int, x: Any, states: list[Any], bias: Any, is_reverse: bool) -> Any:
-        (w, r), lengths = weights[number], node.get(4)
+    def by_op(number: int, x: Any, states: list[Any], is_reverse: bool) -> Any:
+        (w, r), bias, lengths = weights[number], _bias(b, node, number, directions, size), node.get(4)
         return b.f.dynamic_quantize_lstm(
             x, *states, w.integers, r.integers, w.scale, r.scale, w.zero, r.zero, bias, lengths, is_reverse=is_reverse
         )
@@ -57,6 +58,19 @@ def _weight(b: Builder, node: OnnxNode, number: int, directions: int, place: int
         if node.value(at) is not None:
             _check_shape(f"its {label} (input {at})", node.tensor(at).shape, (directions,), (directions, columns))
     return _Weight(*(_of_direction(b, node, at, number) for at in (place, at_scale, at_scale + 1)))
+
+
+def _bias(b: Builder, node: OnnxNode, number: int, directions: int, size: int) -> Any:
+    """The sum of a direction's biases, of the inputs and of the hidden state; None if there are none."""
+    value, rows = node.value(3), 4 * size
+    if value is None:
+        return None
+    _check_shape("its biases (input 3)", node.tensor(3).shape, (directions, 2 * rows))
+    array = node.array(3)
+    if array is not None:
+        return b.persistable(b.fresh_name(node.proto.input[3]), unchanging(array[number, :rows] + array[number, rows:]))
+    bias = b.squeeze(b.slice(node[3], 0, number, number + 1), [0])
+    return b.slice(bias, 0, 0, rows) + b.slice(bias, 0, rows, 2 * rows)
 
 
 def _check_shape(what: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> None:

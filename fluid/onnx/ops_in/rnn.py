@@ -133,8 +133,8 @@ def lstm(b: Builder, node: OnnxNode, size: int, products: Products, by_op: Calla
 
     Args:
         products: the products with its weights.
-        by_op: builds one direction with the usual cell: ``by_op(number, x, states, bias, is_reverse)`` returns the output [time,
-            batch, size] and the last states.
+        by_op: builds one direction with the usual cell: ``by_op(number, x, states, is_reverse)`` returns the output [time, batch,
+            size] and the last states.
     """
     direction = node.string("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1
@@ -147,22 +147,14 @@ def lstm(b: Builder, node: OnnxNode, size: int, products: Products, by_op: Calla
     results: list[Sequence[Any]] = []
     for number in range(directions):
         first = [b.squeeze(b.slice(state, 0, number, number + 1), [0]) for state in states]
-        bias, is_reverse, lengths = _bias(b, node, number, 4 * size), direction == "reverse" or number == 1, node.get(4)
+        is_reverse, lengths = direction == "reverse" or number == 1, node.get(4)
         if is_reverse and lengths is not None:  # all sequences begin in the first step, with their last elements
-            out, *last = by_op(number, reversed_within(b, x, lengths), first, bias, False)
+            out, *last = by_op(number, reversed_within(b, x, lengths), first, False)
             results.append((reversed_within(b, out, lengths), *last))
         else:
-            results.append(by_op(number, x, first, bias, is_reverse))
+            results.append(by_op(number, x, first, is_reverse))
     outs, *lasts = zip(*results, strict=True)
     return b.f.stack(list(outs), axis=1), *(b.f.stack(list(last), axis=0) for last in lasts)
-
-
-def _bias(b: Builder, node: OnnxNode, number: int, rows: int) -> Any:
-    """The sum of a direction's biases, of the inputs and of the hidden state; None if there are none."""
-    if node.value(3) is None:
-        return None
-    bias = b.squeeze(b.slice(node[3], 0, number, number + 1), [0])
-    return b.slice(bias, 0, 0, rows) + b.slice(bias, 0, rows, 2 * rows)
 
 
 def _products(b: Builder, node: OnnxNode, kind: str, size: int, number: int) -> tuple[Product, list[Product]]:

@@ -187,8 +187,8 @@ def quantized_product(x: Node, y: Node, turn_y: bool) -> Node | None:
 
 
 _MOST_STEPS = 1024
-"""Maximal number of steps of a recurrent network. Each step adds nodes to the graph, which take 4 ms; on numpy, a step takes 0.25 ms
-in each run (Xeon of 2023)."""
+"""Maximal number of steps of a recurrent network. Each step adds nodes to the graph, which take 4 ms; on numpy, a step takes
+0.25 ms in each run (Xeon of 2023)."""
 
 
 @lowers("dynamic_quantize_lstm", of_bytes=True)

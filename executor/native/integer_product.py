@@ -1,8 +1,8 @@
 """Products of bytes with sums of 32 bits: a matrix without signs times a packed matrix with signs.
 
 A tile of sums stays in registers while the kernel loops over the inner extent, a few steps at a time: each lane adds the products
-of 4 neighbouring bytes of a row (one instruction, VPDPBUSD) or, without it, of 2 (VPMADDWD, of bytes widened to 16 bits). Neither
-saturates, as the older VPMADDUBSW does, so sums are exact up to 32 bits, and wrap beyond. Processors other than x86 multiply
+of 4 neighbouring bytes of a row (one instruction, VPDPBUSD) or, without it, of 2 and 2 (VPMADDWD, of the even and of the odd bytes,
+widened to 16 bits). Neither saturates, as the older VPMADDUBSW does, so sums are exact up to 32 bits, and wrap beyond. Processors other than x86 multiply
 in 32 bits. Some multiply tiles (AMX): 16 rows of 64 bytes by 64 x 16 bytes with one instruction.
 
 The packed matrix lies in panels of one vector of columns; for each step of a panel, the bytes of a column are neighbours.
@@ -67,7 +67,7 @@ _TILE_ROWS = 16
 
 def _depth(target: Target) -> int:
     """How many bytes of a row a lane multiplies in one step."""
-    return 4 if target.byte_products in ("fours", "tiles") else 2
+    return 2 if target.byte_products == "numbers" else 4
 
 
 def _fits_tiles(shape: PackedShape, target: Target) -> bool:
@@ -214,7 +214,8 @@ class _Writer:
             f.configure_tiles([self.tile_rows] * 6 + [_TILE_ROWS] * 2)
         else:
             self.vectors = min(limits.tile_vectors, max(target.registers // 8, 1))
-            self.rows = max(min((target.registers - self.vectors - 3) // self.vectors, limits.tile_rows), 1)
+            of_right = self.vectors * (2 if target.byte_products == "pairs" else 1)
+            self.rows = max(min((target.registers - of_right - 3) // self.vectors, limits.tile_rows), 1)
         self.panel_bytes = _panel_bytes(shape.right, target)
         self.vector = INT32.of(self.lanes)
         self.staged = f.stack(INT32, self.rows * self.vectors * self.lanes)
@@ -328,7 +329,8 @@ class _Writer:
         copies = max(_IN_FLIGHT // count, 1) if inner >= 2 * _IN_FLIGHT * depth else 1
 
         def step(a: Value, b: Value, sums: Sequence[Value], bytes_: int = depth) -> list[Value]:
-            of_b = [f.load(f.at(b, number * self.panel_bytes, BYTE), BYTE.of(step_bytes)) for number in range(vectors)]
+            panels = (f.at(b, number * self.panel_bytes, BYTE) for number in range(vectors))
+            of_b = [self._right(f.load(panel, BYTE.of(step_bytes))) for panel in panels]
             of_a = (self._bytes(f.at(a, row * stride, UBYTE), bytes_) for row in range(rows))
             pairs = ((x, y) for x in of_a for y in of_b)
             return [self._add_products(total, x, y) for (x, y), total in zip(pairs, sums, strict=True)]
@@ -364,30 +366,44 @@ class _Writer:
         return f.opaque(f.at(a, by_a, UBYTE)), f.opaque(f.at(b, by_b, BYTE))
 
     def _bytes(self, pointer: Value, count: int) -> list[Value]:
-        """The bytes of a row for one step: as one number of 32 bits, or as a number each; beyond `count`, zeros."""
+        """The bytes of a row for one step, as factors of `_add_products`; beyond `count`, zeros."""
         f = self.f
         if self.depth == 4 and count == 4:
-            return [f.splat(f.load(pointer, INT32, align=1), self.lanes)]
-        numbers = [f.convert(f.load(f.at(pointer, place, UBYTE), UBYTE), INT32) for place in range(count)]
-        if self.target.byte_products == "numbers":
-            return [f.splat(number, self.lanes) for number in numbers]
-        number = numbers[0]
-        for place, following in enumerate(numbers[1:], 1):
-            number = f.bit_or(number, f.shift_left(following, place * 32 // self.depth))
-        return [f.splat(number, self.lanes)]
+            fours = f.splat(f.load(pointer, INT32, align=1), self.lanes)
+        else:
+            numbers = [f.convert(f.load(f.at(pointer, place, UBYTE), UBYTE), INT32) for place in range(count)]
+            if self.depth == 2:
+                return [f.splat(number, self.lanes) for number in numbers]
+            number = numbers[0]
+            for place, following in enumerate(numbers[1:], 1):
+                number = f.bit_or(number, f.shift_left(following, 8 * place))
+            fours = f.splat(number, self.lanes)
+        if self.target.byte_products != "pairs":
+            return [fours]
+        pairs = f.bits_as(fours, INT16)
+        return [f.bit_and(pairs, 255), f.shift_right_logical(pairs, 8)]
 
-    def _add_products(self, sums: Value, a: list[Value], b: Value) -> Value:
-        """Add the products of the bytes of a row (`_bytes`) and of a vector of the packed matrix."""
+    def _right(self, vector: Value) -> list[Value]:
+        """The bytes of a vector of the packed matrix, as factors of `_add_products`."""
+        f = self.f
+        if self.depth == 2:
+            return [f.convert(f.shuffle(vector, vector, range(place, 2 * self.lanes, 2)), INT32) for place in (0, 1)]
+        if self.target.byte_products != "pairs":
+            return [f.bits_as(vector, INT32)]
+        pairs = f.bits_as(vector, INT16)
+        return [f.shift_right(f.shift_left(pairs, 8), 8), f.shift_right(pairs, 8)]
+
+    def _add_products(self, sums: Value, a: list[Value], b: list[Value]) -> Value:
+        """Add the products of the bytes of a row (`_bytes`) and of a vector of the packed matrix (`_right`)."""
         f, bits = self.f, 8 * self.target.vector_bytes
-        if self.depth == 4:
-            return f.of_processor(f"x86.avx512.vpdpbusd.{bits}", sums.type, sums, a[0], f.bits_as(b, INT32))
-        if self.target.byte_products == "pairs":
-            wide = f.convert(b, INT16)
-            name = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}[bits]
-            return f.add(sums, f.of_processor(name, sums.type, f.bits_as(a[0], INT16), wide))
-        for place, number in enumerate(a):
-            part = f.shuffle(b, b, range(place, 2 * self.lanes, 2))
-            sums = f.add(sums, f.mul(f.convert(part, INT32), number))
+        for x, y in zip(a, b, strict=False):  # the last step of a row may have fewer bytes
+            if self.depth == 2:
+                sums = f.add(sums, f.mul(y, x))
+            elif self.target.byte_products == "pairs":
+                name = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}[bits]
+                sums = f.add(sums, f.of_processor(name, sums.type, x, y))
+            else:
+                sums = f.of_processor(f"x86.avx512.vpdpbusd.{bits}", sums.type, sums, x, y)
         return sums
 
     def _finish(self, staged: Value, tile: _Tile) -> None:

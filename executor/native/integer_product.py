@@ -1,9 +1,10 @@
 """Products of bytes with sums of 32 bits: a matrix without signs times a packed matrix with signs.
 
 A tile of sums stays in registers while the kernel loops over the inner extent, a few steps at a time: each lane adds the products
-of 4 neighbouring bytes of a row (one instruction, VPDPBUSD) or, without it, of 2 and 2 (VPMADDWD, of the even and of the odd bytes,
-widened to 16 bits). Neither saturates, as the older VPMADDUBSW does, so sums are exact up to 32 bits, and wrap beyond. Processors other than x86 multiply
-in 32 bits. Some multiply tiles (AMX): 16 rows of 64 bytes by 64 x 16 bytes with one instruction.
+of 4 neighbouring bytes of a row (one instruction, VPDPBUSD) or, without it, of 2 and 2 (VPMADDWD, of the even and of the odd
+bytes, widened to 16 bits). Neither saturates, as the older VPMADDUBSW does, so sums are exact up to 32 bits, and wrap beyond.
+Processors other than x86 multiply in 32 bits. Some multiply tiles (AMX): 16 rows of 64 bytes by 64 x 16 bytes with one
+instruction.
 
 The packed matrix lies in panels of one vector of columns; for each step of a panel, the bytes of a column are neighbours.
 """

@@ -26,7 +26,7 @@ import numpy as np
 Batch = dict[str, Any]
 Step = Callable[[Batch], Any]
 SEQUENCES, LONGEST, WORDS, WIDTH, CLASSES = 64, 60, 5000, 64, 5
-HIDDEN, FILTERS = 128, 128
+HIDDEN, FILTERS, TAGS = 128, 128, 57
 
 
 # ------------------------------------------------------------------------------------------------------------- batches
@@ -35,7 +35,8 @@ def sequences(number: int, shortest: int = 1) -> Batch:
     rng = np.random.default_rng(number)
     lengths = rng.integers(shortest, LONGEST + 1, SEQUENCES)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return {"ids": rng.integers(0, WORDS, offsets[-1]), "offsets": offsets, "label": rng.integers(0, CLASSES, (SEQUENCES, 1))}
+    ids, tags = rng.integers(0, WORDS, offsets[-1]), rng.integers(0, TAGS, offsets[-1])
+    return {"ids": ids, "offsets": offsets, "tags": tags, "label": rng.integers(0, CLASSES, (SEQUENCES, 1))}
 
 
 def vectors(*shape: int) -> Callable[[int], Batch]:
@@ -73,10 +74,11 @@ def fluid_step(build: Callable[[], tuple[Any, Any]], optimizer: str = "SGD", tra
 
     def step(batch: Batch) -> Any:
         feed = {name: value for name, value in batch.items() if name in names}
-        if "offsets" in batch:
-            feed["ids"] = batch["ids"].reshape(-1, 1), [batch["offsets"]]
+        for name in {"ids", "tags"} & feed.keys() if "offsets" in batch else ():
+            feed[name] = batch[name].reshape(-1, 1), [batch["offsets"]]
         if not trains:
-            feed.pop("label")
+            feed.pop("label", None)
+            feed.pop("tags", None)
         return executor.run(program, feed, [fetched], scope=scope, use_prune=not trains)[0]
 
     return step
@@ -135,6 +137,43 @@ def gru() -> tuple[Any, Any]:
     return fluid_classifier(layers.sequence_last_step(states))
 
 
+def analyser() -> tuple[Any, Any]:
+    """A lexical analyser: two layers of GRUs both ways, and a conditional random field over tags."""
+    import fluid
+    from fluid import layers
+
+    x, moves = words(HIDDEN), fluid.ParamAttr("moves")
+    for _ in range(2):
+        x = layers.concat([layers.dynamic_gru(layers.fc(x, 3 * HIDDEN), HIDDEN, is_reverse=back) for back in (False, True)], 1)
+    scores = layers.fc(x, TAGS)
+    cost = layers.linear_chain_crf(scores, fluid.data("tags", [None, 1], "int64", 1), param_attr=moves)
+    return layers.mean(cost), layers.crf_decoding(scores, param_attr=moves)
+
+
+def sentiment() -> tuple[Any, Any]:
+    """An LSTM, and maxima of its inputs and states."""
+    import fluid
+    from fluid import layers
+
+    x = layers.fc(words(), 4 * HIDDEN)
+    states, _ = layers.dynamic_lstm(x, 4 * HIDDEN, use_peepholes=False)
+    pools = [layers.sequence_pool(part, "max") for part in (x, states)]
+    probabilities = layers.fc(pools, CLASSES, act="softmax")
+    loss = layers.mean(layers.cross_entropy(probabilities, fluid.data("label", [None, 1], "int64")))
+    return loss, probabilities
+
+
+def normalized() -> tuple[Any, Any]:
+    """Two blocks of dense layers for each word, with dropout and layer_norm, and an average."""
+    from fluid import layers
+
+    x = words()
+    for _ in range(2):
+        dense = layers.dropout(layers.fc(x, 2 * WIDTH, act="relu"), 0.1, dropout_implementation="upscale_in_train")
+        x = layers.layer_norm(x + layers.fc(dense, WIDTH))
+    return fluid_classifier(layers.sequence_pool(x, "average"))
+
+
 def mlp() -> tuple[Any, Any]:
     import fluid
     from fluid import layers
@@ -171,12 +210,12 @@ def transformer() -> tuple[Any, Any]:
 
 
 # --------------------------------------------------------------------------------------------------------------- torch
-def torch_step(build: Callable[[], tuple[Any, Any]], optimizer: str = "SGD", trains: bool = True) -> Step:
-    """A step by the modules and the function of tensors to scores that `build` returns."""
+def torch_step(build: Callable[[], tuple[Any, ...]], optimizer: str = "SGD", trains: bool = True) -> Step:
+    """A step by what `build` returns: modules, a function of tensors to scores, and a loss of both, by default cross entropy."""
     import torch
 
     torch.set_num_threads(1)
-    module, scores = build()
+    module, scores, *losses = build()
     updates = getattr(torch.optim, optimizer)(module.parameters(), lr=0.01) if trains else None
 
     def step(batch: Batch) -> Any:
@@ -184,7 +223,10 @@ def torch_step(build: Callable[[], tuple[Any, Any]], optimizer: str = "SGD", tra
         if updates is None:
             with torch.no_grad():
                 return scores(tensors).numpy()
-        loss = torch.nn.functional.cross_entropy(scores(tensors), tensors["label"].flatten())
+        if losses:
+            loss = losses[0](tensors)
+        else:
+            loss = torch.nn.functional.cross_entropy(scores(tensors), tensors["label"].flatten())
         updates.zero_grad()
         loss.backward()
         updates.step()
@@ -271,6 +313,85 @@ def torch_gru() -> tuple[Any, Any]:
     return nn.ModuleList([table, layer, out]), scores
 
 
+def torch_analyser() -> tuple[Any, Any, Any]:
+    """The loss of the random field by a loop over steps; the search for the best tags, too."""
+    import torch
+    from torch import nn
+
+    table, layer = nn.Embedding(WORDS, HIDDEN), nn.GRU(HIDDEN, HIDDEN, 2, batch_first=True, bidirectional=True)
+    out, moves = nn.Linear(2 * HIDDEN, TAGS), nn.Parameter(torch.zeros(TAGS + 2, TAGS))
+    modules = nn.ModuleList([table, layer, out])
+    modules.register_parameter("moves", moves)
+
+    def emissions(batch: Batch) -> tuple[Any, Any]:
+        lengths = batch["offsets"].diff()
+        parts = table(batch["ids"]).split(lengths.tolist())
+        packed = layer(nn.utils.rnn.pack_sequence(parts, enforce_sorted=False))[0]
+        return out(nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)[0]), lengths
+
+    def cost(batch: Batch) -> Any:
+        scores, lengths = emissions(batch)
+        tags, mask = split(batch["tags"], batch)
+        alpha = moves[0] + scores[:, 0]
+        for step in range(1, scores.shape[1]):
+            after = torch.logsumexp(alpha[:, :, None] + moves[2:], 1) + scores[:, step]
+            alpha = torch.where(mask[:, step, None], after, alpha)
+        every = torch.logsumexp(alpha + moves[1], 1)
+        of_tags = (scores.gather(2, tags[..., None])[..., 0] * mask).sum(1)
+        steps = (moves[2:][tags[:, :-1], tags[:, 1:]] * mask[:, 1:]).sum(1)
+        last = tags.gather(1, lengths[:, None] - 1)[:, 0]
+        return (every - of_tags - steps - moves[0][tags[:, 0]] - moves[1][last]).mean()
+
+    def path(batch: Batch) -> Any:
+        scores, lengths = emissions(batch)
+        best, ways = moves[0] + scores[:, 0], []
+        for step in range(1, scores.shape[1]):
+            after, way = (best[:, :, None] + moves[2:]).max(1)
+            is_within = (step < lengths)[:, None]
+            ways.append(torch.where(is_within, way, torch.arange(TAGS)))
+            best = torch.where(is_within, after + scores[:, step], best)
+        tags = [(best + moves[1]).argmax(1)]
+        for way in ways[::-1]:
+            tags.append(way.gather(1, tags[-1][:, None])[:, 0])
+        return torch.stack(tags[::-1], 1)
+
+    return modules, path, cost
+
+
+def torch_sentiment() -> tuple[Any, Any]:
+    from torch import nn
+
+    table, dense, layer = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 4 * HIDDEN), nn.LSTM(4 * HIDDEN, HIDDEN, batch_first=True)
+    of_inputs, of_states = nn.Linear(4 * HIDDEN, CLASSES), nn.Linear(HIDDEN, CLASSES)
+
+    def scores(batch: Batch) -> Any:
+        x = dense(table(batch["ids"]))
+        packed = layer(nn.utils.rnn.pack_sequence(x.split(batch["offsets"].diff().tolist()), enforce_sorted=False))[0]
+        states = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, padding_value=-2.0)[0]
+        return of_inputs(split(x, batch, -1e9)[0].amax(1)) + of_states(states.amax(1))
+
+    return nn.ModuleList([table, dense, layer, of_inputs, of_states]), scores
+
+
+def torch_normalized() -> tuple[Any, Any]:
+    import torch
+    from torch import nn
+
+    table, out = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, CLASSES)
+    wide, narrow = (nn.ModuleList([nn.Linear(*sizes) for _ in range(2)]) for sizes in ((WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)))
+    norms, drop = nn.ModuleList([nn.LayerNorm(WIDTH) for _ in range(2)]), nn.Dropout(0.1)
+    modules = nn.ModuleList([table, out, wide, narrow, norms, drop])
+
+    def scores(batch: Batch) -> Any:
+        drop.train(torch.is_grad_enabled())
+        x = table(batch["ids"])
+        for first, second, norm in zip(wide, narrow, norms, strict=True):
+            x = norm(x + second(drop(first(x).relu())))
+        return out(torch.segment_reduce(x, "mean", offsets=batch["offsets"]))
+
+    return modules, scores
+
+
 def torch_mlp() -> tuple[Any, Any]:
     from torch import nn
 
@@ -329,15 +450,25 @@ _OTHERS = {
     "sequence_softmax": (sequences, attended, torch_attended),
     "sequence_expand": (sequences, expanded, torch_expanded),
     "dynamic_gru": (sequences, gru, torch_gru),
+    "lexical analyser": (sequences, analyser, torch_analyser),
+    "layer_norm and dropout": (sequences, normalized, torch_normalized),
     "MLP, new batch size": (vectors(64), mlp, torch_mlp),
     "LeNet, new batch size": (vectors(1, 28, 28), lenet, torch_lenet),
     "transformer, new length": (padded, transformer, torch_transformer),
 }
-KINDS: dict[str, tuple[Callable[[int], Batch], Callable[[], Step], Callable[[], Step]]] = _POOLED | {
-    f"{name}, {'SGD' if trains else 'predicted'}": kind(*makers, trains=trains)
-    for name, makers in _OTHERS.items()
+_SENTIMENT = {
+    f"LSTM and maxima, {'Adam' if trains else 'predicted'}": kind(sequences, sentiment, torch_sentiment, "Adam", trains)
     for trains in (True, False)
 }
+KINDS: dict[str, tuple[Callable[[int], Batch], Callable[[], Step], Callable[[], Step]]] = (
+    _POOLED
+    | _SENTIMENT
+    | {
+        f"{name}, {'SGD' if trains else 'predicted'}": kind(*makers, trains=trains)
+        for name, makers in _OTHERS.items()
+        for trains in (True, False)
+    }
+)
 
 
 def serve(side: int) -> None:

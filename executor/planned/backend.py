@@ -22,10 +22,11 @@ from ..runtime.scope import Scope
 from ..stepwise.program import BoundSteps, StepwisePlan
 from .bound_plan import BoundArenaPlan
 from .memory import Memory
+from .padded_ops import padded_program
 from .padded_plan import PaddedPlan
-from .padded_rows import SequenceBatch, batch_of, padded_program
 from .plan import ArenaPlan, compile_plan
 from .printing import calls_of
+from .sequence_batch import SequenceBatch, batch_of
 from .specialization import deciding_names
 
 __all__ = ["NativeBackend", "PlannedBackend"]

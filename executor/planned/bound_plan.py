@@ -42,6 +42,7 @@ from ..stepwise.program import not_made
 from .memory import Memory, Scratch
 from .placement import padded
 from .plan import AnyInstruction, ArenaPlan, Instruction
+from .real_rows import OFFSETS, RealRows, RealRowsStep
 
 __all__ = ["BoundArenaPlan"]
 
@@ -258,6 +259,9 @@ class BoundArenaPlan:
     def _calls(self, instruction: AnyInstruction, frees: list[Value]) -> list[Any]:
         """The calls of an instruction that is not native."""
         if isinstance(instruction, Instruction):
+            real = RealRows.of(instruction.op)
+            if real is not None:
+                return self._bind_real_rows(instruction, real)
             return [self._dynamic_step(instruction, frees)] if instruction.dynamic else self._bind_op(instruction)
         return [instruction.call(self.array)] if isinstance(instruction, Check) else []
 
@@ -381,8 +385,9 @@ class BoundArenaPlan:
         """The memory of intermediate results, as arrays of bytes."""
         return self._scratch.memory
 
-    def _bind_op(self, instruction: Instruction) -> list[Call]:
-        op, definition, xp = instruction.op, instruction.definition, self.place.xp
+    def _operands(self, instruction: Instruction) -> tuple[dict[str, Any], dict[str, Any], list[Call], list[Call]]:
+        """The arrays that an op reads and writes, by slot, and the calls that come before and after it."""
+        definition, xp = instruction.definition, self.place.xp
         assert definition is not None
         inputs: dict[str, Any] = {slot: stand_in(spec) for slot, spec in instruction.stand_ins.items()}
         for slot, values in instruction.reads.items():
@@ -401,12 +406,27 @@ class BoundArenaPlan:
                 if declared.updated and values[0] is not None:
                     array = self.array(instruction.outer.get(values[0][0]))
                     former += [] if array is None or array is arrays[0] else [partial(xp.copyto, arrays[0], array)]
+        return inputs, outputs, former, copies
+
+    def _bind_op(self, instruction: Instruction) -> list[Call]:
+        op, definition = instruction.op, instruction.definition
+        assert definition is not None
+        inputs, outputs, former, copies = self._operands(instruction)
         attrs = definition.defaults(op.attrs)
-        context = {"xp": xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
+        context = {"xp": self.place.xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
         calls = bind_op(definition, inputs, outputs, attrs, context, self._scratch)
         if calls and is_check(calls[0], op.type) and self._is_checked_before(instruction, attrs):
             del calls[0]
         return former + calls + copies
+
+    def _bind_real_rows(self, instruction: Instruction, real: RealRows) -> list[Any]:
+        """The calls for an op that computes the real rows alone."""
+        op, definition = instruction.op, instruction.definition
+        assert definition is not None
+        inputs, outputs, former, copies = self._operands(instruction)
+        context = {"xp": self.place.xp, "rng": self._machine.random_source(op, definition.defaults(op.attrs))}
+        offsets = [self.array(value) for value in instruction.reads[OFFSETS]]
+        return [*former, RealRowsStep(op, definition, real, (inputs, outputs), context, offsets), *copies]
 
     def _is_checked_before(self, instruction: Instruction, attrs: Mapping[str, Any]) -> bool:
         """Whether an instruction is the gradient of an op that runs before it and checks the same values."""

@@ -42,6 +42,7 @@ from ..stepwise.repeated import BlockCompiler
 from ..stepwise.unsupported import refuse_unsupported
 from .gathering import gather_lookups
 from .placement import Tenant, live_bytes, place, place_apart
+from .real_rows import OFFSETS, RealRows
 from .specialization import is_decided_by_values, specialized
 
 if TYPE_CHECKING:
@@ -433,6 +434,10 @@ class _Planner:
         if definition is None:
             raise ExecutionError(f"the op {op.type} is not known here, so it cannot run\n{locate(op)}")
         inputs: dict[str, Any] = {}
+        real = RealRows.of(op)
+        if real is not None:
+            self._infer_real_rows(instruction, definition, real)
+            return
         instruction.dynamic = op.type in HANDLERS
         for slot, values in instruction.reads.items():
             declared = definition.inputs.get(slot)
@@ -463,6 +468,30 @@ class _Planner:
                 if value is not None:
                     outputs[value] = spec
         self.specs.update(outputs)
+
+    def _infer_real_rows(self, instruction: Instruction, definition: OpDef, real: RealRows) -> None:
+        """Infer the outputs of an op that computes the real rows alone; they have buffers with padding rows."""
+        op, inputs = instruction.op, dict[str, Any]()
+        offsets = [self.specs[value] for value in instruction.reads[OFFSETS] if value is not None]
+        for slot, values in instruction.reads.items():
+            declared = definition.inputs.get(slot)
+            if declared is not None and values:
+                specs = [None if value is None else self._spec_of_real(real, value, offsets) for value in values]
+                inputs[slot] = specs if declared.many else specs[0]
+        inferred = self._inferred(op, definition, inputs)
+        for slot, values in instruction.writes.items():
+            of_slot = inferred.get(slot)
+            for value, spec in zip(values, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
+                if value is not None:
+                    if spec is None or not spec.with_lod(()).known:
+                        raise ExecutionError(f"{op.type}: the shape of {value[0]} depends on values\n{locate(op)}")
+                    self.specs[value] = spec.with_lod(())
+        instruction.dynamic = True
+
+    def _spec_of_real(self, real: RealRows, value: Value, offsets: Sequence[Spec]) -> Spec:
+        if value not in self.specs:
+            raise ExecutionError(f"the shape of {value[0]} depends on values")
+        return real.spec(value[0], self.specs[value], offsets)
 
     def _infer_dynamic(self, instruction: Instruction) -> None:
         """Infer the outputs of an op that runs step by step: outputs that certainly exist get buffers."""

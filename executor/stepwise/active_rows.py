@@ -16,20 +16,18 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.ir.program import Block, Operator
+from fluid.ir.program import Block
 from fluid.ir.regions import Region
-from fluid.opdef.parameters import grad_slot
-from fluid.opdef.registry import EMPTY, OpDef
-from fluid.ops.shapes import aligned
+from fluid.opdef.registry import EMPTY
 from fluid.values.lod_array import lengths_of, step_counts
 from fluid.values.spec import Lod, Spec
 
-__all__ = ["SHRINKING", "ActiveRows", "RankTable", "computes_by_rows", "is_over_rank_table", "names_of_rows", "outputs_of_rows"]
+from .row_ops import SHRINKING, computes_by_rows, outputs_of_rows
+
+__all__ = ["ActiveRows", "RankTable", "is_over_rank_table", "names_of_rows"]
 
 _PARTS = 4
 """The number of row counts that blocks are compiled for: more of them mean fewer padding rows, and longer compiling."""
-SHRINKING = "shrink_rnn_memory"
-"""The op that keeps the rows of the sequences that are not over."""
 _SOURCES = frozenset({"read_from_array", SHRINKING, f"{SHRINKING}_grad"})
 
 
@@ -141,62 +139,3 @@ def names_of_rows(block: Block) -> set[str] | None:
                 return None
             names |= outputs_of_rows(op, definition, names)
     return names - {EMPTY}
-
-
-_ROWS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("scale", "cast", "assign", "fill_zeros_like", "sum", "concat", "split", "softmax", "mul", SHRINKING), ("X",)
-    ),
-    **dict.fromkeys(("lookup_table", "lookup_table_v2"), ("Ids",)),
-    **dict.fromkeys((f"elementwise_{kind}" for kind in ("add", "sub", "mul", "div", "max", "min", "pow")), ("X", "Y")),
-    "lstm_unit": ("X", "C_prev"),
-    "gru_unit": ("Input", "HiddenPrev"),
-}
-"""Type of an op that computes each row by itself -> the slots with rows. Values of the other slots are the same for all rows."""
-_ALONG_AXIS = frozenset({"concat", "split", "softmax"})
-_BROADCAST = "Y"
-"""A slot that holds rows, or one value for all rows."""
-
-
-def _slots_of(definition: OpDef) -> tuple[str, ...]:
-    """The slots with rows of an op that computes each row by itself, such as an activation; none for other ops."""
-    return ("X",) if definition.module == "fluid.ops.activation" else _ROWS.get(definition.type, ())
-
-
-def computes_by_rows(op: Operator, forward: OpDef, names: set[str]) -> bool:
-    """Whether an op, or the forward op of a gradient op, computes each row by itself."""
-    slots = _slots_of(forward)
-    if not slots or (forward.type in _ALONG_AXIS and _is_along_rows(op)):
-        return False
-    for slot in forward.inputs:
-        have_rows = [name in names for name in op.inputs.get(slot, []) if name != EMPTY]
-        if any(have_rows) if slot not in slots else not (all(have_rows) or (slot == _BROADCAST and _is_same_for_all_rows(op))):
-            return False
-    return True
-
-
-def _is_same_for_all_rows(op: Operator) -> bool:
-    """Whether an elementwise op, or its gradient, broadcasts its second operand along the rows of the first one."""
-    x, y = (op.block.find_var(op.inputs[slot][0]) for slot in ("X", _BROADCAST))
-    if x is None or y is None or not (x.has_shape and y.has_shape) or y.ndim > x.ndim:
-        return False
-    return not x.ndim or aligned(y.shape, x.ndim, int(op.attr("axis")))[0] == 1
-
-
-def _is_along_rows(op: Operator) -> bool:
-    """Whether the axis of an op may be the axis of rows."""
-    axis, var = int(op.attr("axis")), op.block.find_var(op.output_arg_names[0])
-    ndim = len(var.shape) if var is not None and var.has_shape else -axis
-    return bool(op.inputs.get("AxisTensor")) or axis % max(ndim, 1) == 0
-
-
-def outputs_of_rows(op: Operator, definition: OpDef, names: set[str]) -> set[str]:
-    """The outputs of an op that have rows. In a gradient op these are the gradients of inputs with rows."""
-    if definition.forward is None:
-        return {*op.output_arg_names}
-    results = set[str]()
-    for slot in _slots_of(definition.forward):
-        gradients, sources = op.outputs.get(grad_slot(slot), []), op.inputs.get(slot, [])
-        shared = {gradient for gradient, source in zip(gradients, sources, strict=False) if source not in names}
-        results |= {*gradients} - shared
-    return results

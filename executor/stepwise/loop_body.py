@@ -19,9 +19,10 @@ from fluid.opdef.parameters import grad_slot
 from fluid.opdef.registry import EMPTY, OpDef, get
 from fluid.values.types import VarType
 
-from .active_rows import SHRINKING, is_over_rank_table, names_of_rows
+from .active_rows import is_over_rank_table, names_of_rows
 from .handlers import HANDLERS
 from .positions import Affine, affine_values
+from .row_ops import SHRINKING
 
 __all__ = ["BRANCHES", "CHOICES", "IS_TAKEN", "LOOPS", "Entry", "LoopBody", "Slots", "Step", "name_in_branch", "total_of"]
 

@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from checks import each, fresh_programs
+from padded_runs import BATCHES, BESIDE, WIDTH, WORDS, Net, Run, assert_close, assert_runs_agree, fed_x, feed_of
 
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.executor.native import cache, compiler
 from fluid.executor.planned.padded_plan import PaddedPlan
-from fluid.executor.planned.padded_rows import capacity_of
+from fluid.executor.planned.sequence_batch import capacity_of
 from fluid.ir.program import Variable
-
-WORDS, WIDTH, OTHER = 11, 3, 4
-BATCHES = [
-    [2, 0, 3, 1, 1], [1, 0, 0, 0, 0], [7, 9, 8, 6, 3], [0, 0, 0, 0, 5], [4, 4, 0, 0, 3], [700, 0, 1300, 4, 1], [3, 1, 1, 0, 2],
-    [1, 1, 1, 1, 4],
-]  # fmt: skip
-Net = Callable[[], "list[Variable]"]
-"""Appends a net to the default programs; returns a loss, and further variables to fetch."""
-
-
-def offsets_of(lengths: Sequence[int]) -> list[list[int]]:
-    """Offsets, since lengths such as [0, 0, 5] would be taken for them."""
-    return [[0, *accumulate(lengths)]]
-
-
-def feed_of(lengths: Sequence[int], seed: int = 0) -> dict[str, Any]:
-    rng, rows, others = np.random.default_rng(seed), sum(lengths), [(length + 1) % 4 for length in lengths]
-    return {
-        "ids": (rng.integers(0, WORDS, (rows, 1)), offsets_of(lengths)),
-        "x": (np.round(rng.standard_normal((rows, WIDTH)) * 2).astype("float32"), offsets_of(lengths)),
-        "other": (rng.standard_normal((sum(others), OTHER)).astype("float32"), offsets_of(others)),
-        "dense": rng.standard_normal((len(lengths), WIDTH)).astype("float32"),
-    }
-
-
-def fed_x() -> Variable:
-    x = fluid.data("x", [None, WIDTH], lod_level=1)
-    x.stop_gradient = False
-    return x
 
 
 def trained(*parts: Variable, optimizer: str = "SGD") -> Variable:
@@ -110,7 +81,7 @@ def attended() -> list[Variable]:
 
 def of_two_feeds() -> list[Variable]:
     """Two feeds with sequences of different lengths, and a third with the first one's."""
-    x, other = fed_x(), fluid.data("other", [None, OTHER], lod_level=1)
+    x, other = fed_x(), fluid.data("beside", [None, BESIDE], lod_level=1)
     words = fluid.embedding(layers.squeeze(fluid.data("ids", [None, 1], "int64", 1), [1]), [WORDS, WIDTH], True)
     second = layers.sequence_pool(layers.fc(other, WIDTH, act="tanh"), "average")
     first = layers.sequence_pool(layers.elementwise_mul(x, words) + layers.sequence_expand_as(second, x), "sum")
@@ -124,47 +95,6 @@ NETS = {
     **{build.__name__: build for build in (of_equal_rows, in_columns, expanded, divided, reversed_rows, convolved, attended)},
     "of_two_feeds": of_two_feeds,
 }
-
-
-class Run:
-    """A program that is fed one batch after the other."""
-
-    def __init__(self, build: Net, native: bool, patch: pytest.MonkeyPatch, threads: int = 1) -> None:
-        patch.setenv("FLUID_NATIVE", str(int(native)))
-        self.program, startup = fluid.Program(), fluid.Program()
-        self.program.random_seed = startup.random_seed = 1
-        with fluid.program_guard(self.program, startup), fluid.unique_name.guard():
-            self.fetches = build()
-        self.executor, self.scope, self._threads = fluid.Executor(), fluid.Scope(), threads
-        self.executor.run(startup, scope=self.scope)
-        self._names = {name for name, var in self.program.global_block().vars.items() if var.is_data}
-
-    def _feed(self, lengths: Sequence[int]) -> dict[str, Any]:
-        return {name: value for name, value in feed_of(lengths, sum(lengths)).items() if name in self._names}
-
-    def step(self, lengths: Sequence[int]) -> list[Any]:
-        """The fetched arrays with their LoDs, and the variables of the scope."""
-        before = fluid.get_num_threads()
-        fluid.set_num_threads(self._threads)
-        try:
-            fetched = self.executor.run(self.program, self._feed(lengths), self.fetches, scope=self.scope, return_numpy=False)
-        finally:
-            fluid.set_num_threads(before)
-        state = [np.array(array) for name, array in sorted(self.scope.arrays().items())]
-        return [part for tensor in fetched for part in (np.asarray(tensor), tensor.lod())] + state
-
-    def plan(self, lengths: Sequence[int]) -> Any:
-        return self.executor.plan(self.program, self._feed(lengths), self.fetches, scope=self.scope)
-
-
-def assert_close(found: Sequence[Any], expected: Sequence[Any]) -> None:
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
-        if isinstance(theirs, list):
-            assert ours == theirs
-        else:
-            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * max(float(np.abs(theirs).max(initial=0)), 1e-2))
 
 
 @each("name", NETS)
@@ -256,39 +186,66 @@ def test_other_gradients_are_those_on_numpy(build: Net, monkeypatch: pytest.Monk
         assert_close(runs[1].step(lengths), expected)
 
 
-def mixing() -> dict[str, Net]:
-    """Nets with an op that mixes rows of different sequences."""
-
-    def of(make: Callable[[Variable], Variable]) -> Net:
-        return lambda: [trained(make(fed_x()))]
-
-    def kept() -> list[Variable]:
-        x = fed_x()
-        last = layers.create_global_var([5, WIDTH], 0.0, "float32", persistable=True)
-        layers.assign(x, last)
-        return [trained(layers.sequence_pool(x, "sum"))]
-
-    return {
-        "a mean of rows": of(lambda x: layers.reshape(layers.reduce_mean(x, 0), [1, WIDTH])),
-        "a softmax over rows": of(lambda x: layers.sequence_pool(layers.softmax(x, axis=0), "sum")),
-        "sums along rows": of(lambda x: layers.sequence_pool(layers.cumsum(x, axis=0), "sum")),
-        "padding with another number": of(lambda x: layers.sequence_pool(x, "max", pad_value=2.0)),
-        "sequences in rows of a tensor": of(
-            lambda x: layers.reduce_sum(layers.sequence_pad(x, layers.ones([1], "float32"))[0], 1)
-        ),
-        "rows that the scope keeps": kept,
-    }
+def net_of(make: Callable[[Variable], Variable]) -> Net:
+    return lambda: [trained(make(fed_x()))]
 
 
-@each("name", mixing())
+MIXING = {
+    "a mean of rows": net_of(lambda x: layers.reshape(layers.reduce_mean(x, 0), [1, WIDTH])),
+    "a product of rows": net_of(lambda x: layers.reduce_prod(x, 0, keep_dim=True)),
+    "a softmax over rows": net_of(lambda x: layers.sequence_pool(layers.softmax(x, axis=0), "sum")),
+    "sums along rows": net_of(lambda x: layers.sequence_pool(layers.cumsum(x, axis=0), "sum")),
+    "padding with another number": net_of(lambda x: layers.sequence_pool(x, "max", pad_value=2.0)),
+}
+"""Nets with an op that mixes rows."""
+
+
+@each("name", MIXING)
+def test_ops_that_mix_rows_get_the_real_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_runs_agree(MIXING[name], monkeypatch, [[2, 0, 3], [1, 1, 1], [5, 0, 3], [9, 0, 9]])
+
+
+def with_kept_rows() -> list[Variable]:
+    x = fed_x()
+    last = layers.create_global_var([5, WIDTH], 0.0, "float32", persistable=True)
+    layers.assign(x, last)
+    return [trained(layers.sequence_pool(x, "sum"))]
+
+
+def with_a_loop() -> list[Variable]:
+    loop = layers.DynamicRNN()
+    with loop.block():
+        now = loop.step_input(fed_x())
+        before = loop.memory(shape=[WIDTH], value=0.0)
+        after = layers.tanh(now + before)
+        loop.update_memory(before, after)
+        loop.output(after)
+    return [trained(layers.sequence_last_step(loop()))]
+
+
+OP_BY_OP = {
+    "rows that the scope keeps": with_kept_rows,
+    "a loop": with_a_loop,
+    "sequences as long as the longest": net_of(
+        lambda x: layers.reduce_sum(layers.sequence_pad(x, layers.ones([1], "float32"))[0], 1)
+    ),
+    "joined sequences": net_of(lambda x: layers.sequence_pool(layers.sequence_concat([x, layers.tanh(x)]), "sum")),
+    "sequences of a fixed length": net_of(
+        lambda x: layers.reduce_sum(layers.sequence_pad(x, layers.ones([1], "float32"), 9)[0], 1)
+    ),
+}
+"""Nets with values whose shapes follow neither from the number of rows nor from that of sequences."""
+
+
+@each("name", OP_BY_OP)
 def test_other_programs_run_op_by_op(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [Run(mixing()[name], native, monkeypatch) for native in (False, True)]
+    runs = [Run(OP_BY_OP[name], native, monkeypatch) for native in (False, True)]
     for lengths in ([2, 0, 3], [1, 1, 1]):
         monkeypatch.setenv("FLUID_NATIVE", "0")
         expected = runs[0].step(lengths)
         monkeypatch.setenv("FLUID_NATIVE", "1")
         assert_close(runs[1].step(lengths), expected)
-        assert "step by step" in str(runs[1].plan(lengths))
+        assert not isinstance(runs[1].plan(lengths), PaddedPlan)
 
 
 def test_batches_without_rows_or_with_nested_sequences_run_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,12 +272,12 @@ def test_infinities_stay_in_their_sequences(monkeypatch: pytest.MonkeyPatch) -> 
         return [layers.sequence_pool(layers.log(x), kind) for kind in ("sum", "max")]
 
     run = Run(build, True, monkeypatch)
-    rows = np.array([[0, 1, 2], [1, 1, 1], [3, np.nan, 1]], "float32")
+    rows = np.array([[0, 1, 2, 3], [1, 1, 1, 1], [3, np.nan, 1, 2]], "float32")
     sums, maxima = run.executor.run(run.program, {"x": (rows, [[1, 0, 2]])}, run.fetches, scope=run.scope)
     with np.errstate(divide="ignore"):
         logs = np.log(rows)
-    np.testing.assert_allclose(sums, [logs[0], [0, 0, 0], logs[1] + logs[2]], rtol=1e-6)
-    np.testing.assert_allclose(maxima, [logs[0], [0, 0, 0], np.maximum(logs[1], logs[2])], rtol=1e-6)
+    np.testing.assert_allclose(sums, [logs[0], [0, 0, 0, 0], logs[1] + logs[2]], rtol=1e-6)
+    np.testing.assert_allclose(maxima, [logs[0], [0, 0, 0, 0], np.maximum(logs[1], logs[2])], rtol=1e-6)
 
 
 def test_a_changed_program_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:

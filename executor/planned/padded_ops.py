@@ -1,0 +1,298 @@
+"""How ops that read a LoD, or mix rows, are written for padded rows (see `padded_rows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from fluid.ir.program import Operator, OpRole, Program, Variable
+from fluid.opdef.registry import grad_slot
+from fluid.values.types import VarType
+
+from ..kernels.sequence import mirrored
+from .padded_rows import REWRITES, NotRewritten, PaddedProgram, Padding, Rewriter, RowFacts
+from .sequence_batch import Index, SequenceBatch
+from .specialization import deciding_names
+
+__all__ = ["padded_program"]
+
+_FLOATS = (VarType.FP32, VarType.FP64)
+_rewrites = REWRITES.register
+
+
+@_rewrites("sequence_pool")
+def _rewrite_pool(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (out,), group = op.input("X"), op.output("Out"), to.with_sequences(op, "X").group
+    kind = str(op.attr("pooltype")).upper()
+    if op.attr("pad_value") or to.block.vars[x].dtype not in _FLOATS:
+        raise NotRewritten
+    if kind == "MAX":
+        _rewrite_greatest(to, op, x, out, group)
+        return {}
+    if kind in ("FIRST", "LAST"):
+        to.add(op, "take_rows", {"X": x, "Index": to.ends(group, kind)}, out)
+        return {}
+    divisor = to.divisor(op, x, group)
+    total = to.total(op, x, group, out if divisor is None else None)
+    if divisor is not None:
+        to.add(op, "elementwise_div", {"X": total, "Y": divisor}, out, axis=0)
+    return {}
+
+
+def _rewrite_greatest(to: Rewriter, op: Operator, x: str, out: str, group: int) -> None:
+    """Write a maximum over sequences. MaxIndex holds the countdown of the first row with the maximum, 0 for an empty sequence."""
+    to.greatest(op, x, group, out)
+    place = next(iter(op.output("MaxIndex")), None)
+    if place not in to.read:
+        return
+    if len(to.block.vars[x].shape) != 2:
+        raise NotRewritten
+    to.private.add(place)
+    ids = to.ids(group, None)
+    is_greatest = to.add(op, "equal", {"X": x, "Y": to.add(op, "take_rows", {"X": out, "Index": ids})})
+    numbers = to.add(op, "cast", {"X": is_greatest}, in_dtype=VarType.BOOL, out_dtype=VarType.INT32)
+    to.greatest(op, to.add(op, "elementwise_mul", {"X": numbers, "Y": to.countdown(group)}), group, place)
+
+
+def _rewrite_greatest_grad(to: Rewriter, op: Operator, group: int, d_x: str) -> None:
+    """Write the gradient of a maximum: it goes to the first row with the maximum."""
+    (x,), (place,), (gradient,), ids = op.input("X"), op.input("MaxIndex"), op.input(grad_slot("Out")), to.ids(group)
+    is_greatest = to.add(op, "equal", {"X": to.add(op, "take_rows", {"X": place, "Index": ids}), "Y": to.countdown(group)})
+    choices = {"X": to.add(op, "take_rows", {"X": gradient, "Index": ids}), "Y": to.zeros(op, x, to.sizes[group][1])}
+    to.add(op, "where", {"Condition": is_greatest, **choices}, d_x)
+
+
+@_rewrites("sequence_pool_grad")
+def _rewrite_pool_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (gradient,), (d_x,) = op.input("X"), op.input(grad_slot("Out")), op.output(grad_slot("X"))
+    group, kind = to.with_sequences(op, "X").group, str(op.attr("pooltype")).upper()
+    result = {d_x: RowFacts(group, True, Padding.ZEROS)}
+    if kind == "MAX":
+        _rewrite_greatest_grad(to, op, group, d_x)
+        return result
+    if kind in ("FIRST", "LAST"):
+        to.add(op, "add_rows", {"X": gradient, "Index": to.ends(group, kind), "Like": x}, d_x)
+        return result
+    divisor = to.divisor(op, x, group)
+    if divisor is not None:
+        gradient = to.add(op, "elementwise_div", {"X": gradient, "Y": divisor}, axis=0)
+    to.add(op, "take_rows", {"X": gradient, "Index": to.ids(group)}, d_x)
+    return result
+
+
+@_rewrites("sequence_expand", "sequence_expand_as")
+def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (out,), rows = op.input("X"), op.output("Out"), to.with_sequences(op, "Y")
+    if x in to.rows or to.block.vars[x].lod_level or op.role & OpRole.BACKWARD:
+        raise NotRewritten
+    to.add(op, "take_rows", {"X": x, "Index": to.ids(rows.group, None)}, out)
+    return {out: RowFacts(rows.group, op.type == "sequence_expand_as", Padding.COPIES)}
+
+
+@_rewrites("sequence_expand_grad", "sequence_expand_as_grad")
+def _rewrite_expand_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (gradient,), rows = op.input("X"), op.input(grad_slot("Out")), to.rows_of(op, grad_slot("Out"))
+    if x in to.rows or to.with_sequences(op, "Y").group != rows.group:
+        raise NotRewritten
+    to.add(op, "add_rows", {"X": gradient, "Index": to.ids(rows.group), "Like": x}, op.output(grad_slot("X"))[0])
+    return {}
+
+
+@_rewrites("sequence_reverse")
+def _rewrite_reverse(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (out,), rows = op.output("Y"), to.with_sequences(op, "X")
+    if rows.padding is Padding.UNKNOWN:
+        raise NotRewritten
+    index = to.index(Index(rows.group, mirrored, padding=None if rows.padding is Padding.COPIES else -1))
+    to.add(op, "take_rows", {"X": op.input("X")[0], "Index": index}, out)
+    return {out: rows}
+
+
+@_rewrites("lod_reset")
+def _rewrite_reset(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    """Give rows the LoD that they have without saying so."""
+    (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_of(op, "X")
+    if not op.input("Y") or op.attr("append") or to.with_sequences(op, "Y").group != rows.group:
+        raise NotRewritten
+    to.add(op, "assign", {"X": x}, out)
+    return {out: replace(rows, has_lod=True)}
+
+
+def _windows(to: Rewriter, op: Operator, rows: RowFacts) -> str:
+    """The rows that `sequence_conv` multiplies by the filter, for each row one after the other."""
+    if op.attr("paddingTrainable") or op.attr("contextStride") != 1:
+        raise NotRewritten
+    length, (x,) = op.attr("contextLength"), op.input("X")
+    in_windows = to.add(op, "take_rows", {"X": x, "Index": to.context(op, rows.group, None)})
+    return to.add(op, "reshape", {"X": in_windows}, shape=[-1, length * to.block.vars[x].shape[1]])
+
+
+@_rewrites("sequence_conv")
+def _rewrite_conv(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (out,), rows = op.output("Out"), to.with_sequences(op, "X", Padding.COPIES)
+    to.add(op, "mul", {"X": _windows(to, op, rows), "Y": op.input("Filter")[0]}, out)
+    return {out: rows}
+
+
+@_rewrites("sequence_conv_grad")
+def _rewrite_conv_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (gradient,), (weight,) = op.input("X"), op.input(grad_slot("Out")), op.input("Filter")
+    rows, results = to.with_sequences(op, "X", Padding.COPIES), dict[str, RowFacts]()
+    to.rows_of(op, grad_slot("Out"), Padding.ZEROS)
+    for name in op.output(grad_slot("Filter")):
+        to.add(op, "matmul", {"X": _windows(to, op, rows), "Y": gradient}, name, transpose_X=True)
+    for name in op.output(grad_slot("X")):
+        of_windows = to.add(op, "matmul", {"X": gradient, "Y": weight}, transpose_Y=True)
+        in_windows = to.add(op, "reshape", {"X": of_windows}, shape=[-1, op.attr("contextLength"), to.block.vars[x].shape[1]])
+        to.add(op, "add_rows", {"X": in_windows, "Index": to.context(op, rows.group), "Like": x}, name)
+        results[name] = replace(rows, padding=Padding.ZEROS)
+    return results
+
+
+@_rewrites("sequence_softmax")
+def _rewrite_softmax(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (out,), rows = op.input("X"), op.output("Out"), to.with_sequences(op, "X", Padding.COPIES)
+    ids = to.ids(rows.group, None)
+    greatest = to.add(op, "take_rows", {"X": to.greatest(op, x, rows.group), "Index": ids})
+    powers = to.add(op, "exp", {"X": to.add(op, "elementwise_sub", {"X": x, "Y": greatest})})
+    total = to.total(op, powers, rows.group)
+    to.add(op, "elementwise_div", {"X": powers, "Y": to.add(op, "take_rows", {"X": total, "Index": ids})}, out)
+    return {out: rows}
+
+
+@_rewrites("sequence_softmax_grad")
+def _rewrite_softmax_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (out,), (gradient,), (d_x,) = op.input("Out"), op.input(grad_slot("Out")), op.output(grad_slot("X"))
+    to.rows_of(op, "Out", Padding.COPIES)
+    rows = to.rows_of(op, grad_slot("Out"), Padding.ZEROS)
+    total = to.total(op, to.add(op, "elementwise_mul", {"X": out, "Y": gradient}), rows.group)
+    mean = to.add(op, "take_rows", {"X": total, "Index": to.ids(rows.group)})
+    to.add(op, "elementwise_mul", {"X": out, "Y": to.add(op, "elementwise_sub", {"X": gradient, "Y": mean})}, d_x)
+    return {d_x: rows}
+
+
+# ------------------------------------------------------------------------------------------------- views of the same rows
+def _squeezes_columns(op: Operator, x: Variable, out: Variable) -> bool:
+    ndim = (out if op.type.startswith("un") else x).ndim
+    return bool(op.attr("axes")) and all(axis % ndim for axis in op.attr("axes"))
+
+
+def _reshapes_columns(op: Operator, x: Variable, out: Variable) -> bool:
+    return (
+        op.attr("shape")[0] in (0, -1) and -1 not in (*x.shape[1:], *out.shape[1:]) and prod(x.shape[1:]) == prod(out.shape[1:])
+    )
+
+
+def _flattens_columns(op: Operator, x: Variable, out: Variable) -> bool:
+    return bool(op.attr("axis" if op.type.startswith("flatten2") else "start_axis") == 1)
+
+
+def _transposes_columns(op: Operator, x: Variable, out: Variable) -> bool:
+    return not op.attr("axis")[0]
+
+
+_VIEWS = {
+    **dict.fromkeys(("squeeze", "squeeze2", "unsqueeze", "unsqueeze2"), _squeezes_columns),
+    **dict.fromkeys(("reshape", "reshape2"), _reshapes_columns),
+    **dict.fromkeys(("flatten2", "flatten_contiguous_range"), _flattens_columns),
+    **dict.fromkeys(("transpose", "transpose2"), _transposes_columns),
+}
+"""Type of an op -> whether it leaves the rows where they are."""
+
+
+@_rewrites(*_VIEWS)
+def _rewrite_view(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    """Keep an op that leaves the rows where they are."""
+    (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_of(op, "X")
+    if len(op.input_arg_names) > 1 or not _VIEWS[op.type](op, to.block.vars[x], to.block.vars[out]):
+        raise NotRewritten
+    to.block.ops.append(op)
+    return {out: rows}
+
+
+@_rewrites(*(f"{op_type}_grad" for op_type in _VIEWS))
+def _rewrite_view_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (d_x,), (gradient,), rows = op.output(grad_slot("X")), op.input(grad_slot("Out")), to.rows_of(op, grad_slot("Out"))
+    variables = to.block.vars[d_x], to.block.vars[gradient]
+    if not all(var.has_shape for var in variables) or not _VIEWS[op.type.removesuffix("_grad")](op, *variables):
+        raise NotRewritten
+    op.inputs[grad_slot("Out")] = [to.real(op, gradient)]
+    to.block.ops.append(op)
+    return {d_x: replace(rows, padding=Padding.ZEROS)}
+
+
+# ----------------------------------------------------------------------------------------------------------- random masks
+@_rewrites("dropout")
+def _rewrite_dropout(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    """Keep a dropout: the numbers for the real rows come first, so they are those that a run without padding draws."""
+    (out,), rows = op.output("Out"), to.rows_of(op, "X")
+    if op.input("Seed"):
+        raise NotRewritten
+    to.block.ops.append(op)
+    to.with_copies(op, out, rows, out)
+    masks = dict.fromkeys(op.output("Mask"), replace(rows, padding=Padding.UNKNOWN))
+    return {**masks, out: replace(rows, padding=Padding.COPIES)}
+
+
+@_rewrites("dropout_grad")
+def _rewrite_dropout_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (d_x,), (gradient,), rows = op.output(grad_slot("X")), op.input(grad_slot("Out")), to.rows_of(op, grad_slot("Out"))
+    op.inputs[grad_slot("Out")] = [to.real(op, gradient)]
+    to.block.ops.append(op)
+    return {d_x: replace(rows, padding=Padding.ZEROS)}
+
+
+# ---------------------------------------------------------------------------------------------------------- over all rows
+def _summed(to: Rewriter, op: Operator) -> tuple[dict[str, Any], int]:
+    """The attributes of the sum in a reduction over rows, and how many numbers it adds for each row."""
+    (x,) = op.input("X")
+    shape, is_mean = to.block.vars[x].shape, op.type.startswith("mean")
+    is_whole = is_mean or bool(op.attr("reduce_all"))
+    axes = {axis % len(shape) for axis in (range(len(shape)) if is_whole else op.attr("dim"))}
+    if 0 not in axes or -1 in shape[1:] or to.block.vars[x].dtype not in _FLOATS:
+        raise NotRewritten
+    if not is_mean and max(op.attr("in_dtype"), op.attr("out_dtype")) >= 0:
+        raise NotRewritten
+    attrs = {"dim": sorted(axes), "reduce_all": is_whole, "keep_dim": not is_mean and bool(op.attr("keep_dim"))}
+    return attrs, prod(shape[axis] for axis in axes - {0})
+
+
+@_rewrites("mean", "reduce_mean", "reduce_sum")
+def _rewrite_sum(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    """Write a sum, or a mean, of the real rows."""
+    (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_of(op, "X")
+    attrs, count = _summed(to, op)
+    if not to.block.vars[out].shape:
+        raise NotRewritten
+    if op.type == "reduce_sum":
+        to.add(op, "reduce_sum", {"X": to.real(op, x)}, out, **attrs)
+    else:
+        total = to.add(op, "reduce_sum", {"X": to.real(op, x)}, **attrs)
+        to.add(op, "elementwise_div", {"X": total, "Y": to.count(x, rows.group, count)}, out)
+    return {}
+
+
+@_rewrites("mean_grad", "reduce_mean_grad", "reduce_sum_grad")
+def _rewrite_sum_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (gradient,), (d_x,) = op.input("X"), op.input(grad_slot("Out")), op.output(grad_slot("X"))
+    rows, (attrs, count) = to.rows_of(op, "X"), _summed(to, op)
+    if gradient in to.rows:
+        raise NotRewritten
+    if op.type != "reduce_sum_grad":
+        gradient = to.add(op, "elementwise_div", {"X": gradient, "Y": to.count(x, rows.group, count)})
+    of_all = to.add(op, "reduce_sum_grad", {"X": x, grad_slot("Out"): gradient}, slot=grad_slot("X"), **attrs)
+    to.rows[of_all] = replace(rows, padding=Padding.UNKNOWN)
+    to.real(op, of_all, d_x)
+    return {d_x: replace(rows, padding=Padding.ZEROS)}
+
+
+def padded_program(program: Program, fetches: Sequence[str], batch: SequenceBatch) -> PaddedProgram | None:
+    """A program, rewritten for batches like this one; None if that is impossible."""
+    if deciding_names(program):
+        return None
+    try:
+        return Rewriter(program, fetches, batch).run()
+    except NotRewritten:
+        return None

@@ -1,0 +1,112 @@
+"""Ops that cannot compute padding rows: in a program with padded rows, their kernels compute the real rows alone.
+
+Such an op reads offsets, too, by the slot `OFFSETS`, and an attribute tells which of its values have padding rows. It gets the
+real rows with their LoD, as in a run op by op. Then padding rows of its results are filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluid.ir.program import Operator
+from fluid.opdef.registry import EMPTY, OpDef
+from fluid.values.spec import Lod, Spec
+
+from ..binding.arrays import bind_op
+
+__all__ = ["OFFSETS", "RealRows", "RealRowsStep"]
+
+OFFSETS = "Offsets@ROWS"
+"""The slot of the offsets of sequences."""
+_ATTRIBUTE = "real_rows"
+
+
+@dataclass(frozen=True)
+class RealRows:
+    """Which values of an op have padding rows.
+
+    Attributes:
+        reads: name of an input -> the place of its offsets in the slot, and whether it has their LoD.
+        writes: name of an output -> the place of its offsets, and whether padding rows are copies of the first row, not zeros.
+    """
+
+    reads: Mapping[str, tuple[int, bool]]
+    writes: Mapping[str, tuple[int, bool]]
+
+    @classmethod
+    def of(cls, op: Operator) -> RealRows | None:
+        """What an op says; None for an op that computes all rows."""
+        facts = op.attrs.get(_ATTRIBUTE)
+        if facts is None:
+            return None
+        reads, writes = ({name: (place, flag) for name, place, flag in part} for part in facts)
+        return cls(reads, writes)
+
+    def state(self, op: Operator, offsets: Sequence[str]) -> None:
+        """Write this into an op, with the names of the offsets."""
+        op.inputs[OFFSETS] = list(offsets)
+        op.attrs[_ATTRIBUTE] = [[[name, *fact] for name, fact in part.items()] for part in (self.reads, self.writes)]
+
+    def spec(self, name: str, spec: Spec, offsets: Sequence[Spec]) -> Spec:
+        """The spec of an input with its LoD: some LoD of so many sequences and rows, since no other shape depends on it."""
+        place, has_lod = self.reads.get(name, (0, False))
+        if not has_lod:
+            return spec
+        return spec.with_lod(((*[0] * (offsets[place].shape[0] - 1), spec.shape[0]),))
+
+
+class RealRowsStep:
+    """Computes an op on the real rows of arrays."""
+
+    def __init__(
+        self, op: Operator, definition: OpDef, real: RealRows, operands: tuple[Mapping[str, Any], Mapping[str, Any]],
+        context: Mapping[str, Any], offsets: Sequence[Any],
+    ) -> None:  # fmt: skip
+        self._op, self._definition, self._real, self._offsets = op, definition, real, offsets
+        self._inputs, self._outputs = operands
+        self._attrs = definition.defaults(op.attrs)
+        self._empty = context["xp"].empty
+        self._context = {**context, "scratch": self._empty}
+
+    def __call__(self) -> None:
+        op, real = self._op, self._real
+        lods: list[Lod] = [(tuple(offsets.tolist()),) for offsets in self._offsets]
+        inputs, input_lods = _real(self._inputs, op.inputs, real.reads, lods)
+        outputs, _ = _real(self._outputs, op.outputs, real.writes, lods)
+        for call in bind_op(self._definition, inputs, outputs, self._attrs, self._context, self._empty, lods=input_lods):
+            call()
+        for slot, arrays in self._outputs.items():
+            for name, array in _named(op.outputs, slot, arrays):
+                if name in real.writes and array is not None:
+                    place, has_copies = real.writes[name]
+                    array[_end(lods[place]) :] = array[0] if has_copies else 0
+
+
+def _end(lod: Lod) -> int:
+    """The number of real rows."""
+    assert lod[0] is not None
+    return lod[0][-1]
+
+
+def _named(slots: Mapping[str, Sequence[str]], slot: str, arrays: Any) -> list[tuple[str, Any]]:
+    """The arrays of a slot with their names."""
+    return list(zip(slots[slot], arrays if isinstance(arrays, list) else [arrays], strict=True))
+
+
+def _real(
+    arrays: Mapping[str, Any], slots: Mapping[str, Sequence[str]], facts: Mapping[str, tuple[int, bool]], lods: Sequence[Lod]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The real rows of arrays by slot, and the LoDs of slots whose rows have one."""
+    cut: dict[str, Any] = {}
+    of_slots: dict[str, Any] = {}
+    for slot, value in arrays.items():
+        named = _named(slots, slot, value)
+        parts = [array if array is None or name not in facts else array[: _end(lods[facts[name][0]])] for name, array in named]
+        of_parts = [lods[facts[name][0]] if name in facts and name != EMPTY and facts[name][1] else () for name, _ in named]
+        is_list = isinstance(value, list)
+        cut[slot] = parts if is_list else parts[0]
+        if any(of_parts):
+            of_slots[slot] = of_parts if is_list else of_parts[0]
+    return cut, of_slots

@@ -36,7 +36,10 @@ def sequences(number: int, shortest: int = 1) -> Batch:
     lengths = rng.integers(shortest, LONGEST + 1, SEQUENCES)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids, tags = rng.integers(0, WORDS, offsets[-1]), rng.integers(0, TAGS, offsets[-1])
-    return {"ids": ids, "offsets": offsets, "tags": tags, "label": rng.integers(0, CLASSES, (SEQUENCES, 1))}
+    steps = np.zeros((SEQUENCES, LONGEST), np.int64)
+    steps[np.arange(LONGEST) < lengths[:, None]] = ids
+    label = rng.integers(0, CLASSES, (SEQUENCES, 1))
+    return {"ids": ids, "offsets": offsets, "tags": tags, "label": label, "steps": steps, "length": lengths}
 
 
 def vectors(*shape: int) -> Callable[[int], Batch]:
@@ -172,6 +175,16 @@ def normalized() -> tuple[Any, Any]:
         dense = layers.dropout(layers.fc(x, 2 * WIDTH, act="relu"), 0.1, dropout_implementation="upscale_in_train")
         x = layers.layer_norm(x + layers.fc(dense, WIDTH))
     return fluid_classifier(layers.sequence_pool(x, "average"))
+
+
+def unpadded() -> tuple[Any, Any]:
+    """Padded sentences, of which an op takes the words by fed lengths; a dense layer and a maximum."""
+    import fluid
+    from fluid import layers
+
+    x = fluid.embedding(fluid.data("steps", [None, LONGEST], "int64"), [WORDS, WIDTH])
+    rows = layers.sequence_unpad(x, fluid.data("length", [None], "int64"))
+    return fluid_classifier(layers.sequence_pool(layers.fc(rows, FILTERS, act="tanh"), "max"))
 
 
 def mlp() -> tuple[Any, Any]:
@@ -392,6 +405,20 @@ def torch_normalized() -> tuple[Any, Any]:
     return modules, scores
 
 
+def torch_unpadded() -> tuple[Any, Any]:
+    import torch
+    from torch import nn
+
+    table, dense, out = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, FILTERS), nn.Linear(FILTERS, CLASSES)
+
+    def scores(batch: Batch) -> Any:
+        mask = torch.arange(LONGEST) < batch["length"][:, None]
+        h = torch.tanh(dense(table(batch["steps"]))).masked_fill(~mask[..., None], -2.0)
+        return out(h.amax(1))
+
+    return nn.ModuleList([table, dense, out]), scores
+
+
 def torch_mlp() -> tuple[Any, Any]:
     from torch import nn
 
@@ -451,6 +478,7 @@ _OTHERS = {
     "sequence_expand": (sequences, expanded, torch_expanded),
     "dynamic_gru": (sequences, gru, torch_gru),
     "lexical analyser": (sequences, analyser, torch_analyser),
+    "sequence_unpad": (sequences, unpadded, torch_unpadded),
     "layer_norm and dropout": (sequences, normalized, torch_normalized),
     "MLP, new batch size": (vectors(64), mlp, torch_mlp),
     "LeNet, new batch size": (vectors(1, 28, 28), lenet, torch_lenet),

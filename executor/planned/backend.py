@@ -22,7 +22,7 @@ from ..runtime.scope import Scope
 from ..stepwise.program import BoundSteps, StepwisePlan
 from .bound_plan import BoundArenaPlan
 from .memory import Memory
-from .padded_ops import padded_program
+from .padded_ops import fed_lengths, padded_program
 from .padded_plan import PaddedPlan
 from .plan import ArenaPlan, compile_plan
 from .printing import calls_of
@@ -116,15 +116,15 @@ class NativeBackend(PlannedBackend):
             return None
         shapes = self._shapes.get(request.program)
         if shapes is None or shapes.version != request.program.version:
-            shapes = self._shapes[request.program] = _FeedShapes(request.program.version)
-        if not request.has_sequences:
-            return shapes.count_run(tuple(request.specs.items())), super().key(request)
-        batch = self._padded_batch(request, shapes)
-        return batch.key if batch is not None and shapes.count_run(batch.key) else ()
+            shapes = self._shapes[request.program] = _FeedShapes(request.program)
+        batch = self._padded_batch(request, shapes) if request.has_sequences or shapes.lengths else None
+        if batch is not None and shapes.count_run(batch.key):
+            return batch.key
+        return () if request.has_sequences else (shapes.count_run(tuple(request.specs.items())), super().key(request))
 
     def _padded_batch(self, request: Request, shapes: _FeedShapes) -> SequenceBatch | None:
         """The sequences of a request, if a program with padded rows computes the same."""
-        batch = batch_of(request)
+        batch = batch_of(request, shapes.lengths)
         if batch is None:
             return None
         form = (batch.division, *request.fetches)
@@ -134,11 +134,11 @@ class NativeBackend(PlannedBackend):
 
     def compile(self, request: Request) -> ArenaPlan | PaddedPlan | StepwisePlan:
         shapes, target = self._shapes[request.program], self._host(request.program)
+        batch = self._padded_batch(request, shapes) if request.has_sequences or shapes.lengths else None
+        if target is not None and batch is not None and shapes.are_common(batch.key):
+            with suppress(FluidError):  # the run op by op reports it
+                return self._padded_plan(request, batch, target)
         if request.has_sequences:
-            batch = self._padded_batch(request, shapes)
-            if target is not None and batch is not None and shapes.are_common(batch.key):
-                with suppress(FluidError):  # the run op by op reports it
-                    return self._padded_plan(request, batch, target)
             blocks = NativeBlocks(request.program, target) if target is not None else None
             return StepwisePlan(request.program, request.fetches, self._place, blocks)
         if shapes.are_common(tuple(request.specs.items())):
@@ -169,9 +169,11 @@ class NativeBackend(PlannedBackend):
 class _FeedShapes:
     """Counts the runs of a program by feed shapes. The first sets of shapes are common at once, others after some runs."""
 
-    def __init__(self, version: int) -> None:
-        self.version = version
+    def __init__(self, program: Program) -> None:
+        self.version = program.version
         """The version of the program; the counts are valid for it alone."""
+        self.lengths = fed_lengths(program)
+        """The feeds that hold lengths of padded sequences."""
         self.is_padded: dict[Hashable, bool] = {}
         """Which feeds hold sequences, and fetches -> whether the program can be rewritten for padded rows."""
         self._first: set[Hashable] = set()

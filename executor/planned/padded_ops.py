@@ -12,11 +12,11 @@ from fluid.opdef.registry import grad_slot
 from fluid.values.types import VarType
 
 from ..kernels.sequence import mirrored
-from .padded_rows import REWRITES, NotRewritten, PaddedProgram, Padding, Rewriter, RowFacts
-from .sequence_batch import Index, SequenceBatch
+from .padded_rows import REWRITES, UNPADDING, NotRewritten, PaddedProgram, Padding, Rewriter, RowFacts
+from .sequence_batch import Index, SequenceBatch, steps_of
 from .specialization import deciding_names
 
-__all__ = ["padded_program"]
+__all__ = ["fed_lengths", "padded_program"]
 
 _FLOATS = (VarType.FP32, VarType.FP64)
 _rewrites = REWRITES.register
@@ -171,6 +171,46 @@ def _rewrite_softmax_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     mean = to.add(op, "take_rows", {"X": total, "Index": to.ids(rows.group)})
     to.add(op, "elementwise_mul", {"X": out, "Y": to.add(op, "elementwise_sub", {"X": gradient, "Y": mean})}, d_x)
     return {d_x: rows}
+
+
+# ------------------------------------------------------------------------------------------------------- padded sequences
+def fed_lengths(program: Program) -> tuple[str, ...]:
+    """The feeds that hold the lengths of padded sequences which an op makes rows of."""
+    block = program.global_block()
+    names = {name for op in block.ops if op.type == UNPADDING for name in op.input("Length") if block.vars[name].is_data}
+    return tuple(sorted(names - {name for op in block.ops if names for name in op.output_arg_names}))
+
+
+def _steps(to: Rewriter, group: int) -> str:
+    """An index of sequence and step for each row."""
+    return to.index(Index(group, steps_of, padding=None, width=2))
+
+
+@_rewrites(UNPADDING)
+def _rewrite_unpad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (length,), (out,) = op.input("X"), op.input("Length"), op.output("Out")
+    group = to.lengths.get(length)
+    if group is None or x in to.rows:
+        raise NotRewritten
+    if to.block.vars[x].ndim > 2:
+        to.add(op, "gather_nd", {"X": x, "Index": _steps(to, group)}, out)
+    else:
+        to.add(op, "unsqueeze", {"X": to.add(op, "gather_nd", {"X": x, "Index": _steps(to, group)})}, out, axes=[1])
+    return {out: RowFacts(group, True, Padding.COPIES)}
+
+
+@_rewrites(f"{UNPADDING}_grad")
+def _rewrite_unpad_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    """Write the gradient of unpadding: the rows go back to their steps."""
+    (x,), (gradient,), (d_x,) = op.input("X"), op.input(grad_slot("Out")), op.output(grad_slot("X"))
+    group = to.rows_of(op, grad_slot("Out")).group
+    if x in to.rows or group not in to.lengths.values():
+        raise NotRewritten
+    rows = to.real(op, gradient)
+    if to.block.vars[x].ndim == 2:
+        rows = to.add(op, "squeeze", {"X": rows}, axes=[1])
+    to.add(op, "gather_nd_grad", {"X": x, "Index": _steps(to, group), grad_slot("Out"): rows}, d_x, slot=grad_slot("X"))
+    return {}
 
 
 # ------------------------------------------------------------------------------------------------- views of the same rows

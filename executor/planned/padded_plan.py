@@ -21,6 +21,9 @@ __all__ = ["PaddedPlan"]
 class PaddedPlan:
     """The plan of a rewritten program, for feeds of the original program."""
 
+    is_provisional = True
+    """Feeds of the same shapes may need another plan, if one of them holds lengths."""
+
     def __init__(self, program: Program, padded: PaddedProgram, plan: ArenaPlan) -> None:
         self.program, self.padded, self._plan = program, padded, plan
 

@@ -49,8 +49,10 @@ from .sequence_batch import (
     roots_of,
 )
 
-__all__ = ["REWRITES", "NotRewritten", "PaddedProgram", "Padding", "Rewriter", "RowFacts"]
+__all__ = ["REWRITES", "UNPADDING", "NotRewritten", "PaddedProgram", "Padding", "Rewriter", "RowFacts"]
 
+UNPADDING = "sequence_unpad"
+"""The op that makes rows of sequences from padded ones, ``[sequences, steps, ...]``."""
 _FLOATS = (VarType.FP32, VarType.FP64)
 _GRAD = grad_slot("")
 _SIZES = (1009, 2003)
@@ -100,26 +102,28 @@ class PaddedProgram:
 
     def feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The feeds of the rewritten program, for feeds of the original one."""
-        offsets: dict[int, Any] = {}
-        padded: dict[str, Any] = {}
-        for name, value in feeds.items():
-            group = self.batch.groups.get(name)
-            if group is None:
-                padded[name] = value
-            else:
-                offsets.setdefault(group, np.asarray(value.lod[0], np.int64))
-                padded[name] = filled(value.array, self.batch.sizes[group][1], value.array[0])
+        batch = self.batch
+        offsets = {group: np.asarray(lod[0], np.int64) for group, lod in batch.lods(feeds).items()}
+        padded = {
+            name: filled(value.array, batch.sizes[batch.groups[name]][1], value.array[0]) if name in batch.groups else value
+            for name, value in feeds.items()
+        }
         for name, index in self.indices.items():
-            padded[name] = index.array(offsets[index.group], self.batch.sizes[index.group][1])
+            padded[name] = index.array(offsets[index.group], batch.sizes[index.group][1])
         return padded
 
     def without_padding(self, results: Sequence[Any], feeds: Mapping[str, Any]) -> list[Any]:
         """The fetched values of the original program, for fetched values of the rewritten one."""
-        lods = {group: feeds[name].lod for name, group in self.batch.groups.items()}
+        lods = self.batch.lods(feeds)
         return [
-            result if rows is None else with_lod(result[: lods[rows.group][0][-1]], lods[rows.group] if rows.has_lod else ())
+            result if rows is None else _real_rows(result, lods[rows.group], rows.has_lod)
             for result, rows in zip(results, self.rows, strict=True)
         ]
+
+
+def _real_rows(array: Any, lod: Lod, has_lod: bool) -> Any:
+    assert lod[0] is not None
+    return with_lod(array[: lod[0][-1]], lod if has_lod else ())
 
 
 _KEEP_ZEROS = {
@@ -141,6 +145,7 @@ class Rewriter:
 
     def __init__(self, program: Program, fetches: Sequence[str], batch: SequenceBatch) -> None:
         self.program, self._batch, self._fetches, self.sizes = program.clone(), batch, fetches, batch.sizes
+        self.lengths = batch.lengths
         self.block = self.program.global_block()
         self.rows = {name: RowFacts(group, True, Padding.COPIES) for name, group in batch.groups.items()}
         """Name -> facts, for values with padding rows."""
@@ -188,7 +193,8 @@ class Rewriter:
 
     def _rewrite(self, op: Operator) -> Mapping[str, RowFacts]:
         """Write other ops in place of an op; its outputs with padding rows."""
-        if op.type not in REWRITES or self.rows.keys().isdisjoint(op.input_arg_names):
+        reads_no_rows = self.rows.keys().isdisjoint(op.input_arg_names)
+        if op.type not in REWRITES or (reads_no_rows and op.type != UNPADDING):
             raise NotRewritten
         start = len(self.block.ops)
         outputs = REWRITES[op.type](self, op)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fluid.values.lod_array import ids_of
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType
 
@@ -16,7 +17,7 @@ from ..backend import Request
 
 __all__ = [
     "Extent", "Index", "SequenceBatch", "batch_of", "capacity_of", "countdown_of", "divisors_of", "filled", "number_of_rows",
-    "offsets_of", "places_of", "roots_of", "zeros_of",
+    "offsets_of", "places_of", "roots_of", "steps_of",
 ]  # fmt: skip
 
 _PARTS = 4
@@ -37,46 +38,60 @@ class SequenceBatch:
     """The sequences of the feeds of a run.
 
     Attributes:
-        groups: name of a feed -> the number of its LoD; feeds with equal LoDs share one.
-        lods: the LoDs.
+        groups: name of a feed whose rows form sequences -> the number of its LoD; equal LoDs are one.
+        lengths: name of a feed that holds the lengths of sequences, for `sequence_unpad` -> the number of their LoD.
         sizes: for each LoD, the number of sequences, and the capacity.
         specs: the specs of the feeds with their padding, without LoDs.
     """
 
     groups: Mapping[str, int]
-    lods: Sequence[Lod]
+    lengths: Mapping[str, int]
     sizes: tuple[tuple[int, int], ...]
     specs: Mapping[str, Spec]
 
     @property
     def key(self) -> Hashable:
         """What a plan for such batches depends on."""
-        return (*self.groups.items(), *self.sizes, *self.specs.items())
+        return (*self.division, *self.sizes, *self.specs.items())
 
     @property
-    def division(self) -> Hashable:
-        """Which feeds hold sequences, and which of these hold the same."""
-        return tuple(self.groups.items())
+    def division(self) -> tuple[Any, ...]:
+        """Which feeds hold sequences or their lengths, and which of these hold the same."""
+        return (*self.groups.items(), *self.lengths.items())
+
+    def lods(self, feeds: Mapping[str, Any]) -> dict[int, Lod]:
+        """The LoDs of feeds, by number."""
+        of_lengths = {group: _lod_of(feeds[name]) for name, group in self.lengths.items()}
+        return of_lengths | {group: feeds[name].lod for name, group in self.groups.items()}
 
 
-def batch_of(request: Request) -> SequenceBatch | None:
-    """The sequences of a request; None if a list is fed, or sequences of sequences, or no rows."""
-    groups: dict[str, int] = {}
-    lods: list[Lod] = []
+def batch_of(request: Request, lengths: Sequence[str] = ()) -> SequenceBatch | None:
+    """The sequences of a request; None if a list is fed, or sequences of sequences, or no rows, or no sequences at all.
+
+    Args:
+        lengths: the feeds that hold lengths of sequences.
+    """
     if len(request.specs) < len(request.feeds):
         return None
     fed = dict(sorted(request.specs.items()))
-    for name, spec in fed.items():
-        if not spec.lod:
-            continue
-        if len(spec.lod) > 1 or not spec.shape[0] or len(spec.lod[0] or ()) < 2:
-            return None
-        if spec.lod not in lods:
-            lods.append(spec.lod)
-        groups[name] = lods.index(spec.lod)
+    lod_of = {name: spec.lod for name, spec in fed.items() if spec.lod}
+    lod_of |= {name: _lod_of(request.feeds[name]) for name in sorted(lengths) if name in fed}
+    lods = list(dict.fromkeys(lod_of.values()))
+    if not lods or any(len(lod) != 1 or len(lod[0] or ()) < 2 or not _rows_of(lod) for lod in lods):
+        return None
+    numbers = {name: lods.index(lod) for name, lod in lod_of.items()}
+    groups = {name: group for name, group in numbers.items() if name not in lengths}
     sizes = tuple((len(lod[0] or ()) - 1, capacity_of(_rows_of(lod), len(lods))) for lod in lods)
     specs = {name: Spec((sizes[group][1], *fed[name].shape[1:]), fed[name].dtype) for name, group in groups.items()}
-    return SequenceBatch(groups, lods, sizes, {**fed, **specs})
+    return SequenceBatch(groups, {name: numbers[name] for name in lengths if name in fed}, sizes, {**fed, **specs})
+
+
+def _lod_of(lengths: Any) -> Lod:
+    """The LoD of sequences of these lengths; without levels if there are no such sequences."""
+    numbers = np.asarray(lengths).reshape(-1)
+    if numbers.dtype.kind not in "iu" or numbers.min(initial=0) < 0:
+        return ()
+    return ((0, *np.cumsum(numbers).tolist()),)
 
 
 def _rows_of(lod: Lod) -> int:
@@ -155,12 +170,14 @@ def places_of(offsets: Any) -> Any:
     return np.arange(offsets[-1])
 
 
-def zeros_of(offsets: Any) -> Any:
-    return np.zeros(offsets[-1], np.int64)
-
-
 def offsets_of(offsets: Any) -> Any:
     return offsets
+
+
+def steps_of(offsets: Any) -> Any:
+    """For each row, the number of its sequence and its place there."""
+    ids = ids_of(offsets)
+    return np.stack([ids, np.arange(offsets[-1]) - offsets[ids]], axis=1)
 
 
 def number_of_rows(offsets: Any, factor: int) -> Any:

@@ -34,7 +34,7 @@ def offsets_of(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def feed_of(lengths: Sequence[int], seed: int = 0, dtype: str = "float32") -> dict[str, Any]:
-    """Arrays for all feeds: ids, tags and x have sequences of these lengths, beside has others."""
+    """Arrays for all feeds: ids, tags and x have sequences of these lengths, beside has others; steps and vectors are padded."""
     rng, rows, others = np.random.default_rng(seed), sum(lengths), [(length + 1) % 4 for length in lengths]
     return {
         "ids": (rng.integers(0, WORDS, (rows, 1)), offsets_of(lengths)),
@@ -43,16 +43,19 @@ def feed_of(lengths: Sequence[int], seed: int = 0, dtype: str = "float32") -> di
         "beside": (rng.standard_normal((sum(others), BESIDE)).astype(dtype), offsets_of(others)),
         "dense": rng.standard_normal((len(lengths), WIDTH)).astype(dtype),
         "label": rng.integers(0, 2, (len(lengths), 1)),
+        "steps": rng.integers(0, TAGS, (len(lengths), 9)),
+        "vectors": rng.standard_normal((len(lengths), 9, WIDTH)).astype(dtype),
+        "length": np.array([(7 * length) % 10 for length in lengths]),
     }
 
 
 def fed(name: str, dtype: str = "float32") -> Variable:
     """The variable of a feed; those of floats get gradients."""
-    shapes = {"ids": 1, "tags": 1, "x": WIDTH, "beside": BESIDE, "dense": WIDTH, "label": 1}
-    var = fluid.data(
-        name, [None, shapes[name]], "int64" if name in ("ids", "tags", "label") else dtype, int(name not in ("dense", "label"))
-    )
-    var.stop_gradient = var.dtype == "int64"
+    shapes = {"x": [WIDTH], "beside": [BESIDE], "dense": [WIDTH], "steps": [9], "vectors": [9, WIDTH], "length": []}
+    of_integers = name in ("ids", "tags", "label", "steps", "length")
+    has_lod = name in ("ids", "tags", "x", "beside")
+    var = fluid.data(name, [None, *shapes.get(name, [1])], "int64" if of_integers else dtype, int(has_lod))
+    var.stop_gradient = of_integers
     return var
 
 

@@ -11,6 +11,7 @@ from padded_runs import TAGS, WORDS, Net, Run, assert_close, assert_runs_agree, 
 
 import fluid
 from fluid import layers
+from fluid.errors import ExecutionError
 from fluid.ir.program import Variable
 
 FEW = [[2, 0, 3, 1, 1], [1, 0, 0, 0, 0], [4, 4, 0, 0, 3], [3, 3, 3, 3, 4], [4, 3, 3, 3, 4], [8, 0, 0, 0, 0]]
@@ -189,7 +190,39 @@ def averaged_words() -> list[Variable]:
     return updated(loss, layers.accuracy(probabilities, fed("label")), words, optimizer="Adam")
 
 
-NETS = [lstms, projected_lstm, grus, tagger, windows, classified_rows, centred, of_two_lods, averaged_words]
+def unpadded() -> list[Variable]:
+    """A tagger of padded sentences, whose lengths are fed."""
+    length, vectors = fed("length"), fed("vectors")
+    words = layers.sequence_unpad(fluid.embedding(fed("steps"), [TAGS, 4]), length)
+    rows, tags = words + layers.sequence_unpad(vectors, length), layers.sequence_unpad(fed("steps"), length)
+    scores = layers.fc(layers.dynamic_gru(layers.fc(rows, 12), 4), TAGS)
+    cost = layers.linear_chain_crf(scores, tags, param_attr=fluid.ParamAttr("moves"))
+    loss = layers.mean(cost) + layers.mean(layers.square(layers.sequence_pool(rows, "max")))
+    fluid.optimizer.Adam(0.1).minimize(loss)
+    return [loss, rows, tags, layers.crf_decoding(scores, param_attr=fluid.ParamAttr("moves")), loss.block.var("vectors@GRAD")]
+
+
+def unpadded_beside_rows() -> list[Variable]:
+    """Padded sentences beside rows of sequences."""
+    x = fed_x()
+    steps = layers.sequence_unpad(fed("vectors"), fed("length"))
+    pools = [layers.sequence_pool(layers.fc(rows, 3, act="tanh"), "average") for rows in (x, steps)]
+    return updated(layers.mean(layers.square(layers.concat(pools, 1))), *pools)
+
+
+NETS = [
+    unpadded,
+    unpadded_beside_rows,
+    lstms,
+    projected_lstm,
+    grus,
+    tagger,
+    windows,
+    classified_rows,
+    centred,
+    of_two_lods,
+    averaged_words,
+]
 
 
 @each("build", NETS)
@@ -283,3 +316,23 @@ def test_infinities_stay_in_their_rows(first: float, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv("FLUID_NATIVE", native)
         found.append(run.executor.run(run.program, {"x": (rows, [[0, 1, 1, 4, 5]])}, run.fetches, scope=run.scope))
     assert_close(found[1], found[0])
+
+
+def test_lengths_beyond_the_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(unpadded, True, monkeypatch)
+    feed = run.feed([2, 1, 3])
+    run.executor.run(run.program, feed, run.fetches, scope=run.scope)
+    for length in ([1, 2, 10], [3, -1, 4]):
+        with pytest.raises(ExecutionError, match=r"-1|index 9"):
+            run.executor.run(run.program, {**feed, "length": np.array(length)}, run.fetches, scope=run.scope)
+
+
+def test_feeds_of_the_same_shapes_have_lengths_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build() -> list[Variable]:
+        return [layers.sequence_pool(layers.sequence_unpad(fed("vectors"), fed("length")), "sum")]
+
+    run = Run(build, True, monkeypatch)
+    vectors = np.ones((4, 9, 4), "float32")
+    for length in ([1, 1, 1, 1], [9, 9, 9, 9], [0, 0, 0, 0], [2, 9, 9, 9], [0, 0, 0, 1]):
+        (sums,) = run.executor.run(run.program, {"vectors": vectors, "length": np.array(length)}, run.fetches, scope=run.scope)
+        np.testing.assert_array_equal(sums, np.repeat(np.array(length, "float32")[:, None], 4, 1))

@@ -689,15 +689,19 @@ def in_turn(
 
 
 # The steps below as formulas.
+def _biased(x: Any, bias: Any) -> Any:
+    return x if bias is None else x + bias
+
+
 def _step_key(attrs: Mapping[str, Any]) -> Hashable:
     """The attributes that a step depends on."""
     return tuple([(name, value) for name, value in sorted(attrs.items()) if name.endswith(("activation", "clip"))])
 
 
 def _lstm_formula(attrs: Mapping[str, Any], f: Any, parameters: Any, states: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
-    weight, *peepholes, projection = parameters
+    weight, *peepholes, projection, bias = parameters
     weights = weight, None if peepholes[0] is None else peepholes, projection
-    after, gates, active, hidden = lstm_step(f, inputs[0], states, weights, attrs)
+    after, gates, active, hidden = lstm_step(f, _biased(inputs[0], bias), states, weights, attrs)
     return after, [f.concat(gates, axis=1), after[1], active, hidden, *after[: projection is not None]]
 
 
@@ -735,7 +739,8 @@ def _within(f: Any, value: Any, limit: float, grad: Any) -> Any:
 
 
 def _gru_formula(key: tuple[str, str, bool], f: Any, parameters: Any, states: Any, inputs: Any) -> tuple[list[Any], list[Any]]:
-    gates, reset, after = gru_step(f, inputs[0], states[0], parameters, *key)
+    *weights, bias = parameters
+    gates, reset, after = gru_step(f, _biased(inputs[0], bias), states[0], weights, *key)
     return [after], [f.concat(gates, axis=1), reset, after]
 
 
@@ -781,8 +786,7 @@ def dynamic_lstmp(
     peepholes = _peepholes(Bias, size, attrs)
     gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
     cell_clip, proj_clip = attrs.get("cell_clip", 0.0), attrs.get("proj_clip", 0.0)
-    coming = Input[packed.rows]
-    coming += Bias.reshape(-1)[: 4 * size]
+    coming, bias = Input[packed.rows], Bias.reshape(-1)[: 4 * size]
     gates = _into(xp, (rows, 4 * size), BatchGate, Input)
     active = _into(xp, (rows, size), BatchCellPreAct, Input)
     hidden = _into(xp, (rows, size), BatchHidden, Input)
@@ -794,7 +798,8 @@ def dynamic_lstmp(
     def step(states: Any, inputs: Any, outputs: Any) -> None:
         h, before = states
         now, c, active, hidden, *projected = outputs
-        xp.add(inputs[0], h @ Weight, out=now)
+        xp.add(inputs[0], bias, out=now)
+        now += h @ Weight
         both, out = now[:, size : 3 * size], now[:, 3 * size :]
         if peepholes is not None:
             both[:, :size] += before * peepholes[0]
@@ -819,7 +824,7 @@ def dynamic_lstmp(
         xp.copyto(projected[0], h)
 
     outputs = [gates, cells, active, hidden, *[handed] * project]
-    weights = [Weight, *([None] * 3 if peepholes is None else peepholes), ProjWeight]
+    weights = [Weight, *([None] * 3 if peepholes is None else peepholes), ProjWeight, bias]
     formula = StepFormula(("lstmp", _step_key(attrs)), weights, [coming], partial(_lstm_formula, attrs))
     loops_of(xp).in_turn(packed.steps, states, outputs, lambda: (step, [coming]), formula)
     packed.unpack(handed, Projection)
@@ -989,22 +994,20 @@ def dynamic_gru(
     size, rows = Weight.shape[0], len(Input)
     w_gates, w_candidate = _gru_weights(Weight)
     gate, activation = _name(attrs["gate_activation"]), _name(attrs["activation"])
-    coming = Input[packed.rows]
-    if Bias is not None:
-        coming += Bias.reshape(-1)
+    coming, bias = Input[packed.rows], None if Bias is None else Bias.reshape(-1)
     gates = _into(xp, (rows, 3 * size), BatchGate, Input)
     resets = _into(xp, (rows, size), BatchResetHiddenPrev, Input)
     hidden = _into(xp, (rows, size), BatchHidden, Input)
 
     def step(states: Any, inputs: Any, outputs: Any) -> None:
         (h,), (now, reset, after) = states, outputs
-        xp.copyto(now, inputs[0])
+        xp.copyto(now, inputs[0]) if bias is None else xp.add(inputs[0], bias, out=now)
         _gru_step(xp, now, h, w_gates, w_candidate, gate, activation, attrs["origin_mode"], reset, after)
         xp.copyto(h, after)
 
     states = [packed.first(H0, size, Input.dtype)]
     key = gate, activation, attrs["origin_mode"]
-    formula = StepFormula(("gru", key), [w_gates, w_candidate], [coming], partial(_gru_formula, key))
+    formula = StepFormula(("gru", key), [w_gates, w_candidate, bias], [coming], partial(_gru_formula, key))
     loops_of(xp).in_turn(packed.steps, states, [gates, resets, hidden], lambda: (step, [coming]), formula)
     packed.unpack(hidden, Hidden)
 

@@ -214,6 +214,7 @@ class _Turn:
         """Run all steps and fill the outputs; backwards, leave the states before the first step in the states."""
         schedule, parameters = self._schedule, self._formula.parameters
         results = [self._results_for(array) for array in outputs]
+        spares = [self._spare_for(array) if result is array else None for array, result in zip(outputs, results, strict=True)]
         inputs = [None if array is None else np.ascontiguousarray(array) for array in self._formula.inputs]
         before: list[_Place] = []
         after: list[_Place] = []
@@ -231,6 +232,7 @@ class _Turn:
         table = self._table(
             [*read, *((mask, _MASKS) for mask in self._masks), *after, *((result, _RESULTS) for result in results)]
         )
+        self._move_last_results(table, [*read, *((None, _WHOLE) for _ in self._masks), *after], results, spares)
         for row, state in first_rows.items():
             table[row, 0] = state.ctypes.data
         copies = [array if array is None else self._last_rows(array) for array in inputs] if len(schedule.beyond) else []
@@ -240,9 +242,12 @@ class _Turn:
                 table[row, schedule.beyond] = copy.ctypes.data + rows * copy.strides[0]
         for size, start, end in schedule.parts:
             loops[size].run(table[:, start:end])
-        for array, result in zip(outputs, results, strict=True):
+        for array, result, spare in zip(outputs, results, spares, strict=True):
             if result is not array:
                 self._take(array, result)
+            elif spare is not None:
+                start = schedule.starts[schedule.beyond[0]]
+                array[start:] = spare[: len(array) - start]
         if schedule.backwards:
             for state, (chain, _) in zip(self._states, before, strict=True):
                 state[...] = chain[len(schedule.counts) % 2, : len(state)]
@@ -257,11 +262,32 @@ class _Turn:
         return table
 
     def _results_for(self, array: Any) -> Any:
-        """The array that steps write an output to: with room for padding rows, if there are any."""
+        """The array that steps write an output to: with room for padding rows, if steps run backwards and there are any."""
         schedule = self._schedule
-        if schedule.is_exact and array.flags.c_contiguous:
+        if array.flags.c_contiguous and (schedule.is_exact or not schedule.backwards):
             return array
         return np.zeros((schedule.rows + schedule.most, *array.shape[1:]), array.dtype)
+
+    def _spare_for(self, array: Any) -> Any:
+        """Room for the results of the last steps, whose padding rows do not fit into an output; None if they fit."""
+        schedule = self._schedule
+        if schedule.is_exact or not len(schedule.beyond):
+            return None
+        rows = schedule.rows - schedule.starts[schedule.beyond[0]] + schedule.most
+        return np.zeros((rows, *array.shape[1:]), array.dtype)
+
+    def _move_last_results(self, table: Any, places: Sequence[_Place], results: Sequence[Any], spares: Sequence[Any]) -> None:
+        """Let the last steps write their results to spare room, and read the states before them there."""
+        schedule = self._schedule
+        first = int(schedule.beyond[0]) if len(schedule.beyond) else len(schedule.starts)
+        for number, (result, spare) in enumerate(zip(results, spares, strict=True)):
+            if spare is None:
+                continue
+            addresses = spare.ctypes.data + (schedule.starts[first:] - schedule.starts[first]) * spare.strides[0]
+            table[len(places) + number, first:] = addresses
+            for row, (array, pattern) in enumerate(places):
+                if array is result and pattern == _LAST_RESULTS:
+                    table[row, first + 1 :] = addresses[:-1]
 
     def _padded(self, state: Any) -> Any:
         """The first rows of a state; further rows are zeros."""

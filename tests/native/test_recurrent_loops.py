@@ -22,10 +22,11 @@ LENGTHS = {
     "different": (12, 3, 0, 9, 1, 12),
     "one": (20,),
     "equal": (9,) * 7,
+    "one longer": (9, *[1] * 64),
     "many": tuple(np.random.default_rng(0).integers(0, 30, 67).tolist()),
 }
 
-DTYPES = {"different": "float64", "one": "float32", "equal": "float32", "many": "float32"}
+DTYPES = {"different": "float64", "one": "float32", "equal": "float32", "one longer": "float64", "many": "float32"}
 
 
 class Numbers:

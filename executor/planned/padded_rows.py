@@ -305,19 +305,19 @@ class Rewriter:
     def _inferred(self, op: Operator, definition: OpDef, variant: int) -> dict[str, Any]:
         """The specs of an op's outputs for a batch of made-up lengths."""
         inputs: dict[str, Any] = {}
-        for slot, names in op.inputs.items():
-            declared = definition.inputs.get(slot)
-            if declared is not None and names:
-                specs = [None if name == EMPTY else self._spec_in_batch(name, variant) for name in names]
-                inputs[slot] = specs if declared.many else specs[0]
         try:
+            for slot, names in op.inputs.items():
+                declared = definition.inputs.get(slot)
+                if declared is not None and names:
+                    specs = [None if name == EMPTY else self._spec_in_batch(name, variant) for name in names]
+                    inputs[slot] = specs if declared.many else specs[0]
             return infer_specs(definition, inputs, op.attrs, declared_scalars(op))
         except FluidError as error:
             raise NotRewritten from error
 
     def _spec_in_batch(self, name: str, variant: int) -> Spec:
         """The spec of a value for a batch of made-up lengths."""
-        rows, var = self.rows.get(name), self.block.vars[name]
+        rows, var = self.rows.get(name), self.block.var(name)
         if rows is None:
             return self._batch.specs.get(name) or Spec(var.shape, var.dtype)
         return Spec((_made_up_rows(rows.group, variant), *var.shape[1:]), var.dtype, lod=self._lod(rows, variant))

@@ -236,6 +236,13 @@ def test_padding_rows_of_nets_do_not_matter(build: Net, monkeypatch: pytest.Monk
     assert_runs_agree(build, monkeypatch, FEW)
 
 
+@each("build", some(NETS))
+def test_threads_change_no_bit_of_nets(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_one, by_two = (Run(build, True, monkeypatch, threads) for threads in (1, 2))
+    for lengths in FEW:
+        assert all(np.array_equal(*pair) for pair in zip(by_one.step(lengths), by_two.step(lengths), strict=True))
+
+
 def random_net(seed: int, dtype: str) -> Net:
     """A net of random functions of rows and of sequences, with a random loss and optimizer."""
     of_rows = list(SMOOTH.values())

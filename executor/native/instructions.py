@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AFTER_BARRIER", "BRANCH", "BRANCH_FLAGS", "CLEARED", "END_BRANCH", "IF_FALSE", "IF_TRUE", "NATIVE_PREFIX", "RECORD_WORDS",
     "SERIAL", "STOP", "UNLESS", "WORKSPACE", "Check", "KernelCall", "NativeInstruction", "Operand", "Writer", "WrittenKernel",
-    "is_persistable", "stand_in", "values_read",
+    "is_persistable", "stand_in", "values_read", "within_branches",
 ]  # fmt: skip
 
 NATIVE_PREFIX = "native."
@@ -149,6 +149,18 @@ class NativeInstruction(_Reader):
     @property
     def writes(self) -> dict[str, list[Value | None]]:
         return {"": list(self.written)}
+
+
+def within_branches(instructions: Sequence[Any]) -> set[int]:
+    """The numbers of instructions that run under a condition, and of the marks around them."""
+    within, depth = set[int](), 0
+    for number, instruction in enumerate(instructions):
+        kernel = instruction.calls[0].kernel if instruction.is_native and instruction.calls else ""
+        depth += kernel in (IF_TRUE, IF_FALSE)
+        if depth:
+            within.add(number)
+        depth -= kernel == END_BRANCH
+    return within
 
 
 _CHECKED_FLOATS = {"auc": ("Predict",)}

@@ -28,7 +28,7 @@ from ..kernels.collective import group_of, make_progress
 from ..kernels.engine import Step, engine_of
 from ..kernels.table import is_check, kernel_of
 from ..native.fallback import or_unavailable
-from ..native.instructions import CLEARED, Check, NativeInstruction, stand_in
+from ..native.instructions import CLEARED, Check, NativeInstruction, stand_in, within_branches
 from ..native.native_checks import FAILED, NativeCheck, failed_check
 from ..runtime.calls import Call
 from ..runtime.random import RandomStreams
@@ -281,15 +281,15 @@ class BoundArenaPlan:
         changing = {(name, 0) for name, array in self._stored.items() if name in self._overwritten or not never_changes(array)}
         changing |= {(name, 0) for name in self.plan.feeds}
         once: dict[int, AnyInstruction] = {id(check): check for check in checks}
-        for instruction in instructions:
+        conditional = within_branches(instructions)
+        for number, instruction in enumerate(instructions):
             if id(instruction) in once:
                 continue
             is_constant = isinstance(instruction, Instruction) and instruction.op.type == "assign_value"
             outputs = instruction.written
             has_memory = all(value in self.plan.offset_of and value not in passed_on for value in outputs)
-            if instruction.is_native and not checked.isdisjoint(outputs):
-                has_memory = False  # at binding, checks run before native code
-            if has_memory and not instruction.shares and (is_constant or instruction.is_native):
+            is_early = is_constant or (instruction.is_native and checked.isdisjoint(outputs))  # checks come before native code
+            if has_memory and is_early and not instruction.shares and number not in conditional:
                 once[id(instruction)] = instruction
             else:
                 changing.update(outputs)

@@ -15,9 +15,8 @@ from fluid.ir.regions import region_of
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
-from ..native.branches import BranchMark
 from ..native.copying import copy_call
-from ..native.instructions import END_BRANCH, KernelCall, NativeInstruction, Operand, Writer
+from ..native.instructions import KernelCall, NativeInstruction, Operand, Writer, within_branches
 from ..native.target import Target
 from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LOOPS
@@ -100,7 +99,7 @@ def _invariant_code(loop: NativeLoop) -> set[int]:
     writers = Counter(chain.from_iterable(outputs))
     varying = {place.value for place in loop.places.values() if place.stride}
     varying |= {value for value, count in writers.items() if count > 1} | {value for value, _ in _turns(loop.between)}
-    candidates = {*range(len(loop.body))} - _within_branches(loop.body)
+    candidates = {*range(len(loop.body))} - within_branches(loop.body)
     count = -1
     while count != len(candidates):
         count = len(candidates)
@@ -110,18 +109,6 @@ def _invariant_code(loop: NativeLoop) -> set[int]:
             if number not in candidates:
                 varying |= results
     return {id(loop.body[number]) for number in candidates}
-
-
-def _within_branches(body: Sequence[Any]) -> set[int]:
-    """The numbers of the marks of branches, and of the instructions between them."""
-    within, depth = set[int](), 0
-    for number, item in enumerate(body):
-        is_end = isinstance(item, BranchMark) and item.kind == END_BRANCH
-        depth += isinstance(item, BranchMark) and not is_end
-        if depth:
-            within.add(number)
-        depth -= is_end
-    return within
 
 
 def with_unrolled_loops(

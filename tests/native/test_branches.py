@@ -19,6 +19,7 @@ from fluid.executor.native.tables import flags_of, skips_of
 from fluid.executor.stepwise.control import Runs
 from fluid.executor.stepwise.repeated import Loop
 from fluid.ir.program import Variable
+from fluid.values.unchanging import unchanging
 
 Build = Callable[[], Sequence[Variable]]
 
@@ -304,6 +305,31 @@ def test_a_norm_is_clipped_where_it_is_large() -> None:
         return [last, *fluid.gradients([layers.mean(layers.square(last))], [x])]
 
     assert_native(build, {"x": normal(200, 300)}, tolerance=1e-4)
+
+
+@each("sign", [1.0, -1.0])
+def test_a_condition_that_nothing_changes_still_chooses(sign: float) -> None:
+    """A condition on weights of a mapped file is computed once, at binding; what runs under it is not."""
+
+    def build() -> Sequence[Variable]:
+        x, weight = fluid.data("x", [4, 5]), layers.create_parameter([100], "float32", name="weight")
+        is_above = layers.greater_than(layers.reduce_sum(weight), number(0.0))
+        out = layers.tanh(x)
+        with layers.Switch() as switch:
+            with switch.case(is_above):
+                layers.assign(layers.scale(x, 2.0), out)
+            with switch.default():
+                layers.assign(layers.scale(x, 3.0), out)
+        return [layers.relu(out)]
+
+    for is_native in ("1", "0"):
+        with fresh_programs(), pytest.MonkeyPatch.context() as patches:
+            patches.setenv("FLUID_NATIVE", is_native)
+            outs, executor, x = build(), fluid.Executor(), normal(4, 5)
+            fluid.global_scope().put("weight", unchanging(np.full(100, sign, "float32")))
+            for _ in range(2):
+                (result,) = executor.run(feed={"x": x}, fetch_list=outs)
+                np.testing.assert_allclose(result, np.maximum(x * (2 if sign > 0 else 3), 0), rtol=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------------------- tables

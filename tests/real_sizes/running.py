@@ -23,6 +23,7 @@ from fluid.executor.stepwise.interpreter import Environment, Machine
 from fluid.ir.program import Operator, Program
 from fluid.values.lod_array import array_of
 from fluid.values.types import VarType
+from fluid.values.unchanging import unchanging
 
 from .arrays import Fed
 from .cases import Case
@@ -98,7 +99,7 @@ def new_scope(first: Arrays) -> fluid.Scope:
 
 
 def scope_of_layouts(first: Arrays) -> fluid.Scope:
-    """A scope whose arrays lie in memory row by row, column by column, or with gaps, in turn; equal ones are one array."""
+    """A scope whose arrays lie row by row, column by column, or with gaps, or may not be written, in turn; equal ones are one."""
     scope, arrays = fluid.Scope(), dict[Hashable, Any]()
     for number, (name, array) in enumerate(first.items()):
         key = array.dtype, array.shape, array.tobytes()
@@ -114,7 +115,9 @@ def _with_gaps(array: Any) -> Any:
     return memory[..., 0]
 
 
-_LAYOUTS: tuple[Callable[[Any], Any], ...] = (lambda array: array.copy(order="F"), _with_gaps, np.copy)
+_LAYOUTS: tuple[Callable[[Any], Any], ...] = (
+    lambda array: array.copy(order="F"), _with_gaps, np.copy, lambda array: unchanging(array.copy()),
+)  # fmt: skip
 
 
 def _fed(feed: Mapping[str, Fed], arrays: Mapping[str, Any]) -> dict[str, Any]:

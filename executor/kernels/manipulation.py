@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from fluid.errors import ExecutionError, IndexRangeError
+from fluid.errors import ExecutionError, IndexRangeError, InferenceError
 from fluid.ops.manipulation import PAD_MODES, all_paddings, cut_sizes, expanded, joined, reshaped
 from fluid.ops.shapes import normalize_axis, slice_of
 from fluid.values.selected_rows import add_rows_at
@@ -146,8 +146,16 @@ def _parts(array: Any, extents: list[int], axis: int) -> list[Any]:
 
 def _join_at_run(xp: Any, X: list[Any], axis: Any, out: OutArray) -> Any:
     axis = numbers(axis, None, ())[0]
-    joined([x.shape for x in X], axis)
+    shape = joined([x.shape for x in X], axis)
+    if out is not None:
+        _check_parts(X, shape, out.shape, axis)
     return xp.concatenate(X, axis, out)
+
+
+def _check_parts(parts: list[Any], shape: tuple[int, ...], whole: tuple[int, ...], axis: int) -> None:
+    if tuple(shape) != tuple(whole):
+        shapes = ", ".join(str(list(part.shape)) for part in parts)
+        raise InferenceError(f"parts {shapes}, joined along axis {axis}, give {list(shape)} instead of {list(whole)}")
 
 
 @prepared("concat")
@@ -169,7 +177,9 @@ def _cut_along(xp: Any, X: Any, likes: list[Any], AxisTensor: Any, axis: int, Ou
 
 
 def _cut_at_run(xp: Any, X: Any, likes: list[Any], axis: Any, out: list[OutArray]) -> None:
-    for call in _cut(xp, X, likes, numbers(axis, None, ())[0], out):
+    axis = numbers(axis, None, ())[0]
+    _check_parts(likes, joined([like.shape for like in likes], axis), X.shape, axis)
+    for call in _cut(xp, X, likes, axis, out):
         call()
 
 

@@ -103,14 +103,6 @@ def _at(axes: list[_Axis], where: tuple[slice, ...]) -> tuple[slice, ...]:
     return axes[0].at(where[0]) + where[1:]
 
 
-def _taps(axes: list[_Axis]) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """For each place in a window, as indices: the windows where it lies within the image, and the elements that are there."""
-    return [
-        (_at(axes, tuple(tap[0] for tap in taps)), _at(axes, tuple(tap[1] for tap in taps)))
-        for taps in product(*(axis.taps() for axis in axes))
-    ]
-
-
 def _windows(axes: list[_Axis], image: Any, pooled: Any) -> list[tuple[Any, Any]]:
     """For each window: its elements, and its element of the pooled image, whose pooled axes have size 1."""
     pairs = []
@@ -189,8 +181,9 @@ def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any, e
     """Calls that find where in its image the first maximum of each window lies; `empty` for windows in the padding."""
     extents = tuple(axis.extent for axis in axes)
     places = xp.arange(prod(extents), dtype=Index.dtype).reshape(extents)
-    steps: list[Call] = [fill(xp, Index, empty)]
+    steps: list[Call] = []
     if _by_window(axes):
+        steps.append(fill(xp, Index, empty))
         first, count = axes[0].axis, len(axes)
         for window in product(*(enumerate(axis.spans()) for axis in axes)):
             spans = tuple(slice(*span) for _, span in window)
@@ -198,15 +191,21 @@ def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any, e
             if places[spans].size:
                 steps.append(partial(_find_maximum, xp, first, count, X[_at(axes, spans)], places[spans].reshape(-1), target))
         return steps
-    best, better = scratch(Index.shape, X.dtype), scratch(Index.shape, xp.dtype(bool))
-    places = places[None, ..., None] if axes[0].axis == 1 else places[None, None]
-    steps.append(fill(xp, best, -xp.inf))
-    for windows, elements in _taps(axes):
-        steps += [
-            partial(xp.greater, X[elements], best[windows], better[windows]),
-            partial(xp.copyto, best[windows], X[elements], where=better[windows]),
-            partial(xp.copyto, Index[windows], places[elements], where=better[windows]),
-        ]
+    values, places = X, places[None, ..., None] if axes[0].axis == 1 else places[None, None]
+    for axis in reversed(axes):  # the first maximum of the first row that has it
+        shape = list(values.shape)
+        shape[axis.axis] = axis.out
+        best, better = scratch(tuple(shape), X.dtype), scratch(tuple(shape), xp.dtype(bool))
+        index = Index if axis is axes[0] else scratch(tuple(shape), Index.dtype)
+        steps += [fill(xp, index, empty), fill(xp, best, -xp.inf)]
+        for window_part, element_part in axis.taps():
+            windows, elements = axis.at(window_part), axis.at(element_part)
+            steps += [
+                partial(xp.greater, values[elements], best[windows], better[windows]),
+                partial(xp.copyto, best[windows], values[elements], where=better[windows]),
+                partial(xp.copyto, index[windows], places[elements], where=better[windows]),
+            ]
+        values, places = best, index
     return steps
 
 

@@ -94,3 +94,15 @@ def test_set_value(known: bool, step: int) -> None:
         expected[:, cut], untouched[:, cut] = put, 0
         for one, other in zip(found, (expected, untouched, 2 * put), strict=True):
             np.testing.assert_array_equal(one, other, err_msg=f"{start}:{end}:{step}")
+
+
+def test_parts_along_an_axis_that_is_fed_fill_the_whole() -> None:
+    """With the axis known in a run alone, parts that left a remainder were cut silently."""
+    x, axis = fluid.data("whole", [2, 5]), fluid.data("axis", [1], "int32")
+    likes = [fluid.data("first", [2, 3]), fluid.data("second", [2, 1])]
+    block = fluid.default_main_program().global_block()
+    outs = [block.create_var(name=f"part{number}", dtype="float32") for number in range(2)]
+    block.append_op("split_like", {"X": [x], "Like": likes, "AxisTensor": [axis]}, {"Out": outs}, {})
+    feed = {"whole": np.zeros((2, 5), "float32"), "first": np.zeros((2, 3), "float32"), "second": np.zeros((2, 1), "float32")}
+    with pytest.raises(fluid.errors.FluidError, match=r"parts \[2, 3\], \[2, 1\], joined along axis 1, give \[2, 4\] instead of"):
+        fluid.Executor().run(feed={**feed, "axis": np.int32([1])}, fetch_list=outs)

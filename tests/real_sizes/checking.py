@@ -28,6 +28,8 @@ GENERATORS: dict[str, Callable[[Choices], Case]] = {"ops": make_op, "nets": make
 
 SECONDS = 180
 """What a check may take of the processor; after ten times as long it is taken to hang."""
+MEMORY = 8 << 30
+"""Bytes of addresses of a process that checks: programs are small, so more of them are a fault."""
 
 
 @dataclass
@@ -110,6 +112,7 @@ def in_a_process(function: Callable[[], Any], seconds: float = SECONDS) -> Any:
             os.close(reader)
             faulthandler.disable()  # whoever waits says how the process ended
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             signal.setitimer(signal.ITIMER_PROF, seconds)
             signal.alarm(int(10 * seconds))
             with os.fdopen(writer, "wb") as pipe:

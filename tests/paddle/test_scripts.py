@@ -940,7 +940,7 @@ def test_slices_of_a_variable(code: str) -> None:
 
 def test_what_cannot_be_sliced_says_what_to_write(fresh: None) -> None:
     x, unknown = fluid.data("x", [4, 6]), fluid.data("unknown", [None])
-    for index in ([0, 2], np.array([0]), x > 1.0, True, slice(None, None, 0), slice(0.5, None)):
+    for index in ([0.5], np.array(["a"]), True, slice(None, None, 0), slice(0.5, None)):
         with pytest.raises(fluid.FluidError, match=r"layers|step|integers"):
             x[index]
     with pytest.raises(fluid.FluidError, match=r"whose step is a variable should have a start and an end"):

@@ -152,10 +152,10 @@ def _join_at_run(xp: Any, X: list[Any], axis: Any, out: OutArray) -> Any:
     return xp.concatenate(X, axis, out)
 
 
-def _check_parts(parts: list[Any], shape: tuple[int, ...], whole: tuple[int, ...], axis: int) -> None:
-    if tuple(shape) != tuple(whole):
+def _check_parts(parts: list[Any], shape: tuple[int, ...], expected: tuple[int, ...], axis: int) -> None:
+    if tuple(shape) != tuple(expected):
         shapes = ", ".join(str(list(part.shape)) for part in parts)
-        raise InferenceError(f"parts {shapes}, joined along axis {axis}, give {list(shape)} instead of {list(whole)}")
+        raise InferenceError(f"parts {shapes}, joined along axis {axis}, give {list(shape)} instead of {list(expected)}")
 
 
 @prepared("concat")

@@ -109,7 +109,7 @@ def test_values_and_sequences_of_the_output(program: Program) -> None:
     expected = reference(feed.values["x"], feed.values["w"], np.full((3, 2), 0.3))
     np.testing.assert_allclose(feed.run(program, [out])[0], expected)
     (found,) = feed.executed(program, [out])
-    np.testing.assert_array_equal(np.asarray(found), feed.run(program, [out])[0])
+    np.testing.assert_allclose(np.asarray(found), feed.run(program, [out])[0], rtol=1e-14)
     assert found.recursive_sequence_lengths() == [[2, 1, 3]]
 
 

@@ -29,8 +29,6 @@ from ..kernels.table import CHECKS
 from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import declared_scalars
 from ..stepwise.loop_body import BRANCHES, CHOICES, IS_TAKEN, name_in_branch
-from .emitter import BYTE, Function
-from .emitter import Value as Pointer
 from .instructions import (
     END_BRANCH,
     IF_FALSE,
@@ -38,25 +36,15 @@ from .instructions import (
     KernelCall,
     NativeInstruction,
     Writer,
-    WrittenKernel,
     is_persistable,
     values_read,
 )  # fmt: skip
-from .kernel import Share, written_kernel
+from .kernel import written_condition
 from .lowering import NotLowered
 from .op_instructions import Op, OpInstruction, assignment
 from .target import Target
 
 __all__ = ["Branch", "Branches", "inferred_specs", "named_writes"]
-
-
-def _write_condition(target: Target, name: str) -> WrittenKernel:
-    """Write a stand-in for the record of a branch, which calls no kernel: it reads the condition."""
-
-    def body(f: Function, pointers: Sequence[Pointer], share: Share) -> None:
-        f.load(f.at(pointers[0], 0, BYTE), BYTE)
-
-    return written_kernel(name, 1, body, target)
 
 
 @dataclass(eq=False)
@@ -78,7 +66,7 @@ class BranchMark(NativeInstruction):
         self.read, self.written = [self.condition], []
         self.layouts, self.shares, self.workspace_bytes = {}, {}, 0
         self.calls = [KernelCall(self.kind, [(self.condition, 0)], is_serial=False)]
-        self.writers: dict[str, Writer] = {self.kind: partial(_write_condition, self.target)}
+        self.writers: dict[str, Writer] = {self.kind: partial(written_condition, self.target)}
 
     def describe(self) -> str:
         return self.kind if self.kind == END_BRANCH else f"{self.kind}: {self.condition[0]}"

@@ -6,23 +6,26 @@ from collections.abc import Sequence
 
 from .emitter import BOOL, BYTE, INT64, Function, Value, constant
 from .emitter import Operand as Index
-from .id_ranges import RangeTest
+from .id_ranges import IdRange, RangeTest
 from .images import parts
 from .instructions import WrittenKernel
-from .kernel import Share, written_kernel
+from .kernel import Share, written_condition, written_kernel
 from .lowering import ELEMENTS
 from .target import Target
 
-__all__ = ["written_stop", "written_tests"]
+__all__ = ["is_outside", "written_condition", "written_tests"]
 
 
-def written_stop(target: Target, name: str) -> WrittenKernel:
-    """Write a stand-in for the record that stops a table, which calls no kernel: it reads a byte."""
-
-    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
-        f.load(f.at(pointers[0], 0, BYTE), BYTE)
-
-    return written_kernel(name, 1, body, target)
+def is_outside(f: Function, number: Value, id_range: IdRange) -> Value:
+    """Whether a number, or each lane of a vector, is out of a range."""
+    if number.type.is_float:  # NaN is outside, too
+        outside = f.bit_or(f.compare("ult", number, 0.0), f.compare("ugt", number, float(id_range.extent)))
+    else:  # as unsigned, a negative id is too great; the ignored one may be beyond 32 bits
+        number = f.convert(number, INT64)
+        outside = f.compare("uge", number, id_range.extent)
+    if id_range.ignored is not None:
+        outside = f.bit_and(outside, f.compare("ne", number, id_range.ignored))
+    return outside
 
 
 def written_tests(tests: Sequence[RangeTest], target: Target, name: str) -> WrittenKernel:
@@ -46,20 +49,12 @@ def _is_any_outside(f: Function, test: RangeTest, ids: Value, target: Target) ->
 
     def outside(i: Index, wrong: Value, width: int) -> Value:
         place = f.at(ids, f.add(f.mul(f.int64(i), one.step), one.first), element)
-        number = f.load(place, element.of(width))
-        if element.is_float:  # NaN is outside, too
-            is_outside = f.bit_or(f.compare("ult", number, 0.0), f.compare("ugt", number, float(one.extent)))
-        else:  # as unsigned, a negative id is too great; the ignored one may be beyond 32 bits
-            number = f.convert(number, INT64)
-            is_outside = f.compare("uge", number, one.extent)
-        if one.ignored is not None:
-            is_outside = f.bit_and(is_outside, f.compare("ne", number, one.ignored))
-        return f.bit_or(wrong, is_outside)
+        return f.bit_or(wrong, is_outside(f, f.load(place, element.of(width)), one))
 
-    whole = count // lanes * lanes
+    main = count // lanes * lanes
     none = constant(0, BOOL.of(lanes))
-    (wrong,) = f.loop(0, whole, lanes, [none], lambda i, wrong: [outside(i, wrong, lanes)])
+    (wrong,) = f.loop(0, main, lanes, [none], lambda i, wrong: [outside(i, wrong, lanes)])
     result = f.any(wrong)
-    for start, width in parts(count - whole, lanes):
-        result = f.bit_or(result, f.any(outside(whole + start, constant(0, BOOL.of(width)), width)))
+    for start, width in parts(count - main, lanes):
+        result = f.bit_or(result, f.any(outside(main + start, constant(0, BOOL.of(width)), width)))
     return result

@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .bounds import IndexBounds, Sum
-from .emitter import INT64, POINTER, Function, Module, Operand, Value
+from .emitter import BYTE, INT64, POINTER, Function, Module, Operand, Value
 from .instructions import WrittenKernel
 from .target import Target
 
-__all__ = ["Share", "checked_words", "fault_in", "write_kernel", "written_kernel"]
+__all__ = ["Share", "checked_words", "fault_in", "write_kernel", "written_condition", "written_kernel"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,15 @@ def written_kernel(name: str, operands: int, body: Body, target: Target) -> Writ
     module = Module(target)
     write_kernel(module, name, operands, body)
     return WrittenKernel(module.text, module.footprints[name])
+
+
+def written_condition(target: Target, name: str) -> WrittenKernel:
+    """Write a stand-in for a record that may skip others, which calls no kernel: it reads the condition, one byte."""
+
+    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+        f.load(f.at(pointers[0], 0, BYTE), BYTE)
+
+    return written_kernel(name, 1, body, target)
 
 
 def checked_words(operands: Sequence[tuple[int, int, int]]) -> Any:

@@ -5,16 +5,15 @@ This module is short because plans import it; `id_kernels` writes the kernels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any
 
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .id_ranges import RangeTest, ranges_of
+from .id_ranges import IdRange, RangeTest, ranges_of
 from .instructions import NATIVE_PREFIX, STOP, Check, KernelCall, NativeInstruction, Operand, Writer, WrittenKernel
 from .target import Target
 
@@ -29,18 +28,19 @@ class NativeCheck(NativeInstruction):
     """Tests the ids of neighbouring checks. If one is out of its range, the records behind the check are skipped.
 
     Args:
-        checks: number of a check -> the check.
+        checks: number of a check -> the check and its ranges.
         target: the processor.
     """
 
-    def __init__(self, checks: dict[int, Check], target: Target) -> None:
-        self.checks, self.ops = checks, [check.op for check in checks.values()]
+    def __init__(self, checks: Mapping[int, tuple[Check, Sequence[IdRange]]], target: Target) -> None:
+        self.checks = {number: check for number, (check, _) in checks.items()}
+        self.ops = [check.op for check in self.checks.values()]
         self.written, self.layouts, self.shares, self.workspace_bytes = [FAILED], {}, {}, 0
-        ranges = [(number, check, one) for number, check in checks.items() for one in ranges_of(check) or ()]
+        ranges = [(number, check, one) for number, (check, of_check) in checks.items() for one in of_check]
         ids = list(dict.fromkeys(one.value for _, _, one in ranges))
         tests = [RangeTest(number, 1 + ids.index(one.value), check.specs[one.value], one) for number, check, one in ranges]
         operands: list[Operand] = [(FAILED, 0), *((value, 0) for value in ids)]
-        self.read = list(dict.fromkeys(value for check in checks.values() for value in check.read))
+        self.read = list(dict.fromkeys(value for check in self.checks.values() for value in check.read))
         signature = f"check {[_description(test) for test in tests]}"
         self.calls = [KernelCall(signature, operands, is_serial=True), KernelCall(STOP, [(FAILED, 0)], is_serial=False)]
         self.writers: dict[str, Writer] = {signature: partial(_write_tests, tests, target), STOP: partial(_write_stop, target)}
@@ -65,35 +65,27 @@ def _write_tests(tests: Sequence[RangeTest], target: Target, name: str) -> Writt
 
 
 def _write_stop(target: Target, name: str) -> WrittenKernel:
-    from .id_kernels import written_stop
+    from .id_kernels import written_condition
 
-    return written_stop(target, name)
+    return written_condition(target, name)
 
 
 def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], target: Target) -> list[Any]:
     """Let native code make the checks between native instructions, so that these form one table. Adds the spec of `FAILED`."""
     results: list[Any] = []
-    numbers = count(1)
-    neighbours: dict[int, Check] = {}
-
-    def add_neighbours() -> None:
-        if neighbours:
-            results.append(NativeCheck(dict(neighbours), target))
-            neighbours.clear()
-
-    number = 0
+    count = 0
     for instruction in instructions:
-        if isinstance(instruction, Check) and number < _MOST_CHECKS and ranges_of(instruction) is not None:
-            if ranges_of(instruction):
-                number = next(numbers)
-                neighbours[number] = instruction
-            continue
-        add_neighbours()
-        results.append(instruction)
-    add_neighbours()
-    if number:
+        ranges = ranges_of(instruction) if isinstance(instruction, Check) and count < _MOST_CHECKS else None
+        if ranges is None:
+            results.append(instruction)
+        elif ranges:
+            count += 1
+            if not (results and isinstance(results[-1], dict)):
+                results.append({})
+            results[-1][count] = instruction, ranges
+    if count:
         specs[FAILED] = Spec((1,), VarType.UINT8)
-    return results
+    return [NativeCheck(item, target) if isinstance(item, dict) else item for item in results]
 
 
 def failed_check(instructions: Collection[Any], number: int) -> Check:

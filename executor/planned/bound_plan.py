@@ -226,10 +226,9 @@ class BoundArenaPlan:
         self._tables = tables
         self._is_native = not any(instruction.is_op and id(instruction) not in once for instruction in plan.instructions)
         if tables is not None:
-            regions = [instruction for instruction in once.values() if isinstance(instruction, NativeInstruction)]
-            regions = [region for region in regions if not isinstance(region, NativeCheck)]
+            code = [item for item in once.values() if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck)]
             with or_unavailable():
-                first = tables.add(regions) if regions else None
+                first = tables.add(code) if code else None
                 tables.compile(self._address, lambda value: plan.specs[value].nbytes)
             if first is not None:
                 first()
@@ -280,15 +279,14 @@ class BoundArenaPlan:
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
         changing = {(name, 0) for name, array in self._stored.items() if name in self._overwritten or not never_changes(array)}
         changing |= {(name, 0) for name in self.plan.feeds}
-        once: dict[int, AnyInstruction] = {id(check): check for check in checks}
+        once: dict[int, AnyInstruction] = {}
         conditional = within_branches(instructions)
         for number, instruction in enumerate(instructions):
-            if id(instruction) in once:
-                continue
             is_constant = isinstance(instruction, Instruction) and instruction.op.type == "assign_value"
             outputs = instruction.written
             has_memory = all(value in self.plan.offset_of and value not in passed_on for value in outputs)
-            is_early = is_constant or (instruction.is_native and checked.isdisjoint(outputs))  # checks come before native code
+            is_code = instruction.is_native and not isinstance(instruction, NativeCheck)
+            is_early = is_constant or (is_code and checked.isdisjoint(outputs))  # at binding, checks come before native code
             if has_memory and is_early and not instruction.shares and number not in conditional:
                 once[id(instruction)] = instruction
             else:
@@ -297,16 +295,15 @@ class BoundArenaPlan:
         while count != len(once):  # a value may have several writers, and is constant if all of them are
             count = len(once)
             for instruction in list(once.values()):
-                outputs = [] if isinstance(instruction, NativeCheck) else instruction.written
-                if not changing.isdisjoint((*instruction.read, *outputs)):
-                    changing.update(outputs)
+                if not changing.isdisjoint((*instruction.read, *instruction.written)):
+                    changing.update(instruction.written)
                     del once[id(instruction)]
         for instruction in once.values():
-            for value in instruction.written if not isinstance(instruction, NativeCheck) else ():
+            for value in instruction.written:
                 spec = specs[value]
                 if value not in self._lasting:
                     self._lasting[value] = empty_array(self.place.xp, spec.shape, spec.dtype.array_dtype)
-        return once
+        return once | {id(check): check for check in checks if changing.isdisjoint(check.read)}
 
     def _wait_for_reductions(self, number: int, waits: dict[int, list[Call]]) -> None:
         """Add waits for the reductions whose results instruction `number` reads, and let the other reductions progress.

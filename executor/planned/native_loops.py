@@ -89,14 +89,14 @@ class NativeLoop(NativeInstruction):
         self.layouts = {self.places[value].value: text for item in native for value, text in item.layouts.items()}
         self.workspace_bytes = max(item.workspace_bytes for item in native)
         ends = sorted({0, (self.trips or 1) - 1})
-        self.calls = [self._in_trip(call, trip) for trip in ends for item in native for call in item.calls]
+        self.calls = [self.in_trip(call, trip) for trip in ends for item in native for call in item.calls]
         """The calls of the first and of the last trip: they access the first and the last bytes of the memory."""
         self.writers: dict[str, Writer] = {name: writer for item in native for name, writer in item.writers.items()}
 
     def describe(self) -> str:
         return f"{self.trips if self.trips is not None else 'some'} trips of {self.op.type}"
 
-    def _in_trip(self, call: KernelCall, trip: int) -> KernelCall:
+    def in_trip(self, call: KernelCall, trip: int) -> KernelCall:
         """A call of the body with the addresses of a trip."""
         places = [self.memory_of(operand) for operand in call.operands]
         operands = [

@@ -61,25 +61,19 @@ class UnrolledLoop(NativeInstruction):
         yield from self._copies(self._loop.after, trips)
 
     def _in_trip(self, call: KernelCall, trip: int) -> KernelCall:
-        return KernelCall(call.kernel, [self._operand(operand, trip) for operand in call.operands], call.is_serial)
+        kernel, operands, is_serial = self._loop.in_trip(call, trip)
+        return KernelCall(kernel, [self._in_turn(operand, trip) for operand in operands], is_serial)
 
-    def _operand(self, operand: Operand, trip: int) -> Operand:
-        """An operand of the block in a trip."""
-        place = self._loop.memory_of(operand)
-        return operand if place is None else (self._in_turn(place.value, trip), place.offset + trip * place.stride)
-
-    def _in_turn(self, value: Value, trip: int) -> Value:
-        """The buffer that a trip uses: two buffers take turns, so that nothing is copied from one to the other."""
-        return self._turns.get(value, value) if trip % 2 else value
+    def _in_turn(self, operand: Operand, trip: int) -> Operand:
+        """The operand that a trip uses: two buffers take turns, so that nothing is copied from one to the other."""
+        value, offset = operand
+        return (self._turns.get(value, value), offset) if value is not None and trip % 2 else operand
 
     def _copies(self, copies: Sequence[Copied], trips: int) -> Iterator[KernelCall]:
         """Copies after a number of trips."""
-        for copied in copies:
-            target, source = ((place.value, place.offset) if place is not None else None for place in copied[:2])
-            assert target is not None
-            if source is not None:
-                source = self._in_turn(source[0], trips), source[1]
-            call, writer = copy_call(target, source, copied.size, self._target)
+        for target, source, size in copies:
+            read = None if source is None else self._in_turn((source.value, source.offset), trips)
+            call, writer = copy_call((target.value, target.offset), read, size, self._target)
             self.writers[call.kernel] = writer
             yield call
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from ..errors import ProgramError
 from ..executor.native.branches import BranchMark
 from ..executor.native.emitter import BOOL, BYTE, INT32, INT64, POINTER, Function, Type, Value, constant
+from ..executor.native.id_kernels import is_outside
 from ..executor.native.id_ranges import IdRange, ranges_of
 from ..executor.native.instructions import END_BRANCH, IF_TRUE, Check, KernelCall, NativeInstruction
 from ..executor.native.lowering import ELEMENTS
@@ -220,14 +221,7 @@ class FunctionWriter:
 
         def outside(i: Value, is_wrong: Value) -> list[Value]:
             number = f.load(f.at(ids, f.add(f.mul(i, id_range.step), id_range.first), element), element)
-            if element.is_float:  # NaN is outside, too
-                is_outside = f.bit_or(f.compare("ult", number, 0.0), f.compare("ugt", number, float(id_range.extent)))
-            else:  # as unsigned, a negative id is too great; the ignored one may be beyond 32 bits
-                number = f.convert(number, INT64)
-                is_outside = f.compare("uge", number, id_range.extent)
-            if id_range.ignored is not None:
-                is_outside = f.bit_and(is_outside, f.compare("ne", number, id_range.ignored))
-            return [f.bit_or(is_wrong, f.value(f"zext {BOOL} {is_outside} to {INT64}", INT64))]
+            return [f.bit_or(is_wrong, f.value(f"zext {BOOL} {is_outside(f, number, id_range)} to {INT64}", INT64))]
 
         (wrong,) = f.loop(0, spec.size // id_range.step, 1, [f.int64(0)], outside)
         return f.compare("ne", wrong, 0)

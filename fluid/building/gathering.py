@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import FluidTypeError, IndexRangeError, ProgramError
 from ..values.types import VarType
 
-__all__ = ["gather_items", "is_array_like", "parts_of"]
+__all__ = ["gather_items", "is_array_like", "parts_of", "with_whole_axes"]
 
 
 def is_array_like(entry: Any) -> bool:
@@ -39,6 +39,12 @@ def _rank(entry: Any) -> int:
     return array.ndim if array.dtype == np.bool_ else 1
 
 
+def with_whole_axes(items: Sequence[Any], count: int) -> list[Any]:
+    """An index with `count` whole slices in place of ``...``, or at its end."""
+    at = next((place for place, entry in enumerate(items) if entry is Ellipsis), len(items))
+    return [*items[:at], *[slice(None)] * count, *items[at + 1 :]]
+
+
 def parts_of(x: Any, items: Sequence[Any]) -> tuple[list[slice], list[Any]]:
     """Divide an index in the slices to take first, one for each axis, and the entries for `gather_items`.
 
@@ -51,8 +57,7 @@ def parts_of(x: Any, items: Sequence[Any]) -> tuple[list[slice], list[Any]]:
     named = sum(_rank(entry) for entry in items if entry is not Ellipsis)
     if named > x.ndim or sum(entry is Ellipsis for entry in items) > 1:
         raise IndexRangeError("too many indices")
-    at = next((place for place, entry in enumerate(items) if entry is Ellipsis), len(items))
-    entries = [*items[:at], *[slice(None)] * (x.ndim - named), *items[at + 1 :]]
+    entries = with_whole_axes(items, x.ndim - named)
     slices: list[slice] = []
     for entry in entries:
         slices += [entry] if isinstance(entry, slice) else [slice(None)] * _rank(entry)

@@ -11,7 +11,7 @@ from ..initializer import value_attrs
 from ..ir.program import Variable
 from ..values.numeric import numeric_array
 from ..values.types import VarType
-from .gathering import gather_items, is_array_like, parts_of
+from .gathering import gather_items, is_array_like, parts_of, with_whole_axes
 from .layer_helper import apply
 
 __all__ = ["getitem", "setitem"]
@@ -111,14 +111,11 @@ def _cuts(var: Variable, item: Any) -> tuple[list[_Cut], list[int], list[int]]:
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > var.ndim or sum(entry is Ellipsis for entry in items) > 1:
         raise IndexRangeError(f"{var.name} ({var.describe()}) cannot be indexed by {_text(items)}: too many indices")
-    at = next((i for i, entry in enumerate(items) if entry is Ellipsis), None)
-    if at is not None:
-        items[at : at + 1] = [slice(None)] * (var.ndim - named)
     cuts: list[_Cut] = []
     gone: list[int] = []
     added: list[int] = []
     axis = 0
-    for entry in items:
+    for entry in with_whole_axes(items, var.ndim - named):
         if entry is None:
             added.append(axis - len(gone) + len(added))
             continue

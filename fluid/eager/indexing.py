@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..building.gathering import gather_items, parts_of
+from ..building.gathering import gather_items, parts_of, with_whole_axes
 from ..errors import FluidError, FluidTypeError, IndexRangeError, ProgramError
 from ..executor.binding.array_types import CPU
 from ..values.cache import Cache
@@ -105,11 +105,9 @@ def bounds_of(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > x.ndim or sum(entry is Ellipsis for entry in items) > 1:
         raise IndexRangeError(f"{x.describe()} has {x.ndim} dimensions; these are too many indices: {_text(items)}")
-    at = next((number for number, entry in enumerate(items) if entry is Ellipsis), len(items))
-    items = (*items[:at], *[slice(None)] * (x.ndim - named), *items[at + 1 :])
     axes, starts, ends, gone, shape = [], [], [], [], []
     axis = 0
-    for entry in items:
+    for entry in with_whole_axes(items, x.ndim - named):
         if entry is None:
             shape.append(1)
             continue
@@ -148,11 +146,9 @@ def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
 
 def _as_written(x: Tensor, items: tuple[Any, ...]) -> tuple[list[int], list[int], list[int]]:
     """Axes, starts and ends as the index has them, also beyond the end: a program may be run with another size."""
-    at = next((number for number, entry in enumerate(items) if entry is Ellipsis), len(items))
-    named = items[:at], items[at + 1 :]
-    entries = [*named[0], *[slice(None)] * (x.ndim - len(named[0]) - len(named[1])), *named[1]]
+    named = sum(entry is not Ellipsis for entry in items)
     axes, starts, ends = [], [], []
-    for axis, entry in enumerate(entries):
+    for axis, entry in enumerate(with_whole_axes(items, x.ndim - named)):
         if isinstance(entry, slice):
             start = 0 if entry.start is None else int(entry.start)
             end = _END if entry.stop is None else int(entry.stop)

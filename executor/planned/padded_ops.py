@@ -266,7 +266,7 @@ def _rewrite_view_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 # ----------------------------------------------------------------------------------------------------------- random masks
 @_rewrites("dropout")
 def _rewrite_dropout(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    """Keep a dropout: the numbers for the real rows come first, so they are those that a run without padding draws."""
+    """Keep a dropout: the numbers for the real rows come first, so a run without padding draws the same."""
     (out,), rows = op.output("Out"), to.rows_of(op, "X")
     if op.input("Seed"):
         raise NotRewritten

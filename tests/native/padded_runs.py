@@ -50,7 +50,7 @@ def feed_of(lengths: Sequence[int], seed: int = 0, dtype: str = "float32") -> di
 
 
 def fed(name: str, dtype: str = "float32") -> Variable:
-    """The variable of a feed; those of floats get gradients."""
+    """The variable of a feed; variables of floats get gradients."""
     shapes = {"x": [WIDTH], "beside": [BESIDE], "dense": [WIDTH], "steps": [9], "vectors": [9, WIDTH], "length": []}
     of_integers = name in ("ids", "tags", "label", "steps", "length")
     has_lod = name in ("ids", "tags", "x", "beside")
@@ -125,7 +125,7 @@ def assert_runs_agree(
 
 
 def fill_padding(patch: pytest.MonkeyPatch, number: float) -> None:
-    """Fill the padding rows of feeds with a large number, and those of ids with another id."""
+    """Fill the padding rows of feeds with a large number, or with another id."""
 
     def filled(array: Any, capacity: int, padding: Any) -> Any:
         rows = np.full((capacity, *array.shape[1:]), number if array.dtype.kind == "f" else 1, array.dtype)

@@ -134,8 +134,8 @@ def tagger() -> list[Variable]:
     scores = layers.fc(layers.sequence_conv(h, 6, 3, act="tanh"), TAGS)
     cost = layers.linear_chain_crf(scores, tags, param_attr=fluid.ParamAttr("moves"))
     path = layers.crf_decoding(scores, param_attr=fluid.ParamAttr("moves"))
-    found = layers.chunk_eval(path, tags, "IOB", 2)
-    return updated(layers.mean(cost), cost, path, *found, optimizer="Adam")
+    counts = layers.chunk_eval(path, tags, "IOB", 2)
+    return updated(layers.mean(cost), cost, path, *counts, optimizer="Adam")
 
 
 def windows() -> list[Variable]:
@@ -318,11 +318,11 @@ def test_infinities_stay_in_their_rows(first: float, monkeypatch: pytest.MonkeyP
     """Whatever the first row holds, which padding rows copy."""
     rows = np.array([[first, 1, 2, 3], [1, 1, 1, 1], [3, np.nan, 1, 0], [1, 2, np.inf, 1], [2, 2, 2, 2]], "float32")
     runs = [Run(of_infinities, native, monkeypatch) for native in (False, True)]
-    found = []
+    results = []
     for run, native in zip(runs, "01", strict=True):
         monkeypatch.setenv("FLUID_NATIVE", native)
-        found.append(run.executor.run(run.program, {"x": (rows, [[0, 1, 1, 4, 5]])}, run.fetches, scope=run.scope))
-    assert_close(found[1], found[0])
+        results.append(run.executor.run(run.program, {"x": (rows, [[0, 1, 1, 4, 5]])}, run.fetches, scope=run.scope))
+    assert_close(results[1], results[0])
 
 
 def test_lengths_beyond_the_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,7 @@ OP_BY_OP = {
         lambda x: layers.reduce_sum(layers.sequence_pad(x, layers.ones([1], "float32"), 9)[0], 1)
     ),
 }
-"""Nets with values whose shapes follow neither from the number of rows nor from that of sequences."""
+"""Nets with values whose shapes follow from neither the number of rows nor the number of sequences."""
 
 
 @each("name", OP_BY_OP)

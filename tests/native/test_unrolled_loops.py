@@ -76,7 +76,7 @@ def test_bytes_are_copied_and_cleared(size: int) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- loops
 def recurrence(width: int, is_reversed: bool = False, is_trained: bool = True, states: int = 2) -> Build:
-    """A recurrence with some states, of which one is no output: predictions keep two buffers of it."""
+    """A recurrence with some states. One is no output: predictions keep two buffers of it."""
 
     def build() -> Sequence[Variable]:
         x = fluid.data("x", [-1, -1, width])

@@ -269,7 +269,7 @@ def _step_mask(b: Builder, x: Any, lengths: Any) -> Any:
 def _cell(
     kind: str, node: OnnxNode, act: list[Activation], products: list[Product], bias_of_candidate: Any, peepholes: Any, size: int
 ) -> Any:
-    """A step of a recurrence. `products` are those of the hidden state: of a GRU, for the gates and for the candidate."""
+    """A step of a recurrence. `products` multiply the hidden state; a GRU has one for the gates and one for the candidate."""
     limit = node.float("clip", 0.0) if node.has("clip") else 0.0
 
     def clipped(f: Any, value: Any) -> Any:

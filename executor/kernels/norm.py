@@ -267,6 +267,10 @@ def _through_deviation(x: Any, mean: Any, inverse: Any, gradient: Any, count: in
 
 
 # --------------------------------------------------------------------------------------------------------- layer_norm
+_CORRECTED_WIDTH = 256
+"""The width of rows beyond which the mean is corrected."""
+
+
 def _product(xp: Any, left: Any, right: Any, out: Any) -> Call:
     """The call of ``dot`` of a matrix and a vector, in this order or the other, into an array."""
     if left.dtype == right.dtype == out.dtype:
@@ -286,10 +290,26 @@ def _row_sums(xp: Any, rows: Any, ones: Any, out: Any) -> Call:
 
 
 def _row_means(xp: Any, rows: Any, shares: Any, out: Any) -> list[Call]:
-    """The calls that write the mean of each row, as `_row_sums` do; `shares` are ones over the width."""
-    if xp.__name__ == "numpy" and len(shares) <= LONG:
+    """The calls that write the mean of each row; `shares` are ones over the width."""
+    if xp.__name__ == "numpy":
         return [_product(xp, rows, shares, out)]
     return [_row_sums(xp, rows, shares, out), partial(xp.divide, out, scalar(xp, max(len(shares), 1), out.dtype), out)]
+
+
+def _centered_rows(xp: Any, rows: Any, shares: Any, mean: Any, residual: Any, out: Any) -> list[Call]:
+    """The calls that write the mean of each row, and the rows less their means.
+
+    BLAS adds many terms to each of its partial sums, and rounds terms that are all alike in the same direction. In long rows, the
+    mean of the centered rows therefore corrects the mean: a row that hardly varies divides its error by a small deviation.
+    """
+    steps = [*_row_means(xp, rows, shares, mean), partial(xp.subtract, rows, mean[:, None], out)]
+    if xp.__name__ == "numpy" and len(shares) > _CORRECTED_WIDTH:
+        steps += [
+            *_row_means(xp, out, shares, residual),
+            partial(xp.add, mean, residual, mean),
+            partial(xp.subtract, rows, mean[:, None], out),
+        ]
+    return steps
 
 
 def _weighted_row_sums(xp: Any, rows: Any, weights: Any, buffer: Any, out: Any) -> list[Call]:
@@ -338,8 +358,7 @@ def layer_norm(
     for start, end in parts:
         out = y[start:end]
         steps += [
-            *_row_means(xp, x[start:end], shares, mean[start:end]),
-            partial(xp.subtract, x[start:end], mean[start:end, None], out),
+            *_centered_rows(xp, x[start:end], shares, mean[start:end], inverse[start:end], out),
             sums_of_products(xp, out, out, variance[start:end]),
             partial(xp.divide, variance[start:end], scalar(xp, width, dtype), variance[start:end]),
             *_inverse_deviation(xp, variance[start:end], epsilon, inverse[start:end]),
@@ -463,8 +482,7 @@ def _normalize(images: _Groups, X: Any, Scale: Any, Bias: Any, epsilon: float, Y
         here, out = slice(start, end), y[start:end]
         flat, source = out.reshape(end - start, width), x[start:end].reshape(end - start, width)
         steps += [
-            *_row_means(xp, source, shares, mean[here]),
-            partial(xp.subtract, source, mean[here, None], flat),
+            *_centered_rows(xp, source, shares, mean[here], inverse[here], flat),
             sums_of_products(xp, flat, flat, variance[here]),
             partial(xp.divide, variance[here], scalar(xp, max(width, 1), variance.dtype), variance[here]),
             *_inverse_deviation(xp, variance[here], epsilon, inverse[here]),

@@ -92,6 +92,23 @@ def test_gradients_of_norms_over_long_rows_subtract_exact_means(engine: str) -> 
     assert np.abs(found).max() < 2e-6
 
 
+@each("width", [384, 768, 2176, 4096, 5000])
+@each("engine", ENGINES)
+def test_rows_that_hardly_vary_are_centered_exactly(engine: str, width: int) -> None:
+    """Layer norm multiplies an error of the mean by as much as 316; sums round equal terms in the same direction."""
+    random = np.random.default_rng(0)
+    values = (np.float32(0.731) + 1e-3 * (random.uniform(size=(8, width)) < 0.01)).astype("float32")
+    with fresh_programs():
+        x = fluid.data("x", [8, width])
+        norms = [layers.layer_norm(x), layers.instance_norm(layers.reshape(x, [8, 1, width, 1]))]
+        layer, instance = run(engine, {"x": values}, norms)
+    exact = values.astype("float64")
+    centered = exact - exact.mean(1, keepdims=True)
+    expected = centered / np.sqrt((centered**2).mean(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(layer, expected, rtol=1e-4, atol=2.5e-4)
+    np.testing.assert_allclose(instance.reshape(8, width), expected, rtol=1e-4, atol=2.5e-4)
+
+
 @each("engine", ENGINES)
 def test_sums_of_many_squares(engine: str) -> None:
     """In norms, in clipping by a norm, and in the step of LAMB, which is longer by the weight's norm over the update's."""

@@ -10,7 +10,6 @@ import multiprocessing
 import pickle
 import queue
 import random
-import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from .executor.runtime.threads import HAS_THREADS
 from .ir.program import Variable, default_main_program
 from .loading.loader import DatasetLoader
 from .loading.sharding import shard
+from .loading.termination import accept_termination, hold_termination
 from .loading.uploading import UploadAhead, device_of
 from .not_here import names_here
 
@@ -410,7 +410,7 @@ def _forked(readers: Sequence[Reader], size: int) -> Iterator[Any]:
     samples = context.Queue(size)
 
     def work(reader: Reader) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of the parent's might raise an error, and wait to report it
+        accept_termination()
         try:
             for sample in reader():
                 samples.put(("sample", pickle.dumps(sample)))  # here, since the queue would hide an error of pickle
@@ -421,8 +421,9 @@ def _forked(readers: Sequence[Reader], size: int) -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forks with threads running; readers use none of theirs
         workers = [context.Process(target=work, args=(reader,), daemon=True) for reader in readers]
-        for worker in workers:
-            worker.start()
+        with hold_termination():
+            for worker in workers:
+                worker.start()
     running = len(workers)
     try:
         while running:

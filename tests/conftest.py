@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import atexit
 import gc
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -56,6 +57,15 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     if not pluginmanager.hasplugin("xdist"):
         for option in ("--numprocesses", "--dist"):
             parser.addoption(option, help="of pytest-xdist, which is not here")
+
+
+@pytest.fixture(autouse=True)
+def _handlers_are_restored() -> Iterator[None]:
+    """Each test restores handlers of signals: one that exits could let a forked process run on as a copy of pytest."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in signals]
+    yield
+    assert [signal.getsignal(number) for number in signals] == before
 
 
 @pytest.fixture

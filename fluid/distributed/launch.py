@@ -23,7 +23,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,19 +80,29 @@ def _started(options: argparse.Namespace) -> int:
         os.environ.update({**environment, LOG_DIR: os.path.abspath(options.log_dir), UNATTENDED: "1"})
         os.execv(sys.executable, command)
     environment[LOG_DIR] = str(_emptied(options.log_dir))
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the exit ends the started workers
     of_job = _workers_of_job(os.environ)
     count = wanted or of_job or 2
     if not of_job and "OMP_NUM_THREADS" not in os.environ:  # all on this machine, whose cores they share
         environment["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
-    if options.backend == "mpi":
-        end = _by_mpi(command, count, environment, options.mpiexec)
-    else:
-        end = _by_hand(command, count, environment)
+    with _exit_on_termination():  # the exit ends the started workers
+        if options.backend == "mpi":
+            end = _by_mpi(command, count, environment, options.mpiexec)
+        else:
+            end = _by_hand(command, count, environment)
     if not end.code and not _unfinished(options.log_dir):
         return 0
     print(_account(options.log_dir, end), file=sys.stderr)
     return end.code or 1
+
+
+@contextmanager
+def _exit_on_termination() -> Iterator[None]:
+    """Inside the ``with``, SIGTERM exits by an error, so that `finally` clauses run."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _count_of(text: str, name: str) -> int:

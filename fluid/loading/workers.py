@@ -18,7 +18,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from multiprocessing import connection, resource_tracker
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from ..errors import DataError, FluidTypeError, ProgramError, readable
 from ..executor.runtime.threads import set_num_threads
 from .reading import Batches
 from .shared_batches import BatchReader, BatchWriter
+from .termination import accept_termination, hold_termination
 from .worker_info import WorkerInfo
 
 __all__ = ["Workers"]
@@ -62,7 +63,8 @@ class _Worker:
         arguments = (reading, theirs, prefix, inherited)
         self.process = context.Process(target=_work, args=arguments, daemon=True, name=f"DataLoader worker {number}")
         try:
-            self.process.start()
+            with hold_termination() if self._method == "fork" else nullcontext():
+                self.process.start()
         except (AttributeError, TypeError, ValueError) as error:  # of pickle
             raise FluidTypeError(
                 f"the dataset, or the collate_fn, cannot be sent to a worker started by {self._method}: {error}. "
@@ -248,7 +250,7 @@ def _end(workers: list[_Worker], owner: int) -> None:
 def _work(reading: Batches, pipe: Any, prefix: str, inherited: list[Any]) -> None:
     """The worker's main loop, until its parent closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends its workers
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    accept_termination()
     for pipe_end in inherited:
         pipe_end.close()
     set_num_threads(1)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,35 @@ def test_workers_end_when_an_epoch_is_left() -> None:
     next(batches)
     del batches  # forgotten
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="the platform has no fork")
+def test_a_worker_that_is_ended_as_it_starts_runs_no_handler_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM comes before the worker's own code: a handler that exits could let it run on as a copy of this process."""
+    parent, start = os.getpid(), BaseProcess._bootstrap  # type: ignore[attr-defined]
+    reading, writing = os.pipe()
+
+    def terminated(*args: Any, **kwargs: Any) -> Any:
+        assert os.getpid() != parent
+        os.kill(os.getpid(), signal.SIGTERM)
+        return start(*args, **kwargs)
+
+    def handle(number: int, frame: Any) -> None:
+        os.write(writing, b"handled")
+        sys.exit(1)
+
+    monkeypatch.setattr(BaseProcess, "_bootstrap", terminated)
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        with pytest.raises(DataError, match="was killed by SIGTERM"):
+            next(iter(io.DataLoader(Draws(), 1, num_workers=1, start_method="fork")))
+        with pytest.raises(ProgramError, match="ended before its reader did"):
+            next(iter(fluid.io.multiprocess_reader([lambda: [1]])()))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        os.close(writing)
+    assert os.read(reading, 100) == b""
+    os.close(reading)
 
 
 SCRIPT = """

@@ -1,4 +1,4 @@
-"""``x[...]`` with lists, arrays and variables of integers or bools, as ops that gather elements.
+"""``x[...]`` and ``x[...] = v`` with lists, arrays and variables of integers or bools, as ops that gather and scatter elements.
 
 The same code serves programs and tensors that are traced: it takes the namespace of ops, and its values, as arguments.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import FluidTypeError, IndexRangeError, ProgramError
 from ..values.types import VarType
 
-__all__ = ["gather_items", "is_array_like", "parts_of", "with_whole_axes"]
+__all__ = ["gather_items", "is_array_like", "parts_of", "scatter_items", "with_whole_axes"]
 
 
 def is_array_like(entry: Any) -> bool:
@@ -99,6 +99,46 @@ def gather_items(f: Any, x: Any, items: Sequence[Any], constant: Callable[[Any],
         return result
     remaining = range(depth, depth + x.ndim - len(axes))
     return f.transpose2(result, axis=[*remaining[:before], *range(depth), *remaining[before:]])
+
+
+def scatter_items(f: Any, x: Any, items: Sequence[Any], value: Any, constant: Callable[[Any], Any]) -> Any:
+    """A copy of `x` after ``x[items] = value``, for integers, arrays of integers or bools, and whole slices.
+
+    Of elements that are chosen several times, the last one counts, as in numpy; but each gets the gradient.
+
+    Args:
+        f: the namespace of ops.
+        x: a variable or tensor.
+        items: one for each axis; a mask stands for all its axes.
+        value: a variable or tensor of the type of `x`; it broadcasts.
+        constant: makes a value of an array.
+
+    >>> x, ids = fluid.layers.zeros([4, 2], "float32"), fluid.data("ids", [None], "int64")
+    >>> x[ids] = 1.0
+    >>> fluid.Executor().run(feed={"ids": np.array([3, 1])}, fetch_list=[x])[0].tolist()
+    [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+    """
+    if x.dtype is VarType.BOOL:
+        numbers = (_cast(f, array, VarType.INT32) for array in (x, value))
+        return _cast(f, scatter_items(f, next(numbers), items, next(numbers), constant), VarType.BOOL)
+    chosen = gather_items(f, x, items, constant)
+    if len(value.shape) > len(chosen.shape):
+        raise IndexRangeError(f"a value of shape {list(value.shape)} does not fit {list(chosen.shape)} elements")
+    updates = f.elementwise_add(f.fill_any_like(chosen), value, axis=-1)
+    rows = [index for index in items if not isinstance(index, slice)]
+    if len(rows) == 1 and rows[0] is items[0] and len(chosen.shape) == x.ndim:
+        (ids,) = _alike(f, x, _indices(f, x, 0, rows[0], constant), constant)
+        return f.scatter(x, ids, updates, overwrite=True)
+    places = gather_items(f, _numbered(f, x), items, constant)
+    flat = f.scatter(*(f.reshape2(array, shape=[-1]) for array in (x, places, updates)), overwrite=True)
+    return f.reshape_like(flat, x)
+
+
+def _numbered(f: Any, x: Any) -> Any:
+    """The numbers from 0 on, in the shape of `x`."""
+    count = f.reshape2(f.size(x), shape=[1])
+    start, step = (f.fill_any_like(count, value=number) for number in (0.0, 1.0))
+    return f.reshape_like(f.range(start, count, step), x)
 
 
 def _indices(f: Any, x: Any, axis: int, entry: Any, constant: Callable[[Any], Any]) -> list[Any]:

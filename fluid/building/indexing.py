@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +14,7 @@ from ..initializer import value_attrs
 from ..ir.program import Variable
 from ..values.numeric import numeric_array
 from ..values.types import VarType
-from .gathering import gather_items, is_array_like, parts_of, with_whole_axes
+from .gathering import gather_items, is_array_like, parts_of, scatter_items, with_whole_axes
 from .layer_helper import apply
 
 __all__ = ["getitem", "setitem"]
@@ -53,15 +56,22 @@ def getitem(var: Variable, item: Any) -> Variable:
 
 def _gather(var: Variable, items: list[Any]) -> Variable:
     """Gather elements; some of the indices are lists, arrays or variables."""
-    ops = var._ops()
-
-    def constant(array: Any) -> Any:
-        return ops.assign_value(**value_attrs(array, VarType.INT64))
-
-    try:
+    with _naming(var, items):
         slices, entries = parts_of(var, items)
         cuts, _, _ = _cuts(var, tuple(slices))
-        return gather_items(ops, _cut(var, cuts, []) if cuts else var, entries, constant)  # type: ignore[no-any-return]
+        part = _cut(var, cuts, []) if cuts else var
+        return gather_items(var._ops(), part, entries, partial(_constant, var))  # type: ignore[no-any-return]
+
+
+def _constant(var: Variable, array: Any) -> Any:
+    return var._ops().assign_value(**value_attrs(array, VarType.INT64))
+
+
+@contextmanager
+def _naming(var: Variable, items: list[Any]) -> Iterator[None]:
+    """Errors inside the ``with`` name the variable and the index."""
+    try:
+        yield
     except FluidError as error:
         error.restate(f"{var.name}[{_text(items)}] ({var.describe()}): {error}")
         raise
@@ -73,8 +83,9 @@ def _gathers(entry: Any) -> bool:
 
 
 def setitem(var: Variable, item: Any, value: Any) -> None:
-    """``var[item] = value`` as the op ``set_value``, which writes a new version of the variable; indices as of `getitem`.
+    """``var[item] = value``, which writes a new version of the variable; indices as of `getitem`.
 
+    Integers and slices become the op ``set_value``; lists, arrays and variables scatter elements (see `scatter_items`).
     Gradients flow to `value`, and to the elements that stay. `value` is a number or a variable, which broadcasts.
 
     Raises:
@@ -85,14 +96,37 @@ def setitem(var: Variable, item: Any, value: Any) -> None:
             f"{var.name}[...] = ...: {var.name} is persistable, and a program changes such a variable only by an optimizer or "
             "layers.assign(..., output=); to set it once, scope.find_var(name).get_tensor().set(array, place)"
         )
-    cuts, gone, added = _cuts(var, item)
-    if added:
-        raise ProgramError(f"{var.name}[{_text(list(item))}] = ...: None inserts a dimension, and nothing can be written there")
     if not isinstance(value, Variable):
         array = numeric_array(value, f"{var.name}[...] = ...: the value is not an array")
         value = var._ops().assign_value(**value_attrs(array.astype(var.dtype.array_dtype), var.dtype))
     elif value.dtype is not var.dtype:
         value = value.astype(var.dtype)
+    items = list(item) if isinstance(item, tuple) else [item]
+    if any(map(_gathers, items)):
+        _scatter(var, items, value)
+    else:
+        _set_region(var, item, value)
+    var.stop_gradient = var.stop_gradient and value.stop_gradient
+
+
+def _scatter(var: Variable, items: list[Any], value: Variable) -> None:
+    """Write elements; some of the indices are lists, arrays or variables."""
+    with _naming(var, items):
+        slices, entries = parts_of(var, items)
+        cuts, _, _ = _cuts(var, tuple(slices))
+        part = _cut(var, cuts, []) if cuts else var
+        part = scatter_items(var._ops(), part, entries, value, partial(_constant, var))
+    if cuts:
+        _set_region(var, tuple(slices), part)
+    else:
+        var.block.program.current_block().append_op("assign", {"X": part}, {"Out": var})
+
+
+def _set_region(var: Variable, item: Any, value: Variable) -> None:
+    """Write the elements that integers and slices choose."""
+    cuts, gone, added = _cuts(var, item)
+    if added:
+        raise ProgramError(f"{var.name}[{_text(list(item))}] = ...: None inserts a dimension, and nothing can be written there")
     inputs: dict[str, Any] = {"Input": var, "ValueTensor": value}
     attrs: dict[str, Any] = {"axes": [cut.axis for cut in cuts], "decrease_axes": gone, "dtype": int(var.dtype), "shape": []}
     for name, plural in (("start", "starts"), ("end", "ends"), ("stride", "steps")):
@@ -102,7 +136,6 @@ def setitem(var: Variable, item: Any, value: Any) -> None:
             inputs[f"{plural.capitalize()}TensorList"] = [_as_variable(var, bound) for bound in bounds]
     block = var.block.program.current_block()
     block.append_op("set_value", inputs, {"Out": var}, attrs)
-    var.stop_gradient = var.stop_gradient and value.stop_gradient
 
 
 def _cuts(var: Variable, item: Any) -> tuple[list[_Cut], list[int], list[int]]:

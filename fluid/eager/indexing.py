@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..building.gathering import gather_items, parts_of, with_whole_axes
+from ..building.gathering import gather_items, parts_of, scatter_items, with_whole_axes
 from ..errors import FluidError, FluidTypeError, IndexRangeError, ProgramError
 from ..executor.binding.array_types import CPU
 from ..values.cache import Cache
+from ..values.types import VarType
 from .dispatch import as_tensor, namespace
 from .mode import state
 from .one_op import ConstantTensor, one_op
@@ -31,8 +32,8 @@ def getitem(x: Tensor, item: Any) -> Tensor:
         return _slice(x, items)
     if type(item) is list and item and x.ndim and all(type(entry) is int for entry in item):
         return namespace.gather(x, _rows(x, tuple(item)))  # type: ignore[no-any-return]
-    if state.tracer is not None and any(isinstance(entry, Tensor) for entry in items):
-        return _gather(x, items)
+    if state.tracer is not None and _reads_tensors(items):
+        return _gather(x, items) if any(isinstance(entry, Tensor) for entry in items) else _cut(x, items)
     places = _places(x, item)
     gathered = namespace.gather(x.reshape(-1), Tensor._of(_on_device(x, places.reshape(-1))))
     return gathered.reshape(places.shape or (1,))  # type: ignore[no-any-return]
@@ -46,6 +47,50 @@ def _gather(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     except FluidError as error:
         error.restate(f"{x.describe()}, indexed by {_text(items)}: {error}")
         raise
+
+
+def _reads_tensors(items: tuple[Any, ...]) -> bool:
+    """Whether an index, or a bound of a slice, is a tensor."""
+    return any(isinstance(entry, Tensor) or _has_tensor(entry) for entry in items)
+
+
+def _has_tensor(entry: Any) -> bool:
+    """Whether an index is a slice with a tensor as bound."""
+    return isinstance(entry, slice) and any(isinstance(bound, Tensor) for bound in (entry.start, entry.stop, entry.step))
+
+
+def _cut(x: Tensor, items: tuple[Any, ...]) -> Tensor:
+    """Slice by ops alone, so that a program reads the bounds in each run."""
+    region, gone = _read_region(x, items)
+    return namespace.slice(x, **region, infer_flags=[-1] * len(region["axes"]), decrease_axis=gone)  # type: ignore[no-any-return]
+
+
+def _read_region(x: Tensor, items: tuple[Any, ...]) -> tuple[dict[str, Any], list[int]]:
+    """Inputs and attributes of ops for the region of integers and slices, with tensors as bounds; and the axes to drop."""
+    if any(entry is None for entry in items):
+        raise ProgramError(f"{x.describe()}, indexed by {_text(items)}: None beside a tensor as bound; use unsqueeze")
+    axes, starts, ends, gone = list[int](), list[Tensor](), list[Tensor](), list[int]()
+    for axis, entry in enumerate(with_whole_axes(items, x.ndim - sum(entry is not Ellipsis for entry in items))):
+        if not isinstance(entry, slice):
+            gone.append(axis)
+            entry = slice(int(entry), int(entry) + 1 or None)
+        elif entry.step is not None and not (_is_number(entry.step) and entry.step == 1):
+            raise ProgramError(f"{x.describe()}, indexed by {_text(items)}: a step beside a tensor as bound, in a trace")
+        if (entry.start, entry.stop) != (None, None):
+            axes.append(axis)
+            starts.append(_bound(x, entry.start, 0))
+            ends.append(_bound(x, entry.stop, _END))
+    unknown = [-1] * len(axes)
+    return {"axes": axes, "starts": unknown, "ends": unknown, "StartsTensorList": starts, "EndsTensorList": ends}, gone
+
+
+def _bound(x: Tensor, bound: Any, default: int) -> Tensor:
+    """A bound of a slice as a tensor of one element."""
+    if not isinstance(bound, Tensor):
+        return as_tensor(np.array([default if bound is None else bound], "int32"))
+    if bound.size != 1 or bound.dtype not in (VarType.INT32, VarType.INT64):
+        raise FluidTypeError(f"{x.describe()}: a bound of a slice should be one integer, not {bound.describe()}")
+    return bound
 
 
 def setitem(x: Tensor, item: Any, value: Any) -> None:
@@ -64,6 +109,9 @@ def setitem(x: Tensor, item: Any, value: Any) -> None:
         x._modified("setitem")
         return
     items = item if isinstance(item, tuple) else (item,)
+    if state.tracer is not None and _reads_tensors(items):
+        x._take_over(_write_items(x, items, value), "setitem")
+        return
     if all(is_plain(entry) and entry is not None for entry in items):
         x._take_over(_with_region(x, value, items), "setitem")
         return
@@ -81,6 +129,22 @@ def setitem(x: Tensor, item: Any, value: Any) -> None:
     chosen = Tensor._of(_on_device(x, source.reshape(x.shape) >= 0))
     spread = namespace.gather(value.reshape(-1), Tensor._of(_on_device(x, np.maximum(source, 0))))
     x._take_over(namespace.where(chosen, spread.reshape(x.shape), x), "setitem")
+
+
+def _write_items(x: Tensor, items: tuple[Any, ...], value: Tensor) -> Tensor:
+    """`x` after ``x[items] = value``, by ops alone, so that a program reads the indices in each run."""
+    if any(isinstance(entry, Tensor) for entry in items):
+        try:
+            slices, entries = parts_of(x, items)
+            part = getitem(x, tuple(slices))
+            value = scatter_items(namespace, part, entries, value, as_tensor)
+        except FluidError as error:
+            error.restate(f"{x.describe()}, indexed by {_text(items)}: {error}")
+            raise
+        items = tuple(slices)
+    region, gone = _read_region(x, items)
+    attrs = {"steps": [1] * len(region["axes"]), "decrease_axes": gone, "dtype": int(x.dtype), "shape": []}
+    return namespace.set_value(x, value, **region, **attrs)  # type: ignore[no-any-return]
 
 
 def is_plain(entry: Any) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from ..building.sizes import TracedSize
 from ..errors import BackwardError, FluidTypeError, MissingAttributeError, ProgramError, did_you_mean
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_of
+from ..ir.advice import REFLECTED
 from ..ir.frames import warn_user
 from ..ir.program import Block, Variable
 from ..opdef import registry
@@ -122,7 +123,6 @@ class Tensor(_Values):
     _computed_as: type[Tensor]
     """The class of results from tensors of this class."""
     _eager = True
-    __array_ufunc__ = None  # type: ignore[assignment]  # so that operators of numpy arrays defer to those here
 
     def __init__(
         self,
@@ -515,6 +515,21 @@ class Tensor(_Values):
         array = self._array.view()
         array.flags.writeable = False  # changes that are not counted as versions would make gradients wrong
         return np.asarray(array, dtype) if copy is None else np.array(array, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Operators of numpy arrays defer to those here; `fluid.numpy` computes functions of numpy."""
+        from ..numpy.numpy_functions import call_function
+
+        reflected = REFLECTED.get(ufunc.__name__)
+        if method == "__call__" and reflected is not None and len(inputs) == 2 and inputs[1] is self and not kwargs:
+            return getattr(self, reflected)(inputs[0])
+        return call_function(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Functions of numpy are computed by `fluid.numpy`, if it has them."""
+        from ..numpy.numpy_functions import call_function
+
+        return call_function(function, args, kwargs)
 
     def __dlpack__(
         self,

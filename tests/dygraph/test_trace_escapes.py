@@ -32,7 +32,7 @@ block device dtype error_clip gradient_clip_attr has_dtype has_shape is_data is_
 persistable regularizer shape size type
 """
 _PYTHONS = """
-__annotations__ __array_ufunc__ __dict__ __dlpack_device__ __getattr__ __module__ __slots__ __weakref__ __hash__
+__annotations__ __dict__ __dlpack_device__ __getattr__ __module__ __slots__ __weakref__ __hash__
 """
 _NO_FUNCTIONS = """
 AccumulateGrad AmpScaler BackwardStrategy CosineDecay Edge Env ParallelEnv ExponentialDecay InverseTimeDecay LayerList LayerOf
@@ -243,6 +243,8 @@ METHODS: dict[str, Any] = {
     "__add__": lambda x: x + x * 2.0,
     "__and__": lambda x: (x > 0.4) & (x < 1.0),
     "__array__": lambda x: Tensor(np.asarray(x)),
+    "__array_function__": lambda x: np.sum(x, axis=0),
+    "__array_ufunc__": lambda x: (np.exp(x), EXAMPLE * x),
     "__array_namespace__": lambda x: x.__array_namespace__().sin(x),
     "__bool__": lambda x: x if x.sum() > 4.0 else -x,
     "__deepcopy__": lambda x: copy.deepcopy(x) * 2.0,

@@ -1,4 +1,4 @@
-"""``x[...]`` with lists, arrays and variables, in programs and in traces, against numpy."""
+"""``x[...]`` and ``x[...] = v`` with lists, arrays and variables, in programs and in traces, against numpy."""
 
 from __future__ import annotations
 
@@ -88,6 +88,127 @@ def test_traces_read_indices_in_each_run(case: str) -> None:
         changed = {name: np.roll(array, 1, 0) for name, array in INDICES.items()}
         result = traced(*[dygraph.to_variable(array) for array in (CUBE[::-1].copy(), *changed.values())])
         np.testing.assert_array_equal(result.numpy(), CASES[case](CUBE[::-1], changed) * 2)
+
+
+class _Keys:
+    """``keys[item]`` is the item."""
+
+    def __getitem__(self, item: Any) -> Any:
+        return item
+
+
+@each("case", CASES)
+@each("is_dynamic", [False, True])
+@each("is_one", [False, True])
+def test_programs_write_as_numpy_does(case: str, is_dynamic: bool, is_one: bool) -> None:
+    """Elements or one number; what was computed before from the variable keeps its value, and its gradient."""
+    places = CASES[case](np.arange(CUBE.size).reshape(CUBE.shape), INDICES)
+    value = np.float32([7]) if is_one else RANDOM.standard_normal(places.shape).astype("float32")
+    with fresh_programs():
+        x = fluid.data("x", [None if is_dynamic else 4, 5, 3, 2])
+        first = [None] if is_dynamic else []
+        variables = {
+            name: fluid.data(name, [*first, *array.shape[len(first) :]], str(array.dtype)) for name, array in INDICES.items()
+        }
+        new = fluid.data("value", [None, *value.shape[1:]] if is_dynamic and not is_one else value.shape)
+        x.stop_gradient = new.stop_gradient = False
+        y = x * 1.0
+        before = layers.square(y)
+        y[CASES[case](_Keys(), variables)] = new
+        gradients = fluid.gradients([layers.reduce_sum(layers.square(y)) + layers.reduce_sum(before)], [x, new])
+        feed = {"x": CUBE, "value": value, **INDICES}
+        result, to_x, to_value = fluid.Executor().run(feed=feed, fetch_list=[y, *gradients])
+    expected, of_x = CUBE.copy(), 4 * CUBE
+    expected[CASES[case](_Keys(), INDICES)] = value
+    of_x[CASES[case](_Keys(), INDICES)] /= 2
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_allclose(to_x, of_x, rtol=1e-6)
+    if np.unique(places).size == places.size:  # of elements that are written twice, each gets the gradient
+        np.testing.assert_allclose(to_value, 2 * value * (places.size if is_one else 1), rtol=1e-6)
+
+
+def test_programs_write_bools_and_integers() -> None:
+    mask, number, i = fluid.data("mask", [4], "bool"), fluid.data("number", [4], "int64"), fluid.data("i", [None], "int64")
+    mask, number = layers.assign(mask), layers.assign(number)
+    mask[i] = True
+    number[number > 2] = 0
+    feed = {"mask": np.zeros(4, bool), "number": np.arange(4), "i": np.int64([3, 0])}
+    results = fluid.Executor().run(feed=feed, fetch_list=[mask, number])
+    assert [array.tolist() for array in results] == [[True, False, False, True], [0, 1, 2, 0]]
+
+
+def test_writing_beyond_an_axis_or_too_many_dimensions_is_an_error() -> None:
+    x, i = fluid.data("x", [4, 5]) * 1.0, fluid.data("i", [3], "int64")
+    with pytest.raises(IndexRangeError, match=r"\[\[0, 4\]\] .*index 4 is outside dimension 0 of size 4"):
+        x[[0, 4]] = 1.0
+    with pytest.raises(IndexRangeError, match=r"a value of shape \[2, 3, 5\] does not fit \[3, 5\] elements"):
+        x[i] = np.zeros([2, 3, 5], "float32")
+    x[i] = 1.0
+    with pytest.raises(fluid.errors.ExecutionError, match="is outside of"):
+        fluid.Executor().run(feed={"x": np.zeros((4, 5), "float32"), "i": np.int64([0, 4, 1])}, fetch_list=[x])
+
+
+CUTS: dict[str, Item] = {
+    "to": lambda x, n: x[:n],
+    "from, and a number": lambda x, n: x[n:, -1],
+    "from and to, and a slice": lambda x, n: x[n - 1 : n + 1, 1:3],
+    "an axis in the middle": lambda x, n: x[..., n:, :],
+    "two axes": lambda x, n: x[:n, n:],
+}
+
+
+@each("case", CUTS)
+@each("writes", [False, True])
+def test_traces_read_bounds_of_slices_in_each_run(case: str, writes: bool) -> None:
+    def net(x: Any, n: Any) -> Any:
+        if not writes:
+            return CUTS[case](x, n) * 2.0
+        y = x * 2.0
+        y[CUTS[case](_Keys(), n)] = 7.0
+        return y
+
+    def expected(n: int) -> Any:
+        changed = CUBE * 2
+        changed[CUTS[case](_Keys(), n)] = 7
+        return changed if writes else CUTS[case](CUBE * 2, n)
+
+    with dygraph.guard():
+        x, one, two = map(dygraph.to_variable, (CUBE, np.int64([1]), np.int64([2])))
+        traced = dygraph.trace(net, x, two)
+        for n, value in ((two, 2), (one, 1)):
+            np.testing.assert_array_equal(traced(x, n).numpy(), expected(value))
+
+
+@each("case", [case for case in CASES if "variable" in case or "mask" in case or "integer types" in case])
+def test_traces_write_at_indices_of_each_run(case: str) -> None:
+    def net(x: Any, *values: Any) -> Any:
+        y = x * 2.0
+        y[CASES[case](_Keys(), dict(zip(INDICES, values, strict=True)))] = 7.0
+        return y
+
+    with dygraph.guard():
+        tensors = [dygraph.to_variable(array) for array in (CUBE, *INDICES.values())]
+        if case == "number, variable and a slice":
+            with pytest.raises(ProgramError, match="a step beside a tensor as bound, in a trace"):
+                dygraph.trace(net, *tensors)
+            return
+        traced = dygraph.trace(net, *tensors)
+        changed = {name: np.roll(array, 1, 0) for name, array in INDICES.items()}
+        expected = CUBE[::-1] * 2
+        expected[CASES[case](_Keys(), changed)] = 7
+        result = traced(*[dygraph.to_variable(array) for array in (CUBE[::-1].copy(), *changed.values())])
+        np.testing.assert_array_equal(result.numpy(), expected)
+
+
+def test_sizes_bound_slices_in_traces_with_open_sizes() -> None:
+    def halves(x: Any) -> Any:
+        return x[:, : x.shape[1] // 2]
+
+    with dygraph.guard():
+        traced = dygraph.trace(halves, dygraph.InputSpec([None, None]))
+        for width in (4, 6):
+            x = np.arange(2.0 * width, dtype="float32").reshape(2, width)
+            np.testing.assert_array_equal(traced(dygraph.to_variable(x)).numpy(), x[:, : width // 2])
 
 
 def test_a_variable_of_one_element_is_a_position() -> None:

@@ -178,7 +178,7 @@ def test_items_of_a_variable_are_set() -> None:
     with pytest.raises(ProgramError, match="None inserts a dimension"):
         y[None, 0] = 1.0
     with pytest.raises(FluidTypeError, match="cannot be indexed by"):
-        y[[0, 1]] = 1.0
+        y["first"] = 1.0
 
 
 # ------------------------------------------------------------------------------------------------------------ optimizers

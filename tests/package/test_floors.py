@@ -37,6 +37,7 @@ UPWARD = {
     ("fluid.training.fitting", "fluid.saving.checkpoint"),
     # The namespace of a tensor's functions, which the array API standard asks the tensor for.
     ("fluid.eager.tensor", "fluid.numpy"),
+    ("fluid.eager.tensor", "fluid.numpy.numpy_functions"),
     # For who adds an op that ONNX has.
     ("fluid.extend", "fluid.onnx.writing.exporting"),
 }

@@ -136,6 +136,7 @@ FAMILIES = (
     "special",
     "statistics",
     "training",
+    "trees",
     "vision",
     "yolo",
 )

@@ -141,10 +141,12 @@ class Branches:
     """
 
     def __init__(self, specs: dict[Value, Spec], storage: Container[str], unread: Container[Value] = ()) -> None:
-        self.specs, self._storage, self.unread = specs, storage, unread
+        self.specs, self._storage, self._unread = specs, storage, unread
         self.number = -1
         self.only_if: dict[Value, tuple[Value, bool, int]] = {}
         self.frames: dict[str, _Frame] = {}
+        self._read_within: set[Value] = set()
+        """Values that blocks of branches read."""
         self._roots: dict[Value, tuple[Value, bool]] = {}
         """Truth -> the truth that it was computed from, and whether it equals that."""
         self._tags: set[str] = set()
@@ -201,6 +203,14 @@ class Branches:
         if tag in self._tags:
             raise NotLowered("a block that two ops own")
         self._tags.add(tag)
+
+    def note_read(self, value: Value) -> None:
+        """Note that a block of a branch reads a value."""
+        self._read_within.add(value)
+
+    def is_unread(self, value: Value) -> bool:
+        """Whether neither the plan nor a block of a branch reads a value."""
+        return value in self._unread and value not in self._read_within
 
     def is_certain(self, value: Value | None) -> bool:
         return value in self.specs and value not in self.only_if
@@ -290,7 +300,7 @@ class _Expansion:
         saved = {name: self._value(self._last(name)) for name in captured or () if name in self._versions.last}
         if captured is not None:
             branches.frames[self._scopes] = _Frame(condition, saved, branches.number)
-        results = [value for value in self._results.values() if value not in branches.unread]
+        results = [value for value in self._results.values() if not branches.is_unread(value)]
         if any(value not in branches.specs or value in branches.only_if for value in results):
             raise NotLowered("a result that only a branch within makes")
         copies = list(self._copies(condition))
@@ -320,7 +330,7 @@ class _Expansion:
         for name in self._region.writes:
             new, former = self._outputs[name], self._instruction.outer.get(name)
             stays = former is not None and branches.is_in_scope(new) and former[0] == new[0]
-            if stays or new in branches.unread:
+            if stays or branches.is_unread(new):
                 continue
             if branches.is_certain(former) and former != new:
                 if branches.specs[former] != branches.specs[new]:
@@ -331,7 +341,7 @@ class _Expansion:
                 branches.only_if[new] = root, same, branches.number
         for part in self._region.summed:
             new = self._outputs[part.name]
-            if new not in branches.unread:
+            if not branches.is_unread(new):
                 spec = branches.specs[new]
                 attrs = {"shape": list(spec.shape), "dtype": int(spec.dtype), "value": 0.0}
                 yield OpInstruction(Op("fill_constant", attrs), get("fill_constant"), {}, {"Out": [new]})
@@ -339,6 +349,8 @@ class _Expansion:
     def _steps(self) -> Iterator[Any]:
         """The instructions of the block."""
         versions, branches = self._versions, self._branches
+        for value in self._read_results():
+            branches.note_read(value)
         for index, op in enumerate(versions.ops):
             definition = versions.definitions[index]
             is_branch = op.type in BRANCHES
@@ -359,6 +371,15 @@ class _Expansion:
         for name in self._region.writes:
             if name not in versions.last:
                 yield assignment(self._value((name, 0)), self._outputs[name])
+
+    def _read_results(self) -> Iterator[Value]:
+        """The results that the block itself reads, in branches within, too."""
+        versions = self._versions
+        for index, op in enumerate(versions.ops):
+            outer = (versions.before(name, index) for sub in op.sub_blocks for name in outer_names(sub)[0])
+            for value in chain(outer, *versions.reads[index].values()):
+                if value in self._results:
+                    yield self._results[value]
 
     def _outer(self, op: Operator, index: int) -> dict[str, Value]:
         """The values of the names that the block of an op within reads or writes."""

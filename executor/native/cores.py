@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
-from . import convolution, depthwise, integer_product, matmul, pooling, sparse, winograd, winograd_gradient
+from . import convolution, depthwise, integer_product, matmul, pooling, sparse, trees, winograd, winograd_gradient
 from .emitter import BOOL, Function, Value, constant
 from .fusion import Group, extents_of, source_of, strides_over
 from .graph import (
@@ -22,6 +22,7 @@ from .graph import (
     FilterGradient,
     Firsts,
     IntegerProduct,
+    Leaves,
     Map,
     Merged,
     Node,
@@ -270,7 +271,7 @@ def phases_of(group: Group, target: Target) -> tuple[list[Phase], int]:
             return [_packing_integers(core, target)], 0
         case PackedMatrix():
             return [_packing_matrix(core, target)], 0
-        case Scattered() | Merged() | Put() | Places() | Firsts():
+        case Scattered() | Merged() | Put() | Places() | Firsts() | Leaves():
             return [_on_rows(core, target)], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
         case PackedFilter():
             return _packing_phases(core, target)
@@ -380,7 +381,7 @@ def _packing_matrix(core: PackedMatrix, target: Target) -> Callable[..., None]:
     return write
 
 
-def _on_rows(core: Scattered | Merged | Put | Places | Firsts, target: Target) -> Callable[..., None]:
+def _on_rows(core: Scattered | Merged | Put | Places | Firsts | Leaves, target: Target) -> Callable[..., None]:
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         output = pointers.output(core)
 
@@ -400,6 +401,9 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts, target: Target) -
                 sparse.write_places(f, rows(core.ids), rows(core.firsts), output, core.shape[0], share, target)
             case Firsts():
                 sparse.write_firsts(f, rows(core.ids), output, workspace, share)
+            case Leaves():
+                tables = rows(core.bounds), rows(core.features), rows(core.children)
+                trees.write_leaves(f, rows(core.source), *tables, output, core.shape[1], core.depth, share)
 
     return write
 
@@ -519,6 +523,8 @@ def work_of(core: Core) -> int:
             return core.gradient.size * prod(core.shape[1:])
         case Pooled() | Positions() | PooledBack():
             return core.size * prod(core.windows.kernel)
+        case Leaves():
+            return core.size * core.depth
         case Scattered() | Merged() | Put():
             return core.rows.size + (core.size if isinstance(core, Scattered) and core.table is None else 0)
     return core.size

@@ -32,6 +32,7 @@ from .graph import (
     Firsts,
     IntegerProduct,
     Joined,
+    Leaves,
     Map,
     Merged,
     Node,
@@ -488,7 +489,7 @@ class FusionSchedule:
 
     def _fits_core(self, group: Group, node: Map, position: int) -> bool:
         assert group.core is not None
-        if isinstance(group.core, (PackedFilter, PackedIntegers, PackedMatrix, Scattered, Firsts, Merged, Put, Places)):
+        if isinstance(group.core, (PackedFilter, PackedIntegers, PackedMatrix, Scattered, Firsts, Merged, Put, Places, Leaves)):
             return False
         extents = extents_of(group.core)
         if node.halo and node.shape != group.core.shape:

@@ -33,6 +33,7 @@ __all__ = [
     "Firsts",
     "IntegerProduct",
     "Joined",
+    "Leaves",
     "Map",
     "Merged",
     "Node",
@@ -297,6 +298,20 @@ class Places(Core):
 
 
 @dataclass(eq=False, repr=False)
+class Leaves(Core):
+    """The nodes where rows of `source` [N, F] end in decision trees, as INT32 [N, trees]. See the op ``tree_leaves``.
+
+    A row takes at most `depth` steps. `bounds`, `features` and `children` have a row for each node.
+    """
+
+    source: Node
+    bounds: Node
+    features: Node
+    children: Node
+    depth: int
+
+
+@dataclass(eq=False, repr=False)
 class PackedMatrix(Core):
     """A matrix [K, N] packed as the right operand of products with `rows` rows.
 
@@ -411,6 +426,7 @@ _OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
     Merged: attrgetter("rows", "firsts"),
     Put: attrgetter("table", "rows", "ids", "firsts"),
     Places: attrgetter("ids", "firsts"),
+    Leaves: attrgetter("source", "bounds", "features", "children"),
 }
 
 

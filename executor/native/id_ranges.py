@@ -103,6 +103,12 @@ def _predictions(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: M
     return [IdRange(values["Predict"], 1, None, columns - 1, columns)]
 
 
+def _nodes(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange]:
+    """Nodes of trees name columns, and nodes."""
+    children = values["Children"]
+    return [IdRange(values["Features"], specs[values["X"]].shape[1]), IdRange(children, specs[children].shape[0])]
+
+
 _RULES: dict[str, _Rule] = {
     "auc": _predictions,
     "gather": _along("Index", "X", "axis"),
@@ -120,4 +126,5 @@ _RULES: dict[str, _Rule] = {
     "place": _along("Index", "Out", "axis", "ignore_index"),
     "softmax_with_cross_entropy": _along("Label", "Logits", "axis", "ignore_index"),
     "softmax_with_cross_entropy_grad": _along("Label", "Softmax", "axis", "ignore_index"),
+    "tree_leaves": _nodes,
 }

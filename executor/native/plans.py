@@ -27,6 +27,7 @@ from . import (  # noqa: F401  (they register lowerings)
     reduction_lowering,
     resampling_lowering,
     shape_lowering,
+    tree_lowering,
     volume_lowering,
 )
 from .branches import Branch, Branches
@@ -69,7 +70,7 @@ def with_native_code(
             stepwise |= error.numbers
     specs.update(all_specs)
     regions = list(regions_of(results))
-    verify_order(results, storage)
+    verify_order(results, storage, specs)
     verify_writes(instructions, results)
     verify_partial_sums(regions, storage)
     find_calls(regions)

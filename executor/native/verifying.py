@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluid.ir.versions import Value
+from fluid.values.spec import Spec
 
 from .fallback import fault
 from .instructions import NATIVE_PREFIX, KernelCall, is_persistable, values_read
@@ -21,18 +22,21 @@ if TYPE_CHECKING:
 __all__ = ["verify_accesses", "verify_order", "verify_partial_sums", "verify_writes"]
 
 
-def verify_order(instructions: Sequence[Any], storage: Container[str]) -> None:
+def verify_order(instructions: Sequence[Any], storage: Container[str], specs: Mapping[Value, Spec]) -> None:
     """Verify that each value is written before it is read, and read before its memory is overwritten.
 
     Args:
         storage: names whose values live in the scope, where they are overwritten in place.
+        specs: the specs of values; nothing writes those without elements.
     """
     defined: set[Value] = set()
     versions: dict[str, int] = {}
     for instruction in instructions:
-        for name, version in values_read(instruction):
-            is_there = versions.get(name, 0) == version if name in storage else (name, version) in defined
-            if not is_there and (name in storage or name.startswith(NATIVE_PREFIX)):
+        for value in values_read(instruction):
+            name, version = value
+            is_there = versions.get(name, 0) == version if name in storage else value in defined
+            is_made = bool(version) and value in specs and specs[value].size != 0
+            if not is_there and (is_made or name in storage or name.startswith(NATIVE_PREFIX)):
                 raise fault(f"{instruction.describe()} reads {name} at a wrong time")
         for name, version in instruction.written:
             if name in storage and version < versions.get(name, 0):

@@ -274,7 +274,7 @@ def _verify(
     fetched: Iterable[Value],
 ) -> None:
     """Raise an error if instructions cannot run, or access memory outside of their values."""
-    verify_order(code.instructions, storage)
+    verify_order(code.instructions, storage, specs)
     verify_writes(originals, code.instructions)
     available = {value for instruction in code.instructions for value in instruction.written}
     read = {value for instruction in code.instructions for value in (*values_read(instruction), *fetched)}

@@ -149,6 +149,26 @@ def test_a_variable_that_no_branch_makes_is_named() -> None:
         results_of(build, {"x": normal(3)}, native=True)
 
 
+@each("limit, inner", [(100.0, 100.0), (-100.0, 100.0), (100.0, -100.0)])
+def test_a_variable_that_only_branches_within_a_branch_read(limit: float, inner: float) -> None:
+    """One branch within overwrites it, the next one reads it, and nothing reads it later."""
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [5, 7])
+        y, is_small = x * 1.0, is_below(x, inner)
+
+        def overwrite() -> None:
+            layers.assign(layers.tanh(y), y)
+
+        def outer() -> Variable:
+            layers.cond(is_small, overwrite, None)
+            return layers.cond(is_small, lambda: layers.relu(y), lambda: y * 3.0)
+
+        return [layers.cond(is_below(x, limit), outer, lambda: x * 2.0)]
+
+    assert_native(build, {"x": normal(5, 7)})
+
+
 def test_a_branch_overwrites_its_condition() -> None:
     """The flag is a variable of the scope: true in the first run, false in the next ones."""
 

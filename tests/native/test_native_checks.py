@@ -113,8 +113,8 @@ def test_a_wrong_id_is_found_wherever_it_is(kind: str) -> None:
 
 
 def test_each_rule_has_a_case() -> None:
-    """Gradients have the rules of their ops; `auc`, `pick` and sums into rows have tests of their own."""
-    tested = {"auc", "scatter_add_like", "scatter_nd_add", "scatter_rows_like", "place", "pick", "cross_entropy2"}
+    """Gradients have the rules of their ops; `auc`, `pick`, trees and sums into rows have tests of their own."""
+    tested = {"auc", "tree_leaves", "scatter_add_like", "scatter_nd_add", "scatter_rows_like", "place", "pick", "cross_entropy2"}
     assert _RULES.keys() == KINDS.keys() | tested | {"softmax_with_cross_entropy_grad"}
 
 

@@ -50,6 +50,7 @@ from . import (  # noqa: F401
     special,
     statistics,
     training,
+    trees,
     vision,
     yolo,
 )

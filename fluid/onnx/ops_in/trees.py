@@ -1,4 +1,4 @@
-"""Ensembles of decision trees (ai.onnx.ml): all rows walk down all trees at once, a level at a time, by look-ups.
+"""Ensembles of decision trees (ai.onnx.ml), as the op ``tree_leaves``.
 
 The nodes of all trees become rows of tables. A node asks whether a feature, or its negative, is greater than a number. No goes to
 its first child, yes to its second, which is the next row. NaN is greater than nothing, so the first child is where NaN goes. A
@@ -160,25 +160,14 @@ def _leaves_of(b: Builder, tables: _Tables, x: Any) -> Any:
     elif (signs < 0).any():
         x = b.f.concat([x, b.f.scale(x, scale=-1.0)], axis=1)
         features[signs < 0] += used
-    dtype, trees = x.dtype.array_dtype, tables.trees
+    dtype = x.dtype.array_dtype
     if len(features) > _MOST_ROWS:
         raise FormatError(f"its trees have {len(features)} nodes; at most {_MOST_ROWS} are read")
     least = np.array(tables.least, np.float64).astype(dtype)
     least = np.where(tables.closed, np.nextafter(least, dtype.type(-np.inf)), least)
-    table = np.stack([least, features.astype(dtype), np.array(tables.children).astype(dtype)], 1)
-    roots = b.f.gather(x, b.constant(features[:trees].astype(np.int32)), axis=1)
-    rows = _child(b, roots, b.variables(b.constant(table[:trees, 0])), b.variables(b.constant(table[:trees, 2])))
-    of_nodes = b.variables(b.constant(table))
-    for _ in range(1, tables.depth):  # one look-up of all that a node says
-        nodes = b.f.reshape2(b.f.gather(of_nodes, b.f.reshape2(rows, shape=[-1])), shape=[-1, trees, 3])
-        bound, feature, child = (b.f.reshape2(b.slice(nodes, 2, n, n + 1), shape=[-1, trees]) for n in range(3))
-        rows = _child(b, b.f.index_sample(x, b.cast(feature, VarType.INT32)), bound, child)
-    return b.f.reshape2(rows, shape=[-1])
-
-
-def _child(b: Builder, values: Any, least: Any, first: Any) -> Any:
-    """The rows of the children."""
-    return b.cast(b.cast(b.f.greater_than(values, least), values.dtype) + first, VarType.INT32)
+    nodes = (b.constant(array) for array in (least, features.astype(np.int32), np.array(tables.children, np.int32)))
+    leaves = b.f.tree_leaves(x, *nodes, trees=tables.trees, depth=max(tables.depth, 1))
+    return b.f.reshape2(leaves, shape=[-1])
 
 
 def _scores(b: Builder, x: Any, tables: _Tables, count: int, aggregate: str) -> Any:

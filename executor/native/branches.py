@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluid.errors import FluidError
 from fluid.ir.program import Block, Operator
@@ -44,7 +44,7 @@ from .lowering import NotLowered
 from .op_instructions import Op, OpInstruction, assignment
 from .target import Target
 
-__all__ = ["Branch", "Branches", "inferred_specs", "named_writes"]
+__all__ = ["Branch", "Branches", "Guard", "inferred_specs", "named_writes"]
 
 
 @dataclass(eq=False)
@@ -126,6 +126,20 @@ class _Frame:
     number: int
 
 
+class Guard(NamedTuple):
+    """When a value exists that only a branch makes.
+
+    Attributes:
+        condition: the condition.
+        is_true: whether the condition is true then, or false.
+        number: the number of the branch's op in the plan.
+    """
+
+    condition: Value
+    is_true: bool
+    number: int
+
+
 class Branches:
     """Turns ops that own branches, and ops that choose among their results, into instructions for native code.
 
@@ -136,23 +150,23 @@ class Branches:
 
     Attributes:
         number: the number of the op that is being expanded.
-        only_if: value that only a branch makes -> its condition, whether that is true then, and the number of the op.
+        only_if: value that only a branch makes -> when it exists.
         frames: variable of step scopes -> the values that gradients read.
     """
 
     def __init__(self, specs: dict[Value, Spec], storage: Container[str], unread: Container[Value] = ()) -> None:
         self.specs, self._storage, self._unread = specs, storage, unread
         self.number = -1
-        self.only_if: dict[Value, tuple[Value, bool, int]] = {}
+        self.only_if: dict[Value, Guard] = {}
         self.frames: dict[str, _Frame] = {}
         self._read_within: set[Value] = set()
         """Values that blocks of branches read."""
         self._roots: dict[Value, tuple[Value, bool]] = {}
-        """Truth -> the truth that it was computed from, and whether it equals that."""
+        """Truth -> its `root`."""
         self._tags: set[str] = set()
 
-    def expanded(self, instruction: Any) -> list[Any]:
-        """The instructions that stand for an instruction.
+    def expand(self, instruction: Any) -> list[Any]:
+        """Write branches for an op that owns one, and an op of formulas for a choice; other instructions stay.
 
         Raises:
             NotLowered: the op has to run step by step.
@@ -162,19 +176,20 @@ class Branches:
             return _Expansion(self, instruction).instructions()
         if op_type in CHOICES:
             return [self._choice(instruction)]
-        self._follow(instruction)
+        self._note_copied_truth(instruction)
         return [instruction]
 
     def root(self, truth: Value) -> tuple[Value, bool]:
-        """The truth that a value was computed from, and whether it equals that, or its negation."""
+        """The truth that a truth was computed from, and whether the two are equal; otherwise they are opposite."""
         return self._roots.get(truth, (truth, True))
 
     def let_equal(self, truth: Value, source: Value, is_equal: bool = True) -> None:
-        """Note that a truth equals another one, or its negation."""
+        """Note that two truths are equal, or opposite."""
         root, same = self.root(source)
         self._roots[truth] = root, same == is_equal
 
-    def _follow(self, instruction: Any) -> None:
+    def _note_copied_truth(self, instruction: Any) -> None:
+        """Note the root of a truth that an op copies or negates."""
         op_type = instruction.op.type
         if op_type in ("logical_not", "cast", "assign"):
             (source,), (result,) = instruction.reads.get("X") or [None], instruction.writes.get("Out") or [None]
@@ -191,7 +206,8 @@ class Branches:
             raise NotLowered("a choice among values without one known shape")
         root, same = self.root(mask)
         for place, value in enumerate(values):
-            if value in self.only_if and (len(values) > 2 or self.only_if[value][:2] != (root, same == (place == 1))):
+            guard, is_true = self.only_if.get(value), same == (place == 1)  # a true mask chooses the second value
+            if guard is not None and (len(values) > 2 or guard[:2] != (root, is_true)):
                 raise NotLowered("a choice among results of another condition")
         for value in writes["Out"]:
             if value is not None and self.specs.setdefault(value, specs[0]) != specs[0]:  # type: ignore[arg-type]
@@ -199,7 +215,7 @@ class Branches:
         return OpInstruction(instruction.op, instruction.definition, dict(reads), dict(writes))
 
     def reserve(self, tag: str) -> None:
-        """Use a prefix for values of one block alone."""
+        """Reserve a prefix of names for the values of one block."""
         if tag in self._tags:
             raise NotLowered("a block that two ops own")
         self._tags.add(tag)
@@ -219,7 +235,7 @@ class Branches:
         return value[0] in self._storage
 
     def frame_of(self, region: Region) -> _Frame:
-        """The frame that a gradient reads: of a branch of this plan, or else of the forward loop, which has stored it."""
+        """The frame that a gradient reads. If no branch of this plan has made it, the forward loop has stored its values."""
         scopes, forward = region.frames, region.forward
         assert scopes is not None and forward is not None, "gradients read frames"
         if scopes not in self.frames:
@@ -245,7 +261,7 @@ class _Expansion:
         branches.reserve(self._scopes)
         self._versions = BlockVersions(region.body)
         self._frame = branches.frame_of(region) if region.frames is not None else None
-        self._undone = set(outer_names(region.forward)[1]) if region.forward is not None else set()
+        self._overwritten = set(outer_names(region.forward)[1]) if region.forward is not None else set()
         scopes_slot = region.scopes_slot
         self._outputs = {name: value for slot, name, value in named_writes(instruction) if slot != scopes_slot}
         """Name in the program -> the value that the op makes."""
@@ -276,7 +292,7 @@ class _Expansion:
                 raise NotLowered("a value that the branch does not keep")
             return self._frame.values[name]
         outer = self._instruction.outer.get(name)
-        if outer is None or (name in self._undone and name not in self._region.writes):
+        if outer is None or (name in self._overwritten and name not in self._region.writes):
             raise NotLowered("a value that is not there, or has been overwritten")
         return outer  # type: ignore[no-any-return]
 
@@ -284,7 +300,7 @@ class _Expansion:
         return {slot: [None if value is None else self._value(value) for value in values] for slot, values in slots.items()}
 
     def instructions(self) -> list[Any]:
-        """The branch for a true condition, and that for a false one."""
+        """The branch for a true condition and the branch for a false one; before them a copy of the condition, if needed."""
         branches, condition, first = self._branches, self._condition(), list[Any]()
         spec = branches.specs.get(condition)
         if spec is None or spec.dtype is not VarType.BOOL or spec.size != 1:
@@ -303,12 +319,12 @@ class _Expansion:
         results = [value for value in self._results.values() if not branches.is_unread(value)]
         if any(value not in branches.specs or value in branches.only_if for value in results):
             raise NotLowered("a result that only a branch within makes")
-        copies = list(self._copies(condition))
+        otherwise = [*self._copies(condition), *self._zeros()]
         saved_values = [value for value in saved.values() if value in branches.specs]
         return [
             *first,
             self._branch(IF_TRUE, condition, body, [*results, *saved_values]),
-            self._branch(IF_FALSE, condition, copies, [value for copy in copies for value in copy.written]),
+            self._branch(IF_FALSE, condition, otherwise, [value for item in otherwise for value in item.written]),
         ]
 
     def _branch(self, kind: str, condition: Value, body: list[Any], live: list[Value]) -> Branch:
@@ -325,7 +341,7 @@ class _Expansion:
         return condition  # type: ignore[no-any-return]
 
     def _copies(self, condition: Value) -> Iterator[OpInstruction]:
-        """Where the block does not run: variables keep their values, and gradients are zero."""
+        """Ops for a false condition, by which variables keep their values."""
         branches = self._branches
         for name in self._region.writes:
             new, former = self._outputs[name], self._instruction.outer.get(name)
@@ -338,11 +354,14 @@ class _Expansion:
                 yield assignment(former, new)
             else:
                 root, same = branches.root(condition)
-                branches.only_if[new] = root, same, branches.number
+                branches.only_if[new] = Guard(root, same, branches.number)
+
+    def _zeros(self) -> Iterator[OpInstruction]:
+        """Ops for a false condition, by which gradients are zeros."""
         for part in self._region.summed:
             new = self._outputs[part.name]
-            if not branches.is_unread(new):
-                spec = branches.specs[new]
+            if not self._branches.is_unread(new):
+                spec = self._branches.specs[new]
                 attrs = {"shape": list(spec.shape), "dtype": int(spec.dtype), "value": 0.0}
                 yield OpInstruction(Op("fill_constant", attrs), get("fill_constant"), {}, {"Out": [new]})
 
@@ -361,13 +380,13 @@ class _Expansion:
                 raise NotLowered("values that are checked within a branch")
             writes = versions.writes[index]
             if is_branch:
-                cond = {slot: versions.reads[index][slot] for slot in ("Cond",)} if "grad" not in op.type else {}
-                inner = OpInstruction(op, definition, self._slots(cond), self._slots(writes), outer=self._outer(op, index))
+                reads = {} if op.type == "conditional_block_grad" else {"Cond": versions.reads[index]["Cond"]}
+                inner = OpInstruction(op, definition, self._slots(reads), self._slots(writes), outer=self._outer(op, index))
             else:
                 inner = OpInstruction(op, definition, self._slots(versions.reads[index]), self._slots(writes))
                 if op.type not in CHOICES:
                     self._infer(inner)
-            yield from branches.expanded(inner)
+            yield from branches.expand(inner)
         for name in self._region.writes:
             if name not in versions.last:
                 yield assignment(self._value((name, 0)), self._outputs[name])
@@ -382,7 +401,7 @@ class _Expansion:
                     yield self._results[value]
 
     def _outer(self, op: Operator, index: int) -> dict[str, Value]:
-        """The values of the names that the block of an op within reads or writes."""
+        """The values of the names that the blocks of an op read or write."""
         outer: dict[str, Value] = {}
         for name in chain.from_iterable(names for sub in op.sub_blocks for names in outer_names(sub)):
             with suppress(NotLowered):  # a name of a forward block, or without a value

@@ -30,7 +30,7 @@ from . import (  # noqa: F401  (they register lowerings)
     tree_lowering,
     volume_lowering,
 )
-from .branches import Branch, Branches
+from .branches import Branch, Branches, Guard
 from .image_blocks import in_blocks, regions_of
 from .instructions import values_read
 from .kernel_calls import find_calls
@@ -134,17 +134,17 @@ class _Attempt:
     def _expanded(self, branches: Branches, number: int, instruction: Any) -> list[Any]:
         if number not in self._stepwise:
             with suppress(NotLowered):
-                return branches.expanded(instruction)
+                return branches.expand(instruction)
         region = region_of(instruction.op) if instruction.op.type in BRANCHES else None
         if region is not None and region.frames in branches.frames:
             raise _RefusedError([branches.frames[region.frames].number])  # its gradient reads other frames
         return [instruction]
 
-    def _require_no_readers(self, only_if: Mapping[Value, tuple[Value, bool, int]], items: Sequence[Any]) -> None:
+    def _require_no_readers(self, only_if: Mapping[Value, Guard], items: Sequence[Any]) -> None:
         """Refuse branches that alone make a value which an ordinary op reads: it may not exist."""
         readers = [item for item in items if not isinstance(item, (Branch, OpInstruction)) or item.op.type not in CHOICES]
         read = {*self._live_out, *chain.from_iterable(values_read(item) for item in readers if not isinstance(item, Branch))}
-        refused = {only_if[value][2] for value in read & only_if.keys()}
+        refused = {only_if[value].number for value in read & only_if.keys()}
         if refused:
             raise _RefusedError(refused)
 

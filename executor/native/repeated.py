@@ -120,7 +120,7 @@ class _Steps:
             op, step.definition, dict(step.reads), dict(step.writes), outer=dict(step.outer), number=number
         )
         if op.type in BRANCHES or op.type in CHOICES:
-            self.instructions += self._branches.expanded(instruction)
+            self.instructions += self._branches.expand(instruction)
             return
         specs = self._specs
         for value in step.read:
@@ -139,7 +139,7 @@ class _Steps:
         instruction.writes = {
             slot: [value and results_of.get(value, value) for value in values] for slot, values in step.writes.items()
         }
-        self.instructions += self._branches.expanded(instruction)
+        self.instructions += self._branches.expand(instruction)
         self.instructions += [assignment(copy, value) for value, copy in results_of.items()]
 
     def _checked(self, step: Step) -> set[Value]:

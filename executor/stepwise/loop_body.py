@@ -33,7 +33,7 @@ CHOICES = frozenset({"select_input", "select_output"})
 LOOPS = frozenset({"while", "recurrent", "while_grad", "recurrent_grad"})
 """Types of ops that run a block repeatedly."""
 IS_TAKEN = ""
-"""The name in a branch of whether it has run."""
+"""A name in each branch: whether the branch has run."""
 
 Slots = Mapping[str, list["Value | None"]]
 
@@ -73,9 +73,9 @@ class Entry:
         array: the array.
         position: its position.
         version: the last version of the variable; 0 if trips only read the entry.
-        must_exist: whether trips read it from before the trip, and there has to be an entry then; otherwise a missing entry
-            counts as zeros.
-        has_active_rows: in a loop over a rank table, whether it has to have the active rows in trips that read it, not more.
+        must_exist: whether a trip needs a value from before the trip; otherwise a missing entry counts as zeros.
+        has_active_rows: in a loop over a rank table, whether the entry must have the active rows alone when a trip reads it;
+            otherwise it may have more.
         rows_of: in the gradient of such a loop, a name of the forward block with the same number of rows; empty if the entry
             has the active rows.
     """
@@ -117,7 +117,7 @@ class LoopBody:
         rows: names whose rows belong to sequences, in a loop over a rank table (see `active_rows`).
         active: the entry that says which rows are active: the rank table counts as an array of masks.
         shrunk: names from outside with a row for each sequence; trips read their active rows.
-        unshrunk: name -> the entry that it holds, for entries that may have more than the active rows.
+        unshrunk: name of a value that may have more than the active rows -> the entry that it was read from.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -144,7 +144,7 @@ class LoopBody:
 
     @property
     def reads(self) -> set[str]:
-        """The names whose values before a trip the steps or the positions of entries need."""
+        """The names that the steps, or the positions of entries, read from before the trip."""
         values = {value for step in self.steps for value in step.read}
         in_place = {entry.name for entry in self.entries} | {total_of(name) for name in self.totals}
         return {name for name, version in values if not version and name not in in_place} | self.integers
@@ -230,6 +230,11 @@ class _Builder:
         entry.version += 1
         self._step(op_type, reads, entry.value)
 
+    def _accumulate_parts(self, outer: str, array: _Array) -> None:
+        """Add the parts of a new array to the entries of an outer one."""
+        for position, part in array.parts.items():
+            self._accumulate(self._entry(outer, position), part)
+
     def _accumulate(self, entry: Entry, part: Value) -> None:
         if entry.value in self._zeros:
             self._update(entry, "assign", [part])
@@ -243,12 +248,13 @@ class _Builder:
         self._append(Step(None, get(op_type), {"X": reads}, {"Out": [target]}))
 
     def _append(self, step: Step) -> None:
-        """Append a step. Its results have the rows of its operands, if these are gradients of values before they shrink."""
+        """Append a step. If it reads gradients of values before they shrink, its results have the same rows."""
         names = {self._rows_of.get(value, "") for value in step.read}
-        if not names <= {""}:
+        if any(names):
             if len(names) > 1 or step.definition.type not in ("assign", "sum"):
                 raise _UnfitError
-            self._rows_of |= dict.fromkeys([value for values in step.writes.values() for value in values if value], *names)
+            (name,) = names
+            self._rows_of |= {value: name for values in step.writes.values() for value in values if value is not None}
         self.body.steps.append(step)
 
     def _add(self, index: int, op: Operator) -> None:
@@ -271,10 +277,10 @@ class _Builder:
             self._append(Step(op, definition, reads, writes))
 
     def _add_branch(self, index: int, op: Operator, definition: OpDef) -> None:
-        """Add a branch, with the values that its block and the blocks within read or write."""
+        """Add a branch, with the outer values that its blocks read or write."""
         region, versions = region_of(op), self._versions
         assert region is not None, "the op owns a block"
-        names = {name for names in outer_names(region.body) for name in names}
+        names = set[str]().union(*outer_names(region.body))
         for block in nested_blocks([op]):
             names -= block.forward.vars.keys() if block.forward is not None else set()
         frame: list[Value] = []
@@ -284,8 +290,8 @@ class _Builder:
             raise _UnfitError
         passed = {*(state.before for state in self._region.states), *(name for name, _ in self._region.slices)}
         local = self._region.body.vars.keys() - passed
-        outer = {name: versions.before(name, index) for name in names}
-        outer = {name: value for name, value in outer.items() if value[1] or name not in local}
+        values = {name: versions.before(name, index) for name in names}
+        outer = {name: value for name, value in values.items() if value[1] or name not in local}
         self.body.steps.append(Step(op, definition, versions.reads[index], versions.writes[index], outer, frame))
 
     # -- rows of sequences
@@ -310,6 +316,7 @@ class _Builder:
         self._rows_of[target] = like[0]
 
     def _is_only_shrunk(self, name: str) -> bool:
+        """Whether all ops that read a name shrink it to its active rows."""
         return all(op.type == SHRINKING for op in self._versions.ops if name in op.input_arg_names)
 
     def _position(self, reads: Slots) -> Affine:
@@ -366,19 +373,22 @@ class _Builder:
             raise _UnfitError
         if outer:
             for array in arrays:
-                for position, part in array.parts.items():
-                    self._accumulate(self._entry(outer[0], position), part)
+                self._accumulate_parts(outer[0], array)
             self._arrays[target] = _Array(outer[0])
-            return
-        merged: dict[Affine, list[Value | None]] = {}
+        else:
+            self._arrays[target] = self._sum_of_parts(arrays, target)
+
+    def _sum_of_parts(self, arrays: Sequence[_Array], target: Value) -> _Array:
+        """Sum new arrays, position by position."""
+        summands: dict[Affine, list[Value | None]] = {}
         for array in arrays:
             for position, part in array.parts.items():
-                merged.setdefault(position, []).append(part)
+                summands.setdefault(position, []).append(part)
         parts: dict[Affine, Value] = {}
-        for number, (position, values) in enumerate(merged.items()):
+        for number, (position, values) in enumerate(summands.items()):
             parts[position] = f"{target[0]}[{number}]", target[1]
             self._step("sum", values, parts[position])
-        self._arrays[target] = _Array("", parts)
+        return _Array("", parts)
 
     def _add_totals(self) -> None:
         for name in dict.fromkeys(part.inner for part in self._region.summed if part.inner != EMPTY):
@@ -389,12 +399,11 @@ class _Builder:
                 array = self._array(last)
                 if array.outer:
                     raise _UnfitError
-                for position, part in array.parts.items():
-                    self._accumulate(self._entry(total_of(name), position), part)
-                continue
-            self.body.totals.append(name)
-            self.body.likes[total_of(name), 0] = last
-            self._step("sum", [(total_of(name), 0), last], (total_of(name), 1))
+                self._accumulate_parts(total_of(name), array)
+            else:
+                self.body.totals.append(name)
+                self.body.likes[total_of(name), 0] = last
+                self._step("sum", [(total_of(name), 0), last], (total_of(name), 1))
 
 
 _ON_ARRAYS: dict[str, Callable[[Any, Operator, Slots, Slots], None]] = {

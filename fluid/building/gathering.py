@@ -1,6 +1,6 @@
 """``x[...]`` and ``x[...] = v`` with lists, arrays and variables of integers or bools, as ops that gather and scatter elements.
 
-The same code serves programs and tensors that are traced: it takes the namespace of ops, and its values, as arguments.
+Programs and traces of tensors share this code: the namespace of ops is an argument.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def with_whole_axes(items: Sequence[Any], count: int) -> list[Any]:
 
 
 def parts_of(x: Any, items: Sequence[Any]) -> tuple[list[slice], list[Any]]:
-    """Divide an index in the slices to take first, one for each axis, and the entries for `gather_items`.
+    """Divide an index into slices, one for each axis, and the entries for `gather_items`, which follow the slices.
 
     Raises:
         IndexRangeError: there are more indices than axes.
@@ -77,17 +77,16 @@ def gather_items(f: Any, x: Any, items: Sequence[Any], constant: Callable[[Any],
     >>> x[:, [0, 2]].shape, x[ids].shape, x[x > 0.0].shape
     ((4, 2), (-1, 5), (-1,))
     """
-    axes, indices = list[int](), list[Any]()
+    indices: dict[int, Any] = {}
     axis = 0
     for entry in items:
         if isinstance(entry, slice):
             axis += 1
-            continue
-        for index in _indices(f, x, axis, entry, constant):
-            axes.append(axis)
-            indices.append(index)
-            axis += 1
-    values = _alike(f, x, indices, constant)
+        else:
+            for index in _indices(f, x, axis, entry, constant):
+                indices[axis] = index
+                axis += 1
+    axes, values = list(indices), _in_one_shape(f, list(indices.values()), constant)
     if len(values) == 1 and len(values[0].shape) == 1:
         return f.gather(x, values[0], axis=axes[0])
     order = [*axes, *(axis for axis in range(x.ndim) if axis not in axes)]
@@ -119,15 +118,15 @@ def scatter_items(f: Any, x: Any, items: Sequence[Any], value: Any, constant: Ca
     [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
     """
     if x.dtype is VarType.BOOL:
-        numbers = (_cast(f, array, VarType.INT32) for array in (x, value))
-        return _cast(f, scatter_items(f, next(numbers), items, next(numbers), constant), VarType.BOOL)
+        x, value = _cast(f, x, VarType.INT32), _cast(f, value, VarType.INT32)
+        return _cast(f, scatter_items(f, x, items, value, constant), VarType.BOOL)
     chosen = gather_items(f, x, items, constant)
     if len(value.shape) > len(chosen.shape):
         raise IndexRangeError(f"a value of shape {list(value.shape)} does not fit {list(chosen.shape)} elements")
     updates = f.elementwise_add(f.fill_any_like(chosen), value, axis=-1)
     rows = [index for index in items if not isinstance(index, slice)]
     if len(rows) == 1 and rows[0] is items[0] and len(chosen.shape) == x.ndim:
-        (ids,) = _alike(f, x, _indices(f, x, 0, rows[0], constant), constant)
+        (ids,) = _in_one_shape(f, _indices(f, x, 0, rows[0], constant), constant)
         return f.scatter(x, ids, updates, overwrite=True)
     places = gather_items(f, _numbered(f, x), items, constant)
     flat = f.scatter(*(f.reshape2(array, shape=[-1]) for array in (x, places, updates)), overwrite=True)
@@ -142,15 +141,23 @@ def _numbered(f: Any, x: Any) -> Any:
 
 
 def _indices(f: Any, x: Any, axis: int, entry: Any, constant: Callable[[Any], Any]) -> list[Any]:
-    """The indices along one axis or, for a mask, along its axes: arrays, and variables or tensors; none is below 0."""
+    """The indices that an entry holds: one for its axis or, for a mask, one for each of its axes. They are at least 0."""
     if _is_value(entry):
-        if entry.dtype is VarType.BOOL:
-            places = f.where_index(entry)
-            return [f.slice(places, axes=[1], starts=[n], ends=[n + 1], decrease_axis=[1]) for n in range(len(entry.shape))]
-        if entry.dtype not in (VarType.INT32, VarType.INT64):
-            raise FluidTypeError(f"an index should be of integers or bools, not {entry.dtype.text}")
-        return [_counted_from_zero(f, x, axis, _cast(f, entry, VarType.INT64))]
-    array = np.asarray(entry)
+        return _indices_of_value(f, x, axis, entry)
+    return _indices_of_array(f, x, axis, np.asarray(entry), constant)
+
+
+def _indices_of_value(f: Any, x: Any, axis: int, entry: Any) -> list[Any]:
+    if entry.dtype is VarType.BOOL:
+        places = f.where_index(entry)
+        return [f.slice(places, axes=[1], starts=[n], ends=[n + 1], decrease_axis=[1]) for n in range(len(entry.shape))]
+    if entry.dtype not in (VarType.INT32, VarType.INT64):
+        raise FluidTypeError(f"an index should be of integers or bools, not {entry.dtype.text}")
+    return [_counted_from_zero(f, x, axis, _cast(f, entry, VarType.INT64))]
+
+
+def _indices_of_array(f: Any, x: Any, axis: int, array: Any, constant: Callable[[Any], Any]) -> list[Any]:
+    """Indices as numpy arrays; a value of the program if only a run knows the size that negative indices count from."""
     if array.dtype == np.bool_:
         _check_mask(x, axis, array)
         return list(np.nonzero(array))
@@ -172,7 +179,7 @@ def _cast(f: Any, value: Any, dtype: VarType) -> Any:
 
 
 def _counted_from_zero(f: Any, x: Any, axis: int, index: Any) -> Any:
-    """An index along an axis, plus the size of the axis where it is below 0."""
+    """Add the size of the axis to the indices below 0."""
     size = _cast(f, f.slice(f.shape(x), axes=[0], starts=[axis], ends=[axis + 1]), VarType.INT64)
     is_below = _cast(f, f.less_than(index, f.fill_any_like(index)), VarType.INT64)
     return f.elementwise_add(index, f.elementwise_mul(is_below, size))
@@ -184,8 +191,8 @@ def _check_mask(x: Any, axis: int, mask: Any) -> None:
         raise IndexRangeError(f"a mask of shape {list(mask.shape)} does not fit the sizes {list(sizes)} from axis {axis} on")
 
 
-def _alike(f: Any, x: Any, indices: Sequence[Any], constant: Callable[[Any], Any]) -> list[Any]:
-    """The indices as values of one shape."""
+def _in_one_shape(f: Any, indices: Sequence[Any], constant: Callable[[Any], Any]) -> list[Any]:
+    """The indices as values of one shape; a number beside variables or tensors is repeated."""
     arrays = [index for index in indices if isinstance(index, np.ndarray)]
     values = [index for index in indices if not isinstance(index, np.ndarray)]
     if not values:
@@ -198,11 +205,10 @@ def _alike(f: Any, x: Any, indices: Sequence[Any], constant: Callable[[Any], Any
         sizes = tuple(index.shape)
         if sizes and (len(sizes) != len(shape) or any(a != b for a, b in zip(sizes, shape, strict=True) if min(a, b) >= 0)):
             raise IndexRangeError(f"indices of the shapes {list(shape)} and {list(sizes)}: they should have one shape")
-    return [
-        index
-        if not isinstance(index, np.ndarray)
-        else constant(index)
-        if index.ndim
-        else f.fill_any_like(values[0], value=float(index))
-        for index in indices
-    ]
+
+    def value_of(index: Any) -> Any:
+        if not isinstance(index, np.ndarray):
+            return index
+        return constant(index) if index.ndim else f.fill_any_like(values[0], value=float(index))
+
+    return [value_of(index) for index in indices]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     if type(item) is list and item and x.ndim and all(type(entry) is int for entry in item):
         return namespace.gather(x, _rows(x, tuple(item)))  # type: ignore[no-any-return]
     if state.tracer is not None and _reads_tensors(items):
-        return _gather(x, items) if any(isinstance(entry, Tensor) for entry in items) else _cut(x, items)
+        return _gather(x, items) if any(isinstance(entry, Tensor) for entry in items) else _slice_by_tensors(x, items)
     places = _places(x, item)
     gathered = namespace.gather(x.reshape(-1), Tensor._of(_on_device(x, places.reshape(-1))))
     return gathered.reshape(places.shape or (1,))  # type: ignore[no-any-return]
@@ -41,9 +43,16 @@ def getitem(x: Tensor, item: Any) -> Tensor:
 
 def _gather(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     """Gather elements by ops alone, so that a program reads the indices in each run."""
-    try:
+    with _naming(x, items):
         slices, entries = parts_of(x, items)
         return gather_items(namespace, getitem(x, tuple(slices)), entries, as_tensor)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _naming(x: Tensor, items: tuple[Any, ...]) -> Iterator[None]:
+    """Errors inside the ``with`` name the tensor and the index."""
+    try:
+        yield
     except FluidError as error:
         error.restate(f"{x.describe()}, indexed by {_text(items)}: {error}")
         raise
@@ -51,22 +60,21 @@ def _gather(x: Tensor, items: tuple[Any, ...]) -> Tensor:
 
 def _reads_tensors(items: tuple[Any, ...]) -> bool:
     """Whether an index, or a bound of a slice, is a tensor."""
-    return any(isinstance(entry, Tensor) or _has_tensor(entry) for entry in items)
+    return any(isinstance(entry, Tensor) or _has_tensor_bound(entry) for entry in items)
 
 
-def _has_tensor(entry: Any) -> bool:
-    """Whether an index is a slice with a tensor as bound."""
+def _has_tensor_bound(entry: Any) -> bool:
     return isinstance(entry, slice) and any(isinstance(bound, Tensor) for bound in (entry.start, entry.stop, entry.step))
 
 
-def _cut(x: Tensor, items: tuple[Any, ...]) -> Tensor:
+def _slice_by_tensors(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     """Slice by ops alone, so that a program reads the bounds in each run."""
-    region, gone = _read_region(x, items)
+    region, gone = _region_by_tensors(x, items)
     return namespace.slice(x, **region, infer_flags=[-1] * len(region["axes"]), decrease_axis=gone)  # type: ignore[no-any-return]
 
 
-def _read_region(x: Tensor, items: tuple[Any, ...]) -> tuple[dict[str, Any], list[int]]:
-    """Inputs and attributes of ops for the region of integers and slices, with tensors as bounds; and the axes to drop."""
+def _region_by_tensors(x: Tensor, items: tuple[Any, ...]) -> tuple[dict[str, Any], list[int]]:
+    """Inputs and attributes for an op on a region, if tensors are bounds of its slices; and the axes to drop."""
     if any(entry is None for entry in items):
         raise ProgramError(f"{x.describe()}, indexed by {_text(items)}: None beside a tensor as bound; use unsqueeze")
     axes, starts, ends, gone = list[int](), list[Tensor](), list[Tensor](), list[int]()
@@ -100,49 +108,58 @@ def setitem(x: Tensor, item: Any, value: Any) -> None:
     if value.dtype is not x.dtype:
         raise FluidTypeError(f"{x.describe()} cannot hold {value.describe()}; use astype")
     x._check_modifiable("setitem")
-    if x._stop and value._stop and state.tracer is None:
-        array = x._array
-        try:
-            array[_indices(item)] = value._array.reshape(()) if value.size == 1 else value._array
-        except (IndexError, ValueError) as error:
-            raise ProgramError(f"{x.describe()} cannot be assigned to in this way: {error}") from None
-        x._modified("setitem")
-        return
     items = item if isinstance(item, tuple) else (item,)
-    if state.tracer is not None and _reads_tensors(items):
+    if x._stop and value._stop and state.tracer is None:
+        _write_array(x, item, value)
+    elif state.tracer is not None and _reads_tensors(items):
         x._take_over(_write_items(x, items, value), "setitem")
-        return
-    if all(is_plain(entry) and entry is not None for entry in items):
+    elif all(is_plain(entry) and entry is not None for entry in items):
         x._take_over(_with_region(x, value, items), "setitem")
-        return
-    places = _places(x, item)
-    source = np.full(x.size, -1, np.int64)
+    else:
+        places = _places(x, item)
+        sources = _sources(x, places, value)
+        if places.size:
+            x._take_over(_with_elements(x, value, sources), "setitem")
+
+
+def _write_array(x: Tensor, item: Any, value: Tensor) -> None:
+    """Write into the memory of `x`, where no gradients are wanted."""
+    array = x._array
+    try:
+        array[_indices(item)] = value._array.reshape(()) if value.size == 1 else value._array
+    except (IndexError, ValueError) as error:
+        raise ProgramError(f"{x.describe()} cannot be assigned to in this way: {error}") from None
+    x._modified("setitem")
+
+
+def _sources(x: Tensor, places: Any, value: Tensor) -> Any:
+    """For each element of flat `x`, the element of flat `value` to write there; -1 for none."""
     try:
         numbers = np.broadcast_to(np.arange(value.size).reshape(() if value.size == 1 else value.shape), places.shape)
     except ValueError as error:
         raise ProgramError(
             f"{value.describe()} does not fit into {list(places.shape)} elements of {x.describe()}: {error}"
         ) from None
-    if not places.size:
-        return
-    source[places.reshape(-1)] = numbers.reshape(-1)
-    chosen = Tensor._of(_on_device(x, source.reshape(x.shape) >= 0))
-    spread = namespace.gather(value.reshape(-1), Tensor._of(_on_device(x, np.maximum(source, 0))))
-    x._take_over(namespace.where(chosen, spread.reshape(x.shape), x), "setitem")
+    sources = np.full(x.size, -1, np.int64)
+    sources[places.reshape(-1)] = numbers.reshape(-1)
+    return sources
+
+
+def _with_elements(x: Tensor, value: Tensor, sources: Any) -> Tensor:
+    """A copy of `x` with elements of `value`; see `_sources`."""
+    is_written = Tensor._of(_on_device(x, sources.reshape(x.shape) >= 0))
+    spread = namespace.gather(value.reshape(-1), Tensor._of(_on_device(x, np.maximum(sources, 0))))
+    return namespace.where(is_written, spread.reshape(x.shape), x)  # type: ignore[no-any-return]
 
 
 def _write_items(x: Tensor, items: tuple[Any, ...], value: Tensor) -> Tensor:
-    """`x` after ``x[items] = value``, by ops alone, so that a program reads the indices in each run."""
+    """A copy of `x` after ``x[items] = value``, by ops alone, so that a program reads the indices in each run."""
     if any(isinstance(entry, Tensor) for entry in items):
-        try:
+        with _naming(x, items):
             slices, entries = parts_of(x, items)
-            part = getitem(x, tuple(slices))
-            value = scatter_items(namespace, part, entries, value, as_tensor)
-        except FluidError as error:
-            error.restate(f"{x.describe()}, indexed by {_text(items)}: {error}")
-            raise
+            value = scatter_items(namespace, getitem(x, tuple(slices)), entries, value, as_tensor)
         items = tuple(slices)
-    region, gone = _read_region(x, items)
+    region, gone = _region_by_tensors(x, items)
     attrs = {"steps": [1] * len(region["axes"]), "decrease_axes": gone, "dtype": int(x.dtype), "shape": []}
     return namespace.set_value(x, value, **region, **attrs)  # type: ignore[no-any-return]
 
@@ -205,11 +222,11 @@ def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
         result = x.clone()
     else:
         result = namespace.slice(x, axes=axes, starts=starts, ends=ends, infer_flags=[1] * len(axes), decrease_axis=gone)
-    return result if list(result.shape) == shape or not shape else result.reshape(shape)
+    return result.reshape(shape) if shape and list(result.shape) != shape else result
 
 
 def _as_written(x: Tensor, items: tuple[Any, ...]) -> tuple[list[int], list[int], list[int]]:
-    """Axes, starts and ends as the index has them, also beyond the end: a program may be run with another size."""
+    """Axes, starts and ends as the index states them, even beyond the end: a program may run with another size."""
     named = sum(entry is not Ellipsis for entry in items)
     axes, starts, ends = [], [], []
     for axis, entry in enumerate(with_whole_axes(items, x.ndim - named)):
@@ -245,7 +262,7 @@ _indices_of_rows: Cache[Any, Tensor] = Cache()
 
 
 def _rows(x: Tensor, numbers: tuple[int, ...]) -> Tensor:
-    """A tensor of row indices, all at least 0."""
+    """Row numbers as a tensor, all at least 0."""
     size = x.shape[0]
     rows = _indices_of_rows.get((numbers, size, x.device))
     if rows is None:
@@ -259,7 +276,7 @@ def _rows(x: Tensor, numbers: tuple[int, ...]) -> Tensor:
 
 
 def _indices(item: Any) -> Any:
-    """Convert an index for numpy."""
+    """An index in numpy's types."""
     if isinstance(item, tuple):
         return tuple(_indices(entry) for entry in item)
     if isinstance(item, Tensor):

@@ -24,53 +24,56 @@ _rewrites = REWRITES.register
 
 @_rewrites("sequence_pool")
 def _rewrite_pool(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (x,), (out,), group = op.input("X"), op.output("Out"), to.with_sequences(op, "X").group
+    (x,), (out,), group = op.input("X"), op.output("Out"), to.sequences_of(op, "X").group
     kind = str(op.attr("pooltype")).upper()
     if op.attr("pad_value") or to.block.vars[x].dtype not in _FLOATS:
         raise NotRewritten
     if kind == "MAX":
-        _rewrite_greatest(to, op, x, out, group)
+        _rewrite_maximum(to, op, x, out, group)
         return {}
     if kind in ("FIRST", "LAST"):
         to.add(op, "take_rows", {"X": x, "Index": to.ends(group, kind)}, out)
         return {}
     divisor = to.divisor(op, x, group)
-    total = to.total(op, x, group, out if divisor is None else None)
-    if divisor is not None:
-        to.add(op, "elementwise_div", {"X": total, "Y": divisor}, out, axis=0)
+    if divisor is None:
+        to.sums(op, x, group, out)
+    else:
+        to.add(op, "elementwise_div", {"X": to.sums(op, x, group), "Y": divisor}, out, axis=0)
     return {}
 
 
-def _rewrite_greatest(to: Rewriter, op: Operator, x: str, out: str, group: int) -> None:
-    """Write a maximum over sequences. MaxIndex holds the countdown of the first row with the maximum, 0 for an empty sequence."""
-    to.greatest(op, x, group, out)
-    place = next(iter(op.output("MaxIndex")), None)
-    if place not in to.read:
+def _rewrite_maximum(to: Rewriter, op: Operator, x: str, out: str, group: int) -> None:
+    """Write maxima of sequences. MaxIndex holds the countdown of the first row with the maximum, 0 for an empty sequence."""
+    to.maxima(op, x, group, out)
+    max_index = next(iter(op.output("MaxIndex")), None)
+    if max_index not in to.read:
         return
     if len(to.block.vars[x].shape) != 2:
         raise NotRewritten
-    to.private.add(place)
+    to.private.add(max_index)
     ids = to.ids(group, None)
-    is_greatest = to.add(op, "equal", {"X": x, "Y": to.add(op, "take_rows", {"X": out, "Index": ids})})
-    numbers = to.add(op, "cast", {"X": is_greatest}, in_dtype=VarType.BOOL, out_dtype=VarType.INT32)
-    to.greatest(op, to.add(op, "elementwise_mul", {"X": numbers, "Y": to.countdown(group)}), group, place)
+    is_maximum = to.add(op, "equal", {"X": x, "Y": to.add(op, "take_rows", {"X": out, "Index": ids})})
+    numbers = to.add(op, "cast", {"X": is_maximum}, in_dtype=VarType.BOOL, out_dtype=VarType.INT32)
+    to.maxima(op, to.add(op, "elementwise_mul", {"X": numbers, "Y": to.countdown(group)}), group, max_index)
 
 
-def _rewrite_greatest_grad(to: Rewriter, op: Operator, group: int, d_x: str) -> None:
+def _rewrite_maximum_grad(to: Rewriter, op: Operator, group: int, d_x: str) -> None:
     """Write the gradient of a maximum: it goes to the first row with the maximum."""
-    (x,), (place,), (gradient,), ids = op.input("X"), op.input("MaxIndex"), op.input(grad_slot("Out")), to.ids(group)
-    is_greatest = to.add(op, "equal", {"X": to.add(op, "take_rows", {"X": place, "Index": ids}), "Y": to.countdown(group)})
+    (x,), (max_index,), (gradient,), ids = op.input("X"), op.input("MaxIndex"), op.input(grad_slot("Out")), to.ids(group)
+    is_first_maximum = to.add(
+        op, "equal", {"X": to.add(op, "take_rows", {"X": max_index, "Index": ids}), "Y": to.countdown(group)}
+    )
     choices = {"X": to.add(op, "take_rows", {"X": gradient, "Index": ids}), "Y": to.zeros(op, x, to.sizes[group][1])}
-    to.add(op, "where", {"Condition": is_greatest, **choices}, d_x)
+    to.add(op, "where", {"Condition": is_first_maximum, **choices}, d_x)
 
 
 @_rewrites("sequence_pool_grad")
 def _rewrite_pool_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (gradient,), (d_x,) = op.input("X"), op.input(grad_slot("Out")), op.output(grad_slot("X"))
-    group, kind = to.with_sequences(op, "X").group, str(op.attr("pooltype")).upper()
+    group, kind = to.sequences_of(op, "X").group, str(op.attr("pooltype")).upper()
     result = {d_x: RowFacts(group, True, Padding.ZEROS)}
     if kind == "MAX":
-        _rewrite_greatest_grad(to, op, group, d_x)
+        _rewrite_maximum_grad(to, op, group, d_x)
         return result
     if kind in ("FIRST", "LAST"):
         to.add(op, "add_rows", {"X": gradient, "Index": to.ends(group, kind), "Like": x}, d_x)
@@ -84,7 +87,7 @@ def _rewrite_pool_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 @_rewrites("sequence_expand", "sequence_expand_as")
 def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (x,), (out,), rows = op.input("X"), op.output("Out"), to.with_sequences(op, "Y")
+    (x,), (out,), rows = op.input("X"), op.output("Out"), to.sequences_of(op, "Y")
     if x in to.rows or to.block.vars[x].lod_level or op.role & OpRole.BACKWARD:
         raise NotRewritten
     to.add(op, "take_rows", {"X": x, "Index": to.ids(rows.group, None)}, out)
@@ -94,7 +97,7 @@ def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("sequence_expand_grad", "sequence_expand_as_grad")
 def _rewrite_expand_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (gradient,), rows = op.input("X"), op.input(grad_slot("Out")), to.rows_of(op, grad_slot("Out"))
-    if x in to.rows or to.with_sequences(op, "Y").group != rows.group:
+    if x in to.rows or to.sequences_of(op, "Y").group != rows.group:
         raise NotRewritten
     to.add(op, "add_rows", {"X": gradient, "Index": to.ids(rows.group), "Like": x}, op.output(grad_slot("X"))[0])
     return {}
@@ -102,7 +105,7 @@ def _rewrite_expand_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 @_rewrites("sequence_reverse")
 def _rewrite_reverse(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (out,), rows = op.output("Y"), to.with_sequences(op, "X")
+    (out,), rows = op.output("Y"), to.sequences_of(op, "X")
     if rows.padding is Padding.UNKNOWN:
         raise NotRewritten
     index = to.index(Index(rows.group, mirrored, padding=None if rows.padding is Padding.COPIES else -1))
@@ -112,16 +115,16 @@ def _rewrite_reverse(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 @_rewrites("lod_reset")
 def _rewrite_reset(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    """Give rows the LoD that they have without saying so."""
+    """Give rows the LoD of their group."""
     (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_of(op, "X")
-    if not op.input("Y") or op.attr("append") or to.with_sequences(op, "Y").group != rows.group:
+    if not op.input("Y") or op.attr("append") or to.sequences_of(op, "Y").group != rows.group:
         raise NotRewritten
     to.add(op, "assign", {"X": x}, out)
     return {out: replace(rows, has_lod=True)}
 
 
 def _windows(to: Rewriter, op: Operator, rows: RowFacts) -> str:
-    """The rows that `sequence_conv` multiplies by the filter, for each row one after the other."""
+    """For each row, the rows that `sequence_conv` multiplies by the filter, joined to one row."""
     if op.attr("paddingTrainable") or op.attr("contextStride") != 1:
         raise NotRewritten
     length, (x,) = op.attr("contextLength"), op.input("X")
@@ -131,7 +134,7 @@ def _windows(to: Rewriter, op: Operator, rows: RowFacts) -> str:
 
 @_rewrites("sequence_conv")
 def _rewrite_conv(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (out,), rows = op.output("Out"), to.with_sequences(op, "X", Padding.COPIES)
+    (out,), rows = op.output("Out"), to.sequences_of(op, "X", Padding.COPIES)
     to.add(op, "mul", {"X": _windows(to, op, rows), "Y": op.input("Filter")[0]}, out)
     return {out: rows}
 
@@ -139,7 +142,7 @@ def _rewrite_conv(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("sequence_conv_grad")
 def _rewrite_conv_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (gradient,), (weight,) = op.input("X"), op.input(grad_slot("Out")), op.input("Filter")
-    rows, results = to.with_sequences(op, "X", Padding.COPIES), dict[str, RowFacts]()
+    rows, results = to.sequences_of(op, "X", Padding.COPIES), dict[str, RowFacts]()
     to.rows_of(op, grad_slot("Out"), Padding.ZEROS)
     for name in op.output(grad_slot("Filter")):
         to.add(op, "matmul", {"X": _windows(to, op, rows), "Y": gradient}, name, transpose_X=True)
@@ -153,12 +156,12 @@ def _rewrite_conv_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 @_rewrites("sequence_softmax")
 def _rewrite_softmax(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (x,), (out,), rows = op.input("X"), op.output("Out"), to.with_sequences(op, "X", Padding.COPIES)
+    (x,), (out,), rows = op.input("X"), op.output("Out"), to.sequences_of(op, "X", Padding.COPIES)
     ids = to.ids(rows.group, None)
-    greatest = to.add(op, "take_rows", {"X": to.greatest(op, x, rows.group), "Index": ids})
-    powers = to.add(op, "exp", {"X": to.add(op, "elementwise_sub", {"X": x, "Y": greatest})})
-    total = to.total(op, powers, rows.group)
-    to.add(op, "elementwise_div", {"X": powers, "Y": to.add(op, "take_rows", {"X": total, "Index": ids})}, out)
+    maxima = to.add(op, "take_rows", {"X": to.maxima(op, x, rows.group), "Index": ids})
+    powers = to.add(op, "exp", {"X": to.add(op, "elementwise_sub", {"X": x, "Y": maxima})})
+    sums = to.add(op, "take_rows", {"X": to.sums(op, powers, rows.group), "Index": ids})
+    to.add(op, "elementwise_div", {"X": powers, "Y": sums}, out)
     return {out: rows}
 
 
@@ -167,18 +170,18 @@ def _rewrite_softmax_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (out,), (gradient,), (d_x,) = op.input("Out"), op.input(grad_slot("Out")), op.output(grad_slot("X"))
     to.rows_of(op, "Out", Padding.COPIES)
     rows = to.rows_of(op, grad_slot("Out"), Padding.ZEROS)
-    total = to.total(op, to.add(op, "elementwise_mul", {"X": out, "Y": gradient}), rows.group)
-    mean = to.add(op, "take_rows", {"X": total, "Index": to.ids(rows.group)})
-    to.add(op, "elementwise_mul", {"X": out, "Y": to.add(op, "elementwise_sub", {"X": gradient, "Y": mean})}, d_x)
+    products = to.add(op, "elementwise_mul", {"X": out, "Y": gradient})
+    sums = to.add(op, "take_rows", {"X": to.sums(op, products, rows.group), "Index": to.ids(rows.group)})
+    to.add(op, "elementwise_mul", {"X": out, "Y": to.add(op, "elementwise_sub", {"X": gradient, "Y": sums})}, d_x)
     return {d_x: rows}
 
 
 # ------------------------------------------------------------------------------------------------------- padded sequences
 def fed_lengths(program: Program) -> tuple[str, ...]:
-    """The feeds that hold the lengths of padded sequences which an op makes rows of."""
+    """The feeds that hold lengths of padded sequences, for `sequence_unpad`."""
     block = program.global_block()
     names = {name for op in block.ops if op.type == UNPADDING for name in op.input("Length") if block.vars[name].is_data}
-    return tuple(sorted(names - {name for op in block.ops if names for name in op.output_arg_names}))
+    return tuple(sorted(names.difference(*(op.output_arg_names for op in block.ops)))) if names else ()
 
 
 def _steps(to: Rewriter, group: int) -> str:
@@ -206,7 +209,7 @@ def _rewrite_unpad_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     group = to.rows_of(op, grad_slot("Out")).group
     if x in to.rows or group not in to.lengths.values():
         raise NotRewritten
-    rows = to.real(op, gradient)
+    rows = to.with_zeros(op, gradient)
     if to.block.vars[x].ndim == 2:
         rows = to.add(op, "squeeze", {"X": rows}, axes=[1])
     to.add(op, "gather_nd_grad", {"X": x, "Index": _steps(to, group), grad_slot("Out"): rows}, d_x, slot=grad_slot("X"))
@@ -258,7 +261,7 @@ def _rewrite_view_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     variables = to.block.vars[d_x], to.block.vars[gradient]
     if not all(var.has_shape for var in variables) or not _VIEWS[op.type.removesuffix("_grad")](op, *variables):
         raise NotRewritten
-    op.inputs[grad_slot("Out")] = [to.real(op, gradient)]
+    op.inputs[grad_slot("Out")] = [to.with_zeros(op, gradient)]
     to.block.ops.append(op)
     return {d_x: replace(rows, padding=Padding.ZEROS)}
 
@@ -279,14 +282,14 @@ def _rewrite_dropout(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("dropout_grad")
 def _rewrite_dropout_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (d_x,), (gradient,), rows = op.output(grad_slot("X")), op.input(grad_slot("Out")), to.rows_of(op, grad_slot("Out"))
-    op.inputs[grad_slot("Out")] = [to.real(op, gradient)]
+    op.inputs[grad_slot("Out")] = [to.with_zeros(op, gradient)]
     to.block.ops.append(op)
     return {d_x: replace(rows, padding=Padding.ZEROS)}
 
 
 # ---------------------------------------------------------------------------------------------------------- over all rows
-def _summed(to: Rewriter, op: Operator) -> tuple[dict[str, Any], int]:
-    """The attributes of the sum in a reduction over rows, and how many numbers it adds for each row."""
+def _sum_over_rows(to: Rewriter, op: Operator) -> tuple[dict[str, Any], int]:
+    """The attributes of the `reduce_sum` in a reduction over rows, and the count of numbers that it adds in each row."""
     (x,) = op.input("X")
     shape, is_mean = to.block.vars[x].shape, op.type.startswith("mean")
     is_whole = is_mean or bool(op.attr("reduce_all"))
@@ -303,13 +306,13 @@ def _summed(to: Rewriter, op: Operator) -> tuple[dict[str, Any], int]:
 def _rewrite_sum(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     """Write a sum, or a mean, of the real rows."""
     (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_of(op, "X")
-    attrs, count = _summed(to, op)
+    attrs, count = _sum_over_rows(to, op)
     if not to.block.vars[out].shape:
         raise NotRewritten
     if op.type == "reduce_sum":
-        to.add(op, "reduce_sum", {"X": to.real(op, x)}, out, **attrs)
+        to.add(op, "reduce_sum", {"X": to.with_zeros(op, x)}, out, **attrs)
     else:
-        total = to.add(op, "reduce_sum", {"X": to.real(op, x)}, **attrs)
+        total = to.add(op, "reduce_sum", {"X": to.with_zeros(op, x)}, **attrs)
         to.add(op, "elementwise_div", {"X": total, "Y": to.count(x, rows.group, count)}, out)
     return {}
 
@@ -317,19 +320,19 @@ def _rewrite_sum(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("mean_grad", "reduce_mean_grad", "reduce_sum_grad")
 def _rewrite_sum_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (gradient,), (d_x,) = op.input("X"), op.input(grad_slot("Out")), op.output(grad_slot("X"))
-    rows, (attrs, count) = to.rows_of(op, "X"), _summed(to, op)
+    rows, (attrs, count) = to.rows_of(op, "X"), _sum_over_rows(to, op)
     if gradient in to.rows:
         raise NotRewritten
     if op.type != "reduce_sum_grad":
         gradient = to.add(op, "elementwise_div", {"X": gradient, "Y": to.count(x, rows.group, count)})
     of_all = to.add(op, "reduce_sum_grad", {"X": x, grad_slot("Out"): gradient}, slot=grad_slot("X"), **attrs)
     to.rows[of_all] = replace(rows, padding=Padding.UNKNOWN)
-    to.real(op, of_all, d_x)
+    to.with_zeros(op, of_all, d_x)
     return {d_x: replace(rows, padding=Padding.ZEROS)}
 
 
 def padded_program(program: Program, fetches: Sequence[str], batch: SequenceBatch) -> PaddedProgram | None:
-    """A program, rewritten for batches like this one; None if that is impossible."""
+    """Rewrite a program for batches like this one; None if that is impossible."""
     if deciding_names(program):
         return None
     try:

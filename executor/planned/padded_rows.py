@@ -45,8 +45,9 @@ from .sequence_batch import (
     filled,
     number_of_rows,
     offsets_of,
-    places_of,
-    roots_of,
+    row_numbers_of,
+    rows_in,
+    square_roots_of,
 )
 
 __all__ = ["REWRITES", "UNPADDING", "NotRewritten", "PaddedProgram", "Padding", "Rewriter", "RowFacts"]
@@ -116,23 +117,18 @@ class PaddedProgram:
         """The fetched values of the original program, for fetched values of the rewritten one."""
         lods = self.batch.lods(feeds)
         return [
-            result if rows is None else _real_rows(result, lods[rows.group], rows.has_lod)
+            result if rows is None else with_lod(result[: rows_in(lods[rows.group])], lods[rows.group] if rows.has_lod else ())
             for result, rows in zip(results, self.rows, strict=True)
         ]
-
-
-def _real_rows(array: Any, lod: Lod, has_lod: bool) -> Any:
-    assert lod[0] is not None
-    return with_lod(array[: lod[0][-1]], lod if has_lod else ())
 
 
 _KEEP_ZEROS = {
     **dict.fromkeys(("scale", "assign", "cast", "split", "fill_zeros_like", "elementwise_div"), ("X",)),
     "elementwise_mul": ("X", "Y"),
 }
-"""Type of an op -> slots. If a row of one of them is zeros, that row of the result is."""
+"""Type of an op -> slots: where a row of one of them is zeros, the row of the result is zeros."""
 _ALL_ZEROS = frozenset({"sum", "concat", "elementwise_add", "elementwise_sub"})
-"""Ops whose result has a row of zeros if all their operands have."""
+"""Ops whose result has rows of zeros where all operands have rows of zeros."""
 
 
 # ------------------------------------------------------------------------------------------------------------- rewriting
@@ -154,7 +150,7 @@ class Rewriter:
         self.read: set[str] = set()
         """The names that ops read."""
         self._lost: set[str] = set()
-        """Further outputs of ops, which the new ops do not make."""
+        """Outputs of the original ops that the rewritten program does not compute."""
         self.private: set[str] = set()
         """Values that only rewritten ops understand."""
 
@@ -214,9 +210,7 @@ class Rewriter:
         if len({rows.group for rows in facts}) != 1 or self._reads_private(op):
             raise NotRewritten
         definition, names = op.definition, {name for name, rows in self.rows.items() if rows.group == facts[0].group}
-        if definition is None:
-            raise NotRewritten
-        if not computes_by_rows(op, definition.forward or definition, names):
+        if definition is None or not computes_by_rows(op, definition.forward or definition, names):
             raise NotRewritten
         if definition.forward is not None:
             self._clear_cotangents(op)
@@ -244,7 +238,7 @@ class Rewriter:
             if slot.endswith(_GRAD):
                 if any(name not in self.rows for name in names if name != EMPTY):
                     raise NotRewritten
-                op.inputs[slot] = [name if name == EMPTY else self.real(op, name) for name in names]
+                op.inputs[slot] = [name if name == EMPTY else self.with_zeros(op, name) for name in names]
 
     def _note(self, op: Operator, outputs: Mapping[str, RowFacts]) -> None:
         """Note which outputs of an op have padding rows."""
@@ -272,7 +266,7 @@ class Rewriter:
             {name: (places[rows.group], rows.has_lod) for name, rows in reads.items()},
             {name: (places[rows.group], rows.padding is Padding.COPIES) for name, rows in outputs.items()},
         )
-        real.state(op, [self.index(Index(group, offsets_of, Extent.OFFSETS)) for group in groups])
+        real.write_to(op, [self.index(Index(group, offsets_of, Extent.OFFSETS)) for group in groups])
         self.block.ops.append(op)
         return outputs
 
@@ -282,21 +276,22 @@ class Rewriter:
         return all(var is not None and var.type is VarType.LOD_TENSOR for var in variables)
 
     def _outputs_with_rows(self, op: Operator, definition: OpDef) -> dict[str, RowFacts]:
-        """The outputs of an op that have a row for each row of an input, in all batches; `NotRewritten` if others vary."""
+        """The outputs of an op that have padding rows; `NotRewritten` if another output depends on the lengths of sequences."""
         outputs: dict[str, RowFacts] = {}
-        inferred: list[dict[str, Any]] | None = None
+        to_infer: dict[str, Sequence[str]] = {}
         for slot, names in op.outputs.items():
-            source = slot.removesuffix(_GRAD) if definition.forward is not None else ""
-            if op.inputs.get(source):  # a gradient has the spec of its input
-                pairs = zip(names, op.inputs[source], strict=True)
-                of_inputs = {name: self.rows[read] for name, read in pairs if read in self.rows and name != EMPTY}
-                outputs |= {name: replace(rows, padding=Padding.ZEROS) for name, rows in of_inputs.items()}
-                continue
-            if inferred is None:
-                inferred = [self._inferred(op, definition, variant) for variant in range(len(_SIZES))]
-            padding = Padding.COPIES if definition.forward is None else Padding.ZEROS
+            sources = op.inputs.get(slot.removesuffix(_GRAD)) if definition.forward is not None else None
+            if sources:  # a gradient has the spec of its input
+                pairs = zip(names, sources, strict=True)
+                with_rows = {name: self.rows[source] for name, source in pairs if source in self.rows and name != EMPTY}
+                outputs |= {name: replace(rows, padding=Padding.ZEROS) for name, rows in with_rows.items()}
+            else:
+                to_infer[slot] = names
+        variants = [self._inferred(op, definition, variant) for variant in range(len(_SIZES))] if to_infer else []
+        padding = Padding.COPIES if definition.forward is None else Padding.ZEROS
+        for slot, names in to_infer.items():
             for number, name in enumerate(names):
-                specs = [_spec_at(of_variant.get(slot), number) for of_variant in inferred]
+                specs = [_spec_at(inferred.get(slot), number) for inferred in variants]
                 rows = None if name == EMPTY else self._rows_of_output(specs, padding)
                 if rows is not None:
                     outputs[name] = rows
@@ -343,32 +338,32 @@ class Rewriter:
 
     # -- what rewriting functions use
     def rows_of(self, op: Operator, slot: str, padding: Padding | None = None) -> RowFacts:
-        """Facts about the rows of an input; `NotRewritten` if it has no padding rows, or not of this kind."""
+        """Facts about the rows of an input; `NotRewritten` if it has no padding rows, or of another kind than `padding`."""
         (name,) = op.input(slot)
         rows = self.rows.get(name)
         if rows is None or padding not in (None, rows.padding):
             raise NotRewritten
         return rows
 
-    def with_sequences(self, op: Operator, slot: str, padding: Padding | None = None) -> RowFacts:
-        """As `rows_of`, for an input whose LoD is read."""
+    def sequences_of(self, op: Operator, slot: str, padding: Padding | None = None) -> RowFacts:
+        """Facts about the rows of an input with a LoD; `NotRewritten` if it has none."""
         rows = self.rows_of(op, slot, padding)
         if not rows.has_lod:
             raise NotRewritten
         return rows
 
-    def real(self, op: Operator, name: str, out: str | None = None) -> str:
-        """The name of a value with the real rows of another one, and zeros in padding rows."""
+    def with_zeros(self, op: Operator, name: str, out: str | None = None) -> str:
+        """The name of a value with the real rows of value `name`, and zeros in padding rows."""
         rows = self.rows[name]
         if rows.padding is Padding.ZEROS and out is None:
             return name
-        cleared = self.add(op, "take_rows", {"X": name, "Index": self.index(Index(rows.group, places_of))}, out)
+        cleared = self.add(op, "take_rows", {"X": name, "Index": self.index(Index(rows.group, row_numbers_of))}, out)
         self.rows[cleared] = replace(rows, padding=Padding.ZEROS)
         return cleared
 
     def with_copies(self, op: Operator, name: str, rows: RowFacts, out: str | None = None) -> str:
-        """The name of a value with the real rows of another one, and copies of the first row in padding rows."""
-        return self.add(op, "take_rows", {"X": name, "Index": self.index(Index(rows.group, places_of, padding=0))}, out)
+        """The name of a value with the real rows of value `name`, and copies of the first row in padding rows."""
+        return self.add(op, "take_rows", {"X": name, "Index": self.index(Index(rows.group, row_numbers_of, padding=0))}, out)
 
     def index(self, index: Index) -> str:
         """The name of the feed that holds an index."""
@@ -383,15 +378,19 @@ class Rewriter:
         """The sequence of each row."""
         return self.index(Index(group, ids_of, padding=padding))
 
-    def greatest(self, op: Operator, rows: str, group: int, out: str | None = None) -> str:
-        """The maximum of each sequence, 0 for an empty one. Padding rows are one more sequence, which is cut off."""
+    def maxima(self, op: Operator, rows: str, group: int, out: str | None = None) -> str:
+        """The maximum of each sequence, 0 for an empty one. Padding rows form one more sequence, which is cut off."""
         count, _ = self.sizes[group]
-        edges = {"X": rows, "Src_index": self.index(Index(group, places_of, padding=None)), "Dst_index": self.ids(group, count)}
-        greatest = self.add(op, "graph_send_recv", edges, reduce_op="MAX", out_size=[count + 1])
-        return self.add(op, "slice", {"Input": greatest}, out, axes=[0], starts=[0], ends=[count])
+        edges = {
+            "X": rows,
+            "Src_index": self.index(Index(group, row_numbers_of, padding=None)),
+            "Dst_index": self.ids(group, count),
+        }
+        maxima = self.add(op, "graph_send_recv", edges, reduce_op="MAX", out_size=[count + 1])
+        return self.add(op, "slice", {"Input": maxima}, out, axes=[0], starts=[0], ends=[count])
 
     def countdown(self, group: int) -> str:
-        """For each row, how many rows there are from it on."""
+        """For each row, the number of rows from it on."""
         return self.index(Index(group, countdown_of, dtype=VarType.INT32, width=1))
 
     def ends(self, group: int, kind: str) -> str:
@@ -404,8 +403,8 @@ class Rewriter:
         return self.index(Index(group, context_of, padding=padding, width=length, arguments=(start, length)))
 
     def divisor(self, op: Operator, rows: str, group: int) -> str | None:
-        """The divisors of the sums of sequences, for `sequence_pool`; None for sums."""
-        compute = {"AVERAGE": divisors_of, "SQRT": roots_of}.get(str(op.attr("pooltype")).upper())
+        """The divisor of each sequence's sum in `sequence_pool`; None if it does not divide."""
+        compute = {"AVERAGE": divisors_of, "SQRT": square_roots_of}.get(str(op.attr("pooltype")).upper())
         if compute is None:
             return None
         return self.index(Index(group, compute, Extent.SEQUENCES, dtype=self.block.vars[rows].dtype))
@@ -417,14 +416,14 @@ class Rewriter:
     def add(
         self, op: Operator, op_type: str, inputs: Mapping[str, str], out: str | None = None, slot: str = "Out", **attrs: Any
     ) -> str:
-        """Add an op in place of a part of `op`, with an output to write to, by default a new one; returns its name."""
+        """Add an op that stands for a part of `op`; returns the name of its output, a new one if `out` is None."""
         name = out if out is not None else self.block.fresh_name("rows.0")
         if out is None:
             self.block.create_var(name=name, stop_gradient=True)
         self.block.append_op(op_type, inputs, {slot: name}, attrs, frames=op.frames)
         return name
 
-    def total(self, op: Operator, rows: str, group: int, out: str | None = None) -> str:
+    def sums(self, op: Operator, rows: str, group: int, out: str | None = None) -> str:
         """The sum of each sequence."""
         like = self.zeros(op, rows, self.sizes[group][0])
         return self.add(op, "add_rows", {"X": rows, "Index": self.ids(group), "Like": like}, out)
@@ -438,11 +437,12 @@ class Rewriter:
 
 
 def _made_up_rows(group: int, variant: int) -> int:
+    """The number of rows of a LoD in a batch of made-up lengths."""
     return _SIZES[variant] + group * 8
 
 
 def _spec_at(specs: Any, number: int) -> Spec | None:
-    """A spec of a slot."""
+    """The spec of a variable in a slot; None if the slot has no such variable."""
     if not isinstance(specs, list):
         return specs if not number else None
     return specs[number] if number < len(specs) else None

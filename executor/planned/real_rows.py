@@ -15,6 +15,7 @@ from fluid.opdef.registry import EMPTY, OpDef
 from fluid.values.spec import Lod, Spec
 
 from ..binding.arrays import bind_op
+from .sequence_batch import rows_in
 
 __all__ = ["OFFSETS", "RealRows", "RealRowsStep"]
 
@@ -37,20 +38,20 @@ class RealRows:
 
     @classmethod
     def of(cls, op: Operator) -> RealRows | None:
-        """What an op says; None for an op that computes all rows."""
+        """Read this from an op; None for an op that computes all rows."""
         facts = op.attrs.get(_ATTRIBUTE)
         if facts is None:
             return None
         reads, writes = ({name: (place, flag) for name, place, flag in part} for part in facts)
         return cls(reads, writes)
 
-    def state(self, op: Operator, offsets: Sequence[str]) -> None:
-        """Write this into an op, with the names of the offsets."""
+    def write_to(self, op: Operator, offsets: Sequence[str]) -> None:
+        """Write this, and the names of the offsets, into an op."""
         op.inputs[OFFSETS] = list(offsets)
         op.attrs[_ATTRIBUTE] = [[[name, *fact] for name, fact in part.items()] for part in (self.reads, self.writes)]
 
     def spec(self, name: str, spec: Spec, offsets: Sequence[Spec]) -> Spec:
-        """The spec of an input with its LoD: some LoD of so many sequences and rows, since no other shape depends on it."""
+        """The spec of an input with a LoD of the right numbers of rows and sequences: shapes depend on no more than these."""
         place, has_lod = self.reads.get(name, (0, False))
         if not has_lod:
             return spec
@@ -73,21 +74,15 @@ class RealRowsStep:
     def __call__(self) -> None:
         op, real = self._op, self._real
         lods: list[Lod] = [(tuple(offsets.tolist()),) for offsets in self._offsets]
-        inputs, input_lods = _real(self._inputs, op.inputs, real.reads, lods)
-        outputs, _ = _real(self._outputs, op.outputs, real.writes, lods)
+        inputs, input_lods = _without_padding(self._inputs, op.inputs, real.reads, lods)
+        outputs, _ = _without_padding(self._outputs, op.outputs, real.writes, lods)
         for call in bind_op(self._definition, inputs, outputs, self._attrs, self._context, self._empty, lods=input_lods):
             call()
         for slot, arrays in self._outputs.items():
             for name, array in _named(op.outputs, slot, arrays):
                 if name in real.writes and array is not None:
                     place, has_copies = real.writes[name]
-                    array[_end(lods[place]) :] = array[0] if has_copies else 0
-
-
-def _end(lod: Lod) -> int:
-    """The number of real rows."""
-    assert lod[0] is not None
-    return lod[0][-1]
+                    array[rows_in(lods[place]) :] = array[0] if has_copies else 0
 
 
 def _named(slots: Mapping[str, Sequence[str]], slot: str, arrays: Any) -> list[tuple[str, Any]]:
@@ -95,18 +90,25 @@ def _named(slots: Mapping[str, Sequence[str]], slot: str, arrays: Any) -> list[t
     return list(zip(slots[slot], arrays if isinstance(arrays, list) else [arrays], strict=True))
 
 
-def _real(
+def _without_padding(
     arrays: Mapping[str, Any], slots: Mapping[str, Sequence[str]], facts: Mapping[str, tuple[int, bool]], lods: Sequence[Lod]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The real rows of arrays by slot, and the LoDs of slots whose rows have one."""
-    cut: dict[str, Any] = {}
-    of_slots: dict[str, Any] = {}
+
+    def real_rows(name: str, array: Any) -> Any:
+        return array[: rows_in(lods[facts[name][0]])] if name in facts and array is not None else array
+
+    def lod_of(name: str) -> Lod:
+        place, has_lod = facts.get(name, (0, False))
+        return lods[place] if has_lod and name != EMPTY else ()
+
+    results: dict[str, Any] = {}
+    lods_of_slots: dict[str, Any] = {}
     for slot, value in arrays.items():
-        named = _named(slots, slot, value)
-        parts = [array if array is None or name not in facts else array[: _end(lods[facts[name][0]])] for name, array in named]
-        of_parts = [lods[facts[name][0]] if name in facts and name != EMPTY and facts[name][1] else () for name, _ in named]
+        parts = [real_rows(name, array) for name, array in _named(slots, slot, value)]
+        part_lods = [lod_of(name) for name in slots[slot]]
         is_list = isinstance(value, list)
-        cut[slot] = parts if is_list else parts[0]
-        if any(of_parts):
-            of_slots[slot] = of_parts if is_list else of_parts[0]
-    return cut, of_slots
+        results[slot] = parts if is_list else parts[0]
+        if any(part_lods):
+            lods_of_slots[slot] = part_lods if is_list else part_lods[0]
+    return results, lods_of_slots

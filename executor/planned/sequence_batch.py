@@ -17,7 +17,7 @@ from ..backend import Request
 
 __all__ = [
     "Extent", "Index", "SequenceBatch", "batch_of", "capacity_of", "countdown_of", "divisors_of", "filled", "number_of_rows",
-    "offsets_of", "places_of", "roots_of", "steps_of",
+    "offsets_of", "row_numbers_of", "rows_in", "square_roots_of", "steps_of",
 ]  # fmt: skip
 
 _PARTS = 4
@@ -28,9 +28,14 @@ _LEAST = 8
 
 
 def capacity_of(rows: int, lods: int = 1) -> int:
-    """The number of rows, padding included, for a number of rows; `lods` is the number of different LoDs in the batch."""
-    part = max((1 << (rows - 1).bit_length()) // (2 * max(_PARTS // lods, 1)), _LEAST)
-    return -(-rows // part) * part
+    """Round a number of rows up, so that batches of similar lengths share a plan.
+
+    Args:
+        lods: the number of different LoDs in the batch.
+    """
+    power_of_two = 1 << (rows - 1).bit_length()
+    step = max(power_of_two // 2 // max(_PARTS // lods, 1), _LEAST)
+    return -(-rows // step) * step
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class SequenceBatch:
 
     @property
     def division(self) -> tuple[Any, ...]:
-        """Which feeds hold sequences or their lengths, and which of these hold the same."""
+        """The feeds of sequences and of lengths, grouped by equal LoDs."""
         return (*self.groups.items(), *self.lengths.items())
 
     def lods(self, feeds: Mapping[str, Any]) -> dict[int, Lod]:
@@ -66,7 +71,7 @@ class SequenceBatch:
 
 
 def batch_of(request: Request, lengths: Sequence[str] = ()) -> SequenceBatch | None:
-    """The sequences of a request; None if a list is fed, or sequences of sequences, or no rows, or no sequences at all.
+    """The sequences of a request; None if it has none, or feeds a list, nested sequences, or sequences without rows.
 
     Args:
         lengths: the feeds that hold lengths of sequences.
@@ -77,13 +82,14 @@ def batch_of(request: Request, lengths: Sequence[str] = ()) -> SequenceBatch | N
     lod_of = {name: spec.lod for name, spec in fed.items() if spec.lod}
     lod_of |= {name: _lod_of(request.feeds[name]) for name in sorted(lengths) if name in fed}
     lods = list(dict.fromkeys(lod_of.values()))
-    if not lods or any(len(lod) != 1 or len(lod[0] or ()) < 2 or not _rows_of(lod) for lod in lods):
+    if not lods or any(len(lod) != 1 or len(lod[0] or ()) < 2 or not rows_in(lod) for lod in lods):
         return None
-    numbers = {name: lods.index(lod) for name, lod in lod_of.items()}
-    groups = {name: group for name, group in numbers.items() if name not in lengths}
-    sizes = tuple((len(lod[0] or ()) - 1, capacity_of(_rows_of(lod), len(lods))) for lod in lods)
+    all_groups = {name: lods.index(lod) for name, lod in lod_of.items()}
+    groups = {name: group for name, group in all_groups.items() if name not in lengths}
+    group_of_lengths = {name: all_groups[name] for name in lengths if name in fed}
+    sizes = tuple((len(lod[0] or ()) - 1, capacity_of(rows_in(lod), len(lods))) for lod in lods)
     specs = {name: Spec((sizes[group][1], *fed[name].shape[1:]), fed[name].dtype) for name, group in groups.items()}
-    return SequenceBatch(groups, {name: numbers[name] for name in lengths if name in fed}, sizes, {**fed, **specs})
+    return SequenceBatch(groups, group_of_lengths, sizes, {**fed, **specs})
 
 
 def _lod_of(lengths: Any) -> Lod:
@@ -94,14 +100,15 @@ def _lod_of(lengths: Any) -> Lod:
     return ((0, *np.cumsum(numbers).tolist()),)
 
 
-def _rows_of(lod: Lod) -> int:
+def rows_in(lod: Lod) -> int:
+    """The number of rows in the sequences of a LoD."""
     assert lod[0] is not None
     return lod[0][-1]
 
 
 # ------------------------------------------------------------------------------------------------------------ indices
 class Extent(Enum):
-    """What an index has numbers for."""
+    """What each number of an index stands for."""
 
     ROWS = "each row"
     SEQUENCES = "each sequence"
@@ -115,11 +122,11 @@ class Index:
 
     Attributes:
         group: the number of the LoD.
-        compute: from the offsets to the numbers.
-        extent: what there are numbers for.
+        compute: a function from the offsets to the numbers.
+        extent: what each number stands for.
         padding: the number in padding rows; None for the numbers of the first row.
         dtype: the element type.
-        width: the numbers of a row; 0 for one in an array of one dimension.
+        width: the count of numbers in a row; 0 for an array of one dimension.
         arguments: further arguments of `compute`.
     """
 
@@ -145,7 +152,7 @@ class Index:
 
 
 def filled(array: Any, capacity: int, padding: Any) -> Any:
-    """An array with further rows, up to a capacity."""
+    """A copy of an array with padding rows, up to a capacity."""
     result = np.empty((capacity, *array.shape[1:]), array.dtype)
     result[: len(array)] = array
     result[len(array) :] = padding
@@ -157,16 +164,18 @@ def divisors_of(offsets: Any) -> Any:
     return np.maximum(np.diff(offsets), 1)
 
 
-def roots_of(offsets: Any) -> Any:
+def square_roots_of(offsets: Any) -> Any:
+    """The square roots of the lengths of sequences, 1 for empty ones."""
     return np.sqrt(divisors_of(offsets))
 
 
 def countdown_of(offsets: Any) -> Any:
-    """For each row, how many rows there are from it on."""
+    """For each row, the number of rows from it on."""
     return np.arange(offsets[-1], 0, -1)[:, None]
 
 
-def places_of(offsets: Any) -> Any:
+def row_numbers_of(offsets: Any) -> Any:
+    """For each row, its number."""
     return np.arange(offsets[-1])
 
 

@@ -24,7 +24,7 @@ _rewrites = REWRITES.register
 
 @_rewrites("sequence_pool")
 def _rewrite_pool(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (x,), (out,), group = op.input("X"), op.output("Out"), to.sequences_of(op, "X").group
+    (x,), (out,), group = op.input("X"), op.output("Out"), to.rows_with_lod(op, "X").group
     kind = str(op.attr("pooltype")).upper()
     if op.attr("pad_value") or to.block.vars[x].dtype not in _FLOATS:
         raise NotRewritten
@@ -70,7 +70,7 @@ def _rewrite_maximum_grad(to: Rewriter, op: Operator, group: int, d_x: str) -> N
 @_rewrites("sequence_pool_grad")
 def _rewrite_pool_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (gradient,), (d_x,) = op.input("X"), op.input(grad_slot("Out")), op.output(grad_slot("X"))
-    group, kind = to.sequences_of(op, "X").group, str(op.attr("pooltype")).upper()
+    group, kind = to.rows_with_lod(op, "X").group, str(op.attr("pooltype")).upper()
     result = {d_x: RowFacts(group, True, Padding.ZEROS)}
     if kind == "MAX":
         _rewrite_maximum_grad(to, op, group, d_x)
@@ -87,7 +87,7 @@ def _rewrite_pool_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 @_rewrites("sequence_expand", "sequence_expand_as")
 def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (x,), (out,), rows = op.input("X"), op.output("Out"), to.sequences_of(op, "Y")
+    (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_with_lod(op, "Y")
     if x in to.rows or to.block.vars[x].lod_level or op.role & OpRole.BACKWARD:
         raise NotRewritten
     to.add(op, "take_rows", {"X": x, "Index": to.ids(rows.group, None)}, out)
@@ -97,7 +97,7 @@ def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("sequence_expand_grad", "sequence_expand_as_grad")
 def _rewrite_expand_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (gradient,), rows = op.input("X"), op.input(grad_slot("Out")), to.rows_of(op, grad_slot("Out"))
-    if x in to.rows or to.sequences_of(op, "Y").group != rows.group:
+    if x in to.rows or to.rows_with_lod(op, "Y").group != rows.group:
         raise NotRewritten
     to.add(op, "add_rows", {"X": gradient, "Index": to.ids(rows.group), "Like": x}, op.output(grad_slot("X"))[0])
     return {}
@@ -105,7 +105,7 @@ def _rewrite_expand_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 @_rewrites("sequence_reverse")
 def _rewrite_reverse(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (out,), rows = op.output("Y"), to.sequences_of(op, "X")
+    (out,), rows = op.output("Y"), to.rows_with_lod(op, "X")
     if rows.padding is Padding.UNKNOWN:
         raise NotRewritten
     index = to.index(Index(rows.group, mirrored, padding=None if rows.padding is Padding.COPIES else -1))
@@ -117,7 +117,7 @@ def _rewrite_reverse(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 def _rewrite_reset(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     """Give rows the LoD of their group."""
     (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_of(op, "X")
-    if not op.input("Y") or op.attr("append") or to.sequences_of(op, "Y").group != rows.group:
+    if not op.input("Y") or op.attr("append") or to.rows_with_lod(op, "Y").group != rows.group:
         raise NotRewritten
     to.add(op, "assign", {"X": x}, out)
     return {out: replace(rows, has_lod=True)}
@@ -134,7 +134,7 @@ def _windows(to: Rewriter, op: Operator, rows: RowFacts) -> str:
 
 @_rewrites("sequence_conv")
 def _rewrite_conv(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (out,), rows = op.output("Out"), to.sequences_of(op, "X", Padding.COPIES)
+    (out,), rows = op.output("Out"), to.rows_with_lod(op, "X", Padding.COPIES)
     to.add(op, "mul", {"X": _windows(to, op, rows), "Y": op.input("Filter")[0]}, out)
     return {out: rows}
 
@@ -142,7 +142,7 @@ def _rewrite_conv(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("sequence_conv_grad")
 def _rewrite_conv_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (gradient,), (weight,) = op.input("X"), op.input(grad_slot("Out")), op.input("Filter")
-    rows, results = to.sequences_of(op, "X", Padding.COPIES), dict[str, RowFacts]()
+    rows, results = to.rows_with_lod(op, "X", Padding.COPIES), dict[str, RowFacts]()
     to.rows_of(op, grad_slot("Out"), Padding.ZEROS)
     for name in op.output(grad_slot("Filter")):
         to.add(op, "matmul", {"X": _windows(to, op, rows), "Y": gradient}, name, transpose_X=True)
@@ -156,7 +156,7 @@ def _rewrite_conv_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 @_rewrites("sequence_softmax")
 def _rewrite_softmax(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    (x,), (out,), rows = op.input("X"), op.output("Out"), to.sequences_of(op, "X", Padding.COPIES)
+    (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_with_lod(op, "X", Padding.COPIES)
     ids = to.ids(rows.group, None)
     maxima = to.add(op, "take_rows", {"X": to.maxima(op, x, rows.group), "Index": ids})
     powers = to.add(op, "exp", {"X": to.add(op, "elementwise_sub", {"X": x, "Y": maxima})})

@@ -345,7 +345,7 @@ class Rewriter:
             raise NotRewritten
         return rows
 
-    def sequences_of(self, op: Operator, slot: str, padding: Padding | None = None) -> RowFacts:
+    def rows_with_lod(self, op: Operator, slot: str, padding: Padding | None = None) -> RowFacts:
         """Facts about the rows of an input with a LoD; `NotRewritten` if it has none."""
         rows = self.rows_of(op, slot, padding)
         if not rows.has_lod:

@@ -1,7 +1,7 @@
-"""Loops whose trips all lie in the table of their plan: a run of such a loop costs no Python time.
+"""Loops unrolled into the table of their plan: a run of such a loop costs no Python time.
 
-A loop fits if its number of trips is known, and native code computes its whole block. A loop whose gradient does not fit runs
-step by step, too: it has to store values for the gradient as Python objects.
+A loop fits if its number of trips is known, and native code computes its whole block. If the gradient of a loop does not fit, the
+loop stays, too: it has to store values for the gradient as Python objects.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class UnrolledLoop(NativeInstruction):
         self.layouts, self.shares, self.workspace_bytes = loop.layouts, loop.shares, loop.workspace_bytes
         body = [item for item in loop.body if isinstance(item, NativeInstruction)]
         self.writers: dict[str, Writer] = {name: writer for item in body for name, writer in item.writers.items()}
-        self._turns = dict(_turns(loop.between))
+        self._other_buffer = dict(_buffer_pairs(loop.between))
         self.calls = list(self._all_calls(loop.trips or 0))
 
     def describe(self) -> str:
@@ -62,23 +62,23 @@ class UnrolledLoop(NativeInstruction):
 
     def _in_trip(self, call: KernelCall, trip: int) -> KernelCall:
         kernel, operands, is_serial = self._loop.in_trip(call, trip)
-        return KernelCall(kernel, [self._in_turn(operand, trip) for operand in operands], is_serial)
+        return KernelCall(kernel, [self._buffer_in_trip(operand, trip) for operand in operands], is_serial)
 
-    def _in_turn(self, operand: Operand, trip: int) -> Operand:
-        """The operand that a trip uses: two buffers take turns, so that nothing is copied from one to the other."""
+    def _buffer_in_trip(self, operand: Operand, trip: int) -> Operand:
+        """The operand in a trip. Odd trips swap the two buffers of a passed value, so that nothing is copied between trips."""
         value, offset = operand
-        return (self._turns.get(value, value), offset) if value is not None and trip % 2 else operand
+        return (self._other_buffer.get(value, value), offset) if value is not None and trip % 2 else operand
 
     def _copies(self, copies: Sequence[Copied], trips: int) -> Iterator[KernelCall]:
-        """Copies after a number of trips."""
+        """The calls of copies that run after a number of trips."""
         for target, source, size in copies:
-            read = None if source is None else self._in_turn((source.value, source.offset), trips)
+            read = None if source is None else self._buffer_in_trip((source.value, source.offset), trips)
             call, writer = copy_call((target.value, target.offset), read, size, self._target)
             self.writers[call.kernel] = writer
             yield call
 
 
-def _turns(between: Sequence[Copied]) -> Iterator[tuple[Value, Value]]:
+def _buffer_pairs(between: Sequence[Copied]) -> Iterator[tuple[Value, Value]]:
     """The two buffers of each value that passes from trip to trip, in both orders."""
     for target, source, _ in between:
         assert source is not None
@@ -86,13 +86,13 @@ def _turns(between: Sequence[Copied]) -> Iterator[tuple[Value, Value]]:
 
 
 def _invariant_code(loop: NativeLoop) -> set[int]:
-    """The ids of the instructions of a block that compute the same in each trip: they run in the first trip alone."""
+    """The `id` of each instruction that computes the same in every trip, and so runs in the first trip alone."""
     memory = {value: place.value for value, place in loop.places.items()}
     inputs = [{memory[value] for value in item.read} for item in loop.body]
     outputs = [{memory[value] for value in item.written} for item in loop.body]
     writers = Counter(chain.from_iterable(outputs))
     varying = {place.value for place in loop.places.values() if place.stride}
-    varying |= {value for value, count in writers.items() if count > 1} | {value for value, _ in _turns(loop.between)}
+    varying |= {value for value, count in writers.items() if count > 1} | {value for value, _ in _buffer_pairs(loop.between)}
     candidates = {*range(len(loop.body))} - within_branches(loop.body)
     count = -1
     while count != len(candidates):
@@ -108,7 +108,7 @@ def _invariant_code(loop: NativeLoop) -> set[int]:
 def with_unrolled_loops(
     instructions: Sequence[Any], specs: dict[Value, Spec], captures: Mapping[str, Captured], target: Target
 ) -> list[Any]:
-    """Replace the loops of a plan that fit. Adds the specs of their buffers.
+    """Unroll the loops of a plan that fit, with all their gradients. Adds the specs of their buffers.
 
     Args:
         captures: variable of step scopes -> the names that gradient blocks read.
@@ -129,7 +129,7 @@ def with_unrolled_loops(
 
 
 def _families(instructions: Sequence[Any]) -> dict[int, int]:
-    """Number of a loop -> the number of the loop whose gradient, or gradient's gradient, it computes; else its own number."""
+    """Number of a loop -> the number of its family: a forward loop gives its number to all its gradients, of any order."""
     families, family_of_scopes = dict[int, int](), dict[str, int]()
     for number, instruction in enumerate(instructions):
         region = region_of(instruction.op) if instruction.is_op and instruction.op.type in LOOPS else None

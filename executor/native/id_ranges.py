@@ -16,13 +16,13 @@ __all__ = ["IdRange", "RangeTest", "ranges_of"]
 
 @dataclass(frozen=True)
 class IdRange:
-    """Integers that must lie from 0 to below `extent`; or floats that must lie from 0 to `extent`.
+    """A bound on elements of a tensor: integers are in ``0 <= id < extent``, floats in ``0 <= x <= extent``.
 
     Attributes:
-        value: the tensor of integers, or of floats.
-        extent: the number of rows or classes that they choose from.
+        value: the tensor.
+        extent: the number of rows or classes that integers choose from, or the greatest float.
         ignored: an integer that is allowed, too; None if there is none.
-        first, step: every `step`-th element counts, from element `first` on.
+        first, step: the bound holds for the elements ``first::step`` of the flat tensor.
     """
 
     value: Value
@@ -49,13 +49,15 @@ class RangeTest(NamedTuple):
 
 
 def ranges_of(check: Check) -> list[IdRange] | None:
-    """The ranges that a check of a plan tests, the same as its numpy kernel; None if the check tests anything else."""
+    """The ranges that the numpy kernel of a check tests; None if it tests anything else."""
     instruction = check.instruction
     attrs = instruction.definition.defaults(check.op.attrs)
     slots = (instruction.reads | instruction.writes).items()
     values = {slot: listed[0] for slot, listed in slots if listed and listed[0]}
     definition = instruction.definition
-    rule = _RULES.get(definition.type) or (_RULES.get(definition.forward.type) if definition.forward is not None else None)
+    rule = _RULES.get(definition.type)
+    if rule is None and definition.forward is not None:
+        rule = _RULES.get(definition.forward.type)
     return rule(attrs, values, check.specs) if rule is not None else None
 
 
@@ -63,13 +65,13 @@ _Rule = Callable[[Mapping[str, Any], Mapping[str, Value], Mapping[Value, Any]], 
 
 
 def _along(ids: str, table: str, axis: str | int, ignored: str = "", none: int | None = None) -> _Rule:
-    """A rule for ids that count along an axis of a table.
+    """A rule for ids that choose along an axis of a table.
 
     Args:
         ids, table: slots.
-        axis: the axis, or the attribute that names it.
-        ignored: the attribute with the ignored id.
-        none: the attribute's value if no id is ignored.
+        axis: the axis, or an attribute that holds it.
+        ignored: an attribute that holds the ignored id.
+        none: the value of this attribute if no id is ignored.
     """
 
     def rule(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
@@ -91,7 +93,7 @@ def _one_hot(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mappi
 
 
 def _columns(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
-    """Column i of the ids counts along dimension i of the table."""
+    """Column i of the ids chooses along dimension i of the table."""
     index, shape = values["Index"], specs[values["X"]].shape
     columns = specs[index].shape[-1]
     return [IdRange(index, shape[column], None, column, columns) for column in range(columns)]

@@ -36,9 +36,12 @@ class NativeCheck(NativeInstruction):
         self.checks = {number: check for number, (check, _) in checks.items()}
         self.ops = [check.op for check in self.checks.values()]
         self.written, self.layouts, self.shares, self.workspace_bytes = [FAILED], {}, {}, 0
-        ranges = [(number, check, one) for number, (check, of_check) in checks.items() for one in of_check]
-        ids = list(dict.fromkeys(one.value for _, _, one in ranges))
-        tests = [RangeTest(number, 1 + ids.index(one.value), check.specs[one.value], one) for number, check, one in ranges]
+        ids = list(dict.fromkeys(id_range.value for _, ranges in checks.values() for id_range in ranges))
+        tests = [
+            RangeTest(number, 1 + ids.index(id_range.value), check.specs[id_range.value], id_range)
+            for number, (check, ranges) in checks.items()
+            for id_range in ranges
+        ]
         operands: list[Operand] = [(FAILED, 0), *((value, 0) for value in ids)]
         self.read = list(dict.fromkeys(value for check in self.checks.values() for value in check.read))
         signature = f"check {[_description(test) for test in tests]}"
@@ -53,9 +56,9 @@ class NativeCheck(NativeInstruction):
 
 
 def _description(test: RangeTest) -> tuple[Any, ...]:
-    """Everything that the text of a test depends on."""
-    one = test.id_range
-    return test.check, test.operand, int(test.spec.dtype), test.spec.size, one.extent, one.ignored, one.first, one.step
+    """Everything that the code of a test depends on."""
+    check, operand, spec, id_range = test
+    return check, operand, int(spec.dtype), spec.size, id_range.extent, id_range.ignored, id_range.first, id_range.step
 
 
 def _write_tests(tests: Sequence[RangeTest], target: Target, name: str) -> WrittenKernel:
@@ -71,8 +74,8 @@ def _write_stop(target: Target, name: str) -> WrittenKernel:
 
 
 def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], target: Target) -> list[Any]:
-    """Let native code make the checks between native instructions, so that these form one table. Adds the spec of `FAILED`."""
-    results: list[Any] = []
+    """Replace checks by native ones, so that the native instructions around them form one table. Adds the spec of `FAILED`."""
+    results: list[Any] = []  # a dict holds the checks of one native instruction
     count = 0
     for instruction in instructions:
         ranges = ranges_of(instruction) if isinstance(instruction, Check) and count < _MOST_CHECKS else None
@@ -89,5 +92,5 @@ def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], ta
 
 
 def failed_check(instructions: Collection[Any], number: int) -> Check:
-    """The check of a number."""
+    """The check with a number that native code has stored in `FAILED`."""
     return next(item.checks[number] for item in instructions if isinstance(item, NativeCheck) and number in item.checks)

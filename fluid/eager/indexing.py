@@ -195,21 +195,19 @@ def bounds_of(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
         size = x.shape[axis]
         if isinstance(entry, slice):
             start, stop, _ = entry.indices(size)
-            shape.append(max(stop - start, 0))
-            if (start, stop) != (0, size):
-                axes.append(axis)
-                starts.append(start)
-                ends.append(max(stop, start))
+            end = max(start, stop)
+            shape.append(end - start)
         else:
             number = int(entry)
             if not -size <= number < size:
                 # an IndexError ends a loop over x
                 raise IndexRangeError(f"index {number} is outside dimension {axis} of {x.describe()}")
-            number %= size
-            axes.append(axis)
-            starts.append(number)
-            ends.append(number + 1)
+            start, end = number % size, number % size + 1
             gone.append(axis)
+        if not isinstance(entry, slice) or (start, end) != (0, size):
+            axes.append(axis)
+            starts.append(start)
+            ends.append(end)
         axis += 1
     return axes, starts, ends, gone, shape
 
@@ -233,14 +231,13 @@ def _as_written(x: Tensor, items: tuple[Any, ...]) -> tuple[list[int], list[int]
         if isinstance(entry, slice):
             start = 0 if entry.start is None else int(entry.start)
             end = _END if entry.stop is None else int(entry.stop)
-            if (start, end) == (0, _END):
-                continue
         else:
             start = int(entry)
             end = start + 1 or _END
-        axes.append(axis)
-        starts.append(start)
-        ends.append(end)
+        if (start, end) != (0, _END):
+            axes.append(axis)
+            starts.append(start)
+            ends.append(end)
     return axes, starts, ends
 
 

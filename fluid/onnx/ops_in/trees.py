@@ -41,7 +41,11 @@ class _Test(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """Whether ``sign * feature > least``, or >= if `closed`; for no and yes, a key, a question, or a row that exists follows."""
+    """Whether ``sign * feature > least``, or >= if `closed`.
+
+    Attributes:
+        no, yes: where this answer leads: the key of a node, another question, or a row that exists.
+    """
 
     sign: int
     feature: int
@@ -52,7 +56,7 @@ class _Question(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row that exists, as what follows a question."""
+    """A row of the tables that exists."""
 
     number: int
 
@@ -78,8 +82,8 @@ class _Tables:
     depth: int = 0
     reached: set[Hashable] = field(default_factory=set)
 
-    def add(self, count: int) -> int:
-        """Add rows of leaves without weights; returns the first."""
+    def add_leaves(self, count: int) -> int:
+        """Add leaves without weights; returns the row of the first."""
         first = len(self.features)
         self.features += [0] * count
         self.signs += [0] * count
@@ -92,9 +96,9 @@ class _Tables:
 def _tables(roots: Sequence[Hashable], look: Callable[[Hashable], _Test | Weights]) -> _Tables:
     """Lay trees out as tables; `look` finds a node by its key."""
     tables = _Tables(len(roots))
-    tables.add(len(roots))
+    tables.add_leaves(len(roots))
     pending = [(number, root, 0) for number, root in enumerate(roots)]
-    for row, entry, depth in pending:  # which grows
+    for row, entry, depth in pending:  # it grows meanwhile
         tables.depth = max(tables.depth, depth)
         if isinstance(entry, _Row):
             tables.children[row] = entry.number
@@ -106,7 +110,7 @@ def _tables(roots: Sequence[Hashable], look: Callable[[Hashable], _Test | Weight
         if isinstance(node, list):
             tables.leaves.append((row, node))
             continue
-        first = tables.add(2)
+        first = tables.add_leaves(2)
         question = node if isinstance(node, _Question) else _question(node, first)
         tables.features[row], tables.signs[row] = question.feature, question.sign
         tables.least[row], tables.closed[row] = question.least, question.closed
@@ -136,30 +140,21 @@ def _question(test: _Test, first: int) -> _Question:
     return _Question(*fails, when_true, when_false) if nan_is_true else _Question(*holds, when_false, when_true)
 
 
-def _leaf_weights(b: Builder, tables: _Tables, count: int, x: Any, filled: float = 0.0) -> Any:
-    """The weights of all rows for all outputs."""
+def _leaf_weights(b: Builder, tables: _Tables, count: int, x: Any, initial: float = 0.0) -> Any:
+    """The weights of all rows for all outputs; `initial` where a leaf has none."""
     b.reserve(len(tables.features), count, itemsize=16)
-    weights = np.full((len(tables.features), count), filled, np.float64)
+    weights = np.full((len(tables.features), count), initial, np.float64)
     for row, of_leaf in tables.leaves:
         for output, weight in of_leaf:
             if not 0 <= output < count:
                 raise FormatError(f"a leaf has a weight for output {output}, and there are {count}")
-            weights[row, output] = weight if filled else weights[row, output] + weight
+            weights[row, output] = weight if initial else weights[row, output] + weight
     return b.constant(weights.astype(x.dtype.array_dtype))
 
 
 def _leaves_of(b: Builder, tables: _Tables, x: Any) -> Any:
-    """The rows of the leaves where the rows of `x` end, as a column of [rows * trees]."""
-    used = max(tables.features, default=0) + 1
-    if min(tables.features, default=0) < 0 or 0 <= x.shape[1] < used:
-        raise FormatError(f"it tests feature {max(used - 1, 0)} of {x.shape[1]}")
-    x = b.slice(x, 1, 0, used)
-    signs, features = np.array(tables.signs), np.array(tables.features)
-    if not (signs > 0).any():
-        x = b.f.scale(x, scale=-1.0)
-    elif (signs < 0).any():
-        x = b.f.concat([x, b.f.scale(x, scale=-1.0)], axis=1)
-        features[signs < 0] += used
+    """The leaves that the rows of `x` reach, as rows of the tables: [rows * trees]."""
+    x, features = _signed_features(b, tables, x)
     dtype = x.dtype.array_dtype
     if len(features) > _MOST_ROWS:
         raise FormatError(f"its trees have {len(features)} nodes; at most {_MOST_ROWS} are read")
@@ -170,13 +165,28 @@ def _leaves_of(b: Builder, tables: _Tables, x: Any) -> Any:
     return b.f.reshape2(leaves, shape=[-1])
 
 
+def _signed_features(b: Builder, tables: _Tables, x: Any) -> tuple[Any, Any]:
+    """The features and negatives of features that nodes test: [rows, columns]; and the column of each node."""
+    used = max(tables.features, default=0) + 1
+    if min(tables.features, default=0) < 0 or 0 <= x.shape[1] < used:
+        raise FormatError(f"it tests feature {max(used - 1, 0)} of {x.shape[1]}")
+    x = b.slice(x, 1, 0, used)
+    signs, features = np.array(tables.signs), np.array(tables.features)
+    if not (signs > 0).any():
+        x = b.f.scale(x, scale=-1.0)
+    elif (signs < 0).any():
+        x = b.f.concat([x, b.f.scale(x, scale=-1.0)], axis=1)
+        features[signs < 0] += used
+    return x, features
+
+
 def _scores(b: Builder, x: Any, tables: _Tables, count: int, aggregate: str) -> Any:
-    """What the trees add up to: [rows, outputs]."""
+    """The scores that all trees give together: [rows, outputs]."""
     if aggregate not in _AGGREGATES:
         raise FormatError(f"its aggregate_function {aggregate!r} should be one of {', '.join(_AGGREGATES)}")
     is_extreme = aggregate in ("MIN", "MAX")
-    filled = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
-    weights = b.f.gather(_leaf_weights(b, tables, count, x, filled), _leaves_of(b, tables, x))
+    initial = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
+    weights = b.f.gather(_leaf_weights(b, tables, count, x, initial), _leaves_of(b, tables, x))
     of_trees = b.f.reshape2(weights, shape=[-1, tables.trees, count])
     scores = b.reduce(f"reduce_{aggregate.lower() if is_extreme else 'sum'}", of_trees, [1], False)
     if aggregate == "AVERAGE":
@@ -184,6 +194,11 @@ def _scores(b: Builder, x: Any, tables: _Tables, count: int, aggregate: str) -> 
     if is_extreme:  # outputs for which no leaf has a weight
         return choose(b, b.f.isinf_v2(scores), b.f.fill_zeros_like(scores), scores)
     return scores
+
+
+def _with_base(b: Builder, scores: Any, base: Any) -> Any:
+    """Scores plus the base values, if there are any."""
+    return scores + b.variables(b.constant(base.astype(scores.dtype.array_dtype))) if base.size else scores
 
 
 def _input(b: Builder, node: OnnxNode) -> Any:
@@ -197,6 +212,12 @@ def _numbers(node: OnnxNode, name: str) -> Any:
     """An attribute of floats, or of a tensor under its other name."""
     tensor = node.proto_of(f"{name}_as_tensor")
     return np.array(node.floats(name, []), np.float32) if tensor is None else node.reader.array_of(tensor, name).reshape(-1)
+
+
+def _tensor(node: OnnxNode, name: str) -> list[Any]:
+    """The elements of an attribute that is a tensor; none if it is absent."""
+    tensor = node.proto_of(name)
+    return [] if tensor is None else node.reader.array_of(tensor, name).reshape(-1).tolist()  # type: ignore[no-any-return]
 
 
 def _equal_lengths(lists: Iterable[Sequence[Any]], label: str) -> None:
@@ -258,9 +279,7 @@ def tree_ensemble_regressor(b: Builder, node: OnnxNode) -> Any:
     x, count = _input(b, node), node.int("n_targets", 1)
     tables = _named_tables(node, "target")
     scores = _scores(b, x, tables, count, node.string("aggregate_function", "SUM"))
-    base = _numbers(node, "base_values")
-    if base.size:
-        scores = scores + b.variables(b.constant(base.astype(x.dtype.array_dtype)))
+    scores = _with_base(b, scores, _numbers(node, "base_values"))
     return b.cast(post_transformed(b, scores, node.string("post_transform", "NONE")), VarType.FP32)
 
 
@@ -273,21 +292,16 @@ def tree_ensemble_classifier(b: Builder, node: OnnxNode) -> Any:
     used = {output for _, weights in tables.leaves for output, _ in weights}
     if classes == 2 and used == {0}:
         return _of_two_classes(b, node, x, tables, labels, base, transform)
-    scores = _scores(b, x, tables, classes, "SUM")
-    if base.size:
-        scores = scores + b.variables(b.constant(base.astype(x.dtype.array_dtype)))
+    scores = _with_base(b, _scores(b, x, tables, classes, "SUM"), base)
     best = b.f.arg_max(scores, axis=-1, keepdims=False, dtype=int(VarType.INT64))
     label = b.f.gather(b.variables(b.constant(labels)), best)
     return label, b.cast(post_transformed(b, scores, transform), VarType.FP32)
 
 
 def _of_two_classes(b: Builder, node: OnnxNode, x: Any, tables: _Tables, labels: Any, base: Any, transform: str) -> Any:
-    """Label and scores where leaves have weights for one class only: probabilities, if none is negative, or a margin."""
-    tables.leaves = [(row, [(0, weight) for _, weight in weights]) for row, weights in tables.leaves]
-    score = _scores(b, x, tables, 1, "SUM")
-    if base.size == 1:
-        score = score + b.variables(b.constant(base.astype(x.dtype.array_dtype)))
-    elif base.size:
+    """Label and scores if only class 0 has weights. They are probabilities if none is negative, else margins."""
+    score = _with_base(b, _scores(b, x, tables, 1, "SUM"), base[:1])
+    if base.size > 1:
         raise FormatError(f"it has {base.size} base values, and weights for one of two classes")
     is_probability = min((weight for _, weights in tables.leaves for _, weight in weights), default=0.0) >= 0
     is_second = b.f.greater_than(score, b.number(0.5 if is_probability else 0.0, x.dtype))
@@ -301,16 +315,12 @@ def _of_two_classes(b: Builder, node: OnnxNode, x: Any, tables: _Tables, labels:
 @classical("TreeEnsemble", trains=False)
 def tree_ensemble(b: Builder, node: OnnxNode) -> Any:
     x = _input(b, node)
-    kinds = node.proto_of("nodes_modes")
-    modes = [] if kinds is None else node.reader.array_of(kinds, "nodes_modes").reshape(-1).tolist()
-    bounds = node.proto_of("nodes_splits")
-    splits = [] if bounds is None else node.reader.array_of(bounds, "nodes_splits").reshape(-1).tolist()
+    modes, splits = _tensor(node, "nodes_modes"), _tensor(node, "nodes_splits")
     names = ("featureids", "truenodeids", "trueleafs", "falsenodeids", "falseleafs")
     features, trues, true_leaves, falses, false_leaves = (node.ints(f"nodes_{name}", []) for name in names)
     _equal_lengths((modes, splits, features, trues, true_leaves, falses, false_leaves), "nodes")
-    targets, weights = node.ints("leaf_targetids", []), node.proto_of("leaf_weights")
-    values = [] if weights is None else node.reader.array_of(weights, "leaf_weights").reshape(-1).tolist()
-    _equal_lengths((targets, values), "leaves")
+    targets, weights = node.ints("leaf_targetids", []), _tensor(node, "leaf_weights")
+    _equal_lengths((targets, weights), "leaves")
     flags = _nan_flags(node, len(modes))
 
     def look(key: Hashable) -> _Test | Weights:
@@ -319,7 +329,7 @@ def tree_ensemble(b: Builder, node: OnnxNode) -> Any:
         if not 0 <= number < len(targets if is_leaf else modes):
             raise FormatError(f"it has no {'leaf' if is_leaf else 'node'} {number}, which is the child of another")
         if is_leaf:
-            return [(targets[number], values[number])]
+            return [(targets[number], weights[number])]
         if not 0 <= modes[number] < len(_MODES):
             raise FormatError(f"the mode {modes[number]} of node {number} is not read here: {', '.join(_MODES)} are")
         when_true, when_false = (trues[number], bool(true_leaves[number])), (falses[number], bool(false_leaves[number]))

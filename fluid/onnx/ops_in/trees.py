@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,6 @@ from .elementwise import choose
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-_MOST_ROWS = 1 << 24
-"""The most nodes of all trees: float32 holds their numbers."""
 Weights = list[tuple[int, float]]
 """Output and weight, for each weight of a leaf."""
 
@@ -140,15 +139,16 @@ def _question(test: _Test, first: int) -> _Question:
     return _Question(*fails, when_true, when_false) if nan_is_true else _Question(*holds, when_false, when_true)
 
 
-def _leaf_weights(b: Builder, tables: _Tables, count: int, x: Any, initial: float = 0.0) -> Any:
-    """The weights of all rows for all outputs; `initial` where a leaf has none."""
+def _leaf_weights(b: Builder, tables: _Tables, count: int, x: Any, aggregate: str) -> Any:
+    """The weights of all rows for all outputs; the neutral number of the aggregate where a leaf has none."""
     b.reserve(len(tables.features), count, itemsize=16)
+    combine, initial = {"MIN": (min, np.inf), "MAX": (max, -np.inf)}.get(aggregate, (add, 0.0))
     weights = np.full((len(tables.features), count), initial, np.float64)
     for row, of_leaf in tables.leaves:
         for output, weight in of_leaf:
             if not 0 <= output < count:
                 raise FormatError(f"a leaf has a weight for output {output}, and there are {count}")
-            weights[row, output] = weight if initial else weights[row, output] + weight
+            weights[row, output] = combine(weights[row, output], weight)
     return b.constant(weights.astype(x.dtype.array_dtype))
 
 
@@ -156,8 +156,6 @@ def _leaves_of(b: Builder, tables: _Tables, x: Any) -> Any:
     """The leaves that the rows of `x` reach, as rows of the tables: [rows * trees]."""
     x, features = _signed_features(b, tables, x)
     dtype = x.dtype.array_dtype
-    if len(features) > _MOST_ROWS:
-        raise FormatError(f"its trees have {len(features)} nodes; at most {_MOST_ROWS} are read")
     least = np.array(tables.least, np.float64).astype(dtype)
     least = np.where(tables.closed, np.nextafter(least, dtype.type(-np.inf)), least)
     nodes = (b.constant(array) for array in (least, features.astype(np.int32), np.array(tables.children, np.int32)))
@@ -185,8 +183,7 @@ def _scores(b: Builder, x: Any, tables: _Tables, count: int, aggregate: str) -> 
     if aggregate not in _AGGREGATES:
         raise FormatError(f"its aggregate_function {aggregate!r} should be one of {', '.join(_AGGREGATES)}")
     is_extreme = aggregate in ("MIN", "MAX")
-    initial = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
-    weights = b.f.gather(_leaf_weights(b, tables, count, x, initial), _leaves_of(b, tables, x))
+    weights = b.f.gather(_leaf_weights(b, tables, count, x, aggregate), _leaves_of(b, tables, x))
     of_trees = b.f.reshape2(weights, shape=[-1, tables.trees, count])
     scores = b.reduce(f"reduce_{aggregate.lower() if is_extreme else 'sum'}", of_trees, [1], False)
     if aggregate == "AVERAGE":
@@ -293,23 +290,39 @@ def tree_ensemble_classifier(b: Builder, node: OnnxNode) -> Any:
     if classes == 2 and used == {0}:
         return _of_two_classes(b, node, x, tables, labels, base, transform)
     scores = _with_base(b, _scores(b, x, tables, classes, "SUM"), base)
-    best = b.f.arg_max(scores, axis=-1, keepdims=False, dtype=int(VarType.INT64))
-    label = b.f.gather(b.variables(b.constant(labels)), best)
+    if classes == 2 and used == {1}:
+        label = _label_of_two(b, b.slice(scores, 1, 1, 2), labels, _are_probabilities(tables))
+    else:
+        best = b.f.arg_max(scores, axis=-1, keepdims=False, dtype=int(VarType.INT64))
+        label = b.f.gather(b.variables(b.constant(labels)), best)
     return label, b.cast(post_transformed(b, scores, transform), VarType.FP32)
 
 
+def _are_probabilities(tables: _Tables) -> bool:
+    """Whether leaves hold probabilities of one class: no weight is negative. Else they hold margins."""
+    return min((weight for _, weights in tables.leaves for _, weight in weights), default=0.0) >= 0
+
+
+def _label_of_two(b: Builder, score: Any, labels: Any, is_probability: bool) -> Any:
+    """The second label where the score of its class, [rows, 1], is large, as onnxruntime decides it; else the first."""
+    is_second = b.f.greater_than(score, b.number(0.5 if is_probability else 0.0, score.dtype))
+    return b.f.gather(b.variables(b.constant(labels)), b.f.reshape2(b.cast(is_second, VarType.INT64), shape=[-1]))
+
+
 def _of_two_classes(b: Builder, node: OnnxNode, x: Any, tables: _Tables, labels: Any, base: Any, transform: str) -> Any:
-    """Label and scores if only class 0 has weights. They are probabilities if none is negative, else margins."""
+    """Label and scores if only class 0 has weights, which score the second class. LOGISTIC alone changes these scores."""
     score = _with_base(b, _scores(b, x, tables, 1, "SUM"), base[:1])
     if base.size > 1:
         raise FormatError(f"it has {base.size} base values, and weights for one of two classes")
-    is_probability = min((weight for _, weights in tables.leaves for _, weight in weights), default=0.0) >= 0
-    is_second = b.f.greater_than(score, b.number(0.5 if is_probability else 0.0, x.dtype))
-    label = b.f.gather(b.variables(b.constant(labels)), b.f.reshape2(b.cast(is_second, VarType.INT64), shape=[-1]))
-    both = b.f.concat([1.0 - score if is_probability else b.f.scale(score, scale=-1.0), score], axis=1)
-    if transform == "LOGISTIC" and is_probability:
-        raise FormatError("its scores are probabilities already; its post_transform should be NONE")
-    return label, b.cast(post_transformed(b, both, transform), VarType.FP32)
+    if transform == "PROBIT":
+        raise FormatError("its post_transform is PROBIT, and it has weights for one of two classes")
+    is_probability = _are_probabilities(tables)
+    label = _label_of_two(b, score, labels, is_probability)
+    if transform == "LOGISTIC":
+        both = b.f.sigmoid(b.f.concat([b.f.scale(score, scale=-1.0), score], axis=1))
+    else:
+        both = b.f.concat([1.0 - score if is_probability else b.f.scale(score, scale=-1.0), score], axis=1)
+    return label, b.cast(both, VarType.FP32)
 
 
 @classical("TreeEnsemble", trains=False)

@@ -5,7 +5,7 @@ Programs and traces of tensors share this code: the namespace of ops is an argum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,10 +83,10 @@ def gather_items(f: Any, x: Any, items: Sequence[Any], constant: Callable[[Any],
         if isinstance(entry, slice):
             axis += 1
         else:
-            for index in _indices(f, x, axis, entry, constant):
+            for index in _indices(f, x, axis, entry):
                 indices[axis] = index
                 axis += 1
-    axes, values = list(indices), _in_one_shape(f, list(indices.values()), constant)
+    axes, values = list(indices), _positions(f, x, indices, constant)
     if len(values) == 1 and len(values[0].shape) == 1:
         return f.gather(x, values[0], axis=axes[0])
     order = [*axes, *(axis for axis in range(x.ndim) if axis not in axes)]
@@ -123,10 +123,11 @@ def scatter_items(f: Any, x: Any, items: Sequence[Any], value: Any, constant: Ca
     chosen = gather_items(f, x, items, constant)
     if len(value.shape) > len(chosen.shape):
         raise IndexRangeError(f"a value of shape {list(value.shape)} does not fit {list(chosen.shape)} elements")
-    updates = f.elementwise_add(f.fill_any_like(chosen), value, axis=-1)
+    updates = f.elementwise_mul(f.fill_any_like(chosen, value=1.0), value, axis=-1)
     rows = [index for index in items if not isinstance(index, slice)]
     if len(rows) == 1 and rows[0] is items[0] and len(chosen.shape) == x.ndim:
-        (ids,) = _in_one_shape(f, _indices(f, x, 0, rows[0], constant), constant)
+        (index,) = _indices(f, x, 0, rows[0])
+        (ids,) = _positions(f, x, {0: index}, constant)
         return f.scatter(x, ids, updates, overwrite=True)
     places = gather_items(f, _numbered(f, x), items, constant)
     flat = f.scatter(*(f.reshape2(array, shape=[-1]) for array in (x, places, updates)), overwrite=True)
@@ -140,11 +141,9 @@ def _numbered(f: Any, x: Any) -> Any:
     return f.reshape_like(f.range(start, count, step), x)
 
 
-def _indices(f: Any, x: Any, axis: int, entry: Any, constant: Callable[[Any], Any]) -> list[Any]:
-    """The indices that an entry holds: one for its axis or, for a mask, one for each of its axes. They are at least 0."""
-    if _is_value(entry):
-        return _indices_of_value(f, x, axis, entry)
-    return _indices_of_array(f, x, axis, np.asarray(entry), constant)
+def _indices(f: Any, x: Any, axis: int, entry: Any) -> list[Any]:
+    """The indices that an entry holds, as arrays or values: one for its axis or, for a mask, one for each of its axes."""
+    return _indices_of_value(f, x, axis, entry) if _is_value(entry) else _indices_of_array(x, axis, np.asarray(entry))
 
 
 def _indices_of_value(f: Any, x: Any, axis: int, entry: Any) -> list[Any]:
@@ -156,8 +155,8 @@ def _indices_of_value(f: Any, x: Any, axis: int, entry: Any) -> list[Any]:
     return [_counted_from_zero(f, x, axis, _cast(f, entry, VarType.INT64))]
 
 
-def _indices_of_array(f: Any, x: Any, axis: int, array: Any, constant: Callable[[Any], Any]) -> list[Any]:
-    """Indices as numpy arrays; a value of the program if only a run knows the size that negative indices count from."""
+def _indices_of_array(x: Any, axis: int, array: Any) -> list[Any]:
+    """Indices as numpy arrays; some are below 0 if only a run knows the size that they count from."""
     if array.dtype == np.bool_:
         _check_mask(x, axis, array)
         return list(np.nonzero(array))
@@ -167,7 +166,7 @@ def _indices_of_array(f: Any, x: Any, axis: int, array: Any, constant: Callable[
         raise FluidTypeError(f"an index should be of integers or bools, not {array.dtype.name}")
     array, size = array.astype(np.int64), x.shape[axis]
     if size < 0:
-        return [_counted_from_zero(f, x, axis, constant(array)) if (array < 0).any() else array]
+        return [array]
     outside = array[(array < -size) | (array >= size)]
     if outside.size:
         raise IndexRangeError(f"index {outside.flat[0]} is outside dimension {axis} of size {size}")
@@ -191,6 +190,15 @@ def _check_mask(x: Any, axis: int, mask: Any) -> None:
         raise IndexRangeError(f"a mask of shape {list(mask.shape)} does not fit the sizes {list(sizes)} from axis {axis} on")
 
 
+def _positions(f: Any, x: Any, indices: Mapping[int, Any], constant: Callable[[Any], Any]) -> list[Any]:
+    """Values of one shape, at least 0, for the indices of some axes."""
+    values = _in_one_shape(f, list(indices.values()), constant)
+    return [
+        _counted_from_zero(f, x, axis, value) if isinstance(index, np.ndarray) and (index < 0).any() else value
+        for (axis, index), value in zip(indices.items(), values, strict=True)
+    ]
+
+
 def _in_one_shape(f: Any, indices: Sequence[Any], constant: Callable[[Any], Any]) -> list[Any]:
     """The indices as values of one shape; a number beside variables or tensors is repeated."""
     arrays = [index for index in indices if isinstance(index, np.ndarray)]
@@ -202,13 +210,18 @@ def _in_one_shape(f: Any, indices: Sequence[Any], constant: Callable[[Any], Any]
             raise IndexRangeError(f"indices of shapes {[list(array.shape) for array in arrays]} do not broadcast") from None
     shape = tuple(values[0].shape)
     for index in indices:
-        sizes = tuple(index.shape)
+        sizes = () if _is_number(index) else tuple(index.shape)
         if sizes and (len(sizes) != len(shape) or any(a != b for a, b in zip(sizes, shape, strict=True) if min(a, b) >= 0)):
             raise IndexRangeError(f"indices of the shapes {list(shape)} and {list(sizes)}: they should have one shape")
 
     def value_of(index: Any) -> Any:
         if not isinstance(index, np.ndarray):
             return index
-        return constant(index) if index.ndim else f.fill_any_like(values[0], value=float(index))
+        return f.fill_any_like(values[0], value=float(index.item())) if _is_number(index) else constant(index)
 
     return [value_of(index) for index in indices]
+
+
+def _is_number(index: Any) -> bool:
+    """Whether an index is an array of one number, which is repeated for variables beside it."""
+    return isinstance(index, np.ndarray) and index.size == 1 and index.ndim < 2

@@ -46,6 +46,9 @@ CASES: dict[str, Item] = {
     "two integer types": lambda x, v: x[v["i"], :, v["k"]],
     "number and variable": lambda x, v: x[1, v["i"]],
     "variable and number": lambda x, v: x[v["i"], 2],
+    "number from the end and variable": lambda x, v: x[-1, v["j"]],
+    "a list of one and variable": lambda x, v: x[[-1], v["j"]],
+    "number from the end and list": lambda x, v: x[-1, [3, 1]],
     "number and variable apart": lambda x, v: x[1, :, v["k"]],
     "number, variable and a slice": lambda x, v: x[::2, v["i"], :, 0],
     "slice and variable": lambda x, v: x[1:3, v["i"]],
@@ -125,6 +128,13 @@ def test_programs_write_as_numpy_does(case: str, is_dynamic: bool, is_one: bool)
     np.testing.assert_allclose(to_x, of_x, rtol=1e-6)
     if np.unique(places).size == places.size:  # of elements that are written twice, each gets the gradient
         np.testing.assert_allclose(to_value, 2 * value * (places.size if is_one else 1), rtol=1e-6)
+
+
+def test_zeros_keep_their_sign() -> None:
+    x = fluid.data("x", [4]) * 1.0
+    x[[0, 2]] = -0.0
+    (result,) = fluid.Executor().run(feed={"x": np.ones(4, "float32")}, fetch_list=[x])
+    assert np.signbit(result).tolist() == [True, False, True, False]
 
 
 def test_programs_write_bools_and_integers() -> None:

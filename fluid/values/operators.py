@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ElementTypeError, FluidTypeError, InferenceError
-from .types import VarType, as_dtype, is_floating, is_integer
+from .types import VarType, as_dtype, is_complex, is_floating, is_integer, real_of
 
 __all__ = ["ValueOperators"]
 
@@ -58,9 +58,13 @@ class ValueOperators:
         return str(self)
 
     def _constant(self, number: Any) -> Any:
-        self._check_number(number)
         dtype = self.dtype  # type: ignore[attr-defined]
         shape = [1] if self.shape else []  # type: ignore[attr-defined]  # with a scalar, the result is a scalar
+        if is_complex(dtype) and isinstance(number, numbers.Complex):
+            parts = (float(number.real), float(number.imag))
+            constants = [self._ops().fill_constant(shape=shape, dtype=real_of(dtype), value=part) for part in parts]
+            return self._ops().complex(*constants)
+        self._check_number(number)
         if not self._is_large(number):
             return self._ops().fill_constant(shape=shape, dtype=dtype, value=float(number))
         if number > _INT_RANGES[VarType.INT64][1]:
@@ -94,7 +98,8 @@ class ValueOperators:
         except OverflowError:
             problem = f"{_brief(number)} is larger than all of them"
         except TypeError:
-            problem = f"{number} is none of them"
+            advice = ": cast to complex64 first" if isinstance(number, numbers.Complex) else ""
+            problem = f"{number} is none of them{advice}"
         elements = "floats" if is_floating(self.dtype) else "integers"  # type: ignore[attr-defined]
         raise InferenceError(f"{self._described()} holds {elements}, and {problem}")
 
@@ -162,31 +167,31 @@ class ValueOperators:
         return self._ops().fill_any_like(self, value=float(value), dtype=int(VarType.BOOL))
 
     def __add__(self, operand: Any) -> Any:
-        if isinstance(operand, numbers.Number) and not self._is_large(operand := self._number(operand)):
+        if isinstance(operand, numbers.Real) and not self._is_large(operand := self._number(operand)):
             return self._ops().scale(self, scale=1.0, bias=operand)
         return self._binary("elementwise_add", operand)
 
     __radd__ = __add__
 
     def __sub__(self, operand: Any) -> Any:
-        if isinstance(operand, numbers.Number) and not self._is_large(operand := self._number(operand)):
+        if isinstance(operand, numbers.Real) and not self._is_large(operand := self._number(operand)):
             return self._ops().scale(self, scale=1.0, bias=-operand)  # type: ignore[operator]
         return self._binary("elementwise_sub", operand)
 
     def __rsub__(self, operand: Any) -> Any:
-        if isinstance(operand, numbers.Number) and not self._is_large(operand := self._number(operand)):
+        if isinstance(operand, numbers.Real) and not self._is_large(operand := self._number(operand)):
             return self._ops().scale(self, scale=-1.0, bias=operand)
         return self._binary("elementwise_sub", operand, swap=True)
 
     def __mul__(self, operand: Any) -> Any:
-        if isinstance(operand, numbers.Number) and not self._is_large(operand := self._number(operand)):
+        if isinstance(operand, numbers.Real) and not self._is_large(operand := self._number(operand)):
             return self._ops().scale(self, scale=operand)
         return self._binary("elementwise_mul", operand)
 
     __rmul__ = __mul__
 
     def __truediv__(self, operand: Any) -> Any:
-        if isinstance(operand, numbers.Number):
+        if isinstance(operand, numbers.Real):
             divisor = operand = self._number(operand)
             if divisor != 0 and divisor.__class__ is float:
                 return self._ops().scale(self, scale=1.0 / divisor)

@@ -10,7 +10,7 @@ import pytest
 from checks import each
 
 import fluid
-from fluid import layers
+from fluid import dygraph, layers
 from fluid.errors import ExecutionError, InferenceError
 from fluid.executor.runtime.scope import Scope
 from fluid.ir.program import Program
@@ -261,3 +261,33 @@ def test_large_whole_numbers_and_zeros_beside_variables() -> None:
     assert fluid.Executor().run(again, {"x": np.array([0])}, [added.name])[0].tolist() == [2**24 + 1]
     with fluid.program_guard(program), pytest.raises(InferenceError, match="holds integers from -128 to 127, and 16777217"):
         fluid.data("small", [1], "int8") + (2**24 + 1)
+
+
+COMPLEX: dict[str, Callable[[Any], Any]] = {
+    "x * 2j": lambda x: x * 2j,
+    "2j * x": lambda x: 2j * x,
+    "x + 1": lambda x: x + 1,
+    "x - (1 + 2j)": lambda x: x - (1 + 2j),
+    "(1 + 2j) - x": lambda x: (1 + 2j) - x,
+    "x / (1 + 2j)": lambda x: x / (1 + 2j),
+    "(1 + 2j) / x": lambda x: (1 + 2j) / x,
+    "numpy's number": lambda x: np.complex64(1j) * x,
+}
+
+
+@each("name", COMPLEX)
+@each("dtype", ["complex64", "complex128"])
+def test_complex_numbers_beside_complex_values(name: str, dtype: str) -> None:
+    values = (np.arange(1, 4) + 1j).astype(dtype)
+    expected = COMPLEX[name](values)
+    x = fluid.data(f"{dtype} {name}", [3], dtype)
+    (result,) = fluid.Executor().run(feed={x.name: values}, fetch_list=[COMPLEX[name](x)])
+    tensor = COMPLEX[name](dygraph.Tensor(values))
+    for found in (result, tensor.numpy()):
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_complex_numbers_beside_floats_are_an_error() -> None:
+    with pytest.raises(InferenceError, match=r"float32\[3\] holds floats, and 1j is none of them: cast to complex64 first"):
+        dygraph.Tensor(np.ones(3, "float32")) * 1j

@@ -17,6 +17,7 @@ from typing import Any
 from fluid.ops.conv import conv_geometry, image_axes
 
 from ..runtime.products import product_call
+from .reduction import sum_over
 from .table import Call, fill, prepared
 
 _PATCHES = 2 << 20
@@ -285,7 +286,7 @@ def _backward(
                 if start:  # the sum so far is one more term
                     steps.append(partial(xp.copyto, filter_part[count], target))
                 steps.append(product_call(xp, gradient, patches.swapaxes(2, 3), filter_part[:count]))
-                steps.append(partial(xp.add.reduce, filter_part[: count + (start > 0)], 0, None, target))
+                steps += sum_over(xp, filter_part[: count + (start > 0)], (0,), target, scratch)
         if d_image is not None:
             weights = filter_.reshape(matrix).swapaxes(1, 2)
             part = d_image[start:end]

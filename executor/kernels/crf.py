@@ -13,6 +13,7 @@ from fluid.values.spec import Lod
 
 from .manipulation import check_ids, write_wanted
 from .packed_rows import PackedRows, packed_rows
+from .portable import row_sum
 from .rnn import StepFormula, loops_of
 from .table import checked, kernel
 
@@ -195,8 +196,8 @@ def linear_chain_crf_grad(
         return
     by_row = xp.zeros_like(alpha)
     by_row[rows] = shares
-    dTransition[0] = by_row[chain.first].sum(0)
-    dTransition[1] = by_row[chain.last].sum(0)
+    dTransition[0] = row_sum(xp, by_row[chain.first])
+    dTransition[1] = row_sum(xp, by_row[chain.last])
     left, right = alpha[later - 1], exps[later] * beta[later]
     weights = d_likelihood[chain.later_ids] / ((left @ moves) * right).sum(1)
     dTransition[2:] = moves * (left.T @ (right * weights[:, None]))

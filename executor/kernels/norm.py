@@ -104,7 +104,10 @@ class _Channels:
         if self.is_last:
             return self._sums_of_rows(left, right, out)
         row_sums = self.scratch(left.shape[:2], out.dtype)
-        return [sum_of_products(xp, "rcp,rcp->rc", left, right, row_sums), partial(xp.add.reduce, row_sums, 0, None, out)]
+        return [
+            sum_of_products(xp, "rcp,rcp->rc", left, right, row_sums),
+            *sum_over(xp, row_sums, (0,), out, self.scratch),
+        ]
 
     def _sums_of_rows(self, left: Any, right: Any, out: Any) -> list[Call]:
         """Calls for the sums over all rows of ``left * right``, block by block: numpy adds row after row and rounds each time."""
@@ -129,7 +132,7 @@ class _Channels:
         for part in self.parts():
             steps += self.chain(part, centered, (xp.subtract, x, mean))
             steps.append(sums_of_products(xp, operand[part], centered[part], row_sums[part]))
-        return [*by_row(xp, self.shape[-1], steps), partial(xp.add.reduce, row_sums, 0, None, out)]
+        return [*by_row(xp, self.shape[-1], steps), *sum_over(xp, row_sums, (0,), out, self.scratch)]
 
 
 @prepared("batch_norm", "sync_batch_norm", inplace={"MeanOut": "Mean", "VarianceOut": "Variance"})
@@ -542,9 +545,9 @@ def _normalize_back(
         steps += after
     if dScale is not None:
         steps.append(partial(xp.multiply, of_scale, inverse[:, None], of_scale))
-        steps.append(partial(xp.add.reduce, of_scale.reshape(len(X), dScale.size), 0, None, dScale))
+        steps += sum_over(xp, of_scale.reshape(len(X), dScale.size), (0,), dScale, scratch)
     if dBias is not None:
-        steps.append(partial(xp.add.reduce, of_bias.reshape(len(X), dBias.size), 0, None, dBias))
+        steps += sum_over(xp, of_bias.reshape(len(X), dBias.size), (0,), dBias, scratch)
     return by_row(xp, images.places, steps)
 
 

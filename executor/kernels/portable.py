@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
 
 from .table import Call, OutArray
 
-__all__ = ["LONG", "last_positions", "minima", "multiply_at", "reduction", "sum_of_squares", "values_in_order"]
+__all__ = ["LONG", "last_positions", "minima", "multiply_at", "reduction", "row_sum", "sum_of_squares", "values_in_order"]
 
 LONG = 4096
 """The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
@@ -30,6 +30,13 @@ def minima(xp: Any, X: Any, axes: tuple[int, ...], out: Any) -> Call:
 
 def _copy_minima(xp: Any, X: Any, axes: tuple[int, ...], out: OutArray) -> None:
     xp.copyto(out, xp.min(X, axes))
+
+
+def row_sum(xp: Any, rows: Any) -> Any:
+    """The sum of the rows of a matrix, in blocks: numpy adds row after row and rounds each time."""
+    if xp.__name__ != "numpy" or len(rows) < 64:
+        return rows.sum(0)
+    return np.add.reduceat(rows, np.arange(0, len(rows), isqrt(len(rows)))).sum(0)
 
 
 def sum_of_squares(xp: Any, array: Any) -> Any:

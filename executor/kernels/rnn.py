@@ -23,6 +23,7 @@ from .activation import sigmoid_calls
 from .engine import engine_of
 from .manipulation import flattened
 from .packed_rows import packed_rows
+from .portable import row_sum
 from .table import kernel
 
 
@@ -944,9 +945,10 @@ def dynamic_lstmp_grad(
     if dProjWeight is not None:
         multiply(xp, BatchHidden.T, outputs[1], dProjWeight)
     if dBias is not None:
-        parts = [d_gates.sum(0)]
+        parts = [row_sum(xp, d_gates)]
         if peepholes is not None:
-            parts += [(d_gates[:, n * size : (n + 1) * size] * c).sum(0) for n, c in ((1, before), (2, before), (3, cells))]
+            of_gates = ((1, before), (2, before), (3, cells))
+            parts += [row_sum(xp, d_gates[:, n * size : (n + 1) * size] * c) for n, c in of_gates]
         xp.copyto(dBias, xp.concatenate(parts).reshape(dBias.shape))
 
 

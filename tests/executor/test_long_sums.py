@@ -110,6 +110,30 @@ def test_rows_that_hardly_vary_are_centered_exactly(engine: str, width: int) -> 
 
 
 @each("engine", ENGINES)
+def test_norms_and_filters_of_many_small_images(engine: str) -> None:
+    """Variances, gradients of scales and gradients of filters are sums over images of one pixel, here of equal terms."""
+    count = 20_000
+    values = np.full((count, 2, 1, 1), np.float32(0.6102))
+    values[::2] *= -1
+    squared = np.float64(values[0, 0, 0, 0]) ** 2
+    with fresh_programs():
+        x = fluid.data("x", [count, 2, 1, 1])
+        norm = layers.batch_norm(x, epsilon=1e-12, param_attr=fluid.ParamAttr("scale"))
+        grouped = layers.group_norm(
+            x, 2, epsilon=1.0, param_attr=fluid.ParamAttr("of_groups"), bias_attr=fluid.ParamAttr("shift")
+        )
+        image = layers.conv2d(layers.square(x), 3, 1, bias_attr=False, param_attr=fluid.ParamAttr("filter"))
+        loss = layers.reduce_sum(norm * x) + layers.reduce_sum(image) + layers.reduce_sum(grouped * layers.square(x))
+        variables = fluid.default_main_program().global_block().var
+        gradients = fluid.gradients(loss, [variables(name) for name in ("scale", "filter", "shift")])
+        found, to_scale, to_filter, to_shift = run(engine, {"x": values}, [norm, *gradients])
+    np.testing.assert_allclose(found, np.sign(values), rtol=1e-5)
+    np.testing.assert_allclose(to_scale, [count * np.sqrt(squared)] * 2, rtol=1e-5)
+    np.testing.assert_allclose(to_filter, np.full((3, 2, 1, 1), count * squared), rtol=5e-5)
+    np.testing.assert_allclose(to_shift, [count * squared] * 2, rtol=1e-5)
+
+
+@each("engine", ENGINES)
 def test_sums_of_many_squares(engine: str) -> None:
     """In norms, in clipping by a norm, and in the step of LAMB, which is longer by the weight's norm over the update's."""
     numbers = np.full(5_000_000, np.float32(0.989))

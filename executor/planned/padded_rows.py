@@ -278,7 +278,7 @@ class Rewriter:
     def _outputs_with_rows(self, op: Operator, definition: OpDef) -> dict[str, RowFacts]:
         """The outputs of an op that have padding rows; `NotRewritten` if another output depends on the lengths of sequences."""
         outputs: dict[str, RowFacts] = {}
-        to_infer: dict[str, Sequence[str]] = {}
+        to_infer: dict[str, list[str]] = {}
         for slot, names in op.outputs.items():
             sources = op.inputs.get(slot.removesuffix(_GRAD)) if definition.forward is not None else None
             if sources:  # a gradient has the spec of its input

@@ -175,7 +175,7 @@ class ValueOperators:
 
     def __sub__(self, operand: Any) -> Any:
         if isinstance(operand, numbers.Real) and not self._is_large(operand := self._number(operand)):
-            return self._ops().scale(self, scale=1.0, bias=-operand)  # type: ignore[operator]
+            return self._ops().scale(self, scale=1.0, bias=-operand)
         return self._binary("elementwise_sub", operand)
 
     def __rsub__(self, operand: Any) -> Any:

@@ -214,7 +214,7 @@ def _numbers(node: OnnxNode, name: str) -> Any:
 def _tensor(node: OnnxNode, name: str) -> list[Any]:
     """The elements of an attribute that is a tensor; none if it is absent."""
     tensor = node.proto_of(name)
-    return [] if tensor is None else node.reader.array_of(tensor, name).reshape(-1).tolist()  # type: ignore[no-any-return]
+    return [] if tensor is None else node.reader.array_of(tensor, name).reshape(-1).tolist()
 
 
 def _equal_lengths(lists: Iterable[Sequence[Any]], label: str) -> None:

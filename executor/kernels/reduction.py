@@ -49,6 +49,8 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
             case [(False, rows), (True, width)] if width <= LONG:
                 sums = Out if Out.shape == (rows, 1) else Out.reshape(rows)
                 return [partial(xp.dot, X.reshape(rows, width), xp.ones((width, *sums.shape[1:]), X.dtype), sums)]
+            case [(False, kept), (True, rows), (False, width)] if rows > ROWS:
+                return _sum_rows(xp, X.reshape(kept, rows, width), Out.reshape(kept, width), scratch)
             case [(True, rows), (False, kept), (True, width)] if width <= LONG:
                 sums = scratch((rows * kept,), X.dtype)
                 return [
@@ -59,16 +61,16 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
 
 
 def _sum_rows(xp: Any, X: Any, Out: Any, scratch: Callable[..., Any]) -> list[Call]:
-    """Calls of BLAS that sum the rows of a matrix in blocks, then the sums of the blocks."""
-    rows, width = X.shape
+    """Calls of BLAS that sum the rows of a matrix, or of each matrix of a stack, in blocks, then the sums of the blocks."""
+    *stack, rows, width = X.shape
     blocks, remaining = divmod(rows, ROWS)
     if rows <= ROWS:
-        return [partial(xp.dot, xp.ones(rows, X.dtype), X, Out)]
-    sums = scratch((blocks + bool(remaining), width), X.dtype)
-    in_blocks = X[: blocks * ROWS].reshape(blocks, ROWS, width)
-    steps: list[Call] = [partial(xp.matmul, xp.ones(ROWS, X.dtype), in_blocks, sums[:blocks])]
+        return [partial(xp.matmul, xp.ones(rows, X.dtype), X, Out)]
+    sums = scratch((*stack, blocks + bool(remaining), width), X.dtype)
+    in_blocks = X[..., : blocks * ROWS, :].reshape(*stack, blocks, ROWS, width)
+    steps: list[Call] = [partial(xp.matmul, xp.ones(ROWS, X.dtype), in_blocks, sums[..., :blocks, :])]
     if remaining:
-        steps.append(partial(xp.dot, xp.ones(remaining, X.dtype), X[-remaining:], sums[blocks]))
+        steps.append(partial(xp.matmul, xp.ones(remaining, X.dtype), X[..., -remaining:, :], sums[..., blocks, :]))
     return [*steps, *_sum_rows(xp, sums, Out, scratch)]
 
 

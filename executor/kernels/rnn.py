@@ -193,13 +193,13 @@ class _Network:
                 if d_weights[w_h] is not None:
                     multiply(xp, of_hidden.T, layer.states[0, :-1, d].reshape(-1, g.hidden), d_weights[w_h])
                 if d_weights[b_h] is not None:
-                    xp.sum(of_hidden, axis=0, out=d_weights[b_h])
+                    xp.copyto(d_weights[b_h], row_sum(xp, of_hidden))
                 in_time = xp.ascontiguousarray(d_x[::-1, d] if d else d_x[:, d]).reshape(-1, rows)
                 if d_weights[w_x] is not None:
                     x = self.input_of(index) if x is None else x
                     multiply(xp, in_time.T, x, d_weights[w_x])
                 if d_weights[b_x] is not None:
-                    xp.sum(in_time, axis=0, out=d_weights[b_x])
+                    xp.copyto(d_weights[b_x], row_sum(xp, in_time))
                 if index or d_input is not None:
                     part = multiply(xp, in_time, weights[w_x])
                     below = part if below is None else xp.add(below, part, out=below)
@@ -604,7 +604,7 @@ def _gru_deliver(xp: Any, before: Any, reset: Any, d_gates: Any, d_weight: Any, 
     """Compute the gradients of the parameters from the gradients of all gates."""
     size = before.shape[1]
     if d_bias is not None:
-        xp.sum(d_gates, axis=0, out=d_bias.reshape(-1))
+        xp.copyto(d_bias.reshape(-1), row_sum(xp, d_gates))
     if d_weight is not None:
         into_gates, into_candidate = _gru_weights(d_weight)
         multiply(xp, before.T, d_gates[:, : 2 * size], into_gates)

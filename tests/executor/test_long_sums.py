@@ -133,6 +133,18 @@ def test_norms_and_filters_of_many_small_images(engine: str) -> None:
     np.testing.assert_allclose(to_shift, [count * squared] * 2, rtol=1e-5)
 
 
+@each("shape, axis", [((20_001, 3), 0), ((2, 20_001, 3), 1), ((2, 3, 20_001), 2), ((2, 20_001, 3, 2), 1), ((513, 2, 257), 0)])
+@each("engine", ENGINES)
+def test_sums_along_one_axis(engine: str, shape: tuple[int, ...], axis: int) -> None:
+    number = np.float32(0.37234)
+    with fresh_programs():
+        x = fluid.data("x", shape)
+        fetches = [layers.reduce_sum(x, axis), layers.reduce_mean(x, axis)]
+        total, mean = run(engine, {"x": np.full(shape, number)}, fetches)
+    np.testing.assert_allclose(mean, np.full(mean.shape, number), rtol=1e-5)
+    np.testing.assert_allclose(total, np.full(total.shape, number * np.float64(shape[axis])), rtol=1e-5)
+
+
 @each("engine", ENGINES)
 def test_sums_of_many_squares(engine: str) -> None:
     """In norms, in clipping by a norm, and in the step of LAMB, which is longer by the weight's norm over the update's."""

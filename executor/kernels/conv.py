@@ -17,7 +17,7 @@ from typing import Any
 from fluid.ops.conv import conv_geometry, image_axes
 
 from ..runtime.products import product_call
-from .reduction import sum_over
+from .sums import sum_over
 from .table import Call, fill, prepared
 
 _PATCHES = 2 << 20

@@ -9,7 +9,8 @@ from fluid.errors import ExecutionError
 from fluid.ops.creation import assigned_values
 from fluid.values.types import as_dtype
 
-from .manipulation import copy, numbers
+from .manipulation import numbers
+from .portable import copy
 from .table import Call, OutArray, Slots, fill, kernel, prepared
 
 

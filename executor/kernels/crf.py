@@ -13,8 +13,8 @@ from fluid.values.spec import Lod
 
 from .manipulation import check_ids, write_wanted
 from .packed_rows import PackedRows, packed_rows
-from .portable import row_sum
 from .rnn import StepFormula, loops_of
+from .sums import row_sum
 from .table import checked, kernel
 
 __all__ = ["Spans", "spans"]

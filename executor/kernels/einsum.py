@@ -9,7 +9,7 @@ from typing import Any
 from fluid.ops.einsum import common_sizes, multiply_by_pairs, parsed, split_labels
 
 from ..runtime.products import multiply
-from .manipulation import copy
+from .portable import copy
 from .table import kernel
 
 

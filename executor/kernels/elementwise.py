@@ -12,8 +12,8 @@ from fluid.ops.shapes import aligned
 from fluid.values.lod_array import ids_of, last_offsets
 from fluid.values.spec import Lod
 
-from .manipulation import copy
-from .reduction import sum_over
+from .portable import copy
+from .sums import sum_over
 from .table import Call, OutArray, fill, prepared
 
 

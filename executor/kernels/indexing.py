@@ -11,8 +11,8 @@ import numpy as np
 from fluid.errors import ExecutionError
 from fluid.ops.indexing import RENORM_EPSILON
 
-from .manipulation import check_ids, copy, take
-from .portable import values_in_order
+from .manipulation import check_ids, take
+from .portable import copy, values_in_order
 from .table import Call, OutArray, checked, kernel, prepared
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from .elementwise import negation
 from .manipulation import check_ids, check_kept_ids, kept_ids, ranges, write_wanted
 from .portable import reduction
-from .reduction import sum_over
+from .sums import sum_over
 from .table import Call, OutArray, checked, fill, kernel, prepared
 
 ZERO_PROBABILITY_LOSS = 1e20

@@ -13,15 +13,9 @@ from fluid.ops.shapes import normalize_axis, slice_of
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.types import as_dtype
 
-from .portable import values_in_order
+from .portable import copy, values_in_order
+from .sums import sum_over
 from .table import SPARSE_CHECKS, Call, OutArray, Slots, checked, fill, kernel, prepared
-
-
-def copy(xp: Any, source: Any, target: Any) -> list[Call]:
-    """Calls that copy `source` to `target`, with equal numbers of elements; none if they are the same memory."""
-    if xp.may_share_memory(source, target):
-        return []
-    return [partial(xp.copyto, target, source.reshape(target.shape))]
 
 
 def write_wanted(*pairs: tuple[Any, Any]) -> None:
@@ -585,9 +579,9 @@ def tile_like(xp: Any, X: Any, Out: Any) -> Call:
 
 
 @prepared("untile")
-def untile(xp: Any, X: Any, Out: Any) -> Call:
-    target, source = _tiled_views(Out, X)
-    return partial(xp.add.reduce, source, tuple(range(0, source.ndim, 2)), None, target, True)
+def untile(xp: Any, scratch: Any, X: Any, Out: Any) -> list[Call]:
+    _, source = _tiled_views(Out, X)
+    return sum_over(xp, source, range(0, source.ndim, 2), Out, scratch)
 
 
 # --------------------------------------------------------------------------------------------------- triangles, diagonals

@@ -10,9 +10,9 @@ from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_gl
 
 from .collective import average
 from .elementwise import scalar
-from .manipulation import copy, flattened, ranges, write_wanted
-from .portable import LONG
-from .reduction import ROWS, sum_over
+from .manipulation import flattened, ranges, write_wanted
+from .portable import LONG, copy
+from .sums import ROWS, sum_over
 from .table import Call, OutArray, Slots, fill, kernel, prepared
 
 

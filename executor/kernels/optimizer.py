@@ -12,8 +12,8 @@ from typing import Any
 
 from fluid.ops.updates import NADAM_BASE, TINY_DECAY
 
-from .manipulation import copy, ranges
-from .portable import sum_of_squares
+from .manipulation import ranges
+from .portable import copy, sum_of_squares
 from .table import Call, OutArray, Slots, kernel, prepared
 
 _PART = 1 << 15

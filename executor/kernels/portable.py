@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
-from math import isqrt, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from .table import Call, OutArray
 
-__all__ = ["LONG", "last_positions", "minima", "multiply_at", "reduction", "row_sum", "sum_of_squares", "values_in_order"]
+__all__ = ["LONG", "copy", "last_positions", "minima", "multiply_at", "reduction", "sum_of_squares", "values_in_order"]
 
 LONG = 4096
 """The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
+
+
+def copy(xp: Any, source: Any, target: Any) -> list[Call]:
+    """Calls that copy `source` to `target`, with equal numbers of elements; none if they are the same memory."""
+    if xp.may_share_memory(source, target):
+        return []
+    return [partial(xp.copyto, target, source.reshape(target.shape))]
 
 
 def reduction(xp: Any, combine: Any, X: Any, axes: Any, out: Any, keepdims: bool = True) -> Call:
@@ -30,13 +37,6 @@ def minima(xp: Any, X: Any, axes: tuple[int, ...], out: Any) -> Call:
 
 def _copy_minima(xp: Any, X: Any, axes: tuple[int, ...], out: OutArray) -> None:
     xp.copyto(out, xp.min(X, axes))
-
-
-def row_sum(xp: Any, rows: Any) -> Any:
-    """The sum of the rows of a matrix, in blocks: numpy adds row after row and rounds each time."""
-    if xp.__name__ != "numpy" or len(rows) < 64:
-        return rows.sum(0)
-    return np.add.reduceat(rows, np.arange(0, len(rows), isqrt(len(rows)))).sum(0)
 
 
 def sum_of_squares(xp: Any, array: Any) -> Any:

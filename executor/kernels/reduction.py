@@ -9,73 +9,10 @@ from typing import Any
 
 from fluid.ops.reduction import reduced_axes
 
-from .manipulation import copy, numbers
-from .portable import LONG, minima, sum_of_squares
+from .manipulation import numbers
+from .portable import minima, sum_of_squares
+from .sums import keepdims_shape, sum_over
 from .table import Call, OutArray, fill, kernel, prepared
-
-ROWS = 256
-"""The most rows that BLAS sums at a time: it adds one row after the other and rounds each time."""
-
-
-def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
-    """Merge neighbouring dimensions of `shape` that are all summed, or all not: list of (is summed, extent)."""
-    runs: list[tuple[bool, int]] = []
-    for axis, extent in enumerate(shape):
-        if extent == 1:
-            continue
-        summed = axis in axes
-        if runs and runs[-1][0] == summed:
-            runs[-1] = summed, runs[-1][1] * extent
-        else:
-            runs.append((summed, extent))
-    return runs
-
-
-def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[..., Any]) -> list[Call]:
-    """Calls that sum X over `axes` into `Out`, which has the resulting number of elements, in any shape.
-
-    A product with ones is two to five times as fast as numpy's own reduction.
-    """
-    runs = _runs(X.shape, axes)
-    if not any(summed for summed, _ in runs):
-        return copy(xp, X, Out)
-    by_product = xp.__name__ == "numpy" and X.dtype == Out.dtype and X.dtype.kind == "f" and X.dtype.itemsize >= 4
-    if by_product and X.flags.c_contiguous and X.size:
-        match runs:
-            case [(True, total)] if total <= LONG:
-                return [partial(xp.dot, X.reshape(total), xp.ones(total, X.dtype), Out.reshape(()))]
-            case [(True, rows), (False, width)]:
-                return _sum_rows(xp, X.reshape(rows, width), Out.reshape(width), scratch)
-            case [(False, rows), (True, width)] if width <= LONG:
-                sums = Out if Out.shape == (rows, 1) else Out.reshape(rows)
-                return [partial(xp.dot, X.reshape(rows, width), xp.ones((width, *sums.shape[1:]), X.dtype), sums)]
-            case [(False, kept), (True, rows), (False, width)] if rows > ROWS:
-                return _sum_rows(xp, X.reshape(kept, rows, width), Out.reshape(kept, width), scratch)
-            case [(True, rows), (False, kept), (True, width)] if width <= LONG:
-                sums = scratch((rows * kept,), X.dtype)
-                return [
-                    partial(xp.dot, X.reshape(rows * kept, width), xp.ones(width, X.dtype), sums),
-                    *_sum_rows(xp, sums.reshape(rows, kept), Out.reshape(kept), scratch),
-                ]
-    return [partial(xp.add.reduce, X, tuple(axes), None, Out.reshape(_keepdims_shape(X.shape, axes)))]
-
-
-def _sum_rows(xp: Any, X: Any, Out: Any, scratch: Callable[..., Any]) -> list[Call]:
-    """Calls of BLAS that sum the rows of a matrix, or of each matrix of a stack, in blocks, then the sums of the blocks."""
-    *stack, rows, width = X.shape
-    blocks, remaining = divmod(rows, ROWS)
-    if rows <= ROWS:
-        return [partial(xp.matmul, xp.ones(rows, X.dtype), X, Out)]
-    sums = scratch((*stack, blocks + bool(remaining), width), X.dtype)
-    in_blocks = X[..., : blocks * ROWS, :].reshape(*stack, blocks, ROWS, width)
-    steps: list[Call] = [partial(xp.matmul, xp.ones(ROWS, X.dtype), in_blocks, sums[..., :blocks, :])]
-    if remaining:
-        steps.append(partial(xp.matmul, xp.ones(remaining, X.dtype), X[..., -remaining:, :], sums[..., blocks, :]))
-    return [*steps, *_sum_rows(xp, sums, Out, scratch)]
-
-
-def _keepdims_shape(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
 def _spread(X: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
@@ -122,7 +59,7 @@ def expand_reduced(xp: Any, X: Any, dim: list[int], reduce_all: bool, average: b
 @prepared("reduce_prod")
 def reduce_prod(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
     axes = reduced_axes(X.ndim, dim, reduce_all)
-    return partial(xp.prod, X, axes, None, Out.reshape(_keepdims_shape(X.shape, axes)))
+    return partial(xp.prod, X, axes, None, Out.reshape(keepdims_shape(X.shape, axes)))
 
 
 @kernel("reduce_prod_grad")
@@ -132,7 +69,7 @@ def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: boo
     axes = reduced_axes(X.ndim, dim, reduce_all)
     last = tuple(range(X.ndim - len(axes), X.ndim))
     moved = xp.moveaxis(X, axes, last)
-    factors = moved.reshape(*_keepdims_shape(X.shape, axes), -1)
+    factors = moved.reshape(*keepdims_shape(X.shape, axes), -1)
     # The product of all other factors is the product of the factors before and behind: two running products, no division by 0.
     ahead, behind = xp.ones_like(factors), xp.ones_like(factors)
     xp.cumprod(factors[..., :-1], -1, out=ahead[..., 1:])
@@ -144,13 +81,13 @@ def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: boo
 @prepared("reduce_max")
 def reduce_max(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
     axes = reduced_axes(X.ndim, dim, reduce_all)
-    return partial(xp.max, X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
+    return partial(xp.max, X, axes, Out.reshape(keepdims_shape(X.shape, axes)))
 
 
 @prepared("reduce_min")
 def reduce_min(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
     axes = reduced_axes(X.ndim, dim, reduce_all)
-    return minima(xp, X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
+    return minima(xp, X, axes, Out.reshape(keepdims_shape(X.shape, axes)))
 
 
 @kernel("clip_by_norm", inplace={"Out": "X"})
@@ -171,7 +108,7 @@ def _test(function: str) -> Callable[..., Call]:
         if Out is None:
             return partial(_test_at_run, test, X, AxisTensor, AxisTensorList, dim, keep_dim)
         axes = reduced_axes(X.ndim, dim, reduce_all)
-        return partial(test, X, axes, Out.reshape(_keepdims_shape(X.shape, axes)))
+        return partial(test, X, axes, Out.reshape(keepdims_shape(X.shape, axes)))
 
     return bind
 

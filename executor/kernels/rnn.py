@@ -23,7 +23,7 @@ from .activation import sigmoid_calls
 from .engine import engine_of
 from .manipulation import flattened
 from .packed_rows import packed_rows
-from .portable import row_sum
+from .sums import row_sum
 from .table import kernel
 
 

@@ -10,8 +10,8 @@ from fluid.ops.selection import REDUCTIONS
 from fluid.ops.shapes import broadcast, slice_of
 from fluid.values.types import as_dtype
 
-from .manipulation import check_ids, check_kept_ids, copy, numbers, write_wanted
-from .portable import multiply_at, values_in_order
+from .manipulation import check_ids, check_kept_ids, numbers, write_wanted
+from .portable import copy, multiply_at, values_in_order
 from .table import Call, OutArray, Slots, checked, kernel, prepared
 
 

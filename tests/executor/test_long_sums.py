@@ -146,6 +146,20 @@ def test_sums_along_one_axis(engine: str, shape: tuple[int, ...], axis: int) -> 
 
 
 @each("engine", ENGINES)
+def test_gradients_of_what_is_repeated_many_times(engine: str) -> None:
+    number = np.float32(0.37234)
+    with fresh_programs():
+        x, y = fluid.data("x", [1, 3]), fluid.data("y", [3])
+        x.stop_gradient = y.stop_gradient = False
+        factor = layers.fill_constant([1], "float32", number)
+        repeated = layers.expand(x, [20_000, 1]), ops().kron(layers.fill_constant([625, 32], "float32", 1.0), y)
+        gradients = fluid.gradients([layers.reduce_sum(layers.elementwise_mul(part, factor)) for part in repeated], [x, y])
+        found = run(engine, {"x": np.ones((1, 3), "float32"), "y": np.ones(3, "float32")}, gradients)
+    for gradient in found:
+        np.testing.assert_allclose(gradient.reshape(3), [20_000 * np.float64(number)] * 3, rtol=1e-5)
+
+
+@each("engine", ENGINES)
 def test_sums_of_many_squares(engine: str) -> None:
     """In norms, in clipping by a norm, and in the step of LAMB, which is longer by the weight's norm over the update's."""
     numbers = np.full(5_000_000, np.float32(0.989))

@@ -18,6 +18,7 @@ from fluid.values.types import as_dtype
 
 from ..runtime.products import multiply
 from .manipulation import check_ids, flattened, take
+from .sums import ROWS
 from .table import Slots, checked, kernel
 
 
@@ -206,10 +207,15 @@ def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
         later = np.setdiff1d(np.arange(offsets[-1]), offsets[:-1])
         Out[xp.asarray(filled)] = X[xp.asarray(offsets[filled])]
         ufunc.at(Out, xp.asarray(ids_of(offsets)[later]), X[xp.asarray(later)])
-    elif len(filled) == len(Out) and len(filled):
-        ufunc.reduceat(X, xp.asarray(offsets[:-1], np.intp), axis=0, out=Out)
+        return
+    rows, starts = X, np.asarray(offsets[filled], np.intp)
+    if ufunc is np.add and np.diff(offsets).max(initial=0) > ROWS:  # numpy adds one row after the other, and rounds each time
+        firsts = np.union1d(starts, np.arange(0, len(X), ROWS // 4))
+        rows, starts = ufunc.reduceat(X, firsts, axis=0), np.searchsorted(firsts, starts)
+    if len(filled) == len(Out) and len(filled):
+        ufunc.reduceat(rows, starts, axis=0, out=Out)
     elif len(filled):
-        Out[xp.asarray(filled)] = ufunc.reduceat(X, xp.asarray(offsets[filled], np.intp), axis=0)
+        Out[filled] = ufunc.reduceat(rows, starts, axis=0)
 
 
 def _argmax(xp: Any, X: Any, offsets: Any, top: Any) -> Any:

@@ -145,6 +145,18 @@ def test_sums_along_one_axis(engine: str, shape: tuple[int, ...], axis: int) -> 
     np.testing.assert_allclose(total, np.full(total.shape, number * np.float64(shape[axis])), rtol=1e-5)
 
 
+def test_sums_of_long_sequences_on_numpy() -> None:
+    """Native code and XLA add to the row of a sequence, one row after the other."""
+    number = np.float32(0.37234)
+    with fresh_programs():
+        x = fluid.data("x", [None, 3], lod_level=1)
+        pools = [layers.sequence_pool(x, kind) for kind in ("sum", "average")]
+        fed = fluid.create_lod_tensor(np.full((20_007, 3), number), [[5, 20_000, 2]], fluid.CPUPlace())
+        total, mean = run("numpy", {"x": fed}, pools)
+    np.testing.assert_allclose(total, np.outer([5, 20_000, 2], [np.float64(number)] * 3), rtol=1e-5)
+    np.testing.assert_allclose(mean, np.full((3, 3), number), rtol=1e-5)
+
+
 @each("engine", ENGINES)
 def test_gradients_of_what_is_repeated_many_times(engine: str) -> None:
     number = np.float32(0.37234)

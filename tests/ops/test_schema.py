@@ -27,6 +27,7 @@ OURS = {
     "matmul_integer": "ONNX's MatMulInteger",
     "dynamic_quantize_lstm": "one direction of onnxruntime's DynamicQuantizeLSTM",
     "conv2d_integer": "ONNX's ConvInteger",
+    "tree_leaves": "ONNX's ensembles of trees",
     "conv2d_backprop_input": "transposes of conv2d, of which gradients of every order are made",
     "conv2d_backprop_filter": "transposes of conv2d, of which gradients of every order are made",
     "pool2d_index": "part of the gradient of pool2d",

@@ -190,19 +190,18 @@ def training(optimizer: Any) -> Case:
     return Case("training", main, startup, feeds, [loss.name])
 
 
-@each("name", ["fc_0.w_0", "fc_0.b_0", "shift"])
 @each(
-    "optimizer, accumulator",
+    "optimizer, accumulator, name",
     [
-        (lambda: fluid.optimizer.Adam(0.01), "moment2_0"),
-        (lambda: fluid.optimizer.Ftrl(0.1, regularization=fluid.regularizer.L1Decay(0.005)), "squared_0"),
-        (lambda: fluid.optimizer.Lamb(0.01), "moment1_0"),
+        (lambda: fluid.optimizer.Adam(0.01), "moment2_0", "fc_0.w_0"),
+        (lambda: fluid.optimizer.Ftrl(0.1, regularization=fluid.regularizer.L1Decay(0.005)), "squared_0", "shift"),
+        (lambda: fluid.optimizer.Lamb(0.01), "moment1_0", "fc_0.b_0"),
     ],
 )
 def test_an_accumulator_that_is_wrong_by_some_per_cent_is_told(
     optimizer: Callable[[], Any], accumulator: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The accumulator of any parameter, in its largest element."""
+    """The accumulator of a parameter, in its largest element."""
     name = f"{name}_{accumulator} afterwards"
 
     def change(arrays: dict[str, Any]) -> None:

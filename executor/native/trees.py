@@ -31,8 +31,8 @@ def write_leaves(
     rows, _ = x.shape
     blocks = -(-rows // _ROWS)
 
-    def walk(row: Value, first: Value, count: int) -> None:
-        state, moves = f.stack(INT64, count), f.stack(INT64, 1)
+    def walk(row: Value, first: Value, group: int) -> None:
+        state, moves = f.stack(INT64, group), f.stack(INT64, 1)
 
         def step(node: Value) -> Value:
             feature = _clamped(f, features.number(f, node), x.shape[1])
@@ -41,10 +41,11 @@ def write_leaves(
             is_above = f.convert(f.compare("ogt", f.load(at, x.element), bound), INT64)
             return _clamped(f, f.add(children.number(f, node), is_above), children.shape[0])
 
-        def steps(turn: Value) -> None:
+        def steps(count: int) -> None:
+            """Walk some steps, unless all have ended."""
             with f.when(f.compare("ne", f.load(moves, INT64), 0)):
-                nodes = [f.between(f.load(f.at(state, tree, INT64), INT64), 0, children.shape[0] - 1) for tree in range(count)]
-                for _ in range(_STEPS):
+                nodes = [f.between(f.load(f.at(state, tree, INT64), INT64), 0, children.shape[0] - 1) for tree in range(group)]
+                for _ in range(count):
                     parents, nodes = nodes, [step(node) for node in nodes]
                 moved = f.int64(0)
                 for tree, (node, parent) in enumerate(zip(nodes, parents, strict=True)):
@@ -52,11 +53,13 @@ def write_leaves(
                     moved = f.bit_or(moved, f.bit_xor(node, parent))
                 f.store_number(moved, moves)
 
-        for tree in range(count):
+        for tree in range(group):
             f.store_number(f.add(first, tree), f.at(state, tree, INT64))
         f.store_number(f.int64(1), moves)
-        f.loop(0, -(-depth // _STEPS), 1, [], steps)
-        for tree in range(count):
+        f.loop(0, depth // _STEPS, 1, [], lambda _: steps(_STEPS))
+        if depth % _STEPS:
+            steps(depth % _STEPS)
+        for tree in range(group):
             leaf = f.convert(f.load(f.at(state, tree, INT64), INT64), INT32)
             f.store_number(leaf, f.at(leaves, affine(f, tree, (row, trees), (first, 1)), INT32))
 

@@ -141,14 +141,20 @@ def fused_softmax_mask_upper_triangle(f: Any, Out: Any, dOut: Any) -> Any:
     return {"X": (dOut - f.reduce_sum(dOut * Out, dim=[-1], keep_dim=True)) * Out}
 
 
-def _turned(f: Any, x: Any, sin: Any, cos: Any, neox: bool, back: bool = False) -> Any:
-    """x turned by angles, pair by pair: neighbours if `neox`, else the first half of the columns with the second."""
-    if back:
-        sin = -sin
-    halves = (f.unbind(f.reshape2(x, shape=[0, 0, 0, -1, 2]), axis=4)) if neox else f.split(x, num=2, axis=3)
-    first, second = halves
-    turned_half = f.reshape_like(f.stack([-second, first], axis=4), x) if neox else f.concat([-second, first], axis=3)
-    return f.elementwise_add(f.elementwise_mul(x, cos), f.elementwise_mul(turned_half, sin))
+def _partners(f: Any, x: Any, neox: bool) -> Any:
+    """The other column of each pair, the second one negative; pairs are neighbours if `neox`, else columns of two halves."""
+    first, second = f.unbind(f.reshape2(x, shape=[0, 0, 0, -1, 2]), axis=4) if neox else f.split(x, num=2, axis=3)
+    return f.reshape_like(f.stack([-second, first], axis=4), x) if neox else f.concat([-second, first], axis=3)
+
+
+def _turned(f: Any, x: Any, sin: Any, cos: Any, neox: bool) -> Any:
+    """x turned by angles, pair by pair."""
+    return f.elementwise_add(f.elementwise_mul(x, cos), f.elementwise_mul(_partners(f, x, neox), sin))
+
+
+def _turned_back(f: Any, gradient: Any, sin: Any, cos: Any, neox: bool) -> Any:
+    """The transpose of `_turned`."""
+    return f.elementwise_sub(f.elementwise_mul(gradient, cos), _partners(f, f.elementwise_mul(gradient, sin), neox))
 
 
 def _angles(f: Any, sin: Any, cos: Any, position_ids: Any) -> tuple[Any, Any]:
@@ -193,4 +199,4 @@ def fused_rotary_position_embedding(
     """
     angles = _angles(f, sin, cos, position_ids)
     cotangents = {"q": dout_q, "k": dout_k, "v": dout_v}
-    return {slot: _turned(f, back, *angles, use_neox_rotary_style, True) for slot, back in cotangents.items() if back is not None}
+    return {slot: _turned_back(f, back, *angles, use_neox_rotary_style) for slot, back in cotangents.items() if back is not None}

@@ -43,6 +43,18 @@ def test_numbers_of_trees_and_rows(monkeypatch: pytest.MonkeyPatch, dtype: str, 
     np.testing.assert_array_equal(found, leaves(**feed, trees=len(depths), depth=depth))
 
 
+@each("depth", range(1, 10))
+def test_a_row_takes_the_number_of_steps_of_the_op(depth: int) -> None:
+    """Where nodes lead in circles, each step more or less shows."""
+    feed = {
+        "X": RANDOM.standard_normal((40, 5)).astype("float32"),
+        "Bounds": RANDOM.standard_normal(64).astype("float32"),
+        "Features": RANDOM.integers(0, 5, 64).astype("int32"),
+        "Children": RANDOM.integers(0, 63, 64).astype("int32"),
+    }
+    assert_alike(lambda: appended(feed, 11, depth), feed, tolerance=0)
+
+
 @each("name", ["Features", "Children"])
 @each("number", [-1, 5, 1 << 30])
 def test_nodes_that_name_no_column_and_no_node(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:

@@ -84,21 +84,16 @@ add(
 )
 
 
-def turned(x: Any, sin: Any, cos: Any, neox: bool) -> Any:
-    """Multiply pairs of columns, as complex numbers, by unit numbers of these angles."""
-    if not neox:
-        x = np.stack(np.split(x, 2, -1), -1).reshape(x.shape)
-    number = (x[..., ::2] + 1j * x[..., 1::2]) * (cos[..., : cos.shape[-1] // 2] + 1j * sin[..., : cos.shape[-1] // 2])
-    parts = [number.real, number.imag]
-    return np.stack(parts, -1).reshape(x.shape) if neox else np.concatenate(parts, -1)
+def partners(x: Any, neox: bool) -> Any:
+    """The other column of each pair, the second one negative."""
+    parts = (x[..., ::2], x[..., 1::2]) if neox else np.split(x, 2, -1)
+    return np.stack([-parts[1], parts[0]], -1).reshape(x.shape) if neox else np.concatenate([-parts[1], parts[0]], -1)
 
 
 def rotated(q: Any, sin: Any, cos: Any, use_neox_rotary_style: bool = True, position_ids: Any = None, **others: Any) -> Any:
-    half = slice(None, None, 2) if use_neox_rotary_style else slice(None, sin.shape[-1] // 2)
-    sin, cos = (table.reshape(-1, table.shape[-1])[:, half] for table in (sin, cos))
     rows = np.arange(q.shape[1])[None] if position_ids is None else position_ids
-    sin, cos = (np.concatenate([table[rows][:, :, None]] * 2, -1) for table in (sin, cos))
-    return {f"out_{slot}": turned(x, sin, cos, use_neox_rotary_style) for slot, x in {"q": q, **others}.items()}
+    sin, cos = (table.reshape(-1, table.shape[-1])[rows][:, :, None] for table in (sin, cos))
+    return {f"out_{slot}": x * cos + partners(x, use_neox_rotary_style) * sin for slot, x in {"q": q, **others}.items()}
 
 
 ANGLES = data(3, 2)

@@ -11,7 +11,7 @@ from fluid.values.spec import Spec
 
 from .emitter import BOOL, INT32
 from .graph import Node, Position, broadcast_to, constant, joined, mapped, plain, reduced, reshaped, sliced, transposed
-from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers, only_truths
+from .lowering import ByRule, GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers, only_truths
 
 
 def _axes(X: GraphTensor, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:
@@ -54,7 +54,15 @@ def reduce_prod(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[st
     return GraphTensor(reshaped(mapped("copy", factors), specs["Out"].shape))
 
 
-_MOST_FACTORS = 4096
+_MOST_FACTORS, _MOST_SQUARED = 4096, 64
+"""The most factors of a product, and the most along an axis for its gradient, whose rule pairs each factor with each."""
+
+
+@lowers("reduce_prod_grad")
+def reduce_prod_grad(X: GraphTensor, dim: list[int], reduce_all: bool) -> GraphTensor:
+    if max((X.shape[axis] for axis in reduced_axes(X.ndim, dim, reduce_all)), default=0) > _MOST_SQUARED:
+        raise NotLowered("gradients of products of many factors, whose rule takes the square of their memory")
+    raise ByRule
 
 
 # ------------------------------------------------------------------------------------------------- positions of extremes

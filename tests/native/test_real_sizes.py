@@ -321,3 +321,16 @@ def test_copies_that_turn_rows_into_columns(shape: tuple[int, ...], order: tuple
         return [layers.transpose(fluid.data("x", list(shape), dtype), list(order))]
 
     assert_alike(build, {"x": (normal(*shape) * 9).astype(dtype)})
+
+
+@each("length", [63, 64, 65, 1500])
+def test_the_gradient_of_a_product_takes_memory_by_its_factors(length: int) -> None:
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [40, length])
+        x.stop_gradient = False
+        return fluid.gradients([layers.reduce_prod(layers.scale(x, 1.0), 1)], [x])
+
+    feed = {"x": np.random.default_rng(0).uniform(0.99, 1.01, (40, length)).astype("float32")}
+    assert_alike(build, feed)
+    plan = fluid.Executor().plan(fluid.default_main_program(), feed, list(build()))
+    assert plan.arena_bytes < 40 * length * 4 * 4 * 64

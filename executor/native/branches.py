@@ -341,7 +341,7 @@ class _Expansion:
         return condition  # type: ignore[no-any-return]
 
     def _copies(self, condition: Value) -> Iterator[OpInstruction]:
-        """Ops for a false condition, by which variables keep their values."""
+        """Copy variables that the block overwrites, for a false condition."""
         branches = self._branches
         for name in self._region.writes:
             new, former = self._outputs[name], self._instruction.outer.get(name)
@@ -357,7 +357,7 @@ class _Expansion:
                 branches.only_if[new] = Guard(root, same, branches.number)
 
     def _zeros(self) -> Iterator[OpInstruction]:
-        """Ops for a false condition, by which gradients are zeros."""
+        """Set gradients to zero, for a false condition."""
         for part in self._region.summed:
             new = self._outputs[part.name]
             if not self._branches.is_unread(new):

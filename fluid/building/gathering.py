@@ -5,15 +5,26 @@ Programs and traces of tensors share this code: the namespace of ops is an argum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ..errors import FluidTypeError, IndexRangeError, ProgramError
+from ..errors import FluidError, FluidTypeError, IndexRangeError, ProgramError
 from ..values.types import VarType
 
-__all__ = ["gather_items", "is_array_like", "parts_of", "scatter_items", "with_whole_axes"]
+__all__ = ["gather_items", "is_array_like", "naming", "parts_of", "scatter_items", "with_whole_axes"]
+
+
+@contextmanager
+def naming(subject: Callable[[], str]) -> Iterator[None]:
+    """Errors inside the ``with`` name their subject: a value and its index."""
+    try:
+        yield
+    except FluidError as error:
+        error.restate(f"{subject()}: {error}")
+        raise
 
 
 def is_array_like(entry: Any) -> bool:
@@ -77,16 +88,12 @@ def gather_items(f: Any, x: Any, items: Sequence[Any], constant: Callable[[Any],
     >>> x[:, [0, 2]].shape, x[ids].shape, x[x > 0.0].shape
     ((4, 2), (-1, 5), (-1,))
     """
-    indices: dict[int, Any] = {}
-    axis = 0
-    for entry in items:
-        if isinstance(entry, slice):
-            axis += 1
-        else:
-            for index in _indices(f, x, axis, entry):
-                indices[axis] = index
-                axis += 1
-    axes, values = list(indices), _positions(f, x, indices, constant)
+    return _elements_at(f, x, _positions(f, x, items, constant))
+
+
+def _elements_at(f: Any, x: Any, positions: Mapping[int, Any]) -> Any:
+    """Gather elements by their positions along some axes."""
+    axes, values = list(positions), list(positions.values())
     if len(values) == 1 and len(values[0].shape) == 1:
         return f.gather(x, values[0], axis=axes[0])
     order = [*axes, *(axis for axis in range(x.ndim) if axis not in axes)]
@@ -120,16 +127,14 @@ def scatter_items(f: Any, x: Any, items: Sequence[Any], value: Any, constant: Ca
     if x.dtype is VarType.BOOL:
         x, value = _cast(f, x, VarType.INT32), _cast(f, value, VarType.INT32)
         return _cast(f, scatter_items(f, x, items, value, constant), VarType.BOOL)
-    chosen = gather_items(f, x, items, constant)
+    positions = _positions(f, x, items, constant)
+    chosen = _elements_at(f, x, positions)
     if len(value.shape) > len(chosen.shape):
         raise IndexRangeError(f"a value of shape {list(value.shape)} does not fit {list(chosen.shape)} elements")
     updates = f.elementwise_mul(f.fill_any_like(chosen, value=1.0), value, axis=-1)
-    rows = [index for index in items if not isinstance(index, slice)]
-    if len(rows) == 1 and rows[0] is items[0] and len(chosen.shape) == x.ndim:
-        (index,) = _indices(f, x, 0, rows[0])
-        (ids,) = _positions(f, x, {0: index}, constant)
-        return f.scatter(x, ids, updates, overwrite=True)
-    places = gather_items(f, _numbered(f, x), items, constant)
+    if list(positions) == [0] and len(positions[0].shape) == 1:
+        return f.scatter(x, positions[0], updates, overwrite=True)
+    places = _elements_at(f, _numbered(f, x), positions)
     flat = f.scatter(*(f.reshape2(array, shape=[-1]) for array in (x, places, updates)), overwrite=True)
     return f.reshape_like(flat, x)
 
@@ -190,13 +195,22 @@ def _check_mask(x: Any, axis: int, mask: Any) -> None:
         raise IndexRangeError(f"a mask of shape {list(mask.shape)} does not fit the sizes {list(sizes)} from axis {axis} on")
 
 
-def _positions(f: Any, x: Any, indices: Mapping[int, Any], constant: Callable[[Any], Any]) -> list[Any]:
-    """Values of one shape, at least 0, for the indices of some axes."""
+def _positions(f: Any, x: Any, items: Sequence[Any], constant: Callable[[Any], Any]) -> dict[int, Any]:
+    """Axis -> the positions that an index chooses along it: values of one shape, at least 0. Whole slices are left out."""
+    indices: dict[int, Any] = {}
+    axis = 0
+    for entry in items:
+        if isinstance(entry, slice):
+            axis += 1
+        else:
+            for index in _indices(f, x, axis, entry):
+                indices[axis] = index
+                axis += 1
     values = _in_one_shape(f, list(indices.values()), constant)
-    return [
-        _counted_from_zero(f, x, axis, value) if isinstance(index, np.ndarray) and (index < 0).any() else value
+    return {
+        axis: _counted_from_zero(f, x, axis, value) if isinstance(index, np.ndarray) and (index < 0).any() else value
         for (axis, index), value in zip(indices.items(), values, strict=True)
-    ]
+    }
 
 
 def _in_one_shape(f: Any, indices: Sequence[Any], constant: Callable[[Any], Any]) -> list[Any]:

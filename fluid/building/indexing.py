@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import FluidError, FluidTypeError, IndexRangeError, ProgramError
+from ..errors import FluidTypeError, IndexRangeError, ProgramError
 from ..initializer import value_attrs
 from ..ir.program import Variable
 from ..values.numeric import numeric_array
 from ..values.types import VarType
-from .gathering import gather_items, is_array_like, parts_of, scatter_items, with_whole_axes
+from .gathering import gather_items, is_array_like, naming, parts_of, scatter_items, with_whole_axes
 from .layer_helper import apply
 
 __all__ = ["getitem", "setitem"]
@@ -56,25 +54,25 @@ def getitem(var: Variable, item: Any) -> Variable:
 
 def _gather(var: Variable, items: list[Any]) -> Variable:
     """Gather elements; some of the indices are lists, arrays or variables."""
-    with _naming(var, items):
-        slices, entries = parts_of(var, items)
-        cuts, _, _ = _cuts(var, tuple(slices))
-        part = _cut(var, cuts, []) if cuts else var
+    with naming(partial(_subject, var, items)):
+        part, _, entries = _sliced(var, items)
         return gather_items(var._ops(), part, entries, partial(_constant, var))  # type: ignore[no-any-return]
+
+
+def _sliced(var: Variable, items: list[Any]) -> tuple[Variable, tuple[slice, ...], list[Any]]:
+    """The part of a variable that the slices of an index leave, these slices, and the entries that choose among the part."""
+    slices, entries = parts_of(var, items)
+    cuts, _, _ = _cuts(var, tuple(slices))
+    return _cut(var, cuts, []) if cuts else var, tuple(slices), entries
 
 
 def _constant(var: Variable, array: Any) -> Any:
     return var._ops().assign_value(**value_attrs(array, VarType.INT64))
 
 
-@contextmanager
-def _naming(var: Variable, items: list[Any]) -> Iterator[None]:
-    """Errors inside the ``with`` name the variable and the index."""
-    try:
-        yield
-    except FluidError as error:
-        error.restate(f"{var.name}[{_text(items)}] ({var.describe()}): {error}")
-        raise
+def _subject(var: Variable, items: list[Any]) -> str:
+    """A variable and its index, for messages."""
+    return f"{var.name}[{_text(items)}] ({var.describe()})"
 
 
 def _gathers(entry: Any) -> bool:
@@ -111,15 +109,13 @@ def setitem(var: Variable, item: Any, value: Any) -> None:
 
 def _scatter(var: Variable, items: list[Any], value: Variable) -> None:
     """Write elements; some of the indices are lists, arrays or variables."""
-    with _naming(var, items):
-        slices, entries = parts_of(var, items)
-        cuts, _, _ = _cuts(var, tuple(slices))
-        part = _cut(var, cuts, []) if cuts else var
-        part = scatter_items(var._ops(), part, entries, value, partial(_constant, var))
-    if cuts:
-        _set_region(var, tuple(slices), part)
+    with naming(partial(_subject, var, items)):
+        part, slices, entries = _sliced(var, items)
+        new = scatter_items(var._ops(), part, entries, value, partial(_constant, var))
+    if part is var:
+        var.block.program.current_block().append_op("assign", {"X": new}, {"Out": var})
     else:
-        var.block.program.current_block().append_op("assign", {"X": part}, {"Out": var})
+        _set_region(var, slices, new)
 
 
 def _set_region(var: Variable, item: Any, value: Variable) -> None:

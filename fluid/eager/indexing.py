@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..building.gathering import gather_items, parts_of, scatter_items, with_whole_axes
-from ..errors import FluidError, FluidTypeError, IndexRangeError, ProgramError
+from ..building.gathering import gather_items, naming, parts_of, scatter_items, with_whole_axes
+from ..errors import FluidTypeError, IndexRangeError, ProgramError
 from ..executor.binding.array_types import CPU
 from ..values.cache import Cache
 from ..values.types import VarType
@@ -43,19 +42,14 @@ def getitem(x: Tensor, item: Any) -> Tensor:
 
 def _gather(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     """Gather elements by ops alone, so that a program reads the indices in each run."""
-    with _naming(x, items):
+    with naming(partial(_subject, x, items)):
         slices, entries = parts_of(x, items)
         return gather_items(namespace, getitem(x, tuple(slices)), entries, as_tensor)  # type: ignore[no-any-return]
 
 
-@contextmanager
-def _naming(x: Tensor, items: tuple[Any, ...]) -> Iterator[None]:
-    """Errors inside the ``with`` name the tensor and the index."""
-    try:
-        yield
-    except FluidError as error:
-        error.restate(f"{x.describe()}, indexed by {_text(items)}: {error}")
-        raise
+def _subject(x: Tensor, items: tuple[Any, ...]) -> str:
+    """A tensor and its index, for messages."""
+    return f"{x.describe()}, indexed by {_text(items)}"
 
 
 def _reads_tensors(items: tuple[Any, ...]) -> bool:
@@ -76,14 +70,14 @@ def _slice_by_tensors(x: Tensor, items: tuple[Any, ...]) -> Tensor:
 def _region_by_tensors(x: Tensor, items: tuple[Any, ...]) -> tuple[dict[str, Any], list[int]]:
     """Inputs and attributes for an op on a region, if tensors are bounds of its slices; and the axes to drop."""
     if any(entry is None for entry in items):
-        raise ProgramError(f"{x.describe()}, indexed by {_text(items)}: None beside a tensor as bound; use unsqueeze")
+        raise ProgramError(f"{_subject(x, items)}: None beside a tensor as bound; use unsqueeze")
     axes, starts, ends, gone = list[int](), list[Tensor](), list[Tensor](), list[int]()
     for axis, entry in enumerate(with_whole_axes(items, x.ndim - sum(entry is not Ellipsis for entry in items))):
         if not isinstance(entry, slice):
             gone.append(axis)
             entry = slice(int(entry), int(entry) + 1 or None)
         elif entry.step is not None and not (_is_number(entry.step) and entry.step == 1):
-            raise ProgramError(f"{x.describe()}, indexed by {_text(items)}: a step beside a tensor as bound, in a trace")
+            raise ProgramError(f"{_subject(x, items)}: a step beside a tensor as bound, in a trace")
         if (entry.start, entry.stop) != (None, None):
             axes.append(axis)
             starts.append(_bound(x, entry.start, 0))
@@ -155,7 +149,7 @@ def _with_elements(x: Tensor, value: Tensor, sources: Any) -> Tensor:
 def _write_items(x: Tensor, items: tuple[Any, ...], value: Tensor) -> Tensor:
     """A copy of `x` after ``x[items] = value``, by ops alone, so that a program reads the indices in each run."""
     if any(isinstance(entry, Tensor) for entry in items):
-        with _naming(x, items):
+        with naming(partial(_subject, x, items)):
             slices, entries = parts_of(x, items)
             value = scatter_items(namespace, getitem(x, tuple(slices)), entries, value, as_tensor)
         items = tuple(slices)

@@ -16,7 +16,7 @@ import numpy as np
 from ..building.sizes import TracedSize
 from ..errors import BackwardError, FluidTypeError, MissingAttributeError, ProgramError, did_you_mean
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_of
-from ..ir.advice import REFLECTED
+from ..ir.advice import reflected_method
 from ..ir.frames import warn_user
 from ..ir.program import Block, Variable
 from ..opdef import registry
@@ -518,11 +518,11 @@ class Tensor(_Values):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Operators of numpy arrays defer to those here; `fluid.numpy` computes functions of numpy."""
+        reflected = reflected_method(self, ufunc, method, inputs, kwargs)
+        if reflected is not None:
+            return getattr(self, reflected)(inputs[0])
         from ..numpy.numpy_functions import call_function
 
-        reflected = REFLECTED.get(ufunc.__name__)
-        if method == "__call__" and reflected is not None and len(inputs) == 2 and inputs[1] is self and not kwargs:
-            return getattr(self, reflected)(inputs[0])
         return call_function(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:

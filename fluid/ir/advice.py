@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..errors import EagerOnlyError, FluidTypeError, MissingAttributeError
 from ..opdef import registry
@@ -10,7 +11,7 @@ from ..opdef import registry
 if TYPE_CHECKING:
     from .program import Variable
 
-__all__ = ["REFLECTED", "missing_attribute", "of_numpy", "of_other_program", "without_value"]
+__all__ = ["missing_attribute", "of_numpy", "of_other_program", "reflected_method", "without_value"]
 
 _LAYERS = {
     "T": "transpose({}, perm=[1, 0])",
@@ -52,7 +53,7 @@ def without_value(var: Variable, wanted: str) -> FluidTypeError:
     return FluidTypeError(f"{wanted}: {_nature(var)}; to compute with it in the program, use fluid.layers, such as reduce_mean")
 
 
-REFLECTED = {
+_REFLECTED = {
     "add": "__radd__",
     "divide": "__rtruediv__",
     "equal": "__eq__",
@@ -69,6 +70,14 @@ REFLECTED = {
     "subtract": "__rsub__",
 }
 """Functions by which numpy computes operators of an array and a variable -> the methods of the variable."""
+
+
+def reflected_method(value: Any, ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """The method of a value that computes an operator of numpy, with an array on its left; None for any other call."""
+    is_operator = method == "__call__" and len(inputs) == 2 and inputs[1] is value and not kwargs
+    return _REFLECTED.get(ufunc.__name__) if is_operator else None
+
+
 _LAYER_OF_NUMPY = {"absolute": "abs", "maximum": "elementwise_max", "minimum": "elementwise_min", "power": "pow"}
 """Functions of numpy -> layers with another name."""
 

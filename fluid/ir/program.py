@@ -25,7 +25,7 @@ from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef, Slot
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
 from ..values.types import AttrType, DTypeLike, VarType, as_dtype
-from .advice import REFLECTED, missing_attribute, of_numpy, of_other_program, without_value
+from .advice import missing_attribute, of_numpy, of_other_program, reflected_method, without_value
 from .attr_kinds import BlockValue, attr_type
 from .frames import Frames, portable, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
@@ -284,8 +284,8 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Operators of numpy arrays defer to those here; functions of numpy have no values to work on."""
-        reflected = REFLECTED.get(ufunc.__name__)
-        if method == "__call__" and reflected is not None and len(inputs) == 2 and inputs[1] is self and not kwargs:
+        reflected = reflected_method(self, ufunc, method, inputs, kwargs)
+        if reflected is not None:
             return getattr(self, reflected)(inputs[0])
         raise of_numpy(self, ufunc.__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import numpy as np
@@ -73,8 +73,8 @@ def _counterpart(function: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 @cache
-def _parameters(function: Callable[..., Any]) -> Mapping[str, Parameter]:
-    return signature(function).parameters
+def _signature(function: Callable[..., Any]) -> Signature:
+    return signature(function)
 
 
 def _arguments(
@@ -82,16 +82,16 @@ def _arguments(
 ) -> tuple[list[Any], dict[str, Any]] | None:
     """The arguments of numpy's function for ours; None if ours does not take them."""
     try:
-        theirs = _parameters(function)
-        named = signature(function).bind(*args, **kwargs).arguments
+        theirs: Mapping[str, Parameter] = _signature(function).parameters
+        named = _signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # numpy's compiled functions do not tell their parameters
         theirs, named = {}, {f"{number}": value for number, value in enumerate(args)} | dict(kwargs)
     values = {_KEYWORDS.get(name, name): value for name, value in named.items() if value is not _default(theirs.get(name))}
-    count = sum(parameter.kind is Parameter.POSITIONAL_ONLY for parameter in _parameters(ours).values())
+    count = sum(parameter.kind is Parameter.POSITIONAL_ONLY for parameter in _signature(ours).parameters.values())
     names = list(values)
     positional, keywords = [values[name] for name in names[:count]], {name: values[name] for name in names[count:]}
     try:
-        signature(ours).bind(*positional, **keywords)
+        _signature(ours).bind(*positional, **keywords)
     except TypeError:
         return None
     return positional, keywords

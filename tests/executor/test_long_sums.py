@@ -126,8 +126,8 @@ def test_norms_and_filters_of_many_small_images(engine: str) -> None:
         loss = layers.reduce_sum(norm * x) + layers.reduce_sum(image) + layers.reduce_sum(grouped * layers.square(x))
         variables = fluid.default_main_program().global_block().var
         gradients = fluid.gradients(loss, [variables(name) for name in ("scale", "filter", "shift")])
-        found, to_scale, to_filter, to_shift = run(engine, {"x": values}, [norm, *gradients])
-    np.testing.assert_allclose(found, np.sign(values), rtol=1e-5)
+        normalized, to_scale, to_filter, to_shift = run(engine, {"x": values}, [norm, *gradients])
+    np.testing.assert_allclose(normalized, np.sign(values), rtol=1e-5)
     np.testing.assert_allclose(to_scale, [count * np.sqrt(squared)] * 2, rtol=1e-5)
     np.testing.assert_allclose(to_filter, np.full((3, 2, 1, 1), count * squared), rtol=5e-5)
     np.testing.assert_allclose(to_shift, [count * squared] * 2, rtol=1e-5)
@@ -166,8 +166,8 @@ def test_gradients_of_what_is_repeated_many_times(engine: str) -> None:
         factor = layers.fill_constant([1], "float32", number)
         repeated = layers.expand(x, [20_000, 1]), ops().kron(layers.fill_constant([625, 32], "float32", 1.0), y)
         gradients = fluid.gradients([layers.reduce_sum(layers.elementwise_mul(part, factor)) for part in repeated], [x, y])
-        found = run(engine, {"x": np.ones((1, 3), "float32"), "y": np.ones(3, "float32")}, gradients)
-    for gradient in found:
+        results = run(engine, {"x": np.ones((1, 3), "float32"), "y": np.ones(3, "float32")}, gradients)
+    for gradient in results:
         np.testing.assert_allclose(gradient.reshape(3), [20_000 * np.float64(number)] * 3, rtol=1e-5)
 
 

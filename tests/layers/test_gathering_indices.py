@@ -104,7 +104,7 @@ class _Keys:
 @each("is_dynamic", [False, True])
 @each("is_one", [False, True])
 def test_programs_write_as_numpy_does(case: str, is_dynamic: bool, is_one: bool) -> None:
-    """Elements or one number; what was computed before from the variable keeps its value, and its gradient."""
+    """Write elements, or one number. Results that were computed before stay, and so do their gradients."""
     places = CASES[case](np.arange(CUBE.size).reshape(CUBE.shape), INDICES)
     value = np.float32([7]) if is_one else RANDOM.standard_normal(places.shape).astype("float32")
     with fresh_programs():

@@ -283,9 +283,9 @@ def test_complex_numbers_beside_complex_values(name: str, dtype: str) -> None:
     x = fluid.data(f"{dtype} {name}", [3], dtype)
     (result,) = fluid.Executor().run(feed={x.name: values}, fetch_list=[COMPLEX[name](x)])
     tensor = COMPLEX[name](dygraph.Tensor(values))
-    for found in (result, tensor.numpy()):
-        assert found.dtype == dtype
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    for computed in (result, tensor.numpy()):
+        assert computed.dtype == dtype
+        np.testing.assert_allclose(computed, expected, rtol=1e-6)
 
 
 def test_complex_numbers_beside_floats_are_an_error() -> None:

@@ -38,9 +38,9 @@ def test_numbers_of_trees_and_rows(monkeypatch: pytest.MonkeyPatch, dtype: str, 
     assert_alike(lambda: appended(feed, len(depths), depth), feed, tolerance=0)
     with fresh_programs(), checked_plans(monkeypatch) as plans:
         fetches = appended(feed, len(depths), depth)
-        found = fluid.Executor().run(feed=feed, fetch_list=fetches)[0]
+        nodes_reached = fluid.Executor().run(feed=feed, fetch_list=fetches)[0]
         assert plans.calls
-    np.testing.assert_array_equal(found, leaves(**feed, trees=len(depths), depth=depth))
+    np.testing.assert_array_equal(nodes_reached, leaves(**feed, trees=len(depths), depth=depth))
 
 
 @each("depth", range(1, 10))

@@ -51,8 +51,9 @@ _ROUNDED = 5
 """The turn whose runs round to float32."""
 _FEW, _MORE, _MOST = 4, 20, 404
 """Changed runs that are made first where an engine seems wrong, and how many more as long as they explain further elements."""
-_FEW_ELEMENTS = 64
-"""So many wrong elements may each be one that rare changes reach, such as one of many that are almost the largest."""
+_RARE, _RARE_SHARE = 64, 1e-3
+"""So many wrong elements of an array, or rows or columns with wrong elements, or such a share of its elements, may be those that
+rare changes reach: one of many that are almost the largest, the weights of a unit that is almost off."""
 _PATIENCE = 45.0
 """Seconds after which no more runs are made."""
 _SHARED = 16.0
@@ -107,12 +108,14 @@ class Distance:
     Attributes:
         ratio: the largest error beside its bound.
         count: how many elements are farther off than their bounds.
-        where: that in words, of the element with the largest ratio.
+        is_rare: whether these elements are few, or lie in few rows or columns.
+        where: the farthest element in words.
         is_past_range: there is NaN or a very large number where float32 cannot hold what leads to the number.
     """
 
     ratio: float = 0.0
     count: int = 0
+    is_rare: bool = True
     where: str = ""
     is_past_range: bool = False
 
@@ -411,7 +414,7 @@ class _Bounds:
         if name in self._unsure:
             return Distance()
         if value.shape != reference.shape:
-            return Distance(math.inf, value.size, f"its shape is {list(value.shape)}, not {list(reference.shape)}")
+            return Distance(math.inf, value.size, False, f"its shape is {list(value.shape)}, not {list(reference.shape)}")
         if not value.size:
             return Distance()
         exact, typical = _number(reference), _typical(self._deviations[name])
@@ -430,9 +433,11 @@ class _Bounds:
                 ratio = error / (bound + _least(shared, bound if self._runs > _FEW else None))
                 ratio = np.where(np.isfinite(error), ratio, np.inf)
         place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-        count, number = int((ratio > 1).sum()), value[place]
+        wrong, number = np.nonzero(np.atleast_1d(ratio > 1)), value[place]
+        count, lines = len(wrong[0]), min(len(np.unique(indices)) for indices in wrong)
+        is_rare = lines <= max(_RARE, _RARE_SHARE * ratio.size)
         where = f"{[int(index) for index in place]} is {number:.9g}, not {exact[place]:.9g}; {count} of {ratio.size} are wrong"
-        return Distance(float(ratio[place]), count, where, bool((is_past_range & ~is_open).any()))
+        return Distance(float(ratio[place]), count, is_rare, where, bool((is_past_range & ~is_open).any()))
 
     def leaves_open(self, name: str, wrong: int) -> bool:
         """Whether last bits decide thousands of times as many elements of an array as seem wrong.
@@ -552,7 +557,7 @@ def _settled(bounds: _Bounds, results: dict[str, Arrays], verdict: Verdict) -> d
         bounds.look_closer(runs)
         distances = _distances(bounds, results)
         before, wrong = wrong, _count_wrong(distances)
-        batches = 2 if wrong > _FEW_ELEMENTS else 8
+        batches = 8 if all(distance.is_rare for distance in distances.values()) else 2
         if wrong > 0.8 * before and runs >= _FEW + batches * _MORE:
             break
     return distances

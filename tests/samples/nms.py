@@ -19,10 +19,19 @@ def sides(shape: Any) -> float:
     return abs(sum(x[k - 1] * y[k] - x[k] * y[k - 1] for k in range(len(x)))) / 2
 
 
+def is_convex(points: list[Any]) -> bool:
+    """Whether the corners go round once, in one sense."""
+    edges = np.roll(points, -1, 0) - np.asarray(points)
+    angles = np.angle(np.roll(edges, -1, 0) @ [1, 1j] / (edges @ [1, 1j]))
+    return bool((angles > 0).all() and angles.sum() < 7)
+
+
 def shared(one: Any, other: Any) -> list[float]:
     """The convex polygon that two share: the first one, cut at each side of the second."""
     points = [tuple(point) for point in np.reshape(one, (-1, 2))]
     corners = [tuple(point) for point in np.reshape(other, (-1, 2))]
+    if not (is_convex(points) and is_convex(corners)):
+        raise ValueError("only of convex polygons is the shared part one polygon")
     for (x0, y0), (x1, y1) in zip(corners, corners[1:] + corners[:1], strict=True):
         inside = [(x1 - x0) * (y - y0) - (y1 - y0) * (x - x0) for x, y in points]
         kept = []

@@ -58,8 +58,10 @@ def _rewrite_maximum(to: Rewriter, op: Operator, x: str, out: str, group: int) -
 
 
 def _rewrite_maximum_grad(to: Rewriter, op: Operator, group: int, d_x: str) -> None:
-    """Write the gradient of a maximum: it goes to the first row with the maximum."""
+    """Write the gradient of a maximum that `_rewrite_maximum` has written: it goes to the first row with the maximum."""
     (x,), (max_index,), (gradient,), ids = op.input("X"), op.input("MaxIndex"), op.input(grad_slot("Out")), to.ids(group)
+    if max_index not in to.private:
+        raise NotRewritten
     is_first_maximum = to.add(
         op, "equal", {"X": to.add(op, "take_rows", {"X": max_index, "Index": ids}), "Y": to.countdown(group)}
     )

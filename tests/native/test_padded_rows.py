@@ -187,7 +187,11 @@ def test_other_gradients_are_those_on_numpy(build: Net, monkeypatch: pytest.Monk
 
 
 def net_of(make: Callable[[Variable], Variable]) -> Net:
-    return lambda: [trained(make(fed_x()))]
+    def build() -> list[Variable]:
+        x = fed_x()
+        return [trained(make(x)), x.block.var("x@GRAD")]
+
+    return build
 
 
 MIXING = {
@@ -195,7 +199,9 @@ MIXING = {
     "a product of rows": net_of(lambda x: layers.reduce_prod(x, 0, keep_dim=True)),
     "a softmax over rows": net_of(lambda x: layers.sequence_pool(layers.softmax(x, axis=0), "sum")),
     "sums along rows": net_of(lambda x: layers.sequence_pool(layers.cumsum(x, axis=0), "sum")),
-    "padding with another number": net_of(lambda x: layers.sequence_pool(x, "max", pad_value=2.0)),
+    "maxima, and another number": net_of(lambda x: layers.sequence_pool(x, "max", pad_value=2.0)),
+    "means, and another number": net_of(lambda x: layers.sequence_pool(x, "average", pad_value=2.0)),
+    "last rows, and another number": net_of(lambda x: layers.sequence_pool(x, "last", pad_value=2.0)),
 }
 """Nets with an op that mixes rows."""
 

@@ -12,8 +12,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -39,6 +40,11 @@ def median_milliseconds(step: Step) -> float:
 
 # -------------------------------------------------------------------------------------------------------------- Fluid
 def fluid_step(build: Callable[[], Any], feed: dict[str, Any], optimizer: str = "SGD") -> Step:
+    return fluid_steps(build, repeat(feed), optimizer)
+
+
+def fluid_steps(build: Callable[[], Any], feeds: Iterator[dict[str, Any]], optimizer: str) -> Step:
+    """A step with the next feed."""
     import fluid
 
     fluid.set_num_threads(1)
@@ -48,7 +54,7 @@ def fluid_step(build: Callable[[], Any], feed: dict[str, Any], optimizer: str = 
         getattr(fluid.optimizer, optimizer)(0.01).minimize(loss)
     executor, scope = fluid.Executor(), fluid.Scope()
     executor.run(startup, scope=scope)
-    return lambda: executor.run(main, feed, [loss], scope=scope)
+    return lambda: executor.run(main, next(feeds), [loss], scope=scope)
 
 
 def text_cnn() -> Step:
@@ -650,10 +656,11 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
 
 
 def all_kinds() -> dict[str, tuple[Callable[[], Step], Callable[[], Step]]]:
-    """The kinds of this file and of `more_kinds.py`."""
+    """The kinds of this file, of `more_kinds.py` and `translation.py`."""
     import more_kinds
+    import translation
 
-    return KINDS | more_kinds.KINDS
+    return KINDS | more_kinds.KINDS | translation.KINDS
 
 
 def fluid_milliseconds(native: bool) -> dict[str, float]:

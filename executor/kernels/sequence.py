@@ -35,7 +35,7 @@ def check_rows_of_x(X: Any, Index: Any) -> None:
     _check_rows(Index, len(X))
 
 
-@checked("add_rows", "place_at_most")
+@checked("add_rows", "max_rows", "place_at_most")
 def check_rows_of_out(Index: Any, Out: Any) -> None:
     _check_rows(Index, len(Out))
 
@@ -58,6 +58,17 @@ def add_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
     is_row = Index >= 0  # elsewhere, zeros are added to the first row
     rows = xp.where(is_row.reshape(*is_row.shape, *[1] * (X.ndim - is_row.ndim)), X, X.dtype.type(0))
     add_rows_at(xp, rows, xp.where(is_row, Index, 0).reshape(-1), Out)
+
+
+@kernel("max_rows")
+def max_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
+    has_row = Index >= 0
+    rows = Index[has_row]
+    Out.fill(-np.inf)
+    xp.maximum.at(Out, rows, X[has_row])
+    without = xp.ones(len(Out), bool)
+    without[rows] = False
+    Out[without] = 0
 
 
 @kernel("take_at_most")
@@ -431,6 +442,28 @@ def im2sequence(xp: Any, X: Any, Y: Any, attrs: Slots, Out: Any) -> LoDArray | N
     rows = xp.empty(index.shape, X.dtype)  # the values of Y decide the number of rows
     take_rows(xp, X.reshape(-1), index, rows)
     return LoDArray(rows, (tuple(accumulate((high * wide for high, wide in counts), initial=0)),))
+
+
+@kernel("pad_sequences")
+def pad_sequences(
+    xp: Any, X: list[Any], X_lod: list[Lod], Out: list[Any], Ids: list[Any], Divisors: list[Any], Numbers: Any
+) -> None:
+    for x, lod, out, ids, divisors in zip(X, X_lod, Out, Ids, Divisors, strict=True):
+        offsets, rows = last_offsets(lod), len(x)
+        out[:rows], ids[rows:] = x, -1
+        out[rows:] = x[0] if rows else 0
+        _put(xp, ids[:rows], ids_of(offsets))
+        _put(xp, divisors, np.maximum(np.diff(offsets), 1)[:, None])
+    _put(xp, Numbers, np.arange(len(Numbers))[:, None])
+
+
+@kernel("active_ids")
+def active_ids(xp: Any, Ids: Any, Numbers: Any, Out: Any) -> None:
+    Out.fill(-1)
+    if Numbers.size:
+        numbers, is_row = Numbers.reshape(-1), (Ids >= 0) & (Ids < Numbers.size)
+        is_active = is_row & (numbers[xp.where(is_row, Ids, 0)] == Ids)
+        Out[is_active] = Ids[is_active]
 
 
 @kernel("resize_rows")

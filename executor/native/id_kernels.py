@@ -22,7 +22,7 @@ def is_outside(f: Function, number: Value, id_range: IdRange) -> Value:
         outside = f.bit_or(f.compare("ult", number, 0.0), f.compare("ugt", number, float(id_range.extent)))
     else:  # as unsigned, a negative id is too great; the ignored one may be beyond 32 bits
         number = f.convert(number, INT64)
-        outside = f.compare("uge", number, id_range.extent)
+        outside = f.compare("sge" if id_range.takes_negatives else "uge", number, id_range.extent)
     if id_range.ignored is not None:
         outside = f.bit_and(outside, f.compare("ne", number, id_range.ignored))
     return outside

@@ -22,6 +22,7 @@ class IdRange:
         value: the tensor.
         extent: the number of rows or classes that integers choose from, or the greatest float.
         ignored: an integer that is allowed, too; None if there is none.
+        takes_negatives: whether all negative integers are allowed, too.
         first, step: the bound holds for the elements ``first::step`` of the flat tensor.
     """
 
@@ -30,6 +31,7 @@ class IdRange:
     ignored: int | None = None
     first: int = 0
     step: int = 1
+    takes_negatives: bool = False
 
 
 class RangeTest(NamedTuple):
@@ -99,6 +101,15 @@ def _columns(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mappi
     return [IdRange(index, shape[column], None, column, columns) for column in range(columns)]
 
 
+def _rows_or_none(table: str) -> _Rule:
+    """A rule for numbers of rows; negative numbers stand for none."""
+
+    def rule(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange]:
+        return [IdRange(values["Index"], specs[values[table]].shape[0], takes_negatives=True)]
+
+    return rule
+
+
 def _predictions(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
     """The last column of the predictions holds probabilities, from 0 to 1."""
     columns = specs[values["Predict"]].shape[1]
@@ -129,4 +140,7 @@ _RULES: dict[str, _Rule] = {
     "softmax_with_cross_entropy": _along("Label", "Logits", "axis", "ignore_index"),
     "softmax_with_cross_entropy_grad": _along("Label", "Softmax", "axis", "ignore_index"),
     "tree_leaves": _nodes,
+    "take_rows": _rows_or_none("X"),
+    "add_rows": _rows_or_none("Out"),
+    "max_rows": _rows_or_none("Out"),
 }

@@ -20,8 +20,9 @@ from ..runtime.calls import Call
 from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots, Step
 from ..stepwise.repeated import RandomSource
 from .branches import Branches, inferred_specs
-from .instructions import AFTER_BARRIER, CLEARED, RECORD_WORDS, Check, NativeInstruction
+from .instructions import AFTER_BARRIER, CLEARED, RECORD_WORDS, STOP, Check, NativeInstruction
 from .lowering import NotLowered
+from .native_checks import FAILED, failed_check, with_native_checks
 from .op_instructions import Op, OpInstruction, assignment
 from .plans import with_native_code
 from .pool import pool
@@ -182,7 +183,8 @@ class RepeatedBlock:
     """
 
     def __init__(self, code: BlockCode, target: Target, source: RandomSource) -> None:
-        instructions, specs, external = code.instructions, code.specs, code.external
+        specs, external = dict(code.specs), code.external
+        instructions = _with_native_checks(code.instructions, specs, target)
         self._specs, self.may_be_missing = specs, code.may_be_missing
         regions = [item for item in instructions if isinstance(item, NativeInstruction)]
         calls = [call for region in regions for call in region.calls]
@@ -190,6 +192,7 @@ class RepeatedBlock:
         workspace_bytes = max(region.workspace_bytes for region in regions)
         kernels, workspace, self._kept_alive = loaded(calls, writers, lambda value: specs[value].nbytes, workspace_bytes, target)
         self._arrays = arrays = _allocated(specs, external)
+        self._raise_failure = partial(_raise_failure, instructions, arrays) if FAILED in arrays else None
         addresses: dict[Value | None, int] = {None: workspace}
         addresses |= {value: array.ctypes.data for value, array in arrays.items()}
         operands = [operand for call in calls for operand in call.operands]
@@ -208,6 +211,7 @@ class RepeatedBlock:
             elif isinstance(item, OpInstruction):
                 self._calls.append((int(count), item.op, item.call(arrays.__getitem__, source)))
         self._rows = records_of(calls, kernels, 0)
+        self._stops = np.flatnonzero([call.kernel == STOP for call in calls])
         self._flags_after_trip = list(flags_of([*calls, calls[0]]))[-1]
         self._trips: NativeTrips | None = None
         """The trips prepared last, whose tables the next ones use again."""
@@ -233,10 +237,19 @@ class RepeatedBlock:
             words = np.repeat(self._words[None], count, axis=0)
             rows = np.repeat(self._rows[None], count, axis=0)
             rows[:, :, 1] += words.ctypes.data + np.arange(count)[:, None] * words[0].nbytes
-            self._trips = NativeTrips(rows, words, self._flags_after_trip, self._calls)
+            self._trips = NativeTrips(rows, words, self._flags_after_trip, self._stops, self._calls, self._raise_failure)
         self._trips.count = count
         self._trips.words[:count, self._places] = self._words[self._places] + starts.T
         return self._trips
+
+
+def _with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], target: Target) -> Sequence[Any]:
+    """Replace checks by native ones, if no call of numpy remains then: a check that fails stops native code up to such a call."""
+    results = with_native_checks(instructions, specs, target)
+    if all(isinstance(item, NativeInstruction) for item in results):
+        return results
+    specs.pop(FAILED, None)
+    return instructions
 
 
 def _allocated(specs: Mapping[Value, Spec], external: Collection[Value]) -> dict[Value, Any]:
@@ -259,36 +272,51 @@ class NativeTrips:
         rows: the records of each trip.
         words: the addresses of operands in each trip.
         flags_after_trip: the flags of a trip's first record where another trip runs before it in the same call.
+        stops: the records of a trip that skip all further records if a check has failed.
         calls: ops and their calls on numpy, each after so many records of a trip.
+        raise_failure: raises the error of a check that has failed in native code; None without such checks.
 
     Attributes:
         count: the number of trips.
     """
 
-    def __init__(self, rows: Any, words: Any, flags_after_trip: int, calls: Sequence[tuple[int, Any, Call]]) -> None:
+    def __init__(
+        self,
+        rows: Any,
+        words: Any,
+        flags_after_trip: int,
+        stops: Any,
+        calls: Sequence[tuple[int, Any, Call]],
+        raise_failure: Callable[[], None] | None,
+    ) -> None:
         self.count, self.words = len(rows), words
-        self._rows, self._flags_after_trip, self._calls = rows, flags_after_trip, calls
+        self._rows, self._flags_after_trip, self._stops, self._calls = rows, flags_after_trip, stops, calls
+        self._raise_failure = raise_failure
         self._callers: dict[int, Callable[[], None]] = {}
         """Number of trips -> the function that runs them."""
 
     def run_all(self) -> None:
         if self._calls:
             for number in range(self.count):
-                self._step(number)
+                self.run_one(number)
             return
         if self.count not in self._callers:
-            self._callers[self.count] = pool().caller(self._consecutive_rows[: self.count].reshape(-1, RECORD_WORDS))
+            self._callers[self.count] = pool().caller(self._consecutive_rows(self.count))
         self._callers[self.count]()
+        if self._raise_failure is not None:
+            self._raise_failure()
 
-    @cached_property
-    def _consecutive_rows(self) -> Any:
+    def _consecutive_rows(self, count: int) -> Any:
         """The records of trips that run in one call."""
-        rows = self._rows.copy()
+        rows = self._rows[:count].copy()
         rows[1:, 0, 2] = self._flags_after_trip
-        return rows
+        rows[:, self._stops, 3] += np.arange(count)[::-1, None] * rows.shape[1]
+        return rows.reshape(-1, RECORD_WORDS)
 
     def run_one(self, number: int) -> None:
         self._step(number)
+        if self._raise_failure is not None:
+            self._raise_failure()
 
     @cached_property
     def _step(self) -> Callable[[int], None]:
@@ -316,6 +344,14 @@ class NativeTrips:
         rows = np.ascontiguousarray(self._rows[:, start:end])
         rows[:, 0, 2] &= ~AFTER_BARRIER
         return pool().stepper(rows)
+
+
+def _raise_failure(instructions: Sequence[Any], arrays: Mapping[Value, Any]) -> None:
+    """Raise the error of the check that has failed in native code, if one has: numpy's check reports it."""
+    if number := int(arrays[FAILED][0]):
+        check = failed_check(instructions, number)
+        _run_on_numpy(check.op, check.call(arrays.__getitem__), 0)
+        raise AssertionError(f"{check.label} fails in native code alone")
 
 
 def _run_on_numpy(op: Any, call: Call, number: int) -> None:

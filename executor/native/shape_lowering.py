@@ -403,6 +403,33 @@ def add_rows(X: GraphTensor, Index: GraphTensor, Like: GraphTensor) -> GraphTens
     return GraphTensor(reshaped(Scattered(shape, X.node.element, rows, ids), Like.shape))
 
 
+def _zeros_without_rows(extremes: Node, ids: Node) -> Node:
+    """Maxima or minima of the rows with each id; zeros for ids without rows."""
+    ones = mapped("copy", broadcast_to(reshaped(constant(1, INT32), (1, 1)), (ids.size, 1)))
+    is_met = mapped("ogt", Scattered((extremes.shape[0], 1), INT32, ones, ids), constant(0, INT32), element=BOOL)
+    return mapped("select", is_met, extremes, number_like(0, extremes), element=extremes.element)
+
+
+@lowers("max_rows")
+def max_rows(X: GraphTensor, Index: GraphTensor, Like: GraphTensor) -> GraphTensor:
+    only_floats(X)
+    ids, shape = _ids_of(Index), (Like.shape[0], prod(Like.shape[1:]))
+    maxima = Scattered(shape, X.node.element, reshaped(plain(X.node), (ids.size, shape[1])), ids, kind="max")
+    return GraphTensor(reshaped(_zeros_without_rows(maxima, ids), Like.shape))
+
+
+@lowers("active_ids")
+def active_ids(Ids: GraphTensor, Numbers: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    ids, numbers = _ids_of(Ids), _table(Numbers.node, 1)
+    none = number_like(-1, ids)
+    below = mapped("olt", ids, number_like(numbers.shape[0], ids), element=BOOL)
+    is_row = mapped("and", mapped("oge", ids, number_like(0, ids), element=BOOL), below, element=BOOL)
+    places = mapped("select", is_row, ids, number_like(0, ids), element=ids.element)
+    found: Node = Rows((ids.size, 1), numbers.element, numbers, places, in_bounds=True)
+    is_active = mapped("and", is_row, mapped("oeq", found, ids, element=BOOL), element=BOOL)
+    return GraphTensor(reshaped(mapped("select", is_active, ids, none, element=ids.element), specs["Out"].shape))
+
+
 @lowers("graph_send_recv")
 def graph_send_recv(
     X: GraphTensor,
@@ -421,11 +448,7 @@ def graph_send_recv(
     shape, table = (out.shape[0], prod(out.shape[1:])), _table(X.node, 1)
     rows = Rows((source.size, shape[1]), table.element, table, source)
     result: Node = Scattered(shape, table.element, rows, target, kind=reduce_op.lower())
-    if reduce_op != "SUM":
-        ones = mapped("copy", broadcast_to(reshaped(constant(1, INT32), (1, 1)), (source.size, 1)))
-        is_met = mapped("ogt", Scattered((shape[0], 1), INT32, ones, target), constant(0, INT32), element=BOOL)
-        result = mapped("select", is_met, result, number_like(0, result), element=result.element)
-    return {"Out": GraphTensor(reshaped(result, out.shape))}
+    return {"Out": GraphTensor(reshaped(result if reduce_op == "SUM" else _zeros_without_rows(result, target), out.shape))}
 
 
 _MOST_ROWS_SET = 8

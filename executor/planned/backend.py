@@ -22,6 +22,7 @@ from ..runtime.scope import Scope
 from ..stepwise.program import BoundSteps, StepwisePlan
 from .bound_plan import BoundArenaPlan
 from .memory import Memory
+from .padded_loops import with_padded_loops
 from .padded_ops import fed_lengths, padded_program
 from .padded_plan import PaddedPlan
 from .plan import ArenaPlan, compile_plan
@@ -92,7 +93,7 @@ class PlannedBackend:
 
     def _bound(self, plan: ArenaPlan, scope: Scope) -> BoundPlan:
         if plan.step_by_step:
-            return BoundSteps(plan, plan.fetches, scope, self._place)
+            return BoundSteps(plan, plan.program, plan.fetches, scope, self._place)
         reference = self._memories.get(scope)
         memory = reference() if reference is not None else None
         if memory is None:
@@ -139,8 +140,10 @@ class NativeBackend(PlannedBackend):
             with suppress(FluidError):  # the run op by op reports it
                 return self._padded_plan(request, batch, target)
         if request.has_sequences:
-            blocks = NativeBlocks(request.program, target) if target is not None else None
-            return StepwisePlan(request.program, request.fetches, self._place, blocks)
+            if target is None:
+                return StepwisePlan(request.program, request.fetches, self._place)
+            blocks, rewritten = NativeBlocks(request.program, target), with_padded_loops(request.program)
+            return StepwisePlan(request.program, request.fetches, self._place, blocks, rewritten)
         if shapes.are_common(tuple(request.specs.items())):
             return self._plan(request, target)
         plan = self._plan(request, None)

@@ -16,7 +16,7 @@ from .padded_rows import REWRITES, UNPADDING, NotRewritten, PaddedProgram, Paddi
 from .sequence_batch import Index, SequenceBatch, steps_of
 from .specialization import deciding_names
 
-__all__ = ["fed_lengths", "padded_program"]
+__all__ = ["VIEWS", "fed_lengths", "keeps_rows", "padded_program"]
 
 _FLOATS = (VarType.FP32, VarType.FP64)
 _rewrites = REWRITES.register
@@ -238,7 +238,7 @@ def _transposes_columns(op: Operator, x: Variable, out: Variable) -> bool:
     return not op.attr("axis")[0]
 
 
-_VIEWS = {
+VIEWS = {
     **dict.fromkeys(("squeeze", "squeeze2", "unsqueeze", "unsqueeze2"), _squeezes_columns),
     **dict.fromkeys(("reshape", "reshape2"), _reshapes_columns),
     **dict.fromkeys(("flatten2", "flatten_contiguous_range"), _flattens_columns),
@@ -247,21 +247,26 @@ _VIEWS = {
 """Type of an op -> whether it leaves the rows where they are."""
 
 
-@_rewrites(*_VIEWS)
+def keeps_rows(op: Operator, x: Variable, out: Variable) -> bool:
+    """Whether a view of X, or the gradient of one, leaves the rows where they are."""
+    return VIEWS[op.type.removesuffix("_grad")](op, x, out)
+
+
+@_rewrites(*VIEWS)
 def _rewrite_view(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     """Keep an op that leaves the rows where they are."""
     (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_of(op, "X")
-    if len(op.input_arg_names) > 1 or not _VIEWS[op.type](op, to.block.vars[x], to.block.vars[out]):
+    if len(op.input_arg_names) > 1 or not keeps_rows(op, to.block.vars[x], to.block.vars[out]):
         raise NotRewritten
     to.block.ops.append(op)
     return {out: rows}
 
 
-@_rewrites(*(f"{op_type}_grad" for op_type in _VIEWS))
+@_rewrites(*(f"{op_type}_grad" for op_type in VIEWS))
 def _rewrite_view_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (d_x,), (gradient,), rows = op.output(grad_slot("X")), op.input(grad_slot("Out")), to.rows_of(op, grad_slot("Out"))
     variables = to.block.vars[d_x], to.block.vars[gradient]
-    if not all(var.has_shape for var in variables) or not _VIEWS[op.type.removesuffix("_grad")](op, *variables):
+    if not all(var.has_shape for var in variables) or not keeps_rows(op, *variables):
         raise NotRewritten
     op.inputs[grad_slot("Out")] = [to.with_zeros(op, gradient)]
     to.block.ops.append(op)

@@ -12,7 +12,7 @@ get the real rows alone (`real_rows`), if the shapes of their results follow fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -50,7 +50,7 @@ from .sequence_batch import (
     square_roots_of,
 )
 
-__all__ = ["REWRITES", "UNPADDING", "NotRewritten", "PaddedProgram", "Padding", "Rewriter", "RowFacts"]
+__all__ = ["REWRITES", "UNPADDING", "NotRewritten", "PaddedProgram", "Padding", "Rewriter", "RowFacts", "gives_zeros"]
 
 UNPADDING = "sequence_unpad"
 """The op that makes rows of sequences from padded ones, ``[sequences, steps, ...]``."""
@@ -129,6 +129,14 @@ _KEEP_ZEROS = {
 """Type of an op -> slots: where a row of one of them is zeros, the row of the result is zeros."""
 _ALL_ZEROS = frozenset({"sum", "concat", "elementwise_add", "elementwise_sub"})
 """Ops whose result has rows of zeros where all operands have rows of zeros."""
+
+
+def gives_zeros(op: Operator, zeros: Set[str]) -> bool:
+    """Whether an op that computes each row by itself gives zeros in the rows where all values in `zeros` are zeros."""
+    if op.type == "scale" and op.attr("bias"):
+        return False
+    keeps_zeros = any(op.input(slot) and zeros >= {*op.input(slot)} for slot in _KEEP_ZEROS.get(op.type, ()))
+    return keeps_zeros or (op.type in _ALL_ZEROS and zeros >= {*op.input_arg_names})
 
 
 # ------------------------------------------------------------------------------------------------------------- rewriting
@@ -223,14 +231,11 @@ class Rewriter:
 
     def _padding(self, op: Operator) -> Padding:
         """The padding rows of the results of an op that computes each row by itself."""
-        of_slot = {slot: {self.rows[name].padding for name in names if name in self.rows} for slot, names in op.inputs.items()}
-        present = set().union(*of_slot.values())
+        present = {self.rows[name].padding for name in op.input_arg_names if name in self.rows}
         if present == {Padding.COPIES}:
             return Padding.COPIES
-        if op.type == "scale" and op.attr("bias"):
-            return Padding.UNKNOWN
-        is_zero = any(of_slot.get(slot) == {Padding.ZEROS} for slot in _KEEP_ZEROS.get(op.type, ()))
-        return Padding.ZEROS if is_zero or (op.type in _ALL_ZEROS and present == {Padding.ZEROS}) else Padding.UNKNOWN
+        zeros = {name for name, rows in self.rows.items() if rows.padding is Padding.ZEROS}
+        return Padding.ZEROS if gives_zeros(op, zeros) else Padding.UNKNOWN
 
     def _clear_cotangents(self, op: Operator) -> None:
         """Let an op read cotangents that are zeros in padding rows: they add nothing to the gradients of weights then."""

@@ -9,33 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from fluid.values.lod_array import ids_of
+from fluid.values.lod_array import capacity_of, ids_of
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType
 
 from ..backend import Request
 
 __all__ = [
-    "Extent", "Index", "SequenceBatch", "batch_of", "capacity_of", "countdown_of", "divisors_of", "filled", "number_of_rows",
+    "Extent", "Index", "SequenceBatch", "batch_of", "countdown_of", "divisors_of", "filled", "number_of_rows",
     "offsets_of", "row_numbers_of", "rows_in", "square_roots_of", "steps_of",
 ]  # fmt: skip
-
-_PARTS = 4
-"""The number of capacities from one power of two to the next: more of them mean fewer padding rows, and more plans. Feeds with
-different sequences share them, since there are plans for each combination of their capacities."""
-_LEAST = 8
-"""Capacities are multiples of this number."""
-
-
-def capacity_of(rows: int, lods: int = 1) -> int:
-    """Round a number of rows up, so that batches of similar lengths share a plan.
-
-    Args:
-        lods: the number of different LoDs in the batch.
-    """
-    power_of_two = 1 << (rows - 1).bit_length()
-    step = max(power_of_two // 2 // max(_PARTS // lods, 1), _LEAST)
-    return -(-rows // step) * step
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ __all__ = ["ActiveRows", "RankTable", "is_over_rank_table", "names_of_rows"]
 _PARTS = 4
 """The number of row counts that blocks are compiled for: more of them mean fewer padding rows, and longer compiling."""
 _SOURCES = frozenset({"read_from_array", SHRINKING, f"{SHRINKING}_grad"})
+_SLOTS_OF_ROWS = {"take_rows": "X", "add_rows": "Like", "active_ids": "Numbers"}
+"""Type of an op that moves rows -> the slot whose rows may belong to sequences. No index is the number of a padding row, or the
+row adds nothing."""
 
 
 class RankTable:
@@ -133,6 +136,11 @@ def names_of_rows(block: Block) -> set[str] | None:
             return None
         if op.type in _SOURCES:
             names.update(op.output_arg_names)
+        elif op.type in _SLOTS_OF_ROWS and not names.isdisjoint(op.input_arg_names):
+            slot = _SLOTS_OF_ROWS[op.type]
+            if not names.isdisjoint(set(op.input_arg_names).difference(op.inputs[slot])):
+                return None
+            names.update(op.output_arg_names if slot == "Like" else ())
         elif not names.isdisjoint(op.input_arg_names) and op.type != "write_to_array":
             definition = op.definition
             if definition is None or not computes_by_rows(op, definition.forward or definition, names):

@@ -95,35 +95,54 @@ class StepwiseBackend:
 
 
 class StepwisePlan:
-    """A program that runs op by op; `compiler` compiles the blocks of its loops."""
+    """A program that runs op by op.
+
+    Args:
+        compiler: compiles the blocks of its loops.
+        rewritten: a program that computes the same, and runs in its place.
+    """
 
     externals: ClassVar[Mapping[str, Spec]] = {}
     absent: frozenset[str] = frozenset()
 
-    def __init__(self, program: Program, fetches: Sequence[str], place: Place, compiler: BlockCompiler | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        fetches: Sequence[str],
+        place: Place,
+        compiler: BlockCompiler | None = None,
+        rewritten: Program | None = None,
+    ) -> None:
         self.program, self._fetches, self._place, self._compiler = program, list(fetches), place, compiler
+        self._to_run = rewritten or program
 
     def bind(self, scope: Scope) -> BoundSteps:
-        return BoundSteps(self, self._fetches, scope, self._place, self._compiler)
+        return BoundSteps(self, self._to_run, self._fetches, scope, self._place, self._compiler)
 
     def __str__(self) -> str:
         return self.to_string()
 
     def to_string(self, calls: bool = False) -> str:
         """The ops as text, with the fetches."""
-        ops = ops_to_run(self.program.global_block(), self._fetches)
+        ops = ops_to_run(self._to_run.global_block(), self._fetches)
         return "\n".join(["the program runs step by step", *(f"  {op}" for op in ops), f"  fetch {', '.join(self._fetches)}"])
 
 
 class BoundSteps:
-    """A program that runs op by op in one scope."""
+    """A program that runs op by op in one scope, for a plan."""
 
     def __init__(
-        self, plan: Plan, fetches: Sequence[str], scope: Scope, place: Place, compiler: BlockCompiler | None = None
+        self,
+        plan: Plan,
+        program: Program,
+        fetches: Sequence[str],
+        scope: Scope,
+        place: Place,
+        compiler: BlockCompiler | None = None,
     ) -> None:
         self.plan = plan
         self._scope = weakref.ref(scope)
-        self._steps = StepwiseProgram(plan.program, fetches, place, compiler)
+        self._steps = StepwiseProgram(program, fetches, place, compiler)
 
     def is_of(self, scope: Scope) -> bool:
         """Whether it runs in this scope; values are looked up in each run."""

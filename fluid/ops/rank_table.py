@@ -10,8 +10,9 @@ from typing import Any
 from ..errors import InferenceError
 from ..opdef.composition import composed
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define
+from ..values.lod_array import capacity_of
 from ..values.spec import Spec, may_equal
-from ..values.types import VarType
+from ..values.types import VarType, is_floating
 
 _TABLE = Spec((), VarType.FP32, VarType.LOD_RANK_TABLE)
 
@@ -78,6 +79,38 @@ def resize_rows(f: Any, X: ShapeOnly, dOut: Any) -> Any:
 def repeat_first_row(f: Any, X: Any, Mask: Any) -> Any:
     """The rows of X where `Mask` is true, and its first row elsewhere."""
     return f.where(f.expand_to(Mask, X, axis=0), X, f.expand_to(f.slice(X, axes=[0], starts=[0], ends=[1]), X))
+
+
+def _padded(X: list[Spec]) -> tuple[list[Spec], list[Spec], list[Spec], Spec]:
+    for number, spec in enumerate(X):
+        if len(spec.lod) != 1:
+            raise InferenceError(f"pad_sequences: X[{number}] {spec} should have one level of sequences")
+        if not may_equal(spec.shape[:1], X[0].shape[:1]):
+            raise InferenceError(f"pad_sequences: X[{number}] {spec} should have as many rows as X[0] {X[0]}")
+    rows, counts = X[0].shape[0], [-1 if spec.lod[0] is None else len(spec.lod[0]) - 1 for spec in X]
+    capacity = -1 if rows == -1 else capacity_of(rows)
+    padded = [Spec((capacity, *spec.shape[1:]), spec.dtype) for spec in X]
+    ids = [Spec((capacity,), VarType.INT64)] * len(X)
+    dtypes = [spec.dtype if is_floating(spec.dtype) else VarType.FP32 for spec in X]
+    divisors = [Spec((count, 1), dtype) for count, dtype in zip(counts, dtypes, strict=True)]
+    return padded, ids, divisors, Spec((counts[0], 1), VarType.INT64)
+
+
+@define("pad_sequences(X*) -> Out*, Ids*, Divisors*, Numbers", infer=_padded, grad=NOT_DIFFERENTIABLE, lod_aware=True)
+def pad_sequences() -> None:
+    """The rows of sequences as plain tensors of a rounded number of rows, for each X. Padding rows are copies of the first row.
+
+    Ids holds the number of each row's sequence, -1 in padding rows. Divisors ``[N, 1]`` holds the length of each sequence, 1 for
+    an empty one, and Numbers ``[N, 1]`` the numbers of the sequences of the first X.
+    """
+
+
+@define("active_ids(Ids: int, Numbers: int) -> Out", infer=lambda Ids: Ids, grad=NOT_DIFFERENTIABLE)
+def active_ids() -> None:
+    """The numbers in Ids, ``[R]``, that row ``Numbers[number]`` repeats, -1 in place of the others.
+
+    Numbers ``[n, 1]`` is a shrunk column 0, 1, 2, ...: rows of sequences that are over are missing, or hold the first number.
+    """
 
 
 def _reordered(X: Spec) -> Spec:

@@ -79,6 +79,14 @@ def add_rows(f: Any, Index: Any, dOut: Any) -> Any:
     return {"X": f.take_rows(dOut, Index)}
 
 
+@define("max_rows(X: float, Index: int, Like) -> Out", infer=_add, grad=NOT_DIFFERENTIABLE, shape_only=("Like",), lod_aware=True)
+def max_rows() -> None:
+    """For each row of Like, the maximum of the rows of X with its index, element by element; zeros where there is none.
+
+    Index -1 stands for no row.
+    """
+
+
 # ----------------------------------------------------------------------------------------------------------- indices
 def _ids(X: Spec) -> Spec:
     offsets_of(X, "X")

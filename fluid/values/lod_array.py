@@ -15,6 +15,7 @@ from .spec import Lod
 __all__ = [
     "LoDArray",
     "array_of",
+    "capacity_of",
     "check_offsets",
     "checked_levels",
     "checked_lod",
@@ -103,6 +104,24 @@ def repeated(array: Any, counts: Any) -> Any:
 def step_counts(lengths: Any) -> Any:
     """For each step, the number of sequences that have it, as a numpy array."""
     return len(lengths) - np.bincount(np.asarray(lengths, np.intp), minlength=1).cumsum()[:-1]
+
+
+_PARTS = 4
+"""The number of capacities from one power of two to the next: more of them mean fewer padding rows, and more compiled code.
+Feeds with different sequences share them, since there is code for each combination of their capacities."""
+_LEAST = 8
+"""Capacities are multiples of this number."""
+
+
+def capacity_of(rows: int, lods: int = 1) -> int:
+    """Round a number of rows up, so that batches of similar lengths share compiled code.
+
+    Args:
+        lods: the number of different LoDs in the batch.
+    """
+    power_of_two = 1 << (rows - 1).bit_length()
+    step = max(power_of_two // 2 // max(_PARTS // lods, 1), _LEAST)
+    return -(-rows // step) * step
 
 
 def ids_of(offsets: Any) -> Any:

@@ -40,7 +40,7 @@ def outcomes(build: Callable[[], Variable], feeds: Sequence[Feed], is_native: bo
                 results += executor.run(feed=feed, fetch_list=[out])
             except ExecutionError as error:
                 results.append(str(error).split("\n  made at")[0].split("\n  at run time")[0])
-    return results, any(isinstance(item, NativeCheck) for item in plan.instructions)
+    return results, any(isinstance(item, NativeCheck) for item in getattr(plan, "instructions", ()))
 
 
 def assert_same_outcomes(build: Callable[[], Variable], feeds: Sequence[Feed]) -> bool:
@@ -78,6 +78,10 @@ def scores(count: int) -> Variable:
     return layers.softmax(layers.scale(fluid.data("scores", [count, ROWS]), 2.0))
 
 
+def square() -> Variable:
+    return layers.scale(fluid.data("square", [ROWS, ROWS]), 1.0)
+
+
 KINDS: dict[str, Any] = {
     "gather": on_ids(lambda ids: layers.gather(table(), ids), []),
     "gather_nd": on_ids(lambda ids: layers.gather_nd(table(), ids), [1]),
@@ -85,6 +89,9 @@ KINDS: dict[str, Any] = {
     "lookup_table_v2": on_ids(lambda ids: op("lookup_table_v2", {"W": table(), "Ids": ids}, padding_idx=5), []),
     "one_hot": on_ids(lambda ids: layers.one_hot(ids, ROWS), [1]),
     "one_hot_v2": on_ids(lambda ids: fluid.one_hot(ids, ROWS), []),
+    "take_rows": on_ids(lambda ids: op("take_rows", {"X": table(), "Index": ids}), []),
+    "add_rows": on_ids(lambda ids: op("add_rows", {"X": scores(ids.shape[0]), "Index": ids, "Like": square()}), []),
+    "max_rows": on_ids(lambda ids: op("max_rows", {"X": scores(ids.shape[0]), "Index": ids, "Like": square()}), []),
     "cross_entropy": on_ids(lambda ids: layers.cross_entropy(scores(ids.shape[0]), ids, ignore_index=-3), [1]),
     "softmax_with_cross_entropy": on_ids(
         lambda ids: layers.softmax_with_cross_entropy(layers.scale(fluid.data("scores", [ids.shape[0], ROWS]), 2.0), ids), [1]
@@ -221,6 +228,58 @@ def test_more_checks_than_a_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None
     feed = {"x": normal(5, 4)} | {f"ids{number}": np.arange(5) for number in range(6)}
     wrong = [{**feed, f"ids{number}": np.int64([0, 1, 2, 3, 5])} for number in range(6)]
     assert assert_same_outcomes(build, [feed, *wrong, feed])
+
+
+def with_sequences(looked_up: Variable) -> Variable:
+    """Make the program one that runs op by op, with native code for the blocks of its loops."""
+    rows = layers.sequence_pad(fluid.data("x", [None, 4], lod_level=1), layers.zeros([1], "float32"))[0]
+    return layers.reduce_sum(rows) + layers.reduce_sum(looked_up)
+
+
+def dynamic_loop() -> Variable:
+    ids, rnn = fluid.data("ids", [None, 1], "int64", 1), layers.DynamicRNN()
+    with rnn.block():
+        word = layers.embedding(rnn.step_input(ids), [ROWS, 4], param_attr=fluid.initializer.Constant(0.1))
+        state = rnn.memory(shape=[4])
+        rnn.update_memory(state, layers.tanh(state + word))
+        rnn.output(state)
+    loss = with_sequences(rnn())
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    return loss
+
+
+def static_loop() -> Variable:
+    ids, rnn = fluid.data("ids", [12, 1], "int64"), layers.StaticRNN()
+    start, columns = layers.zeros([1, 4], "float32"), layers.unsqueeze(ids, [1])
+    with rnn.step():
+        state = rnn.memory(init=start)
+        word = layers.embedding(rnn.step_input(columns), [ROWS, 4], param_attr=fluid.initializer.Constant(0.1))
+        rnn.update_memory(state, layers.tanh(state + word))
+        rnn.step_output(state)
+    loss = with_sequences(rnn())
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    return loss
+
+
+@each("build", [dynamic_loop, static_loop])
+@each("threads", [1, 2])
+def test_a_wrong_id_in_a_trip_of_a_loop(build: Callable[[], Variable], threads: int) -> None:
+    """The trips behind it, whose ids are right, do not hide it."""
+    lengths, before = [[0, 5, 7, 12]], fluid.get_num_threads()
+    feeds: list[Feed] = []
+    for place in (None, 0, 1, 4, 6, 11, None):
+        ids = np.arange(12).reshape(12, 1) % ROWS
+        if place is not None:
+            ids[place] = ROWS
+        feeds.append({"x": (normal(12, 4), lengths), "ids": (ids, lengths) if build is dynamic_loop else ids})
+    fluid.set_num_threads(threads)
+    try:
+        (expected, _), (found, _) = (outcomes(build, feeds, native) for native in (False, True))
+    finally:
+        fluid.set_num_threads(before)
+    assert [isinstance(value, str) for value in expected] == [False, *[True] * 5, False]
+    assert [value for value in found if isinstance(value, str)] == expected[1:-1]
+    np.testing.assert_allclose([found[0], found[-1]], [expected[0], expected[-1]], rtol=1e-5)
 
 
 def test_constant_ids_are_checked_before_anything_reads_them(tmp_path: Any) -> None:

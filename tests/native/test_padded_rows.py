@@ -15,8 +15,8 @@ from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.executor.native import cache, compiler
 from fluid.executor.planned.padded_plan import PaddedPlan
-from fluid.executor.planned.sequence_batch import capacity_of
 from fluid.ir.program import Variable
+from fluid.values.lod_array import capacity_of
 
 
 def trained(*parts: Variable, optimizer: str = "SGD") -> Variable:

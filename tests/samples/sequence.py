@@ -38,12 +38,25 @@ def added(X: Any, Index: Any, Like: Any) -> Any:
     return found
 
 
+def largest(X: Any, Index: Any, Like: Any) -> Any:
+    rows = X.reshape(-1, *Like.shape[1:])
+    groups = [rows[Index.reshape(-1) == i] for i in range(len(Like))]
+    return np.stack([group.max(0) if len(group) else np.zeros_like(rows[0]) for group in groups])
+
+
 index = np.array([[2, -1, 0], [2, 3, -1]])
 add("take_rows", *(Sample({"X": data(*shape), "Index": index}, {}, taken) for shape in ((4, 2), (4,), (4, 2, 3))))
 add(
     "add_rows",
     *(
         Sample({"X": data(2, 3, *inner), "Index": index, "Like": data(4, *inner)}, {}, added, wrt=["X"])
+        for inner in ((2,), (), (2, 2))
+    ),
+)
+add(
+    "max_rows",
+    *(
+        Sample({"X": data.distinct(2, 3, *inner), "Index": index, "Like": data(4, *inner)}, {}, largest)
         for inner in ((2,), (), (2, 2))
     ),
 )

@@ -230,8 +230,21 @@ def train(choices: Choices, p: Builder, loss: Variable, fetches: list[Variable])
         minimize(choices, loss, p.dtype)
 
 
+def _attended(choices: Choices, state: Variable, words: Variable) -> Variable:
+    """What a step finds in the words of each sequence."""
+    query = choices.pick((layers.sequence_expand, layers.sequence_expand_as))(state, words)
+    kind = choices.pick(("softmax", "softmax of one number", "sum", "average", "sqrt", "max"))
+    if kind == "softmax":
+        scores = layers.fc(layers.tanh(words + query), 1, bias_attr=False)
+    elif kind == "softmax of one number":
+        scores = layers.reduce_mean(words * query, dim=1, keep_dim=True)
+    else:
+        return layers.sequence_pool(words * layers.sigmoid(query), kind)
+    return layers.sequence_pool(words * layers.sequence_softmax(scores), "sum")
+
+
 def _over_sequences(choices: Choices) -> tuple[Builder, list[Variable], int]:
-    """A recurrence over sequences of different lengths."""
+    """A recurrence over sequences of different lengths, which may attend to other sequences."""
     b = Builder(choices, products=6_000_000)
     lengths = [choices.extent(33) for _ in range(choices.between(1, 33))]
     rows, width = sum(lengths), choices.extent(129)
@@ -240,11 +253,19 @@ def _over_sequences(choices: Choices) -> tuple[Builder, list[Variable], int]:
     size = b.width(rows, width, most=257)
     b.need(rows * size * (size + width))
     embedded = layers.fc(x, size, act=choices.pick((None, "tanh"))) if choices.chance(60) else x
+    words = None
+    if choices.chance(40):
+        source = [choices.between(0, 33) for _ in lengths[1:]]
+        b.need(max(lengths) * sum(source) * size * size)
+        words = layers.fc(b.sequences([choices.extent(33), *source], width), size)
     rnn = layers.DynamicRNN()
     with rnn.block():
         step = rnn.step_input(embedded)
         before = rnn.memory(shape=[size], value=choices.pick((0.0, 0.5)), dtype=b.dtype)
-        after = layers.fc([step, before], size, act=choices.pick(("tanh", "sigmoid", "relu")))
+        parts = [step, before]
+        if words is not None:
+            parts.append(_attended(choices, before, rnn.static_input(words)))
+        after = layers.fc(parts, size, act=choices.pick(("tanh", "sigmoid", "relu")))
         if choices.chance(30):
             after = layers.elementwise_add(after, before)
         rnn.update_memory(before, after)

@@ -125,6 +125,7 @@ def _nodes(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping
 _RULES: dict[str, _Rule] = {
     "auc": _predictions,
     "gather": _along("Index", "X", "axis"),
+    "scatter": _along("Ids", "X", 0),
     "scatter_add_like": _along("Index", "Out", "axis"),
     "gather_nd": _columns,
     "scatter_nd_add": _columns,

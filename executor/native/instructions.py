@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from .bounds import Footprint
 
 __all__ = [
-    "AFTER_BARRIER", "BRANCH", "BRANCH_FLAGS", "CLEARED", "END_BRANCH", "IF_FALSE", "IF_TRUE", "NATIVE_PREFIX", "RECORD_WORDS",
-    "SERIAL", "STOP", "UNLESS", "WORKSPACE", "Check", "KernelCall", "NativeInstruction", "Operand", "Writer", "WrittenKernel",
-    "is_persistable", "stand_in", "values_read", "within_branches",
+    "AFTER_BARRIER", "BRANCH", "BRANCH_FLAGS", "CLEARED", "END_BRANCH", "GO_ON", "IF_FALSE", "IF_TRUE", "NATIVE_PREFIX",
+    "RECORD_WORDS", "SERIAL", "STOP", "UNLESS", "WORKSPACE", "Check", "KernelCall", "NativeInstruction", "Operand", "Writer",
+    "WrittenKernel", "is_persistable", "stand_in", "values_read", "within_branches",
 ]  # fmt: skip
 
 NATIVE_PREFIX = "native."
@@ -62,7 +62,9 @@ IF_TRUE, IF_FALSE, END_BRANCH = "if true", "if false", "end of branch"
 """Signatures in place of a kernel's: they begin records that run under a condition, and end them."""
 STOP = "stop if true"
 """Signature in place of a kernel's: all records behind it are skipped if a byte is not zero."""
-BRANCH_FLAGS = {IF_TRUE: BRANCH, IF_FALSE: BRANCH | UNLESS, END_BRANCH: BRANCH, STOP: BRANCH | UNLESS}
+GO_ON = "go on if true"
+"""Signature in place of a kernel's: all records behind it are skipped if a byte is zero."""
+BRANCH_FLAGS = {IF_TRUE: BRANCH, IF_FALSE: BRANCH | UNLESS, END_BRANCH: BRANCH, STOP: BRANCH | UNLESS, GO_ON: BRANCH}
 
 
 class KernelCall(NamedTuple):

@@ -20,7 +20,8 @@ from ..runtime.calls import Call
 from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots, Step
 from ..stepwise.repeated import RandomSource
 from .branches import Branches, inferred_specs
-from .instructions import AFTER_BARRIER, CLEARED, RECORD_WORDS, STOP, Check, NativeInstruction
+from .instructions import AFTER_BARRIER, CLEARED, GO_ON, RECORD_WORDS, STOP, Check, KernelCall, NativeInstruction
+from .kernel import written_condition
 from .lowering import NotLowered
 from .native_checks import FAILED, failed_check, with_native_checks
 from .op_instructions import Op, OpInstruction, assignment
@@ -62,7 +63,7 @@ def compiled_block(
 ) -> RepeatedBlock | None:
     """See `NativeBlocks.compile`."""
     code = block_code(body, specs, outputs, target)
-    return RepeatedBlock(code, target, source) if code is not None else None
+    return RepeatedBlock(code, target, source, body.condition) if code is not None else None
 
 
 def block_code(body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target) -> BlockCode | None:
@@ -180,15 +181,19 @@ class RepeatedBlock:
         code: what computes a trip; the caller gives the memory of external values.
         target: the processor that the native code is for.
         source: see `OpInstruction.call`.
+        condition: the value that tells whether another trip follows; None if the caller knows it.
     """
 
-    def __init__(self, code: BlockCode, target: Target, source: RandomSource) -> None:
+    def __init__(self, code: BlockCode, target: Target, source: RandomSource, condition: Value | None = None) -> None:
         specs, external = dict(code.specs), code.external
         instructions = _with_native_checks(code.instructions, specs, target)
         self._specs, self.may_be_missing = specs, code.may_be_missing
         regions = [item for item in instructions if isinstance(item, NativeInstruction)]
         calls = [call for region in regions for call in region.calls]
         writers = {signature: writer for region in regions for signature, writer in region.writers.items()}
+        if condition is not None and len(regions) == len(instructions):
+            calls.append(KernelCall(GO_ON, [(condition, 0)], is_serial=False))
+            writers[GO_ON] = partial(written_condition, target)
         workspace_bytes = max(region.workspace_bytes for region in regions)
         kernels, workspace, self._kept_alive = loaded(calls, writers, lambda value: specs[value].nbytes, workspace_bytes, target)
         self._arrays = arrays = _allocated(specs, external)
@@ -211,7 +216,7 @@ class RepeatedBlock:
             elif isinstance(item, OpInstruction):
                 self._calls.append((int(count), item.op, item.call(arrays.__getitem__, source)))
         self._rows = records_of(calls, kernels, 0)
-        self._stops = np.flatnonzero([call.kernel == STOP for call in calls])
+        self._stops = np.flatnonzero([call.kernel in (GO_ON, STOP) for call in calls])
         self._flags_after_trip = list(flags_of([*calls, calls[0]]))[-1]
         self._trips: NativeTrips | None = None
         """The trips prepared last, whose tables the next ones use again."""
@@ -272,7 +277,7 @@ class NativeTrips:
         rows: the records of each trip.
         words: the addresses of operands in each trip.
         flags_after_trip: the flags of a trip's first record where another trip runs before it in the same call.
-        stops: the records of a trip that skip all further records if a check has failed.
+        stops: the records of a trip that may skip all further records.
         calls: ops and their calls on numpy, each after so many records of a trip.
         raise_failure: raises the error of a check that has failed in native code; None without such checks.
 
@@ -295,10 +300,22 @@ class NativeTrips:
         self._callers: dict[int, Callable[[], None]] = {}
         """Number of trips -> the function that runs them."""
 
+    def run_while(self, conditions: Any) -> int:
+        """See `PreparedTrips`."""
+        if self._calls:
+            for number in range(self.count):
+                self._step(number)
+                if not conditions[number]:
+                    return number + 1
+            return self.count
+        self.run_all()
+        ends = np.flatnonzero(~conditions)
+        return int(ends[0]) + 1 if len(ends) else self.count
+
     def run_all(self) -> None:
         if self._calls:
             for number in range(self.count):
-                self.run_one(number)
+                self._step(number)
             return
         if self.count not in self._callers:
             self._callers[self.count] = pool().caller(self._consecutive_rows(self.count))
@@ -312,11 +329,6 @@ class NativeTrips:
         rows[1:, 0, 2] = self._flags_after_trip
         rows[:, self._stops, 3] += np.arange(count)[::-1, None] * rows.shape[1]
         return rows.reshape(-1, RECORD_WORDS)
-
-    def run_one(self, number: int) -> None:
-        self._step(number)
-        if self._raise_failure is not None:
-            self._raise_failure()
 
     @cached_property
     def _step(self) -> Callable[[int], None]:

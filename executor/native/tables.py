@@ -21,6 +21,7 @@ from .instructions import (
     AFTER_BARRIER,
     BRANCH_FLAGS,
     END_BRANCH,
+    GO_ON,
     RECORD_WORDS,
     SERIAL,
     STOP,
@@ -59,7 +60,7 @@ def skips_of(calls: Sequence[KernelCall]) -> list[int]:
         if call.kernel == END_BRANCH:
             start = open_branches.pop()
             skips[start] = place - start - 1
-        elif call.kernel == STOP:
+        elif call.kernel in (GO_ON, STOP):
             skips[place] = len(calls) - place - 1
         elif call.kernel in BRANCH_FLAGS:
             open_branches.append(place)

@@ -118,6 +118,7 @@ class LoopBody:
         active: the entry that says which rows are active: the rank table counts as an array of masks.
         shrunk: names from outside with a row for each sequence; trips read their active rows.
         unshrunk: name of a value that may have more than the active rows -> the entry that it was read from.
+        condition: the value that tells whether another trip follows; None if the number of trips is known.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -129,6 +130,7 @@ class LoopBody:
     active: Entry | None = None
     shrunk: set[str] = field(default_factory=set)
     unshrunk: dict[str, Entry] = field(default_factory=dict)
+    condition: Value | None = None
 
     @classmethod
     def of(cls, region: Region, versions: BlockVersions, saved: Mapping[str, Sequence[str]]) -> LoopBody | None:

@@ -44,11 +44,16 @@ RandomSource: TypeAlias = "Callable[[Operator, Mapping[str, Any]], Any]"
 
 
 class PreparedTrips(Protocol):
-    """Consecutive trips through a compiled block, as one call or one by one."""
+    """Consecutive trips through a compiled block."""
 
     def run_all(self) -> None: ...
 
-    def run_one(self, number: int) -> None: ...
+    def run_while(self, conditions: Any) -> int:
+        """Run trips until one leaves a false condition; returns how many have run.
+
+        Args:
+            conditions: an array with the memory of the condition of each trip.
+        """
 
 
 class CompiledBlock(Protocol):
@@ -189,6 +194,10 @@ class _Stack:
     def addresses(self, numbers: Any) -> Any:
         return self.array.ctypes.data + (numbers * self.array.strides[0] if self._has_all else 0)
 
+    def value(self, runs: int) -> Any:
+        """The value after so many runs."""
+        return self.array[runs - 1 if self._has_all else 0]
+
     def grown(self, runs: int) -> _Stack:
         """A copy with twice the capacity, after some runs."""
         if not self._has_all:
@@ -213,22 +222,23 @@ class _TripsOfParts:
     """
 
     def __init__(self, blocks: Mapping[int | None, CompiledBlock], rows: Any, addresses: Mapping[Value, Any]) -> None:
-        self._parts: list[PreparedTrips] = []
-        self._place: list[tuple[PreparedTrips, int]] = []
-        """For each trip, its part and its number there."""
+        self._parts: list[tuple[PreparedTrips, int]] = []
+        """Trips of equal numbers of rows, and how many there are."""
         for start, end in equal_runs(rows):
             of_part = {value: of_trips[start:end] if np.ndim(of_trips) else of_trips for value, of_trips in addresses.items()}
-            part = blocks[int(rows[start])].trips(end - start, of_part)
-            self._parts.append(part)
-            self._place += [(part, number) for number in range(end - start)]
+            self._parts.append((blocks[int(rows[start])].trips(end - start, of_part), end - start))
 
     def run_all(self) -> None:
-        for part in self._parts:
+        for part, _ in self._parts:
             part.run_all()
 
-    def run_one(self, number: int) -> None:
-        part, place = self._place[number]
-        part.run_one(place)
+    def run_while(self, conditions: Any) -> int:
+        count = 0
+        for part, size in self._parts:
+            count += part.run_while(conditions[count : count + size])
+            if not conditions[count - 1]:
+                break
+        return count
 
 
 class Loop:
@@ -266,6 +276,10 @@ class Loop:
         self.last = versions.current
         saved = {scopes: _names_saved(scopes, captures) for scopes in captures}
         self.body = None if self._loses_former_values(captures) else LoopBody.of(region, versions, saved)
+        (self.condition,) = op.input("Condition") if op.type == "while" else [""]
+        """The name that tells whether another trip follows; empty if the number of trips is known."""
+        if self.body is not None and self.condition in region.writes:
+            self.body.condition = self.last(self.condition)
         by_array: dict[str, list[Entry]] = {}
         for entry in self.body.entries if self.body is not None else ():
             by_array.setdefault(entry.array, []).append(entry)
@@ -429,18 +443,14 @@ def run_while_true(loop: Loop, env: Environment, condition: str) -> int:
     memory = _Memory.of(loop, env, loop.capacity, False, None) if condition in loop.region.writes else None
     if memory is None:
         return 0
-    count = start = stop = 0
-    is_true = True
+    count, is_true = 0, True
     while is_true:
         if count == memory.capacity:
             memory.grow(count)
-        if count == stop:
-            possible = memory.count_possible(count)
-            if not possible:
-                break
-            start, stop, trips = count, count + possible, memory.trips(count, possible)
-        trips.run_one(count - start)
-        count += 1
+        possible = memory.count_possible(count)
+        if not possible:
+            break
+        count += memory.trips(count, possible).run_while(memory.values(condition, count, possible))
         is_true = bool(memory.value(condition, count).item())
     if count:
         memory.finish(env, count)
@@ -475,10 +485,12 @@ class _Memory:
         self._loop, self._blocks, self._fixed, self._by_number, self._arrays = loop, blocks, fixed, by_number, arrays
         self._active, self.capacity, self._is_reversed = active, capacity, is_reversed
         self.chains = {
-            before: Chain(firsts[before], capacity, loop.has_entries(before, after), is_reversed)
+            before: Chain(firsts[before], capacity, after == loop.condition or loop.has_entries(before, after), is_reversed)
             for before, after in loop.links.items()
         }
-        self._stacks = {name: _Stack(self._spec(name), capacity, loop.needs_all(name)) for name in loop.stacks}
+        self._stacks = {
+            name: _Stack(self._spec(name), capacity, name == loop.condition or loop.needs_all(name)) for name in loop.stacks
+        }
         self._sums = {name: _zeros(self._spec(name)) for name in loop.summed}
 
     @classmethod
@@ -560,11 +572,16 @@ class _Memory:
         self.chains = {name: link.grown(count) for name, link in self.chains.items()}
         self._stacks = {name: stack.grown(count) for name, stack in self._stacks.items()}
 
+    def values(self, name: str, start: int, count: int) -> Any:
+        """The memory of a number after each of `count` runs from number `start` on."""
+        array = self.chains[name].after(start + count) if name in self.chains else self._stacks[name].array
+        return array[start : start + count].reshape(count)
+
     def value(self, name: str, count: int) -> Any:
         """The value of an outer name after so many runs."""
         if name in self.chains:
             return self.chains[name].value(count)
-        return self._stacks[name].array[count - 1 if self._loop.needs_all(name) else 0]
+        return self._stacks[name].value(count)
 
     def finish(self, env: Environment, count: int) -> None:
         """Set the op's outputs."""

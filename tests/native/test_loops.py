@@ -441,3 +441,47 @@ def test_fewer_trips_use_the_tables_of_more() -> None:
             for trips in (9, 5, 1, 9, 2):
                 executor.run(program, {"x": normal(3, 4), "end": np.array([trips])}, fetches)
     assert tables.call_count == 2  # of the loop, and of its gradient
+
+
+@each("is_carried", [False, True])
+@each("threads", [1, 2])
+def test_trips_that_a_value_ends(is_carried: bool, threads: int) -> None:
+    """No trip behind the last one leaves anything, or is checked, whatever the numbers of trips of the runs before were."""
+
+    def build() -> Sequence[Variable]:
+        ids, end = fluid.data("ids", [None], "int64"), fluid.data("end", [1], "int64")
+        table = layers.assign(normal(5, 300))
+        index, total = layers.fill_constant([1], "int64", 0), layers.fill_constant([1, 300], "float32", 0.0)
+        words = layers.array_write(index, index)
+        more = layers.less_than(index, end)
+        loop = layers.While(more)
+        with loop.block():
+            row = layers.gather(table, layers.gather(ids, index))  # the id behind the last is wrong
+            layers.assign(total * 0.9 + row, total)
+            layers.increment(index, 1)
+            layers.array_write(index, index, words)
+            if is_carried:
+                layers.logical_and(more, layers.less_than(index, end), out=more)
+            else:
+                layers.less_than(index, end, cond=more)
+        return [total, index, layers.array_length(words), more]
+
+    def runs(native: str) -> list[Any]:
+        with fresh_programs() as (program, _), patch.dict(os.environ, FLUID_NATIVE=native):
+            fetches, executor, results = build(), fluid.Executor(), list[Any]()
+            for trips in (3, 40, 1, 16, 17, 2, 1025, 0, 40):
+                ids = np.append(np.arange(trips) % 5, [7, -3])
+                results.append(executor.run(program, {"ids": ids, "end": np.array([trips])}, fetches))
+            return results
+
+    before = fluid.get_num_threads()
+    fluid.set_num_threads(threads)
+    try:
+        with patch.object(Runs, "once", autospec=True, side_effect=Runs.once) as once:
+            found = runs("1")
+        assert not once.call_count
+        for ours, theirs in zip(found, runs("0"), strict=True):
+            for value, other in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-5)
+    finally:
+        fluid.set_num_threads(before)

@@ -101,12 +101,16 @@ WRONG = [-1, ROWS, 1 << 31, (1 << 32) + 1, -(1 << 40), (1 << 63) - 1, -(1 << 63)
 ALLOWED = [0, ROWS - 1, 5, -3, -100]
 
 
-@each("kind", KINDS)
+def set_rows(ids: Variable) -> Variable:
+    return layers.scatter(square(), ids, scores(ids.shape[0]))
+
+
+@each("kind", [*KINDS, "scatter"])
 def test_a_wrong_id_is_found_wherever_it_is(kind: str) -> None:
-    are_checked = []
-    for count in (1, 2, 7, 8, 9, 33, 100):
+    are_checked, make = [], KINDS.get(kind) or on_ids(set_rows, [])
+    for count in (1, 2, 7, 8, 9, 33, 100) if kind in KINDS else (1, 2, 7, 8):  # native code sets few rows
         for dtype in ("int32", "int64"):
-            info, random, build = np.iinfo(dtype), np.random.default_rng(count), KINDS[kind](count, dtype)
+            info, random, build = np.iinfo(dtype), np.random.default_rng(count), make(count, dtype)
             with fresh_programs():
                 declared = {name: tuple(var.shape) for name, var in build().block.vars.items() if var.is_data}
             feeds = []
@@ -121,7 +125,17 @@ def test_a_wrong_id_is_found_wherever_it_is(kind: str) -> None:
 
 def test_each_rule_has_a_case() -> None:
     """Gradients have the rules of their ops; `auc`, `pick`, trees and sums into rows have tests of their own."""
-    tested = {"auc", "tree_leaves", "scatter_add_like", "scatter_nd_add", "scatter_rows_like", "place", "pick", "cross_entropy2"}
+    tested = {
+        "scatter",
+        "auc",
+        "tree_leaves",
+        "scatter_add_like",
+        "scatter_nd_add",
+        "scatter_rows_like",
+        "place",
+        "pick",
+        "cross_entropy2",
+    }
     assert _RULES.keys() == KINDS.keys() | tested | {"softmax_with_cross_entropy_grad"}
 
 

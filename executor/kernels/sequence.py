@@ -172,9 +172,8 @@ def sequence_expanded(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level
     _put(xp, Out, expanded_rows(_spec(X, X_lod), _spec(Y, Y_lod), ref_level))
 
 
-def _concatenated(lods: list[Lod], number: int) -> Any:
-    """Positions, in the concatenation of sequences, of the rows of one input."""
-    offsets = [last_offsets(lod) for lod in lods]
+def places_in_concatenation(offsets: list[Any], number: int) -> Any:
+    """The places of the rows of input `number` in the concatenation of sequences with these offsets."""
     starts = sum(offset[:-1] for offset in offsets) + sum(np.diff(offset) for offset in offsets[:number])
     local = offsets[number]
     return np.arange(local[-1]) + repeated(starts - local[:-1], np.diff(local))
@@ -182,7 +181,7 @@ def _concatenated(lods: list[Lod], number: int) -> Any:
 
 @kernel("sequence_concatenated")
 def sequence_concatenated(xp: Any, X_lod: list[Lod], attrs: Slots, Out: Any) -> None:
-    _put(xp, Out, _concatenated(X_lod, attrs["which"]))
+    _put(xp, Out, places_in_concatenation(list(map(last_offsets, X_lod)), attrs["which"]))
 
 
 def _sliced(lod: Lod, Offset: Any, Length: Any) -> tuple[Any, Lod]:
@@ -283,8 +282,9 @@ def sequence_expand_as(xp: Any, X: Any, Y_lod: Lod, Out: Any) -> None:
 
 @kernel("sequence_concat")
 def sequence_concat(xp: Any, X: list[Any], X_lod: list[Lod], Out: Any) -> None:
+    offsets = list(map(last_offsets, X_lod))
     for number, x in enumerate(X):
-        Out[xp.asarray(_concatenated(X_lod, number))] = x
+        Out[xp.asarray(places_in_concatenation(offsets, number))] = x
 
 
 @kernel("sequence_slice")

@@ -213,7 +213,7 @@ class _LoopRewriter:
         self._block.ops.append(op)
 
     def _forget(self, names: Sequence[str]) -> None:
-        """Drop what is known of names that are written again."""
+        """Drop the facts about names that are written again."""
         for name in names:
             self._rows.pop(name, None)
             self._zeros.discard(name)

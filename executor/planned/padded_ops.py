@@ -8,12 +8,23 @@ from math import prod
 from typing import Any
 
 from fluid.ir.program import Operator, OpRole, Program, Variable
-from fluid.opdef.registry import grad_slot
+from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.types import VarType
 
 from ..kernels.sequence import mirrored
 from .padded_rows import REWRITES, UNPADDING, NotRewritten, PaddedProgram, Padding, Rewriter, RowFacts
-from .sequence_batch import Index, SequenceBatch, steps_of
+from .sequence_batch import (
+    DerivedLod,
+    Extent,
+    Index,
+    SequenceBatch,
+    joined_offsets,
+    joined_rows,
+    lengths_in,
+    padded_places,
+    places_of_part,
+    steps_of,
+)
 from .specialization import deciding_names
 
 __all__ = ["VIEWS", "fed_lengths", "keeps_rows", "padded_program"]
@@ -216,6 +227,69 @@ def _rewrite_unpad_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
         rows = to.add(op, "squeeze", {"X": rows}, axes=[1])
     to.add(op, "gather_nd_grad", {"X": x, "Index": _steps(to, group), grad_slot("Out"): rows}, d_x, slot=grad_slot("X"))
     return {}
+
+
+@_rewrites("sequence_pad")
+def _rewrite_pad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (out,), group, steps = op.input("X"), op.output("Out"), to.rows_with_lod(op, "X").group, int(op.attr("padded_length"))
+    if steps < 0 or not _is_zero(to, op.input("PadValue")[0]):
+        raise NotRewritten
+    places = to.index(Index(group, padded_places, Extent.SEQUENCES, width=steps, arguments=(steps, op)))
+    to.add(op, "take_rows", {"X": x, "Index": places}, out)
+    for length in op.output("Length"):
+        to.add(op, "assign", {"X": to.index(Index(group, lengths_in, Extent.SEQUENCES))}, length)
+        to.lengths[length] = group
+    return {}
+
+
+def _is_zero(to: Rewriter, name: str) -> bool:
+    """Whether a value is a constant 0."""
+    makers = [op for op in to.block.ops if name in op.output_arg_names]
+    return bool(makers) and makers[-1].type == "fill_constant" and not makers[-1].inputs and not float(makers[-1].attr("value"))
+
+
+@_rewrites("sequence_pad_grad")
+def _rewrite_pad_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (gradient,), (d_x,), rows = op.input(grad_slot("Out")), op.output(grad_slot("X")), to.rows_with_lod(op, "X")
+    if gradient in to.rows:
+        raise NotRewritten
+    of_rows = to.add(op, "gather_nd", {"X": gradient, "Index": _steps(to, rows.group)})
+    to.rows[of_rows] = replace(rows, padding=Padding.UNKNOWN)
+    to.with_zeros(op, of_rows, d_x)
+    return {d_x: replace(rows, padding=Padding.ZEROS)}
+
+
+# ------------------------------------------------------------------------------------------------------- joined sequences
+def _groups_of(to: Rewriter, op: Operator) -> tuple[int, ...]:
+    """The LoDs of the sequences that are joined."""
+    parts = [to.rows.get(name) for name in op.input("X")]
+    groups = tuple(rows.group for rows in parts if rows is not None and rows.has_lod)
+    if len(groups) < len(parts) or len({to.sizes[group][0] for group in groups}) > 1:
+        raise NotRewritten
+    return groups
+
+
+@_rewrites("sequence_concat")
+def _rewrite_concat(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (out,), groups = op.output("Out"), _groups_of(to, op)
+    capacities = tuple(to.sizes[group][1] for group in groups)
+    joined = to.derive(DerivedLod(groups, joined_offsets), sum(capacities))
+    rows = to.add(op, "concat", {"X": op.input("X")}, axis=0)
+    index = to.index(Index(joined, joined_rows, padding=None, beside=groups, arguments=(capacities,)))
+    to.add(op, "take_rows", {"X": rows, "Index": index}, out)
+    return {out: RowFacts(joined, True, Padding.COPIES)}
+
+
+@_rewrites("sequence_concat_grad")
+def _rewrite_concat_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (gradient,), groups, results = op.input(grad_slot("Out")), _groups_of(to, op), dict[str, RowFacts]()
+    to.rows_of(op, grad_slot("Out"))
+    for number, (group, name) in enumerate(zip(groups, op.output(grad_slot("X")), strict=True)):
+        if name != EMPTY:
+            index = to.index(Index(group, places_of_part, beside=groups, arguments=(number,)))
+            to.add(op, "take_rows", {"X": gradient, "Index": index}, name)
+            results[name] = RowFacts(group, True, Padding.ZEROS)
+    return results
 
 
 # ------------------------------------------------------------------------------------------------- views of the same rows

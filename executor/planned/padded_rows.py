@@ -37,6 +37,7 @@ from ..stepwise.needed import ops_to_run
 from ..stepwise.row_ops import computes_by_rows, outputs_of_rows
 from .real_rows import RealRows
 from .sequence_batch import (
+    DerivedLod,
     Extent,
     Index,
     SequenceBatch,
@@ -90,6 +91,8 @@ class PaddedProgram:
 
     Attributes:
         program: the program, which is fed plain arrays.
+        derived: the LoDs of sequences that ops make; their numbers follow those of the batch.
+        capacities: for each LoD, the number of rows with padding.
         indices: name of a further feed -> how it follows from the offsets.
         specs: the specs of all feeds.
         rows: facts about each fetched value; None for a value without padding rows.
@@ -97,25 +100,35 @@ class PaddedProgram:
 
     program: Program
     batch: SequenceBatch
+    derived: Sequence[DerivedLod]
+    capacities: Sequence[int]
     indices: Mapping[str, Index]
     specs: Mapping[str, Spec]
     rows: Sequence[RowFacts | None]
 
     def feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The feeds of the rewritten program, for feeds of the original one."""
-        batch = self.batch
-        offsets = {group: np.asarray(lod[0], np.int64) for group, lod in batch.lods(feeds).items()}
+        batch, offsets = self.batch, self._offsets(feeds)
         padded = {
-            name: filled(value.array, batch.sizes[batch.groups[name]][1], value.array[0]) if name in batch.groups else value
+            name: filled(value.array, self.capacities[batch.groups[name]], value.array[0]) if name in batch.groups else value
             for name, value in feeds.items()
         }
         for name, index in self.indices.items():
-            padded[name] = index.array(offsets[index.group], batch.sizes[index.group][1])
+            padded[name] = index.array(offsets, self.capacities[index.group])
         return padded
+
+    def _offsets(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
+        """The offsets of each LoD."""
+        offsets = {group: np.asarray(lod[0], np.int64) for group, lod in self.batch.lods(feeds).items()}
+        for lod in self.derived:
+            offsets[len(offsets)] = lod.compute(*(offsets[group] for group in lod.groups))
+        return offsets
 
     def without_padding(self, results: Sequence[Any], feeds: Mapping[str, Any]) -> list[Any]:
         """The fetched values of the original program, for fetched values of the rewritten one."""
-        lods = self.batch.lods(feeds)
+        if not any(self.rows):
+            return list(results)
+        lods: dict[int, Lod] = {group: (tuple(offsets.tolist()),) for group, offsets in self._offsets(feeds).items()}
         return [
             result if rows is None else with_lod(result[: rows_in(lods[rows.group])], lods[rows.group] if rows.has_lod else ())
             for result, rows in zip(results, self.rows, strict=True)
@@ -148,8 +161,10 @@ class Rewriter:
     """Rewrites the ops of a program for batches of some sizes."""
 
     def __init__(self, program: Program, fetches: Sequence[str], batch: SequenceBatch) -> None:
-        self.program, self._batch, self._fetches, self.sizes = program.clone(), batch, fetches, batch.sizes
-        self.lengths = batch.lengths
+        self.program, self._batch, self._fetches = program.clone(), batch, fetches
+        self.sizes, self.lengths = list(batch.sizes), dict(batch.lengths)
+        """For each LoD, the number of sequences and the capacity; name of lengths -> the number of their LoD."""
+        self._derived: list[DerivedLod] = []
         self.block = self.program.global_block()
         self.rows = {name: RowFacts(group, True, Padding.COPIES) for name, group in batch.groups.items()}
         """Name -> facts, for values with padding rows."""
@@ -176,7 +191,8 @@ class Rewriter:
         if not (self._lost | self.private).isdisjoint(self._fetches):
             raise NotRewritten
         specs = {**self._batch.specs, **{name: self._spec(index) for name, index in self.indices.items()}}
-        return PaddedProgram(self.program, self._batch, self.indices, specs, [self.rows.get(name) for name in self._fetches])
+        capacities, rows = [capacity for _, capacity in self.sizes], [self.rows.get(name) for name in self._fetches]
+        return PaddedProgram(self.program, self._batch, self._derived, capacities, self.indices, specs, rows)
 
     def _spec(self, index: Index) -> Spec:
         return index.spec(*self.sizes[index.group])
@@ -370,6 +386,13 @@ class Rewriter:
         """The name of a value with the real rows of value `name`, and copies of the first row in padding rows."""
         return self.add(op, "take_rows", {"X": name, "Index": self.index(Index(rows.group, row_numbers_of, padding=0))}, out)
 
+    def derive(self, lod: DerivedLod, capacity: int) -> int:
+        """The number of a LoD that follows from others; equal LoDs are one."""
+        if lod not in self._derived:
+            self._derived.append(lod)
+            self.sizes.append((self.sizes[lod.groups[0]][0], capacity))
+        return len(self._batch.sizes) + self._derived.index(lod)
+
     def index(self, index: Index) -> str:
         """The name of the feed that holds an index."""
         if index not in self._names:
@@ -419,7 +442,13 @@ class Rewriter:
         return self.index(Index(group, number_of_rows, Extent.BATCH, dtype=self.block.vars[rows].dtype, arguments=(factor,)))
 
     def add(
-        self, op: Operator, op_type: str, inputs: Mapping[str, str], out: str | None = None, slot: str = "Out", **attrs: Any
+        self,
+        op: Operator,
+        op_type: str,
+        inputs: Mapping[str, str | list[str]],
+        out: str | None = None,
+        slot: str = "Out",
+        **attrs: Any,
     ) -> str:
         """Add an op that stands for a part of `op`; returns the name of its output, a new one if `out` is None."""
         name = out if out is not None else self.block.fresh_name("rows.0")

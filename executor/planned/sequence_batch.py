@@ -9,15 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from fluid.errors import ExecutionError, locate
+from fluid.ir.program import Operator
 from fluid.values.lod_array import capacity_of, ids_of
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType
 
 from ..backend import Request
+from ..kernels.sequence import places_in_concatenation
 
 __all__ = [
-    "Extent", "Index", "SequenceBatch", "batch_of", "countdown_of", "divisors_of", "filled", "number_of_rows",
-    "offsets_of", "row_numbers_of", "rows_in", "square_roots_of", "steps_of",
+    "DerivedLod", "Extent", "Index", "SequenceBatch", "batch_of", "countdown_of", "divisors_of", "filled", "joined_offsets",
+    "joined_rows", "lengths_in", "number_of_rows", "offsets_of", "padded_places", "places_of_part", "row_numbers_of",
+    "rows_in", "square_roots_of", "steps_of",
 ]  # fmt: skip
 
 
@@ -100,6 +104,19 @@ class Extent(Enum):
 
 
 @dataclass(frozen=True)
+class DerivedLod:
+    """The LoD of sequences that an op makes of others.
+
+    Attributes:
+        groups: the numbers of the LoDs of the others.
+        compute: a function from their offsets to its own.
+    """
+
+    groups: tuple[int, ...]
+    compute: Callable[..., Any]
+
+
+@dataclass(frozen=True)
 class Index:
     """Numbers that follow from the offsets of sequences; they are fed.
 
@@ -110,6 +127,7 @@ class Index:
         padding: the number in padding rows; None for the numbers of the first row.
         dtype: the element type.
         width: the count of numbers in a row; 0 for an array of one dimension.
+        beside: the numbers of further LoDs, whose offsets are arguments of `compute`, too.
         arguments: further arguments of `compute`.
     """
 
@@ -119,6 +137,7 @@ class Index:
     padding: int | None = -1
     dtype: VarType = VarType.INT64
     width: int = 0
+    beside: tuple[int, ...] = ()
     arguments: tuple[Any, ...] = ()
 
     def spec(self, count: int, capacity: int) -> Spec:
@@ -126,9 +145,10 @@ class Index:
         lengths = {Extent.ROWS: capacity, Extent.SEQUENCES: count, Extent.OFFSETS: count + 1, Extent.BATCH: 1}
         return Spec((lengths[self.extent], *([self.width] if self.width else [])), self.dtype)
 
-    def array(self, offsets: Any, capacity: int) -> Any:
-        """The array to feed."""
-        numbers = np.asarray(self.compute(offsets, *self.arguments), self.dtype.numpy)
+    def array(self, offsets: Mapping[int, Any], capacity: int) -> Any:
+        """The array to feed, for the offsets of each LoD."""
+        of_groups = (offsets[group] for group in (self.group, *self.beside))
+        numbers = np.asarray(self.compute(*of_groups, *self.arguments), self.dtype.numpy)
         if self.extent is not Extent.ROWS:
             return numbers
         return filled(numbers, capacity, numbers[0] if self.padding is None else self.padding)
@@ -164,6 +184,49 @@ def row_numbers_of(offsets: Any) -> Any:
 
 def offsets_of(offsets: Any) -> Any:
     return offsets
+
+
+def joined_offsets(*offsets: Any) -> Any:
+    """The offsets of sequences that are joined one by one."""
+    return sum(offsets)
+
+
+def joined_rows(joined: Any, *arguments: Any) -> Any:
+    """For each row of joined sequences, its row among the padded rows of all parts.
+
+    Args:
+        arguments: the offsets of each part; then, in one tuple, their numbers of rows with padding.
+    """
+    *parts, capacities = arguments
+    rows, start = np.empty(joined[-1], np.int64), 0
+    for number, (offsets, capacity) in enumerate(zip(parts, capacities, strict=True)):
+        rows[places_in_concatenation(parts, number)] = np.arange(start, start + offsets[-1])
+        start += capacity
+    return rows
+
+
+def places_of_part(part: Any, *arguments: Any) -> Any:
+    """For each row of one part of joined sequences, its place there.
+
+    Args:
+        arguments: the offsets of each part; then the number of this part.
+    """
+    *parts, number = arguments
+    return places_in_concatenation(parts, number)
+
+
+def lengths_in(offsets: Any) -> Any:
+    return np.diff(offsets)
+
+
+def padded_places(offsets: Any, steps: int, op: Operator) -> Any:
+    """For each sequence, the rows of its steps; -1 after its end. `ExecutionError` if a sequence is too long for `steps`."""
+    lengths = np.diff(offsets)
+    if lengths.max() > steps:
+        text = f"sequence_pad: padded_length is {steps}, but a sequence has {lengths.max()} rows; use -1 for the longest"
+        raise ExecutionError(f"{text}\n{locate(op)}")
+    places = np.arange(steps)
+    return np.where(places < lengths[:, None], offsets[:-1, None] + places, -1)
 
 
 def steps_of(offsets: Any) -> Any:

@@ -186,6 +186,47 @@ def test_other_gradients_are_those_on_numpy(build: Net, monkeypatch: pytest.Monk
         assert_close(runs[1].step(lengths), expected)
 
 
+def joined() -> list[Variable]:
+    """Sequences of different lengths, joined one by one, and joined again."""
+    x, other = fed_x(), fluid.data("beside", [None, BESIDE], lod_level=1)
+    other.stop_gradient = False
+    once = layers.sequence_concat([layers.fc(other, WIDTH), x, layers.tanh(x)])
+    twice = layers.sequence_concat([layers.sequence_conv(layers.sequence_reverse(once), WIDTH, 3), once])
+    weights = layers.sequence_softmax(layers.fc(twice, 1))
+    loss = trained(layers.sequence_pool(layers.elementwise_mul(twice, weights), "sum"), layers.sequence_pool(once, "max"))
+    return [loss, once, twice, *(x.block.var(f"{name}@GRAD") for name in ("x", "beside"))]
+
+
+def joined_ids() -> list[Variable]:
+    """The words of two feeds look up one table."""
+    ids = layers.sequence_concat([fluid.data(name, [None, 1], "int64", 1) for name in ("ids", "tags")])
+    words = fluid.embedding(layers.squeeze(ids, [1]), [WORDS, WIDTH], is_sparse=True)
+    return [trained(layers.sequence_pool(words, "average"), optimizer="Adam"), ids]
+
+
+@each("build", [joined, joined_ids])
+def test_joined_sequences(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_runs_agree(build, monkeypatch)
+
+
+def in_steps() -> list[Variable]:
+    """Sequences as steps of one length, and back."""
+    x = fed_x()
+    steps, lengths = layers.sequence_pad(layers.fc(x, 6, act="tanh"), layers.zeros([1], "float32"), 9)
+    hidden = layers.fc(layers.transpose(steps, [0, 2, 1]), 5, act="tanh")
+    rows = layers.sequence_unpad(layers.fc(steps, 3, num_flatten_dims=2, act="tanh"), lengths)
+    return [trained(hidden, layers.sequence_pool(rows, "sqrt")), steps, rows, lengths, x.block.var("x@GRAD")]
+
+
+def test_sequences_in_steps_of_one_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [lengths for lengths in BATCHES if max(lengths) <= 9]
+    run = assert_runs_agree(in_steps, monkeypatch, batches)
+    with pytest.raises(ExecutionError, match="padded_length is 9, but a sequence has 10 rows") as error:
+        run.step([2, 10, 1, 3, 4])
+    assert "test_padded_rows.py" in str(error.value)
+    assert_runs_agree(in_steps, monkeypatch, batches)
+
+
 def net_of(make: Callable[[Variable], Variable]) -> Net:
     def build() -> list[Variable]:
         x = fed_x()
@@ -235,8 +276,7 @@ OP_BY_OP = {
     "sequences as long as the longest": net_of(
         lambda x: layers.reduce_sum(layers.sequence_pad(x, layers.ones([1], "float32"))[0], 1)
     ),
-    "joined sequences": net_of(lambda x: layers.sequence_pool(layers.sequence_concat([x, layers.tanh(x)]), "sum")),
-    "sequences of a fixed length": net_of(
+    "sequences of a fixed length, and another number": net_of(
         lambda x: layers.reduce_sum(layers.sequence_pad(x, layers.ones([1], "float32"), 9)[0], 1)
     ),
 }

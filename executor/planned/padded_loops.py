@@ -117,7 +117,7 @@ class _LoopRewriter:
         """For each sequence, the outputs of `pad_sequences`."""
         self._numbers = self._all_numbers = ""
         """Two columns 0, 1, 2, ... from outside: trips shrink the first, and read all of the second."""
-        self._place: dict[str, str] | None = None
+        self._trip: dict[str, str] | None = None
         """The counter of trips and the rank table that tell which sequences are over."""
         self._is_counted = False
         """Whether the block has counted the trip already."""
@@ -125,8 +125,8 @@ class _LoopRewriter:
         """In the block, the numbers of the sequences that are not over."""
         self._active_ids: list[str] = []
         """In the block, for each sequence from outside, the number of each row's sequence; -1 in copies."""
-        self._places: list[str] = []
-        """The same with 0 in copies."""
+        self._ids_to_take: list[str] = []
+        """The same with 0 in copies, for `take_rows`."""
         self._active_divisors: list[str] = []
         """In the block, for each sequence from outside, the lengths of the sequences that are not over, for means."""
         self._masks: list[str] = []
@@ -207,7 +207,7 @@ class _LoopRewriter:
 
     def _append(self, op: Operator) -> None:
         """Keep an op; what it writes has no rows of sequences."""
-        if self._place is not None and self._place["I"] in op.output_arg_names:
+        if self._trip is not None and self._trip["I"] in op.output_arg_names:
             self._is_counted = True
         self._forget(op.output_arg_names)
         self._block.ops.append(op)
@@ -269,11 +269,11 @@ class _LoopRewriter:
     # -- ops
     def _shrink(self, op: Operator) -> None:
         """Write the rows of the sequences that are not over."""
-        place = {"I": op.input("I")[0], "RankTable": op.input("RankTable")[0]}
-        if self._place is None:
-            self._place = place
+        trip = {"I": op.input("I")[0], "RankTable": op.input("RankTable")[0]}
+        if self._trip is None:
+            self._trip = trip
             self._find_active_rows(op)
-        if self._place != place or self._is_counted:
+        if self._trip != trip or self._is_counted:
             raise _UnfitError  # another step's sequences
         number = self._sequences.index(op.input("X")[0])
         (out,) = op.output("Out")
@@ -281,15 +281,16 @@ class _LoopRewriter:
         self._set(out, _Rows(number, True))
 
     def _find_active_rows(self, op: Operator) -> None:
-        assert self._place is not None, "the caller has set it"
-        self._active_numbers = numbers = self._add(op, SHRINKING, {"X": self._numbers, **self._place})
+        """Write what tells which rows belong to sequences that are not over."""
+        assert self._trip is not None, "the caller has set it"
+        self._active_numbers = numbers = self._add(op, SHRINKING, {"X": self._numbers, **self._trip})
         if self._has_means:
-            self._active_divisors = [self._add(op, SHRINKING, {"X": divisors, **self._place}) for divisors in self._divisors]
+            self._active_divisors = [self._add(op, SHRINKING, {"X": divisors, **self._trip}) for divisors in self._divisors]
         for ids in self._ids:
             active = self._add(op, "active_ids", {"Ids": ids, "Numbers": numbers})
             zeros = self._add(op, "fill_zeros_like", {"X": active})
             self._active_ids.append(active)
-            self._places.append(self._add(op, "elementwise_max", {"X": active, "Y": zeros}))
+            self._ids_to_take.append(self._add(op, "elementwise_max", {"X": active, "Y": zeros}))
             self._masks.append(self._add(op, "greater_equal", {"X": active, "Y": zeros}))
 
     def _widen(self, op: Operator) -> None:
@@ -301,7 +302,7 @@ class _LoopRewriter:
         (x,), (out,), rows = op.input("X"), op.output("Out"), self._rows_in(op, "Y")
         if x in self._rows or _variable(self._block, x).lod_level:
             raise _UnfitError
-        self._add(op, "take_rows", {"X": x, "Index": self._places[rows.source]}, out)
+        self._add(op, "take_rows", {"X": x, "Index": self._ids_to_take[rows.source]}, out)
         self._set(out, rows._replace(has_lod=op.type == "sequence_expand_as"))
 
     def expand_grad(self, op: Operator) -> None:
@@ -335,7 +336,7 @@ class _LoopRewriter:
         """For each row, the maximum or the sum of its sequence; in copies, the first sequence's or zeros."""
         ids = self._active_ids[rows.source]
         results = self._add(op, op_type, {"X": column, "Index": ids, "Like": self._all_numbers})
-        return self._add(op, "take_rows", {"X": results, "Index": self._places[rows.source] if has_copies else ids})
+        return self._add(op, "take_rows", {"X": results, "Index": self._ids_to_take[rows.source] if has_copies else ids})
 
     def _as_column(self, op: Operator, name: str) -> str:
         """A value with one number in each row as a matrix of one column."""
@@ -370,7 +371,7 @@ class _LoopRewriter:
         of_rows = self._add(op, "take_rows", {"X": gradient, "Index": self._active_ids[rows.source]}, None if is_mean else d_x)
         if is_mean:
             divisors = self._divisor(op, kind, self._divisors[rows.source], _variable(self._block, x).dtype)
-            divisor = self._add(op, "take_rows", {"X": divisors, "Index": self._places[rows.source]})
+            divisor = self._add(op, "take_rows", {"X": divisors, "Index": self._ids_to_take[rows.source]})
             self._add(op, "elementwise_div", {"X": of_rows, "Y": divisor}, d_x)
         self._set(d_x, rows, is_zero=True)
 

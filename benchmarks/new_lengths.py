@@ -187,6 +187,24 @@ def unpadded() -> tuple[Any, Any]:
     return fluid_classifier(layers.sequence_pool(layers.fc(rows, FILTERS, act="tanh"), "max"))
 
 
+def joined() -> tuple[Any, Any]:
+    """Each sentence joined with a projection of itself; a dense layer and an average."""
+    from fluid import layers
+
+    x = words()
+    rows = layers.fc(layers.sequence_concat([x, layers.fc(x, WIDTH, act="relu")]), WIDTH, act="tanh")
+    return fluid_classifier(layers.sequence_pool(rows, "average"))
+
+
+def padded_and_unpadded() -> tuple[Any, Any]:
+    """Sentences padded for a dense layer, and unpadded for a maximum."""
+    from fluid import layers
+
+    steps, length = layers.sequence_pad(words(), layers.zeros([1], "float32"), LONGEST)
+    rows = layers.sequence_unpad(layers.fc(steps, FILTERS, num_flatten_dims=2, act="tanh"), length)
+    return fluid_classifier(layers.sequence_pool(rows, "max"))
+
+
 def mlp() -> tuple[Any, Any]:
     import fluid
     from fluid import layers
@@ -419,6 +437,38 @@ def torch_unpadded() -> tuple[Any, Any]:
     return nn.ModuleList([table, dense, out]), scores
 
 
+def torch_joined() -> tuple[Any, Any]:
+    import torch
+    from torch import nn
+
+    table, project, dense, out = (
+        nn.Embedding(WORDS, WIDTH),
+        *(nn.Linear(WIDTH, WIDTH) for _ in range(2)),
+        nn.Linear(WIDTH, CLASSES),
+    )
+
+    def scores(batch: Batch) -> Any:
+        x, lengths = table(batch["ids"]), batch["offsets"].diff()
+        rows = torch.tanh(dense(torch.cat([x, project(x).relu()])))
+        sentence = torch.repeat_interleave(torch.arange(SEQUENCES), lengths).repeat(2)
+        return out(torch.zeros(SEQUENCES, WIDTH).index_add(0, sentence, rows) / (2 * lengths[:, None]))
+
+    return nn.ModuleList([table, project, dense, out]), scores
+
+
+def torch_padded() -> tuple[Any, Any]:
+    import torch
+    from torch import nn
+
+    table, dense, out = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, FILTERS), nn.Linear(FILTERS, CLASSES)
+
+    def scores(batch: Batch) -> Any:
+        x, mask = split(table(batch["ids"]), batch)
+        return out(torch.tanh(dense(x)).masked_fill(~mask[..., None], -2.0).amax(1))
+
+    return nn.ModuleList([table, dense, out]), scores
+
+
 def torch_mlp() -> tuple[Any, Any]:
     from torch import nn
 
@@ -479,6 +529,8 @@ _OTHERS = {
     "dynamic_gru": (sequences, gru, torch_gru),
     "lexical analyser": (sequences, analyser, torch_analyser),
     "sequence_unpad": (sequences, unpadded, torch_unpadded),
+    "sequence_concat": (sequences, joined, torch_joined),
+    "sequence_pad and sequence_unpad": (sequences, padded_and_unpadded, torch_padded),
     "layer_norm and dropout": (sequences, normalized, torch_normalized),
     "MLP, new batch size": (vectors(64), mlp, torch_mlp),
     "LeNet, new batch size": (vectors(1, 28, 28), lenet, torch_lenet),

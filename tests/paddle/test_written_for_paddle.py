@@ -30,7 +30,7 @@ def kinds_of(program: fluid.Program) -> list[str]:
 
 
 def cases_of_rows(target: str, count: int | None) -> Iterator[Case]:
-    """The first samples of each op that has a row for a version, and their gradients."""
+    """Some samples, or all, of each op that has a row for a version, and their gradients."""
     kinds = {
         kind if kind in OPS else kind.replace("_grad", "") for kind, row in TABLE[target].items() if row.rewrite or row.check
     }
@@ -63,7 +63,7 @@ def assert_written_right(target: str, count: int | None) -> set[str]:
 
 @pytest.mark.parametrize("target", ["paddle-2.6", "paddle-3"])
 def test_what_is_written_computes_the_same(target: str) -> None:
-    assert_written_right(target, 2)
+    assert_written_right(target, 1)
 
 
 OF_COMPLEX_NUMBERS = {f"fft_{kind}_grad" for kind in ("c2c", "c2r", "r2c")}

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.values.lod_array import LoDArray
+from fluid.values.lod_array import LoDArray, ids_of
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
 from .table import kernel
+
+
+def _best(values: Any, candidates: Any, sources: Any, count: int) -> tuple[Any, Any]:
+    """Rows and columns of the best candidates of each source: the rows in order, in a row the best first."""
+    rows, columns = np.nonzero(candidates)
+    source = ids_of(sources)[rows]
+    order = np.lexsort((columns, -rows, -values[rows, columns], source))
+    rank = np.arange(len(order)) - np.searchsorted(source[order], source[order])
+    best = order[rank < count]
+    best = best[np.argsort(rows[best], kind="stable")]
+    return rows[best], columns[best]
 
 
 @kernel("beam_search")
@@ -43,16 +53,10 @@ def beam_search(
     sources = np.asarray(scores_lod[level])
     for deeper in scores_lod[level + 1 :]:
         sources = np.asarray(deeper)[sources]
-    selected: list[Any] = [np.zeros((2, 0), np.int64)]  # row and column of each
-    for start, end in pairwise(sources.tolist()):
-        rows, columns = np.nonzero(candidates[start:end])
-        rows += start
-        best = np.lexsort((columns, -rows, -values[rows, columns]))[:beam_size]
-        rows, columns = rows[best], columns[best]
-        if not ended[rows].all():
-            order = np.argsort(rows, kind="stable")
-            selected.append(np.stack([rows[order], columns[order]]))
-    rows, columns = np.concatenate(selected, axis=1)
+    rows, columns = _best(values, candidates, sources, beam_size)
+    goes_on = np.bincount(ids_of(sources)[rows], ~ended[rows], len(sources) - 1) > 0
+    is_chosen = goes_on[ids_of(sources)[rows]]
+    rows, columns = rows[is_chosen], columns[is_chosen]
     parts = np.searchsorted(rows, np.arange(len(values) + 1))
     lod = (tuple(sources.tolist()), tuple(parts.tolist()))
     results = (words[rows, columns].astype(np.int64), values[rows, columns].astype(totals.dtype))

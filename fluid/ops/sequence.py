@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, counted, define, ints, least, required
-from ..values.lod_array import lengths_of
+from ..values.lod_array import lengths_of, rows_of_copies
 from ..values.spec import Lod, Spec
 from ..values.types import VarType
 from .shapes import fits, may_equal, one_a_row
@@ -319,12 +319,11 @@ def _expand_levels(X: Spec, Y: Spec, ref_level: int) -> tuple[tuple[int, ...] | 
     return parts, repeats
 
 
-def expanded_rows(X: Spec, Y: Spec, ref_level: int) -> list[int]:
+def expanded_rows(X: Spec, Y: Spec, ref_level: int) -> Any:
     """The indices of the rows of X that `sequence_expand` copies, in order."""
     parts, repeats = _expand_levels(X, Y, ref_level)
     assert parts is not None and repeats is not None
-    bounds = zip(parts, parts[1:], lengths_of(repeats), strict=False)
-    return [row for start, end, times in bounds for _ in range(times) for row in range(start, end)]
+    return rows_of_copies(parts, lengths_of(repeats))
 
 
 def _expanded_lod(X: Spec, Y: Spec, ref_level: int) -> Lod | None:

@@ -24,6 +24,7 @@ __all__ = [
     "lengths_of",
     "lod_of",
     "refuse_other_counts",
+    "rows_of_copies",
     "step_counts",
     "to_lengths",
     "to_lod",
@@ -122,6 +123,13 @@ def capacity_of(rows: int, lods: int = 1) -> int:
     power_of_two = 1 << (rows - 1).bit_length()
     step = max(power_of_two // 2 // max(_PARTS // lods, 1), _LEAST)
     return -(-rows // step) * step
+
+
+def rows_of_copies(offsets: Any, times: Any) -> Any:
+    """The rows of copies of sequences: those of sequence i, `times[i]` times, then those of the next."""
+    copied = repeated(np.arange(len(times)), times)
+    starts, lengths = np.asarray(offsets, np.int64)[copied], np.diff(offsets)[copied]
+    return np.arange(lengths.sum()) + repeated(starts - (lengths.cumsum() - lengths), lengths)
 
 
 def ids_of(offsets: Any) -> Any:

@@ -91,6 +91,7 @@ def test_functions_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert numpy_ops(run, FEW[0]) == by_numpy.get(name, "none")
 
 
+@pytest.mark.random
 @each("name", some(OF_ROWS))
 def test_padding_rows_do_not_matter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_padding(monkeypatch, 20.0)
@@ -236,6 +237,7 @@ def test_padding_rows_of_nets_do_not_matter(build: Net, monkeypatch: pytest.Monk
     assert_runs_agree(build, monkeypatch, FEW)
 
 
+@pytest.mark.random
 @each("build", some(NETS))
 def test_threads_change_no_bit_of_nets(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     by_one, by_two = (Run(build, True, monkeypatch, threads) for threads in (1, 2))

@@ -7,7 +7,8 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from checks import each, fresh_programs
+import pytest
+from checks import each, fresh_programs, some
 
 import fluid
 from fluid import layers
@@ -71,9 +72,10 @@ def test_sequences_of_different_lengths_beside_numpy(mode: str, directions: int)
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.random
 @each("ends", [False, True])
 @each("directions", [1, 2])
-@each("sizes", SIZES)
+@each("sizes", some(SIZES))
 @each("mode", MODES)
 def test_networks_beside_numpy(mode: str, sizes: tuple[int, ...], directions: int, ends: bool) -> None:
     feed = feeds_of(mode, sizes, directions)

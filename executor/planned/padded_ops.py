@@ -39,38 +39,38 @@ def _rewrite_pool(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     kind = str(op.attr("pooltype")).upper()
     if op.attr("pad_value") or to.block.vars[x].dtype not in _FLOATS:
         raise NotRewritten
-    if kind == "MAX":
-        _rewrite_maximum(to, op, x, out, group)
-        return {}
-    if kind in ("FIRST", "LAST"):
-        to.add(op, "take_rows", {"X": x, "Index": to.ends(group, kind)}, out)
-        return {}
+    target = out if to.parent_of(group) is None else None
     divisor = to.divisor(op, x, group)
-    if divisor is None:
-        to.sums(op, x, group, out)
+    if kind == "MAX":
+        pooled = _rewrite_maximum(to, op, x, target, group)
+    elif kind in ("FIRST", "LAST"):
+        pooled = to.add(op, "take_rows", {"X": x, "Index": to.ends(group, kind)}, target)
+    elif divisor is None:
+        pooled = to.sums(op, x, group, target)
     else:
-        to.add(op, "elementwise_div", {"X": to.sums(op, x, group), "Y": divisor}, out, axis=0)
-    return {}
+        pooled = to.add(op, "elementwise_div", {"X": to.sums(op, x, group), "Y": divisor}, target, axis=0)
+    return to.of_sequences(op, pooled, group, out)
 
 
-def _rewrite_maximum(to: Rewriter, op: Operator, x: str, out: str, group: int) -> None:
+def _rewrite_maximum(to: Rewriter, op: Operator, x: str, out: str | None, group: int) -> str:
     """Write maxima of sequences. MaxIndex holds the countdown of the first row with the maximum, 0 for an empty sequence."""
-    to.maxima(op, x, group, out)
+    maxima = to.maxima(op, x, group, out)
     max_index = next(iter(op.output("MaxIndex")), None)
     if max_index not in to.read:
-        return
+        return maxima
     if len(to.block.vars[x].shape) != 2:
         raise NotRewritten
     to.private.add(max_index)
     ids = to.ids(group, None)
-    is_maximum = to.add(op, "equal", {"X": x, "Y": to.add(op, "take_rows", {"X": out, "Index": ids})})
+    is_maximum = to.add(op, "equal", {"X": x, "Y": to.add(op, "take_rows", {"X": maxima, "Index": ids})})
     numbers = to.add(op, "cast", {"X": is_maximum}, in_dtype=VarType.BOOL, out_dtype=VarType.INT32)
     to.maxima(op, to.add(op, "elementwise_mul", {"X": numbers, "Y": to.countdown(group)}), group, max_index)
+    return maxima
 
 
-def _rewrite_maximum_grad(to: Rewriter, op: Operator, group: int, d_x: str) -> None:
+def _rewrite_maximum_grad(to: Rewriter, op: Operator, group: int, gradient: str, d_x: str) -> None:
     """Write the gradient of a maximum that `_rewrite_maximum` has written: it goes to the first row with the maximum."""
-    (x,), (max_index,), (gradient,), ids = op.input("X"), op.input("MaxIndex"), op.input(grad_slot("Out")), to.ids(group)
+    (x,), (max_index,), ids = op.input("X"), op.input("MaxIndex"), to.ids(group)
     if max_index not in to.private:
         raise NotRewritten
     is_first_maximum = to.add(
@@ -85,8 +85,10 @@ def _rewrite_pool_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (gradient,), (d_x,) = op.input("X"), op.input(grad_slot("Out")), op.output(grad_slot("X"))
     group, kind = to.rows_with_lod(op, "X").group, str(op.attr("pooltype")).upper()
     result = {d_x: RowFacts(group, True, Padding.ZEROS)}
+    if gradient in to.rows:
+        gradient = to.with_zeros(op, gradient)
     if kind == "MAX":
-        _rewrite_maximum_grad(to, op, group, d_x)
+        _rewrite_maximum_grad(to, op, group, gradient, d_x)
         return result
     if kind in ("FIRST", "LAST"):
         to.add(op, "add_rows", {"X": gradient, "Index": to.ends(group, kind), "Like": x}, d_x)
@@ -98,10 +100,14 @@ def _rewrite_pool_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     return result
 
 
+def _repeats_by_last_level(to: Rewriter, op: Operator, group: int) -> bool:
+    return "sequence_expand_as" in op.type or op.attr("ref_level") in (-1, to.depth_of(group) - 1)
+
+
 @_rewrites("sequence_expand", "sequence_expand_as")
 def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_with_lod(op, "Y")
-    if x in to.rows or to.block.vars[x].lod_level or op.role & OpRole.BACKWARD:
+    if x in to.rows or to.block.vars[x].lod_level or op.role & OpRole.BACKWARD or not _repeats_by_last_level(to, op, rows.group):
         raise NotRewritten
     to.add(op, "take_rows", {"X": x, "Index": to.ids(rows.group, None)}, out)
     return {out: RowFacts(rows.group, op.type == "sequence_expand_as", Padding.COPIES)}
@@ -110,7 +116,7 @@ def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("sequence_expand_grad", "sequence_expand_as_grad")
 def _rewrite_expand_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (gradient,), rows = op.input("X"), op.input(grad_slot("Out")), to.rows_of(op, grad_slot("Out"))
-    if x in to.rows or to.rows_with_lod(op, "Y").group != rows.group:
+    if x in to.rows or to.rows_with_lod(op, "Y").group != rows.group or not _repeats_by_last_level(to, op, rows.group):
         raise NotRewritten
     to.add(op, "add_rows", {"X": gradient, "Index": to.ids(rows.group), "Like": x}, op.output(grad_slot("X"))[0])
     return {}
@@ -232,7 +238,7 @@ def _rewrite_unpad_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("sequence_pad")
 def _rewrite_pad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (out,), group, steps = op.input("X"), op.output("Out"), to.rows_with_lod(op, "X").group, int(op.attr("padded_length"))
-    if steps < 0 or not _is_zero(to, op.input("PadValue")[0]):
+    if steps < 0 or to.parent_of(group) is not None or not _is_zero(to, op.input("PadValue")[0]):
         raise NotRewritten
     places = to.index(Index(group, padded_places, Extent.SEQUENCES, width=steps, arguments=(steps, op)))
     to.add(op, "take_rows", {"X": x, "Index": places}, out)

@@ -118,10 +118,13 @@ class PaddedProgram:
         return padded
 
     def _offsets(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
-        """The offsets of each LoD."""
-        offsets = {group: np.asarray(lod[0], np.int64) for group, lod in self.batch.lods(feeds).items()}
-        for lod in self.derived:
-            offsets[len(offsets)] = lod.compute(*(offsets[group] for group in lod.groups))
+        """The offsets of each LoD, empty sequences included."""
+        offsets: dict[int, Any] = {}
+        for group, lod in self.batch.lods(feeds).items():
+            ends = np.asarray(lod[-1], np.int64)
+            offsets[group] = np.append(ends, np.full(self.batch.sizes[group][0] + 1 - len(ends), ends[-1]))
+        for derived in self.derived:
+            offsets[len(offsets)] = derived.compute(*(offsets[group] for group in derived.groups))
         return offsets
 
     def without_padding(self, results: Sequence[Any], feeds: Mapping[str, Any]) -> list[Any]:
@@ -129,8 +132,11 @@ class PaddedProgram:
         if not any(self.rows):
             return list(results)
         lods: dict[int, Lod] = {group: (tuple(offsets.tolist()),) for group, offsets in self._offsets(feeds).items()}
+        lods |= self.batch.lods(feeds)
         return [
-            result if rows is None else with_lod(result[: rows_in(lods[rows.group])], lods[rows.group] if rows.has_lod else ())
+            result
+            if rows is None
+            else with_lod(result[: rows_in(lods[rows.group][-1:])], lods[rows.group] if rows.has_lod else ())
             for result, rows in zip(results, self.rows, strict=True)
         ]
 
@@ -282,6 +288,8 @@ class Rewriter:
         outputs = self._outputs_with_rows(op, definition)
         reads = {name: self.rows[name] for name in op.input_arg_names if name in self.rows}
         groups = sorted({rows.group for rows in (*reads.values(), *outputs.values())})
+        if any(self.parent_of(group) is not None for group in groups):
+            raise NotRewritten  # the kernel would see the empty sequences
         places = {group: place for place, group in enumerate(groups)}
         real = RealRows(
             {name: (places[rows.group], rows.has_lod) for name, rows in reads.items()},
@@ -386,8 +394,29 @@ class Rewriter:
         """The name of a value with the real rows of value `name`, and copies of the first row in padding rows."""
         return self.add(op, "take_rows", {"X": name, "Index": self.index(Index(rows.group, row_numbers_of, padding=0))}, out)
 
+    def parent_of(self, group: int) -> int | None:
+        """The LoD without its last level; None for one level."""
+        parents = self._batch.parents
+        return parents[group] if group < len(parents) else None
+
+    def depth_of(self, group: int) -> int:
+        """The number of levels of a LoD."""
+        parent = self.parent_of(group)
+        return 1 if parent is None else 1 + self.depth_of(parent)
+
+    def of_sequences(self, op: Operator, value: str, group: int, out: str) -> Mapping[str, RowFacts]:
+        """Facts about an output with a row for each sequence, `value`: these rows may form sequences, too."""
+        parent = self.parent_of(group)
+        if parent is None:
+            return {}
+        rows = RowFacts(parent, True, Padding.COPIES)
+        self.with_copies(op, value, rows, out)
+        return {out: rows}
+
     def derive(self, lod: DerivedLod, capacity: int) -> int:
         """The number of a LoD that follows from others; equal LoDs are one."""
+        if any(self.parent_of(group) is not None for group in lod.groups):
+            raise NotRewritten
         if lod not in self._derived:
             self._derived.append(lod)
             self.sizes.append((self.sizes[lod.groups[0]][0], capacity))

@@ -32,13 +32,16 @@ class SequenceBatch:
     Attributes:
         groups: name of a feed whose rows form sequences -> the number of its LoD; equal LoDs are one.
         lengths: name of a feed that holds the lengths of sequences, for `sequence_unpad` -> the number of their LoD.
-        sizes: for each LoD, the number of sequences, and the capacity.
+        sizes: for each LoD, the number of sequences of its last level, and the capacity. Nested sequences fill the capacity
+            around them: the last ones are empty.
+        parents: for each LoD, the number of the LoD without its last level; None for one level.
         specs: the specs of the feeds with their padding, without LoDs.
     """
 
     groups: Mapping[str, int]
     lengths: Mapping[str, int]
     sizes: tuple[tuple[int, int], ...]
+    parents: tuple[int | None, ...]
     specs: Mapping[str, Spec]
 
     @property
@@ -49,16 +52,21 @@ class SequenceBatch:
     @property
     def division(self) -> tuple[Any, ...]:
         """The feeds of sequences and of lengths, grouped by equal LoDs."""
-        return (*self.groups.items(), *self.lengths.items())
+        return (*self.groups.items(), *self.lengths.items(), self.parents)
 
     def lods(self, feeds: Mapping[str, Any]) -> dict[int, Lod]:
-        """The LoDs of feeds, by number."""
-        of_lengths = {group: _lod_of(feeds[name]) for name, group in self.lengths.items()}
-        return of_lengths | {group: feeds[name].lod for name, group in self.groups.items()}
+        """The LoDs of feeds, and their outer levels, by number."""
+        lods: dict[int, Lod] = {}
+        for name, group in {**self.groups, **self.lengths}.items():
+            lod = _lod_of(feeds[name]) if name in self.lengths else feeds[name].lod
+            number: int | None = group
+            while number is not None:
+                lods[number], lod, number = lod, lod[:-1], self.parents[number]
+        return {number: lods[number] for number in range(len(self.sizes))}
 
 
 def batch_of(request: Request, lengths: Sequence[str] = ()) -> SequenceBatch | None:
-    """The sequences of a request; None if it has none, or feeds a list, nested sequences, or sequences without rows.
+    """The sequences of a request; None if it has none, or feeds a list, or sequences without rows.
 
     Args:
         lengths: the feeds that hold lengths of sequences.
@@ -69,14 +77,19 @@ def batch_of(request: Request, lengths: Sequence[str] = ()) -> SequenceBatch | N
     lod_of = {name: spec.lod for name, spec in fed.items() if spec.lod}
     lod_of |= {name: _lod_of(request.feeds[name]) for name in sorted(lengths) if name in fed}
     lods = list(dict.fromkeys(lod_of.values()))
-    if not lods or any(len(lod) != 1 or len(lod[0] or ()) < 2 or not rows_in(lod) for lod in lods):
+    if not lods or any(not lod or any(len(level or ()) < 2 or not rows_in((level,)) for level in lod) for lod in lods):
         return None
-    all_groups = {name: lods.index(lod) for name, lod in lod_of.items()}
+    levels = list(dict.fromkeys(lod[:depth] for lod in lods for depth in range(1, len(lod) + 1)))
+    parents = tuple(levels.index(lod[:-1]) if len(lod) > 1 else None for lod in levels)
+    all_groups = {name: levels.index(lod) for name, lod in lod_of.items()}
     groups = {name: group for name, group in all_groups.items() if name not in lengths}
     group_of_lengths = {name: all_groups[name] for name in lengths if name in fed}
-    sizes = tuple((len(lod[0] or ()) - 1, capacity_of(rows_in(lod), len(lods))) for lod in lods)
+    sizes: list[tuple[int, int]] = []
+    for lod, parent in zip(levels, parents, strict=True):
+        count = len(lod[-1] or ()) - 1 if parent is None else sizes[parent][1]
+        sizes.append((count, capacity_of(rows_in(lod[-1:]), len(lods))))
     specs = {name: Spec((sizes[group][1], *fed[name].shape[1:]), fed[name].dtype) for name, group in groups.items()}
-    return SequenceBatch(groups, group_of_lengths, sizes, {**fed, **specs})
+    return SequenceBatch(groups, group_of_lengths, tuple(sizes), parents, {**fed, **specs})
 
 
 def _lod_of(lengths: Any) -> Lod:
@@ -105,10 +118,10 @@ class Extent(Enum):
 
 @dataclass(frozen=True)
 class DerivedLod:
-    """The LoD of sequences that an op makes of others.
+    """The LoD of sequences that an op makes.
 
     Attributes:
-        groups: the numbers of the LoDs of the others.
+        groups: the numbers of the LoDs that it follows from.
         compute: a function from their offsets to its own.
     """
 

@@ -126,7 +126,7 @@ def capacity_of(rows: int, lods: int = 1) -> int:
 
 
 def rows_of_copies(offsets: Any, times: Any) -> Any:
-    """The rows of copies of sequences: those of sequence i, `times[i]` times, then those of the next."""
+    """The rows of sequence i, `times[i]` times, then the rows of the next sequence."""
     copied = repeated(np.arange(len(times)), times)
     starts, lengths = np.asarray(offsets, np.int64)[copied], np.diff(offsets)[copied]
     return np.arange(lengths.sum()) + repeated(starts - (lengths.cumsum() - lengths), lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -294,14 +295,97 @@ def test_other_programs_run_op_by_op(name: str, monkeypatch: pytest.MonkeyPatch)
         assert not isinstance(runs[1].plan(lengths), PaddedPlan)
 
 
-def test_batches_without_rows_or_with_nested_sequences_run_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_without_rows_run_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(of_equal_rows, True, monkeypatch)
     with pytest.warns(UserWarning, match="empty batch"):
         run.step([0, 0])
-    feed = {"x": (np.ones((3, WIDTH), "float32"), [[2, 1], [1, 1, 1]])}
-    (loss, _) = run.executor.run(run.program, feed, run.fetches, scope=run.scope)
-    assert np.isfinite(loss).all()
+    assert "step by step" in str(run.plan([0, 0]))
+
+
+# ---------------------------------------------------------------------------------------------------- nested sequences
+def texts(kind: str) -> list[Variable]:
+    """Words of sentences of texts; both levels are pooled."""
+    x = fluid.data("x", [None, WIDTH], lod_level=2)
+    x.stop_gradient = False
+    words = layers.fc(x, 5, act="tanh")
+    sentences = layers.fc(layers.sequence_pool(words, kind), 4, act="tanh")
+    return [trained(layers.sequence_pool(sentences, kind)), words, sentences, x.block.var("x@GRAD")]
+
+
+def of_attention() -> list[Variable]:
+    """Ops over words, and a recurrence over sentences."""
+    x = fluid.data("x", [None, WIDTH], lod_level=2)
+    x.stop_gradient = False
+    words = layers.sequence_conv(layers.sequence_reverse(layers.fc(x, 6, act="tanh")), 6, 3)
+    weights = layers.sequence_softmax(layers.fc(words, 1))
+    sentences = layers.sequence_pool(layers.elementwise_mul(words, weights), "sum")
+    states = layers.dynamic_gru(layers.fc(sentences, 9), 3)
+    parts = [layers.sequence_pool(layers.sequence_softmax(layers.fc(states, 1)) * states, "sqrt"), layers.reduce_mean(words, 0)]
+    loss = trained(parts[0]) + layers.reduce_mean(parts[1])
+    return [loss, weights, states, x.block.var("x@GRAD")]
+
+
+def of_two_levels() -> list[Variable]:
+    """A vector of each sentence beside its words, whose sentences and texts are fed apart, too."""
+    x, said = fluid.data("x", [None, WIDTH], lod_level=2), fluid.data("said", [None, 3], lod_level=1)
+    x.stop_gradient = said.stop_gradient = False
+    sentences = layers.concat([layers.sequence_pool(x, "max"), said], 1)
+    last = layers.sequence_last_step(layers.fc(sentences, 4, act="tanh"))
+    return [trained(last, layers.sequence_pool(said, "average")), sentences, *(x.block.var(f"{n}@GRAD") for n in ("x", "said"))]
+
+
+TEXTS = [
+    ([2, 1], [3, 1, 2]), ([1, 0, 2], [4, 1, 1]), ([3, 3, 3], [0, 2, 1, 0, 0, 4, 1, 1, 1]), ([2, 1], [1, 1, 1]),
+    ([1], [1]), ([5, 20, 3], [number % 6 for number in range(28)]), ([0, 4], [0, 0, 0, 2]), ([2, 2], [70, 1, 0, 130]),
+]  # fmt: skip
+"""Numbers of sentences in texts, and of words in sentences."""
+
+
+@each(
+    "build",
+    [*(partial(texts, kind) for kind in ("sum", "average", "sqrt", "max", "first", "last")), of_attention, of_two_levels],
+)
+def test_nested_sequences(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [Run(build, native, monkeypatch) for native in (False, True)]
+    for number, (sentences, words) in enumerate(TEXTS):
+        rng, levels = np.random.default_rng(number), [[0, *np.cumsum(part).tolist()] for part in (sentences, words)]
+        feed = {"x": (rng.standard_normal((sum(words), WIDTH)).astype("float32"), levels)}
+        if build is of_two_levels:
+            feed["said"] = rng.standard_normal((sum(sentences), 3)).astype("float32"), levels[:1]
+        results = []
+        for native, run in enumerate(runs):
+            monkeypatch.setenv("FLUID_NATIVE", str(native))
+            found = run.executor.run(run.program, feed, run.fetches, scope=run.scope, return_numpy=False)
+            states = [np.array(array) for _, array in sorted(run.scope.arrays().items())]
+            results.append([part for tensor in found for part in (np.asarray(tensor), tensor.lod())] + states)
+        assert_close(results[1], results[0])
+        plan = runs[1].executor.plan(runs[1].program, feed, runs[1].fetches, scope=runs[1].scope)
+        assert isinstance(plan, PaddedPlan)
+
+
+def over_sentences() -> list[Variable]:
+    """A vector of each text for each of its sentences: the other level."""
+    x, dense = fluid.data("x", [None, WIDTH], lod_level=2), fluid.data("dense", [None, WIDTH])
+    return [trained(layers.sequence_expand(layers.tanh(dense), x, ref_level=0))]
+
+
+def over_words() -> list[Variable]:
+    """A recurrence over the words of each sentence."""
+    x = fluid.data("x", [None, WIDTH], lod_level=2)
+    return [trained(layers.sequence_pool(layers.dynamic_gru(layers.fc(x, 9), 3), "last"))]
+
+
+@each("build", [over_sentences, over_words])
+def test_other_nets_over_nested_sequences_run_op_by_op(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, losses = np.random.default_rng(0), []
+    feed = {"x": (rng.standard_normal((6, WIDTH)).astype("float32"), [[0, 2, 3], [0, 3, 4, 6]])}
+    if build is over_sentences:
+        feed["dense"] = rng.standard_normal((2, WIDTH)).astype("float32")
+    for native in (False, True):
+        run = Run(build, native, monkeypatch)
+        losses.append(run.executor.run(run.program, feed, run.fetches, scope=run.scope)[0])
     assert "step by step" in str(run.executor.plan(run.program, feed, run.fetches, scope=run.scope))
+    np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
 def test_ids_outside_of_the_table_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,16 +135,21 @@ class Verdict:
 
 
 class _Range:
-    """Notes whether a run in float64 computes what float32 cannot hold."""
+    """Notes whether a run in float64 computes what float32 cannot hold, or NaN.
+
+    A BLAS may pass over zeros, so that 0 times NaN is 0 in one product and NaN in another.
+    """
 
     def __init__(self) -> None:
-        self.is_left = False
+        self.is_left = self.has_nan = False
 
     def __call__(self, name: str, array: Any, op: Any = None) -> None:
-        if isinstance(array, np.ndarray) and array.dtype.kind in "fc" and array.size and not self.is_left:
-            with np.errstate(all="ignore"):
-                sizes = np.abs(array)
-                self.is_left = bool(sizes.max() > _ROOT) or bool(((sizes < _SMALLEST) & (sizes > 0)).any())
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size:
+            return
+        with np.errstate(all="ignore"):
+            sizes = np.abs(array)
+            self.has_nan |= bool(np.isnan(sizes).any())
+            self.is_left |= bool(sizes.max() > _ROOT) or bool(((sizes < _SMALLEST) & (sizes > 0)).any())
 
     def number(self, number: float) -> float:
         return number
@@ -449,7 +454,7 @@ class _Bounds:
 
     @property
     def _may_overflow(self) -> bool:
-        return self.range.is_left and self.epsilon == 2.0**-24
+        return self.range.has_nan or (self.range.is_left and self.epsilon == 2.0**-24)
 
     def _bound(self, exact: Any, deviation: Any, typical: float) -> Any:
         size = np.where(np.isfinite(exact), np.abs(exact), 0.0)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from .bounds import Footprint
 
 __all__ = [
-    "AFTER_BARRIER", "BRANCH", "BRANCH_FLAGS", "CLEARED", "END_BRANCH", "GO_ON", "IF_FALSE", "IF_TRUE", "NATIVE_PREFIX",
-    "RECORD_WORDS", "SERIAL", "STOP", "UNLESS", "WORKSPACE", "Check", "KernelCall", "NativeInstruction", "Operand", "Writer",
-    "WrittenKernel", "is_persistable", "stand_in", "values_read", "within_branches",
+    "AFTER_BARRIER", "ALL_RECORDS", "BRANCH", "BRANCH_FLAGS", "CLEARED", "END_BRANCH", "GO_ON", "IF_FALSE", "IF_TRUE",
+    "NATIVE_PREFIX", "RECORD_WORDS", "SERIAL", "STOP", "UNLESS", "WORKSPACE", "Check", "KernelCall", "NativeInstruction",
+    "Operand", "Writer", "WrittenKernel", "is_persistable", "stand_in", "values_read", "within_branches",
 ]  # fmt: skip
 
 NATIVE_PREFIX = "native."
@@ -64,6 +64,8 @@ STOP = "stop if true"
 """Signature in place of a kernel's: all records behind it are skipped if a byte is not zero."""
 GO_ON = "go on if true"
 """Signature in place of a kernel's: all records behind it are skipped if a byte is zero."""
+ALL_RECORDS = 1 << 40
+"""The number of records that these two skip: more than any table has."""
 BRANCH_FLAGS = {IF_TRUE: BRANCH, IF_FALSE: BRANCH | UNLESS, END_BRANCH: BRANCH, STOP: BRANCH | UNLESS, GO_ON: BRANCH}
 
 

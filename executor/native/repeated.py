@@ -20,7 +20,7 @@ from ..runtime.calls import Call
 from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots, Step
 from ..stepwise.repeated import RandomSource
 from .branches import Branches, inferred_specs
-from .instructions import AFTER_BARRIER, CLEARED, GO_ON, RECORD_WORDS, STOP, Check, KernelCall, NativeInstruction
+from .instructions import AFTER_BARRIER, CLEARED, GO_ON, RECORD_WORDS, Check, KernelCall, NativeInstruction
 from .kernel import written_condition
 from .lowering import NotLowered
 from .native_checks import FAILED, failed_check, with_native_checks
@@ -216,7 +216,6 @@ class RepeatedBlock:
             elif isinstance(item, OpInstruction):
                 self._calls.append((int(count), item.op, item.call(arrays.__getitem__, source)))
         self._rows = records_of(calls, kernels, 0)
-        self._stops = np.flatnonzero([call.kernel in (GO_ON, STOP) for call in calls])
         self._flags_after_trip = list(flags_of([*calls, calls[0]]))[-1]
         self._trips: NativeTrips | None = None
         """The trips prepared last, whose tables the next ones use again."""
@@ -242,7 +241,7 @@ class RepeatedBlock:
             words = np.repeat(self._words[None], count, axis=0)
             rows = np.repeat(self._rows[None], count, axis=0)
             rows[:, :, 1] += words.ctypes.data + np.arange(count)[:, None] * words[0].nbytes
-            self._trips = NativeTrips(rows, words, self._flags_after_trip, self._stops, self._calls, self._raise_failure)
+            self._trips = NativeTrips(rows, words, self._flags_after_trip, self._calls, self._raise_failure)
         self._trips.count = count
         self._trips.words[:count, self._places] = self._words[self._places] + starts.T
         return self._trips
@@ -277,7 +276,6 @@ class NativeTrips:
         rows: the records of each trip.
         words: the addresses of operands in each trip.
         flags_after_trip: the flags of a trip's first record where another trip runs before it in the same call.
-        stops: the records of a trip that may skip all further records.
         calls: ops and their calls on numpy, each after so many records of a trip.
         raise_failure: raises the error of a check that has failed in native code; None without such checks.
 
@@ -290,12 +288,11 @@ class NativeTrips:
         rows: Any,
         words: Any,
         flags_after_trip: int,
-        stops: Any,
         calls: Sequence[tuple[int, Any, Call]],
         raise_failure: Callable[[], None] | None,
     ) -> None:
         self.count, self.words = len(rows), words
-        self._rows, self._flags_after_trip, self._stops, self._calls = rows, flags_after_trip, stops, calls
+        self._rows, self._flags_after_trip, self._calls = rows, flags_after_trip, calls
         self._raise_failure = raise_failure
         self._callers: dict[int, Callable[[], None]] = {}
         """Number of trips -> the function that runs them."""
@@ -318,17 +315,17 @@ class NativeTrips:
                 self._step(number)
             return
         if self.count not in self._callers:
-            self._callers[self.count] = pool().caller(self._consecutive_rows(self.count))
+            self._callers[self.count] = pool().caller(self._consecutive_rows[: self.count].reshape(-1, RECORD_WORDS))
         self._callers[self.count]()
         if self._raise_failure is not None:
             self._raise_failure()
 
-    def _consecutive_rows(self, count: int) -> Any:
+    @cached_property
+    def _consecutive_rows(self) -> Any:
         """The records of trips that run in one call."""
-        rows = self._rows[:count].copy()
+        rows = self._rows.copy()
         rows[1:, 0, 2] = self._flags_after_trip
-        rows[:, self._stops, 3] += np.arange(count)[::-1, None] * rows.shape[1]
-        return rows.reshape(-1, RECORD_WORDS)
+        return rows
 
     @cached_property
     def _step(self) -> Callable[[int], None]:

@@ -19,6 +19,7 @@ from ..runtime.threads import hold_blas
 from .cache import Kernels, compile_kernels
 from .instructions import (
     AFTER_BARRIER,
+    ALL_RECORDS,
     BRANCH_FLAGS,
     END_BRANCH,
     GO_ON,
@@ -61,7 +62,7 @@ def skips_of(calls: Sequence[KernelCall]) -> list[int]:
             start = open_branches.pop()
             skips[start] = place - start - 1
         elif call.kernel in (GO_ON, STOP):
-            skips[place] = len(calls) - place - 1
+            skips[place] = ALL_RECORDS
         elif call.kernel in BRANCH_FLAGS:
             open_branches.append(place)
     assert not open_branches, "each branch ends in its table"

@@ -15,6 +15,7 @@ from fluid.opdef.registry import EMPTY, OpDef
 from fluid.values.spec import Lod, Spec
 
 from ..binding.arrays import bind_op
+from ..runtime.calls import Call
 from .sequence_batch import rows_in
 
 __all__ = ["OFFSETS", "RealRows", "RealRowsStep"]
@@ -59,7 +60,7 @@ class RealRows:
 
 
 class RealRowsStep:
-    """Computes an op on the real rows of arrays."""
+    """Computes an op on the real rows of arrays. Its calls stay bound while batches have the same lengths."""
 
     def __init__(
         self, op: Operator, definition: OpDef, real: RealRows, operands: tuple[Mapping[str, Any], Mapping[str, Any]],
@@ -70,19 +71,35 @@ class RealRowsStep:
         self._attrs = definition.defaults(op.attrs)
         self._empty = context["xp"].empty
         self._context = {**context, "scratch": self._empty}
+        self._bound_for: list[bytes] | None = None
+        """The offsets that the calls are bound for."""
+        self._calls: list[Call] = []
+        self._padding: list[tuple[Any, Any]] = []
+        """Padding rows of results; each with the row that they copy, or None for zeros."""
 
     def __call__(self) -> None:
+        key = [offsets.tobytes() for offsets in self._offsets]
+        if key != self._bound_for:
+            self._bound_for = None
+            self._bind()
+            self._bound_for = key
+        for call in self._calls:
+            call()
+        for rows, first in self._padding:
+            rows[...] = 0 if first is None else first
+
+    def _bind(self) -> None:
         op, real = self._op, self._real
         lods: list[Lod] = [(tuple(offsets.tolist()),) for offsets in self._offsets]
         inputs, input_lods = _without_padding(self._inputs, op.inputs, real.reads, lods)
         outputs, _ = _without_padding(self._outputs, op.outputs, real.writes, lods)
-        for call in bind_op(self._definition, inputs, outputs, self._attrs, self._context, self._empty, lods=input_lods):
-            call()
+        self._calls = bind_op(self._definition, inputs, outputs, self._attrs, self._context, self._empty, lods=input_lods)
+        self._padding = []
         for slot, arrays in self._outputs.items():
             for name, array in _named(op.outputs, slot, arrays):
                 if name in real.writes and array is not None:
                     place, has_copies = real.writes[name]
-                    array[rows_in(lods[place]) :] = array[0] if has_copies else 0
+                    self._padding.append((array[rows_in(lods[place]) :], array[0] if has_copies else None))
 
 
 def _named(slots: Mapping[str, Sequence[str]], slot: str, arrays: Any) -> list[tuple[str, Any]]:

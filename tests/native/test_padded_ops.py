@@ -14,7 +14,7 @@ from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.ir.program import Variable
 
-FEW = [[2, 0, 3, 1, 1], [1, 0, 0, 0, 0], [4, 4, 0, 0, 3], [3, 3, 3, 3, 4], [4, 3, 3, 3, 4], [8, 0, 0, 0, 0]]
+FEW = [[2, 0, 3, 1, 1], [2, 0, 3, 1, 1], [1, 0, 0, 0, 0], [4, 4, 0, 0, 3], [3, 3, 3, 3, 4], [4, 3, 3, 3, 4], [8, 0, 0, 0, 0]]
 
 
 def tags_in(rows: Variable) -> Variable:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fluid.errors import InferenceError
 from fluid.ir.program import Block, Operator, Program, Variable
 from fluid.ir.regions import region_of
 from fluid.opdef.registry import EMPTY, grad_slot
@@ -51,7 +52,7 @@ def with_padded_loops(program: Program) -> Program:
             copy = program.clone()
             try:
                 _LoopRewriter(copy.global_block(), index).run()
-            except _UnfitError:
+            except (_UnfitError, InferenceError):  # an error of the program itself is reported as it runs
                 continue
             program = copy
     return program

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from fluid.errors import InferenceError
 from fluid.ir.program import Operator, OpRole, Program, Variable
 from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.types import VarType
@@ -424,5 +425,5 @@ def padded_program(program: Program, fetches: Sequence[str], batch: SequenceBatc
         return None
     try:
         return Rewriter(program, fetches, batch).run()
-    except NotRewritten:
+    except (NotRewritten, InferenceError):  # an error of the program itself is reported as it runs
         return None

@@ -192,6 +192,7 @@ class Rewriter:
         self.block.ops = []
         for name in self.rows:
             self.block.vars[name].lod_level = 0
+            self._open_rows(name)
         for op in ops:
             self._visit(op)
         if not (self._lost | self.private).isdisjoint(self._fetches):
@@ -273,9 +274,16 @@ class Rewriter:
             var = self.block.find_var(name)
             if var is None or var.persistable:
                 raise NotRewritten
+            self._open_rows(name)
         for name in op.output_arg_names:
             self.rows.pop(name, None)
         self.rows.update(outputs)
+
+    def _open_rows(self, name: str) -> None:
+        """Let a value have any number of rows, whatever is declared: it has padding rows."""
+        var = self.block.vars[name]
+        if var.has_shape and var.shape:
+            var.shape = (-1, *var.shape[1:])
 
     # -- ops on real rows
     def _compute_real_rows(self, op: Operator) -> Mapping[str, RowFacts]:

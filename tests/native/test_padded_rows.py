@@ -37,6 +37,20 @@ def pooled(kind: str, is_sparse: bool = False, optimizer: str = "SGD") -> Net:
     return build
 
 
+def of_declared_rows() -> list[Variable]:
+    """Whose number of rows is declared, as programs from tests of ops have it."""
+    x = fluid.data("x", [19, WIDTH], lod_level=1)
+    x.stop_gradient = False
+    h = layers.fc(layers.sequence_reverse(layers.tanh(x)), 5, act="tanh")
+    weights = layers.sequence_softmax(layers.fc(h, 1))
+    pooled = [layers.sequence_pool(h * weights, kind) for kind in ("sum", "max", "average")]
+    return [trained(*pooled), weights, layers.sequence_concat([h, h]), x.block.var("x@GRAD")]
+
+
+def test_rows_whose_number_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_runs_agree(of_declared_rows, monkeypatch, [[7, 0, 9, 2, 1], [3, 4, 5, 6, 1], [19]])
+
+
 def of_equal_rows() -> list[Variable]:
     """Several rows have the maximum: the gradient goes to the first one."""
     x = fed_x()

@@ -93,7 +93,8 @@ class Builder:
         name, shape, number = f"s{len(self.feeds)}", (offsets[-1], width), len(self.feeds)
         fed = Fed("integers", (number, shape, "int64", 0, high)) if high else Fed("normal", (number, shape, self.dtype, 1.0))
         self.feeds[name] = Fed(fed.maker, fed.arguments, (tuple(offsets),))
-        return layers.data(name, [width], dtype="int64" if high else self.dtype, lod_level=1)
+        rows = offsets[-1] if self.choices.chance(30) else None
+        return fluid.data(name, [rows, width], "int64" if high else self.dtype, 1)
 
     def _fed(self, name: str, fed: Fed, shape: Sequence[int], dtype: str) -> Variable:
         self.feeds[name] = fed

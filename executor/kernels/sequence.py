@@ -184,23 +184,22 @@ def sequence_concatenated(xp: Any, X_lod: list[Lod], attrs: Slots, Out: Any) -> 
     _put(xp, Out, places_in_concatenation(list(map(last_offsets, X_lod)), attrs["which"]))
 
 
-def _sliced(lod: Lod, Offset: Any, Length: Any) -> tuple[Any, Lod]:
-    """The selected rows, and the LoD of the result."""
-    offsets = last_offsets(lod)
+def sliced(offsets: Any, Offset: Any, Length: Any) -> tuple[Any, Any]:
+    """The rows that `sequence_slice` selects, and their offsets."""
     starts, lengths = (to_numpy(value).reshape(-1).astype(np.int64) for value in (Offset, Length))
-    for number, (start, length, length_of_sequence) in enumerate(zip(starts, lengths, np.diff(offsets), strict=True)):
-        if start < 0 or length < 0 or start + length > length_of_sequence:
-            raise ExecutionError(
-                f"sequence {number} has {length_of_sequence} rows, of which {length} from {start} on are asked for"
-            )
+    rows_of_sequences = np.diff(offsets)
+    is_wrong = (starts < 0) | (lengths < 0) | (starts + lengths > rows_of_sequences)
+    if is_wrong.any():
+        number = int(is_wrong.argmax())
+        part = f"{lengths[number]} from {starts[number]} on"
+        raise ExecutionError(f"sequence {number} has {rows_of_sequences[number]} rows, of which {part} are asked for")
     new = np.concatenate([[0], np.cumsum(lengths)])
-    rows = np.arange(new[-1]) + repeated(offsets[:-1] + starts - new[:-1], lengths)
-    return rows, (tuple(new.tolist()),)
+    return np.arange(new[-1]) + repeated(offsets[:-1] + starts - new[:-1], lengths), new
 
 
 @kernel("sequence_sliced")
 def sequence_sliced(xp: Any, X_lod: Lod, Offset: Any, Length: Any, Out: Any) -> None:
-    _put(xp, Out, _sliced(X_lod, Offset, Length)[0])
+    _put(xp, Out, sliced(last_offsets(X_lod), Offset, Length)[0])
 
 
 @kernel("sequence_scattered")
@@ -289,8 +288,8 @@ def sequence_concat(xp: Any, X: list[Any], X_lod: list[Lod], Out: Any) -> None:
 
 @kernel("sequence_slice")
 def sequence_slice(xp: Any, X: Any, X_lod: Lod, Offset: Any, Length: Any) -> LoDArray:
-    rows, lod = _sliced(X_lod, Offset, Length)
-    return LoDArray(X[xp.asarray(rows)], lod)
+    rows, offsets = sliced(last_offsets(X_lod), Offset, Length)
+    return LoDArray(X[xp.asarray(rows)], (tuple(offsets.tolist()),))
 
 
 @kernel("sequence_pad")

@@ -23,7 +23,10 @@ from .sequence_batch import (
     joined_rows,
     lengths_in,
     padded_places,
+    places_in_slices,
     places_of_part,
+    sliced_offsets,
+    sliced_rows,
     steps_of,
 )
 from .specialization import deciding_names
@@ -297,6 +300,31 @@ def _rewrite_concat_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
             to.add(op, "take_rows", {"X": gradient, "Index": index}, name)
             results[name] = RowFacts(group, True, Padding.ZEROS)
     return results
+
+
+def _fed_bounds(to: Rewriter, op: Operator) -> tuple[str, ...]:
+    """The feeds that hold the bounds of slices."""
+    names = (op.input("Offset")[0], op.input("Length")[0])
+    if not all(to.block.vars[name].is_data and name not in to.rows for name in names) or to.writes(names):
+        raise NotRewritten
+    return names
+
+
+@_rewrites("sequence_slice")
+def _rewrite_slice(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (x,), (out,), group, bounds = op.input("X"), op.output("Out"), to.rows_with_lod(op, "X").group, _fed_bounds(to, op)
+    slices = to.derive(DerivedLod((group,), sliced_offsets, bounds, (op,)), to.sizes[group][1])
+    index = to.index(Index(slices, sliced_rows, padding=None, beside=(group,), feeds=bounds))
+    to.add(op, "take_rows", {"X": x, "Index": index}, out)
+    return {out: RowFacts(slices, True, Padding.COPIES)}
+
+
+@_rewrites("sequence_slice_grad")
+def _rewrite_slice_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    (gradient,), (d_x,), group = op.input(grad_slot("Out")), op.output(grad_slot("X")), to.rows_with_lod(op, "X").group
+    to.rows_of(op, grad_slot("Out"))
+    to.add(op, "take_rows", {"X": gradient, "Index": to.index(Index(group, places_in_slices, feeds=_fed_bounds(to, op)))}, d_x)
+    return {d_x: RowFacts(group, True, Padding.ZEROS)}
 
 
 # ------------------------------------------------------------------------------------------------- views of the same rows

@@ -114,7 +114,7 @@ class PaddedProgram:
             for name, value in feeds.items()
         }
         for name, index in self.indices.items():
-            padded[name] = index.array(offsets, self.capacities[index.group])
+            padded[name] = index.array(offsets, self.capacities[index.group], feeds)
         return padded
 
     def _offsets(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
@@ -124,7 +124,7 @@ class PaddedProgram:
             ends = np.asarray(lod[-1], np.int64)
             offsets[group] = np.append(ends, np.full(self.batch.sizes[group][0] + 1 - len(ends), ends[-1]))
         for derived in self.derived:
-            offsets[len(offsets)] = derived.compute(*(offsets[group] for group in derived.groups))
+            offsets[len(offsets)] = derived.offsets(offsets, feeds)
         return offsets
 
     def without_padding(self, results: Sequence[Any], feeds: Mapping[str, Any]) -> list[Any]:
@@ -401,6 +401,10 @@ class Rewriter:
     def with_copies(self, op: Operator, name: str, rows: RowFacts, out: str | None = None) -> str:
         """The name of a value with the real rows of value `name`, and copies of the first row in padding rows."""
         return self.add(op, "take_rows", {"X": name, "Index": self.index(Index(rows.group, row_numbers_of, padding=0))}, out)
+
+    def writes(self, names: Sequence[str]) -> bool:
+        """Whether an op so far has written one of some names."""
+        return any(not set(names).isdisjoint(op.output_arg_names) for op in self.block.ops)
 
     def parent_of(self, group: int) -> int | None:
         """The LoD without its last level; None for one level."""

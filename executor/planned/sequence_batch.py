@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError, locate
+from fluid.errors import ExecutionError, locate, op_failure
 from fluid.ir.program import Operator
 from fluid.values.lod_array import capacity_of, ids_of
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType
 
 from ..backend import Request
-from ..kernels.sequence import places_in_concatenation
+from ..kernels.sequence import places_in_concatenation, sliced
 
 __all__ = [
     "DerivedLod", "Extent", "Index", "SequenceBatch", "batch_of", "countdown_of", "divisors_of", "filled", "joined_offsets",
-    "joined_rows", "lengths_in", "number_of_rows", "offsets_of", "padded_places", "places_of_part", "row_numbers_of",
-    "rows_in", "square_roots_of", "steps_of",
+    "joined_rows", "lengths_in", "number_of_rows", "offsets_of", "padded_places", "places_in_slices", "places_of_part",
+    "row_numbers_of", "rows_in", "sliced_offsets", "sliced_rows", "square_roots_of", "steps_of",
 ]  # fmt: skip
 
 
@@ -123,10 +123,19 @@ class DerivedLod:
     Attributes:
         groups: the numbers of the LoDs that it follows from.
         compute: a function from their offsets to its own.
+        feeds: the names of feeds whose arrays are arguments of `compute`, too.
+        arguments: further arguments of `compute`.
     """
 
     groups: tuple[int, ...]
     compute: Callable[..., Any]
+    feeds: tuple[str, ...] = ()
+    arguments: tuple[Any, ...] = ()
+
+    def offsets(self, offsets: Mapping[int, Any], feeds: Mapping[str, Any]) -> Any:
+        """Its offsets, for the offsets of each LoD before it."""
+        of_groups, arrays = (offsets[group] for group in self.groups), (feeds[name] for name in self.feeds)
+        return self.compute(*of_groups, *arrays, *self.arguments)
 
 
 @dataclass(frozen=True)
@@ -141,6 +150,7 @@ class Index:
         dtype: the element type.
         width: the count of numbers in a row; 0 for an array of one dimension.
         beside: the numbers of further LoDs, whose offsets are arguments of `compute`, too.
+        feeds: the names of feeds whose arrays are arguments, too.
         arguments: further arguments of `compute`.
     """
 
@@ -151,6 +161,7 @@ class Index:
     dtype: VarType = VarType.INT64
     width: int = 0
     beside: tuple[int, ...] = ()
+    feeds: tuple[str, ...] = ()
     arguments: tuple[Any, ...] = ()
 
     def spec(self, count: int, capacity: int) -> Spec:
@@ -158,13 +169,14 @@ class Index:
         lengths = {Extent.ROWS: capacity, Extent.SEQUENCES: count, Extent.OFFSETS: count + 1, Extent.BATCH: 1}
         return Spec((lengths[self.extent], *([self.width] if self.width else [])), self.dtype)
 
-    def array(self, offsets: Mapping[int, Any], capacity: int) -> Any:
-        """The array to feed, for the offsets of each LoD."""
-        of_groups = (offsets[group] for group in (self.group, *self.beside))
-        numbers = np.asarray(self.compute(*of_groups, *self.arguments), self.dtype.numpy)
+    def array(self, offsets: Mapping[int, Any], capacity: int, feeds: Mapping[str, Any]) -> Any:
+        """The array to feed, for the offsets of each LoD and the program's feeds."""
+        of_groups, arrays = (offsets[group] for group in (self.group, *self.beside)), (feeds[name] for name in self.feeds)
+        numbers = np.asarray(self.compute(*of_groups, *arrays, *self.arguments), self.dtype.numpy)
         if self.extent is not Extent.ROWS:
             return numbers
-        return filled(numbers, capacity, numbers[0] if self.padding is None else self.padding)
+        first = numbers[0] if len(numbers) else 0
+        return filled(numbers, capacity, first if self.padding is None else self.padding)
 
 
 def filled(array: Any, capacity: int, padding: Any) -> Any:
@@ -226,6 +238,27 @@ def places_of_part(part: Any, *arguments: Any) -> Any:
     """
     *parts, number = arguments
     return places_in_concatenation(parts, number)
+
+
+def sliced_offsets(offsets: Any, starts: Any, lengths: Any, op: Operator) -> Any:
+    """The offsets of slices of sequences. An error names the op."""
+    try:
+        return sliced(offsets, starts, lengths)[1]
+    except ExecutionError as error:
+        raise op_failure(op, error) from error
+
+
+def sliced_rows(slices: Any, offsets: Any, starts: Any, lengths: Any) -> Any:
+    """For each row of slices of sequences, its row in the sequences."""
+    return sliced(offsets, starts, lengths)[0]
+
+
+def places_in_slices(offsets: Any, starts: Any, lengths: Any) -> Any:
+    """For each row of sequences, its place in their slices, -1 for none."""
+    rows, _ = sliced(offsets, starts, lengths)
+    places = np.full(offsets[-1], -1)
+    places[rows] = np.arange(len(rows))
+    return places
 
 
 def lengths_in(offsets: Any) -> Any:

@@ -224,6 +224,38 @@ def test_joined_sequences(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_runs_agree(build, monkeypatch)
 
 
+def slices() -> list[Variable]:
+    x, bounds = fed_x(), [fluid.data(name, [None, 1], "int64") for name in ("start", "size")]
+    h = layers.fc(x, 5, act="tanh")
+    part = layers.sequence_slice(h, *bounds)
+    both = layers.sequence_concat([layers.sequence_conv(part, 5, 3), h])
+    loss = trained(layers.sequence_pool(both, "sum"), layers.sequence_pool(part, "average"))
+    return [loss, part, both, x.block.var("x@GRAD")]
+
+
+def test_slices_by_fed_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [Run(slices, native, monkeypatch) for native in (False, True)]
+    for number, lengths in enumerate([[4, 1, 7, 0, 3], [2, 2, 2, 1, 9], [1, 1, 1, 1, 1], [40, 3, 1, 8, 2]]):
+        rng, counts = np.random.default_rng(number), np.array(lengths)
+        starts = rng.integers(0, counts + 1) * (number != 2)
+        feed = {
+            **runs[0].feed(lengths),
+            "start": starts[:, None],
+            "size": rng.integers(0, counts - starts + 1)[:, None] if number != 2 else np.zeros((5, 1), np.int64),
+        }
+        results: list[list[Any]] = []
+        for native, run in enumerate(runs):
+            monkeypatch.setenv("FLUID_NATIVE", str(native))
+            found = run.executor.run(run.program, feed, run.fetches, scope=run.scope, return_numpy=False)
+            results.append([part for tensor in found for part in (np.asarray(tensor), tensor.lod())])
+            wrong = {**feed, "size": counts[:, None] + 1 - starts[:, None]}
+            with pytest.raises(ExecutionError, match=r"sequence_slice failed: sequence 0 has .* are asked for") as error:
+                run.executor.run(run.program, wrong, run.fetches, scope=run.scope)
+            assert "test_padded_rows.py" in str(error.value)
+        assert_close(results[1], results[0])
+        assert isinstance(runs[1].executor.plan(runs[1].program, feed, runs[1].fetches, scope=runs[1].scope), PaddedPlan)
+
+
 def in_steps() -> list[Variable]:
     """Sequences as steps of one length, and back."""
     x = fed_x()

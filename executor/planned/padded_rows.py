@@ -121,8 +121,10 @@ class PaddedProgram:
         """The offsets of each LoD, empty sequences included."""
         offsets: dict[int, Any] = {}
         for group, lod in self.batch.lods(feeds).items():
-            ends = np.asarray(lod[-1], np.int64)
-            offsets[group] = np.append(ends, np.full(self.batch.sizes[group][0] + 1 - len(ends), ends[-1]))
+            offsets[group] = ends = np.asarray(lod[-1], np.int64)
+            missing = self.batch.sizes[group][0] + 1 - len(ends)
+            if missing:
+                offsets[group] = np.append(ends, np.full(missing, ends[-1]))
         for derived in self.derived:
             offsets[len(offsets)] = derived.offsets(offsets, feeds)
         return offsets

@@ -509,7 +509,7 @@ def judge(case: Case, engines: tuple[str, ...] = ENGINES) -> Verdict:
         bounds = _Bounds(case, first)
     verdict = Verdict()
     results = _results(case, first, engines, verdict)
-    if case.expected:
+    if case.expected and case.epsilon == 2.0**-24:  # another algorithm in float64 is as inexact as the op
         results["statement"] = {name: np.asarray(value) for name, value in case.expected.items()}
     distances = _settled(bounds, results, verdict)
     for (engine, name), distance in distances.items():

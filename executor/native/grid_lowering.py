@@ -7,7 +7,7 @@ from functools import reduce
 from itertools import product as combinations
 from typing import Any
 
-from .emitter import BOOL, DOUBLE, INT64, Type
+from .emitter import BOOL, DOUBLE, FLOAT, INT64, Type
 from .graph import (
     Node,
     Position,
@@ -46,6 +46,13 @@ def _where_between(at: Node, low: float, high: float) -> Node:
     return mapped("and", _with("oge", at, low, BOOL), _with("ole", at, high, BOOL), element=BOOL)
 
 
+def _remainder(at: Node, period: float) -> Node:
+    """Numbers from 0 on, modulo a period: the formula ``mod`` is for float32."""
+    if at.element == FLOAT:
+        return _with("mod", at, period)
+    return mapped("sub", at, _with("mul", mapped("floor", _with("div", at, period)), period))
+
+
 # ------------------------------------------------------------------------------------------------------------- sampling
 def _places(coordinate: Node, extent: int, attrs: _Attrs) -> tuple[Node, Node]:
     """The places of coordinates from -1 to 1 among `extent` elements, and the derivative by the coordinate."""
@@ -60,7 +67,7 @@ def _places(coordinate: Node, extent: int, attrs: _Attrs) -> tuple[Node, Node]:
             zeros = broadcast_to(constant(0.0, at.element), at.shape)
             return zeros, zeros
         shifted = _with("add", at, edge)
-        beyond = _with("mod", mapped("abs", shifted), period)
+        beyond = _remainder(mapped("abs", shifted), period)
         is_mirrored = mapped("xor", _with("olt", shifted, 0.0, BOOL), _with("ogt", beyond, period / 2, BOOL), element=BOOL)
         slopes = _choose(is_mirrored, mapped("neg", slopes), slopes)
         mirrored = mapped("min", beyond, mapped("sub", constant(period, at.element), beyond))

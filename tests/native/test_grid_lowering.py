@@ -12,15 +12,17 @@ import fluid
 from fluid import layers
 
 
-def sampled_and_derivatives(sizes: tuple[int, ...], mode: str, padding: str, aligned: bool, is_affine: bool) -> list[Any]:
+def sampled_and_derivatives(
+    sizes: tuple[int, ...], mode: str, padding: str, aligned: bool, is_affine: bool, dtype: str = "float32"
+) -> list[Any]:
     """The names of sampled images and of their derivatives, in the current program."""
     count, channels, height, width, rows, columns = sizes
-    x = fluid.data("x", [count, channels, height, width])
-    fed = fluid.data("grid", [count, 2, 3] if is_affine else [count, rows, columns, 2])
+    x = fluid.data("x", [count, channels, height, width], dtype)
+    fed = fluid.data("grid", [count, 2, 3] if is_affine else [count, rows, columns, 2], dtype)
     x.stop_gradient = fed.stop_gradient = False
     grid = layers.affine_grid(fed, [count, channels, rows, columns]) if is_affine else fed
     block = fluid.default_main_program().global_block()
-    sampled = block.create_var(name="sampled", dtype="float32")
+    sampled = block.create_var(name="sampled", dtype=dtype)
     attrs = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
     block.append_op("grid_sampler", {"X": [x.name], "Grid": [grid.name]}, {"Output": ["sampled"]}, attrs)
     first = fluid.gradients([layers.reduce_sum(layers.square(sampled))], [x, fed])
@@ -55,6 +57,23 @@ def test_sampled_images_and_their_derivatives(
         native, on_numpy = (results(fetches, feed, native, monkeypatch) for native in "10")
     for var, array, expected in zip(fetches, native, on_numpy, strict=True):
         np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max(), err_msg=var.name)
+
+
+@each("sizes", [(2, 3, 5, 7, 4, 6), (2, 2, 1, 4, 2, 1)])
+@each("padding", ["zeros", "border", "reflection"])
+@each("aligned", [True, False])
+def test_double_precision(sizes: tuple[int, ...], padding: str, aligned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, channels, height, width, rows, columns = sizes
+    generator = np.random.default_rng(0)
+    feed = {
+        "x": generator.standard_normal((count, channels, height, width)),
+        "grid": generator.uniform(-2.2, 2.2, (count, rows, columns, 2)),
+    }
+    with fresh_programs():
+        fetches = sampled_and_derivatives(sizes, "bilinear", padding, aligned, False, "float64")
+        native, on_numpy = (results(fetches, feed, native, monkeypatch) for native in "10")
+    for array, expected in zip(native, on_numpy, strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-12, atol=1e-12)
 
 
 @each("place", [np.nan, np.inf, -np.inf, 3e38, -1e9])

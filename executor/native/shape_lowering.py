@@ -425,8 +425,8 @@ def active_ids(Ids: GraphTensor, Numbers: GraphTensor, specs: dict[str, Any]) ->
     below = mapped("olt", ids, number_like(numbers.shape[0], ids), element=BOOL)
     is_row = mapped("and", mapped("oge", ids, number_like(0, ids), element=BOOL), below, element=BOOL)
     places = mapped("select", is_row, ids, number_like(0, ids), element=ids.element)
-    found: Node = Rows((ids.size, 1), numbers.element, numbers, places, in_bounds=True)
-    is_active = mapped("and", is_row, mapped("oeq", found, ids, element=BOOL), element=BOOL)
+    numbers_there: Node = Rows((ids.size, 1), numbers.element, numbers, places, in_bounds=True)
+    is_active = mapped("and", is_row, mapped("oeq", numbers_there, ids, element=BOOL), element=BOOL)
     return GraphTensor(reshaped(mapped("select", is_active, ids, none, element=ids.element), specs["Out"].shape))
 
 

@@ -111,7 +111,7 @@ class _LoopRewriter:
         self._rows: dict[str, _Rows] = {}
         """Values with rows of sequences, of the forward block and of the gradient block."""
         self._zeros: set[str] = set()
-        """Those of these values that are zeros in copies: cotangents."""
+        """Cotangents: the values of `_rows` whose copies of rows are zeros."""
         self._padded: list[str] = []
         self._ids: list[str] = []
         self._divisors: list[str] = []
@@ -207,7 +207,7 @@ class _LoopRewriter:
         return not {*self._sequences}.isdisjoint(names)
 
     def _append(self, op: Operator) -> None:
-        """Keep an op; what it writes has no rows of sequences."""
+        """Keep an op whose outputs have no rows of sequences."""
         if self._trip is not None and self._trip["I"] in op.output_arg_names:
             self._is_counted = True
         self._forget(op.output_arg_names)

@@ -91,7 +91,7 @@ class PaddedProgram:
 
     Attributes:
         program: the program, which is fed plain arrays.
-        derived: the LoDs of sequences that ops make; their numbers follow those of the batch.
+        derived: the LoDs of sequences that ops make, numbered after the LoDs of the batch.
         capacities: for each LoD, the number of rows with padding.
         indices: name of a further feed -> how it follows from the offsets.
         specs: the specs of all feeds.

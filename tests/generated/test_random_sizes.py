@@ -287,9 +287,9 @@ def test_a_failure_is_found_again_and_printed_as_a_script(tmp_path: Path, monkey
 
     monkeypatch.setattr(checking, "check", check)
     seed = next(seed for seed in range(100) if check("nets", choices_of(seed)).kind)
-    found = checking.find_failure("nets", seed, ("numpy",), seconds=5)
-    assert found is not None and f"seed {seed}" in str(found)
-    assert len(found.smallest.script) <= len(found.first.script)
-    (tmp_path / "script.py").write_text(found.smallest.script)
+    failure = checking.find_failure("nets", seed, ("numpy",), seconds=5)
+    assert failure is not None and f"seed {seed}" in str(failure)
+    assert len(failure.smallest.script) <= len(failure.first.script)
+    (tmp_path / "script.py").write_text(failure.smallest.script)
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path)
     assert re.search(r"of run 0 \[.*\]: native and numpy differ by [\d.e-]+", done.stdout), done.stdout + done.stderr

@@ -478,9 +478,9 @@ def test_trips_that_a_value_ends(is_carried: bool, threads: int) -> None:
     fluid.set_num_threads(threads)
     try:
         with patch.object(Runs, "once", autospec=True, side_effect=Runs.once) as once:
-            found = runs("1")
+            native_runs = runs("1")
         assert not once.call_count
-        for ours, theirs in zip(found, runs("0"), strict=True):
+        for ours, theirs in zip(native_runs, runs("0"), strict=True):
             for value, other in zip(ours, theirs, strict=True):
                 np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-5)
     finally:

@@ -20,7 +20,7 @@ from fluid.ir.program import Program, Variable
 
 SIZE, WIDTH = 5, 4
 Attention = Callable[[Variable, Variable, Variable], Variable]
-"""From the state of a step, the encoded words and their keys to a context."""
+"""Computes a context from the state of a step, the encoded words and their keys."""
 
 
 def batch(source: Sequence[int], target: Sequence[int], dtype: str = "float32", seed: int = 0) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def of_means(state: Variable, words: Variable, keys: Variable) -> Variable:
 
 
 def of_shares(state: Variable, words: Variable, keys: Variable) -> Variable:
-    """Zeros in place of a state would be divided by."""
+    """Divides by the state: zeros in its place would give infinities."""
     shares = layers.elementwise_div(words, layers.sequence_expand(state, words))
     return layers.scale(layers.sequence_pool(layers.log(layers.square(shares) + 0.5), "average"), 0.3)
 

@@ -38,7 +38,7 @@ def pooled(kind: str, is_sparse: bool = False, optimizer: str = "SGD") -> Net:
 
 
 def of_declared_rows() -> list[Variable]:
-    """Whose number of rows is declared, as programs from tests of ops have it."""
+    """Sequences whose number of rows is declared, as in programs from tests of ops."""
     x = fluid.data("x", [19, WIDTH], lod_level=1)
     x.stop_gradient = False
     h = layers.fc(layers.sequence_reverse(layers.tanh(x)), 5, act="tanh")

@@ -52,8 +52,8 @@ _ROUNDED = 5
 _FEW, _MORE, _MOST = 4, 20, 404
 """Changed runs that are made first where an engine seems wrong, and how many more as long as they explain further elements."""
 _RARE, _RARE_SHARE = 64, 1e-3
-"""So many wrong elements of an array, or rows or columns with wrong elements, or such a share of its elements, may be those that
-rare changes reach: one of many that are almost the largest, the weights of a unit that is almost off."""
+"""The most wrong elements, rows or columns of an array, as a number and as a share of its elements, that rare changes explain:
+changes that make another element the largest, or turn a unit off."""
 _PATIENCE = 45.0
 """Seconds after which no more runs are made."""
 _SHARED = 16.0

@@ -36,7 +36,7 @@ _BY_REASON = {
     "it decomposes matrices step by step until numbers settle, which ONNX has no op for": (
         "eig eigh eigvals eigvalsh lstsq lu lu_unpack matrix_rank qr svd"
     ),
-    "the executor writes it into programs that it runs, never into those that users save": "pad_sequences active_ids max_rows",
+    "only plans of the executor contain it: no saved program does": "pad_sequences active_ids max_rows",
 }
 
 REFUSED: dict[str, str] = {op_type: reason for reason, op_types in _BY_REASON.items() for op_type in op_types.split()}

@@ -14,10 +14,10 @@ from fluid.values.spec import Lod
 from .table import kernel
 
 
-def _best(values: Any, candidates: Any, sources: Any, count: int) -> tuple[Any, Any]:
+def _best(values: Any, candidates: Any, source_of_row: Any, count: int) -> tuple[Any, Any]:
     """Rows and columns of the best candidates of each source: the rows in order, in a row the best first."""
     rows, columns = np.nonzero(candidates)
-    source = ids_of(sources)[rows]
+    source = source_of_row[rows]
     order = np.lexsort((columns, -rows, -values[rows, columns], source))
     rank = np.arange(len(order)) - np.searchsorted(source[order], source[order])
     best = order[rank < count]
@@ -53,9 +53,10 @@ def beam_search(
     sources = np.asarray(scores_lod[level])
     for deeper in scores_lod[level + 1 :]:
         sources = np.asarray(deeper)[sources]
-    rows, columns = _best(values, candidates, sources, beam_size)
-    goes_on = np.bincount(ids_of(sources)[rows], ~ended[rows], len(sources) - 1) > 0
-    is_chosen = goes_on[ids_of(sources)[rows]]
+    source_of_row = ids_of(sources)
+    rows, columns = _best(values, candidates, source_of_row, beam_size)
+    goes_on = np.bincount(source_of_row[rows], ~ended[rows], len(sources) - 1) > 0
+    is_chosen = goes_on[source_of_row[rows]]
     rows, columns = rows[is_chosen], columns[is_chosen]
     parts = np.searchsorted(rows, np.arange(len(values) + 1))
     lod = (tuple(sources.tolist()), tuple(parts.tolist()))

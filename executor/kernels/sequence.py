@@ -10,7 +10,7 @@ import numpy as np
 
 from fluid.errors import ExecutionError, IndexRangeError
 from fluid.ops.sequence import expanded_rows
-from fluid.values.lod_array import LoDArray, ids_of, last_offsets, repeated, to_lod
+from fluid.values.lod_array import LoDArray, ids_of, last_offsets, rows_in_ranges, to_lod
 from fluid.values.place import to_numpy
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.spec import Lod, Spec
@@ -175,8 +175,7 @@ def sequence_expanded(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level
 def places_in_concatenation(offsets: list[Any], number: int) -> Any:
     """The places of the rows of input `number` in the concatenation of sequences with these offsets."""
     starts = sum(offset[:-1] for offset in offsets) + sum(np.diff(offset) for offset in offsets[:number])
-    local = offsets[number]
-    return np.arange(local[-1]) + repeated(starts - local[:-1], np.diff(local))
+    return rows_in_ranges(starts, np.diff(offsets[number]))
 
 
 @kernel("sequence_concatenated")
@@ -193,8 +192,7 @@ def sliced(offsets: Any, Offset: Any, Length: Any) -> tuple[Any, Any]:
         number = int(is_wrong.argmax())
         part = f"{lengths[number]} from {starts[number]} on"
         raise ExecutionError(f"sequence {number} has {rows_of_sequences[number]} rows, of which {part} are asked for")
-    new = np.concatenate([[0], np.cumsum(lengths)])
-    return np.arange(new[-1]) + repeated(offsets[:-1] + starts - new[:-1], lengths), new
+    return rows_in_ranges(offsets[:-1] + starts, lengths), np.concatenate([[0], np.cumsum(lengths)])
 
 
 @kernel("sequence_sliced")

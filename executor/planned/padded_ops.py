@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluid.errors import InferenceError
 from fluid.ir.program import Operator, OpRole, Program, Variable
 from fluid.opdef.registry import EMPTY, grad_slot
@@ -21,7 +23,6 @@ from .sequence_batch import (
     SequenceBatch,
     joined_offsets,
     joined_rows,
-    lengths_in,
     padded_places,
     places_in_slices,
     places_of_part,
@@ -248,7 +249,7 @@ def _rewrite_pad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     places = to.index(Index(group, padded_places, Extent.SEQUENCES, width=steps, arguments=(steps, op)))
     to.add(op, "take_rows", {"X": x, "Index": places}, out)
     for length in op.output("Length"):
-        to.add(op, "assign", {"X": to.index(Index(group, lengths_in, Extent.SEQUENCES))}, length)
+        to.add(op, "assign", {"X": to.index(Index(group, np.diff, Extent.SEQUENCES))}, length)
         to.lengths[length] = group
     return {}
 

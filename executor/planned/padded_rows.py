@@ -45,7 +45,6 @@ from .sequence_batch import (
     divisors_of,
     filled,
     number_of_rows,
-    offsets_of,
     row_numbers_of,
     rows_in,
     square_roots_of,
@@ -305,7 +304,7 @@ class Rewriter:
             {name: (places[rows.group], rows.has_lod) for name, rows in reads.items()},
             {name: (places[rows.group], rows.padding is Padding.COPIES) for name, rows in outputs.items()},
         )
-        real.write_to(op, [self.index(Index(group, offsets_of, Extent.OFFSETS)) for group in groups])
+        real.write_to(op, [self.index(Index(group, np.asarray, Extent.OFFSETS)) for group in groups])
         self.block.ops.append(op)
         return outputs
 

@@ -20,7 +20,7 @@ from ..kernels.sequence import places_in_concatenation, sliced
 
 __all__ = [
     "DerivedLod", "Extent", "Index", "SequenceBatch", "batch_of", "countdown_of", "divisors_of", "filled", "joined_offsets",
-    "joined_rows", "lengths_in", "number_of_rows", "offsets_of", "padded_places", "places_in_slices", "places_of_part",
+    "joined_rows", "number_of_rows", "padded_places", "places_in_slices", "places_of_part",
     "row_numbers_of", "rows_in", "sliced_offsets", "sliced_rows", "square_roots_of", "steps_of",
 ]  # fmt: skip
 
@@ -207,10 +207,6 @@ def row_numbers_of(offsets: Any) -> Any:
     return np.arange(offsets[-1])
 
 
-def offsets_of(offsets: Any) -> Any:
-    return offsets
-
-
 def joined_offsets(*offsets: Any) -> Any:
     """The offsets of sequences that are joined one by one."""
     return sum(offsets)
@@ -259,10 +255,6 @@ def places_in_slices(offsets: Any, starts: Any, lengths: Any) -> Any:
     places = np.full(offsets[-1], -1)
     places[rows] = np.arange(len(rows))
     return places
-
-
-def lengths_in(offsets: Any) -> Any:
-    return np.diff(offsets)
 
 
 def padded_places(offsets: Any, steps: int, op: Operator) -> Any:

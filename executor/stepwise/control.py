@@ -151,7 +151,7 @@ class Runs:
         """Run the block as long as a condition is true, and set the op's outputs."""
         loop, number = self._machine.loop(self._op, self._region), 0
         if loop is not None and truth(self._env.get(condition), condition):
-            number = run_while_true(loop, self._env, condition)
+            number = run_while_true(loop, self._env)
             if not truth(self._env.get(condition), condition):
                 return
         if number and self._region.scopes is not None:

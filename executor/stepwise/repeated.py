@@ -435,11 +435,12 @@ def run_at_once(loop: Loop, env: Environment, count: int, is_reversed: bool, pas
     return True
 
 
-def run_while_true(loop: Loop, env: Environment, condition: str) -> int:
+def run_while_true(loop: Loop, env: Environment) -> int:
     """Run the block until the condition is false; returns the number of trips.
 
     Stops before a trip that has to run op by op. The condition is true then, and the caller runs this trip.
     """
+    condition = loop.condition
     memory = _Memory.of(loop, env, loop.capacity, False, None) if condition in loop.region.writes else None
     if memory is None:
         return 0

@@ -125,11 +125,15 @@ def capacity_of(rows: int, lods: int = 1) -> int:
     return -(-rows // step) * step
 
 
+def rows_in_ranges(starts: Any, lengths: Any) -> Any:
+    """The rows ``starts[i]``, ``starts[i] + 1``, ...: `lengths[i]` rows of each range, one range after the other."""
+    return np.arange(lengths.sum()) + repeated(starts - (lengths.cumsum() - lengths), lengths)
+
+
 def rows_of_copies(offsets: Any, times: Any) -> Any:
     """The rows of sequence i, `times[i]` times, then the rows of the next sequence."""
     copied = repeated(np.arange(len(times)), times)
-    starts, lengths = np.asarray(offsets, np.int64)[copied], np.diff(offsets)[copied]
-    return np.arange(lengths.sum()) + repeated(starts - (lengths.cumsum() - lengths), lengths)
+    return rows_in_ranges(np.asarray(offsets, np.int64)[copied], np.diff(offsets)[copied])
 
 
 def ids_of(offsets: Any) -> Any:

@@ -84,11 +84,18 @@ class Run:
         before = fluid.get_num_threads()
         fluid.set_num_threads(self._threads)
         try:
-            fetched = self.executor.run(self.program, self.feed(lengths), self.fetches, scope=self.scope, return_numpy=False)
+            fetched = self.tensors(self.feed(lengths))
         finally:
             fluid.set_num_threads(before)
-        state = [np.array(array) for name, array in sorted(self.scope.arrays().items())]
-        return [part for tensor in fetched for part in (np.asarray(tensor), self._lod(tensor))] + state
+        return [part for tensor in fetched for part in (np.asarray(tensor), self._lod(tensor))] + self.states()
+
+    def tensors(self, feed: dict[str, Any]) -> list[Any]:
+        """The fetched tensors of one run."""
+        return self.executor.run(self.program, feed, self.fetches, scope=self.scope, return_numpy=False)
+
+    def states(self) -> list[Any]:
+        """Copies of the variables of the scope, by name."""
+        return [np.array(array) for _, array in sorted(self.scope.arrays().items())]
 
     def _lod(self, tensor: Any) -> Any:
         """The LoD of a tensor; a value of one row has that of a batch of one row by chance."""

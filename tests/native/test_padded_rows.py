@@ -246,8 +246,7 @@ def test_slices_by_fed_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         results: list[list[Any]] = []
         for native, run in enumerate(runs):
             monkeypatch.setenv("FLUID_NATIVE", str(native))
-            found = run.executor.run(run.program, feed, run.fetches, scope=run.scope, return_numpy=False)
-            results.append([part for tensor in found for part in (np.asarray(tensor), tensor.lod())])
+            results.append([part for tensor in run.tensors(feed) for part in (np.asarray(tensor), tensor.lod())])
             wrong = {**feed, "size": counts[:, None] + 1 - starts[:, None]}
             with pytest.raises(ExecutionError, match=r"sequence_slice failed: sequence 0 has .* are asked for") as error:
                 run.executor.run(run.program, wrong, run.fetches, scope=run.scope)
@@ -401,9 +400,8 @@ def test_nested_sequences(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
         results = []
         for native, run in enumerate(runs):
             monkeypatch.setenv("FLUID_NATIVE", str(native))
-            found = run.executor.run(run.program, feed, run.fetches, scope=run.scope, return_numpy=False)
-            states = [np.array(array) for _, array in sorted(run.scope.arrays().items())]
-            results.append([part for tensor in found for part in (np.asarray(tensor), tensor.lod())] + states)
+            fetched = [part for tensor in run.tensors(feed) for part in (np.asarray(tensor), tensor.lod())]
+            results.append(fetched + run.states())
         assert_close(results[1], results[0])
         plan = runs[1].executor.plan(runs[1].program, feed, runs[1].fetches, scope=runs[1].scope)
         assert isinstance(plan, PaddedPlan)

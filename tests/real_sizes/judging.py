@@ -39,6 +39,8 @@ from .running import ENGINES, Arrays, Fault, errors_of_float32, first_values, ru
 
 __all__ = ["Problem", "Verdict", "judge"]
 
+_FLOAT32 = 2.0**-24
+"""The unit roundoff of float32."""
 _UNITS = 16.0
 """Unit roundoffs of the largest change."""
 _FRACTIONS = (1.0, 1 / 16, 1.0, 1 / 4, 1.0, 1 / 64)
@@ -385,7 +387,7 @@ class _Bounds:
         """See what changes do, in more runs."""
         if not self._runs and self.epsilon < 2.0**-40:
             errors = errors_of_float32(self._case, self._first)
-            self._kernel_errors = {name: error * (self.epsilon / 2.0**-24) for name, error in errors.items()}
+            self._kernel_errors = {name: error * (self.epsilon / _FLOAT32) for name, error in errors.items()}
         for number in range(self._runs, runs):
             changes = self._changes(number) if number else self._zeros
             changed = run_widened(self._case, self._first, changes)
@@ -405,7 +407,7 @@ class _Bounds:
         turn = pair % len(_FRACTIONS) if number >= _FEW else 0
         size = _UNITS * _FRACTIONS[turn] * self.epsilon
         start = self._zeros.last_pick if turn == _AFTER_PICKS else 0
-        rounds = turn == _ROUNDED and self.epsilon == 2.0**-24
+        rounds = turn == _ROUNDED and self.epsilon == _FLOAT32
         signed = size if number % 2 else -size
         return _Changes(pair, signed, self._doubts, self._zeros.cancelled, start, turn == _WITH_ZEROS, rounds)
 
@@ -454,7 +456,7 @@ class _Bounds:
 
     @property
     def _may_overflow(self) -> bool:
-        return self.range.has_nan or (self.range.is_left and self.epsilon == 2.0**-24)
+        return self.range.has_nan or (self.range.is_left and self.epsilon == _FLOAT32)
 
     def _bound(self, exact: Any, deviation: Any, typical: float) -> Any:
         size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
@@ -509,7 +511,7 @@ def judge(case: Case, engines: tuple[str, ...] = ENGINES) -> Verdict:
         bounds = _Bounds(case, first)
     verdict = Verdict()
     results = _results(case, first, engines, verdict)
-    if case.expected and case.epsilon == 2.0**-24:  # another algorithm in float64 is as inexact as the op
+    if case.expected and case.epsilon == _FLOAT32:  # another algorithm in float64 is as inexact as the op
         results["statement"] = {name: np.asarray(value) for name, value in case.expected.items()}
     distances = _settled(bounds, results, verdict)
     for (engine, name), distance in distances.items():

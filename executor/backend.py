@@ -35,11 +35,6 @@ from .runtime.scope import Scope
 from .runtime.specs import spec_of
 from .runtime.timing import Watch
 
-__all__ = [
-    "Backend", "BoundPlan", "Check", "Feeds", "Plan", "Request", "Unavailable", "add_backend", "backends_of", "cache_plan",
-    "is_fitting",
-]  # fmt: skip
-
 Feeds = Mapping[str, Any]
 """Name -> an array, an array with the offsets of its sequences, or a list of these."""
 Check = Callable[[Operator, str, Any], None]

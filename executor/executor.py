@@ -33,8 +33,6 @@ from .runtime.timing import Watch
 from .stepwise.program import StepwiseProgram
 from .widening import WidenedPrograms
 
-__all__ = ["Executor"]
-
 _Key = tuple[int, int, int, tuple[str, ...], Hashable]
 """Id and version of the program, number of the backend, fetches, and the backend's key. Plans keep their program alive, so ids
 stay unique."""

@@ -21,19 +21,6 @@ from fluid.values.types import VarType
 
 from .runtime.scope import LoDTensor, Scope, checked_scope, global_scope
 
-__all__ = [
-    "add_feed_differences",
-    "checked_feeds",
-    "checked_fetches",
-    "fetched_names",
-    "mesh_of",
-    "no_datasets",
-    "one_feed",
-    "program_of",
-    "scope_of",
-    "with_loaders",
-]
-
 
 def checked_feeds(
     program: Program, feed: Mapping[Any, Any], place: Place, device_array: type[Any] = np.ndarray

@@ -17,8 +17,6 @@ from fluid.values.types import as_dtype, is_floating
 
 from .runtime.scope import LoDTensor, Scope, global_scope
 
-__all__ = ["as_numpy", "fetched", "raise_if_not_finite"]
-
 
 def fetched(value: Any, return_numpy: bool) -> Any:
     if isinstance(value, list):

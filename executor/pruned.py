@@ -9,8 +9,6 @@ from typing import Any
 
 from fluid.ir.program import Program
 
-__all__ = ["PrunedPrograms"]
-
 _Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 """Version of a program, names that are fed, and names that are fetched."""
 

@@ -11,8 +11,6 @@ from fluid.ir.program import Variable
 
 from .backend import BoundPlan
 
-__all__ = ["FeedRecord", "RunRecord"]
-
 
 class FeedRecord(NamedTuple):
     """The facts about a fed array in a run; `is_checked` if it had to be of its variable's declared shape."""

@@ -13,8 +13,6 @@ from fluid.values.types import BFLOAT16, VarType
 from .binding.halves import DTYPE_ATTRS
 from .runtime.scope import Scope
 
-__all__ = ["WidenedPrograms", "holds_bfloat16", "widen_in_place"]
-
 
 class WidenedPrograms:
     """Cached copies in float32 of programs with bfloat16."""

@@ -25,7 +25,6 @@ _VIEWS = frozenset(
 )  # fmt: skip
 """Ops whose result is X in another shape."""
 
-__all__ = ["Allocate", "Cell", "Recorder", "bind_op"]
 
 Allocate = Callable[[tuple[int, ...], Any], Any]
 """Returns an uninitialized array of a shape and numpy dtype."""

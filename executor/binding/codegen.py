@@ -33,8 +33,6 @@ from fluid.values.memory import address_of
 from ..runtime import spare
 from ..runtime.calls import PLAIN, Call, is_named
 
-__all__ = ["Lender", "function_of", "parameters_read"]
-
 _ALIGNED = 64
 """Arrays in spare memory start at multiples of this many bytes."""
 _MOST_BROADCAST = 32

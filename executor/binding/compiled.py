@@ -34,8 +34,6 @@ from .arrays import bind_op, lods_of
 from .codegen import Lender, function_of, parameters_read
 from .halves import in_dtype_of
 
-__all__ = ["Argument", "Compiled", "apply_op", "compiled", "inputs_of", "updates_of"]
-
 WRITE_AFTER = 8
 """Number of runs after which the calls of a compiled op become a function."""
 _MOST_VARIANTS = 32

@@ -18,8 +18,6 @@ from ..kernels.table import kernel_of
 from .arrays import specs_of
 from .compiled import apply_op
 
-__all__ = ["LISTS", "computed_outputs", "is_computable", "make_constant"]
-
 LISTS = {"float32": "fp32_values", "int32": "int32_values", "int64": "int64_values", "bool": "bool_values"}
 """Name of an element type -> the attribute of `assign_value` that lists its elements."""
 

@@ -19,8 +19,6 @@ from fluid.values.types import BFLOAT16, VarType, as_dtype
 
 from ..runtime.calls import Call, OutArray
 
-__all__ = ["DTYPE_ATTRS", "Widened", "added", "in_dtype_of", "is_half", "widened", "widened_attrs"]
-
 _HALVES = (np.dtype("float16"), BFLOAT16)
 DTYPE_ATTRS = ("dtype", "in_dtype", "out_dtype", "data_type")
 """Attributes that name element types."""

@@ -17,8 +17,6 @@ from fluid.errors import ExecutionError
 from fluid.values.lod_array import lengths_of
 from fluid.values.spec import Lod
 
-__all__ = ["areas", "centers", "corners", "decode", "encode", "images_of", "iou", "jaccard", "sizes", "suppress"]
-
 _BLOCK = 256
 """So many boxes are compared with each other at a time."""
 

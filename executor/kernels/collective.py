@@ -16,8 +16,6 @@ from .engine import engine_of
 from .manipulation import check_ids
 from .table import Call, OutArray, checked, kernel, prepared, sparse
 
-__all__ = ["average", "check_workers", "finish_reduction", "group_of", "make_progress"]
-
 
 def group_of(xp: Any) -> Communicator:
     """The workers that reduce and gather arrays of a namespace."""

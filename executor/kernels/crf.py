@@ -17,8 +17,6 @@ from .rnn import StepFormula, loops_of
 from .sums import row_sum
 from .table import checked, kernel
 
-__all__ = ["Spans", "spans"]
-
 
 class Spans(NamedTuple):
     """The positions of sequences among all rows, on the host: first row and length of each."""

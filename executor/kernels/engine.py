@@ -17,8 +17,6 @@ from fluid.values.place import add_namespace
 from ..runtime.calls import Call
 from .table import Kernel
 
-__all__ = ["KernelEngine", "Step", "add_engine", "engine_of"]
-
 Step = Callable[[], Any]
 """A step of a run: a call, or its replacement."""
 

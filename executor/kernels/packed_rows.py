@@ -9,8 +9,6 @@ import numpy as np
 from fluid.values.cache import Cache
 from fluid.values.lod_array import repeated, step_counts
 
-__all__ = ["PackedRows", "packed_rows"]
-
 _MOST_ROWS = 1 << 14
 """The most rows whose order is stored. To find the order of more takes little beside computing them."""
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from .table import Call, OutArray
 
-__all__ = ["LONG", "copy", "last_positions", "minima", "multiply_at", "reduction", "sum_of_squares", "values_in_order"]
-
 LONG = 4096
 """The most elements that BLAS sums, which is fastest; more are summed pairwise, which rounds less."""
 

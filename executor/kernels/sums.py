@@ -12,8 +12,6 @@ import numpy as np
 from .portable import LONG, copy
 from .table import Call
 
-__all__ = ["ROWS", "keepdims_shape", "row_sum", "sum_over"]
-
 ROWS = 256
 """The most rows that BLAS sums at a time: it adds one row after the other and rounds each time."""
 

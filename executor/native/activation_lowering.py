@@ -10,8 +10,6 @@ from .emitter import BOOL
 from .graph import Drawn, mapped
 from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like
 
-__all__ = ["chosen"]
-
 f = NAMESPACE
 
 

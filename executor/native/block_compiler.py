@@ -13,8 +13,6 @@ from ..stepwise.repeated import CompiledBlock, RandomSource
 from .fallback import NativeUnavailable, or_unavailable, warn_of
 from .target import Target
 
-__all__ = ["NativeBlocks"]
-
 
 class NativeBlocks:
     """Compiles blocks whose ops are all native.

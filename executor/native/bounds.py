@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Footprint", "IndexBounds", "Sum", "Turns", "facts_of"]
 
 Footprint: TypeAlias = "tuple[int, int]"
 """The first byte of an operand that is accessed, and the byte after the last, relative to the operand's pointer."""

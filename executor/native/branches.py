@@ -44,8 +44,6 @@ from .lowering import NotLowered
 from .op_instructions import Op, OpInstruction, assignment
 from .target import Target
 
-__all__ = ["Branch", "Branches", "Guard", "inferred_specs", "named_writes"]
-
 
 @dataclass(eq=False)
 class BranchMark(NativeInstruction):

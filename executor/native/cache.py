@@ -41,19 +41,6 @@ from .compiler import Library, NativeUnavailable, compile_object, versions
 from .instructions import Writer, WrittenKernel
 from .target import Target
 
-__all__ = [
-    "PLAN",
-    "Kernels",
-    "available_kernels",
-    "compile_kernels",
-    "folder",
-    "joined",
-    "made_by",
-    "read_sealed",
-    "with_private_names",
-    "write_sealed",
-]
-
 _FORMAT = 4
 """Version of the bundles' format, of the kernels' calling convention, and of the compiler's settings."""
 _HEAD = b"fluid kernels %d\n" % _FORMAT

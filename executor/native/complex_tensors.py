@@ -33,8 +33,6 @@ from .graph import (
 )
 from .lowering import NAMESPACE, GraphTensor
 
-__all__ = ["ComplexTensor", "InPairs", "InParts", "Padded", "added", "in_shape", "is_zero", "joined_along", "padded", "part_of"]
-
 
 class ComplexTensor(ValueOperators):
     """A complex tensor.

@@ -12,8 +12,6 @@ from .instructions import KernelCall, Operand, Writer, WrittenKernel
 from .kernel import Share, written_kernel
 from .target import Target
 
-__all__ = ["copy_call", "write_copied"]
-
 
 def copy_call(to: Operand, source: Operand | None, size: int, target: Target) -> tuple[KernelCall, Writer]:
     """The call of a kernel that copies `size` bytes, and the kernel's writer; without a source, the bytes become zeros."""

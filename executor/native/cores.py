@@ -48,21 +48,6 @@ from .kernel import Share
 from .loops import apply_formula, broadcast, column_numbers, write_uniforms
 from .target import Target
 
-__all__ = [
-    "Phase",
-    "halos_of",
-    "is_small",
-    "keeps_partial_sums",
-    "output_of",
-    "packed_filter_size",
-    "packed_integers_size",
-    "packed_matrix_size",
-    "phases_of",
-    "position_type",
-    "shares_work_of_images",
-]  # fmt: skip
-
-
 Phase: TypeAlias = "Callable[[Function, Any, Value, Share], None]"
 """Writes a kernel of a core, given the pointers to its operands and to the workspace."""
 

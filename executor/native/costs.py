@@ -17,12 +17,6 @@ from fluid.values.spec import Spec
 
 from .target import Limits, Target
 
-__all__ = [
-    "FEWEST_STEPS", "copies_left", "copies_right", "fast_transform_seconds", "is_worth_it", "multiplication_seconds",
-    "uses_winograd",
-]  # fmt: skip
-
-
 # ---------------------------------------------------------------------------------------------------------------- products
 _CYCLE = 1 / 2.45e9
 """Seconds of a cycle of the machine that fast transforms were timed on: only ratios of times matter."""

@@ -30,17 +30,6 @@ from .kernel import Share
 from .target import Limits, Target
 from .tiles import split
 
-__all__ = [
-    "depthwise_filter_gradient_phases",
-    "depthwise_partial_elements",
-    "is_depthwise",
-    "write_depthwise",
-    "write_depthwise_filter_gradient",
-    "write_depthwise_input_gradient",
-    "write_depthwise_partial_filters",
-    "write_packed_depthwise",
-]
-
 
 def is_depthwise(geometry: Convolution) -> bool:
     """Whether a convolution is depthwise with one filter per channel, as these kernels require."""

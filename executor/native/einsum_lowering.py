@@ -11,8 +11,6 @@ from fluid.ops.einsum import common_sizes, multiply_by_pairs, parsed, split_labe
 from .graph import Node, broadcast_to, mapped, product, reduced, reshaped, transposed
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
 
-__all__ = ["multiply_terms"]
-
 _Term = tuple[Node, str]
 """A node, and a label for each of its axes."""
 

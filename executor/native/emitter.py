@@ -34,25 +34,6 @@ if TYPE_CHECKING:
 
     from .target import Target
 
-__all__ = [
-    "BFLOAT16",
-    "BOOL",
-    "BYTE",
-    "DOUBLE",
-    "FLOAT",
-    "HALF",
-    "INT16",
-    "INT32",
-    "INT64",
-    "POINTER",
-    "UBYTE",
-    "Function",
-    "Module",
-    "Number",
-    "Operand",
-    "Type",
-    "Value",
-]
 
 Number: TypeAlias = "int | float"
 

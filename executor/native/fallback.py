@@ -17,8 +17,6 @@ from fluid.ir.program import Program
 
 from ..backend import Unavailable
 
-__all__ = ["NativeFault", "NativeUnavailable", "fault", "is_enabled", "or_unavailable", "warn_of", "warn_of_lowering"]
-
 _WHAT_TO_DO = "This is a fault of Fluid: please report it; FLUID_NATIVE=0 switches native code off"
 
 _warned: dict[str, WeakSet[Program]] = {}

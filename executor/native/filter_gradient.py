@@ -25,18 +25,6 @@ from .packing import packed_row, packed_rows
 from .target import Limits, Target
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
 
-__all__ = [
-    "RowEpilogue",
-    "Writer",
-    "add_partials",
-    "filter_gradient_phases",
-    "partial_elements",
-    "to_filter",
-    "write_filter_gradient",
-    "write_partial_filters",
-]
-
-
 RowEpilogue = Callable[[Function, Value, Value, Value], "Value | None"]
 """``epilogue(f, value, row, column)``: the vector to store in place of `value` (consecutive elements of a filter's row, from a
 column on); None if the epilogue has stored its results itself."""

@@ -10,8 +10,6 @@ from .cores import packed_filter_size, packed_integers_size, packed_matrix_size
 from .graph import Node, PackedFilter, PackedIntegers, PackedMatrix, Reduction, reshaped
 from .target import Limits, Target
 
-__all__ = ["fit"]
-
 
 def fit(nodes: Iterable[Node], target: Target) -> None:
     """Set the sizes of packed operands, and split long sums into rows that threads can share."""

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from . import mathematics as m
 from .emitter import Function, Value
 
-__all__ = ["FORMULAS"]
-
 
 def _relation(name: str) -> Callable[[Function, Value, Value], Value]:
     integer = {"olt": "slt", "ole": "sle", "ogt": "sgt", "oge": "sge", "oeq": "eq", "une": "ne"}[name]

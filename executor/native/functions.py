@@ -20,8 +20,6 @@ from .regions import NativeRegion
 from .tables import Tables
 from .target import Target
 
-__all__ = ["NativeFunction", "native_function"]
-
 _LINE = 64
 """Values start at multiples of this many bytes."""
 

@@ -55,8 +55,6 @@ from .graph import (
 )
 from .target import Limits
 
-__all__ = ["HEAVY", "FusionSchedule", "Group", "base_of", "is_elementwise", "reads_of", "source_of", "strides_over"]
-
 _LEAVES = frozenset({Constant, PlanArray, Drawn, Position})
 """Nodes that need no computation."""
 _NUMBERS = frozenset({Constant, Position})

@@ -13,8 +13,6 @@ from .emitter import FLOAT, Type
 from .halo import Halo
 from .images import Images
 
-__all__ = ["Convolution", "Walk", "forward_walk", "input_walks"]
-
 _FEWEST_CHANNELS = 8
 """Minimal channels per tap for which a loop over taps costs little."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["NO_HALO", "Halo"]
-
 
 class Halo(NamedTuple):
     """The zeros on each side of an image: rows above and below it, and columns on its left and right."""

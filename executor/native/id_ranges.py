@@ -11,8 +11,6 @@ from fluid.values.spec import Spec
 
 from .instructions import Check
 
-__all__ = ["IdRange", "RangeTest", "ranges_of"]
-
 
 @dataclass(frozen=True)
 class IdRange:

@@ -24,8 +24,6 @@ from .instructions import NATIVE_PREFIX, KernelCall, NativeInstruction, Operand,
 from .regions import NativeRegion
 from .target import Target
 
-__all__ = ["ImageBlocks", "in_blocks", "regions_of"]
-
 
 @dataclass(eq=False)
 class ImageBlocks(NativeInstruction):

@@ -14,31 +14,6 @@ from .halo import NO_HALO, Halo
 from .kernel import Share
 from .target import Target
 
-__all__ = [
-    "Epilogue",
-    "Images",
-    "Pixel",
-    "RowOutput",
-    "Store",
-    "affine",
-    "bounds_of",
-    "each_vector",
-    "from_places",
-    "from_rows",
-    "lanes_of",
-    "parts",
-    "require_halo",
-    "square_lanes",
-    "store_pixel",
-    "to_places",
-    "to_rows",
-    "transpose",
-    "within",
-    "write_channels_first",
-    "write_channels_last",
-    "write_transposed",
-]
-
 
 @dataclass(frozen=True)
 class Pixel:

@@ -18,11 +18,6 @@ from ..runtime.calls import Call
 if TYPE_CHECKING:
     from .bounds import Footprint
 
-__all__ = [
-    "AFTER_BARRIER", "ALL_RECORDS", "BRANCH", "BRANCH_FLAGS", "CLEARED", "END_BRANCH", "GO_ON", "IF_FALSE", "IF_TRUE",
-    "NATIVE_PREFIX", "RECORD_WORDS", "SERIAL", "STOP", "UNLESS", "WORKSPACE", "Check", "KernelCall", "NativeInstruction",
-    "Operand", "Writer", "WrittenKernel", "is_persistable", "stand_in", "values_read", "within_branches",
-]  # fmt: skip
 
 NATIVE_PREFIX = "native."
 """Prefix of the names of values that regions pass to each other."""

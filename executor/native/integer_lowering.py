@@ -35,8 +35,6 @@ from .graph import (
 from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like, only_floats
 from .shape_lowering import padded
 
-__all__ = ["convolved_bytes", "quantized_convolution", "quantized_product", "shifted", "shifted_zero"]
-
 
 @lowers("fake_quantize_affine", of_bytes=True)
 def fake_quantize_affine(

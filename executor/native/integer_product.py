@@ -22,8 +22,6 @@ from .kernel import Share
 from .target import Target
 from .tiles import split
 
-__all__ = ["Epilogue", "PackedShape", "ProductShape", "packed_bytes", "write_pack", "write_product"]
-
 _IN_FLIGHT = 8
 """Independent sums that keep a processor busy: latency times issues per cycle."""
 

@@ -23,8 +23,6 @@ from .emitter import BYTE, INT64, POINTER, Function, Module, Operand, Value
 from .instructions import WrittenKernel
 from .target import Target
 
-__all__ = ["Share", "checked_words", "fault_in", "write_kernel", "written_condition", "written_kernel"]
-
 
 @dataclass(frozen=True)
 class Share:

@@ -16,8 +16,6 @@ from .regions import NativeRegion
 from .signatures import describe_region, digest_of, signature_of
 from .target import Target
 
-__all__ = ["find_calls"]
-
 
 class Pointers:
     """The pointers of a kernel to its operands and outputs.

@@ -17,8 +17,6 @@ from .images import from_rows, lanes_of, square_lanes, to_rows, write_transposed
 from .kernel import Share
 from .target import Target
 
-__all__ = ["Nest", "apply_formula", "broadcast", "column_numbers", "stages_of", "write_uniforms"]
-
 
 def stages_of(group: Group) -> tuple[dict[Node, int], int]:
     """Node -> number of the pass over a row that computes it; and the number of passes.

@@ -11,8 +11,6 @@ from .graph import Choice, Node, Position, Scattered, mapped, plain, reshaped, s
 from .lowering import NAMESPACE, GraphTensor, NotLowered, differs, lowers, number_like
 from .shape_lowering import elements_along
 
-__all__ = ["is_label", "labels_of", "minus_log", "picked"]
-
 f = NAMESPACE
 
 

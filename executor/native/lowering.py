@@ -26,26 +26,6 @@ from .emitter import BFLOAT16, BOOL, BYTE, DOUBLE, FLOAT, HALF, INT32, INT64, UB
 from .graph import Constant, Node, constant, mapped, reshaped
 from .transforms import Transforms
 
-__all__ = [
-    "ELEMENTS",
-    "HALVES",
-    "NAMESPACE",
-    "ByRule",
-    "GraphNamespace",
-    "GraphTensor",
-    "NotLowered",
-    "differs",
-    "element_of",
-    "lower",
-    "lowers",
-    "lowers_complex",
-    "needs_parts",
-    "number_like",
-    "only_floats",
-    "only_numbers",
-    "only_truths",
-]
-
 ELEMENTS: dict[VarType, Type] = {
     VarType.FP32: FLOAT,
     VarType.FP64: DOUBLE,

@@ -17,36 +17,6 @@ from dataclasses import dataclass
 
 from .emitter import DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant
 
-__all__ = [
-    "absolute",
-    "acos",
-    "asin",
-    "atan",
-    "ceil",
-    "copysign",
-    "cos",
-    "cosh",
-    "erf",
-    "exp",
-    "expm1",
-    "floor",
-    "log",
-    "log1p",
-    "maximum",
-    "minimum",
-    "power",
-    "remainder",
-    "round_",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tanh",
-    "trunc",
-]
-
 _INFINITY, _NAN = float("inf"), float("nan")
 
 

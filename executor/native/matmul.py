@@ -29,8 +29,6 @@ from .emitter import BYTE, FLOAT, Function, Operand, Type, Value, zero
 from .kernel import Share
 from .target import Target
 
-__all__ = ["Epilogue", "MatrixProduct", "keeps_partial_sums", "packed_bytes", "workspace_bytes", "write_pack", "write_product"]
-
 Epilogue: TypeAlias = Callable[[Function, Value, Value, Value], "Value | None"]
 """``epilogue(f, value, row, column)``: the vector to store in place of a finished vector (neighbours in a row); None if the
 epilogue has stored its results itself. In a batch, the row numbers continue from product to product."""

@@ -18,8 +18,6 @@ from .id_ranges import IdRange, RangeTest, ranges_of
 from .instructions import NATIVE_PREFIX, STOP, Check, KernelCall, NativeInstruction, Operand, Writer, WrittenKernel
 from .target import Target
 
-__all__ = ["FAILED", "NativeCheck", "failed_check", "with_native_checks"]
-
 FAILED: Value = (f"{NATIVE_PREFIX}failed", 0)
 """One byte: the number of the check that has failed in a run, or 0."""
 _MOST_CHECKS = 255

@@ -14,8 +14,6 @@ from fluid.values.spec import Spec
 from .costs import is_worth_it
 from .fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
 
-__all__ = ["NativeOps", "recurrent_loops"]
-
 
 class NativeOps:
     """Compiles single ops that native code computes faster than numpy."""

@@ -18,8 +18,6 @@ from ..binding.arrays import bind_op
 from ..runtime.calls import Call
 from .instructions import stand_in
 
-__all__ = ["Op", "OpInstruction", "assignment"]
-
 
 @dataclass
 class Op:

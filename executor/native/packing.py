@@ -12,17 +12,6 @@ from .target import Target
 from .tiles import Panel, Tiling, panels_of, tiling_of, width_of
 from .winograd import forward_blocks, input_blocks
 
-__all__ = [
-    "forward_tiling",
-    "input_tiling",
-    "packed_elements",
-    "packed_elements_for_input",
-    "packed_row",
-    "packed_rows",
-    "write_packed_filter",
-    "write_packed_filter_for_input",
-]
-
 _AT_ONCE = 8
 """Elements that one turn of a copy loop moves, one by one."""
 

@@ -26,8 +26,6 @@ from .lowering import GraphNamespace, GraphTensor, NotLowered, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 from .transforms import Transforms
 
-__all__ = ["PlanGraph"]
-
 _WORKSPACES = frozenset({"ReserveSpace", "StateOut", "Reserve", "DropoutState"})
 """Workspace slots of other Paddle backends; their arrays may be empty."""
 

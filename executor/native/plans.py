@@ -40,8 +40,6 @@ from .regions import native_regions
 from .target import Target
 from .verifying import verify_order, verify_partial_sums, verify_writes
 
-__all__ = ["with_native_code"]
-
 
 def with_native_code(
     instructions: Sequence[Any],

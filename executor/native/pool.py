@@ -27,8 +27,6 @@ from .compiler import host
 from .instructions import AFTER_BARRIER, BRANCH, RECORD_WORDS, SERIAL, UNLESS, WrittenKernel
 from .target import Target
 
-__all__ = ["Pool", "pool", "pool_text"]
-
 _SPIN = 50
 """Turns of spinning, some 1.5 us. Not more, since another thread may be waiting for this core."""
 _AWAKE = 250

@@ -19,8 +19,6 @@ from .images import Epilogue, Images, Pixel, affine, bounds_of, parts, require_h
 from .kernel import Share
 from .target import Target
 
-__all__ = ["PoolGeometry", "write_average_pool", "write_average_pool_gradient", "write_max_pool", "write_max_pool_gradient"]
-
 
 @dataclass(frozen=True)
 class _Axis:

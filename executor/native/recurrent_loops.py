@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .step_loops import StepLoop
     from .target import Target
 
-__all__ = ["LOOPS", "padded_rows"]
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 

@@ -58,8 +58,6 @@ from .lowering import ELEMENTS
 from .plan_graph import PlanGraph
 from .target import Target
 
-__all__ = ["NativeRegion", "native_regions"]
-
 
 @dataclass(eq=False)
 class NativeRegion(NativeInstruction):

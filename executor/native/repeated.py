@@ -30,8 +30,6 @@ from .pool import pool
 from .tables import flags_of, loaded, records_of
 from .target import Target
 
-__all__ = ["BlockCode", "RepeatedBlock", "block_code", "compiled_block", "no_source"]
-
 
 def no_source(op: Any, attrs: Mapping[str, Any]) -> Any:
     """The source of random numbers of blocks that draw none."""

@@ -16,8 +16,6 @@ from .emitter import BOOL, DOUBLE, FLOAT, INT64, Type
 from .graph import Node, Position, channels_first, channels_last, constant, mapped, plain, product, reshaped, transposed
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
 
-__all__ = ["uneven_pool", "uneven_pool_gradient"]
-
 _MOST_EXTENT = 256
 """The most elements along an axis: each element of a result is a sum over the whole axis."""
 

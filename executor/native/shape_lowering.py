@@ -32,8 +32,6 @@ from .graph import (
 )
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers
 
-__all__ = ["apart", "elements_along", "padded", "slices_of"]
-
 
 def _none(*tensors: Any) -> None:
     """Raise `NotLowered` if tensors are given in place of attributes."""

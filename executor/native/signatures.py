@@ -12,8 +12,6 @@ from .graph import ChannelsFirst, Constant, Node, PackedFilter, PackedIntegers, 
 if TYPE_CHECKING:
     from .regions import NativeRegion
 
-__all__ = ["describe_region", "digest_of", "signature_of"]
-
 
 def digest_of(*parts: Any) -> str:
     """A digest of numbers, strings, and nested tuples of them."""

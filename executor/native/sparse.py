@@ -15,8 +15,6 @@ from .images import affine, parts
 from .kernel import Share
 from .target import Target
 
-__all__ = ["RowSource", "hash_bytes", "write_firsts", "write_merged", "write_places", "write_put", "write_scattered"]
-
 
 @dataclass(frozen=True)
 class RowSource:

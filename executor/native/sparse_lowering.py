@@ -18,8 +18,6 @@ from .emitter import INT64
 from .graph import Firsts, Merged, Node, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
 from .lowering import HALVES, GraphTensor, NotLowered, differs, lower
 
-__all__ = ["SparseTensor", "lower_sparse", "makes_sparse_gradient", "masked_ids"]
-
 
 @dataclass(frozen=True, eq=False)
 class SparseTensor:

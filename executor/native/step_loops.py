@@ -23,8 +23,6 @@ from .plans import with_native_code
 from .repeated import BlockCode, RepeatedBlock, no_source
 from .target import Target
 
-__all__ = ["Formula", "StepLoop", "step_loop"]
-
 Formula = Callable[[Any, Sequence[Any], Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Sequence[Any]]]
 """(ops, parameters, states, inputs) -> (the states after the step, the outputs of the step); None for absent values."""
 

@@ -34,8 +34,6 @@ from .pool import pool
 from .target import Target
 from .verifying import verify_accesses
 
-__all__ = ["FeedReader", "Tables", "flags_of", "loaded", "records_of", "skips_of"]
-
 _WRITING = threading.Lock()
 """Held while kernels are written: scopes share plans, so several threads may bind the same regions."""
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 
 from ..runtime.threads import MOST_THREADS
 
-__all__ = ["Limits", "Target"]
-
 
 @dataclass(frozen=True)
 class Limits:

@@ -9,8 +9,6 @@ from .emitter import Function, Type, Value
 from .images import lanes_of
 from .target import Target
 
-__all__ = ["Panel", "Tiling", "add_products", "panels_of", "split", "tiling_of", "unrolled", "width_of"]
-
 _ALIASED_BYTES = 4096
 """Cache lines at multiples of this distance map to the same set of the L1 cache. A set has `_WAYS` ways for them; one more way
 is left for other data."""

@@ -13,8 +13,6 @@ from math import pi
 from .emitter import BOOL, DOUBLE, Type
 from .graph import Node, Position, constant, joined, mapped, reshaped
 
-__all__ = ["Line", "Transforms", "weights"]
-
 
 @dataclass(frozen=True)
 class Line:

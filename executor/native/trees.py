@@ -10,8 +10,6 @@ from .images import affine, bounds_of
 from .kernel import Share
 from .sparse import RowSource
 
-__all__ = ["write_leaves"]
-
 _TREES, _STEPS, _ROWS = 8, 4, 32
 """Trees that are walked at a time, steps between two tests whether all have ended, and rows for which they stay in the cache."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from .bounds import Footprint
     from .regions import NativeRegion
 
-__all__ = ["verify_accesses", "verify_order", "verify_partial_sums", "verify_writes"]
-
 
 def verify_order(instructions: Sequence[Any], storage: Container[str], specs: Mapping[Value, Spec]) -> None:
     """Verify that each value is written before it is read, and read before its memory is overwritten.

@@ -24,23 +24,6 @@ from .kernel import Share
 from .target import Target
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
 
-__all__ = [
-    "PLACES",
-    "TAPS",
-    "Blocks",
-    "ImageTiles",
-    "Row",
-    "Tile",
-    "Tiles",
-    "forward_blocks",
-    "in_rows_and_columns",
-    "input_blocks",
-    "store_places",
-    "tiles_of",
-    "write_blocks",
-    "write_transformed_filter",
-]
-
 PLACES = 16
 """Places of a transformed tile."""
 TAPS = 9

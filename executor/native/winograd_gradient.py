@@ -21,8 +21,6 @@ from .target import Target
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
 from .winograd import PLACES, TAPS, ImageTiles, Row, Tile, Tiles, in_rows_and_columns, store_places, tiles_of
 
-__all__ = ["GradientBlocks", "gradient_blocks", "write_filter_gradient", "write_partial_sums"]
-
 
 @dataclass(frozen=True)
 class GradientBlocks:

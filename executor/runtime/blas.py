@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["OpenBlas", "has_triangular_solver", "openblas", "solve_triangular"]
-
 _NAMES = [(start, end) for start in ("scipy_", "") for end in ("64_", "")]
 _ROWS_FIRST, _LEFT = 101, 141
 _UPPER, _LOWER = 121, 122

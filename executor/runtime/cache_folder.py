@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from fluid.formats.writing import reason
 
-__all__ = ["CacheFolder", "is_own"]
-
 _warned: set[str] = set()
 """Folders with a warning already given."""
 

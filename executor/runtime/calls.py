@@ -19,8 +19,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["KERNEL_FUNCTIONS", "PLAIN", "Call", "OutArray", "Source", "destinations", "fault_of", "fill", "is_named", "name_of"]
-
 Call = partial[Any]
 """The function is ``call.func``, its operands are ``call.args`` and ``call.keywords``; ``call()`` makes the call."""
 

@@ -9,8 +9,6 @@ from fluid.errors import FluidTypeError, ProgramError, did_you_mean
 
 from .threads import checked_count, get_num_threads, set_num_threads
 
-__all__ = ["checks_every_run", "get_flags", "set_flags"]
-
 _START = "FLAGS_"
 _THREADS, _CHECK = "paddle_num_threads", "check_nan_inf"
 _VALUES: dict[str, bool | int | float | str] = {

@@ -19,8 +19,6 @@ import numpy as np
 from .calls import Call, OutArray
 from .threads import HAS_THREADS, blas_threads, get_num_threads
 
-__all__ = ["BLOCK_DEPTH", "is_split", "multiply", "multiply_in_blocks", "multiply_in_parts", "product_call"]
-
 _PART = 8_000_000
 """The least multiplications in a part: some 100 us of one core, several times the cost of waking a thread."""
 _MOST_PARTS = 16

@@ -19,11 +19,6 @@ from fluid.ir.program import Program, default_main_program
 
 from .calls import Source
 
-__all__ = [
-    "RANDOM", "Caller", "Draw", "Draws", "RandomStream", "RandomStreams", "draw_of_stream", "is_entropy", "names_from_zero",
-    "own_seed", "seed", "seed_of", "stream_of_draw",
-]  # fmt: skip
-
 _ENTROPY = int.from_bytes(os.urandom(7), "little")
 """Replaces a seed of 0; different in every process."""
 _MASK = 2**64 - 1

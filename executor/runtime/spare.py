@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LARGE", "Loan", "give_back", "take"]
-
 LARGE = 1 << 17
 """Arrays of this many bytes or more go into spare memory; smaller ones are faster to allocate."""
 _RETAINED_BYTES = 1 << 28

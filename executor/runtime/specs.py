@@ -9,8 +9,6 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, as_dtype
 
-__all__ = ["spec_of"]
-
 
 def spec_of(value: Any) -> Spec:
     """The spec of an array, a `LoDArray` or a `SelectedRows`."""

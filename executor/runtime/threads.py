@@ -22,11 +22,6 @@ from fluid.errors import FluidTypeError, ProgramError, shown
 
 from .blas import openblas
 
-__all__ = [
-    "HAS_THREADS", "MOST_THREADS", "OnNumpy", "available_cores", "blas_threads", "checked_count", "get_num_threads", "hold_blas",
-    "on_one_thread", "set_num_threads",
-]  # fmt: skip
-
 MOST_THREADS = 256
 HAS_THREADS = sys.platform not in ("emscripten", "wasi")
 """Whether threads can be started; in a browser (Pyodide) they cannot."""

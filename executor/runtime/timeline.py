@@ -14,8 +14,6 @@ from fluid.ir.program import Operator
 
 from .timing import Watch
 
-__all__ = ["Event", "Timeline"]
-
 
 @dataclass(frozen=True)
 class Event:

@@ -12,8 +12,6 @@ from typing import Any
 from fluid.ir.program import Operator
 from fluid.values.place import Place
 
-__all__ = ["Count", "Timer", "Watch", "counted", "followed_by", "timed", "timed_in_block", "use", "whole_run"]
-
 
 class Watch:
     """Receives the times of ops. Several threads may share one."""

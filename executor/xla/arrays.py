@@ -38,26 +38,6 @@ from .views import (
     spread,
 )
 
-__all__ = [
-    "FUNCTIONS",
-    "SMALL",
-    "Array",
-    "Buffer",
-    "ValueAsked",
-    "cast",
-    "elements_of",
-    "empty",
-    "for_jax",
-    "for_numpy",
-    "is_known",
-    "is_traced_mask",
-    "mask_of",
-    "operands",
-    "type_of_jax",
-    "value_of",
-    "wrap",
-]
-
 SMALL = 4096
 """The most elements of known values that numpy computes; XLA computes larger ones, to keep big constants out of its code."""
 

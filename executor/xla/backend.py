@@ -13,8 +13,6 @@ from .lod import LodPolicy
 if TYPE_CHECKING:
     from .execution import XlaPlan
 
-__all__ = ["XlaBackend"]
-
 
 class XlaBackend:
     """Compiles programs by XLA; programs with sequences only for the first or frequent lengths (`LodPolicy`)."""

@@ -23,8 +23,6 @@ from .stacks import OverlayEnvironment, Stack, fit
 from .stacks import add as add_stacks
 from .trees import ShapesVary, flatten, form_of
 
-__all__ = ["Body", "Carry", "RunFrames", "RunOutputs", "leaves_like"]
-
 Carry = dict[tuple[str, Any], Any]
 """Values passed from one run to the next: ("outer", name), ("state", number) or ("total", name) -> value."""
 

@@ -10,8 +10,6 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from ..runtime.cache_folder import CacheFolder
 
-__all__ = ["FOLDER", "keep_compiled"]
-
 FOLDER = CacheFolder("FLUID_XLA_CACHE", "xla", "programs that XLA compiled")
 
 

@@ -24,8 +24,6 @@ from . import function_kernels, region_kernels  # noqa: F401  (they fill the tab
 from .arrays import ValueAsked, type_of_jax, value_of, wrap
 from .tracing import HANDLERS, XlaTracer
 
-__all__ = ["OF_LENGTHS", "ON_HOST", "REFUSED", "add_value_check", "called_back", "is_on_host", "refuse_untraceable"]
-
 _LENGTHS = "takes sequences as long as values say"
 _PATHS = "follows paths that labels decide"
 _SEARCH = "goes on with what it found before"

@@ -32,8 +32,6 @@ from .stacks import Stack, fit
 from .tracing import XlaTracer, traces
 from .trees import Form, ShapesVary, flatten, form_of, unflatten, zeros_of
 
-__all__ = ["TracedRuns"]
-
 _FIRST_ROOM = 16
 """The initial room, in trips, of a loop whose number of trips is unknown."""
 _MOST_ROUNDS = 8

@@ -23,8 +23,6 @@ from fluid.values.types import VarType
 from ..runtime.scope import Scope
 from .sharding import OnDevice
 
-__all__ = ["are_equal", "groups_of_equal", "share", "take_apart"]
-
 Groups = Mapping[str, Sequence[str]]
 """Leader -> the names that follow it."""
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from .arrays import for_jax, for_numpy
 
-__all__ = ["HostCalls"]
-
 
 def _for_numpy(arrays: Any) -> list[Any]:
     return [for_numpy(np.asarray(array)) for array in arrays]

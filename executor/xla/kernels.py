@@ -21,8 +21,6 @@ from ..kernels.table import kernel as register
 from .arrays import empty, operands
 from .rows import add_to_rows
 
-__all__ = ["KERNELS", "SPARSE_KERNELS"]
-
 KERNELS: OpTable[Kernel] = OpTable("kernel of XLA")
 SPARSE_KERNELS: OpTable[Kernel] = OpTable("kernel of XLA for sparse rows")
 kernel = partial(register, table=KERNELS)

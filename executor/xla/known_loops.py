@@ -18,8 +18,6 @@ from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import Environment, Machine
 from .arrays import Array
 
-__all__ = ["Trips", "known_trips"]
-
 _MOST_TRIPS = 1 << 16
 """Loops that run more often are not counted."""
 

@@ -14,8 +14,6 @@ from fluid.ir.frames import warn_user
 from fluid.ir.program import Program
 from fluid.values.spec import Lod
 
-__all__ = ["MOST_LODS", "LodPolicy"]
-
 MOST_LODS = 16
 """The number of LoDs for which one program with certain fetches is compiled."""
 

@@ -34,8 +34,6 @@ from .rows import add_to_rows, rows_at
 from .ufuncs import stored, ufunc
 from .views import spread
 
-__all__ = ["FUSING_XP", "XP", "FusingNamespace", "TracedNamespace", "namespace_for"]
-
 
 def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Register a function in the namespace, without the trailing underscore that avoids Python's builtin names."""

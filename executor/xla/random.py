@@ -14,8 +14,6 @@ from ..runtime.random import RANDOM, draw_of_stream, is_entropy, seed_of
 from .arrays import wrap
 from .ufuncs import stored
 
-__all__ = ["Generator", "KeyStreams", "WordsOnDevice", "key_of_seed", "words_of_run"]
-
 
 def key_of_seed(seed: Any) -> Any:
     """Make a jax key from a seed of up to 64 bits, known or traced."""

@@ -17,8 +17,6 @@ from .arrays import Array, empty, wrap
 from .rows import rows_at
 from .views import spread
 
-__all__ = ["LOOPS"]
-
 States = tuple[Any, ...]
 Step = Callable[[States, Any], tuple[Any, States]]
 """(states before a step, inputs of the step) -> (values to save for the gradient, states after the step)."""

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-__all__ = ["add_to_rows", "rows_at"]
-
 
 def _nonnegative(numbers: Any, count: int) -> Any:
     """Make negative row indices count from the end, and add an axis of size 1."""

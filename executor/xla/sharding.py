@@ -26,8 +26,6 @@ from fluid.values.types import as_dtype
 from .arrays import for_numpy
 from .shared_runs import shared_runs
 
-__all__ = ["MeshLayout", "OnDevice", "OneDevice", "StateArrays", "gather_array"]
-
 
 class OnDevice(Remote):
     """An array of a scope that lives on a device; runs replace its value.

@@ -17,8 +17,6 @@ from fluid.distributed.process import communicator
 from fluid.distributed.worker import fail
 from fluid.errors import CommunicationError, FluidError
 
-__all__ = ["SharedRuns", "shared_runs"]
-
 
 class SharedRuns:
     """The runs that this process shares with other processes.

@@ -12,8 +12,6 @@ from typing import Any
 
 from jax import numpy as jnp
 
-__all__ = ["HELD", "Sizes"]
-
 HELD = -1
 """Marks an assumption that held."""
 

@@ -23,8 +23,6 @@ from .arrays import wrap
 from .tracing import XlaTracer, traces
 from .trees import Form, ShapesVary, flatten, form_of, unflatten, zeros_of
 
-__all__ = ["Stack", "add", "fit"]
-
 
 @jax.tree_util.register_pytree_node_class
 class Stack:

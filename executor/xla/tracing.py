@@ -52,8 +52,6 @@ from .recurrent import LOOPS
 from .sizes import Sizes
 from .workers import group_of_trace
 
-__all__ = ["HANDLERS", "Handler", "TracedBlock", "XlaTracer", "traces"]
-
 Handler = Callable[["XlaTracer", Operator, Environment], None]
 
 Before = Callable[["XlaTracer", Operator, Environment], None]

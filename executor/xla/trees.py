@@ -19,8 +19,6 @@ from fluid.values.selected_rows import SelectedRows
 from ..stepwise.rank_table import RankTable
 from .arrays import Array, wrap
 
-__all__ = ["Form", "ShapesVary", "flatten", "form_of", "unflatten", "zeros_of"]
-
 
 def _rows_of(height: int, leaves: Sequence[Any]) -> SelectedRows:
     index, value = leaves

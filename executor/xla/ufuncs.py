@@ -17,8 +17,6 @@ from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, empty, is_known,
 from .rows import add_to_rows
 from .views import spread
 
-__all__ = ["Ufunc", "stored", "sum_type", "ufunc"]
-
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "absolute": lax.abs,
     "add": lax.add,

@@ -15,23 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import lax
 
-__all__ = [
-    "ArrayView",
-    "Bits",
-    "ImaginaryPart",
-    "IndexedRegion",
-    "Picked",
-    "RealPart",
-    "ReshapedView",
-    "Sliced",
-    "Spread",
-    "Transposed",
-    "Views",
-    "basic_region",
-    "followed_by",
-    "spread",
-]
-
 Shape = tuple[int, ...]
 Views = tuple["ArrayView", ...]
 

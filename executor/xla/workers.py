@@ -26,8 +26,6 @@ from .arrays import Array, for_numpy, wrap
 from .sharding import OnDevice, OneDevice
 from .shared_runs import shared_runs
 
-__all__ = ["WorkersLayout", "group_of_trace"]
-
 _WORKERS = "workers"
 _REDUCTIONS: dict[str, Callable[[Any, str], Any]] = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}
 

@@ -22,8 +22,6 @@ from .function import CallTables, FunctionWriter, bases_of, copy, fill_zeros
 from .generators import GENERATORS, STREAM_PARAMETERS, generator_constants, write_next, write_one_normal
 from .layout import Layout, LibraryFunction
 
-__all__ = ["LibraryCode"]
-
 _MOST_BYTES = 2**31
 """Offsets below this are stored in 32 bits."""
 

@@ -13,8 +13,6 @@ from ..ir.program import Block, Operator, Program, Variable
 from ..ir.roles import OpRole
 from ..values.types import VarType
 
-__all__ = ["FROZEN_TYPES", "compress_weights"]
-
 FROZEN_TYPES = ("float32", "float16", "int8")
 """How a library may store frozen weights."""
 _TABLES = ("lookup_table", "lookup_table_v2")

@@ -14,8 +14,6 @@ from ..executor.planned.plan import Instruction
 from ..ir.versions import Value
 from ..values.spec import Spec
 
-__all__ = ["constants_of"]
-
 
 def constants_of(instructions: Iterable[Any], specs: Mapping[Value, Spec]) -> dict[Value, Any]:
     """Value -> its array, for ops on numpy that draw no random numbers, and read nothing or results of such ops alone."""

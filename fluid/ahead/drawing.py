@@ -24,8 +24,6 @@ from ..ir.versions import Value as PlanValue
 from ..values.spec import Spec
 from ..values.types import VarType
 
-__all__ = ["TensorDraw", "draws_of", "is_draw"]
-
 _RUN = 0x1234_5678_9ABC
 """A run number that no counter holds by chance: a counter that holds it depends on the run."""
 _UNIT = 1 << 24

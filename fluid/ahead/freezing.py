@@ -9,8 +9,6 @@ from ..errors import ProgramError, did_you_mean
 from ..ir.program import Operator, Program
 from ..ir.roles import OpRole
 
-__all__ = ["freeze_parameters", "updated_parameters"]
-
 
 def updated_parameters(program: Program) -> list[str]:
     """The names of the parameters that a program updates, in the order of their updates."""

@@ -22,8 +22,6 @@ from .drawing import TensorDraw
 from .generators import GENERATORS, signed
 from .layout import ARENA, CONSTANTS, FROZEN, STATE, Layout, LibraryFunction, Part, Place, parts_of
 
-__all__ = ["CallTables", "FunctionWriter", "bases_of", "copy", "fill_zeros"]
-
 _MOST_FEEDS = 100
 """The number of a base is stored in a byte."""
 

@@ -11,16 +11,6 @@ import numpy as np
 from ..executor.native import mathematics as m
 from ..executor.native.emitter import BYTE, DOUBLE, FLOAT, INT32, INT64, POINTER, Function, Type, Value, constant
 
-__all__ = [
-    "GENERATORS",
-    "STREAM_PARAMETERS",
-    "GeneratorFunction",
-    "generator_constants",
-    "signed",
-    "write_next",
-    "write_one_normal",
-]
-
 STREAM_PARAMETERS = [POINTER, INT64, INT64, INT64, INT64, INT64]
 """Types of the first parameters of a generator: memory of the numbers, their count, key (two words), draw and run."""
 

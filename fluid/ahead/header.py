@@ -9,8 +9,6 @@ from ..values.spec import Spec
 from ..values.types import VarType
 from .layout import Layout, LibraryFunction
 
-__all__ = ["C_TYPES", "c_names", "header_of"]
-
 C_TYPES: dict[VarType, str] = {
     VarType.FP32: "float",
     VarType.FP64: "double",

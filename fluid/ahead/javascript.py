@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from string import Template
 from typing import Any
 
-__all__ = ["javascript_of", "typescript_of"]
-
 _ARRAYS = {
     "float32": "Float32Array",
     "float64": "Float64Array",

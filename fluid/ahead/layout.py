@@ -25,8 +25,6 @@ from ..ir.versions import Value
 from ..values.spec import Spec
 from .drawing import TensorDraw
 
-__all__ = ["ARENA", "CONSTANTS", "FROZEN", "STATE", "Layout", "LibraryFunction", "Part", "Place", "parts_of"]
-
 STATE, ARENA, CONSTANTS, FROZEN = "the state", "the arena", "the constants", "the frozen variables"
 """Bases of addresses; each feed is another base, under its name."""
 

@@ -39,8 +39,6 @@ from .layout import Layout, LibraryFunction
 from .targets import find_target
 from .wasm import module_of
 
-__all__ = ["CompiledLibrary", "Names", "compile_program", "plan_functions", "values_before"]
-
 Names: TypeAlias = "Sequence[str | Variable] | Mapping[str, str | Variable]"
 """Variables, or their names; a mapping gives them other names in C."""
 

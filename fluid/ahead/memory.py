@@ -22,8 +22,6 @@ from .layout import Layout, LibraryFunction
 from .library import Names, plan_functions, values_before
 from .targets import find_target
 
-__all__ = ["MemoryReport", "report_memory"]
-
 _MOST_CHOICES = 6
 """The most ways to freeze parameters that are planned for a report."""
 

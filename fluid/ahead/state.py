@@ -15,8 +15,6 @@ from ..executor import Scope, global_scope
 from ..formats.writing import write_file
 from ..ir.checked import checked
 
-__all__ = ["load_compiled_state", "save_compiled_state"]
-
 
 @checked
 def load_compiled_state(

@@ -8,8 +8,6 @@ from ..errors import ProgramError, did_you_mean
 from ..executor.native import compiler
 from ..executor.native.target import Target
 
-__all__ = ["TARGETS", "find_target"]
-
 TARGETS: dict[str, tuple[str, str, str]] = {
     "x86-64": ("x86_64-unknown-linux-gnu", "x86-64", ""),
     "x86-64-v3": ("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"),

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import FluidError
 
-__all__ = ["module_of"]
-
 _PAGE, _STACK_BYTES = 1 << 16, 1 << 16
 _HEAD = b"\0asm\1\0\0\0"
 _CUSTOM, _TYPES, _IMPORTS, _FUNCTIONS, _TABLES, _MEMORIES, _GLOBALS, _EXPORTS, _ELEMENTS = 0, 1, 2, 3, 4, 5, 6, 7, 9

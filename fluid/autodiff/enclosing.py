@@ -23,8 +23,6 @@ from ..ir.versions import BlockVersions, Value
 from .regions import live_values
 from .reverse import Callback, Differentiator
 
-__all__ = ["EnclosingBlocks", "start_version"]
-
 
 def start_version(versions: BlockVersions, name: str, end: int) -> Value:
     """The version of `name` to differentiate by: the first one, as fed, or the last one that an optimizer wrote before `end`."""

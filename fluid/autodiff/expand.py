@@ -29,16 +29,6 @@ from ..opdef.tables import OpTable
 from ..values.types import VarType
 from .reverse import Differentiator, nameable, unfit
 
-__all__ = [
-    "expand_active",
-    "expand_as_loop",
-    "expand_composition",
-    "expand_gradient",
-    "expand_regions",
-    "expands",
-    "recurrence_as_loop",
-]
-
 
 def _holds(block: Block, is_one: Callable[[Operator], bool]) -> bool:
     """Whether there is such an op in `block` or the blocks inside it."""

@@ -17,8 +17,6 @@ from ..opdef.inference import SpecNamespace
 from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
 from ..values.types import VarType, is_floating
 
-__all__ = ["explain_gradient", "zero_gradients"]
-
 _MOST_STEPS = 12
 
 Reached = dict[Value, tuple[Value | None, int]]

@@ -28,8 +28,6 @@ from ..ir.renaming import redirect
 from ..ir.versions import BlockVersions, Value, outer_names
 from ..opdef.registry import EMPTY
 
-__all__ = ["copies_of", "recompute", "recomputed", "segment_ends"]
-
 _SUFFIX = "@RECOMPUTE"
 _ONCE = {"feed", "fetch", "print", "py_func", "read", "save", "save_combine", "load", "load_combine", "assert"}
 """Ops that do more than compute their outputs."""

@@ -17,8 +17,6 @@ from ..opdef.registry import EMPTY, grad_slot
 from . import regions
 from .reverse import Differentiator, differentiates
 
-__all__ = ["differentiate"]
-
 _SLOTS = ("inputs", "initial_states", "parameters")
 
 

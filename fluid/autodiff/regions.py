@@ -30,8 +30,6 @@ from ..opdef.registry import EMPTY, ZERO_GRADIENT, Rule, grad_slot
 from ..values.types import VarType
 from .reverse import Differentiator, differentiates
 
-__all__ = ["bring_in", "by_convention", "differentiate_block", "live_values", "rename_outer_reads", "scopes_of"]
-
 _FORWARD_ONLY = ("is_test",)
 """Attributes that Paddle declares for gradient ops as well, but does not set there."""
 

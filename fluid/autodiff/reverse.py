@@ -26,8 +26,6 @@ from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, O
 from ..opdef.tables import OpTable
 from ..values.types import VarType, is_complex, is_floating
 
-__all__ = ["Callback", "Differentiator", "differentiates", "nameable", "unfit"]
-
 Callback = Callable[[Block, Mapping[str, Any]], None]
 
 _WITH_GRADIENTS = (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS)

@@ -14,8 +14,6 @@ import numpy as np
 from ..errors import FluidError, FluidTypeError, IndexRangeError, ProgramError
 from ..values.types import VarType
 
-__all__ = ["gather_items", "is_array_like", "naming", "parts_of", "scatter_items", "with_whole_axes"]
-
 
 @contextmanager
 def naming(subject: Callable[[], str]) -> Iterator[None]:

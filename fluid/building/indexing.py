@@ -15,8 +15,6 @@ from ..values.types import VarType
 from .gathering import gather_items, is_array_like, naming, parts_of, scatter_items, with_whole_axes
 from .layer_helper import apply
 
-__all__ = ["getitem", "setitem"]
-
 _END = 2**31 - 1
 _INTEGERS = (VarType.INT32, VarType.INT64)
 

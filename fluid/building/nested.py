@@ -9,8 +9,6 @@ from typing import Any
 from ..errors import FluidTypeError
 from ..ir.program import Variable
 
-__all__ = ["flatten", "items_of", "rebuild", "replaced", "structure"]
-
 
 def items_of(value: Any) -> list[Any]:
     """The items of nested lists, tuples and dicts."""

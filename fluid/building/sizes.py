@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["TracedSize"]
-
 
 class TracedSize:
     """Base class of sizes that a traced program computes; layers that take shapes ask for the axis where one comes from."""

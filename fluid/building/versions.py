@@ -12,8 +12,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..ir.program import Program, Variable, default_main_program
 
-__all__ = ["builds", "program_of"]
-
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 

@@ -10,8 +10,6 @@ from ..initializer import euclidean_norm
 from ..opdef.inference import OpNamespace
 from ..param_attr import WeightNormParamAttr
 
-__all__ = ["PARTS", "WeightNorm", "normalized"]
-
 PARTS = ("_v", "_g")
 """Suffixes of the names of the two parameters."""
 

@@ -25,8 +25,6 @@ from .common import (
 )  # fmt: skip
 from .run import read_feeds
 
-__all__ = ["COMMANDS"]
-
 _TARGETS = click.Choice(list(TARGETS))
 
 

@@ -8,8 +8,6 @@ from .. import __version__
 from ..errors import FluidError, printable
 from . import change, compile, doctor, draw, params, run, show
 
-__all__ = ["cli"]
-
 
 class _Group(click.Group):
     """Reports errors of Fluid in one line, without a traceback, and exits with status 2."""

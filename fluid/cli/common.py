@@ -21,11 +21,6 @@ from ..executor import Scope
 from ..ir.program import Program, Variable
 from ..saving.models import Model, load_model
 
-__all__ = [
-    "as_json", "echo", "echo_lines", "echo_wrapped", "human_bytes", "listed", "may_overwrite", "model_argument", "overwriting",
-    "program_of", "read_model", "sizes_option", "table",
-]  # fmt: skip
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

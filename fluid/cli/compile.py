@@ -12,8 +12,6 @@ from ..errors import FeedError
 from ..executor import CPUPlace, Executor
 from .common import echo, echo_lines, human_bytes, listed, may_overwrite, model_argument, overwriting, program_of, read_model
 
-__all__ = ["COMMANDS"]
-
 
 @click.command("compile")
 @model_argument()

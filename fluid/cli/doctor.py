@@ -22,8 +22,6 @@ from ..install_check import run_check
 from ..values.place import XLA_DEVICES, get_cuda_device_count
 from .common import as_json, table
 
-__all__ = ["COMMANDS"]
-
 _VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "FLUID_NATIVE",

@@ -16,8 +16,6 @@ from ..viewer import measure, write_html
 from .common import echo, echo_lines, listed, model_argument, program_of, read_model
 from .run import read_feeds
 
-__all__ = ["COMMANDS"]
-
 
 @click.command()
 @model_argument()

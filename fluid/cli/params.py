@@ -13,8 +13,6 @@ from ..saving.models import save_arrays
 from ..values.bfloat16 import BFLOAT16, to_float32
 from .common import as_json, echo, echo_lines, human_bytes, listed, may_overwrite, model_argument, overwriting, read_model, table
 
-__all__ = ["COMMANDS"]
-
 
 def _dtype(array: Any) -> str:
     return "bfloat16" if array.dtype == BFLOAT16 else str(array.dtype)

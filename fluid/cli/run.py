@@ -15,8 +15,6 @@ from ..lod_tensor import create_lod_tensor
 from ..saving.models import Model, read_arrays, save_arrays
 from .common import as_json, echo, listed, model_argument, program_of, read_model, table
 
-__all__ = ["COMMANDS", "read_feeds"]
-
 
 @click.command()
 @model_argument()

@@ -30,8 +30,6 @@ from .common import (
     table,
 )
 
-__all__ = ["COMMANDS"]
-
 
 @click.command()
 @model_argument()

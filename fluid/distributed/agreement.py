@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
-__all__ = ["digest_of", "few_ranks", "first_difference"]
-
 _ADVICE = (
     "  all workers should build one program (no layer may depend on the rank), do the same in one order (save checkpoints, too), "
     "and be fed arrays of the same shapes: fluid.io.shard gives each its part of a batch, drop_last=True leaves out a shorter "

@@ -23,8 +23,6 @@ from .ending import end_at_once
 from .environment import Worker
 from .parcel import combine, parcel_of
 
-__all__ = ["JaxCommunicator", "has_joined_jax", "join_jax"]
-
 _MOST_BYTES = 1 << 20
 """The size limit of one note."""
 _DAY = 86400

@@ -13,8 +13,6 @@ import numpy as np
 from ..errors import CommunicationError
 from .agreement import digest_of, few_ranks
 
-__all__ = ["EXCHANGE", "Alone", "Communicator", "Statement", "Traffic", "seconds_of", "statement_of", "time_limit"]
-
 _TIMEOUT = "FLUID_DISTRIBUTED_TIMEOUT"
 _DEFAULT_TIMEOUT = 300.0
 _LONGEST_TIMEOUT = 1e9

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-__all__ = ["end_at_once"]
-
 _GRACE = 1.5
 """Seconds from an error to the end, since others may be about to report the same one."""
 

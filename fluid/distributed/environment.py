@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from ..errors import CommunicationError
 
-__all__ = ["BACKEND", "LOG_DIR", "RUNNING", "UNATTENDED", "Worker", "worker_of"]
-
 BACKEND = "FLUID_BACKEND"
 """The variable that selects how workers communicate: ``mpi``, which is the default, or ``jax``."""
 LOG_DIR = "FLUID_LOG_DIR"

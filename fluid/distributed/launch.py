@@ -32,8 +32,6 @@ from ..errors import CommunicationError, how_to_install, readable
 from .communicator import seconds_of
 from .environment import BACKEND, LOG_DIR, RUNNING, UNATTENDED, worker_of
 
-__all__ = ["main"]
-
 _WORKER = "fluid.distributed.worker"
 _POLL = 0.05
 _MOST_WORKERS = 1 << 16

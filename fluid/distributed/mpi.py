@@ -20,8 +20,6 @@ from .environment import Worker
 from .parcel import Parcel, parcel_of
 from .shared_memory import SharedMemory, Steps, reduce_by_mpi, wait_for
 
-__all__ = ["MPICommunicator"]
-
 _SPINS = 200
 """Tests of a request in a row; after that, other processes get the processor in between."""
 _YIELDS = 2000

@@ -15,8 +15,6 @@ import numpy as np
 from ..errors import CommunicationError
 from .communicator import Alone, Communicator, Statement
 
-__all__ = ["NCCLCommunicator", "nccl_communicator"]
-
 
 class NCCLCommunicator(Communicator):
     """The workers of another communicator, each with a GPU. Communication has its own stream, beside the computation's.

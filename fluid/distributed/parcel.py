@@ -10,8 +10,6 @@ import numpy as np
 from ..values.bfloat16 import to_bfloat16, to_float32
 from ..values.types import BFLOAT16
 
-__all__ = ["Parcel", "combine", "parcel_of"]
-
 _UFUNCS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 _BLOCK = 1 << 15
 """Elements that are reduced at once, so that intermediate results stay in the cache."""

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Division", "FlatDivision", "RowDivision"]
-
 
 @dataclass(frozen=True)
 class Division(ABC):

@@ -14,8 +14,6 @@ from .communicator import Alone, Communicator
 from .environment import BACKEND, worker_of
 from .mpi import MPICommunicator
 
-__all__ = ["communicator", "use_communicator"]
-
 _of_process: Communicator | None = None
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from ..values.types import BFLOAT16
 from .parcel import Parcel, combine
 
-__all__ = ["SharedMemory", "Steps", "reduce_by_mpi", "wait_for"]
-
 Steps = Iterator[Sequence[int]]
 """An operation in progress. Each step advances it without waiting, and gives the ranks of the workers that it waits for; none
 where MPI knows them."""

@@ -22,8 +22,6 @@ from .ending import end_at_once
 from .environment import BACKEND, LOG_DIR, RUNNING, UNATTENDED, Worker, worker_of
 from .process import communicator
 
-__all__ = ["fail", "main"]
-
 _PADDLES_PORT = 6170
 _screen: int | None = None
 """The file descriptor that errors went to before they went to a file only."""

@@ -12,8 +12,6 @@ from ..executor.runtime.random import RANDOM, Draw
 from ..ir.program import default_main_program, default_startup_program, program_guard
 from .mode import state
 
-__all__ = ["Call"]
-
 _Result = TypeVar("_Result")
 
 

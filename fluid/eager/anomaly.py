@@ -12,7 +12,6 @@ from .graph import AccumulateGrad, Node, chain
 if TYPE_CHECKING:
     from .engine import GraphTask
 
-__all__ = ["check", "detect_anomaly", "is_enabled", "set_detect_anomaly"]
 
 _enabled = False
 

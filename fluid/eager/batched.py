@@ -27,8 +27,6 @@ from .graph import Node, OpNode
 from .mode import enable_grad, no_grad
 from .tensor import Tensor, make
 
-__all__ = ["Batched", "BatchedTask", "batched_gradients"]
-
 _Shape = tuple[int, ...]
 
 

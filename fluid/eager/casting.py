@@ -13,8 +13,6 @@ from .mode import intercepting, state
 from .program import Parameter
 from .tensor import Tensor
 
-__all__ = ["Caster"]
-
 _ALL_FLOAT32: frozenset[str] = frozenset()
 
 

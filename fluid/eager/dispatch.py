@@ -35,8 +35,6 @@ from .parts import parts
 from .reads import Traced, Tracing, rule_sources
 from .tensor import Tensor, make
 
-__all__ = ["CompiledOp", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update_op"]
-
 Slots = tuple[tuple[str, "int | None"], ...]
 """The input slots in use: (slot, None), or (slot, number of tensors) for slots that take several."""
 _PRODUCTS = ("matmul", "conv", "rnn")

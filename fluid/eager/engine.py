@@ -37,21 +37,6 @@ from .mode import state
 from .profiling import timed_node
 from .tensor import Tensor, make
 
-__all__ = [
-    "BackwardEngine",
-    "GraphTask",
-    "InnerTask",
-    "InputBuffer",
-    "ReadyQueue",
-    "backward",
-    "edge_of",
-    "engine",
-    "get_num_threads",
-    "grad",
-    "queue_callback",
-    "set_num_threads",
-]
-
 _MAX_DEPTH = 24
 """How many backward passes may be nested in one thread; the next one runs in a new thread."""
 _Edge = tuple[Node, int]

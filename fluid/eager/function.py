@@ -15,8 +15,6 @@ from .graph import RecordedNode, leaf_edge, modified
 from .mode import enable_grad, no_grad, state
 from .tensor import Tensor, make
 
-__all__ = ["PyLayer", "PyLayerContext", "once_differentiable"]
-
 
 class PyLayerContext:
     """Carries values from `forward` to `backward`; both may set attributes of their own.

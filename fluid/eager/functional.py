@@ -20,8 +20,6 @@ from .engine import grad
 from .mode import enable_grad, no_grad, state
 from .tensor import Tensor, make
 
-__all__ = ["gradcheck", "gradgradcheck", "hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
-
 _Function = Callable[..., Any]
 
 

@@ -25,20 +25,6 @@ if TYPE_CHECKING:
     from .dispatch import CompiledOp
     from .tensor import Tensor
 
-__all__ = [
-    "AccumulateGrad",
-    "Edge",
-    "Metadata",
-    "Node",
-    "OpNode",
-    "RecordedNode",
-    "RemovableHandle",
-    "accumulate",
-    "height",
-    "keep_gradient",
-    "leaf_edge",
-    "user_line",
-]
 
 _LEAVES = 2**62
 """Added to sequence numbers of leaves, so that a ready leaf runs before all other nodes."""

@@ -17,8 +17,6 @@ from .mode import state
 from .one_op import ConstantTensor, one_op
 from .tensor import Tensor
 
-__all__ = ["bounds_of", "getitem", "is_plain", "setitem"]
-
 _END = 2**31 - 1
 
 

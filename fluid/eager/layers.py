@@ -22,8 +22,6 @@ from .nested import refilled, tensors_in
 from .program import EAGER, version_of
 from .tensor import Tensor
 
-__all__ = ["loop"]
-
 
 # -------------------------------------------------------------------------------------------------- branches and loops
 @version_of(control_flow.build_cond)

@@ -14,8 +14,6 @@ from .dispatch import namespace, simple
 from .one_op import one_op
 from .tensor import Tensor
 
-__all__ = ["ATTACHED", "UNARY", "respelled"]
-
 
 def _method(op_type: str) -> Callable[..., Any]:
     op = simple(op_type, "X")

@@ -14,16 +14,6 @@ if TYPE_CHECKING:
     from ..ir.program import Program
     from .engine import GraphTask
 
-__all__ = [
-    "enable_grad",
-    "intercepting",
-    "is_grad_enabled",
-    "keeping_gradients",
-    "no_grad",
-    "set_grad_enabled",
-    "state",
-    "tracing",
-]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from .tensor import Tensor
 
-__all__ = ["refilled", "tensors_in"]
-
 
 def tensors_in(value: Any) -> list[Any]:
     """Tensors and arrays in nested lists, tuples and dicts.

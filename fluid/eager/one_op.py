@@ -19,8 +19,6 @@ from .dispatch import CompiledOp, TensorOp
 from .mode import intercepting, state, tracing
 from .tensor import Tensor
 
-__all__ = ["ConstantTensor", "one_op", "shortened"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _SEQUENCES = frozenset((list, tuple, Shape))
 _PLAIN = frozenset((int, bool, str, type(None), type(...)))

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .dispatch import TensorOp
     from .tensor import Tensor
 
-__all__ = ["BackwardPasses", "TensorOps", "Twins", "parts"]
-
 
 @dataclass(frozen=True)
 class TensorOps:

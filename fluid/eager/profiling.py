@@ -14,8 +14,6 @@ from .dispatch import CompiledOp, UpdateOp
 from .graph import Node, line_text, user_line
 from .tensor import Tensor
 
-__all__ = ["timed_node"]
-
 
 def _place(device: str) -> Place:
     return CPUPlace() if device == CPU else CUDAPlace(int(device.partition(":")[2] or 0))

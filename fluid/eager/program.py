@@ -25,9 +25,6 @@ from .mode import keeping_gradients, no_grad, state, tracing
 from .parts import parts
 from .tensor import Tensor
 
-__all__ = ["EAGER", "Parameter", "disable_dygraph", "enable_dygraph", "enabled", "guard", "to_variable"]
-
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

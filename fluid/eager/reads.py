@@ -11,8 +11,6 @@ from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import OpDef, Rule
 from ..values.spec import Lod, Spec, SpecValue
 
-__all__ = ["Traced", "Tracing", "rule_sources"]
-
 
 class Traced(SpecValue):
     """A value for gradient rules with only a spec and its sources.

@@ -17,8 +17,6 @@ from .nested import refilled, tensors_in
 from .program import Parameter
 from .tensor import Tensor, make, of_class_of
 
-__all__ = ["recompute"]
-
 
 def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call ``function(*args, **kwargs)`` and keep only the arguments: backward calls the function again.

@@ -13,8 +13,6 @@ from .graph import AccumulateGrad, Node, OpNode
 from .program import Parameter
 from .tensor import Tensor
 
-__all__ = ["append_call", "program_of"]
-
 
 def append_call(
     program: Program,

@@ -24,7 +24,6 @@ from .tensor import Tensor, make
 if TYPE_CHECKING:
     from ..dygraph.tracing import Tracer
 
-__all__ = ["EagerRegion", "Refusal", "RegionNode"]
 
 _Edge = tuple[Node, int]
 _INSTEAD = "differentiate the traced program instead, by append_backward or fluid.gradients"

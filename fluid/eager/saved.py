@@ -11,8 +11,6 @@ from .graph import OpNode
 from .mode import intercepting, state
 from .tensor import Tensor, make
 
-__all__ = ["saved_tensors_hooks"]
-
 
 class saved_tensors_hooks:
     """Inside the ``with``, ops save ``pack(tensor)`` for backward; backward calls ``unpack`` on it.

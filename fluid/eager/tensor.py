@@ -36,8 +36,6 @@ from .graph import NO_GRAPH, Hooks, Node, NodeHooks, RemovableHandle, keep_gradi
 from .mode import state
 from .parts import parts
 
-__all__ = ["Tensor", "from_dlpack", "make", "of_class_of", "to_tensor"]
-
 _names = itertools.count()
 _Edge = tuple[Node, int]
 _ELSEWHERE = {

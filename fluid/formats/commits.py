@@ -25,18 +25,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
 
-__all__ = [
-    "Place",
-    "current",
-    "finish_commits",
-    "flush_folder",
-    "is_saved",
-    "names_in",
-    "open_saved",
-    "remove_commits",
-    "write_commits",
-]
-
 Place = tuple[str, str]
 """A folder, and the name of a commit in it."""
 _FOLDER = ".fluid-commit"

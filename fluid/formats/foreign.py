@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["foreign_file"]
-
 _PICTURE = "a picture; a model takes it as an array of pixels, float32[1, channels, height, width] mostly"
 _STARTS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes; export the model to ONNX (tf2onnx), which fluid.load_model reads"),

@@ -17,8 +17,6 @@ from .pickles import check_numbers, not_numbers
 from .room import most_bytes
 from .writing import atomic_writer
 
-__all__ = ["is_archive", "read_npz", "write_npz"]
-
 
 def is_archive(head: bytes, size: int) -> bool:
     """Whether a file with this head is an archive."""

@@ -12,8 +12,6 @@ from math import prod
 from ..errors import FormatError
 from ..ir.program import Operator
 
-__all__ = ["Room", "most_bytes"]
-
 _SPARE = 64 << 20
 """The memory that every file may take."""
 _PER_BYTE = 10

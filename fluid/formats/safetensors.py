@@ -18,8 +18,6 @@ from .commits import open_saved
 from .pickles import check_numbers
 from .writing import reason, write_file
 
-__all__ = ["is_safetensors", "read_metadata", "read_safetensors", "write_safetensors"]
-
 _TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",

@@ -17,8 +17,6 @@ from ..errors import FormatError
 from .npz import read_npz, write_npz
 from .writing import write_file
 
-__all__ = ["is_manifest", "read_shards", "replacing_shards", "shard_names", "write_manifest", "write_shard"]
-
 _MARK = b'{"fluid shards": 1'
 _MOST = 16 << 20
 """Bytes of a manifest."""

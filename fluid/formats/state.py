@@ -9,8 +9,6 @@ import numpy as np
 from ..errors import FormatError
 from .pickles import read_pickle, read_stamp
 
-__all__ = ["check_together", "is_pickle", "read_state"]
-
 _PARAMETER_NAMES = "StructuredToParameterName@@"
 _SLICES = "UnpackBigParamInfor@@"
 

@@ -25,22 +25,6 @@ from .tensors import read_file
 from .text import parse_program_text
 from .writing import reason, write_file
 
-__all__ = [
-    "ARRAYS",
-    "FORMATS",
-    "HEAD",
-    "MESSAGE",
-    "ONNX",
-    "PIR",
-    "PROGRAMS",
-    "TEXT",
-    "UNNAMED",
-    "FileType",
-    "Format",
-    "format_of",
-    "head_of",
-]
-
 Content = TypeVar("Content")
 
 HEAD = 64

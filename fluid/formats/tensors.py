@@ -34,7 +34,6 @@ from .writing import reason
 if TYPE_CHECKING:
     from ..values.selected_rows import SelectedRows
 
-__all__ = ["RecordReader", "open_tensors", "read_file", "write_rows", "write_tensor"]
 
 Lod = list[list[int]]
 _LARGE_FILE = 4 << 20

@@ -21,8 +21,6 @@ from .npz import is_archive
 from .pickles import PickleMachine, PickleName, PickleRefusal, read_instructions
 from .room import most_bytes
 
-__all__ = ["is_torch_archive", "read_torch"]
-
 _STORAGES = {
     "torch.BFloat16Storage": BFLOAT16,
     "torch.BoolStorage": np.dtype("?"),

@@ -35,7 +35,6 @@ try:
 except ImportError:  # Windows, where an open file cannot be removed, which serves as a lock
     locks = None
 
-__all__ = ["atomic_writer", "reason", "together", "write_file"]
 
 _TEMPORARY = re.compile(r"(\.fluid-[0-9a-f]{16})(-[0-9]+)?")
 

@@ -11,7 +11,6 @@ from ..opdef import registry
 if TYPE_CHECKING:
     from .program import Variable
 
-__all__ = ["missing_attribute", "of_numpy", "of_other_program", "reflected_method", "without_value"]
 
 _LAYERS = {
     "T": "transpose({}, perm=[1, 0])",

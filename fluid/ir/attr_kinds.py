@@ -13,8 +13,6 @@ from .roles import OpRole
 if TYPE_CHECKING:
     from .program import Operator
 
-__all__ = ["BY_NUMBER", "KINDS", "BlockValue", "attr_kind", "attr_type", "fits", "written_kind"]
-
 
 class BlockValue:
     """The base of `Block`: the values of attributes of the kind ``block``."""

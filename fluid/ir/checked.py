@@ -24,8 +24,6 @@ from ..errors import FlagError, FluidTypeError, type_name
 from ..values.types import VarType, is_floating, is_integer
 from .program import Block, Operator, Parameter, Program, Variable, default_main_program
 
-__all__ = ["Accepted", "Check", "Checks", "Positive", "arguments_of", "check_variable", "checked", "checks_of", "held", "refuse"]
-
 Check = Callable[[Any], bool]
 Positive = int
 """An integer above 0, as an annotation: a number of features, say."""

@@ -7,8 +7,6 @@ import gc
 import threading
 from collections.abc import Iterator
 
-__all__ = ["collector_paused"]
-
 _lock = threading.Lock()
 _pauses = 0
 _was_on = False

@@ -14,8 +14,6 @@ from .program import Operator
 from .regions import Region, State, region_of
 from .versions import BlockVersions, Value, outer_names
 
-__all__ = ["Facts", "Forward", "needed_ops", "reads_of"]
-
 F = TypeVar("F")
 
 

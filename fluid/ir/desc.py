@@ -15,8 +15,6 @@ from .inference import infer_shape
 if TYPE_CHECKING:
     from .program import Block, Operator, Program, Variable
 
-__all__ = ["BlockDesc", "OpDesc", "ProgramDesc", "VarDesc", "get_grad_op_desc"]
-
 
 def _text(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else name

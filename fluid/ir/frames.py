@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from ..values.cache import Cache
 
-__all__ = ["OURS", "CodeName", "Frames", "current_frames", "is_run_again", "portable", "user_frame", "user_frames", "warn_user"]
-
 
 class CodeName(NamedTuple):
     """The file and name of code. It replaces the code in a pickle or a copy of frames, which cannot hold code."""

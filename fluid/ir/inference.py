@@ -15,8 +15,6 @@ from ..values.types import VarType, is_floating
 if TYPE_CHECKING:
     from .program import Block, Operator, Variable
 
-__all__ = ["BuildNamespace", "add_output", "declared_specs", "gather_specs", "infer_shape"]
-
 
 def gather_specs(op: Operator) -> dict[str, Any]:
     """Specs of the variables in an op's input slots, as `infer_specs` takes them."""

@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .program import Block, Operator
 
-__all__ = ["nested_blocks", "outwards", "walk"]
-
 
 def walk(ops: Iterable[Operator]) -> Iterator[Operator]:
     """Yield each operator, followed by the operators of the blocks that it owns, at any depth; each block once."""

@@ -15,7 +15,6 @@ from .roles import COMMON_ATTRS, ROLE_NAMES, OpRole
 if TYPE_CHECKING:
     from .program import Block, Operator, Program, Variable
 
-__all__ = ["NOISE", "block_to_string", "op_to_string", "program_to_screen", "program_to_string"]
 
 NOISE = frozenset(COMMON_ATTRS)
 """Attributes that do not affect what an op computes."""

@@ -14,11 +14,6 @@ from ..errors import FluidError, ProgramError, locate
 from ..opdef.registry import EMPTY, grad_slot
 from .program import Block, Operator
 
-__all__ = [
-    "Region", "State", "Taken", "gradient_region", "inner_gradients", "is_gradient_op", "list_inner_gradients", "region_of",
-    "shape_slots",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class State:

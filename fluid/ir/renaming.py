@@ -16,8 +16,6 @@ from .program import Block, Operator, OpRole, Variable
 from .regions import list_inner_gradients, region_of, shape_slots
 from .versions import outer_names
 
-__all__ = ["redirect", "redirect_reads", "rename_variables"]
-
 _NAMES_HERE = frozenset({OpRole.VARS, "skip_eager_deletion_vars"})
 """Attributes that list names as seen from the block around the op."""
 _NAMES_INSIDE = frozenset(

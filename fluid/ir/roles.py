@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["COMMON_ATTRS", "ROLE_NAMES", "OpRole"]
-
 
 class OpRole:
     """The role of an op in its program: the value of its attribute ``op_role``, a bit set.

@@ -10,8 +10,6 @@ from ..values.types import VarType
 from .inference import BuildNamespace
 from .versions import outer_names
 
-__all__ = ["scan"]
-
 Step = Callable[[Any, list[Any], list[Any]], tuple[Sequence[Any], Sequence[Any]]]
 
 

@@ -15,8 +15,6 @@ from typing import Any
 from ..errors import FluidError
 from .frames import OURS
 
-__all__ = ["install", "shorten"]
-
 
 def install() -> None:
     """Let Python, and IPython where it runs, show errors of Fluid by the user's lines."""

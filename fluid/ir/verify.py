@@ -9,11 +9,6 @@ from ..errors import ProgramError, did_you_mean
 from ..opdef.registry import EMPTY, Slot
 from .program import MOST_DEPTH, Block, Operator, Program, crowded_slots
 
-__all__ = [
-    "Finding", "describe_faults", "faults_of", "find_faults", "misuses_of", "on_cycles", "reason_of",
-    "refuse_deep", "self_owning", "too_deep", "verify",
-]  # fmt: skip
-
 _AROUND = 2
 _MOST = 20
 _MOST_NAMES = 300

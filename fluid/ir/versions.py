@@ -14,8 +14,6 @@ from ..values.types import VarType
 from .inference import add_output, declared_specs, gather_specs
 from .program import Block, Operator
 
-__all__ = ["BlockVersions", "Value", "outer_names", "reads_and_writes"]
-
 Value = tuple[str, int]
 """A name and its version in a block."""
 

@@ -14,8 +14,6 @@ from ..executor.runtime.scope import LoDTensor
 from ..ir.program import Variable
 from ..values.types import VarType
 
-__all__ = ["FeedCollate", "NamedCollate", "collate", "collate_padded", "collate_sequences"]
-
 Collate = Callable[[list[Any]], Any]
 
 

@@ -10,10 +10,6 @@ import numpy as np
 from ..errors import FluidTypeError, IndexRangeError, ProgramError
 from ..ir.checked import checked
 
-__all__ = [
-    "ConcatDataset", "Dataset", "IterableDataset", "MappedDataset", "MappedStream", "Subset", "TensorDataset", "random_split",
-]  # fmt: skip
-
 
 class Dataset:
     """Samples by number. A class of yours defines ``__getitem__`` and ``__len__``; a list, or anything else that has both, will

@@ -12,8 +12,6 @@ import numpy as np
 from ..errors import DataError, FluidError, FluidTypeError, FormatError, ProgramError, did_you_mean
 from .datasets import Dataset
 
-__all__ = ["CSVDataset", "ImageFolder", "read_image"]
-
 _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 

@@ -22,8 +22,6 @@ from .worker_info import WorkerInfo
 if TYPE_CHECKING:
     from .workers import Workers
 
-__all__ = ["DatasetLoader"]
-
 
 class DatasetLoader:
     """Batches of a dataset, epoch by epoch; the order is the same in every run, and for any number of workers.

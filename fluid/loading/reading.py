@@ -13,8 +13,6 @@ from ..errors import DataError
 from .datasets import IterableDataset, MappedStream, changed, draws, sample_of
 from .worker_info import WorkerInfo, as_worker
 
-__all__ = ["Batches", "IndexedBatches", "InitializedBatches", "StreamBatches"]
-
 
 def _failed(subject: str, error: BaseException) -> DataError:
     return DataError(f"{subject}: {type(error).__name__}: {error}")

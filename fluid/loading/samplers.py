@@ -11,8 +11,6 @@ from ..errors import ProgramError
 from .datasets import checked_seed, length_of
 from .sharding import shard
 
-__all__ = ["BatchSampler", "DistributedBatchSampler", "RandomSampler", "SequentialSampler"]
-
 
 class SequentialSampler:
     """The numbers of all samples in order.

@@ -8,8 +8,6 @@ from typing import Any
 from ..distributed.process import communicator
 from ..errors import FeedError, ProgramError
 
-__all__ = ["shard"]
-
 
 def shard(reader: Callable[[], Iterable[Any]], rank: int | None = None, count: int | None = None) -> Callable[[], Iterator[Any]]:
     """A reader of this worker's part of each batch: consecutive samples, the same number for each worker.

@@ -24,8 +24,6 @@ import numpy as np
 
 from ..errors import DataError
 
-__all__ = ["BatchReader", "BatchWriter"]
-
 Message = tuple[bytes, int | None, list[int]]
 """A batch: its pickle if that is small; or the number of a segment, the bytes of each array there, and the pickle."""
 

@@ -10,8 +10,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["accept_termination", "hold_termination"]
-
 _HAS_MASKS = hasattr(signal, "pthread_sigmask")
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from ..errors import FluidTypeError
 from ..values.place import Place, XLAPlace, no_place
 
-__all__ = ["UploadAhead", "device_of"]
-
 
 def device_of(places: Any, who: str) -> Place | None:
     """The device among the places of a loader that its batches go to; None if they stay at the host.

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-__all__ = ["WorkerInfo", "as_worker", "get_worker_info"]
-
 
 @dataclass(frozen=True)
 class WorkerInfo:

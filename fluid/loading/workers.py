@@ -32,8 +32,6 @@ from .shared_batches import BatchReader, BatchWriter
 from .termination import accept_termination, hold_termination
 from .worker_info import WorkerInfo
 
-__all__ = ["Workers"]
-
 _PATIENCE = 5.0
 """Seconds for a worker to end on request."""
 _OF_SPAWN = """. What it said stands above. It imports the script anew, which therefore starts workers under

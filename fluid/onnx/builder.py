@@ -17,8 +17,6 @@ from ..values.bfloat16 import computable, converted
 from ..values.types import VarType, accumulated, as_dtype, is_floating
 from .values import Size, TensorValue
 
-__all__ = ["LARGEST_IN_OPS", "Builder"]
-
 LARGEST_IN_OPS = 4096
 """The most numbers of a constant that an op holds; larger ones are persistable variables."""
 

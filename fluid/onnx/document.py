@@ -10,8 +10,6 @@ import os
 from . import ops_in  # noqa: F401  fills the table
 from .table import IMPORTS
 
-__all__ = ["LIMITS", "PATH", "render"]
-
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "docs", "onnx_ops_in.md")
 
 _HEAD = """# ONNX ops that can be read

@@ -20,8 +20,6 @@ from .node import OnnxNode
 from .types import element_type, is_held_wider
 from .values import Size, TensorValue
 
-__all__ = ["folded"]
-
 _MOST, _MOST_PARTLY = 4096, 256
 """The most numbers to fold, and the most to follow where they are partly known."""
 _OBJECT = 48

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["attributes_bound", "body_of_op"]
-
 
 def body_of_op(domain: str, proto: Any, opset: int, types: list[bytes]) -> Any:
     """ONNX's definition of an op as a `FunctionProto`, for a node and its input types; None if there is none."""

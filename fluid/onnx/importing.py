@@ -29,8 +29,6 @@ from .types import element_type, is_held_wider, number_of
 from .values import Absent, SequenceValue, TensorValue, Value
 from .weights import names_of_weights
 
-__all__ = ["Imported", "Importer", "import_model"]
-
 _DEEPEST_CALL = 24
 _SPARE_NODES, _BYTES_OF_NODE = 3000, 4
 """The most nodes that calls and loop trips may read again: a fixed number, and one more for these many bytes of

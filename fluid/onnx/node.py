@@ -14,7 +14,6 @@ from .values import Absent, SequenceValue, TensorValue, Value
 if TYPE_CHECKING:
     from .importing import Importer
 
-__all__ = ["OnnxNode"]
 
 Index = int
 """The type int: methods of `OnnxNode` hide the builtin name."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..errors import FormatError
 
-__all__ = ["in_order"]
-
 
 def in_order(nodes: Sequence[Any]) -> Sequence[Any]:
     """Sort the nodes of a graph so that each follows the nodes whose outputs it reads; otherwise, they keep their order.

@@ -16,8 +16,6 @@ from ..formats.room import Room, most_bytes
 from .tensors import SELF, OnnxTensorReader, map_file
 from .wire import head_of_field, varint
 
-__all__ = ["check_names", "check_names_of_model", "read_model_proto"]
-
 _DEEPEST = 90
 """The deepest nesting of messages; protobuf reads no more than 100."""
 _LARGE = 4096

@@ -6,8 +6,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["IMPORTS", "Import", "import_of", "imports"]
-
 
 class Import(NamedTuple):
     """How an op is read.

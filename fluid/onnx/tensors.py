@@ -16,8 +16,6 @@ from ..formats.writing import reason
 from ..values.bfloat16 import BFLOAT16
 from .types import name_of, numpy_type
 
-__all__ = ["MOST_ELEMENTS", "SELF", "OnnxTensorReader", "map_file"]
-
 SELF = ""
 """The location of tensors whose bytes stay in the model's file."""
 

@@ -9,18 +9,6 @@ import numpy as np
 from ..errors import FormatError
 from ..values.types import VarType
 
-__all__ = [
-    "NAMES",
-    "STRING",
-    "element_type",
-    "float_format",
-    "integer_bits",
-    "is_held_wider",
-    "name_of",
-    "number_of",
-    "numpy_type",
-]
-
 STRING = 8
 
 NAMES = {

@@ -13,8 +13,6 @@ from ..errors import FormatError
 from ..ir.program import Block, Variable
 from ..values.types import VarType, as_dtype
 
-__all__ = ["MOST_NUMBERS", "Absent", "Element", "SequenceValue", "Size", "TensorValue", "Value"]
-
 MOST_NUMBERS = 4096
 """The most integers to handle one by one, such as the sizes of a shape."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["names_of_weights"]
-
 _INPUTS = {
     "BatchNormalization": (1, 2, 3, 4),
     "Conv": (1, 2),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["head_of_field", "varint"]
-
 
 def varint(value: int) -> bytes:
     """Encode a number in seven bits per byte, the lowest bits first."""

@@ -17,8 +17,6 @@ from .inference import OpNamespace
 from .parameters import OpFunction, grad_slot, parameters_of
 from .registry import SHAPE_ONLY, ZERO_GRADIENT, OpDef, Rule, define, get
 
-__all__ = ["Composition", "composed", "higher_gradient", "means", "pullback"]
-
 Values = Mapping[str, Any]
 Function = Callable[[OpNamespace, Values, Values, set[str]], dict[str, Any]]
 """(namespace, values by slot, attributes, wanted slots) -> the values of the wanted slots."""

@@ -11,8 +11,6 @@ from ..values.spec import Spec, may_equal
 from ..values.types import VarType
 from .registry import OpDef, get, grad_slot
 
-__all__ = ["OpNamespace", "SpecNamespace", "infer_specs", "specs_of_grad"]
-
 
 class OpNamespace:
     """Ops as functions: ``f.matmul_v2(x, y, trans_y=True)``.

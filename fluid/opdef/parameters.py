@@ -17,7 +17,6 @@ from ..errors import ProgramError
 if TYPE_CHECKING:
     from .registry import OpDef
 
-__all__ = ["OpFunction", "grad_slot", "parameters_of"]
 
 _NOTHING: Mapping[str, Any] = {}
 

@@ -7,8 +7,6 @@ from typing import Generic, TypeVar
 
 from ..errors import ProgramError
 
-__all__ = ["OpTable"]
-
 Entry = TypeVar("Entry")
 
 

@@ -30,9 +30,6 @@ from ..values.spec import Spec
 from ..values.types import VarType
 from .shapes import fits, one_each
 
-__all__ = ["aspect_ratios_of"]
-
-
 # ------------------------------------------------------------------------------------------------------ priors, anchors
 _VARIANCES = least(1e-12, counted(floats(0.1, 0.1, 0.2, 0.2)))
 _STEPS: dict[str, Any] = {"step_w": least(0, 0.0), "step_h": least(0, 0.0), "offset": 0.5}

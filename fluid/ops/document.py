@@ -15,8 +15,6 @@ from typing import Any
 from ..opdef import registry
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Attr, OpDef, Rule, Slot
 
-__all__ = ["described", "render"]
-
 _HEAD = """# Ops
 
 The inputs, outputs, attributes and gradient of each op, from the definitions in `fluid/ops/`.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["as_type_of", "at_least", "at_most", "choose", "log1p_exp", "number_like", "size_of"]
-
 
 def number_like(f: Any, value: Any, number: float) -> Any:
     """A number as a tensor of one element with the element type of `value`: of shape [1], or [] if `value` has that too."""

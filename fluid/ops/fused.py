@@ -15,8 +15,6 @@ from ..opdef.registry import ShapeOnly, get, grad_slot, ints, least, required, s
 from . import activation, conv, elementwise, manipulation, matmul, norm, reduction  # noqa: F401  (what the ops are made of)
 from .shapes import broadcast, may_equal
 
-__all__ = ["activated"]
-
 _NOTHING = ("", "identity", "linear")
 
 

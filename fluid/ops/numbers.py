@@ -12,8 +12,6 @@ from typing import Any
 from ..ir.program import Operator
 from ..opdef.registry import EMPTY
 
-__all__ = ["slots_of_numbers", "state_numbers"]
-
 _Slots = dict[str, tuple[str, ...]]
 _SHAPE: _Slots = {"shape": ("ShapeTensorList", "ShapeTensor")}
 _BOUNDS: _Slots = {"starts": ("StartsTensorList", "StartsTensor"), "ends": ("EndsTensorList", "EndsTensor")}

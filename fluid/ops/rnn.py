@@ -21,8 +21,6 @@ from ..values.types import VarType
 from .sequence import offsets_of
 from .shapes import fits, may_equal
 
-__all__ = ["ACTIVATIONS", "MODES", "Geometry", "RnnMode", "step_mask"]
-
 ACTIVATIONS = ("", "sigmoid", "tanh", "relu")
 """The activations by their numbers in `gru_unit`; the first means none."""
 _END = 2**31 - 1

@@ -18,8 +18,6 @@ from ..values.spec import Lod, Spec
 from ..values.types import VarType
 from .shapes import fits, may_equal, one_a_row
 
-__all__ = ["expanded_rows", "images_of", "offsets_of"]
-
 
 def offsets_of(spec: Spec, slot: str, level: int = -1) -> tuple[int, ...] | None:
     """Offsets of the sequences of one level; None if they are not known yet. `InferenceError` if there are no sequences."""

@@ -7,11 +7,6 @@ from typing import Any
 
 from .formulas import as_type_of, at_least, choose
 
-__all__ = [
-    "adadelta", "adagrad", "adam", "adamax", "ftrl", "lamb", "lars_momentum", "lion", "momentum", "nadam", "proximal", "radam",
-    "rmsprop", "sgd",
-]  # fmt: skip
-
 TINY_DECAY = 1e-10
 """Added to the decay of `ftrl`, so that parameters without any gradient so far become 0, not 0 / 0."""
 NADAM_BASE = 0.96

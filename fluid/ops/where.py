@@ -16,8 +16,6 @@ from typing import NamedTuple
 from ..errors import did_you_mean
 from ..opdef import registry
 
-__all__ = ["Place", "places_of"]
-
 _PACKAGE = __package__.partition(".")[0]
 
 

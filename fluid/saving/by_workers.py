@@ -17,8 +17,6 @@ from ..ir.program import Program
 from .checkpoint import STATE, Checkpoint, load_checkpoint, state_of
 from .variables import divided_variables
 
-__all__ = ["load_by_workers", "save_by_workers"]
-
 
 def save_by_workers(
     program: Program,

@@ -19,8 +19,6 @@ from ..values.types import VarType
 from .parameter_info import note_what_is_trained
 from .variables import FilePath, load_persistables, save_persistables
 
-__all__ = ["columns_of", "inference_program", "load_inference_model", "save_inference_model"]
-
 _MODEL = "__model__"
 _FEED, _FETCH = "feed", "fetch"
 

@@ -11,8 +11,6 @@ from ..formats.commits import is_saved
 from ..formats.pickles import read_pickle
 from ..ir.program import Parameter, Program, Variable
 
-__all__ = ["note_what_is_trained"]
-
 
 def note_what_is_trained(program: Program, params: str) -> None:
     """Make the variables of a program parameters, trained or not, or buffers, as the file beside its parameters says, if any.

@@ -21,8 +21,6 @@ from ..values.place import CPUPlace, CUDAPlace, Place
 if TYPE_CHECKING:
     from .models import Model
 
-__all__ = ["AnalysisConfig", "NativeConfig", "PaddleBuf", "PaddleDType", "PaddleTensor", "create_paddle_predictor"]
-
 
 class PaddleDType:
     """Element types of a `PaddleTensor`.

@@ -29,8 +29,6 @@ from .variables import (
     value_of,
 )
 
-__all__ = ["load", "load_program_state", "save", "set_program_state", "set_state"]
-
 _PARAMETERS, _STATE, _PROGRAM = ".pdparams", ".pdopt", ".pdmodel"
 
 

@@ -25,13 +25,6 @@ from ..values.place import CPUPlace
 from ..values.selected_rows import SelectedRows
 from ..values.types import BFLOAT16, VarType, as_dtype
 
-__all__ = [
-    "FilePath", "as_array", "check_dense", "chosen_variables", "file_of", "fit_to_variable", "get_parameter_value",
-    "get_parameter_value_by_name", "get_program_parameter", "get_program_persistable_vars", "is_belong_to_optimizer",
-    "is_parameter", "is_persistable", "load_params", "load_persistables", "load_vars", "path_of", "put_value", "save_params",
-    "save_persistables", "save_vars", "value_of",
-]  # fmt: skip
-
 _NOT_SAVED = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.RAW, VarType.STEP_SCOPES})
 Predicate = Callable[[Variable], bool]
 FilePath = str | os.PathLike[str]

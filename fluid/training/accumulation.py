@@ -15,8 +15,6 @@ from ..optimizer import Optimizer
 from .periods import do_every
 from .states import ByProgram
 
-__all__ = ["GradientAccumulation"]
-
 Pair = tuple[Parameter, Variable | None]
 
 

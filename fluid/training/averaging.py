@@ -17,8 +17,6 @@ from ..regularizer import WeightDecayRegularizer
 from ..values.types import VarType
 from .states import GivenState, check_state, complete, current_parameters, renamed, some, start_of, unmade_of
 
-__all__ = ["ExponentialMovingAverage", "ModelAverage"]
-
 
 class _Average:
     """Base of averages: the parameters, the average's variables, and replacing parameters by averages.

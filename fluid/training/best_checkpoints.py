@@ -14,8 +14,6 @@ from ..formats.writing import write_file
 from .logs import number_of
 from .stopping import Best
 
-__all__ = ["BestCheckpoints"]
-
 _INDEX = "best.json"
 
 

@@ -16,8 +16,6 @@ from ..ir.program import OpRole, Variable, default_startup_program
 from ..metrics import MetricBase
 from .progress import Progress
 
-__all__ = ["LayerTrainer", "ProgramTrainer", "fit"]
-
 Numbers = dict[str, float]
 _STATE = "@TRAINING@"
 

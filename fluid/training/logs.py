@@ -15,8 +15,6 @@ import numpy as np
 from ..errors import FluidError, FluidTypeError, FormatError, ProgramError, how_to_install
 from ..formats.writing import write_file
 
-__all__ = ["CSVLog", "TensorBoardLog", "read_log"]
-
 Curves = dict[str, tuple[Any, Any]]
 
 

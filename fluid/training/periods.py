@@ -10,8 +10,6 @@ from ..layers.control_flow import cond, increment
 from ..layers.ops import elementwise_mod, equal
 from ..layers.tensor import fill_constant
 
-__all__ = ["do_every"]
-
 
 def do_every(count: Variable, runs: int, action: Callable[[], Any]) -> None:
     """Append ops that increment a count, and run the action's ops when the count is a multiple of `runs`.

@@ -10,8 +10,6 @@ from ..executor.runtime.scope import Scope
 from .rates import innermost_optimizer, learning_rate_of, set_learning_rate
 from .stopping import Best
 
-__all__ = ["ReduceOnPlateau"]
-
 
 class ReduceOnPlateau:
     """Lowers the learning rate of an optimizer when a number stops improving.

@@ -8,8 +8,6 @@ from ..errors import FluidTypeError, ProgramError
 from ..opdef import registry
 from ..values.types import DTypeLike, VarType, as_dtype
 
-__all__ = ["ANY_PRECISION", "FLOAT32_SLOTS", "AutoMixedPrecisionLists", "half_type"]
-
 _WHITE = frozenset(
     {
         "conv2d", "matmul", "matmul_v2", "mul", "bmm"

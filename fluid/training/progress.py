@@ -8,8 +8,6 @@ from typing import Any
 
 from ..errors import ProgramError
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """Counts samples and shows numbers after each epoch.

@@ -14,8 +14,6 @@ from ..executor.runtime.scope import Scope, global_scope
 from .logs import number_of
 from .rates import innermost_optimizer, is_tensor, learning_rate_of, set_learning_rate
 
-__all__ = ["RateSearch", "find_learning_rate"]
-
 
 @dataclass(frozen=True)
 class RateSearch:

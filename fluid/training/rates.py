@@ -10,8 +10,6 @@ import numpy as np
 from ..errors import ExecutionError, FluidTypeError, ProgramError
 from ..executor.runtime.scope import Scope, global_scope
 
-__all__ = ["innermost_optimizer", "is_tensor", "learning_rate_of", "set_learning_rate"]
-
 
 def innermost_optimizer(optimizer: Any) -> Any:
     """Unwrap an optimizer: the innermost one that it wraps."""

@@ -9,8 +9,6 @@ from ..errors import ProgramError
 from ..ir.program import Block, Variable
 from ..layers.tensor import create_global_var
 
-__all__ = ["ScaleRule"]
-
 
 @dataclass(frozen=True)
 class ScaleRule:

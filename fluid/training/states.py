@@ -15,8 +15,6 @@ from ..building.versions import program_of
 from ..errors import FluidTypeError, ProgramError
 from ..ir.program import Program, Variable
 
-__all__ = ["ByProgram", "GivenState", "check_state", "complete", "current_parameters", "renamed", "some", "start_of", "unmade_of"]
-
 
 def some(names: Iterable[Any]) -> str:
     """Up to ten of these names as text, for a message."""

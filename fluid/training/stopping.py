@@ -9,8 +9,6 @@ from typing import Any
 from ..errors import FluidTypeError, ProgramError
 from .logs import number_of
 
-__all__ = ["Best", "EarlyStopping"]
-
 _GOALS = {"least": -1.0, "greatest": 1.0}
 
 

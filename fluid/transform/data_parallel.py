@@ -15,15 +15,6 @@ from ..ir.program import Block, Operator, OpRole, Program, Variable
 from ..ir.versions import outer_names
 from ..values.types import VarType
 
-__all__ = [
-    "average_loss",
-    "average_parameters",
-    "broadcast_parameters",
-    "buckets",
-    "reduce_gradients",
-    "synchronize_batch_norm",
-]
-
 
 def broadcast_parameters(program: Program, startup_program: Program) -> None:
     """Set each parameter that the startup program initializes to worker 0's value, except those divided among the workers."""

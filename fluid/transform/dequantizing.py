@@ -15,8 +15,6 @@ from ..ir.program import Operator, Program
 from ..ops.quantization import lstm_by_range, product_of_floats_by_range
 from ..values.types import as_dtype
 
-__all__ = ["dequantize_weights"]
-
 _WEIGHTS = {"WeightX": ("ScaleX", "ZeroPointX"), "WeightH": ("ScaleH", "ZeroPointH")}
 """Slot of a weight of `dynamic_quantize_lstm` -> the slots of its scale and of its zero point."""
 

@@ -15,8 +15,6 @@ from ..opdef import registry
 from ..values.types import VarType
 from .data_parallel import buckets
 
-__all__ = ["divide_optimizer_state", "divide_state_of_tables", "divide_tables"]
-
 _LOOKUPS = {"lookup_table": True, "lookup_table_v2": False}
 """The types of ops that look up rows; whether the last dimension of the ids is 1 and left out."""
 _ELEMENTWISE = frozenset(

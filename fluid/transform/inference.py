@@ -19,8 +19,6 @@ from .folding import Uses, fold_batch_norm, fold_constants, only_name
 from .op_versions import knows
 from .pruning import prune_in_place
 
-__all__ = ["optimize_for_inference"]
-
 
 @checked
 def optimize_for_inference(

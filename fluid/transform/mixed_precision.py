@@ -19,8 +19,6 @@ from ..opdef.registry import EMPTY
 from ..training.precision import ANY_PRECISION, FLOAT32_SLOTS, AutoMixedPrecisionLists
 from ..values.types import VarType
 
-__all__ = ["use_half_precision"]
-
 
 def use_half_precision(program: Program, lists: AutoMixedPrecisionLists, half: VarType, keep: tuple[str, ...] = ()) -> None:
     """Write casts into the forward part of a program, in place.

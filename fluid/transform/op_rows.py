@@ -10,12 +10,6 @@ from ..ir.program import Operator, OpRole, Variable
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
 
-__all__ = [
-    "BOTH", "Condition", "Names", "Refused", "Rewrite", "Row", "align", "cast_input", "constant", "filled_like", "input_of",
-    "is_written", "only", "put", "put_view", "refuse_if", "set_type", "shape_of", "squeeze_ids", "temporary", "times_in",
-    "unsqueeze_input",
-]  # fmt: skip
-
 
 class Refused(Exception):
     """Why an op cannot be converted to the ops of a version."""

@@ -19,8 +19,6 @@ from ..values.types import VarType
 from .edit import Edit
 from .folding import Uses, fold_batch_norm, only_name
 
-__all__ = ["QuantizationReport", "QuantizedLayer", "quantize_model"]
-
 _SLOTS = {
     "conv2d": ("Input", "Filter", "Output"),
     "depthwise_conv2d": ("Input", "Filter", "Output"),

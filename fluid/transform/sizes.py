@@ -17,8 +17,6 @@ from ..ir.program import Block, Operator, Program, Variable
 from ..ir.versions import BlockVersions
 from ..values.types import as_dtype
 
-__all__ = ["with_sizes"]
-
 _MOST = 4096
 """The most elements of a constant in a program."""
 

@@ -38,8 +38,6 @@ from .paddle26.images import pad_images, pad_sides, refuse_integers
 from .paddle26.inputs import columns_of_labels, isclose, matmul_v2_grad
 from .paddle26.old_ops import to_second_version
 
-__all__ = ["EXPANDED_3", "NOT_SHARED", "TO_3", "types_of_paddle_3", "without_gradients_of_blocks"]
-
 NOT_SHARED = frozenset({"gather_grad", "isfinite", "recurrent_grad", "split_array", "while_grad"})
 """Rows for Paddle 2.6 that Paddle 3 needs no longer, or has others for."""
 

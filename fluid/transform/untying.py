@@ -13,8 +13,6 @@ from ..ir.program import Block, Operator, Variable
 from ..opdef.registry import EMPTY
 from ..values.types import VarType, is_floating
 
-__all__ = ["STATISTICS", "Use", "is_weight", "merged_uses", "read_from", "vectors_and_matrices"]
-
 STATISTICS = frozenset({"Mean", "Variance"})
 """Inputs of batch_norm that it updates."""
 

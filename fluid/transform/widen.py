@@ -8,8 +8,6 @@ from ..executor.runtime.scope import global_scope
 from ..executor.widening import widen_in_place
 from ..ir.program import Program
 
-__all__ = ["widen"]
-
 
 def widen(program: Program, scope: Any = None) -> list[str]:
     """Convert a program, and its values in a scope, from bfloat16 to float32.

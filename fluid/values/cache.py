@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-__all__ = ["OP_LIMIT", "PROCESS_LIMIT", "Cache"]
-
 PROCESS_LIMIT, OP_LIMIT = 4096, 64
 """The most entries of a cache that the process shares, and of a cache of one op; there may be thousands of such ops."""
 

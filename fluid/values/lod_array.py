@@ -12,25 +12,6 @@ import numpy as np
 from ..errors import ExecutionError, LengthsError, shown
 from .spec import Lod
 
-__all__ = [
-    "LoDArray",
-    "array_of",
-    "capacity_of",
-    "check_offsets",
-    "checked_levels",
-    "checked_lod",
-    "ids_of",
-    "last_offsets",
-    "lengths_of",
-    "lod_of",
-    "refuse_other_counts",
-    "rows_of_copies",
-    "step_counts",
-    "to_lengths",
-    "to_lod",
-    "with_lod",
-]
-
 
 class LoDArray:
     """An array whose rows form sequences, and its LoD: offsets level by level (see `fluid.values.spec.Lod`)."""

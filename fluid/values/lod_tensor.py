@@ -17,8 +17,6 @@ from .one_element import convertible
 from .place import CPUPlace, CUDAPlace, Place, no_place, to_numpy
 from .types import DTypeLike, VarType, as_dtype
 
-__all__ = ["FedArray", "LoDTensor", "LoDTensorArray", "Remote"]
-
 
 class Owner(Protocol):
     """The holder of a tensor, notified when the tensor gets another array."""

@@ -10,17 +10,6 @@ import numpy as np
 
 from ..errors import OutOfMemoryError, gibibytes, no_room
 
-__all__ = [
-    "ALIGNMENT",
-    "address_of",
-    "aligned_bytes",
-    "allocated",
-    "contiguous_copy",
-    "empty_array",
-    "extent_of",
-    "names_in_shared_memory",
-]
-
 ALIGNMENT = 64
 """The bytes of a line. Vectors that lie across two lines load slower: products of weights that do take a tenth longer."""
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from ..errors import FluidError, FluidTypeError, readable
 
-__all__ = ["DEFAULT_INT", "NO_NUMBERS", "has", "numeric_array", "said_by"]
-
 NO_NUMBERS = "OSUMm"
 """Kinds of numpy's element types that are neither numbers nor bools."""
 DEFAULT_INT = np.dtype(int)

@@ -18,8 +18,6 @@ import numpy as np
 from ..errors import ElementTypeError, FluidTypeError, InferenceError
 from .types import VarType, as_dtype, is_complex, is_floating, is_integer, real_of
 
-__all__ = ["ValueOperators"]
-
 _INT_RANGES: dict[VarType, tuple[float, float]] = {
     kind: (int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)) for kind in filter(is_integer, VarType)
 }

@@ -13,29 +13,6 @@ import numpy as np
 
 from ..errors import ExecutionError, how_to_install
 
-__all__ = [
-    "CUDA_MEMORY",
-    "HOST_MEMORY",
-    "CPUPlace",
-    "CUDAPinnedPlace",
-    "CUDAPlace",
-    "Place",
-    "XLAPlace",
-    "add_namespace",
-    "cpu_places",
-    "cuda_pinned_places",
-    "cuda_places",
-    "get_cuda_device_count",
-    "import_cupy",
-    "import_jax",
-    "is_compiled_with_cuda",
-    "namespace_of",
-    "namespace_on",
-    "no_place",
-    "to_numpy",
-]
-
-
 _NO_CONTEXT = contextlib.nullcontext()
 
 

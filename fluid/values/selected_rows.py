@@ -12,8 +12,6 @@ from .bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from .lod_tensor import LoDTensor
 from .place import namespace_of, to_numpy
 
-__all__ = ["SelectedRows", "add_rows_at", "put_rows"]
-
 
 class SelectedRows:
     """Some rows of a tensor; the others are zeros. A row that is stored several times counts as the sum.

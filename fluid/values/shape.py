@@ -6,8 +6,6 @@ from typing import Any, SupportsIndex, overload
 
 from ..errors import FluidTypeError
 
-__all__ = ["Shape"]
-
 
 class Shape(tuple[int, ...]):
     """A tuple of sizes that can be compared with lists, and added to them, as the lists of Fluid 1.6.

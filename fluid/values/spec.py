@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 from .operators import ValueOperators
 from .types import VarType
 
-__all__ = ["Lod", "Spec", "SpecValue", "fits", "may_equal"]
-
 Lod = tuple[tuple[int, ...] | None, ...]
 """How rows form nested sequences: for each level, from the outermost, the offsets at which its sequences begin and end. The last
 offset is the number of sequences of the next level (of rows, in the last level). None is a level whose offsets are not known yet;

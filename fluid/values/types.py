@@ -9,11 +9,6 @@ import numpy as np
 
 from ..errors import FluidTypeError
 
-__all__ = [
-    "BFLOAT16", "AttrType", "DTypeLike", "VarType", "accumulated", "as_dtype", "complex_of", "is_complex", "is_floating",
-    "is_integer", "real_of",
-]  # fmt: skip
-
 BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
 """The bits of bfloat16 as integers. numpy cannot compute with it: ops do in float32; see `fluid.executor.binding.halves`."""
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from .memory import contiguous_copy
 
-__all__ = ["drop_pages", "is_usable", "never_changes", "unchanging", "usable_copy"]
-
 
 def never_changes(array: Any) -> bool:
     """Whether nothing can write to the memory that an array of numpy shows, such as a file that is mapped to be read.

@@ -12,8 +12,6 @@ from .graph import BACKWARD, FORWARD, UPDATE, Area, ViewGraph, ViewNode
 from .grouping import Part, find_parts
 from .pairs import base_name
 
-__all__ = ["add_boxes"]
-
 Chain = tuple[Part, ...]
 """The parts around a node, outermost first."""
 

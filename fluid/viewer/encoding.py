@@ -12,8 +12,6 @@ from ..values.types import VarType
 from .graph import ViewGraph, ViewNode, ViewValue
 from .pairs import has_role
 
-__all__ = ["encode", "show"]
-
 _ROLES = {OpRole.RPC: "rpc", OpRole.DIST: "dist", OpRole.LR_SCHED: "learning rate", OpRole.LOSS: "loss"}
 _CALLSTACK = "op_callstack"
 _ABOUT_RUNS = ("op_", "use_mkldnn", "use_cudnn", "use_onednn", "mkldnn_", "cudnn_", "workspace_size_MB", "exhaustive_search")

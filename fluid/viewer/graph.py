@@ -12,8 +12,6 @@ from ..ir.versions import BlockVersions
 from ..opdef.registry import EMPTY
 from .pairs import find_pairs, has_role
 
-__all__ = ["ALONE", "BACKWARD", "CHANGED", "FORWARD", "KINDS", "SAME", "UPDATE", "Area", "ViewGraph", "ViewNode", "ViewValue"]
-
 FORWARD, BACKWARD, UPDATE = range(3)
 """The parts of a program, which the page draws side by side."""
 KINDS = ("forward", "backward", "optimizer")

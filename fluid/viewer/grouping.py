@@ -19,8 +19,6 @@ from itertools import groupby
 from ..ir.program import Parameter
 from .graph import ViewGraph, ViewNode
 
-__all__ = ["Part", "find_parts"]
-
 _FEW = 40
 """Blocks with at most this number of forward ops show ops instead of layers."""
 _MANY = 30

@@ -18,8 +18,6 @@ from typing import Any
 from .graph import BACKWARD, UPDATE, ViewGraph
 from .pairs import base_name
 
-__all__ = ["Sheet", "make_sheets"]
-
 _WIDEST = 8
 """The maximal number of nodes side by side in a column."""
 _SWEEPS = 6

@@ -15,8 +15,6 @@ from ..ir.program import Operator, Program
 from ..values.bfloat16 import computable
 from .graph import ViewGraph
 
-__all__ = ["Measured", "Stats", "measure", "measures_of"]
-
 _TIMED = 3
 """The number of timed runs; the least time counts."""
 

@@ -10,8 +10,6 @@ from ..ir.printing import program_to_screen
 from ..ir.program import Program
 from .page import to_html
 
-__all__ = ["Frame", "framed", "program_as_html"]
-
 _STYLE = "line-height: 1.4; overflow-x: auto; white-space: pre; font-family: monospace; font-size: 90%"
 _COLOURS = (
     (r"(?P<role>-- [\w |]+ --)", "#188038"),

@@ -20,8 +20,6 @@ from .layers import make_sheets
 from .measuring import Measured, measures_of
 from .twins import join_ops, join_rows
 
-__all__ = ["to_html", "write_html"]
-
 _SCRIPTS = (
     "graph.js", "words.js", "flow.js", "layout.js", "colouring.js", "look.js", "boxes.js", "ways.js", "camera.js", "overview.js",
     "painter.js", "element.js", "address.js", "panel.js", "search.js", "list.js", "export.js", "pointer.js", "keys.js", "main.js",

@@ -14,8 +14,6 @@ from itertools import islice
 from ..ir.program import Block, Operator, OpRole
 from ..opdef.registry import EMPTY
 
-__all__ = ["base_name", "find_pairs", "has_role"]
-
 _GRADIENT = re.compile(r"(?:grad/)*(.+)@GRAD(?:_\d+)?(?:@RENAME@.*)?", re.DOTALL)
 _SAVED = re.compile(r"(.+)@SAVED(?:_\d+)?", re.DOTALL)
 _TRIED = 64

@@ -10,9 +10,6 @@ from ..ir.program import Operator
 from ..transform.compare import match_ops, telling_attrs
 from .graph import ALONE, CHANGED, FORWARD, SAME, ViewGraph, ViewNode
 
-__all__ = ["join_ops", "join_rows"]
-
-
 _ROUNDS = 3
 """The number of rounds that search for twins among unmatched ops."""
 

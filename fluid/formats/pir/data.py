@@ -7,11 +7,6 @@ from typing import Any, NamedTuple
 
 from ...values.types import VarType
 
-__all__ = [
-    "ARRAY", "DENSE", "DTYPES", "ELEMENTS", "NULL", "PLAIN", "Attribute", "PirBlock", "PirOp", "PirProgram", "PirType",
-    "PirValue",
-]  # fmt: skip
-
 ELEMENTS = {
     "bool": VarType.BOOL, "i8": VarType.INT8, "ui8": VarType.UINT8, "i16": VarType.INT16, "i32": VarType.INT32,
     "i64": VarType.INT64, "f16": VarType.FP16, "bf16": VarType.BF16, "f32": VarType.FP32, "f64": VarType.FP64,

@@ -20,21 +20,6 @@ from .data import ARRAY, DENSE, ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirP
 from .table import Operand, PirAttr, PirRow, rows_to, updated_operands
 from .to_blocks import NAME_SCOPE, SINGLE, UPDATES, XSHAPE
 
-__all__ = [
-    "ARRAY_WRITERS",
-    "PLACE",
-    "WRITERS",
-    "BlockWriter",
-    "PirWriter",
-    "Unwritable",
-    "is_in_place",
-    "is_of_pir",
-    "pir_of",
-    "type_of",
-    "writes",
-    "writes_arrays",
-]  # fmt: skip
-
 _NAMES = {element: name for name, element in ELEMENTS.items()}
 _KINDS = {VarType.LOD_TENSOR: DENSE, VarType.LOD_TENSOR_ARRAY: ARRAY}
 """Kinds of values, by kinds of variables."""

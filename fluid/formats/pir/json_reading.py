@@ -17,8 +17,6 @@ from ...errors import FormatError
 from ..room import Room
 from .data import ARRAY, DENSE, NULL, PLAIN, Attribute, PirBlock, PirOp, PirProgram, PirType, PirValue
 
-__all__ = ["is_pir", "parse_pir"]
-
 DIALECTS = {"0": "builtin", "1": "pd_op", "2": "cf", "3": "custom_op", "4": "dist_op"}
 _SCALARS = {"bool": (bool,), "i8": (int,), "i16": (int,), "i32": (int,), "i64": (int,), "f32": (int, float), "f64": (int, float),
             "str": (str,), "dtype": (str,), "layout": (str,)}  # fmt: skip

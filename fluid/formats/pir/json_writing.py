@@ -10,8 +10,6 @@ from ...errors import ProgramError
 from .data import DENSE, PLAIN, Attribute, PirBlock, PirOp, PirProgram, PirType, PirValue
 from .json_reading import DIALECTS
 
-__all__ = ["serialize_pir"]
-
 _NUMBERS = {name: number for number, name in DIALECTS.items()}
 _OF_PD_OP = frozenset({"intarray", "dtype", "place", "layout", "scalar"})
 """Types of attributes of the dialect ``pd_op``; the others are of ``builtin``."""

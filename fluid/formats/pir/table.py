@@ -12,19 +12,6 @@ from typing import Any, NamedTuple
 
 from ...opdef.registry import OUR_SLOTS
 
-__all__ = [
-    "ALIASES",
-    "IGNORED",
-    "Operand",
-    "PirAttr",
-    "PirRow",
-    "Result",
-    "row_from",
-    "rows_to",
-    "types_with_rows",
-    "updated_operands",
-]
-
 
 class Operand(NamedTuple):
     """An operand of an op of PIR.

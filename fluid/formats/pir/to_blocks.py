@@ -21,8 +21,6 @@ from ...values.types import VarType
 from .data import ARRAY, DTYPES, ELEMENTS, Attribute, PirBlock, PirOp, PirProgram, PirValue
 from .table import IGNORED, Operand, PirRow, row_from, updated_operands
 
-__all__ = ["NAME_SCOPE", "SINGLE", "UPDATES", "XSHAPE", "BlockReader", "PirReader", "program_of", "special"]
-
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 """Ops whose results stand for attributes, where an op takes them as such."""
 XSHAPE = "XShape"

@@ -9,8 +9,6 @@ import numpy as np
 
 from ...errors import FluidTypeError
 
-__all__ = ["Compose", "random"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

@@ -9,11 +9,6 @@ import numpy as np
 
 from ...errors import FluidTypeError, ProgramError
 
-__all__ = [
-    "CenterCrop", "ColorJitter", "Normalize", "Pad", "RandomCrop", "RandomFlip", "RandomResizedCrop", "RandomRotation", "Resize",
-    "ToFloat",
-]  # fmt: skip
-
 Image = Any
 
 

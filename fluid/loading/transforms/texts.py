@@ -13,8 +13,6 @@ import numpy as np
 from ...errors import FluidTypeError, FormatError, ProgramError
 from ...formats.writing import write_file
 
-__all__ = ["Tokenize", "Vocabulary"]
-
 
 class Tokenize:
     """The words of a text, in small letters; each sign of punctuation is a word.

@@ -14,8 +14,6 @@ from ..node import OnnxNode
 from ..table import imports
 from .elementwise import choose
 
-__all__ = ["as_floats", "classical", "post_transformed", "whole_labels"]
-
 
 def classical(op_type: str, trains: bool = True) -> Callable[[Any], Any]:
     """Register the decorated function as the importer of an op of ai.onnx.ml."""

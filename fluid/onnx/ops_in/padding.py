@@ -13,8 +13,6 @@ from ..builder import Builder
 from ..node import OnnxNode
 from .elementwise import choose
 
-__all__ = ["lowest", "padded_at_run", "padded_for_same", "within"]
-
 
 def within(b: Builder, index: Any, size: Any) -> Any:
     """Clip positions to an axis of `size` elements; all of int64."""

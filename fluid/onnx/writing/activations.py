@@ -11,8 +11,6 @@ from .arithmetic import plus, times
 from .exporting import exports
 from .graph import OnnxGraph, OnnxTensor
 
-__all__ = ["log1p", "softplus"]
-
 
 # -------------------------------------------------------------------------------------------------------- activations
 def _unary(op: str, of_ints: str = "") -> Callable[..., OnnxTensor]:

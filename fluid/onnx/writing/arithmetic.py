@@ -12,8 +12,6 @@ from fluid.values.types import VarType, as_dtype
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor, is_number
 
-__all__ = ["align", "is_nan", "number_of", "plus", "times"]
-
 
 # ------------------------------------------------------------------------------------------------------ two operands
 def align(g: OnnxGraph, x: OnnxTensor, ndim: int, axis: int) -> OnnxTensor:

@@ -16,8 +16,6 @@ from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor
 from .making import filled, zeros_like
 from .program import Names, ProgramWriter, handles, handles_arrays
 
-__all__ = ["added_arrays", "empty_array", "insert", "is_array", "read", "repeat"]
-
 
 def is_array(x: OnnxTensor) -> bool:
     return x.spec.type is VarType.LOD_TENSOR_ARRAY

@@ -17,8 +17,6 @@ from .exporting import EXPORTS, is_exported
 from .program import HANDLERS
 from .refused import REFUSED
 
-__all__ = ["PATH", "exported", "render"]
-
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3, "docs", "onnx_ops.md")
 
 _HEAD = """# Ops in ONNX

@@ -31,8 +31,6 @@ from fluid.values.types import VarType, accumulated
 from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor, Symbol, is_number, without_symbols
 from .refused import REFUSED
 
-__all__ = ["EXPORTS", "OnnxNamespace", "export", "exports", "is_exported"]
-
 _Export = Callable[..., Any]
 _E = TypeVar("_E", bound=_Export)
 _CONTEXT = ("g", "f", "inputs", "attrs", "specs", "wanted")

@@ -15,8 +15,6 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor, is_number, without_symbols
 
-__all__ = ["channels_back", "channels_second"]
-
 
 def channels_second(g: OnnxGraph, x: OnnxTensor, data_format: str) -> OnnxTensor:
     """Move the channels of images to the second dimension."""

@@ -14,8 +14,6 @@ from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import as_vector, filled, zeros_like
 from .shaping import add_rows, added_along, constant_axis, positions
 
-__all__ = ["one_hot_of", "picked", "placed"]
-
 
 # -------------------------------------------------------------------------------------------------------------- slices
 @exports("gather", "gather_like")

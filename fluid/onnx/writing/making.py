@@ -15,9 +15,6 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import OnnxGraph, OnnxTensor, Size
 
-__all__ = ["as_vector", "filled", "joined_vector", "requested_shape", "zeros_like"]
-
-
 # ----------------------------------------------------------------------------------------------------------- making
 _MOST_CONSTANT = 64
 """The most elements of a filled tensor to write as a constant."""

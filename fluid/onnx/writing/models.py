@@ -13,8 +13,6 @@ from fluid.values.types import VarType
 from .program import Signature, contents_of, signature_of
 from .serializing import write_contents
 
-__all__ = ["DEFAULT", "NEWEST", "OLDEST", "results_of", "signature_of_model", "write_model"]
-
 OLDEST, DEFAULT = 13, 18
 """The oldest opset that can be written, and the default one."""
 

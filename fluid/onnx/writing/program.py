@@ -25,8 +25,6 @@ from .graph import ELEMENTS, GraphScope, NodeRecord, NotExported, OnnxGraph, Onn
 from .refused import REFUSED
 from .serializing import Contents
 
-__all__ = ["HANDLERS", "ProgramWriter", "Signature", "contents_of", "handles", "handles_arrays", "refusals", "signature_of"]
-
 _EDGES = ("feed", "fetch")
 
 Handler = Callable[["ProgramWriter", Operator, "Names"], None]

@@ -18,8 +18,6 @@ from .sequence_rows import ids_of, lengths_of_rows, within
 from .shaping import add_rows, positions
 from .suppression import suppressed
 
-__all__ = ["counts_of", "in_order"]
-
 _LOWEST = -3e38
 
 

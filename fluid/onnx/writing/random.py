@@ -17,8 +17,6 @@ from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor, Size, without_s
 from .making import as_vector, filled, requested_shape
 from .shaping import positions
 
-__all__ = ["drawn_like"]
-
 
 def drawn_like(g: OnnxGraph, x: OnnxTensor, op: str, seed: int = 0, **arguments: Any) -> OnnxTensor:
     """Random 32-bit floats in the shape of a tensor; with a seed, the same in each session."""

@@ -13,8 +13,6 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor
 
-__all__ = ["mean_of", "total"]
-
 
 def _number(g: OnnxGraph, x: OnnxTensor, op: str, axes: Sequence[int], keep: bool) -> OnnxTensor:
     if x.dtype is VarType.BOOL:

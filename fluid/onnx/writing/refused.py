@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["REFUSED"]
-
 _BY_REASON = {
     "it draws numbers in a way that ONNX has no op for": (
         "seed random_crop nce sample_logits dirichlet poisson top_p_sampling shuffle_batch weighted_sample_neighbors "

@@ -17,8 +17,6 @@ from .making import as_vector, filled
 from .sequence_rows import ids_of, lengths_of_rows
 from .shaping import add_rows, positions
 
-__all__ = ["images_of_regions", "rounded"]
-
 
 def images_of_regions(g: OnnxGraph, ROIs: OnnxTensor, RoisNum: OnnxTensor | None) -> OnnxTensor:
     """The number of the image of each region."""

@@ -9,8 +9,6 @@ from fluid.values.types import VarType
 
 from .graph import OnnxGraph, OnnxTensor
 
-__all__ = ["in_rounds"]
-
 
 def in_rounds(
     g: OnnxGraph,

@@ -18,8 +18,6 @@ from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import filled, zeros_like
 from .program import Names, ProgramWriter
 
-__all__ = ["BlockFrames", "Run", "scalar"]
-
 
 def _with_lengths(value: OnnxTensor, lengths: OnnxTensor) -> None:
     """Mark the rows of a value as sequences of these lengths."""

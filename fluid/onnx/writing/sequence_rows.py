@@ -12,28 +12,6 @@ from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import as_vector, filled
 from .shaping import add_rows as added_rows
 
-__all__ = [
-    "concatenated",
-    "cut_rows",
-    "ends_of",
-    "ids_of",
-    "is_empty",
-    "lengths_of_rows",
-    "like_rows",
-    "longest_of",
-    "padded_rows",
-    "repeated",
-    "sequence_context",
-    "sequence_ends",
-    "sequence_margins",
-    "sequence_reversed",
-    "sequence_scattered",
-    "starts_of",
-    "taken_rows",
-    "width",
-    "within",
-]
-
 
 def lengths_of_rows(x: OnnxTensor) -> OnnxTensor:
     if x.lengths is None:

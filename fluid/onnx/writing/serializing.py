@@ -14,8 +14,6 @@ from fluid.values.types import BFLOAT16, VarType, as_dtype
 from ..wire import head_of_field
 from .graph import ELEMENTS, GraphScope, NodeRecord, OnnxGraph, OnnxTensor, Symbol, is_number
 
-__all__ = ["LARGEST", "Contents", "chunks_of", "write_contents"]
-
 LARGEST = 2**31 - 1
 """Bytes of the largest message that readers of protobuf accept."""
 _ALIGNMENT = 4096

@@ -14,20 +14,6 @@ from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor, Size, is_number, without_symbols
 from .making import as_vector, filled, joined_vector
 
-__all__ = [
-    "add_rows",
-    "added_along",
-    "constant_axis",
-    "cut",
-    "first_rows",
-    "gather_along",
-    "pad_node",
-    "padded",
-    "positions",
-    "reverse",
-    "shape_of",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------- reshaping
 def _with_shape_of(X: OnnxTensor, Out: OnnxTensor) -> dict[str, OnnxTensor]:

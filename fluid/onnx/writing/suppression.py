@@ -17,8 +17,6 @@ from .making import filled
 from .rounds import in_rounds
 from .shaping import add_rows, positions
 
-__all__ = ["suppressed"]
-
 
 def _column(g: OnnxGraph, x: OnnxTensor, place: int) -> OnnxTensor:
     return g.squeeze(g.slice(x, [x.ndim - 1], [place], [place + 1]), x.ndim - 1)

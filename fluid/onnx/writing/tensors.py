@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from .graph import OnnxGraph
 
-__all__ = ["ELEMENTS", "GraphScope", "NodeRecord", "NotExported", "OnnxTensor", "Size", "Symbol", "is_number", "without_symbols"]
 
 ELEMENTS: dict[VarType, int] = {
     VarType.FP32: 1,

@@ -6,8 +6,6 @@ from ...ir.program import Operator
 from ...opdef.registry import EMPTY
 from ..op_rows import BOTH, Refused, Rewrite, Row, constant, input_of, put, shape_of, temporary
 
-__all__ = ["ROWS", "strided_slice"]
-
 
 def _from_the_front(*names: str, of: str = "X") -> Rewrite:
     """Rewrites an op that counts these axes of the input `of` from the front only."""

@@ -8,8 +8,6 @@ from ...values.types import VarType
 from ..op_rows import Refused, Row, cast_input, constant, input_of, is_written, put, put_view, set_type, shape_of, temporary
 from .refusals import refuse_unread
 
-__all__ = ["ROWS", "is_plain_hard_swish"]
-
 
 def _relu6(op: Operator) -> None:
     threshold = op.attr("threshold")

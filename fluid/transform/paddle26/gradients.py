@@ -11,8 +11,6 @@ from ...opdef.registry import EMPTY
 from ..op_rows import Condition, is_written, temporary
 from .formulas import is_plain_hard_swish
 
-__all__ = ["EXPANDED", "prepare"]
-
 MORE_GRADIENTS = {
     "bce_loss_grad": ("Label@GRAD",),
     "cross_entropy_grad": ("Label@GRAD",),

@@ -7,8 +7,6 @@ from ...values.types import VarType, is_floating
 from ..op_rows import BOTH, Refused, Row, constant, input_of, only, put, put_view, set_type, shape_of, temporary, unsqueeze_input
 from .refusals import refuse_unread
 
-__all__ = ["ROWS", "adaptive_maxima", "pad_images", "pad_sides", "refuse_integers"]
-
 
 def refuse_integers(op: Operator) -> None:
     if not op.type.startswith("nearest") and not is_floating(input_of(op).dtype):

@@ -24,8 +24,6 @@ from ..op_rows import (
     unsqueeze_input,
 )
 
-__all__ = ["ROWS", "columns_of_labels", "gather_grad", "isclose", "matmul_v2_grad"]
-
 
 def _of_type(dtype: VarType, *slots: str) -> Rewrite:
     """Rewrites an op whose inputs in these slots have to have this element type."""

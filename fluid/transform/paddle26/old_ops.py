@@ -24,8 +24,6 @@ from ..op_rows import (
 from .attributes import strided_slice
 from .inputs import gather_grad
 
-__all__ = ["ROWS", "to_second_version"]
-
 
 def _one_hot(op: Operator) -> None:
     squeeze_ids(op, "X", "its input is")

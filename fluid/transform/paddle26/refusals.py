@@ -6,8 +6,6 @@ from ...ir.program import Operator
 from ...opdef.registry import EMPTY
 from ..op_rows import BOTH, Condition, Refused, Row, input_of, is_written, refuse_if, shape_of
 
-__all__ = ["ROWS", "UNREAD", "refuse_unread"]
-
 UNREAD = {
     "batch_norm_grad": ("SavedMean@GRAD", "SavedVariance@GRAD"),
     "cross_entropy_grad2": ("MatchX@GRAD",),

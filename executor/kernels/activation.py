@@ -11,7 +11,7 @@ from fluid.ops.activation import GELU_TANH
 
 from .elementwise import negation, scalar
 from .manipulation import ranges
-from .table import Call, kernel, prepared
+from .table import Call, OutArray, kernel, prepared
 
 _LARGE = 8192
 """The least number of elements for numpy's clip: it is slow to start, but then faster than its maximum with a number."""
@@ -36,7 +36,7 @@ def _ufunc(op_type: str, name: str) -> None:
         return partial(getattr(xp, name), X, Out)
 
 
-for _op in ("tanh", "exp", "expm1", "sqrt", "reciprocal", "square", "log", "log2", "log10", "log1p", "sin", "cos", "tan"):
+for _op in ("tanh", "exp", "sqrt", "reciprocal", "square", "log", "log2", "log10", "log1p", "sin", "cos", "tan"):
     _ufunc(_op, _op)
 for _op in ("sinh", "cosh", "sign", "floor", "ceil", "rint"):
     _ufunc(_op, _op)
@@ -47,6 +47,18 @@ for _op, _name in {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}.i
 
 
 # -------------------------------------------------------------------------------------------------- several ufuncs
+def _complex_expm1(xp: Any, X: Any, Out: OutArray) -> None:
+    """Compute exp(X) - 1; numpy's expm1 (2.4.6) makes NaN of infinite parts, and -0.0 of 0.0."""
+    plain, zero = xp.exp(X) - 1, X == 0
+    xp.expm1(X, Out)
+    xp.copyto(Out, plain, where=zero | ~xp.isfinite(Out))
+
+
+@prepared("expm1", inplace={"Out": "X"})
+def expm1(xp: Any, X: Any, Out: Any) -> Call:
+    return partial(_complex_expm1, xp, X, Out) if X.dtype.kind == "c" else partial(xp.expm1, X, Out)
+
+
 def sigmoid_of(xp: Any, x: Any) -> Any:
     """The sigmoid as a new array, exact to its last bits where it is near 0."""
     small = xp.exp(-xp.abs(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,6 @@ for _op, _ufunc in {
     "mul": "multiply",
     "max": "maximum",
     "min": "minimum",
-    "pow": "power",
     "mod": "remainder",
     "floordiv": "floor_divide",
 }.items():
@@ -221,6 +221,27 @@ def clip(xp: Any, X: Any, Min: Any, Max: Any, min: float, max: float, Out: Any) 
     low = scalar(xp, min, X.dtype) if Min is None else Min.reshape(())
     high = scalar(xp, max, X.dtype) if Max is None else Max.reshape(())
     return partial(xp.clip, X, low, high, Out)
+
+
+def _power_of_one_exponent(x: Any, y: Any, out: Any) -> None:
+    """Compute ``out = x ** y``, where `y` has one element.
+
+    numpy (2.4.6) computes the root for 0.5, but the powers of -0.0 and -infinity are 0.0 and infinity.
+    """
+    if y.item() != 0.5:
+        np.power(x, y, out)
+        return
+    infinite = x == -inf
+    np.sqrt(np.add(x, 0.0, out), out)
+    np.copyto(out, inf, where=infinite)
+
+
+@prepared("elementwise_pow", inplace={"Out": "X"})
+def elementwise_pow(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> Call:
+    x, y = pair(X, Y, axis)
+    if xp is np and y.size == 1 and Out.dtype.kind == "f":
+        return partial(_power_of_one_exponent, x, y, Out)
+    return partial(xp.power, x, y, Out)
 
 
 def _power(xp: Any, X: Any, factor: float, Out: Any) -> list[Call]:

@@ -303,7 +303,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
         x, axis = flat(x), 0
     axis = axis_of(axis, x.ndim)
     counts = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)
-    rows = allocated(np.repeat, np.arange(x.shape[axis]), counts)
+    rows = allocated(np.repeat, np.arange(x.shape[axis]), counts.astype(np.int64, casting="same_kind"))
     return ops_of(x).gather(x, placed(rows, x), axis=axis)
 
 

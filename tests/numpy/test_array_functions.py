@@ -137,6 +137,13 @@ def test_dlpack(x: Any) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- manipulation
+@pytest.mark.parametrize("dtype", [xp.int8, xp.uint8, xp.uint64])
+def test_repeats_of_any_integers(dtype: Any) -> None:
+    same(xp.repeat(xp.asarray([1, 2]), xp.asarray([2, 1], dtype=dtype)), np.asarray([1, 1, 2]))
+    with pytest.raises(TypeError):
+        xp.repeat(xp.asarray([1, 2]), xp.asarray([2.0, 1.0]))
+
+
 @few
 @given(arrays(ALL), st.data())
 def test_one_array(x: Any, data: Any) -> None:

@@ -193,6 +193,30 @@ def test_floor_divide_of_floats_by_the_standard(x: float, y: float, expected: fl
     assert float(xp.floor_divide(xp.asarray(x), xp.asarray(y))) == expected
 
 
+@pytest.mark.parametrize("base", [-0.0, -float("inf")])
+@pytest.mark.parametrize("size", [(), (3,)])
+def test_powers_of_special_numbers_to_one_half(base: float, size: tuple[int, ...]) -> None:
+    powers = xp.full(size, base) ** 0.5
+    in_place = xp.full(size, base)
+    in_place **= 0.5
+    same(powers, np.full(size, abs(base), np.float32))
+    same(in_place, np.full(size, abs(base), np.float32))
+
+
+_INF, _NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize("z, expected", [
+    (complex(-0.0, 0.0), complex(0.0, 0.0)), (complex(_INF, 0.0), complex(_INF, 0.0)), (complex(_INF, _INF), complex(_INF, _NAN)),
+    (complex(-_INF, _INF), -1.0), (complex(-_INF, _NAN), -1.0), (complex(_NAN, 0.0), complex(_NAN, 0.0)),
+    (complex(1e-20, 1e-20), complex(1e-20, 1e-20)),
+])  # fmt: skip
+def test_expm1_of_special_complex_numbers(z: complex, expected: complex) -> None:
+    result = complex(xp.expm1(xp.asarray(z, dtype=xp.complex128)))
+    np.testing.assert_array_equal([result.real, np.abs(result.imag)], [expected.real, np.abs(expected.imag)])
+    assert np.signbit(result.real) == np.signbit(expected.real)
+
+
 @few
 @given(arrays(REALS, special=False), st.integers(0, 5), st.integers(6, 90))
 def test_clip(x: Any, low: int, high: int) -> None:

@@ -1,9 +1,9 @@
 """Products of bytes with sums of 32 bits: a matrix without signs times a packed matrix with signs.
 
 A tile of sums stays in registers while the kernel loops over the inner extent, a few steps at a time: each lane adds the products
-of 4 neighbouring bytes of a row (one instruction, VPDPBUSD) or, without it, of 2 and 2 (VPMADDWD, of the even and of the odd
-bytes, widened to 16 bits). Neither saturates, as the older VPMADDUBSW does, so sums are exact up to 32 bits, and wrap beyond.
-Processors other than x86 multiply in 32 bits. Some multiply tiles (AMX): 16 rows of 64 bytes by 64 x 16 bytes with one
+of 4 neighbouring bytes of a row (one instruction, VPDPBUSD) or, without it, of 2 bytes widened to 16 bits (VPMADDWD). Neither
+saturates, as the older VPMADDUBSW does, so sums are exact up to 32 bits, and wrap beyond. The rows of a tile are widened once,
+into a small array; the packed matrix, as it is loaded. Processors other than x86 multiply in 32 bits. Some multiply tiles (AMX): 16 rows of 64 bytes by 64 x 16 bytes with one
 instruction.
 
 The packed matrix lies in panels of one vector of columns; for each step of a panel, the bytes of a column are neighbours.
@@ -17,7 +17,7 @@ from functools import partial
 from math import prod
 from typing import TypeAlias
 
-from .emitter import BYTE, INT16, INT32, UBYTE, Function, Operand, Type, Value, zero
+from .emitter import BYTE, INT16, INT32, UBYTE, Function, Operand, Type, Value, constant, zero
 from .kernel import Share
 from .target import Target
 from .tiles import split
@@ -59,6 +59,8 @@ Epilogue: TypeAlias = "Callable[[Function, Value, Sequence[Value], Value], Value
 """``epilogue(f, value, places, column)``: the vector to store in place of a finished vector of neighbouring columns."""
 
 
+_WIDENED = 512
+"""Bytes of each row of a tile that are widened to 16 bits at a time: they stay in the nearest cache."""
 _TILE = 64
 """Bytes of a row of a tile: the inner extent that one instruction multiplies."""
 _TILE_ROWS = 16
@@ -66,7 +68,7 @@ _TILE_ROWS = 16
 
 def _depth(target: Target) -> int:
     """How many bytes of a row a lane multiplies in one step."""
-    return 2 if target.byte_products == "numbers" else 4
+    return 4 if target.byte_products in ("fours", "tiles") else 2
 
 
 def _fits_tiles(shape: PackedShape, target: Target) -> bool:
@@ -213,12 +215,14 @@ class _Writer:
             f.configure_tiles([self.tile_rows] * 6 + [_TILE_ROWS] * 2)
         else:
             self.vectors = min(limits.tile_vectors, max(target.registers // 8, 1))
-            of_right = self.vectors * (2 if target.byte_products == "pairs" else 1)
-            self.rows = max(min((target.registers - of_right - 3) // self.vectors, limits.tile_rows), 1)
+            spare = 2 if target.byte_products == "pairs" else 3
+            self.rows = max(min((target.registers - self.vectors - spare) // self.vectors, limits.tile_rows), 1)
         self.panel_bytes = _panel_bytes(shape.right, target)
         self.vector = INT32.of(self.lanes)
         self.staged = f.stack(INT32, self.rows * self.vectors * self.lanes)
         """The sums of a tile, row by row."""
+        self.widened = f.stack(INT16, self.rows * _WIDENED) if target.byte_products == "pairs" else None
+        """Bytes of the rows of a tile as numbers of 16 bits."""
 
     def end(self) -> None:
         if self.by_tiles:
@@ -322,6 +326,8 @@ class _Writer:
 
     def _segment(self, a: Value, packed: Value, sums: Sequence[Value], rows: int, vectors: int) -> list[Value]:
         """Add the products of a segment to the sums of a tile."""
+        if self.widened is not None:
+            return self._widened_segment(self.widened, a, packed, sums, rows, vectors)
         f, depth, stride = self.f, self.depth, self.shape.places[-1][1]
         inner, step_bytes = self.shape.right.inner, self.lanes * depth
         count = rows * vectors
@@ -359,6 +365,76 @@ class _Writer:
             return f.loop(0, _TILE // depth - zeros, 1, [a, b, *sums], one, shows_index=True)[2:]
         return step(a, b, sums, inner % depth) if inner % depth and not self.in_tiles else list(sums)
 
+    def _widened_segment(
+        self, widened: Value, a: Value, packed: Value, sums: Sequence[Value], rows: int, vectors: int
+    ) -> list[Value]:
+        """Add the products of a segment to the sums of a tile, in pairs of numbers of 16 bits."""
+        f, inner = self.f, self.shape.right.inner
+
+        def part(first: Value, *sums: Value, size: int = _WIDENED) -> list[Value]:
+            self._widen(f.at(a, first, UBYTE), widened, rows, size)
+            return self._products_of_pairs(widened, f.at(packed, f.mul(first, self.lanes), BYTE), sums, (rows, vectors, size))
+
+        main = inner // _WIDENED * _WIDENED
+        sums = f.loop(0, main, _WIDENED, sums, part)
+        return part(f.int64(main), *sums, size=inner - main) if inner > main else list(sums)
+
+    def _widen(self, a: Value, widened: Value, rows: int, size: int) -> None:
+        """Widen some bytes of each row of a tile; behind an odd number of them comes a 0."""
+        f, lanes = self.f, self.target.lanes(2)
+
+        def row(number: Value) -> None:
+            source = f.at(a, f.mul(number, self.shape.places[-1][1]), UBYTE)
+            into = f.at(widened, f.mul(number, _WIDENED), INT16)
+
+            def piece(at: Value, lanes: int = lanes) -> None:
+                f.store(f.convert(f.load(f.at(source, at, UBYTE), UBYTE.of(lanes)), INT16), f.at(into, at, INT16))
+
+            begin = 0
+            for width in (lanes >> shift for shift in range(lanes.bit_length())):
+                end = size // width * width
+                f.loop(begin, end, width, [], partial(piece, lanes=width))
+                begin = end
+            if size % 2:
+                f.store_number(constant(0, INT16), f.at(into, size, INT16))
+
+        f.loop(0, rows, 1, [], row)
+
+    def _products_of_pairs(
+        self, widened: Value, packed: Value, sums: Sequence[Value], extents: tuple[int, int, int]
+    ) -> list[Value]:
+        """Add the products of widened rows to the sums of a tile. `extents`: the rows, vectors and numbers of a row."""
+        f, (rows, vectors, size) = self.f, extents
+        steps, count = -(-size // 2), rows * vectors
+        copies = max(min(_IN_FLIGHT // count, steps // _IN_FLIGHT), 1)
+
+        def step(a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
+            panels = (f.at(b, number * self.panel_bytes, BYTE) for number in range(vectors))
+            of_b = [f.convert(f.load(panel, BYTE.of(2 * self.lanes)), INT16) for panel in panels]
+            of_a = (f.load(f.at(a, row * _WIDENED, INT16), INT32, align=2) for row in range(rows))
+            pairs = ((f.bits_as(f.splat(x, self.lanes), INT16), y) for x in of_a for y in of_b)
+            return [f.add(total, self._multiply_pairs(x, y)) for (x, y), total in zip(pairs, sums, strict=True)]
+
+        def some(_: Value, a: Value, b: Value, *sums: Value, copies: int = copies) -> tuple[Value, ...]:
+            following: list[Value] = []
+            for copy in range(copies):
+                at_a, at_b = f.at(a, copy * 2, INT16), f.at(b, copy * 2 * self.lanes, BYTE)
+                following += step(at_a, at_b, sums[copy * count : (copy + 1) * count])
+            return f.opaque(f.at(a, 2 * copies, INT16)), f.opaque(f.at(b, 2 * copies * self.lanes, BYTE)), *following
+
+        main = steps // copies * copies
+        begin = [widened, packed, *sums, *[zero(self.vector)] * (count * (copies - 1))]
+        a, b, *sums = f.loop(0, main, copies, begin, some, shows_index=True)
+        while len(sums) > count:
+            sums = [f.add(x, y) for x, y in zip(sums[:count], sums[-count:], strict=True)] + sums[count:-count]
+        return f.loop(main, steps, 1, [a, b, *sums], partial(some, copies=1), shows_index=True)[2:]
+
+    def _multiply_pairs(self, x: Value, y: Value) -> Value:
+        """Sum the products of neighbouring numbers of 16 bits, in 32 bits."""
+        bits = 8 * self.target.vector_bytes
+        name = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}[bits]
+        return self.f.of_processor(name, self.vector, x, y)
+
     def _advanced(self, a: Value, b: Value, steps: int) -> tuple[Value, Value]:
         f = self.f
         by_a, by_b = steps * self.depth, steps * self.depth * self.lanes
@@ -377,20 +453,14 @@ class _Writer:
             for place, following in enumerate(numbers[1:], 1):
                 number = f.bit_or(number, f.shift_left(following, 8 * place))
             fours = f.splat(number, self.lanes)
-        if self.target.byte_products != "pairs":
-            return [fours]
-        pairs = f.bits_as(fours, INT16)
-        return [f.bit_and(pairs, 255), f.shift_right_logical(pairs, 8)]
+        return [fours]
 
     def _right(self, vector: Value) -> list[Value]:
         """The bytes of a vector of the packed matrix, as factors of `_add_products`."""
         f = self.f
         if self.depth == 2:
             return [f.convert(f.shuffle(vector, vector, range(place, 2 * self.lanes, 2)), INT32) for place in (0, 1)]
-        if self.target.byte_products != "pairs":
-            return [f.bits_as(vector, INT32)]
-        pairs = f.bits_as(vector, INT16)
-        return [f.shift_right(f.shift_left(pairs, 8), 8), f.shift_right(pairs, 8)]
+        return [f.bits_as(vector, INT32)]
 
     def _add_products(self, sums: Value, a: list[Value], b: list[Value]) -> Value:
         """Add the products of the bytes of a row (`_bytes`) and of a vector of the packed matrix (`_right`)."""
@@ -398,9 +468,6 @@ class _Writer:
         for x, y in zip(a, b, strict=False):  # the last step of a row may have fewer bytes
             if self.depth == 2:
                 sums = f.add(sums, f.mul(y, x))
-            elif self.target.byte_products == "pairs":
-                name = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}[bits]
-                sums = f.add(sums, f.of_processor(name, sums.type, x, y))
             else:
                 sums = f.of_processor(f"x86.avx512.vpdpbusd.{bits}", sums.type, sums, x, y)
         return sums

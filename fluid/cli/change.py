@@ -105,6 +105,13 @@ def convert(
 @click.option(
     "--batch", type=click.IntRange(1), default=32, show_default=True, help="How many rows of CALIBRATION to run at once."
 )
+@click.option(
+    "--weight-bits",
+    type=click.IntRange(7, 8),
+    default=8,
+    show_default=True,
+    help="7 for onnxruntime on processors without VNNI, where it saturates with 8.",
+)
 @click.option("--json", "is_json", is_flag=True, help="For programs.")
 @sizes_option
 @overwriting
@@ -115,6 +122,7 @@ def quantize(
     output: str,
     dynamic: bool,
     batch: int,
+    weight_bits: int,
     is_json: bool,
     sizes: tuple[str, ...],
     force: bool,
@@ -126,7 +134,7 @@ def quantize(
     loaded = read_model(model, params, sizes)
     program = program_of(loaded)
     may_overwrite(output, force, model)
-    report = quantize_model(program, _in_batches(loaded, calibration, batch), loaded.scope, dynamic)
+    report = quantize_model(program, _in_batches(loaded, calibration, batch), loaded.scope, dynamic, weight_bits)
     paths = save_model(output, report.program, scope=loaded.scope)
     if is_json:
         as_json({"layers": [layer._asdict() for layer in report.layers], "notes": report.notes, "paths": paths})

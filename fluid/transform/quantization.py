@@ -76,6 +76,7 @@ def quantize_model(
     calibration: Mapping[str, Any] | Iterable[Mapping[str, Any]],
     scope: Scope | None = None,
     dynamic: bool = False,
+    weight_bits: int = 8,
 ) -> QuantizationReport:
     """Make a copy of an inference program that multiplies integers of 8 bits; the copy is the report's `program`.
 
@@ -95,13 +96,18 @@ def quantize_model(
         calibration: typical data to measure scales and errors on: arrays by the names of feeds, or several such batches.
         scope: the scope with the values of the weights; the current one if None.
         dynamic: measure the range of the data anew in each run.
+        weight_bits: 8, or 7 for models that onnxruntime is to run on processors without VNNI, such as those with AVX2 alone: it
+            adds pairs of products in 16 bits there, which saturate with weights of 8 bits.
 
     Returns:
         A report, which can be printed.
 
     Raises:
         ProgramError: there is no data, nothing to quantize, a weight has no value, or a value is not finite.
+        ValueError: `weight_bits` is neither 7 nor 8.
     """
+    if weight_bits not in (7, 8):
+        raise ValueError(f"quantize_model: weight_bits is {weight_bits}; weights have 7 or 8 bits")
     scope = scope if scope is not None else global_scope()
     batches = [dict(calibration)] if isinstance(calibration, Mapping) else [dict(batch) for batch in calibration]
     if not batches:
@@ -122,7 +128,7 @@ def quantize_model(
             if data not in quantized:
                 quantized[data] = _quantize_data(root, op, data, ranges.get(data))
             if weight not in quantized:
-                quantized[weight] = _quantize_weight(root, op, weight, axis, scope)
+                quantized[weight] = _quantize_weight(root, op, weight, axis, scope, weight_bits)
             redirect_reads(op, {data: quantized[data], weight: quantized[weight]})
     outs = [op.outputs[_SLOTS[op.type][2]][0] for op, *_ in layers]
     errors = _errors(run, plain, new, outs, batches)
@@ -226,7 +232,7 @@ def _quantize_data(root: Block, op: Operator, name: str, limits: tuple[float, fl
     return _insert(root, op, "fake_quantize_affine", inputs, attrs, f"{name}.quantized")
 
 
-def _quantize_weight(root: Block, op: Operator, name: str, axis: int, scope: Scope) -> str:
+def _quantize_weight(root: Block, op: Operator, name: str, axis: int, scope: Scope, bits: int) -> str:
     """Quantize the weight of an op, with a scale for each output; returns the name."""
     array = scope.array(name)
     if array is None:
@@ -234,7 +240,7 @@ def _quantize_weight(root: Block, op: Operator, name: str, axis: int, scope: Sco
     magnitude = np.abs(np.asarray(array)).max(tuple(place for place in range(array.ndim) if place != axis))
     if not np.isfinite(magnitude).all():
         raise ProgramError(f"quantize_model: the weight {name} is not finite, so it has no scale")
-    scales = magnitude / np.float32(127)
+    scales = magnitude / np.float32(2 ** (bits - 1) - 1)
     scales[scales == 0] = 1
     inputs = {"X": name, "Scale": _numbers(root, op, scales, f"{name}.scales")}
     return _insert(root, op, "fake_quantize_affine", inputs, {"quant_axis": axis, "quant_min": -128}, f"{name}.quantized")

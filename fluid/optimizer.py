@@ -231,7 +231,7 @@ class Optimizer:
         """By name and parameter (in a program, the parameter's name)."""
         self._pending_state = GivenState()
         """Values from `set_dict` for variables still to be made."""
-        self._last_updates: dict[int, _Call] = {}
+        self._last_updates: dict[int, _EagerUpdate] = {}
         """By id of the parameter: its last update in eager mode."""
         self._last_parameters: list[Any] = []
         """The last parameters from a `parameter_list` that is a layer or function."""
@@ -619,7 +619,7 @@ class Optimizer:
             attrs=attrs,
         )
         if op is not None and op.again is not None:
-            self._last_updates[id(param)] = _Call(param, rate, attrs, op)
+            self._last_updates[id(param)] = _EagerUpdate(param, rate, attrs, op)
         return op
 
 
@@ -647,7 +647,7 @@ def is_state(state: Mapping[str, Any]) -> bool:
     return all(start_of(name) in starts or ending.fullmatch(name) is not None for name in state)
 
 
-class _Call(NamedTuple):
+class _EagerUpdate(NamedTuple):
     """The update of a parameter in eager mode, which is repeated while the rate and the attributes are the same."""
 
     param: Any  # kept alive, so that its id is not reused

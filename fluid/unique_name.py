@@ -97,7 +97,7 @@ def unused_in(program: Program) -> UniqueNameGenerator:
 _shared = UniqueNameGenerator()
 
 
-class _Current(threading.local):
+class _CurrentGenerator(threading.local):
     """All threads share one generator until one of them switches to its own."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Current(threading.local):
         self.avoided: TakenNames | None = None
 
 
-_current = _Current()
+_current = _CurrentGenerator()
 
 
 def generate(key: str) -> str:

@@ -57,7 +57,7 @@ class Recorder(OpNamespace):
 
     def __init__(self, context: Mapping[str, Any], allocate: Allocate) -> None:
         self._context, self._allocate = context, allocate
-        self._ops: list[_Recorded] = []
+        self._ops: list[_RecordedOp] = []
 
     def wrap(self, array: Any, lod: Any = ()) -> Any:
         """Wrap an array in a cell, a list of arrays in a list of cells; None stays None."""
@@ -70,7 +70,7 @@ class Recorder(OpNamespace):
         attrs = definition.defaults(definition.check_attrs(attrs))
         specs = infer_specs(definition, map_values(lambda cell: cell.spec, cells), attrs)
         outputs = map_values(lambda spec: Cell(spec, self), specs)
-        self._ops.append(_Recorded(definition, cells, attrs, outputs))
+        self._ops.append(_RecordedOp(definition, cells, attrs, outputs))
         return outputs
 
     def write_into(self, cell: Cell, out: Any) -> None:
@@ -90,7 +90,7 @@ class Recorder(OpNamespace):
                 needed.append(op)
         return [call for op in reversed(needed) for call in self._bind(op)]
 
-    def _bind(self, op: _Recorded) -> list[Call]:
+    def _bind(self, op: _RecordedOp) -> list[Call]:
         xp = self._context["xp"]
         if op.is_view and _is_plain(xp, source := op.inputs["X"].array):
             out = next(iter(op.outputs.values()))
@@ -106,7 +106,7 @@ class Recorder(OpNamespace):
         return bind_op(op.definition, inputs, outputs, op.attrs, self._context, self._allocate, lods=lods)
 
 
-class _Recorded(NamedTuple):
+class _RecordedOp(NamedTuple):
     """An op on cells."""
 
     definition: OpDef

@@ -75,7 +75,7 @@ def function_of(
         copied: the inputs that the calls overwrite; the function copies them first.
         results: the inputs and outputs that the function returns: one array, or a tuple of several; None stays None.
     """
-    writer = _Writer(inputs, [*outputs, *lender.lent], lender)
+    writer = _SourceWriter(inputs, [*outputs, *lender.lent], lender)
     try:
         for array in copied:
             writer.lines.append(f"{writer.root_name(array)} = {writer.root_name(array)}.copy()")
@@ -105,7 +105,7 @@ _codes: Cache[str, CodeType] = Cache()
 """Source -> its code object, which functions that differ only in constants share."""
 
 
-class _Writer:
+class _SourceWriter:
     """Writes calls as source lines. `constants` are the globals of the function."""
 
     def __init__(self, inputs: Sequence[Any], local: Sequence[Any], lender: Lender) -> None:

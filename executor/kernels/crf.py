@@ -98,7 +98,7 @@ def crf_counts(xp: Any, Label: Any, Rows: Any, Out: Any) -> None:
     xp.add.at(Out, (sequences[:, None], 2 + labels[:, :-1], labels[:, 1:]), is_word[:, 1:])
 
 
-class _Chain:
+class _TagChain:
     """The data for both directions of a chain of tags, on the device: the positions of its sequences, and their labels."""
 
     def __init__(self, xp: Any, lod: Lod, emission: Any, label: Any, length: Any) -> None:
@@ -133,7 +133,7 @@ def linear_chain_crf(
     TransitionExps: Any,
     LogLikelihood: Any,
 ) -> None:
-    chain = _Chain(xp, Emission_lod, Emission, Label, Length)
+    chain = _TagChain(xp, Emission_lod, Emission, Label, Length)
     sequences, labels = chain.spans, chain.labels
     scores = Emission.reshape(-1, chain.tags)
     top = scores.max(1, keepdims=True) if len(scores) else scores[:, :1]
@@ -173,7 +173,7 @@ def linear_chain_crf_grad(
     dEmission: Any,
     dTransition: Any,
 ) -> None:
-    chain = _Chain(xp, Emission_lod, Emission, Label, Length)
+    chain = _TagChain(xp, Emission_lod, Emission, Label, Length)
     sequences, labels, rows, later = chain.spans, chain.labels, chain.rows, chain.later
     alpha, exps = Alpha.reshape(-1, chain.tags), EmissionExps.reshape(-1, chain.tags)
     d_likelihood, moves = dLogLikelihood.reshape(-1), TransitionExps[2:]

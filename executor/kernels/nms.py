@@ -125,7 +125,7 @@ def _select(image: _Image, attrs: Slots) -> tuple[Any, Any]:
     return label, index
 
 
-class _Detections(NamedTuple):
+class _DetectedRows(NamedTuple):
     """Rows of class, score and box; the index of each box among the boxes of all images; and the number of rows per image."""
 
     rows: Any
@@ -142,7 +142,7 @@ def _row(image: _Image, label: Any, index: Any) -> Any:
     return np.concatenate([label[:, None].astype(boxes.dtype), image.scores[label, index][:, None], boxes], 1)
 
 
-def _detect(images: Iterator[_Image], attrs: Slots, width: int, dtype: Any) -> _Detections:
+def _detect(images: Iterator[_Image], attrs: Slots, width: int, dtype: Any) -> _DetectedRows:
     """Detect in each image, and join the results."""
     rows, places, counts = [np.empty((0, 2 + width), dtype)], [np.empty(0, np.int64)], []
     for image in images:
@@ -152,10 +152,10 @@ def _detect(images: Iterator[_Image], attrs: Slots, width: int, dtype: Any) -> _
             (image.before + index) * (1 if image.boxes.ndim == 2 else len(image.scores)) + (image.boxes.ndim == 3) * label
         )
         counts.append(len(label))
-    return _Detections(np.concatenate(rows), np.concatenate(places).astype(np.int32)[:, None], counts)
+    return _DetectedRows(np.concatenate(rows), np.concatenate(places).astype(np.int32)[:, None], counts)
 
 
-def _rows_or_none(xp: Any, detections: _Detections) -> LoDArray:
+def _rows_or_none(xp: Any, detections: _DetectedRows) -> LoDArray:
     """The detections or, if there are none at all, -1 as the only one."""
     if not len(detections.rows):
         return LoDArray(xp.full((1, 1), -1, detections.rows.dtype), ((0, 1),))

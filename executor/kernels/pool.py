@@ -1,8 +1,8 @@
 """Kernels of `fluid.ops.pool`.
 
 Windows are rows by columns (by more in volumes), so a maximum or sum over one is taken along one axis after the other, each
-as elementwise ops on shifted views (`_Axis.taps`). Where there are few windows, or they differ in size, they are taken one by
-one (`_Axis.spans`).
+as elementwise ops on shifted views (`_AxisWindows.taps`). Where there are few windows, or they differ in size, they are taken one
+by one (`_AxisWindows.spans`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .portable import last_positions, reduction, values_in_order
 from .table import Call, OutArray, checked, fill, kernel, prepared
 
 
-class _Axis:
+class _AxisWindows:
     """The windows along one axis of an image."""
 
     def __init__(self, axis: int, extent: int, out: int, size: int, stride: int, pad: tuple[int, int]) -> None:
@@ -86,24 +86,24 @@ class _Axis:
         return steps
 
 
-def _axes(shape: tuple[int, ...], attrs: dict[str, Any]) -> list[_Axis]:
+def _axes(shape: tuple[int, ...], attrs: dict[str, Any]) -> list[_AxisWindows]:
     axes = image_axes(attrs["data_format"], len(shape))[1]
     extents = [shape[axis] for axis in axes]
     geometry = pool_geometry(extents, attrs)
-    return [_Axis(axis, extent, *parameters) for axis, extent, *parameters in zip(axes, extents, *geometry, strict=True)]
+    return [_AxisWindows(axis, extent, *parameters) for axis, extent, *parameters in zip(axes, extents, *geometry, strict=True)]
 
 
-def _by_window(axes: list[_Axis]) -> bool:
+def _by_window(axes: list[_AxisWindows]) -> bool:
     """Whether to compute windows one by one."""
     return not all(axis.size for axis in axes) or prod(axis.out for axis in axes) <= sum(axis.size for axis in axes)
 
 
-def _at(axes: list[_Axis], where: tuple[slice, ...]) -> tuple[slice, ...]:
+def _at(axes: list[_AxisWindows], where: tuple[slice, ...]) -> tuple[slice, ...]:
     """An index with `where` along the consecutive pooled axes."""
     return axes[0].at(where[0]) + where[1:]
 
 
-def _windows(axes: list[_Axis], image: Any, pooled: Any) -> list[tuple[Any, Any]]:
+def _windows(axes: list[_AxisWindows], image: Any, pooled: Any) -> list[tuple[Any, Any]]:
     """For each window: its elements, and its element of the pooled image, whose pooled axes have size 1."""
     pairs = []
     for window in product(*(enumerate(axis.spans()) for axis in axes)):
@@ -112,7 +112,7 @@ def _windows(axes: list[_Axis], image: Any, pooled: Any) -> list[tuple[Any, Any]
     return pairs
 
 
-def _between(scratch: Any, axes: list[_Axis], image: Any, pooled: Any) -> list[Any]:
+def _between(scratch: Any, axes: list[_AxisWindows], image: Any, pooled: Any) -> list[Any]:
     """`image`, arrays for it with one axis more pooled each, and `pooled`, where all are."""
     shape, arrays = list(image.shape), [image]
     for axis in axes[:-1]:
@@ -125,7 +125,7 @@ def _lowest(xp: Any, dtype: Any) -> float:
     return float(xp.finfo(dtype).min)
 
 
-def _weights(xp: Any, axes: list[_Axis], pooled: Any, exclusive: bool) -> Any:
+def _weights(xp: Any, axes: list[_AxisWindows], pooled: Any, exclusive: bool) -> Any:
     """One over the number of elements in each window, shaped to multiply pooled images."""
     weights = np.ones((), pooled.dtype)
     for axis in axes:
@@ -135,7 +135,9 @@ def _weights(xp: Any, axes: list[_Axis], pooled: Any, exclusive: bool) -> Any:
     return xp.asarray(weights[..., None] if axes[0].axis == 1 else weights)
 
 
-def _reduced(xp: Any, scratch: Any, axes: list[_Axis], combine: Any, identity: float, image: Any, pooled: Any) -> list[Call]:
+def _reduced(
+    xp: Any, scratch: Any, axes: list[_AxisWindows], combine: Any, identity: float, image: Any, pooled: Any
+) -> list[Call]:
     """Calls that combine the elements of each window of `image` into `pooled`."""
     if _by_window(axes):
         pooled_axes = tuple(axis.axis for axis in axes)
@@ -151,16 +153,16 @@ def _reduced(xp: Any, scratch: Any, axes: list[_Axis], combine: Any, identity: f
     ]
 
 
-def _maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any) -> list[Call]:
+def _maxima(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, Out: Any) -> list[Call]:
     return _reduced(xp, scratch, axes, xp.maximum, _lowest(xp, X.dtype), X, Out)
 
 
-def _averages(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any, exclusive: bool) -> list[Call]:
+def _averages(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, Out: Any, exclusive: bool) -> list[Call]:
     steps = _reduced(xp, scratch, axes, xp.add, 0, X, Out)
     return [*steps, partial(xp.multiply, Out, _weights(xp, axes, Out, exclusive), Out)]
 
 
-def _share(xp: Any, scratch: Any, axes: list[_Axis], pooled: Any, image: Any, exclusive: bool) -> list[Call]:
+def _share(xp: Any, scratch: Any, axes: list[_AxisWindows], pooled: Any, image: Any, exclusive: bool) -> list[Call]:
     """Calls for the transpose of averages."""
     shares = scratch(pooled.shape, pooled.dtype)
     steps: list[Call] = [partial(xp.multiply, pooled, _weights(xp, axes, pooled, exclusive), shares)]
@@ -177,7 +179,7 @@ _NO_PLACE = -100
 """The place of the maximum of a window that lies in the padding."""
 
 
-def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any, empty: int = 0) -> list[Call]:
+def _find_maxima(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, Index: Any, empty: int = 0) -> list[Call]:
     """Calls that find where in its image the first maximum of each window lies; `empty` for windows in the padding."""
     extents = tuple(axis.extent for axis in axes)
     places = xp.arange(prod(extents), dtype=Index.dtype).reshape(extents)
@@ -216,7 +218,7 @@ def _find_maximum(xp: Any, first: int, count: int, window: Any, places: Any, out
     xp.copyto(out, places[flat.argmax(first)].reshape(out.shape))
 
 
-def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> list[Call]:
+def _halved_back(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, dOut: Any, dX: Any) -> list[Call]:
     """Calls for the gradient of maxima of 2 by 2 windows next to each other, some images at a time."""
     rows, columns = axes
     steps: list[Call] = []
@@ -224,7 +226,7 @@ def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
         steps.append(fill(xp, dX, 0))
     first = rows.axis - 1
     images = [array.reshape(prod(array.shape[: first + 1]), *array.shape[first + 1 :]) for array in (X, dOut, dX)]
-    rows, columns = (_Axis(a.axis - first, a.extent, a.out, a.size, a.stride, a.pad) for a in axes)
+    rows, columns = (_AxisWindows(a.axis - first, a.extent, a.out, a.size, a.stride, a.pad) for a in axes)
     (_, even), (_, odd) = columns.taps()
     (_, top), (_, bottom) = rows.taps()
     image_size = prod(images[0].shape[1:])
@@ -251,13 +253,13 @@ def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
     return steps
 
 
-def _flat(axes: list[_Axis], array: Any) -> Any:
+def _flat(axes: list[_AxisWindows], array: Any) -> Any:
     """Images with the pooled axes as one."""
     shape, first, end = array.shape, axes[0].axis, axes[-1].axis + 1
     return array.reshape(*shape[:first], prod(shape[first:end]), *shape[end:])
 
 
-def _maxima_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> list[Call]:
+def _maxima_back(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, dOut: Any, dX: Any) -> list[Call]:
     if len(axes) == 2 and all(axis.is_halving for axis in axes):
         return _halved_back(xp, scratch, axes, X, dOut, dX)
     if _by_window(axes):
@@ -271,7 +273,7 @@ _PART = 1 << 17
 """Elements of images that are taken at a time, few enough to stay in a near cache."""
 
 
-def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> Call:
+def _overlapping_back(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, dOut: Any, dX: Any) -> Call:
     """The call for the gradient of maxima of windows that overlap.
 
     Images are split into grids, one for each position within a stride (four for rows and columns with stride 2). In a grid, the
@@ -304,7 +306,7 @@ def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: An
     return partial(_take_back, xp, x, d_out, d_x, values, grads, spare, masks, grid, taps, places, windows)
 
 
-def _in_grid(axis: _Axis, phases: int, extent: int) -> list[tuple[slice, slice]]:
+def _in_grid(axis: _AxisWindows, phases: int, extent: int) -> list[tuple[slice, slice]]:
     """For each phase along an axis: the slice of its grid that lies in the image, and the matching slice of the image."""
     slices = []
     for phase in range(phases):

@@ -637,7 +637,7 @@ def gru_unit_grad(
 
 
 # ------------------------------------------------------------------------------------- over sequences of different lengths
-class _Packed:
+class _PackedArrays:
     """Rows in the order of the steps: `PackedRows` with arrays of a namespace."""
 
     def __init__(self, xp: Any, lod: Lod, reverse: bool, where: str) -> None:
@@ -674,7 +674,7 @@ def in_turn(
     """Run the steps of packed sequences: ``step(states, inputs, outputs)``, with the rows of each step.
 
     Args:
-        steps: the steps of a `_Packed`.
+        steps: the steps of a `_PackedArrays`.
         states: one row for each sequence. Backwards, they are zeros, and end as the states before the first step.
         outputs: packed rows.
         prepare: returns the step and the packed rows that it reads (None for absent ones). The step updates the states, and fills
@@ -782,7 +782,7 @@ def dynamic_lstmp(
     BatchCellPreAct: Any,
     BatchHidden: Any,
 ) -> None:
-    packed = _Packed(xp, Input_lod, attrs["is_reverse"], "lstm")
+    packed = _PackedArrays(xp, Input_lod, attrs["is_reverse"], "lstm")
     size, rows = Weight.shape[1] // 4, len(Input)
     peepholes = _peepholes(Bias, size, attrs)
     gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
@@ -921,7 +921,7 @@ def dynamic_lstmp_grad(
     dProjWeight: Any,
     dBias: Any,
 ) -> None:
-    packed = _Packed(xp, Input_lod, attrs["is_reverse"], "lstm")
+    packed = _PackedArrays(xp, Input_lod, attrs["is_reverse"], "lstm")
     size = Weight.shape[1] // 4
     peepholes = _peepholes(Bias, size, attrs)
     first_h, first_c = packed.first(H0, Weight.shape[0], Input.dtype), packed.first(C0, size, Input.dtype)
@@ -992,7 +992,7 @@ def dynamic_gru(
     BatchHidden: Any,
     Hidden: Any,
 ) -> None:
-    packed = _Packed(xp, Input_lod, attrs["is_reverse"], "gru")
+    packed = _PackedArrays(xp, Input_lod, attrs["is_reverse"], "gru")
     size, rows = Weight.shape[0], len(Input)
     w_gates, w_candidate = _gru_weights(Weight)
     gate, activation = _name(attrs["gate_activation"]), _name(attrs["activation"])
@@ -1031,7 +1031,7 @@ def dynamic_gru_grad(
     dWeight: Any,
     dBias: Any,
 ) -> None:
-    packed = _Packed(xp, Input_lod, attrs["is_reverse"], "gru")
+    packed = _PackedArrays(xp, Input_lod, attrs["is_reverse"], "gru")
     size = Weight.shape[0]
     w_gates, w_candidate = _gru_weights(Weight)
     before = packed.previous(packed.first(H0, size, Input.dtype), BatchHidden)

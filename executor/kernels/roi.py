@@ -360,7 +360,7 @@ def shared_parts(count: int, parts: int) -> list[int]:
     return [min(part * count // parts, count - 1) for part in range(parts)]
 
 
-class _Points:
+class _SamplingPoints:
     """The sampling points of `deformable_psroi_pooling`: by region, class, part, and point of a part."""
 
     def __init__(self, xp: Any, extents: tuple[int, int], ROIs: Any, Trans: Any, dtype: Any, attrs: dict[str, Any]) -> None:
@@ -435,7 +435,7 @@ def _means(
     if not Input.size:
         write_wanted((Output, 0), (TopCount, 0))
         return
-    points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
+    points = _SamplingPoints(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
     flat = Input.reshape(*Input.shape[:2], -1)
     for regions, image in points.ranges(images_of(ROIs, None, ROIs_lod, len(Input))):
         in_image, elements = points.at(regions)
@@ -463,7 +463,7 @@ def moved_parts(xp: Any, Input: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any, attrs
 
 @kernel("moved_parts_back")
 def moved_parts_back(xp: Any, Output: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any, attrs: dict[str, Any], Input: Any) -> None:
-    points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
+    points = _SamplingPoints(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
     Input.fill(0)
     flat = Input.reshape(*Input.shape[:2], prod(Input.shape[2:]))
     for regions, image in points.ranges(images_of(ROIs, None, ROIs_lod, len(Input))) if Input.size else ():

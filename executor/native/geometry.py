@@ -51,7 +51,7 @@ class Phase:
         return tuple(tap + (self.repeats - 1) * self.tap_shift for tap in self.taps)
 
 
-class _Axis(NamedTuple):
+class _ConvolutionAxis(NamedTuple):
     """Rows or columns of a convolution."""
 
     extent: int
@@ -125,12 +125,12 @@ class Convolution:
         return prod(self.kernel)
 
     @property
-    def axes(self) -> tuple[_Axis, _Axis]:
+    def axes(self) -> tuple[_ConvolutionAxis, _ConvolutionAxis]:
         """Rows and columns."""
         x, y = self.x, self.y
         sides = self.kernel, self.strides, self.pads, self.dilations
-        rows = _Axis(x.height, y.height, *(side[0] for side in sides))
-        return rows, _Axis(x.width, y.width, *(side[1] for side in sides))
+        rows = _ConvolutionAxis(x.height, y.height, *(side[0] for side in sides))
+        return rows, _ConvolutionAxis(x.width, y.width, *(side[1] for side in sides))
 
     @cached_property
     def phases(self) -> tuple[list[Phase], list[Phase]]:

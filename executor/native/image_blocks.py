@@ -207,7 +207,7 @@ class _Run:
         most = self.target.limits.image_block_bytes
         largest = max(self.specs[value].nbytes for value in inner) // self.images
         sizes = [size for size in range(1, self.images) if self.images % size == 0 and (size == 1 or size * largest <= most)]
-        cut = _Cut(self.images, sizes[-1])
+        cut = _RegionCopy(self.images, sizes[-1])
         regions = [cut.region(self.members[place]) for place in range(first, end) if place in self.members]
         count = self.images // sizes[-1]
         steps = {value: self.specs[value].nbytes // count for value in cut.images_of if value not in inner}
@@ -216,7 +216,7 @@ class _Run:
         return ImageBlocks(regions, sizes[-1], count, steps)
 
 
-class _Cut:
+class _RegionCopy:
     """Copies regions with fewer images: one block.
 
     Attributes:

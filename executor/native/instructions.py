@@ -72,7 +72,7 @@ class KernelCall(NamedTuple):
     is_serial: bool
 
 
-class _Reader:
+class _ListReader:
     """Base of instructions with a list of read values, instead of an op's slots."""
 
     definition = None
@@ -100,10 +100,10 @@ def is_persistable(op: Operator, name: str) -> bool:
 
 def values_read(instruction: Any) -> list[Value]:
     """The values that an instruction may read, also in sub-blocks of its op; may contain duplicates."""
-    return instruction.read if isinstance(instruction, _Reader) else [*instruction.read, *instruction.outer.values()]
+    return instruction.read if isinstance(instruction, _ListReader) else [*instruction.read, *instruction.outer.values()]
 
 
-class NativeInstruction(_Reader):
+class NativeInstruction(_ListReader):
     """An instruction that native code computes, such as `regions.NativeRegion`.
 
     Attributes:
@@ -166,7 +166,7 @@ _CHECKED_FLOATS = {"auc": ("Predict",)}
 """Type of an op -> the slots of floats that its check inspects; all other checks inspect integers alone."""
 
 
-class Check(_Reader):
+class Check(_ListReader):
     """Checks the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
 
     def __init__(self, instruction: Any, specs: Mapping[Value, Spec]) -> None:

@@ -171,7 +171,7 @@ def write_product(
         a, packed, c: pointers to the first elements.
         element: the type of the elements that are stored; other than INT32 if an epilogue makes them.
     """
-    writer, lanes = _Writer(f, shape, target, element, epilogue), target.lanes(4)
+    writer, lanes = _IntegerProductWriter(f, shape, target, element, epilogue), target.lanes(4)
     panels = -(-shape.right.columns // lanes)
     rows = shape.places[-1][0]
     blocks, lines = -(-rows // writer.chunk_rows), prod(extent for extent, _, _ in shape.places[:-1])
@@ -188,7 +188,7 @@ def write_product(
 
 
 @dataclass(frozen=True)
-class _Tile:
+class _IntegerTile:
     """A tile of the result: its extents, its place, and the pointer to the first of its rows."""
 
     rows: int
@@ -198,7 +198,7 @@ class _Tile:
     c: Value
 
 
-class _Writer:
+class _IntegerProductWriter:
     """Writes the tiles of a product."""
 
     def __init__(self, f: Function, shape: ProductShape, target: Target, element: Type, epilogue: Epilogue | None) -> None:
@@ -243,7 +243,7 @@ class _Writer:
             first = f.at(a, f.mul(row, a_stride), UBYTE)
             multiply = self._multiply_tiles if self.by_tiles else self._multiply_vectors
             staged = multiply(first, packed, size, vectors)
-            self._finish(staged, _Tile(size, vectors, (*places, row), column, f.at(c, f.mul(row, c_stride), self.element)))
+            self._finish(staged, _IntegerTile(size, vectors, (*places, row), column, f.at(c, f.mul(row, c_stride), self.element)))
 
         if rows <= min(self.rows, self.chunk_rows):
             tile(f.int64(0), rows)
@@ -472,7 +472,7 @@ class _Writer:
                 sums = f.of_processor(f"x86.avx512.vpdpbusd.{bits}", sums.type, sums, x, y)
         return sums
 
-    def _finish(self, staged: Value, tile: _Tile) -> None:
+    def _finish(self, staged: Value, tile: _IntegerTile) -> None:
         """Store a tile, after the epilogue if there is one; lanes beyond the last column are left out."""
         f, width, columns = self.f, tile.vectors * self.lanes, self.shape.right.columns
         stop: Operand = width if columns % self.lanes == 0 else f.min(f.sub(columns, tile.column), width)

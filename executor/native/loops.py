@@ -42,7 +42,7 @@ Totals = Sequence[tuple[Reduction, Value]]
 
 
 @dataclass(frozen=True)
-class _Block:
+class _ColumnBlock:
     """A block of columns: its first column, and its coordinates, all but the last dimension's."""
 
     start: Value
@@ -50,7 +50,7 @@ class _Block:
 
 
 @dataclass
-class _Row:
+class _LoopRow:
     """State of one row: its number, values that are constant along the row, and pointers to its start in operands."""
 
     number: Value
@@ -325,7 +325,7 @@ class Nest:
     # -- a row
     def _write_row(self, number: Value, row_size: int, register_sums: dict[Any, Value] | None) -> None:
         f, group = self.f, self.group
-        self._row = _Row(number, [*self._strip_places, self._last_place] if self._strip_places else [number])
+        self._row = _LoopRow(number, [*self._strip_places, self._last_place] if self._strip_places else [number])
         self._row_size = row_size
         for stage in range(self.passes):
             self._current_pass = stage
@@ -356,14 +356,14 @@ class Nest:
         if not (writes or along or sums):
             return
         if self.blocks == 1:
-            self._block = _Block(f.int64(0), [])
+            self._block = _ColumnBlock(f.int64(0), [])
             totals = self._write_block(writes, along, sums, register_sums)
         else:
             start = [(node, _neutral(node, node.element)) for node in along]
 
             def block(number: Value, *before: Value) -> list[Value]:
                 places = self._coordinates(number, self.column_extents[:-1])
-                self._block = _Block(f.mul(number, self.column_extents[-1]), places)
+                self._block = _ColumnBlock(f.mul(number, self.column_extents[-1]), places)
                 parts = self._write_block(writes, along, [], None)
                 return [
                     _combine(f, node, value, _combine_pairwise(f, node, parts[node]))

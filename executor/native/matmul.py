@@ -250,7 +250,7 @@ def write_pack(f: Function, product: MatrixProduct, b: Value, packed: Value, sha
     """Write code that packs B for products with `b_is_packed`: panel after panel, each contiguous."""
     product = _plain(product)
     tiling = replace(_tiling(replace(product, b_is_packed=True), target), axis="columns")
-    writer = _Writer(f, product, tiling, share, packed)
+    writer = _ProductWriter(f, product, tiling, share, packed)
 
     def panel(column: Value, width: int) -> None:
         source = writer.at(b, f.mul(column, product.b_strides[1]))
@@ -284,7 +284,7 @@ def write_product(
         tiling = _tiling(product, target)
         if tiling.way == "turned":
             product, a, b = _turned(product), b, a
-        _Writer(f, product, tiling, share, workspace, epilogue).write(a, b, c)
+        _ProductWriter(f, product, tiling, share, workspace, epilogue).write(a, b, c)
 
 
 _Group: TypeAlias = "tuple[int, int, int, int]"
@@ -319,7 +319,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Tile:
+class _ProductTile:
     """A tile of C in one part of the inner extent: extents, start (row numbers continue through the batch), and pointer."""
 
     rows: int
@@ -340,7 +340,7 @@ class _Piece(NamedTuple):
 
 
 @dataclass
-class _Writer:
+class _ProductWriter:
     """Writes a product with a given tiling. If the way is "turned", `product` is already C^T = B^T A^T."""
 
     f: Function
@@ -455,11 +455,11 @@ class _Writer:
 
         self._for_groups("rows", self.tiles, tile)
 
-    def _tile(self, item: _Item, part: _Part, row: Value, column: Value, rows: int, columns: int) -> _Tile:
+    def _tile(self, item: _Item, part: _Part, row: Value, column: Value, rows: int, columns: int) -> _ProductTile:
         if self.tiling.way == "turned":
             row, column, rows, columns = column, row, columns, rows
         c = self.at(item.c, self.f.add(self.f.mul(row, self.product.c_stride), column))
-        return _Tile(rows, columns, self.f.add(item.rows_before, row), column, c, part)
+        return _ProductTile(rows, columns, self.f.add(item.rows_before, row), column, c, part)
 
     # -- copies
     def _pack_rows(self, source: Value, to: Value, extent: Operand) -> None:
@@ -622,7 +622,7 @@ class _Writer:
         return a, b, sums
 
     # -- results
-    def _finish(self, tile: _Tile, pieces: Sequence[_Piece]) -> None:
+    def _finish(self, tile: _ProductTile, pieces: Sequence[_Piece]) -> None:
         """Store a tile, after the epilogue if there is one."""
         f, part, stride = self.f, tile.part, self.product.c_stride
         if self.product.accumulates or part.is_first is not None:
@@ -637,7 +637,7 @@ class _Writer:
             with f.when(f.bit_xor(part.is_last, 1)):
                 self._store(pieces, tile.c, stride)
 
-    def _finish_turned(self, tile: _Tile, pieces: Sequence[_Piece]) -> None:
+    def _finish_turned(self, tile: _ProductTile, pieces: Sequence[_Piece]) -> None:
         """Transpose and finish a tile, a few rows at a time: LLVM takes long for many shuffles."""
         f, product, edge = self.f, self.product, min(self.tiling.lanes, _SQUARE)
         vector = product.element.of(edge)
@@ -658,7 +658,7 @@ class _Writer:
         self._loop(0, main, edge, [], partial(some, rows=edge))
         self._loop(main, tile.rows, edge, [], partial(some, rows=tile.rows - main))
 
-    def _accumulated(self, tile: _Tile, piece: _Piece) -> Value:
+    def _accumulated(self, tile: _ProductTile, piece: _Piece) -> Value:
         """Add the old contents of C to a piece, except in the first part of a product that does not accumulate."""
         f, is_first = self.f, tile.part.is_first
         place = self.at(tile.c, piece.row * self.product.c_stride + piece.column)
@@ -669,7 +669,7 @@ class _Writer:
         for row, column, vector, lanes in pieces:
             self.f.store_first(vector, self.at(to, row * stride + column), lanes)
 
-    def _apply_epilogue(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
+    def _apply_epilogue(self, epilogue: Epilogue, tile: _ProductTile, pieces: Sequence[_Piece]) -> None:
         """Apply the epilogue to a tile in a loop, so that there are few copies of its code, and store the results."""
         f, product, lanes = self.f, self.product, self.tiling.lanes
         staged = f.stack(product.element, tile.rows * tile.columns)

@@ -21,7 +21,7 @@ from .target import Target
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _PoolAxis:
     """The windows along rows or along columns."""
 
     extent: int
@@ -102,12 +102,12 @@ class PoolGeometry:
     element: Type = FLOAT
 
     @property
-    def rows(self) -> _Axis:
-        return _Axis(self.x.height, self.y.height, self.kernel[0], self.strides[0], self.pads[0])
+    def rows(self) -> _PoolAxis:
+        return _PoolAxis(self.x.height, self.y.height, self.kernel[0], self.strides[0], self.pads[0])
 
     @property
-    def columns(self) -> _Axis:
-        return _Axis(self.x.width, self.y.width, self.kernel[1], self.strides[1], self.pads[1])
+    def columns(self) -> _PoolAxis:
+        return _PoolAxis(self.x.width, self.y.width, self.kernel[1], self.strides[1], self.pads[1])
 
     @property
     def x_halo(self) -> Halo:
@@ -308,7 +308,7 @@ def _write_gathered(
     _each_pixel(f, pool.x, (0, pool.x.width), pool.element, share, target, pixel)
 
 
-def _windows(f: Function, axis: _Axis, element: Value) -> _Windows:
+def _windows(f: Function, axis: _PoolAxis, element: Value) -> _Windows:
     """The windows that may contain an element, in the order of its place in them."""
     last, place = f.divided(f.add(element, axis.pad[0]), axis.step)
     return [(f.sub(last, number), f.add(place, number * axis.step)) for number in range(axis.overlap)]

@@ -27,29 +27,29 @@ Formula = Callable[[Any, Sequence[Any], Sequence[Any], Sequence[Any]], tuple[Seq
 """(ops, parameters, states, inputs) -> (the states after the step, the outputs of the step); None for absent values."""
 
 
-class _Tensor(SpecValue):
+class _StepTensor(SpecValue):
     """A value of the step."""
 
     __slots__ = ("_namespace", "spec", "value")
 
-    def __init__(self, value: Value, spec: Spec, namespace: _Recorder) -> None:
+    def __init__(self, value: Value, spec: Spec, namespace: _StepRecorder) -> None:
         self.value, self.spec, self._namespace = value, spec, namespace
 
     def _ops(self) -> OpNamespace:
         return self._namespace
 
 
-class _Recorder(OpNamespace):
+class _StepRecorder(OpNamespace):
     """Records the ops that are applied to tensors as instructions."""
 
     def __init__(self) -> None:
         self.instructions: list[OpInstruction] = []
         self.specs: dict[Value, Spec] = {}
 
-    def tensor(self, spec: Spec) -> _Tensor:
+    def tensor(self, spec: Spec) -> _StepTensor:
         value = f"step.{len(self.specs)}", 0
         self.specs[value] = spec
-        return _Tensor(value, spec, self)
+        return _StepTensor(value, spec, self)
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         slots = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
@@ -112,7 +112,7 @@ def step_loop(key: Hashable, formula: Formula, specs: Specs, target: Target) -> 
 
 
 def _compiled(formula: Formula, specs: Specs, target: Target) -> StepLoop | None:
-    f = _Recorder()
+    f = _StepRecorder()
     tensors = [[None if spec is None else f.tensor(spec) for spec in group] for group in specs]
     read = [None if tensor is None else tensor.value for group in tensors for tensor in group]
     last_states, outputs = formula(f, *tensors)
@@ -126,7 +126,7 @@ def _compiled(formula: Formula, specs: Specs, target: Target) -> StepLoop | None
     return StepLoop(block, read, after, results)
 
 
-def _distinct(f: _Recorder, tensors: Sequence[_Tensor], read: Sequence[Value | None]) -> list[Value]:
+def _distinct(f: _StepRecorder, tensors: Sequence[_StepTensor], read: Sequence[Value | None]) -> list[Value]:
     """The values of results: a copy where the value is read or is a result already, since each has memory of its own."""
     values: list[Value] = []
     for tensor in tensors:

@@ -118,7 +118,7 @@ def _sum(nodes: Sequence[Node]) -> Node:
 
 
 # -------------------------------------------------------------------------------------------------------- convolutions
-class _Convolution:
+class _VolumeConvolution:
     """A convolution of volumes.
 
     Args:
@@ -170,7 +170,7 @@ class _Convolution:
 def conv3d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
     axis = channel_axis(Input, attrs)
     volume, out = _volumes_of(Input, axis), shape_channels_last(specs["Output"].shape, axis)
-    return with_channels_at(axis, _Convolution(volume.shape, out, Filter.shape, attrs).forward(volume, Filter.node))
+    return with_channels_at(axis, _VolumeConvolution(volume.shape, out, Filter.shape, attrs).forward(volume, Filter.node))
 
 
 @lowers("conv3d_backprop_input")
@@ -182,7 +182,7 @@ def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, at
     """The gradient of a convolution's input, for volumes of the given shape, from the gradient of the output."""
     axis = channel_axis(gradient, attrs)
     volume = _volumes_of(gradient, axis)
-    convolution = _Convolution(shape_channels_last(shape, axis), volume.shape, Filter.shape, attrs)
+    convolution = _VolumeConvolution(shape_channels_last(shape, axis), volume.shape, Filter.shape, attrs)
     return with_channels_at(axis, convolution.backward(volume, Filter.node))
 
 
@@ -190,7 +190,7 @@ def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, at
 def conv3d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     axis = channel_axis(Input, attrs)
     volume, gradient = _volumes_of(Input, axis), _volumes_of(Output, axis)
-    convolution = _Convolution(volume.shape, gradient.shape, Like.shape, attrs)
+    convolution = _VolumeConvolution(volume.shape, gradient.shape, Like.shape, attrs)
     return GraphTensor(convolution.filter_gradient(volume, gradient))
 
 
@@ -202,7 +202,7 @@ def conv3d_transpose(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, A
 
 
 # --------------------------------------------------------------------------------------------------------------- pools
-class _Pool:
+class _VolumePool:
     """A pool of volumes.
 
     Args:
@@ -257,11 +257,11 @@ class _Pool:
 def pool3d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     axis = channel_axis(X, attrs)
     volume = _volumes_of(X, axis)
-    return with_channels_at(axis, _Pool(volume.shape, attrs).forward(volume))
+    return with_channels_at(axis, _VolumePool(volume.shape, attrs).forward(volume))
 
 
 @lowers("pool3d_grad")
 def pool3d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
     axis = channel_axis(X, attrs)
     volume, gradient = _volumes_of(X, axis), _volumes_of(dOut, axis)
-    return {"X@GRAD": with_channels_at(axis, _Pool(volume.shape, attrs).backward(volume, gradient))}
+    return {"X@GRAD": with_channels_at(axis, _VolumePool(volume.shape, attrs).backward(volume, gradient))}

@@ -308,7 +308,7 @@ def write_blocks(
     def chunk(number: Value) -> None:
         part, block_index = f.divided(number, tiles.blocks)
         first = f.mul(block_index, tiles.rows)
-        block = _Block(f, blocks, images, filter_, output, sums, part, epilogue)
+        block = _TileBlock(f, blocks, images, filter_, output, sums, part, epilogue)
         images.transform(first)
         f.loop(0, PLACES, 1, [], block.multiply)
         images.for_tiles(first, block.store)
@@ -317,7 +317,7 @@ def write_blocks(
 
 
 @dataclass(frozen=True)
-class _Block:
+class _TileBlock:
     """Writes a block of tiles times a part of the filters."""
 
     f: Function

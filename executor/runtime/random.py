@@ -278,7 +278,7 @@ class Caller(NamedTuple):
     """For a named layer: the number of outputs of the op."""
 
 
-class _Call:
+class _RandomCall:
     """A call of a random op: its name, and whether it is the first call with this name in its run."""
 
     __slots__ = ("is_first", "name")
@@ -337,13 +337,13 @@ class _Calls:
         """Count an object that takes the next number of its kind of layer."""
         self._objects[kind] = self._objects.get(kind, 0) + 1
 
-    def of(self, caller: Caller) -> _Call:
+    def of(self, caller: Caller) -> _RandomCall:
         """The next call by a layer."""
         if caller.name:
             key = f"{caller.name}.tmp"
             self._pass(key, caller.before)
             place, is_first = self._pass(key, caller.outputs)
-            return _Call(f"{key}_{place}", is_first)
+            return _RandomCall(f"{key}_{place}", is_first)
         kind = caller.kind
         place, is_first = self._pass(kind, 1)
         shifts = self._shifts.setdefault(kind, [(0, self._objects.get(kind, 0))])
@@ -352,7 +352,7 @@ class _Calls:
             if shifts[-1][1] != self._objects.get(kind, 0):
                 shifts.append((place, self._objects[kind]))
         objects = next(count for start, count in reversed(shifts) if start <= place)
-        return _Call(f"{kind}_{objects + place}.tmp_0", is_first)
+        return _RandomCall(f"{kind}_{objects + place}.tmp_0", is_first)
 
     def pass_over(self, layer: str, outputs: int) -> None:
         """Count outputs of an op that draws nothing, in the layer with this name."""
@@ -372,19 +372,19 @@ class _Calls:
         self._most[key] = place + count
         return place, True
 
-    def next_draw(self, seed: int, call: _Call) -> Draw:
+    def next_draw(self, seed: int, call: _RandomCall) -> Draw:
         """The next draw of a call."""
         return Draw(seed, _key_of(call.name), self._number(call), self.run)
 
-    def next_draw_of_update(self, seed: int, call: _Call) -> Draw:
+    def next_draw_of_update(self, seed: int, call: _RandomCall) -> Draw:
         """The next draw of the op that updates a parameter; it belongs to the run that backward ended."""
         return Draw(seed, _key_of(call.name), self._number(call), max(self.run - 1, 1))
 
-    def of_update(self, parameter: str) -> _Call:
+    def of_update(self, parameter: str) -> _RandomCall:
         """The next call of the op that updates a parameter."""
-        return _Call(parameter, self._pass(f"{parameter}@UPDATE", 1)[0] == 0)
+        return _RandomCall(parameter, self._pass(f"{parameter}@UPDATE", 1)[0] == 0)
 
-    def _number(self, call: _Call) -> int:
+    def _number(self, call: _RandomCall) -> int:
         self.drawn += 1
         if call.is_first:
             call.is_first = False

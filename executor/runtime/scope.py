@@ -271,14 +271,14 @@ def checked_scope(scope: Any) -> Scope:
 _global = Scope()
 
 
-class _Current(threading.local):
+class _CurrentScope(threading.local):
     """The current scope of each thread, at first the global one."""
 
     def __init__(self) -> None:
         self.scope = _global
 
 
-_current = _Current()
+_current = _CurrentScope()
 
 
 def global_scope() -> Scope:

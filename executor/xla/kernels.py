@@ -33,7 +33,7 @@ def channels_last(image: Any, data_format: str) -> Any:
     return image.transpose(0, *places, channel)
 
 
-class _Convolution:
+class _ImageConvolution:
     """A convolution of images (channels last) with filters of certain shapes, and its transposes; `image` is the shape of the
     images in the layout of `attrs`."""
 
@@ -109,20 +109,20 @@ class _Convolution:
 
 def _to_image(attrs: Any, filters: Any, received: Any, image: Any) -> None:
     """Apply the transposed convolution with these filters to `received`, into `image`."""
-    convolution, data_format = _Convolution(attrs, image.shape, filters.shape), attrs["data_format"]
+    convolution, data_format = _ImageConvolution(attrs, image.shape, filters.shape), attrs["data_format"]
     value = convolution.to_image(*operands(filters, channels_last(received, data_format)))
     channels_last(image, data_format).write(value)
 
 
 def _to_filters(attrs: Any, image: Any, received: Any, filters: Any) -> None:
     """Apply the transposed convolution, as a function of the filters for this image, to `received`, into `filters`."""
-    convolution, data_format = _Convolution(attrs, image.shape, filters.shape), attrs["data_format"]
+    convolution, data_format = _ImageConvolution(attrs, image.shape, filters.shape), attrs["data_format"]
     filters.write(convolution.to_filters(*operands(channels_last(image, data_format), channels_last(received, data_format))))
 
 
 @kernel("conv2d", "depthwise_conv2d", "conv3d")
 def convolve(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
-    convolution, data_format = _Convolution(attrs, Input.shape, Filter.shape), attrs["data_format"]
+    convolution, data_format = _ImageConvolution(attrs, Input.shape, Filter.shape), attrs["data_format"]
     channels_last(Output, data_format).write(convolution.of(*operands(channels_last(Input, data_format), Filter)))
 
 

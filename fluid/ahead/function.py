@@ -20,7 +20,7 @@ from ..values.spec import Spec
 from ..values.types import is_floating
 from .drawing import TensorDraw
 from .generators import GENERATORS, signed
-from .layout import ARENA, CONSTANTS, FROZEN, STATE, Layout, LibraryFunction, Part, Place, parts_of
+from .layout import ARENA, CONSTANTS, FROZEN, STATE, Address, Layout, LibraryFunction, Part, parts_of
 
 _MOST_FEEDS = 100
 """The number of a base is stored in a byte."""
@@ -31,7 +31,7 @@ class CallTables:
 
     def __init__(self) -> None:
         self.kernels: list[str] = []
-        self.places: list[Place] = []
+        self.places: list[Address] = []
         self.strides: list[int] = []
         """The strides of the operands of loops alone."""
 

@@ -33,7 +33,7 @@ Part: TypeAlias = "Check | TensorDraw | BranchMark | NativeLoop | list[NativeIns
 """A step of a function: a list of calls of kernels, or a check, a draw, the mark of a branch, or a loop."""
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """An address: an offset in bytes from a base."""
 
     base: str
@@ -189,25 +189,25 @@ class Layout:
     def _behind_images(self) -> int:
         return self.stamp_bytes + self.image_bytes
 
-    def place(self, entry: LibraryFunction, operand: Operand) -> Place:
+    def place(self, entry: LibraryFunction, operand: Operand) -> Address:
         """The address of an operand of a kernel."""
         value, offset = operand
         if value is None:
-            return Place(ARENA, self._behind_images + self.temporary_bytes + offset)
+            return Address(ARENA, self._behind_images + self.temporary_bytes + offset)
         if entry.lasts(value) and value[0] in self.frozen:
-            return Place(FROZEN, self.frozen[value[0]][0] + offset)
+            return Address(FROZEN, self.frozen[value[0]][0] + offset)
         if entry.lasts(value):
-            return Place(STATE, self.state[value[0]][0] + offset)
+            return Address(STATE, self.state[value[0]][0] + offset)
         if value in self._feeds_of(entry):
-            return Place(self._feeds_of(entry)[value], offset)
+            return Address(self._feeds_of(entry)[value], offset)
         if value in entry.constants:
-            return Place(CONSTANTS, entry.constant_places[value] + offset)
+            return Address(CONSTANTS, entry.constant_places[value] + offset)
         if value in entry.plan.offset_of:
-            return Place(ARENA, self._behind_images + entry.plan.offset_of[value] + offset)
+            return Address(ARENA, self._behind_images + entry.plan.offset_of[value] + offset)
         if value in self._images[entry]:
-            return Place(ARENA, self.stamp_bytes + self._images[entry][value] + offset)
+            return Address(ARENA, self.stamp_bytes + self._images[entry][value] + offset)
         assert not entry.plan.specs[value].nbytes, f"{value[0]} has no place"
-        return Place(ARENA, 0)
+        return Address(ARENA, 0)
 
     def _feeds_of(self, entry: LibraryFunction) -> Mapping[Value, str]:
         return {(variable, 0): name for name, variable in entry.feeds.items()}

@@ -38,7 +38,7 @@ def module_of(code: bytes, exports: Iterable[str]) -> bytes:
         FluidError: the library calls functions that it does not contain.
     """
     sections, customs = _sections(code)
-    missing = [name for kind, name in _imports(_Reader(sections[_IMPORTS])) if kind == _FUNCTION]
+    missing = [name for kind, name in _imports(_SectionReader(sections[_IMPORTS])) if kind == _FUNCTION]
     if missing:
         raise FluidError(f"WebAssembly has no {', '.join(missing)}, and the program computes with it")
     numbers = dict(_functions(customs["linking"]))
@@ -56,7 +56,7 @@ def module_of(code: bytes, exports: Iterable[str]) -> bytes:
     return _HEAD + b"".join(bytes([number]) + _leb(len(part)) + part for number, part in parts.items() if part is not None)
 
 
-class _Reader:
+class _SectionReader:
     """Reads numbers and texts of a section, one after the other."""
 
     def __init__(self, data: bytes) -> None:
@@ -123,11 +123,11 @@ def _global(value: int, is_mutable: bool) -> bytes:
 
 def _sections(code: bytes) -> tuple[dict[int, bytes], dict[str, bytes]]:
     """The sections of a file by number, and the custom ones by name."""
-    reader, sections, customs = _Reader(code[len(_HEAD) :]), dict[int, bytes](), dict[str, bytes]()
+    reader, sections, customs = _SectionReader(code[len(_HEAD) :]), dict[int, bytes](), dict[str, bytes]()
     while reader:
         number, content = reader.byte(), reader.part()
         if number == _CUSTOM:
-            custom = _Reader(content)
+            custom = _SectionReader(content)
             name = custom.text()
             customs[name] = custom.remaining()
         else:
@@ -135,7 +135,7 @@ def _sections(code: bytes) -> tuple[dict[int, bytes], dict[str, bytes]]:
     return sections, customs
 
 
-def _imports(reader: _Reader) -> Iterator[tuple[int, str]]:
+def _imports(reader: _SectionReader) -> Iterator[tuple[int, str]]:
     """Kind and name of each import."""
     for _ in range(reader.number()):
         reader.text()
@@ -155,10 +155,10 @@ def _imports(reader: _Reader) -> Iterator[tuple[int, str]]:
 
 def _functions(linking: bytes) -> Iterator[tuple[str, int]]:
     """Name and number of each function that the object defines, from its symbol table."""
-    reader = _Reader(linking)
+    reader = _SectionReader(linking)
     reader.number()  # the version
     while reader:
-        kind, content = reader.byte(), _Reader(reader.part())
+        kind, content = reader.byte(), _SectionReader(reader.part())
         if kind != _SYMBOL_TABLE:
             continue
         for _ in range(content.number()):
@@ -177,7 +177,7 @@ def _functions(linking: bytes) -> Iterator[tuple[str, int]]:
 
 def _data_end(data: bytes) -> int:
     """The address behind all data."""
-    reader, end = _Reader(data), 0
+    reader, end = _SectionReader(data), 0
     for _ in range(reader.number()):
         assert reader.number() == 0 and reader.byte() == _I32_CONST, "data of an object lies at an address that is a number"
         start = reader.signed()
@@ -188,7 +188,7 @@ def _data_end(data: bytes) -> int:
 
 def _slots(elements: bytes) -> int:
     """The number of slots of the table of functions that the elements fill."""
-    reader, end = _Reader(elements), 1
+    reader, end = _SectionReader(elements), 1
     for _ in range(reader.number() if elements else 0):
         assert reader.number() == 0 and reader.byte() == _I32_CONST, "elements of an object lie at a place that is a number"
         start = reader.signed()

@@ -158,7 +158,7 @@ def _in_place_of(block: Block, op: Operator) -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------------------------------ plain ops
-class _Writer:
+class _OpAppender:
     """Appends ops to a block, by default backward ones, on behalf of one op."""
 
     def __init__(self, block: Block, source: Operator, role: int = OpRole.BACKWARD) -> None:
@@ -221,7 +221,7 @@ def _name_results(block: Block, op: Operator, first: int, results: Mapping[str, 
     Args:
         results: slot -> the names, and the variables; for a gradient, None in place of zeros.
     """
-    write = _Writer(block, op, OpRole.BACKWARD if is_gradient_op(op) else op.role)
+    write = _OpAppender(block, op, OpRole.BACKWARD if is_gradient_op(op) else op.role)
     places = nameable(block.ops[first:], [value for _, values in results.values() for value in values])
     for slot, (targets, values) in results.items():
         for target, result in zip(targets, values, strict=False):
@@ -282,7 +282,7 @@ def _expand_walk(
     for value, cotangent in seeds:
         walker.seed(value, cotangent)
     walker.walk(end, start)
-    write = _Writer(walker.out, op)
+    write = _OpAppender(walker.out, op)
     delivered: set[Value] = set()
     for value, target in wanted:
         gradient = walker.gradient(value)
@@ -340,7 +340,7 @@ class _GradientBlock:
     """
 
     def __init__(self, home: Block, op: Operator, region: Region) -> None:
-        self.op, self.block, self.write = op, region.body, _Writer(home, op)
+        self.op, self.block, self.write = op, region.body, _OpAppender(home, op)
         self.carry: dict[str, str] = {}
         self.parts: list[tuple[str, str]] = []
         outside = {output.inner: output.name for output in region.final}
@@ -399,7 +399,7 @@ def _count_down(block: Block, op: Operator, region: Region) -> None:
     captured = _captured(gradient, body)
 
     # The forward loop stores what the gradient block will read, and counts its trips.
-    before = _Writer(home, op)
+    before = _OpAppender(home, op)
     position = next(i for i, candidate in enumerate(home.ops) if candidate is forward)
     later_ops = home.ops[position:]
     del home.ops[position:]
@@ -412,7 +412,7 @@ def _count_down(block: Block, op: Operator, region: Region) -> None:
         array._shape = var._shape
         arrays.append(array)
     home.ops += later_ops
-    write_body = _Writer(body, op)
+    write_body = _OpAppender(body, op)
     for var, array in zip(captured, arrays, strict=True):
         write_body("write_to_array", {"X": var, "I": trips}, {"Out": array})
     write_body("increment", {"X": trips}, {"Out": trips}, step=1.0)
@@ -512,7 +512,7 @@ def _differentiate_as_loop(block: Block, op: Operator) -> None:
 
 def _lower_recurrent(home: Block, op: Operator) -> None:
     """Append to `home` a loop over arrays that is equivalent to a `recurrent` op."""
-    write = _Writer(home, op)
+    write = _OpAppender(home, op)
     body: Block = op.attr("sub_block")
     reverse = op.attr("reverse")
     sequences = {name: home.var(name) for name in op.input("inputs")}

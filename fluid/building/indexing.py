@@ -19,7 +19,7 @@ _END = 2**31 - 1
 _INTEGERS = (VarType.INT32, VarType.INT64)
 
 
-class _Cut(NamedTuple):
+class _AxisPart(NamedTuple):
     """The part of an axis from `start` to before `end`, in steps; the bounds are integers or variables of one element."""
 
     axis: int
@@ -132,13 +132,13 @@ def _set_region(var: Variable, item: Any, value: Variable) -> None:
     block.append_op("set_value", inputs, {"Out": var}, attrs)
 
 
-def _cuts(var: Variable, item: Any) -> tuple[list[_Cut], list[int], list[int]]:
+def _cuts(var: Variable, item: Any) -> tuple[list[_AxisPart], list[int], list[int]]:
     """The cuts that an index makes, the axes that it removes, and the places where it inserts one."""
     items = list(item) if isinstance(item, tuple) else [item]
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > var.ndim or sum(entry is Ellipsis for entry in items) > 1:
         raise IndexRangeError(f"{var.name} ({var.describe()}) cannot be indexed by {_text(items)}: too many indices")
-    cuts: list[_Cut] = []
+    cuts: list[_AxisPart] = []
     gone: list[int] = []
     added: list[int] = []
     axis = 0
@@ -156,7 +156,7 @@ def _cuts(var: Variable, item: Any) -> tuple[list[_Cut], list[int], list[int]]:
     return cuts, gone, added
 
 
-def _cut(var: Variable, cuts: list[_Cut], gone: list[int]) -> Variable:
+def _cut(var: Variable, cuts: list[_AxisPart], gone: list[int]) -> Variable:
     """The part of a variable that is left by these cuts, without the axes `gone`."""
     inputs: dict[str, Any] = {"Input": var}
     attrs: dict[str, Any] = {"axes": [cut.axis for cut in cuts]}
@@ -184,7 +184,7 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _position(var: Variable, axis: int, entry: Any) -> _Cut:
+def _position(var: Variable, axis: int, entry: Any) -> _AxisPart:
     """The one element of an axis at an index."""
     if not _is_integer(entry):
         raise FluidTypeError(
@@ -193,14 +193,14 @@ def _position(var: Variable, axis: int, entry: Any) -> _Cut:
     if isinstance(entry, Variable):
         index = entry.astype(VarType.INT32)
         is_last = (index == -1).astype(VarType.INT32)  # which ends at the end, not at 0
-        return _Cut(axis, index, index + 1 + is_last * _END)
+        return _AxisPart(axis, index, index + 1 + is_last * _END)
     index, size = int(entry), var.shape[axis]
     if size >= 0 and not -size <= index < size:
         raise IndexRangeError(f"index {index} is outside dimension {axis} of {var.name} ({var.describe()})")
-    return _Cut(axis, index, index + 1 if index != -1 else _END)
+    return _AxisPart(axis, index, index + 1 if index != -1 else _END)
 
 
-def _range(var: Variable, axis: int, cut: slice) -> _Cut | None:
+def _range(var: Variable, axis: int, cut: slice) -> _AxisPart | None:
     """The elements of an axis that a slice takes; None for the whole axis."""
     for part in (cut.start, cut.stop):
         if part is not None and not _is_integer(part):
@@ -211,21 +211,21 @@ def _range(var: Variable, axis: int, cut: slice) -> _Cut | None:
     if isinstance(stride, Variable):
         if cut.start is None or cut.stop is None:
             raise ProgramError(f"{var.name}: a slice whose step is a variable should have a start and an end; use 0 or -1, say")
-        return _Cut(axis, cut.start, cut.stop, stride)
+        return _AxisPart(axis, cut.start, cut.stop, stride)
     if stride == 0:
         raise ProgramError(f"{var.name}: the step of a slice should not be 0")
     start, end = (part if part is None or isinstance(part, Variable) else int(part) for part in (cut.start, cut.stop))
     if stride == 1 and (start is None or (not isinstance(start, Variable) and start == 0)) and end is None:
         return None
     if stride > 0:
-        return _Cut(axis, 0 if start is None else start, _END if end is None else end, int(stride))
+        return _AxisPart(axis, 0 if start is None else start, _END if end is None else end, int(stride))
     if not isinstance(end, Variable) and end == -1:  # which stands for no end beside a negative step, as Paddle writes it
         if var.shape[axis] < 0:
             raise ProgramError(
                 f"{var.name}: the end -1 of a slice backwards along axis {axis}: its size is not known; use layers.reverse"
             )
         end = var.shape[axis] - 1
-    return _Cut(axis, _END if start is None else start, -1 if end is None else end, int(stride))
+    return _AxisPart(axis, _END if start is None else start, -1 if end is None else end, int(stride))
 
 
 def _text(items: list[Any]) -> str:

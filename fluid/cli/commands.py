@@ -9,7 +9,7 @@ from ..errors import FluidError, printable
 from . import change, compile, doctor, draw, params, run, show
 
 
-class _Group(click.Group):
+class _CommandGroup(click.Group):
     """Reports errors of Fluid in one line, without a traceback, and exits with status 2."""
 
     def invoke(self, ctx: click.Context) -> object:
@@ -35,7 +35,7 @@ def _one_line(text: str) -> str:
     return f"{first} {'; '.join(items)}"
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-v", "--verbose", is_flag=True, help="Print whole error messages, not only the first line.")
 @click.version_option(__version__, prog_name="fluid")
 def cli(verbose: bool) -> None:

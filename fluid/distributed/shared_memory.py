@@ -32,7 +32,7 @@ _LARGEST_ITEM = 8
 _SHARED_FOLDER = "/dev/shm"
 
 
-class _Window:
+class _SharedWindow:
     """Memory for one reduction at a time: a part for each worker of the machine, with flags in front and room for a result.
 
     The flags of a part count uses of the window: one counts how often the worker has copied its arrays into its part, one how
@@ -104,7 +104,7 @@ class SharedMemory:
         """The number of workers of each machine that reduce a slice: as the smallest machine has."""
         self._peers = group.Split(self._worker if self._reduces else mpi.UNDEFINED)
         """The workers that reduce the same slice, one of each machine."""
-        self._free: list[_Window] = []
+        self._free: list[_SharedWindow] = []
         self._begun = self._combined = 0
         """The numbers of reductions that have begun, and that are combined within this machine."""
         self.is_useful: bool = not agree(self._workers == 1)
@@ -132,13 +132,13 @@ class SharedMemory:
         window.raise_flag(_ARRIVED)
         return self._reduce(parcel, window, self._begun), lambda: self._finish(parcel, window)
 
-    def _finish(self, parcel: Parcel, window: _Window) -> None:
+    def _finish(self, parcel: Parcel, window: _SharedWindow) -> None:
         slices = _slices(parcel.size, self._reducers)
         for result, reduced in zip(window.results(parcel, slices), slices, strict=True):
             parcel.unpack(result, reduced.start)
         self._free.append(window)
 
-    def _reduce(self, parcel: Parcel, window: _Window, number: int) -> Steps:
+    def _reduce(self, parcel: Parcel, window: _SharedWindow, number: int) -> Steps:
         while late := window.late(_ARRIVED, self._workers):
             yield [self._ranks[worker] for worker in late]
         while self._combined < number - 1:  # between machines, slices travel in one order
@@ -155,7 +155,7 @@ class SharedMemory:
             yield [self._ranks[worker] for worker in late]
 
     # -- memory
-    def _window_of(self, nbytes: int) -> _Window | None:
+    def _window_of(self, nbytes: int) -> _SharedWindow | None:
         """The smallest free window of so many bytes; if there is none, a new one replaces the free ones."""
         fitting = [window for window in self._free if window.capacity >= nbytes]
         if fitting:
@@ -164,7 +164,7 @@ class SharedMemory:
             return window
         return self._allocate(_aligned(nbytes))
 
-    def _allocate(self, capacity: int) -> _Window | None:
+    def _allocate(self, capacity: int) -> _SharedWindow | None:
         size = _HEADER + capacity + _aligned(capacity // self._reducers + _STEP * _LARGEST_ITEM)
         freed = sum(window.capacity for window in self._free)
         if not self._agree(_free_bytes() + freed * self._workers >= size * self._workers):
@@ -175,7 +175,7 @@ class SharedMemory:
         allocated = None
         try:
             shared = self._mpi.Win.Allocate_shared(size, 1, comm=self._machine)
-            allocated = _Window(shared, capacity, self._worker, self._workers)
+            allocated = _SharedWindow(shared, capacity, self._worker, self._workers)
         except self._mpi.Exception:
             pass  # said by the caller, on all workers
         return allocated if self._agree(allocated is not None) else None

@@ -44,14 +44,14 @@ __all__ = [
 Size = int | Sequence[int]
 
 
-class _Plain(Layer):
+class _PlainLayer(Layer):
     """A layer without settings."""
 
     def __init__(self) -> None:
         super().__init__()
 
 
-class ReLU(_Plain):
+class ReLU(_PlainLayer):
     """``max(x, 0)``.
 
     >>> dygraph.ReLU()(dygraph.Tensor([-1.0, 2.0])).numpy()
@@ -98,7 +98,7 @@ class GELU(Layer):
         return layers.gelu(x, approximate=self._approximate)
 
 
-class Sigmoid(_Plain):
+class Sigmoid(_PlainLayer):
     """``1 / (1 + exp(-x))``.
 
     >>> dygraph.Sigmoid()(dygraph.Tensor([0.0])).numpy()
@@ -109,7 +109,7 @@ class Sigmoid(_Plain):
         return layers.sigmoid(x)
 
 
-class Tanh(_Plain):
+class Tanh(_PlainLayer):
     """The hyperbolic tangent.
 
     >>> dygraph.Tanh()(dygraph.Tensor([0.0])).numpy()
@@ -174,7 +174,7 @@ class ELU(Layer):
         return layers.elu(x, alpha=self._alpha)
 
 
-class SiLU(_Plain):
+class SiLU(_PlainLayer):
     """``x * sigmoid(x)``, also known as swish.
 
     >>> dygraph.SiLU()(dygraph.Tensor([0.0, 1.0])).numpy().round(4)
@@ -185,7 +185,7 @@ class SiLU(_Plain):
         return layers.swish(x)
 
 
-class Hardswish(_Plain):
+class Hardswish(_PlainLayer):
     """``x * min(max(x + 3, 0), 6) / 6``.
 
     >>> dygraph.Hardswish()(dygraph.Tensor([-4.0, 0.0, 3.0])).numpy()
@@ -196,7 +196,7 @@ class Hardswish(_Plain):
         return layers.hard_swish(x)
 
 
-class Identity(_Plain):
+class Identity(_PlainLayer):
     """``x`` itself.
 
     >>> dygraph.Identity()(dygraph.Tensor([2.0])).numpy()
@@ -228,7 +228,7 @@ class Flatten(Layer):
         return layers.reshape(x, [*[0] * start, -1, *x.shape[stop + 1 :]])
 
 
-class _Pool(Layer):
+class _PoolLayer(Layer):
     """Pooling of windows of images ``[N, C, H, W]``."""
 
     _kind = ""
@@ -246,7 +246,7 @@ class _Pool(Layer):
         return layers.pool2d(x, pool_type=self._kind, **self._settings)
 
 
-class MaxPool2D(_Pool):
+class MaxPool2D(_PoolLayer):
     """The greatest element of each window of images ``[N, C, H, W]``.
 
     Args:
@@ -262,7 +262,7 @@ class MaxPool2D(_Pool):
     _kind = "max"
 
 
-class AvgPool2D(_Pool):
+class AvgPool2D(_PoolLayer):
     """The mean of each window of images ``[N, C, H, W]``; padding does not count.
 
     Args:
@@ -387,7 +387,7 @@ class BatchNorm3D(_BatchNormOf):
 
 
 # ---------------------------------------------------------------------------------------------------------------- losses
-class CrossEntropyLoss(_Plain):
+class CrossEntropyLoss(_PlainLayer):
     """The mean cross-entropy of scores ``[N, classes]``, before softmax, and labels, int64 ``[N, 1]`` or ``[N]``.
 
     >>> loss = dygraph.CrossEntropyLoss()(dygraph.Tensor([[0.0, 0.0]]), dygraph.Tensor(np.array([1])))
@@ -401,7 +401,7 @@ class CrossEntropyLoss(_Plain):
         return layers.mean(layers.softmax_with_cross_entropy(scores, labels))
 
 
-class MSELoss(_Plain):
+class MSELoss(_PlainLayer):
     """The mean of ``(prediction - label)^2``.
 
     >>> dygraph.MSELoss()(dygraph.Tensor([1.0]), dygraph.Tensor([3.0])).item()
@@ -412,7 +412,7 @@ class MSELoss(_Plain):
         return layers.mse_loss(predictions, labels)
 
 
-class L1Loss(_Plain):
+class L1Loss(_PlainLayer):
     """The mean of ``|prediction - label|``.
 
     >>> dygraph.L1Loss()(dygraph.Tensor([1.0]), dygraph.Tensor([3.0])).item()
@@ -423,7 +423,7 @@ class L1Loss(_Plain):
         return layers.mean(layers.abs(predictions - labels))
 
 
-class BCEWithLogitsLoss(_Plain):
+class BCEWithLogitsLoss(_PlainLayer):
     """The mean binary cross-entropy of scores, before a sigmoid, and labels from 0 to 1 of the same shape and element type.
 
     >>> round(dygraph.BCEWithLogitsLoss()(dygraph.Tensor([0.0]), dygraph.Tensor([1.0])).item(), 4)
@@ -434,7 +434,7 @@ class BCEWithLogitsLoss(_Plain):
         return layers.mean(layers.sigmoid_cross_entropy_with_logits(scores, labels))
 
 
-class NLLLoss(_Plain):
+class NLLLoss(_PlainLayer):
     """The mean of the negative log-probabilities ``[N, classes]`` at the labels, int64 ``[N, 1]`` or ``[N]``; see `LogSoftmax`.
 
     >>> dygraph.NLLLoss()(dygraph.Tensor([[-0.5, -2.0]]), dygraph.Tensor(np.array([1]))).item()
@@ -446,7 +446,7 @@ class NLLLoss(_Plain):
         return layers.mean(layers.reduce_sum(rows * log_probabilities, dim=-1)) * -1.0
 
 
-class BCELoss(_Plain):
+class BCELoss(_PlainLayer):
     """The mean binary cross-entropy of probabilities and labels from 0 to 1, of the same shape and element type.
 
     `BCEWithLogitsLoss` of the scores is more accurate.

@@ -102,7 +102,7 @@ class StepTracer(Tracer):
         """The shape for the caller of `Tensor.shape`; the user's code gets one that notes reads of its first size."""
         shape = tensor._kind.shape
         if shape and self._may_vary(tensor) and is_of_user(sys._getframe(2)):
-            return _Shape(shape).noted_by(self)
+            return _TracedShape(shape).noted_by(self)
         return tensor._kind.shape_for_users
 
     def note_size(self, tensor: Tensor) -> None:
@@ -369,12 +369,12 @@ def _reached(roots: Iterable[Node]) -> Iterator[Node]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- sizes
-class _Shape(Shape):
+class _TracedShape(Shape):
     """A shape that notes reads of its first size."""
 
     _tracer: StepTracer
 
-    def noted_by(self, tracer: StepTracer) -> _Shape:
+    def noted_by(self, tracer: StepTracer) -> _TracedShape:
         """Note reads in this tracer from now on; the shape itself."""
         self._tracer = tracer
         return self
@@ -396,7 +396,7 @@ def _noted(name: str) -> Any:
     """A method of shapes that reads all sizes."""
     method = getattr(Shape, name)
 
-    def read(self: _Shape, *args: Any) -> Any:
+    def read(self: _TracedShape, *args: Any) -> Any:
         self._read()
         return method(self, *args)
 
@@ -405,7 +405,7 @@ def _noted(name: str) -> Any:
 
 for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__contains__", "__add__", "__radd__",
               "__mul__", "__rmul__", "__repr__", "__reduce__", "__reduce_ex__", "count", "index"):  # fmt: skip
-    setattr(_Shape, _name, _noted(_name))
+    setattr(_TracedShape, _name, _noted(_name))
 
 
 # -------------------------------------------------------------------------------------------------------- random streams

@@ -906,14 +906,14 @@ def from_fetched(value: Any) -> Tensor:
     return tensor.with_lod(tuple(tuple(level) for level in lod)) if lod else tensor
 
 
-class _Tensor:
+class _TensorPlaceholder:
     """Stands for a tensor in the structure of the examples."""
 
     def __repr__(self) -> str:
         return "a tensor"
 
 
-TENSOR = _Tensor()
+TENSOR = _TensorPlaceholder()
 
 
 class _Differs(Exception):

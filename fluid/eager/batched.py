@@ -153,7 +153,7 @@ def _has_sequences(node: OpNode) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------- ops on batches
 @dataclass
-class _Call:
+class _BatchedOp:
     """An op that is applied to batched values.
 
     Attributes:
@@ -186,7 +186,7 @@ class _Call:
         return _empty(self["Like"], (*batch, *shape) if batch else (self.rows * shape[0], *shape[1:]))
 
 
-_Batching = Callable[[_Call], Any]
+_Batching = Callable[[_BatchedOp], Any]
 """Computes the first output for all rows, or returns NotImplemented."""
 _TABLE: dict[str, tuple[_Batching, tuple[str, ...]]] = {}
 """Op type -> how to apply it to all rows at once; and the allowed input slots, of which only the first is batched. Without slots,
@@ -210,7 +210,7 @@ class _BatchedOps(OpNamespace):
         rows = next((len(value.tensor) for value in _flat(values) if isinstance(value, Batched)), None)
         if rows is None:
             return namespace.apply(definition, values, attrs)
-        call = _Call(definition, values, definition.defaults(definition.check_attrs(attrs)), rows)
+        call = _BatchedOp(definition, values, definition.defaults(definition.check_attrs(attrs)), rows)
         result = _for_all_rows(call)
         if result is not NotImplemented:
             return {next(iter(definition.outputs)): result}
@@ -229,7 +229,7 @@ class _BatchedOps(OpNamespace):
 _batched_ops = _BatchedOps()
 
 
-def _for_all_rows(call: _Call) -> Any:
+def _for_all_rows(call: _BatchedOp) -> Any:
     """The first output of an op for all rows; NotImplemented if the op is not in the table."""
     batching, slots = _TABLE.get(call.definition.type, (None, ()))
     if batching is None:
@@ -303,12 +303,12 @@ def _past_batch_axis(axes: Any) -> Any:
 
 # -- element by element
 @_for("scale", "cast", "assign", slots=("X",))
-def _pointwise(call: _Call) -> Any:
+def _pointwise(call: _BatchedOp) -> Any:
     return call.run(call["X"].tensor)
 
 
 @_for("elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div")
-def _binary(call: _Call) -> Any:
+def _binary(call: _BatchedOp) -> Any:
     axis, rank = call.attrs["axis"], max(call["X"].ndim, call["Y"].ndim)
 
     def placed(value: Any) -> Tensor:
@@ -321,18 +321,18 @@ def _binary(call: _Call) -> Any:
 
 
 @_for("sum")
-def _sum(call: _Call) -> Any:
+def _sum(call: _BatchedOp) -> Any:
     return call.run([_repeat_for_rows(item, call.rows).tensor for item in call["X"]])
 
 
 @_for("where")
-def _where(call: _Call) -> Any:
+def _where(call: _BatchedOp) -> Any:
     return call.run(*[_repeat_for_rows(call[slot], call.rows).tensor for slot in ("Condition", "X", "Y")])
 
 
 # -- sums, and their transposes
 @_for("sum_to")
-def _sum_to(call: _Call) -> Any:
+def _sum_to(call: _BatchedOp) -> Any:
     X, like = call["X"], call["Like"].shape
     if X.ndim < len(like):
         return X.all_rows_as(like) if prod(X.shape) == prod(like) else NotImplemented
@@ -344,13 +344,13 @@ def _sum_to(call: _Call) -> Any:
 
 
 @_for("expand_to")
-def _expand_to(call: _Call) -> Any:
+def _expand_to(call: _BatchedOp) -> Any:
     shape = aligned(call["X"].shape, call["Like"].ndim, call.attrs["axis"])
     return call.run(call["X"].all_rows_as(shape), call.like(call.rows), axis=-1)
 
 
 @_for("reduce_sum", "reduce_mean")
-def _reduce(call: _Call) -> Any:
+def _reduce(call: _BatchedOp) -> Any:
     axes = reduced_axes(call["X"].ndim, call.attrs["dim"], call.attrs["reduce_all"])
     if not axes:
         return NotImplemented
@@ -358,7 +358,7 @@ def _reduce(call: _Call) -> Any:
 
 
 @_for("expand_reduced")
-def _expand_reduced(call: _Call) -> Any:
+def _expand_reduced(call: _BatchedOp) -> Any:
     ndim = call["Like"].ndim
     axes = reduced_axes(ndim, call.attrs["dim"], call.attrs["reduce_all"])
     if not axes:
@@ -368,37 +368,37 @@ def _expand_reduced(call: _Call) -> Any:
 
 
 @_for("cumsum")
-def _cumsum(call: _Call) -> Any:
+def _cumsum(call: _BatchedOp) -> Any:
     return NotImplemented if call.attrs["flatten"] else call.run(call["X"].tensor, axis=_past_batch_axis(call.attrs["axis"]))
 
 
 # -- the same elements in another shape or order
 @_for("reshape", "reshape2", "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "flatten", "flatten2", slots=("X",))
 @_for("reshape_like", "unreshape", "flatten_contiguous_range")
-def _reshape(call: _Call) -> Any:
+def _reshape(call: _BatchedOp) -> Any:
     return call["X"].all_rows_as(call.shape)
 
 
 @_for("transpose", "transpose2")
-def _transpose(call: _Call) -> Any:
+def _transpose(call: _BatchedOp) -> Any:
     return call.run(call["X"].tensor, axis=[0, *(axis % call["X"].ndim + 1 for axis in call.attrs["axis"])])
 
 
 # -- joining and cutting
 @_for("concat", "stack")
-def _join(call: _Call) -> Any:
+def _join(call: _BatchedOp) -> Any:
     if call.values.keys() != {"X"}:
         return NotImplemented
     return call.run([_repeat_for_rows(item, call.rows).tensor for item in call["X"]], axis=_past_batch_axis(call.attrs["axis"]))
 
 
 @_for("unstack", "split", slots=("X",))
-def _cut(call: _Call) -> Any:
+def _cut(call: _BatchedOp) -> Any:
     return _listed(call.run(call["X"].tensor, axis=_past_batch_axis(call.attrs["axis"])))
 
 
 @_for("split_like")
-def _split_like(call: _Call) -> Any:
+def _split_like(call: _BatchedOp) -> Any:
     if call.values.keys() != {"X", "Like"}:
         return NotImplemented
     likes = [_empty(item, (call.rows, *item.shape)) for item in call["Like"]]
@@ -410,37 +410,37 @@ def _listed(value: Any) -> list[Any]:
 
 
 @_for("slice", "strided_slice", slots=("Input",))
-def _slice(call: _Call) -> Any:
+def _slice(call: _BatchedOp) -> Any:
     axes, gone = _past_batch_axis(call.attrs["axes"]), _past_batch_axis(call.attrs["decrease_axis"])
     return Batched(call.run(call["Input"].tensor, axes=axes, decrease_axis=gone)).all_rows_as(call.shape)
 
 
 @_for("unslice", "strided_unslice", "slice_like", "strided_slice_like", slots=("X", "Like"))
-def _slice_like(call: _Call) -> Any:
+def _slice_like(call: _BatchedOp) -> Any:
     axes, gone = _past_batch_axis(call.attrs["axes"]), _past_batch_axis(call.attrs["decrease_axis"])
     return call.run(call["X"].tensor, call.like(call.rows), axes=axes, decrease_axis=gone)
 
 
 # -- elements at indices
 @_for("gather", slots=("X", "Index"))
-def _gather(call: _Call) -> Any:
+def _gather(call: _BatchedOp) -> Any:
     return call.run(call["X"].tensor, call["Index"], axis=_past_batch_axis(call.attrs["axis"]))
 
 
 @_for("scatter_add_like", slots=("X", "Index", "Like"))
-def _scatter(call: _Call) -> Any:
+def _scatter(call: _BatchedOp) -> Any:
     return call.run(call["X"].tensor, call["Index"], call.like(call.rows), axis=_past_batch_axis(call.attrs["axis"]))
 
 
 @_for("pick", slots=("X", "Index"))
-def _pick(call: _Call) -> Any:
+def _pick(call: _BatchedOp) -> Any:
     return call.run(
         call["X"].tensor, _repeat_for_rows(call["Index"], call.rows).tensor, axis=_past_batch_axis(call.attrs["axis"])
     )
 
 
 @_for("place", slots=("X", "Index", "Like"))
-def _place(call: _Call) -> Any:
+def _place(call: _BatchedOp) -> Any:
     X, like = call["X"], call["Like"]
     like = _empty(like, (call.rows, *like.shape[like.ndim - X.ndim :]))
     return call.run(X.tensor, _repeat_for_rows(call["Index"], call.rows).tensor, like, axis=_past_batch_axis(call.attrs["axis"]))
@@ -448,7 +448,7 @@ def _place(call: _Call) -> Any:
 
 # -- products of matrices
 @_for("matmul_v2")
-def _matmul(call: _Call) -> Any:
+def _matmul(call: _BatchedOp) -> Any:
     X, Y = call["X"], call["Y"]
     if X.ndim < 2 or Y.ndim < 2:
         return NotImplemented
@@ -456,7 +456,7 @@ def _matmul(call: _Call) -> Any:
 
 
 @_for("mul")
-def _mul(call: _Call) -> Any:
+def _mul(call: _BatchedOp) -> Any:
     def matrix(value: Any, count: int) -> Any:
         shape = (prod(value.shape[:count]), prod(value.shape[count:]))
         return value.reshape(shape) if isinstance(value, Batched) else _reshaped(value, shape)
@@ -487,17 +487,17 @@ def _by_row(images: Tensor, rows: int) -> Tensor:
 
 
 @_for("conv2d", "depthwise_conv2d", "conv3d", slots=("Input", "Filter"))
-def _conv(call: _Call) -> Any:
+def _conv(call: _BatchedOp) -> Any:
     return _by_row(call.run(_images(call["Input"]), call["Filter"]), call.rows)
 
 
 @_for("conv2d_backprop_input", "conv3d_backprop_input", slots=("Output", "Filter", "Like"))
-def _conv_input(call: _Call) -> Any:
+def _conv_input(call: _BatchedOp) -> Any:
     return _by_row(call.run(call["Filter"], _images(call["Output"]), call.like()), call.rows)
 
 
 @_for("conv2d_backprop_filter", "conv3d_backprop_filter", slots=("Output", "Input", "Like"))
-def _conv_filter(call: _Call) -> Any:
+def _conv_filter(call: _BatchedOp) -> Any:
     """Apply each row's filter; the outputs of all rows are channels of one output."""
     Output, (filters, *window) = call["Output"], call["Like"].shape
     if call.attrs["groups"] > 1 or image_axes(call.attrs["data_format"], Output.ndim)[0] != 1:
@@ -509,10 +509,10 @@ def _conv_filter(call: _Call) -> Any:
 
 
 @_for("pool2d", "pool3d", slots=("X",))
-def _pool(call: _Call) -> Any:
+def _pool(call: _BatchedOp) -> Any:
     return _by_row(call.run(_images(call["X"])), call.rows)
 
 
 @_for("pool2d_average_back", "pool3d_average_back")
-def _average_back(call: _Call) -> Any:
+def _average_back(call: _BatchedOp) -> Any:
     return _by_row(call.run(_images(call["Output"]), call.like()), call.rows)

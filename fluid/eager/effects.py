@@ -64,7 +64,7 @@ def _print(definition: OpDef, inputs: Inputs, attrs: Inputs, outputs: Inputs) ->
 
 
 # ---------------------------------------------------------------------------------------------------- Python functions
-class _Call(PyLayer):
+class _PythonCall(PyLayer):
     """Calls a Python function with tensors; another function computes the gradient."""
 
     @staticmethod
@@ -106,7 +106,7 @@ class _CallBackward(PyLayer):
 def _py_func(definition: OpDef, inputs: Inputs, attrs: Inputs, outputs: Inputs) -> dict[str, Any]:
     _refuse_tracing("py_func")
     targets = listed(outputs["Out"])
-    results = _Call.apply(definition.defaults(definition.check_attrs(attrs)), targets, *listed(inputs.get("X", [])))
+    results = _PythonCall.apply(definition.defaults(definition.check_attrs(attrs)), targets, *listed(inputs.get("X", [])))
     for target, value in zip(targets, results, strict=True):
         if isinstance(target, Unset):
             write(target, value, "py_func", False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class _State(threading.local):
+class _ThreadMode(threading.local):
     """State of eager mode in this thread.
 
     Attributes:
@@ -48,7 +48,7 @@ class _State(threading.local):
     keeps_gradients = False
 
 
-state = _State()
+state = _ThreadMode()
 
 
 class tracing:

@@ -67,12 +67,12 @@ class saved_tensors_hooks:
                     node._saved = tuple([self._packed(*entry) for entry in node._saved])
         return result
 
-    def _packed(self, array: Any, version: list[Any], number: int) -> tuple[_Packed, list[Any], int]:
+    def _packed(self, array: Any, version: list[Any], number: int) -> tuple[_PackedValue, list[Any], int]:
         kind = array_type_of(array)
-        return _Packed(self._pack(make(array, kind, None, version)), self._unpack, kind), version, number
+        return _PackedValue(self._pack(make(array, kind, None, version)), self._unpack, kind), version, number
 
 
-class _Packed:
+class _PackedValue:
     """A saved value, packed by the hooks."""
 
     def __init__(self, value: Any, unpack: Callable[[Any], Tensor], kind: ArrayType) -> None:

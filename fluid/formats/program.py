@@ -158,7 +158,7 @@ def _leftover(message: Any, *read_fields: str) -> bytes:
 @checked
 def serialize_program(program: Program) -> bytes:
     """The program as bytes of a ``ProgramDesc``; `ProgramError` if the format cannot express it."""
-    writer, parts = _Writer(), []
+    writer, parts = _ProgramWriter(), []
     for index, block in enumerate(program.blocks):
         if block.idx != index:
             raise ProgramError(f"the block at position {index} of the program calls itself block {block.idx}")
@@ -211,7 +211,7 @@ _ALIKE = frozenset({bool, int, float, str})
 """Types of attributes that are remembered when they are written."""
 
 
-class _Writer:
+class _ProgramWriter:
     """Writes the blocks of one program as messages.
 
     Protobuf serializes each attribute, and each description of a variable, once, since they repeat. Messages with little but
@@ -406,7 +406,7 @@ def parse_program(data: bytes) -> Program:
     if len(data) > _MOST_BYTES:
         raise FormatError(f"not a program: {len(data)} bytes, but programs have at most {_MOST_BYTES}, as all of the wire format")
     with collector_paused():
-        return _Reader(bytes(data)).program
+        return _ProgramReader(bytes(data)).program
 
 
 def _looks_like(data: bytes) -> str:
@@ -424,7 +424,7 @@ def _looks_like(data: bytes) -> str:
     return ""
 
 
-class _Reader:
+class _ProgramReader:
     """Makes a program from bytes, op by op, so that only one of protobuf's op messages is in memory at a time.
 
     `careful` is set if the message that is read has fields that the schema lacks.

@@ -167,7 +167,7 @@ def _check_name(path: str) -> None:
         raise OSError(errno.EINVAL, f"it is a {special}, no regular file, and would be replaced by one; give the path of a file")
 
 
-class _Group:
+class _FileGroup:
     """Files that are renamed together, after all of them are written."""
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class _Group:
             folder.close()
 
 
-_group: ContextVar[_Group | None] = ContextVar("_group", default=None)
+_group: ContextVar[_FileGroup | None] = ContextVar("_group", default=None)
 
 
 @contextlib.contextmanager
@@ -262,7 +262,7 @@ def together() -> Iterator[None]:
     if _group.get() is not None:
         yield  # the outer one renames
         return
-    group = _Group()
+    group = _FileGroup()
     token = _group.set(group)
     try:
         yield

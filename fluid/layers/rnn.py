@@ -455,7 +455,7 @@ class _Output(NamedTuple):
     parent_ids: Variable
 
 
-class _State(NamedTuple):
+class _BeamState(NamedTuple):
     cell_states: Any
     log_probs: Variable
     finished: Variable
@@ -491,7 +491,7 @@ class BeamSearchDecoder(Decoder):
     """
 
     OutputWrapper = _Output
-    StateWrapper = _State
+    StateWrapper = _BeamState
 
     def __init__(
         self,
@@ -515,7 +515,7 @@ class BeamSearchDecoder(Decoder):
         """
         return _merged(_tiled(x, beam_size))
 
-    def initialize(self, initial_cell_states: Any) -> tuple[Any, _State, Variable]:
+    def initialize(self, initial_cell_states: Any) -> tuple[Any, _BeamState, Variable]:
         """All beams start from the cell's states; only the first has a probability above 0.
 
         Args:
@@ -531,7 +531,7 @@ class BeamSearchDecoder(Decoder):
         impossible = (1.0 - one_hot(fill_constant([1, 1], "int64", 0), beams)) * _IMPOSSIBLE
         tokens = filled(self.start_token, "int64")
         finished = f.not_equal(tokens, tokens)
-        states = _State(
+        states = _BeamState(
             cell_states=map_variables(lambda x: _tiled(x, beams), initial_cell_states),
             log_probs=filled(0.0, "float32") + reshape(impossible, [1, beams]),
             finished=finished,
@@ -542,7 +542,7 @@ class BeamSearchDecoder(Decoder):
     def _embedded(self, ids: Variable) -> Any:
         return ids if self.embedding_fn is None else self.embedding_fn(ids)
 
-    def step(self, time: Variable, inputs: Any, states: Any, **kwargs: Any) -> tuple[_Output, _State, Any, Variable]:
+    def step(self, time: Variable, inputs: Any, states: Any, **kwargs: Any) -> tuple[_Output, _BeamState, Any, Variable]:
         """Selects the best continuations of all beams of each entry of the batch.
 
         Args:
@@ -574,7 +574,7 @@ class BeamSearchDecoder(Decoder):
         lengths = f.gather_nd(states.lengths, where) + (1 - finished)
         ended = f.logical_or(finished.astype("bool"), f.equal(tokens, fill_constant([1], "int64", self.end_token)))
         output = _Output(scores, tokens, parents)
-        return output, _State(cell_states, scores, ended, lengths), self._embedded(tokens), ended
+        return output, _BeamState(cell_states, scores, ended, lengths), self._embedded(tokens), ended
 
     @property
     def output_dtype(self) -> Any:

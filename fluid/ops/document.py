@@ -26,7 +26,7 @@ gradient op, only shape and dtype are read. Gradients are made of ops, so that t
 
 
 # -------------------------------------------------------------------------------------------------------------- gradient
-class _Plain(ast.NodeTransformer):
+class _PlainCalls(ast.NodeTransformer):
     """``f.exp(X)`` as ``exp(X)``."""
 
     def __init__(self, namespace: str) -> None:
@@ -59,7 +59,7 @@ def _formulas(rule: Rule) -> list[str] | None:
         body = body[1:]
     if len(body) != 1 or not isinstance(body[0], ast.Return) or not isinstance(body[0].value, ast.Dict):
         return None
-    plain = _Plain(next(iter(inspect.signature(rule.fn).parameters)))
+    plain = _PlainCalls(next(iter(inspect.signature(rule.fn).parameters)))
     lines = []
     for key, value in zip(body[0].value.keys, body[0].value.values, strict=True):
         if not isinstance(key, ast.Constant) or not isinstance(key.value, str):

@@ -19,7 +19,7 @@ from ..opdef import registry
 _PACKAGE = __package__.partition(".")[0]
 
 
-class Place(NamedTuple):
+class OpPlace(NamedTuple):
     """A line that knows an op.
 
     Attributes:
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     text: str
 
 
-def places_of(op_type: str) -> list[Place]:
+def places_of(op_type: str) -> list[OpPlace]:
     """The lines of this package that know an op, by module and number.
 
     >>> from fluid.ops.where import places_of
@@ -47,7 +47,7 @@ def places_of(op_type: str) -> list[Place]:
     return sorted(place for folder, path in paths.items() for place in _places_in(folder, path, names))
 
 
-def _places_in(folder: str, path: Path, names: set[str]) -> Iterator[Place]:
+def _places_in(folder: str, path: Path, names: set[str]) -> Iterator[OpPlace]:
     for module in path.rglob("*.py"):
         source = module.read_text(encoding="utf-8")
         if not any(name in source for name in names):
@@ -55,7 +55,7 @@ def _places_in(folder: str, path: Path, names: set[str]) -> Iterator[Place]:
         lines = source.splitlines()
         numbers = {number for node in ast.walk(ast.parse(source)) if (number := _line_of(node, names)) is not None}
         relative = f"{folder}/{module.relative_to(path).as_posix()}"
-        yield from (Place(relative, number, lines[number - 1].strip()) for number in numbers)
+        yield from (OpPlace(relative, number, lines[number - 1].strip()) for number in numbers)
 
 
 def _line_of(node: ast.AST, names: set[str]) -> int | None:

@@ -133,7 +133,7 @@ def _forget(program: Program, names: Iterable[str], retained: set[str]) -> None:
 
 
 # -------------------------------------------------------------------------------------------------- several ops as one
-class _Chain:
+class _OpChain:
     """A chain of ops; each reads the result of the one before, and no other op reads it."""
 
     def __init__(self, program: Program, retained: set[str], first: Operator) -> None:
@@ -180,7 +180,7 @@ class _Chain:
         _forget(self.program, names, self.retained)
 
 
-Fuse = Callable[[_Chain], bool]
+Fuse = Callable[[_OpChain], bool]
 
 
 def _rewrite(program: Program, retained: set[str], fuse: Fuse) -> None:
@@ -188,7 +188,7 @@ def _rewrite(program: Program, retained: set[str], fuse: Fuse) -> None:
     root = program.global_block()
     for op in list(root.ops):
         if any(op is candidate for candidate in root.ops):
-            fuse(_Chain(program, retained, op))
+            fuse(_OpChain(program, retained, op))
 
 
 def _is_bias(var: Variable | None, size: int) -> bool:
@@ -196,7 +196,7 @@ def _is_bias(var: Variable | None, size: int) -> bool:
     return var is not None and var.ndim > 0 and var.shape[-1] == size and all(extent == 1 for extent in var.shape[:-1])
 
 
-def _added_bias(chain: _Chain, out_slot: str, size: int, axis: int) -> Variable | None:
+def _added_bias(chain: _OpChain, out_slot: str, size: int, axis: int) -> Variable | None:
     """The bias that the next op adds along an axis of the last result; then that op is the last."""
     add = chain.follow("X", out_slot, ("elementwise_add",))
     bias = chain.weight(add, "Y") if add is not None else None
@@ -211,7 +211,7 @@ def _added_bias(chain: _Chain, out_slot: str, size: int, axis: int) -> Variable 
     return None
 
 
-def _fuse_product(chain: _Chain) -> bool:
+def _fuse_product(chain: _OpChain) -> bool:
     """A product with a matrix, a bias, and perhaps relu: `fc`."""
     op = chain.ops[0]
     if op.type not in ("mul", "matmul", "matmul_v2"):
@@ -237,7 +237,7 @@ _CONV_ATTRS = ("strides", "paddings", "padding_algorithm", "dilations", "groups"
 _ACTIVATIONS = ("relu", "sigmoid", "tanh", "relu6", "hard_swish", "swish")
 
 
-def _fuse_convolution(chain: _Chain) -> bool:
+def _fuse_convolution(chain: _OpChain) -> bool:
     """A convolution, its bias, perhaps a sum with another image, and perhaps an activation: `fused_conv2d_add_act`."""
     op = chain.ops[0]
     weight = chain.weight(op, "Filter") if op.type == "conv2d" else None
@@ -266,7 +266,7 @@ def _is_plain(op: Operator) -> bool:
     )
 
 
-def _fuse_normalization(chain: _Chain) -> bool:
+def _fuse_normalization(chain: _OpChain) -> bool:
     """A sum of two tensors of one shape, and its layer_norm: `skip_layernorm`."""
     op = chain.ops[0]
     x, y = (chain.root.vars.get(only_name(op, slot)) for slot in ("X", "Y")) if op.type == "elementwise_add" else (None, None)

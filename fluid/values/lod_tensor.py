@@ -235,7 +235,7 @@ class LoDTensor:
         return f"<LoDTensor {self.array!r}>"
 
 
-class _Shape(tuple[int, ...]):
+class _CallableShape(tuple[int, ...]):
     """A shape that gives itself as a list when it is called."""
 
     __slots__ = ()
@@ -248,9 +248,9 @@ class FedArray(np.ndarray[Any, Any]):
     """An array that is also read as a `LoDTensor` without sequences: by ``shape()``, ``lod()``."""
 
     @property  # type: ignore[misc]
-    def shape(self) -> _Shape:
+    def shape(self) -> _CallableShape:
         """The shape, a tuple; called, a list."""
-        return _Shape(super().shape)
+        return _CallableShape(super().shape)
 
     def lod(self) -> list[list[int]]:
         """No levels."""

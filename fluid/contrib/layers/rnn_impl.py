@@ -87,7 +87,7 @@ class BasicLSTMUnit:
     __call__ = forward
 
 
-class _Stack(RNNCell):
+class _CellStack(RNNCell):
     """A stack of cells with dropout after each.
 
     Its input may be a list of the input and a mask: where that is 0, a cell keeps its states, and the hidden one is its output.
@@ -158,7 +158,7 @@ def _run(
         cells = [make("_bw" if direction else "_fw", layer) for layer in range(num_layers)]
         inits: list[Any] = [[before(layer, number) for number in range(states)] for layer in range(num_layers)]
         inits = inits if states > 1 else [state for (state,) in inits]
-        stack = _Stack(cells, dropout_prob)
+        stack = _CellStack(cells, dropout_prob)
         out, finals = rnn(stack, sequences, inits, time_major=not batch_first, is_reverse=direction == 1)
         outs.append(out)
         for layer, state in enumerate(finals):

@@ -130,7 +130,7 @@ def _hand_on(at: BlockReader, values: list[PirValue], targets: list[str]) -> Non
 
 # --------------------------------------------------------------------------------------------------------------- stacks
 @dataclass
-class _Stack:
+class _VariableStack:
     """A stack: the variable that counts, and an array for each value that is pushed, with the value's type."""
 
     home: Block
@@ -143,15 +143,15 @@ def _stack_create(at: BlockReader, op: PirOp) -> None:
     expect(op, 0, 3)
     count = at.temporary(f"stack_{op.results[0].id}.count", (1,), VarType.INT64, True)
     at.append("fill_constant", {}, {"Out": [count]}, {"shape": [1], "dtype": int(VarType.INT64), "value": 0.0})
-    stack = _Stack(at.block, count)
+    stack = _VariableStack(at.block, count)
     for value in op.results:
         at.reader.stacks[value] = stack
 
 
-def _stack(at: BlockReader, op: PirOp) -> _Stack:
+def _stack(at: BlockReader, op: PirOp) -> _VariableStack:
     first = op.operands[0] if op.operands else None
     stack = at.reader.stacks.get(first) if first is not None else None
-    if not isinstance(stack, _Stack):
+    if not isinstance(stack, _VariableStack):
         raise FormatError(f"{op.name}: its first operand is no stack")
     return stack
 

@@ -64,7 +64,7 @@ def parse_pir(data: bytes) -> PirProgram:
     except ValueError as error:
         raise FormatError(f"not a program of Paddle 3: {error}") from None
     del data
-    return _Reader(room).program(tree)
+    return _PirReader(room).program(tree)
 
 
 class _Objects:
@@ -115,7 +115,7 @@ def _fail(message: str) -> NoReturn:
     raise FormatError(f"not a program of Paddle 3: {message}")
 
 
-class _Reader:
+class _PirReader:
     """Makes ops of the tree of one file; knows the values that are defined so far, and in view."""
 
     def __init__(self, room: Room) -> None:

@@ -17,7 +17,7 @@ _OF_PD_OP = frozenset({"intarray", "dtype", "place", "layout", "scalar"})
 
 def serialize_pir(program: PirProgram) -> bytes:
     """The program as the bytes of a file; `ProgramError` if a text in it is none of Unicode."""
-    writer = _Writer()
+    writer = _PirWriter()
     tree = {
         "base_code": {"magic": "pir", "trainable": True, "version": program.version},
         "program": {"regions": [writer.region(program.block)]},
@@ -29,7 +29,7 @@ def serialize_pir(program: PirProgram) -> bytes:
         raise ProgramError(f"{text[error.start]!r}, in a name or a text, cannot be written as UTF-8") from None
 
 
-class _Writer:
+class _PirWriter:
     def __init__(self) -> None:
         self._regions = 0
 

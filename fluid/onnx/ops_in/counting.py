@@ -13,7 +13,7 @@ from ..node import OnnxNode
 from ..table import imports
 
 
-class _Pool(list[tuple[Any, Any]]):
+class _NGrams(list[tuple[Any, Any]]):
     """For each length: the n-grams, [count, length], and their columns in the result."""
 
     def __init__(self, node: OnnxNode) -> None:
@@ -39,7 +39,7 @@ class _Pool(list[tuple[Any, Any]]):
 @imports("TfIdfVectorizer", trains=False)
 def tf_idf_vectorizer(b: Builder, node: OnnxNode) -> Any:
     """Count the n-grams of a pool in each row; elements of an n-gram may stand apart, all at equal distance."""
-    x, pool = b.cast(node[0], VarType.INT64), _Pool(node)
+    x, pool = b.cast(node[0], VarType.INT64), _NGrams(node)
     length = x.shape[-1]
     if x.ndim not in (1, 2) or length < 0:
         raise FormatError("rows whose length is known only at run time are not supported")
@@ -70,7 +70,7 @@ def tf_idf_vectorizer(b: Builder, node: OnnxNode) -> Any:
     return _weighted(b, node, counts if x.ndim == 2 else b.squeeze(counts, [0]), pool)
 
 
-def _weighted(b: Builder, node: OnnxNode, counts: Any, pool: _Pool) -> Any:
+def _weighted(b: Builder, node: OnnxNode, counts: Any, pool: _NGrams) -> Any:
     mode, weights = node.string("mode"), node.floats("weights")
     factors = np.ones(pool.columns, np.float32)
     if weights is not None:

@@ -16,7 +16,7 @@ from .convolution import as_image, flat, numbers, padded, spread
 from .padding import lowest
 
 
-class _Window:
+class _PoolWindow:
     """The window of a pool.
 
     Attributes:
@@ -63,7 +63,7 @@ def _size(size: int, window: int, stride: int, pair: tuple[int, int], ceil: bool
 
 @imports("MaxPool")
 def max_pool(b: Builder, node: OnnxNode) -> Any:
-    window = _Window(b, node, node[0], lowest(node[0].dtype))
+    window = _PoolWindow(b, node, node[0], lowest(node[0].dtype))
     x = window.x
     ceil = bool(node.int("ceil_mode", 0))
     wants_places = len(node.proto.output) > 1 and bool(node.proto.output[1])
@@ -80,7 +80,7 @@ def max_pool(b: Builder, node: OnnxNode) -> Any:
     return values, places
 
 
-def _max_along_axes(b: Builder, window: _Window, ceil: bool) -> Any:
+def _max_along_axes(b: Builder, window: _PoolWindow, ceil: bool) -> Any:
     """The maxima of dilated windows, one axis after the other."""
     x = window.x
     if -1 in x.shape[2:]:
@@ -207,14 +207,14 @@ def _column_major(b: Builder, index: Any, sizes: Any, x: Any) -> Any:
 @imports("AveragePool")
 def average_pool(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
-    window = _Window(b, node, x, 0)
+    window = _PoolWindow(b, node, x, 0)
     ceil = bool(node.int("ceil_mode", 0))
     include = bool(node.int("count_include_pad", 0))
     if window.is_dense and not ceil:
         out = window.pooled(b, pooling_type="avg", exclusive=not include)
         if window.x is x or include:
             return out
-        ones = _Window(b, node, b.f.fill_any_like(x, value=1.0), 0)
+        ones = _PoolWindow(b, node, b.f.fill_any_like(x, value=1.0), 0)
         return b.f.elementwise_div(out, ones.pooled(b, pooling_type="avg"))
     x, kernel, strides, dilations, pads = window.x, window.kernel, window.strides, window.dilations, window.pads
     elements, places, sizes = windows(b, x, kernel, strides, dilations, pads, ceil, 0.0)
@@ -256,7 +256,7 @@ def global_lp_pool(b: Builder, node: OnnxNode) -> Any:
 
 @imports("LpPool")
 def lp_pool(b: Builder, node: OnnxNode) -> Any:
-    window = _Window(b, node, node[0], 0)
+    window = _PoolWindow(b, node, node[0], 0)
     p = float(node.int("p", 2))
     size = b.f.pow(b.f.abs(window.x), factor=p)
     ceil = bool(node.int("ceil_mode", 0))

@@ -33,7 +33,7 @@ def grid_sample(b: Builder, node: OnnxNode) -> Any:
     count = x.ndim - 2
     if count < 1 or -1 in x.shape[1:] or grid.ndim != x.ndim:
         raise FormatError("images whose channels or sizes are known only at run time are not supported")
-    axes = [_Axis(b, grid, count - 1 - axis, x.shape[2 + axis], mode, padding, aligned) for axis in range(count)]
+    axes = [_GridAxis(b, grid, count - 1 - axis, x.shape[2 + axis], mode, padding, aligned) for axis in range(count)]
     image = b.f.flatten_contiguous_range(x, start_axis=2, stop_axis=x.ndim - 1)
     total: Any = None
     for taps in product(*(axis.taps() for axis in axes)):
@@ -50,7 +50,7 @@ def grid_sample(b: Builder, node: OnnxNode) -> Any:
     return b.reshape(total, [0, 0, *sizes])
 
 
-class _Axis:
+class _GridAxis:
     """The coordinates of a grid along one axis of an image."""
 
     def __init__(self, b: Builder, grid: Any, number: int, size: int, mode: str, padding: str, aligned: bool) -> None:

@@ -54,7 +54,7 @@ class _Question(NamedTuple):
     yes: Any
 
 
-class _Row(NamedTuple):
+class _TableRow(NamedTuple):
     """A row of the tables that exists."""
 
     number: int
@@ -99,7 +99,7 @@ def _tables(roots: Sequence[Hashable], look: Callable[[Hashable], _Test | Weight
     pending = [(number, root, 0) for number, root in enumerate(roots)]
     for row, entry, depth in pending:  # it grows meanwhile
         tables.depth = max(tables.depth, depth)
-        if isinstance(entry, _Row):
+        if isinstance(entry, _TableRow):
             tables.children[row] = entry.number
             continue
         node = entry if isinstance(entry, _Question) else look(entry)
@@ -126,10 +126,10 @@ def _question(test: _Test, first: int) -> _Question:
         (sign, feature, sign * bound, closed) for sign, closed in ((1, True), (-1, True), (1, False), (-1, False))
     )
     if mode == "BRANCH_EQ" and nan_is_true:
-        return _Question(*below, _Question(*above, when_true, _Row(first + 1)), when_false)
+        return _Question(*below, _Question(*above, when_true, _TableRow(first + 1)), when_false)
     if mode in ("BRANCH_EQ", "BRANCH_NEQ"):
         equal, unequal = (when_true, when_false) if mode == "BRANCH_EQ" else (when_false, when_true)
-        return _Question(*at_least, unequal, _Question(*at_most, _Row(first), equal))
+        return _Question(*at_least, unequal, _Question(*at_most, _TableRow(first), equal))
     holds, fails = {
         "BRANCH_LEQ": (at_most, above),
         "BRANCH_LT": (below, at_least),

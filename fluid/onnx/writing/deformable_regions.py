@@ -40,7 +40,7 @@ def _places_of_parts(attrs: dict[str, Any], sizes: tuple[int, ...], name: str) -
     return (rows[:, None] * attrs[name][1] + columns).reshape(-1)
 
 
-class _Points:
+class _PartPoints:
     """The sampling points of parts: four elements around each, counted in all images, and their weights."""
 
     def __init__(self, g: OnnxGraph, image: OnnxTensor, ROIs: OnnxTensor, Trans: OnnxTensor, attrs: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ class _Points:
         return self.g.reshape(expanded, [self.sizes[0], *sizes], (self.shape[0], *sizes))
 
 
-def _means(points: _Points) -> OnnxTensor:
+def _means(points: _PartPoints) -> OnnxTensor:
     g = points.g
     flat = g.reshape(points.image, [-1], (-1,))
     total: OnnxTensor | None = None
@@ -153,20 +153,20 @@ def _means(points: _Points) -> OnnxTensor:
 def deformable_psroi_pooling(
     g: OnnxGraph, Input: OnnxTensor, ROIs: OnnxTensor, Trans: OnnxTensor, attrs: dict[str, Any]
 ) -> dict[str, OnnxTensor]:
-    points = _Points(g, Input, ROIs, Trans, attrs)
+    points = _PartPoints(g, Input, ROIs, Trans, attrs)
     return {"TopCount": points.as_parts(points.count), "Output": _means(points)}
 
 
 @exports("moved_parts")
 def moved_parts(g: OnnxGraph, Input: OnnxTensor, ROIs: OnnxTensor, Trans: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
-    return _means(_Points(g, Input, ROIs, Trans, attrs))
+    return _means(_PartPoints(g, Input, ROIs, Trans, attrs))
 
 
 @exports("moved_parts_back")
 def moved_parts_back(
     g: OnnxGraph, Output: OnnxTensor, ROIs: OnnxTensor, Trans: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]
 ) -> OnnxTensor:
-    points = _Points(g, Like, ROIs, Trans, attrs)
+    points = _PartPoints(g, Like, ROIs, Trans, attrs)
     share = g.unsqueeze(points.mean(g.reshape(Output, points.sizes, points.shape)), 4)
     flat = filled(g, g.as_size(g.product_of(g.sizes_of(Like))), 0, Spec((-1,), Output.dtype))
     for index, weight in points.elements():

@@ -30,7 +30,7 @@ def rounded(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g.binary("Mul", g.unary("Sign", x), g.unary("Floor", g.binary("Add", g.unary("Abs", x), half)))
 
 
-class _Axis:
+class _RegionAxis:
     """The edges of regions along an axis, [R, 1, 1], and arithmetic with them."""
 
     def __init__(self, g: OnnxGraph, rois: OnnxTensor, dtype: VarType, axis: int, extent: Size, attrs: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ def _weights(
     g: OnnxGraph, kind: str, dtype: VarType, rois: OnnxTensor, sizes: list[Size], attrs: dict[str, Any]
 ) -> list[OnnxTensor]:
     """The weights of rows [R, parts, H] and of columns [R, parts, W]."""
-    return [getattr(_Axis(g, rois, dtype, axis, size, attrs), kind)() for axis, size in ((1, sizes[0]), (0, sizes[1]))]
+    return [getattr(_RegionAxis(g, rois, dtype, axis, size, attrs), kind)() for axis, size in ((1, sizes[0]), (0, sizes[1]))]
 
 
 def _einsum(g: OnnxGraph, equation: str, operands: list[OnnxTensor], shape: tuple[int, ...]) -> OnnxTensor:
@@ -205,7 +205,7 @@ def roi_align(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[s
 
 
 # --------------------------------------------------------------------------------------------------------------- maxima
-def _parts_of(axis: _Axis) -> OnnxTensor:
+def _parts_of(axis: _RegionAxis) -> OnnxTensor:
     """A mask of the elements [R, parts, extent] in the parts of `roi_pool`."""
     g, do = axis.g, axis.do
 
@@ -219,7 +219,7 @@ def _parts_of(axis: _Axis) -> OnnxTensor:
 @exports("roi_pool")
 def roi_pool(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     rois, sizes = inputs["ROIs"], g.sizes_of(X)[2:]
-    down, across = (_parts_of(_Axis(g, rois, X.dtype, axis, size, attrs)) for axis, size in ((1, sizes[0]), (0, sizes[1])))
+    down, across = (_parts_of(_RegionAxis(g, rois, X.dtype, axis, size, attrs)) for axis, size in ((1, sizes[0]), (0, sizes[1])))
     # [R, C, i, j, H, W]; the last two are flattened into one dimension.
     is_inside = g.binary("And", g.unsqueeze(down, 2, 4), g.unsqueeze(across, 1, 3))  # [R, i, j, H, W]
     high, wide = attrs["pooled_height"], attrs["pooled_width"]

@@ -16,7 +16,7 @@ from .graph import OnnxGraph, OnnxTensor
 __all__: list[str] = []
 
 
-class _Array:
+class _OnnxArray:
     """A tensor, or a number, with the operators of a float64 or bool array."""
 
     __array_ufunc__ = None  # numpy's numbers leave operators to this class
@@ -24,29 +24,29 @@ class _Array:
     def __init__(self, g: OnnxGraph, tensor: OnnxTensor) -> None:
         self.g, self.tensor = g, tensor
 
-    def _with(self, op: str, operand: Any, dtype: VarType = VarType.FP64, turned: bool = False) -> _Array:
+    def _with(self, op: str, operand: Any, dtype: VarType = VarType.FP64, turned: bool = False) -> _OnnxArray:
         pair = (_tensor(self.g, self, op != "Or"), _tensor(self.g, operand, op != "Or"))
-        return _Array(self.g, self.g.binary(op, *(pair[::-1] if turned else pair), dtype))
+        return _OnnxArray(self.g, self.g.binary(op, *(pair[::-1] if turned else pair), dtype))
 
-    def __add__(self, operand: Any) -> _Array:
+    def __add__(self, operand: Any) -> _OnnxArray:
         return self._with("Add", operand)
 
-    def __sub__(self, operand: Any) -> _Array:
+    def __sub__(self, operand: Any) -> _OnnxArray:
         return self._with("Sub", operand)
 
-    def __rsub__(self, operand: Any) -> _Array:
+    def __rsub__(self, operand: Any) -> _OnnxArray:
         return self._with("Sub", operand, turned=True)
 
-    def __mul__(self, operand: Any) -> _Array:
+    def __mul__(self, operand: Any) -> _OnnxArray:
         return self._with("Mul", operand)
 
-    def __truediv__(self, operand: Any) -> _Array:
+    def __truediv__(self, operand: Any) -> _OnnxArray:
         return self._with("Div", operand)
 
-    def __rtruediv__(self, operand: Any) -> _Array:
+    def __rtruediv__(self, operand: Any) -> _OnnxArray:
         return self._with("Div", operand, turned=True)
 
-    def __pow__(self, power: float) -> _Array:
+    def __pow__(self, power: float) -> _OnnxArray:
         """Multiply repeatedly, as not every runtime has powers of float64."""
         result, factor, count = None, self, abs(int(power))
         assert count == abs(power) and count
@@ -57,24 +57,24 @@ class _Array:
         assert result is not None
         return result if power > 0 else 1.0 / result
 
-    def __neg__(self) -> _Array:
-        return _Array(self.g, self.g.unary("Neg", self.tensor))
+    def __neg__(self) -> _OnnxArray:
+        return _OnnxArray(self.g, self.g.unary("Neg", self.tensor))
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __lt__(self, operand: Any) -> _Array:
+    def __lt__(self, operand: Any) -> _OnnxArray:
         return self._with("Less", operand, VarType.BOOL)
 
-    def __le__(self, operand: Any) -> _Array:
+    def __le__(self, operand: Any) -> _OnnxArray:
         return self._with("LessOrEqual", operand, VarType.BOOL)
 
-    def __gt__(self, operand: Any) -> _Array:
+    def __gt__(self, operand: Any) -> _OnnxArray:
         return self._with("Greater", operand, VarType.BOOL)
 
-    def __eq__(self, operand: object) -> _Array:  # type: ignore[override]
+    def __eq__(self, operand: object) -> _OnnxArray:  # type: ignore[override]
         return self._with("Equal", operand, VarType.BOOL)
 
-    def __or__(self, operand: _Array) -> _Array:
+    def __or__(self, operand: _OnnxArray) -> _OnnxArray:
         return self._with("Or", operand, VarType.BOOL)
 
     def any(self) -> bool:
@@ -83,7 +83,7 @@ class _Array:
 
 
 def _tensor(g: OnnxGraph, value: Any, as_numbers: bool = True) -> OnnxTensor:
-    if not isinstance(value, _Array):
+    if not isinstance(value, _OnnxArray):
         return g.constant(np.array(float(value)))
     return g.cast(value.tensor, VarType.FP64) if as_numbers else value.tensor
 
@@ -100,38 +100,38 @@ class _Functions:
             setattr(self, name, self._unary(name.capitalize()))
 
     def _unary(self, op: str) -> Any:
-        return lambda x: _Array(self.g, self.g.unary(op, x.tensor))
+        return lambda x: _OnnxArray(self.g, self.g.unary(op, x.tensor))
 
-    def where(self, condition: _Array, x: Any, y: Any) -> _Array:
-        if not isinstance(x, _Array) and not isinstance(y, _Array) and {x, y} == {0, 1}:
+    def where(self, condition: _OnnxArray, x: Any, y: Any) -> _OnnxArray:
+        if not isinstance(x, _OnnxArray) and not isinstance(y, _OnnxArray) and {x, y} == {0, 1}:
             return condition * 1.0 if x else 1.0 - condition
         flag = self.g.cast(condition.tensor, VarType.BOOL)
-        return _Array(self.g, self.g.where(flag, _tensor(self.g, x), _tensor(self.g, y)))
+        return _OnnxArray(self.g, self.g.where(flag, _tensor(self.g, x), _tensor(self.g, y)))
 
-    def tan(self, x: _Array) -> _Array:
+    def tan(self, x: _OnnxArray) -> _OnnxArray:
         """Compute sin / cos by sines: runtimes lack tangent and cosine of float64."""
         return self.sin(x) / self.sin(x + math.pi / 2)  # type: ignore[attr-defined, no-any-return]
 
-    def isinf(self, x: _Array) -> _Array:
+    def isinf(self, x: _OnnxArray) -> _OnnxArray:
         return self.abs(x) == math.inf  # type: ignore[attr-defined, no-any-return]
 
-    def ones_like(self, x: _Array) -> Any:
+    def ones_like(self, x: _OnnxArray) -> Any:
         return self.where(x == x, 1.0, 1.0)
 
-    def zeros_like(self, x: _Array) -> Any:
+    def zeros_like(self, x: _OnnxArray) -> Any:
         return self.where(x == x, 0.0, 0.0)
 
-    def minimum(self, x: _Array, y: Any) -> _Array:
+    def minimum(self, x: _OnnxArray, y: Any) -> _OnnxArray:
         return x._with("Min", y)
 
-    def maximum(self, x: _Array, y: Any) -> _Array:
+    def maximum(self, x: _OnnxArray, y: Any) -> _OnnxArray:
         return x._with("Max", y)
 
-    def clip(self, x: _Array, low: float, high: float) -> _Array:
+    def clip(self, x: _OnnxArray, low: float, high: float) -> _OnnxArray:
         return self.minimum(self.maximum(x, low), high)
 
-    def copysign(self, x: Any, like: _Array) -> _Array:
-        size = self.abs(x) if isinstance(x, _Array) else abs(x)  # type: ignore[attr-defined]
+    def copysign(self, x: Any, like: _OnnxArray) -> _OnnxArray:
+        size = self.abs(x) if isinstance(x, _OnnxArray) else abs(x)  # type: ignore[attr-defined]
         return self.where(like < 0, -size, size)
 
 
@@ -140,7 +140,7 @@ def _traced(function: Any, names: tuple[str, ...] = ()) -> Any:
 
     def write(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
         [x] = inputs.values()
-        wide = _Array(g, g.cast(x, VarType.FP64))
+        wide = _OnnxArray(g, g.cast(x, VarType.FP64))
         result: OnnxTensor = function(_Functions(g), wide, *(attrs[name] for name in names)).tensor
         return g.cast(result, x.dtype)
 

@@ -109,7 +109,7 @@ def _drawing(g: OnnxGraph, use_random: bool) -> _Draw:
     return drawn if use_random else first
 
 
-class _Rows:
+class _ImageRows:
     """Rows of images [N, R], chosen by several sets of flags: the image, place and set of each row."""
 
     def __init__(self, g: OnnxGraph, images: Size, parts: Sequence[tuple[OnnxTensor, OnnxTensor]]) -> None:
@@ -193,11 +193,11 @@ def _assigned(
     repetitions = g.squeeze(_number(g, both), 1)
     image = ids_of(g, repetitions, g.reduce("ReduceSum", repetitions, [0], keep=True))
     first = g._sized("ArgMax", [g.cast(hits, VarType.INT32)], VarType.INT64, hits.sizes[:1], axis=1, keepdims=0)
-    located = _Rows(g, images, [(image, g.gather(first, image)), _chosen(g, foreground_only)])
-    scored = _Rows(g, images, [_chosen(g, foreground_only), _chosen(g, misses)])
+    located = _ImageRows(g, images, [(image, g.gather(first, image)), _chosen(g, foreground_only)])
+    scored = _ImageRows(g, images, [_chosen(g, foreground_only), _chosen(g, misses)])
     count = g.as_size(g.size(anchors, 0))
 
-    def numbers(rows: _Rows) -> OnnxTensor:
+    def numbers(rows: _ImageRows) -> OnnxTensor:
         return rows.with_lengths(g.binary("Add", g.binary("Mul", rows.image, count), rows.place))
 
     located_anchors = g.gather(anchors, located.place)
@@ -299,7 +299,7 @@ def generate_proposal_labels(
         batch, draw = attrs["batch_size_per_im"], _drawing(g, attrs["use_random"])
         hits = draw(hits, g.ints(int(batch * attrs["fg_fraction"])))
         misses = draw(misses, g.binary("Sub", g.ints(batch), _number(g, hits)))
-    chosen = _Rows(g, g.size(infos, 0), [_chosen(g, hits), _chosen(g, misses)])
+    chosen = _ImageRows(g, g.size(infos, 0), [_chosen(g, hits), _chosen(g, misses)])
     chosen_rois = chosen.of(rois)
     is_hit = g.binary("Equal", chosen.part_number, g.ints(0), VarType.BOOL)
     classes, _ = _padded(g, as_vector(g, inputs["GtClasses"]), truth)

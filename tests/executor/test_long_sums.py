@@ -129,7 +129,8 @@ def test_norms_and_filters_of_many_small_images(engine: str) -> None:
         normalized, to_scale, to_filter, to_shift = run(engine, {"x": values}, [norm, *gradients])
     np.testing.assert_allclose(normalized, np.sign(values), rtol=1e-5)
     np.testing.assert_allclose(to_scale, [count * np.sqrt(squared)] * 2, rtol=1e-5)
-    np.testing.assert_allclose(to_filter, np.full((3, 2, 1, 1), count * squared), rtol=5e-5)
+    bound = 2e-4 if engine == "xla" else 5e-5  # XLA's convolutions add images one after the other, in lanes as wide as vectors
+    np.testing.assert_allclose(to_filter, np.full((3, 2, 1, 1), count * squared), rtol=bound)
     np.testing.assert_allclose(to_shift, [count * squared] * 2, rtol=1e-5)
 
 

@@ -2,9 +2,9 @@
 
 A tile of sums stays in registers while the kernel loops over the inner extent, a few steps at a time: each lane adds the products
 of 4 neighbouring bytes of a row (one instruction, VPDPBUSD) or, without it, of 2 bytes widened to 16 bits (VPMADDWD). Neither
-saturates, as the older VPMADDUBSW does, so sums are exact up to 32 bits, and wrap beyond. The rows of a tile are widened once, into
-a small array; the packed matrix, as it is loaded. Processors other than x86 multiply in 32 bits. Some multiply tiles (AMX): 16 rows
-of 64 bytes by 64 x 16 bytes with one instruction.
+saturates, as the older VPMADDUBSW does, so sums are exact up to 32 bits, and wrap beyond. The rows of a tile are widened once,
+into a small array; the packed matrix, as it is loaded. Processors other than x86 multiply in 32 bits. Some multiply tiles (AMX):
+16 rows of 64 bytes by 64 x 16 bytes with one instruction.
 
 The packed matrix lies in panels of one vector of columns; for each step of a panel, the bytes of a column are neighbours.
 """

@@ -55,38 +55,12 @@ def nextafter(xp: Any, x: Any, y: Any, out: Any) -> Call:
     return partial(xp.nextafter, x, y, out)
 
 
-def _close(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool) -> Any:
-    relative = float(rtol) if Rtol is None else Rtol.reshape(())
-    absolute = float(atol) if Atol is None else Atol.reshape(())
-    wide = [array.astype("float64") if array.dtype.kind in "iub" else array for array in (Input, Other)]
-    return xp.isclose(*wide, relative, absolute, equal_nan)
-
-
-@kernel("isclose")
-def isclose(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool, Out: Any) -> None:
-    xp.copyto(Out, _close(xp, Input, Other, Rtol, Atol, rtol, atol, equal_nan))
-
-
-@kernel("allclose")
-def allclose(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool, Out: Any) -> None:
-    Out[...] = _close(xp, Input, Other, Rtol, Atol, rtol, atol, equal_nan).all()
-
-
 @kernel("equal_all")
 def equal_all(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     Out[...] = X.shape == Y.shape and (X == Y).all()
 
 
-def _columns(X: list[Any], start_index: int, length: int) -> list[Any]:
-    start = start_index % X[0].shape[1] if X[0].shape[1] else 0
-    return [array[:, start : start + length if length >= 0 else None] for array in X]
-
-
-@kernel("partial_sum")
-def partial_sum(xp: Any, X: list[Any], start_index: int, length: int, Out: Any) -> None:
-    xp.copyto(Out, sum(_columns(X, start_index, length)))
-
-
 @kernel("partial_concat")
 def partial_concat(xp: Any, X: list[Any], start_index: int, length: int, Out: Any) -> None:
-    xp.copyto(Out, xp.concatenate(_columns(X, start_index, length), 1))
+    start = start_index % X[0].shape[1] if X[0].shape[1] else 0
+    xp.copyto(Out, xp.concatenate([array[:, start : start + length if length >= 0 else None] for array in X], 1))

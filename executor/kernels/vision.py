@@ -29,24 +29,6 @@ def _split_axis(array: Any, axis: int, parts: int) -> Any:
     return array.reshape(*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :], copy=False)
 
 
-def _shuffle_channels(xp: Any, X: Any, groups: int, data_format: str, Out: Any) -> Call:
-    axis = image_axes(data_format, 4)[0]
-    group_size = X.shape[axis] // groups
-    source = X.reshape(*X.shape[:axis], groups, group_size, *X.shape[axis + 1 :])
-    target = Out.reshape(*X.shape[:axis], group_size, groups, *X.shape[axis + 1 :])
-    return partial(xp.copyto, target, source.swapaxes(axis, axis + 1))
-
-
-@prepared("shuffle_channel")
-def shuffle_channel(xp: Any, X: Any, group: int, Out: Any) -> Call:
-    return _shuffle_channels(xp, X, group, "NCHW", Out)
-
-
-@prepared("channel_shuffle")
-def channel_shuffle(xp: Any, X: Any, groups: int, data_format: str, Out: Any) -> Call:
-    return _shuffle_channels(xp, X, groups, data_format, Out)
-
-
 def _shift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any, back: bool) -> list[Call]:
     images = attrs["seg_num"]
     x, out = (_channels_first(array, attrs["data_format"]) for array in (X, Out))

@@ -28,7 +28,6 @@ from .graph import (
     reduced,
     reshaped,
     sliced,
-    transposed,
 )
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers
 
@@ -548,14 +547,3 @@ def sequence_mask(X: GraphTensor, MaxLenTensor: Any, maxlen: int, specs: dict[st
     out = specs["Y"]
     lengths = reshaped(X.node, (*X.shape, 1))
     return GraphTensor(mapped("olt", Position(out.shape, lengths.element), lengths, element=BOOL)).astype(out.dtype)
-
-
-# ----------------------------------------------------------------------------------------------------- channels shuffled
-@lowers("shuffle_channel", "channel_shuffle")
-def shuffle_channel(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    data_format = attrs.get("data_format", "NCHW")
-    image = X.node if data_format == "NHWC" else channels_last(X.node)
-    groups = attrs["group" if "group" in attrs else "groups"]
-    inner = reshaped(image, (*image.shape[:3], groups, image.shape[3] // groups))
-    result = reshaped(mapped("copy", transposed(inner, (0, 1, 2, 4, 3))), image.shape)
-    return GraphTensor(result if data_format == "NHWC" else channels_first(result))

@@ -10,6 +10,7 @@ from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, like
 from ..values.spec import Spec
 from ..values.types import VarType, is_floating
+from .formulas import number_like
 from .shapes import broadcast, fits, since_2
 
 
@@ -143,10 +144,24 @@ def _allclose(
 _CLOSE: dict[str, Any] = {"rtol": "1e-5", "atol": "1e-8", "equal_nan": False}
 
 
+def _close(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
+    actual, expected = (
+        values[slot] if is_floating(values[slot].dtype) else values[slot].astype(VarType.FP64) for slot in ("Input", "Other")
+    )
+    relative, absolute = (
+        number_like(f, expected, float(attrs[slot.lower()])) if values.get(slot) is None else values[slot].astype(expected.dtype)
+        for slot in ("Rtol", "Atol")
+    )
+    is_near = f.abs(actual - expected) <= f.abs(expected) * relative + absolute
+    close = f.logical_or(f.logical_and(is_near, f.isfinite_v2(expected)), f.equal(actual, expected))  # equal infinities are close
+    return f.logical_or(close, f.logical_and(f.isnan_v2(actual), f.isnan_v2(expected))) if attrs["equal_nan"] else close
+
+
 @define(
     "isclose(Input: int|bool|real, Other: int|bool|real, Rtol?: real[one], Atol?: real[one]) -> Out",
     infer=_isclose,
     grad=ZERO_GRADIENT,
+    composition=means(_close),
     **_CLOSE,
 )
 def isclose() -> None:
@@ -158,6 +173,7 @@ def isclose() -> None:
     "allclose(Input: int|bool|real, Other: int|bool|real, Rtol?: real[one], Atol?: real[one]) -> Out",
     infer=_allclose,
     grad=ZERO_GRADIENT,
+    composition=means(lambda f, values, attrs: f.reduce_all(_close(f, values, attrs), reduce_all=True)),
     **_CLOSE,
 )
 def allclose() -> None:
@@ -206,25 +222,41 @@ def _partial_concat(X: list[Spec], start_index: int, length: int) -> Spec:
     return X[0].with_shape((_rows(X), count * len(X) if count >= 0 else -1))
 
 
-def _placed(f: Any, part: Any, X: Any, start: int, length: int) -> Any:
-    """A part of columns in zeros of the shape of X."""
+def _bounds(start: int, length: int) -> dict[str, list[int]]:
+    """The bounds of a slice of columns."""
     end = start + length if length >= 0 and (start >= 0 or start + length < 0) else 2**31 - 1
-    return f.unslice(part, X, axes=[1], starts=[start], ends=[end])
+    return {"axes": [1], "starts": [start], "ends": [end]}
 
 
-@define("partial_sum(X*) -> Out", infer=_partial_sum, start_index=0, length=-1)
+def _columns(f: Any, X: list[Any], start_index: int, length: int) -> list[Any]:
+    return [f.slice(matrix, **_bounds(start_index, length)) for matrix in X]
+
+
+@define(
+    "partial_sum(X*) -> Out",
+    infer=_partial_sum,
+    composition=means(lambda f, X, start_index, length: f.sum(_columns(f, X, start_index, length))),
+    start_index=0,
+    length=-1,
+)
 def partial_sum(f: Any, X: ShapeOnly, dOut: Any, start_index: int, length: int) -> Any:
     """The sum of the columns from `start_index` on, `length` or (for -1) all, of matrices."""
-    return {"X": lambda: [_placed(f, dOut, like, start_index, length) for like in X]}  # type: ignore[attr-defined]
+    return {"X": lambda: [f.unslice(dOut, like, **_bounds(start_index, length)) for like in X]}  # type: ignore[attr-defined]
 
 
-@define("partial_concat(X*) -> Out", infer=_partial_concat, start_index=0, length=-1)
+@define(
+    "partial_concat(X*) -> Out",
+    infer=_partial_concat,
+    meaning=means(lambda f, X, start_index, length: f.concat(_columns(f, X, start_index, length), axis=1)),
+    start_index=0,
+    length=-1,
+)
 def partial_concat(f: Any, X: ShapeOnly, dOut: Any, start_index: int, length: int) -> Any:
     """The columns from `start_index` on, `length` or (for -1) all, of matrices side by side."""
 
     def parts() -> list[Any]:
         pieces = f.split(dOut, num=len(X), axis=1)  # type: ignore[arg-type]
         pairs = zip(pieces, X, strict=True)  # type: ignore[call-overload]
-        return [_placed(f, piece, like, start_index, length) for piece, like in pairs]
+        return [f.unslice(piece, like, **_bounds(start_index, length)) for piece, like in pairs]
 
     return {"X": parts}

@@ -154,19 +154,38 @@ def _interleaved(f: Any, value: Any, groups: int, data_format: str) -> Any:
     return images if last else f.transpose(images, axis=[0, 3, 1, 2])
 
 
+def _shuffled(f: Any, X: Any, groups: int, data_format: str) -> Any:
+    """X with its channels, [groups, C / groups] in order, transposed."""
+    channel = image_axes(data_format, 4)[0]
+    size = X.shape[channel] // groups
+    shape, order = ([0, groups, size, -1], [0, 2, 1, 3]) if channel == 1 else ([0, 0, 0, groups, size], [0, 1, 2, 4, 3])
+    return f.reshape_like(f.transpose(f.reshape(X, shape=shape), axis=order), X)
+
+
 def _channel_shuffle(X: Spec, groups: int, data_format: str) -> Spec:
     _check_images(X)
     divided(X.shape[image_axes(data_format, 4)[0]], groups, f"the number of channels of X {X}")
     return X
 
 
-@define("shuffle_channel(X) -> Out", infer=lambda X, group: _channel_shuffle(X, group, "NCHW"), group=least(1, 1))
+@define(
+    "shuffle_channel(X) -> Out",
+    infer=lambda X, group: _channel_shuffle(X, group, "NCHW"),
+    composition=means(lambda f, X, group: _shuffled(f, X, group, "NCHW")),
+    group=least(1, 1),
+)
 def shuffle_channel(f: Any, dOut: Any, group: int) -> Any:
     """Images [N, C, H, W] with the channels of `group` groups interleaved: the first of each group, the second of each, ..."""
     return {"X": _interleaved(f, dOut, group, "NCHW")}
 
 
-@define("channel_shuffle(X) -> Out", infer=_channel_shuffle, groups=least(1, 1), data_format=image_format())
+@define(
+    "channel_shuffle(X) -> Out",
+    infer=_channel_shuffle,
+    composition=means(_shuffled),
+    groups=least(1, 1),
+    data_format=image_format(),
+)
 def channel_shuffle(f: Any, dOut: Any, groups: int, data_format: str) -> Any:
     """As `shuffle_channel`, also of images [N, H, W, C]."""
     return {"X": _interleaved(f, dOut, groups, data_format)}

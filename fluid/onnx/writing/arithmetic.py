@@ -328,33 +328,6 @@ def trunc(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.binary("Mul", g.unary("Sign", X), g.unary("Floor", g.unary("Abs", X))) if X.is_floating else g.identity(X)
 
 
-def _close(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
-    actual, expected = (inputs[slot] for slot in ("Input", "Other"))
-    actual, expected = (operand if operand.is_floating else g.cast(operand, VarType.FP64) for operand in (actual, expected))
-    relative, absolute = (
-        g.number(float(attrs[name.lower()]), actual)
-        if inputs.get(name) is None
-        else g.cast(number_of(g, inputs[name]), actual.dtype)
-        for name in ("Rtol", "Atol")
-    )
-    bound = g.binary("Add", absolute, g.binary("Mul", relative, g.unary("Abs", expected)))
-    near = g.binary("LessOrEqual", g.unary("Abs", g.binary("Sub", actual, expected)), bound, VarType.BOOL)
-    same = g.binary("Equal", actual, expected, VarType.BOOL)  # infinities
-    finite = g.binary("And", _is_finite(g, actual), _is_finite(g, expected))
-    close = g.binary("Or", same, g.binary("And", near, finite))
-    return g.binary("Or", close, g.binary("And", is_nan(g, actual), is_nan(g, expected))) if attrs["equal_nan"] else close
-
-
-@exports("isclose")
-def isclose(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
-    return _close(g, inputs, attrs)
-
-
-@exports("allclose")
-def allclose(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
-    return _any(g, _close(g, inputs, attrs), every=True)
-
-
 @exports("equal_all")
 def equal_all(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     if X.ndim != Y.ndim or any(is_number(a) and is_number(b) and a != b for a, b in zip(X.sizes, Y.sizes, strict=True)):
@@ -362,21 +335,3 @@ def equal_all(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     if X.sizes != Y.sizes or -1 in X.sizes:
         raise NotExported("whether shapes are equal that are known only at run time")
     return _any(g, g.binary("Equal", X, Y, VarType.BOOL), every=True)
-
-
-def _columns(g: OnnxGraph, X: list[OnnxTensor], start: int, length: int) -> list[OnnxTensor]:
-    end = start + length if length >= 0 and (start >= 0 or start + length < 0) else 2**31 - 1
-    return [g.slice(tensor, [1], [start], [end]) for tensor in X]
-
-
-@exports("partial_sum")
-def partial_sum(g: OnnxGraph, X: list[OnnxTensor], start_index: int, length: int) -> OnnxTensor:
-    result, *addends = _columns(g, X, start_index, length)
-    for addend in addends:
-        result = g.binary("Add", result, addend)
-    return result
-
-
-@exports("partial_concat")
-def partial_concat(g: OnnxGraph, X: list[OnnxTensor], start_index: int, length: int) -> OnnxTensor:
-    return g.concat(_columns(g, X, start_index, length), 1)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from fluid.executor.kernels.vision import interpolation_weights
-from fluid.ops.conv import image_axes
 from fluid.ops.shapes import scaled
 from fluid.ops.vision import four_paddings, interp_size, patch_counts, resized_axes, scale_factors
 from fluid.values.spec import Spec
@@ -79,26 +78,6 @@ def depth_to_space(g: OnnxGraph, X: OnnxTensor, blocksize: int) -> OnnxTensor:
     wide = [_times(g, h, by), _times(g, w, by)]
     parts = g.reshape(X, [n, _divided(g, least, by * by), wide[0], by, wide[1], by])
     return g.reshape(g.transpose(parts, [0, 3, 5, 1, 2, 4]), [n, least, *wide])
-
-
-def _shuffled(g: OnnxGraph, X: OnnxTensor, groups: int, data_format: str) -> OnnxTensor:
-    axis = image_axes(data_format, X.ndim)[0]
-    sizes = g.sizes_of(X)
-    channels_per_group = _divided(g, sizes[axis], groups)
-    parts = g.reshape(X, [*sizes[:axis], groups, channels_per_group, *sizes[axis + 1 :]])
-    order = list(range(parts.ndim))
-    order[axis], order[axis + 1] = axis + 1, axis
-    return g.reshape_as(g.transpose(parts, order), X)
-
-
-@exports("shuffle_channel")
-def shuffle_channel(g: OnnxGraph, X: OnnxTensor, group: int) -> OnnxTensor:
-    return _shuffled(g, X, group, "NCHW")
-
-
-@exports("channel_shuffle")
-def channel_shuffle(g: OnnxGraph, X: OnnxTensor, groups: int, data_format: str) -> OnnxTensor:
-    return _shuffled(g, X, groups, data_format)
 
 
 def _shifted(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any], back: bool) -> OnnxTensor:

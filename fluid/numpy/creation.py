@@ -18,7 +18,7 @@ from ..values.place import namespace_on
 from ..values.types import DTypeLike, VarType, as_dtype, is_complex, is_integer, real_of
 from .array import ARRAYS, NDArray, array_like, device_name
 from .dtypes import DEFAULTS
-from .operands import alike, cast, constant, expanded, new, operand, ops_of, reshaped, shape_of
+from .operands import EXACT, alike, cast, constant, expanded, new, operand, ops_of, reshaped, shape_of
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid", "ones",
@@ -26,7 +26,6 @@ __all__ = [
 ]  # fmt: skip
 
 Shape = int | tuple[int, ...]
-_EXACT = 2**24
 
 
 def asarray(obj: Any, /, *, dtype: DTypeLike | None = None, device: Any = None, copy: bool | None = None) -> Any:
@@ -219,7 +218,7 @@ def full_like(x: Any, /, fill_value: Any, *, dtype: DTypeLike | None = None, dev
     element = _array(fill_value, x.dtype if dtype is None else as_dtype(dtype))
     kind = as_dtype(element.dtype)
     moved = device is not None and isinstance(x, Tensor) and device_name(device) != x.device
-    if not is_complex(kind) and not moved and (not is_integer(kind) or abs(element.item()) <= _EXACT):
+    if not is_complex(kind) and not moved and (not is_integer(kind) or abs(element.item()) <= EXACT):
         return ops_of(x).fill_any_like(x, value=float(element), dtype=int(kind))
     if not isinstance(x, Tensor):
         f, part = ops_of(x), real_of(kind) if is_complex(kind) else kind

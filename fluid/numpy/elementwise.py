@@ -7,9 +7,10 @@ from typing import Any
 from ..errors import ElementTypeError
 from ..opdef.inference import OpNamespace
 from ..ops.shapes import broadcast
+from ..values.operators import ValueOperators
 from ..values.types import VarType, is_complex, is_floating, is_integer
 from .dtypes import DEFAULTS, iinfo
-from .operands import cast, constant, expanded, operand, ops_of, pair
+from .operands import EXACT, cast, constant, expanded, operand, ops_of, pair
 
 __all__ = [
     "abs",
@@ -1034,8 +1035,15 @@ def pow(x1: Any, x2: Any, /) -> Any:
     >>> xp.pow(xp.asarray([2, 3]), 2)
     NDArray([4, 9], dtype=int64)
     """
+    if _is_whole(x2) and isinstance(x1, ValueOperators) and is_floating(x1.dtype) and not is_complex(x1.dtype):
+        return ops_of(x1).pow(x1, factor=float(x2))
     f, x1, x2 = pair(x1, x2)
     return f.elementwise_pow(x1, x2)
+
+
+def _is_whole(exponent: Any) -> bool:
+    """Whether an exponent is a whole number of Python that an attribute of an op holds exactly."""
+    return (exponent.__class__ is int or exponent.__class__ is float) and -EXACT <= exponent <= EXACT and exponent % 1 == 0
 
 
 def remainder(x1: Any, x2: Any, /) -> Any:

@@ -21,7 +21,10 @@ from ..values.types import VarType, is_complex, is_integer, real_of
 from .array import ARRAYS, NDArray, array_like, device_name
 from .dtypes import beside, promoted, result_type
 
-__all__ = ["ops_of"]
+__all__ = ["EXACT", "ops_of"]
+
+EXACT = 2**24
+"""The largest whole number up to which float32, the type of attributes, holds all."""
 
 
 def ops_of(value: Any) -> OpNamespace:

@@ -88,7 +88,7 @@ def max(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Any:
     >>> xp.max(xp.asarray([2, 4, 3]))
     NDArray(4, dtype=int64)
     """
-    return reduced("reduce_max", operand(x), axis, keepdims)
+    return reduced("reduce_amax", operand(x), axis, keepdims)
 
 
 def min(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Any:
@@ -103,7 +103,7 @@ def min(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Any:
     >>> xp.min(xp.asarray([2, 4, 3]))
     NDArray(2, dtype=int64)
     """
-    return reduced("reduce_min", operand(x), axis, keepdims)
+    return reduced("reduce_amin", operand(x), axis, keepdims)
 
 
 def _float_operand(x: Any) -> Any:

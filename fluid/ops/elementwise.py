@@ -171,7 +171,8 @@ def elementwise_pow(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
     """``X ** Y``; operands are aligned as in `elementwise_add`. With respect to Y, the gradient at ``X = 0`` is 0."""
 
     def by_base() -> Any:
-        slope = f.elementwise_mul(f.elementwise_pow(X, Y - 1.0, axis=axis), Y, axis=axis)
+        less = Y - 1.0 + _is_zero(f, Y)  # X ** 0 has no slope, also at 0, where X ** -1 is infinite
+        slope = f.elementwise_mul(f.elementwise_pow(X, less, axis=axis), Y, axis=axis)
         return f.sum_to(dOut * slope, X, axis=axis)
 
     def by_exponent() -> Any:

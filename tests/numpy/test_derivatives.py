@@ -60,6 +60,20 @@ def test_orders_of_derivatives() -> None:
         assert float(function(1.0)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_slopes_where_a_rule_would_divide_by_zero() -> None:
+    x = xp.asarray([0.0, 2.0])
+    for exponent in (0, 0.0, xp.asarray(0.0), xp.asarray([0.0, 0.0])):
+        assert xp.grad(lambda x, exponent=exponent: xp.sum(x**exponent))(x).tolist() == [0.0, 0.0]
+    cube = xp.grad(xp.grad(xp.grad(lambda x: xp.sum(x**2))))
+    assert float(cube(0.0)) == 0.0
+
+
+@pytest.mark.parametrize("extreme", [xp.max, xp.min])
+def test_equal_extremes_share_the_slope(extreme: Any) -> None:
+    assert xp.grad(extreme)(xp.asarray([1.0, 1.0])).tolist() == [0.5, 0.5]
+    assert xp.grad(lambda x: xp.sum(extreme(x, axis=0)))(xp.ones((4, 2))).tolist() == [[0.25, 0.25]] * 4
+
+
 class Weights(NamedTuple):
     slope: Any
     bias: Any

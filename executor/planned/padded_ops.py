@@ -107,7 +107,7 @@ def _rewrite_pool_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 def _repeats_by_last_level(to: Rewriter, op: Operator, group: int) -> bool:
     """Whether an expansion repeats rows by the innermost sequences."""
-    return "sequence_expand_as" in op.type or op.attr("ref_level") in (-1, to.depth_of(group) - 1)
+    return "sequence_expand_as" in op.type or op.attr("ref_level") in (-1, len(to.levels_of(group)) - 1)
 
 
 @_rewrites("sequence_expand", "sequence_expand_as")

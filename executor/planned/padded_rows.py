@@ -135,9 +135,7 @@ class PaddedProgram:
         lods: dict[int, Lod] = {group: (tuple(offsets.tolist()),) for group, offsets in self._offsets(feeds).items()}
         lods |= self.batch.lods(feeds)
         return [
-            result
-            if rows is None
-            else with_lod(result[: rows_in(lods[rows.group][-1:])], lods[rows.group] if rows.has_lod else ())
+            result if rows is None else with_lod(result[: rows_in(lods[rows.group])], lods[rows.group] if rows.has_lod else ())
             for result, rows in zip(results, self.rows, strict=True)
         ]
 
@@ -296,13 +294,12 @@ class Rewriter:
             raise NotRewritten
         outputs = self._outputs_with_rows(op, definition)
         reads = {name: self.rows[name] for name in op.input_arg_names if name in self.rows}
-        groups = sorted({rows.group for rows in (*reads.values(), *outputs.values())})
-        if any(self.parent_of(group) is not None for group in groups):
-            raise NotRewritten  # the kernel would see the empty sequences
+        groups = sorted({level for rows in (*reads.values(), *outputs.values()) for level in self.levels_of(rows.group)})
         places = {group: place for place, group in enumerate(groups)}
         real = RealRows(
             {name: (places[rows.group], rows.has_lod) for name, rows in reads.items()},
             {name: (places[rows.group], rows.padding is Padding.COPIES) for name, rows in outputs.items()},
+            [-1 if (parent := self.parent_of(group)) is None else places[parent] for group in groups],
         )
         real.write_to(op, [self.index(Index(group, np.asarray, Extent.OFFSETS)) for group in groups])
         self.block.ops.append(op)
@@ -357,8 +354,13 @@ class Rewriter:
 
     def _lod(self, rows: RowFacts, variant: int) -> Lod:
         """The LoD of rows in a batch of made-up lengths."""
-        count, total = self.sizes[rows.group][0], _made_up_rows(rows.group, variant)
-        return (tuple(total * number // count for number in range(count + 1)),) if rows.has_lod else ()
+        if not rows.has_lod:
+            return ()
+        lod: list[tuple[int, ...]] = []
+        for group in self.levels_of(rows.group):
+            count, total = lod[-1][-1] if lod else self.sizes[group][0], _made_up_rows(group, variant)
+            lod.append(tuple(total * number // count for number in range(count + 1)))
+        return tuple(lod)
 
     def _rows_of_output(self, specs: Sequence[Spec | None], padding: Padding) -> RowFacts | None:
         """Facts about an output with these specs in batches of made-up lengths; None for an output without padding rows."""
@@ -412,10 +414,10 @@ class Rewriter:
         parents = self._batch.parents
         return parents[group] if group < len(parents) else None
 
-    def depth_of(self, group: int) -> int:
-        """The number of levels of a LoD."""
+    def levels_of(self, group: int) -> list[int]:
+        """The numbers of a LoD and of those without its last levels, the one of one level first."""
         parent = self.parent_of(group)
-        return 1 if parent is None else 1 + self.depth_of(parent)
+        return [*(self.levels_of(parent) if parent is not None else ()), group]
 
     def of_sequences(self, op: Operator, value: str, group: int, out: str) -> Mapping[str, RowFacts]:
         """Facts about an output with a row for each sequence, `value`: these rows may form sequences, too."""

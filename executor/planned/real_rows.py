@@ -32,10 +32,12 @@ class RealRows:
     Attributes:
         reads: name of an input -> the place of its offsets in the slot, and whether it has their LoD.
         writes: name of an output -> the place of its offsets, and whether padding rows are copies of the first row, not zeros.
+        parents: for the offsets at each place, the place of the level above, which is earlier; -1 for the first level.
     """
 
     reads: Mapping[str, tuple[int, bool]]
     writes: Mapping[str, tuple[int, bool]]
+    parents: Sequence[int]
 
     @classmethod
     def of(cls, op: Operator) -> RealRows | None:
@@ -43,20 +45,33 @@ class RealRows:
         facts = op.attrs.get(_ATTRIBUTE)
         if facts is None:
             return None
-        reads, writes = ({name: (place, flag) for name, place, flag in part} for part in facts)
-        return cls(reads, writes)
+        reads, writes = ({name: (place, flag) for name, place, flag in part} for part in facts[:2])
+        return cls(reads, writes, facts[2])
 
     def write_to(self, op: Operator, offsets: Sequence[str]) -> None:
         """Write this, and the names of the offsets, into an op."""
         op.inputs[OFFSETS] = list(offsets)
-        op.attrs[_ATTRIBUTE] = [[[name, *fact] for name, fact in part.items()] for part in (self.reads, self.writes)]
+        facts = [[[name, *fact] for name, fact in part.items()] for part in (self.reads, self.writes)]
+        op.attrs[_ATTRIBUTE] = [*facts, self.parents]
+
+    def lods(self, offsets: Sequence[Any]) -> list[Lod]:
+        """The LoD at each place, for the offsets of its last level. Empty sequences that fill a level up are left out."""
+        lods: list[Lod] = []
+        for numbers, parent in zip(offsets, self.parents, strict=True):
+            above = lods[parent] if parent >= 0 else ()
+            lods.append((*above, tuple((numbers[: rows_in(above) + 1] if above else numbers).tolist())))
+        return lods
 
     def spec(self, name: str, spec: Spec, offsets: Sequence[Spec]) -> Spec:
         """The spec of an input with a LoD of the right numbers of rows and sequences: shapes depend on no more than these."""
         place, has_lod = self.reads.get(name, (0, False))
-        if not has_lod:
-            return spec
-        return spec.with_lod(((*[0] * (offsets[place].shape[0] - 1), spec.shape[0]),))
+        return spec.with_lod(self._lod_of_specs(place, spec.shape[0], offsets)) if has_lod else spec
+
+    def _lod_of_specs(self, place: int, rows: int, offsets: Sequence[Spec]) -> Lod:
+        """A LoD of the right numbers of sequences, whose last one has all rows."""
+        parent, count = self.parents[place], offsets[place].shape[0] - 1
+        above = self._lod_of_specs(parent, count, offsets) if parent >= 0 else ()
+        return (*above, (*[0] * count, rows))
 
 
 class RealRowsStep:
@@ -90,7 +105,7 @@ class RealRowsStep:
 
     def _bind(self) -> None:
         op, real = self._op, self._real
-        lods: list[Lod] = [(tuple(offsets.tolist()),) for offsets in self._offsets]
+        lods = real.lods(self._offsets)
         inputs, input_lods = _without_padding(self._inputs, op.inputs, real.reads, lods)
         outputs, _ = _without_padding(self._outputs, op.outputs, real.writes, lods)
         self._calls = bind_op(self._definition, inputs, outputs, self._attrs, self._context, self._empty, lods=input_lods)

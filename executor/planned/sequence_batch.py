@@ -87,7 +87,7 @@ def batch_of(request: Request, lengths: Sequence[str] = ()) -> SequenceBatch | N
     sizes: list[tuple[int, int]] = []
     for lod, parent in zip(levels, parents, strict=True):
         count = len(lod[-1] or ()) - 1 if parent is None else sizes[parent][1]
-        sizes.append((count, capacity_of(rows_in(lod[-1:]), len(lods))))
+        sizes.append((count, capacity_of(rows_in(lod), len(lods))))
     specs = {name: Spec((sizes[group][1], *fed[name].shape[1:]), fed[name].dtype) for name, group in groups.items()}
     return SequenceBatch(groups, group_of_lengths, tuple(sizes), parents, {**fed, **specs})
 
@@ -101,9 +101,9 @@ def _lod_of(lengths: Any) -> Lod:
 
 
 def rows_in(lod: Lod) -> int:
-    """The number of rows in the sequences of a LoD."""
-    assert lod[0] is not None
-    return lod[0][-1]
+    """The number of rows in the sequences of a LoD's last level."""
+    assert lod[-1] is not None
+    return lod[-1][-1]
 
 
 # ------------------------------------------------------------------------------------------------------------ indices

@@ -74,10 +74,10 @@ class Run:
             self.fetches = build()
         self.executor, self.scope, self._threads, self._dtype = fluid.Executor(), fluid.Scope(), threads, dtype
         self.executor.run(startup, scope=self.scope)
-        self._names = {name for name, var in self.program.global_block().vars.items() if var.is_data}
+        self.names = {name for name, var in self.program.global_block().vars.items() if var.is_data}
 
     def feed(self, lengths: Sequence[int]) -> dict[str, Any]:
-        return {name: value for name, value in feed_of(lengths, sum(lengths), self._dtype).items() if name in self._names}
+        return {name: value for name, value in feed_of(lengths, sum(lengths), self._dtype).items() if name in self.names}
 
     def step(self, lengths: Sequence[int]) -> list[Any]:
         """The fetched arrays with their LoDs, and the variables of the scope."""
@@ -87,7 +87,7 @@ class Run:
             fetched = self.tensors(self.feed(lengths))
         finally:
             fluid.set_num_threads(before)
-        return [part for tensor in fetched for part in (np.asarray(tensor), self._lod(tensor))] + self.states()
+        return [part for tensor in fetched for part in (np.asarray(tensor), self.lod(tensor))] + self.states()
 
     def tensors(self, feed: dict[str, Any]) -> list[Any]:
         """The fetched tensors of one run."""
@@ -97,7 +97,7 @@ class Run:
         """Copies of the variables of the scope, by name."""
         return [np.array(array) for _, array in sorted(self.scope.arrays().items())]
 
-    def _lod(self, tensor: Any) -> Any:
+    def lod(self, tensor: Any) -> Any:
         """The LoD of a tensor; a value of one row has that of a batch of one row by chance."""
         return tensor.lod() if np.asarray(tensor).shape[:1] != (1,) else []
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each, fresh_programs
-from padded_runs import BATCHES, BESIDE, WIDTH, WORDS, Net, Run, assert_close, assert_runs_agree, fed_x, feed_of
+from padded_runs import BATCHES, BESIDE, TAGS, WIDTH, WORDS, Net, Run, assert_close, assert_runs_agree, fed_x, feed_of
 
 import fluid
 from fluid import layers
@@ -379,6 +379,18 @@ def of_two_levels() -> list[Variable]:
     return [trained(last, layers.sequence_pool(said, "average")), sentences, *(x.block.var(f"{n}@GRAD") for n in ("x", "said"))]
 
 
+def over_words() -> list[Variable]:
+    """Recurrences over the words of each sentence and over sentences, tags of words, and means over all of them."""
+    x, tags = fluid.data("x", [None, WIDTH], lod_level=2), fluid.data("tags", [None, 1], "int64", 2)
+    x.stop_gradient = False
+    states, _ = layers.dynamic_lstm(layers.fc(x, 12), 12, is_reverse=True)
+    sentences = layers.dynamic_gru(layers.fc(layers.sequence_pool(states, "last"), 9), 3)
+    costs = layers.linear_chain_crf(layers.fc(states, TAGS), tags, param_attr=fluid.ParamAttr("moves"))
+    loss = trained(layers.sequence_pool(sentences, "average")) + layers.mean(costs) + layers.mean(layers.softmax(states, axis=0))
+    best = layers.crf_decoding(layers.fc(states, TAGS), param_attr=fluid.ParamAttr("moves"))
+    return [loss, states, sentences, costs, best, x.block.var("x@GRAD")]
+
+
 TEXTS = [
     ([2, 1], [3, 1, 2]), ([1, 0, 2], [4, 1, 1]), ([3, 3, 3], [0, 2, 1, 0, 0, 4, 1, 1, 1]), ([2, 1], [1, 1, 1]),
     ([1], [1]), ([5, 20, 3], [number % 6 for number in range(28)]), ([0, 4], [0, 0, 0, 2]), ([2, 2], [70, 1, 0, 130]),
@@ -388,19 +400,20 @@ TEXTS = [
 
 @each(
     "build",
-    [*(partial(texts, kind) for kind in ("sum", "average", "sqrt", "max", "first", "last")), of_attention, of_two_levels],
+    [*(partial(texts, kind) for kind in ("sum", "average", "sqrt", "max", "first", "last"))]
+    + [of_attention, of_two_levels, over_words],
 )
 def test_nested_sequences(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [Run(build, native, monkeypatch) for native in (False, True)]
     for number, (sentences, words) in enumerate(TEXTS):
         rng, levels = np.random.default_rng(number), [[0, *np.cumsum(part).tolist()] for part in (sentences, words)]
         feed = {"x": (rng.standard_normal((sum(words), WIDTH)).astype("float32"), levels)}
-        if build is of_two_levels:
-            feed["said"] = rng.standard_normal((sum(sentences), 3)).astype("float32"), levels[:1]
-        results = []
+        feed["said"] = rng.standard_normal((sum(sentences), 3)).astype("float32"), levels[:1]
+        feed["tags"] = rng.integers(0, TAGS, (sum(words), 1)), levels
+        feed, results = {name: value for name, value in feed.items() if name in runs[0].names}, []
         for native, run in enumerate(runs):
             monkeypatch.setenv("FLUID_NATIVE", str(native))
-            fetched = [part for tensor in run.tensors(feed) for part in (np.asarray(tensor), tensor.lod())]
+            fetched = [part for tensor in run.tensors(feed) for part in (np.asarray(tensor), run.lod(tensor))]
             results.append(fetched + run.states())
         assert_close(results[1], results[0])
         plan = runs[1].executor.plan(runs[1].program, feed, runs[1].fetches, scope=runs[1].scope)
@@ -413,20 +426,12 @@ def over_sentences() -> list[Variable]:
     return [trained(layers.sequence_expand(layers.tanh(dense), x, ref_level=0))]
 
 
-def over_words() -> list[Variable]:
-    """A recurrence over the words of each sentence."""
-    x = fluid.data("x", [None, WIDTH], lod_level=2)
-    return [trained(layers.sequence_pool(layers.dynamic_gru(layers.fc(x, 9), 3), "last"))]
-
-
-@each("build", [over_sentences, over_words])
-def test_other_nets_over_nested_sequences_run_op_by_op(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vector_for_each_sentence_of_a_text_runs_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, losses = np.random.default_rng(0), []
-    feed = {"x": (rng.standard_normal((6, WIDTH)).astype("float32"), [[0, 2, 3], [0, 3, 4, 6]])}
-    if build is over_sentences:
-        feed["dense"] = rng.standard_normal((2, WIDTH)).astype("float32")
+    x, dense = (rng.standard_normal((rows, WIDTH)).astype("float32") for rows in (6, 2))
+    feed = {"x": (x, [[0, 2, 3], [0, 3, 4, 6]]), "dense": dense}
     for native in (False, True):
-        run = Run(build, native, monkeypatch)
+        run = Run(over_sentences, native, monkeypatch)
         losses.append(run.executor.run(run.program, feed, run.fetches, scope=run.scope)[0])
     assert "step by step" in str(run.executor.plan(run.program, feed, run.fetches, scope=run.scope))
     np.testing.assert_allclose(*losses, rtol=1e-5)

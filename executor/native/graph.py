@@ -517,6 +517,8 @@ def reshaped(node: Node, shape: Shape) -> Node:
     if isinstance(node, Reshaped):
         return reshaped(node.source, shape)
     if isinstance(node, ChannelsFirst):
+        if _keeps_channels(node.shape, shape):
+            return channels_first(reshaped(node.source, (shape[0], *shape[2:], shape[1])))
         node = _view(node)
     if isinstance(node, View):
         strides = _strides_reshaped(node, shape)
@@ -524,6 +526,12 @@ def reshaped(node: Node, shape: Shape) -> Node:
             return Reshaped(shape, node.element, Map(node.shape, node.element, "copy", (node,)))
         return View(shape, node.element, node.source, node.offset, strides)
     return Reshaped(shape, node.element, node)
+
+
+def _keeps_channels(old: Shape, new: Shape) -> bool:
+    """Whether a reshape of images [N, C, ...] only adds or drops extents of 1 behind the channels, as for sequences."""
+    extents = ([extent for extent in shape[2:] if extent != 1] for shape in (old, new))
+    return len(new) > 2 and old[:2] == new[:2] and next(extents) == next(extents)
 
 
 def _strides_reshaped(view: View, shape: Shape) -> Shape | None:

@@ -15,8 +15,8 @@ from ..eager.functional import jacobian as jacobian_of
 from ..eager.functional import jvp as jvp_of
 from ..eager.mode import enable_grad, state
 from ..eager.tensor import Tensor
-from ..errors import FluidTypeError, ProgramError
-from ..values.types import is_complex, is_floating
+from ..errors import FluidTypeError, IndexRangeError, ProgramError
+from ..values.types import VarType, is_complex, is_floating
 from .array import NDArray
 from .creation import as_array, asarray
 from .manipulation import moveaxis, stack
@@ -46,13 +46,19 @@ def nested_like(value: Any, leaves: list[Any]) -> Any:
     return leaves.pop(0)
 
 
+def _float_type(tensor: Tensor, caller: str) -> VarType:
+    """The element type of an argument; an error if it holds no floats."""
+    if not is_floating(tensor.dtype):
+        raise FluidTypeError(f"{caller}: an argument is {tensor.describe()}; only floats have gradients: cast it")
+    return tensor.dtype
+
+
 def _inputs(values: Sequence[Any], caller: str) -> list[Tensor]:
     """Leaves as new points to differentiate by; still connected to their graphs inside another derivative."""
     tensors: list[Tensor] = []
     for value in values:
         tensor = value if isinstance(value, Tensor) else asarray(value)
-        if not is_floating(tensor.dtype):
-            raise FluidTypeError(f"{caller}: an argument is {tensor.describe()}; only floats have gradients: cast it")
+        _float_type(tensor, caller)
         tensors.append(tensor)
     points = _points(tensors, caller, state.differentiating)
     for point in points:
@@ -65,8 +71,25 @@ def _arrays(values: Sequence[Any]) -> list[Any]:
     return [as_array(value) if isinstance(value, Tensor) else value for value in values]
 
 
-def _numbers_of(argnum: int | Sequence[int]) -> list[int]:
-    return [argnum] if isinstance(argnum, int) else list(argnum)
+def _numbers_of(argnum: int | Sequence[int], args: Sequence[Any], caller: str) -> list[int]:
+    """The numbers of arguments from 0; an `IndexRangeError` for one that was not given by position."""
+    numbers = [argnum] if isinstance(argnum, int) else list(argnum)
+    for number in numbers:
+        if not -len(args) <= number < len(args):
+            raise IndexRangeError(
+                f"{caller}: argument {number} was not given by position: there are {len(args)} positional arguments"
+            )
+    return [number % len(args) for number in numbers]
+
+
+def _flattened(function: _Function, structure: list[Any]) -> _Function:
+    """A function that returns the leaves of another's outputs as arrays, and keeps the outputs in `structure`."""
+
+    def call(*args: Any) -> list[Any]:
+        structure[:] = [function(*args)]
+        return [asarray(leaf) for leaf in leaves_of(structure[0])]
+
+    return call
 
 
 def _value_of(output: Any, caller: str) -> Tensor:
@@ -101,10 +124,10 @@ def value_and_grad(function: _Function, argnum: int | Sequence[int] = 0) -> _Fun
     >>> float(value), float(slope)
     (9.0, 6.0)
     """
-    chosen = _numbers_of(argnum)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        chosen = _numbers_of(argnum, args, "grad")
         parts = [args[number] for number in chosen]
         with enable_grad():
             points = _inputs(leaves_of(parts), "grad")
@@ -173,10 +196,13 @@ def vjp(function: _Function, *primals: Any) -> tuple[Any, _Function]:
         points = _inputs(leaves_of(primals), "vjp")
         with _differentiating_here():
             outputs = function(*nested_like(primals, list(points)))
-    listed = leaves_of(outputs)
+    listed = [asarray(leaf) for leaf in leaves_of(outputs)]
 
     def pull(cotangents: Any) -> Any:
-        weights = [asarray(weight, dtype=output.dtype) for weight, output in zip(leaves_of(cotangents), listed, strict=True)]
+        vectors = leaves_of(cotangents)
+        if len(vectors) != len(listed):
+            raise ProgramError(f"vjp: the function gave {len(listed)} arrays, which {len(vectors)} vectors cannot multiply")
+        weights = [asarray(weight, dtype=output.dtype) for weight, output in zip(vectors, listed, strict=True)]
         return nested_like(primals, _arrays(_gradients(listed, points, weights, state.differentiating)))
 
     return _result(outputs), pull
@@ -186,8 +212,8 @@ def jvp(function: _Function, primals: Sequence[Any], tangents: Sequence[Any]) ->
     """The value of a function, and how it changes as its arguments move.
 
     Args:
-        function: takes the primals, returns an array, or a list or tuple of them.
-        primals: its arguments: arrays or numbers.
+        function: takes the primals, returns an array, or nested lists, tuples and dicts of them.
+        primals: its arguments, in a list: arrays, numbers, or nested lists, tuples and dicts of them.
         tangents: the direction of each argument, in its shape.
 
     >>> import fluid.numpy as xp
@@ -195,17 +221,23 @@ def jvp(function: _Function, primals: Sequence[Any], tangents: Sequence[Any]) ->
     >>> float(value), float(change)
     (9.0, 6.0)
     """
-    points = [as_array(asarray(value)) for value in primals]
-    directions = [asarray(tangent, dtype=point.dtype) for tangent, point in zip(tangents, points, strict=True)]
-    outputs, products = jvp_of(lambda *args: function(*_arrays(args)), points, directions)
-    return nested_like(outputs, _arrays(leaves_of(outputs))), nested_like(products, _arrays(leaves_of(products)))
+    if not isinstance(primals, (list, tuple)):
+        raise FluidTypeError(f"jvp: primals should be a list of all arguments, not {type(primals).__name__}")
+    points, moves = [as_array(asarray(value)) for value in leaves_of(primals)], leaves_of(tangents)
+    if len(points) != len(moves):
+        raise ProgramError(f"jvp: {len(points)} arrays cannot move in {len(moves)} directions")
+    directions = [asarray(move, dtype=_float_type(point, "jvp")) for move, point in zip(moves, points, strict=True)]
+    structure: list[Any] = []
+    flat = _flattened(lambda *args: function(*nested_like(primals, _arrays(args))), structure)
+    outputs, products = jvp_of(flat, points, directions)
+    return nested_like(structure[0], _arrays(outputs)), nested_like(structure[0], _arrays(products))
 
 
 def jacobian(function: _Function, argnum: int = 0) -> _Function:
     """The derivatives of each element of a function's value by each element of an argument, as a function.
 
     Args:
-        function: takes arrays, returns an array.
+        function: takes arrays, returns an array, or nested lists, tuples and dicts of them; the result is nested likewise.
         argnum: the number of the argument to differentiate by.
 
     >>> import fluid.numpy as xp
@@ -216,13 +248,12 @@ def jacobian(function: _Function, argnum: int = 0) -> _Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        def of_one(x: Any) -> Any:
-            return function(*args[:argnum], as_array(x), *args[argnum + 1 :], **kwargs)
-
-        point = asarray(args[argnum])
-        if not is_floating(point.dtype):
-            raise FluidTypeError(f"jacobian: the argument is {point.describe()}; only floats have gradients: cast it")
-        return as_array(jacobian_of(of_one, point, vectorize=not state.differentiating))
+        (number,) = _numbers_of(argnum, args, "jacobian")
+        point, structure = asarray(args[number]), []  # type: ignore[var-annotated]
+        _float_type(point, "jacobian")
+        flat = _flattened(lambda x: function(*args[:number], as_array(x), *args[number + 1 :], **kwargs), structure)
+        matrices = jacobian_of(flat, point, vectorize=not state.differentiating)
+        return nested_like(structure[0], _arrays(matrices))
 
     return call
 

@@ -9,7 +9,7 @@ from ..opdef.inference import OpNamespace
 from ..ops.shapes import broadcast
 from ..values.operators import ValueOperators
 from ..values.types import VarType, is_complex, is_floating, is_integer
-from .dtypes import DEFAULTS, iinfo
+from .dtypes import DEFAULTS, KINDS, iinfo
 from .operands import EXACT, cast, constant, expanded, operand, ops_of, pair
 
 __all__ = [
@@ -1035,7 +1035,7 @@ def pow(x1: Any, x2: Any, /) -> Any:
     >>> xp.pow(xp.asarray([2, 3]), 2)
     NDArray([4, 9], dtype=int64)
     """
-    if _is_whole(x2) and isinstance(x1, ValueOperators) and is_floating(x1.dtype) and not is_complex(x1.dtype):
+    if _is_whole(x2) and isinstance(x1, ValueOperators) and x1.dtype in KINDS["real floating"]:  # type: ignore[attr-defined]
         return ops_of(x1).pow(x1, factor=float(x2))
     f, x1, x2 = pair(x1, x2)
     return f.elementwise_pow(x1, x2)

@@ -125,6 +125,30 @@ def test_matrices_of_derivatives() -> None:
     assert float(scaled(3.0)) == pytest.approx(2 * X[0].sum())
 
 
+def test_nested_arguments_and_results_of_products_and_matrices() -> None:
+    x = xp.asarray([1.0, 2.0])
+    value, change = xp.jvp(lambda part: {"square": part["x"] ** 2, "one": 1.0}, [{"x": x}], [{"x": xp.asarray([1.0, 0.0])}])
+    assert value["square"].tolist() == [1.0, 4.0] and change["square"].tolist() == [2.0, 0.0] and float(change["one"]) == 0.0
+    same, squares = xp.jacobian(lambda x: (x, [x**2]))(x)
+    assert same.tolist() == [[1.0, 0.0], [0.0, 1.0]] and squares[0].tolist() == [[2.0, 0.0], [0.0, 4.0]]
+    assert xp.jacobian(lambda a, b: a * b, -1)(3.0, x).tolist() == [[3.0, 0.0], [0.0, 3.0]]
+    (slope,) = xp.vjp(lambda x: 5.0, x)[1](1.0)
+    assert slope.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("error, said, call", [
+    (IndexError, "argument 2 was not given by position: there are 1", lambda x: xp.grad(xp.sum, 2)(x)),
+    (IndexError, "argument 0 was not given by position: there are 0", lambda x: xp.jacobian(lambda x: x)(x=x)),
+    (ValueError, "gave 2 arrays, which 1 vectors cannot multiply", lambda x: xp.vjp(lambda x: (x, x), x)[1](x)),
+    (TypeError, "primals should be a list of all arguments", lambda x: xp.jvp(xp.sin, x, x)),
+    (ValueError, "2 arrays cannot move in 1 directions", lambda x: xp.jvp(xp.multiply, [x, x], [x])),
+    (TypeError, "an argument is int64.*cast it", lambda x: xp.jvp(xp.sin, [3], [1])),
+])  # fmt: skip
+def test_senseless_arguments(error: Any, said: str, call: Any) -> None:
+    with pytest.raises(error, match=said):
+        call(xp.asarray([1.0, 2.0]))
+
+
 def test_many_examples() -> None:
     rows, columns = xp.asarray(X), xp.asarray(X.T)
     np.testing.assert_allclose(np.asarray(xp.vmap(xp.vecdot, (0, 1))(rows, columns)), (X**2).sum(1))

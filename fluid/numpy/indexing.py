@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ..eager.dispatch import op_on, simple
 from ..eager.indexing import bounds_of, is_plain, setitem
 from ..eager.tensor import Tensor
 from ..errors import FluidTypeError, IndexRangeError, ProgramError
+from ..opdef import registry
 from ..ops.shapes import broadcast
+from ..values.cache import Cache
 from ..values.types import VarType, is_integer
 from .array import ARRAYS, NDArray
 from .dtypes import rank
@@ -93,14 +98,32 @@ def getitem(x: NDArray, item: Any) -> NDArray:
     return gathered if places.ndim == 1 else reshaped(gathered, places.shape)  # type: ignore[no-any-return]
 
 
+_regions: Cache[Any, tuple[Callable[[Any], Any], ...]] = Cache()
+"""Kind of array, and index -> the ops, one after another, that give the region."""
+
+
 def _region(x: NDArray, items: tuple[Any, ...]) -> NDArray:
     """The elements that integers and slices of step 1 choose."""
+    key = x._kind, *[(entry.start, entry.stop) if entry.__class__ is slice else entry for entry in items]
+    part: Any = x
+    for op in _regions.get(key) or _regions.keep(key, _ops_of_region(x, items)):
+        part = op(part)
+    part.__class__ = NDArray
+    return part  # type: ignore[no-any-return]
+
+
+def _ops_of_region(x: NDArray, items: tuple[Any, ...]) -> tuple[Callable[[Any], Any], ...]:
+    """The op that cuts a region out, and the one that reshapes the result where it is needed."""
     axes, starts, ends, gone, shape = bounds_of(x, items)
     if axes:
-        x = ARRAYS.slice(x, axes=axes, starts=starts, ends=ends, infer_flags=[1] * len(axes), decrease_axis=gone)
+        bounds = {"axes": axes, "starts": starts, "ends": ends, "infer_flags": [1] * len(axes), "decrease_axis": gone}
+        cut = op_on(registry.get("slice"), bounds, (("Input", None),))
     else:
-        x = ARRAYS.assign(x)
-    return x if list(x.shape) == shape else reshaped(x, shape)
+        cut = simple("assign", "X")
+    sizes = dict(enumerate(x.shape)) | {axis: end - start for axis, start, end in zip(axes, starts, ends, strict=True)}
+    if shape == ([size for axis, size in sizes.items() if axis not in gone] or [1] * bool(gone)):
+        return (cut,)
+    return cut, partial(reshaped, shape=shape)
 
 
 def positions(x: NDArray, items: tuple[Any, ...]) -> np.ndarray[Any, Any]:

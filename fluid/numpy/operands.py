@@ -184,7 +184,7 @@ def reshaped(x: Any, shape: Sequence[int]) -> Any:
     if prod(sizes) != x.size:
         raise ProgramError(f"{x.describe()} cannot have the shape {sizes}: it has {x.size} elements")
     if all(sizes):
-        return f.reshape2(x, shape=list(sizes))
+        return f.reshape2(x, shape=sizes)
     return f.reshape_like(x, blank(x, sizes))  # reshape2 copies a size where it reads 0
 
 
@@ -210,4 +210,4 @@ def expanded(x: Any, shape: Sequence[int]) -> Any:
 
 def scalar(x: Any) -> Any:
     """The only element, in the shape ``()``: ops of Fluid 1.6 give it in ``[1]``."""
-    return x if not x.shape else ops_of(x).squeeze2(x, axes=list(range(len(x.shape))))
+    return x if not x.shape else ops_of(x).squeeze2(x, axes=tuple(range(len(x.shape))))

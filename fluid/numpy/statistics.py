@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..values.types import DTypeLike, VarType, as_dtype, is_complex, is_floating
-from .dtypes import SIGNED, UNSIGNED
+from .dtypes import UNSIGNED
 from .elementwise import not_equal
 from .manipulation import concat
 from .operands import axes_of, axis_of, cast, constant, operand, ops_of, placed, reshaped, scalar
@@ -29,7 +29,7 @@ def reduced(op_type: str, x: Any, axis: Axis, keepdims: bool) -> Any:
     if not axes and x.ndim:
         return reduce(reshaped(x, (*x.shape, 1)), dim=[-1])  # over nothing: of each element alone
     if len(axes) < x.ndim:
-        return reduce(x, dim=axes, keep_dim=keepdims)
+        return reduce(x, dim=tuple(axes), keep_dim=keepdims)
     result = reduce(x, reduce_all=True, keep_dim=keepdims)
     return result if keepdims and x.ndim else scalar(result)
 
@@ -39,9 +39,9 @@ def _accumulated(x: Any, dtype: DTypeLike | None) -> Any:
     x = operand(x)
     if dtype is not None:
         return cast(x, as_dtype(dtype))
-    if x.dtype in SIGNED or x.dtype is VarType.BOOL:
-        return cast(x, VarType.INT64)
-    return cast(x, VarType.UINT64) if x.dtype in UNSIGNED else x
+    if is_floating(x.dtype):
+        return x
+    return cast(x, VarType.UINT64 if x.dtype in UNSIGNED else VarType.INT64)
 
 
 def sum(x: Any, /, *, axis: Axis = None, dtype: DTypeLike | None = None, keepdims: bool = False) -> Any:

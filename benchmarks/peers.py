@@ -97,7 +97,7 @@ class FluidOps:
         )
 
     def attention(self, queries: Any, keys: Any, values: Any, heads: int) -> Any:
-        return self.fluid.nets.scaled_dot_product_attention(queries, keys, values, heads)
+        return self.fluid.nets.multi_head_attention(queries, keys, values, heads)
 
     def last_of_lstm(self, x: Any, p: Any, name: str, hidden: int) -> Any:
         parts = (self.values.pop(f"{name}.{part}") for part in ("input", "hidden", "input_bias", "hidden_bias"))

@@ -11,7 +11,14 @@ from .ir.program import Variable
 from .not_here import names_here, names_not_here
 from .param_attr import AttrLike
 
-__all__ = ["glu", "img_conv_group", "scaled_dot_product_attention", "sequence_conv_pool", "simple_img_conv_pool"]
+__all__ = [
+    "glu",
+    "img_conv_group",
+    "multi_head_attention",
+    "scaled_dot_product_attention",
+    "sequence_conv_pool",
+    "simple_img_conv_pool",
+]
 
 __dir__ = names_here(__name__)
 
@@ -163,9 +170,37 @@ def glu(input: Variable, dim: int = -1) -> Variable:
 def scaled_dot_product_attention(
     queries: Variable, keys: Variable, values: Variable, num_heads: int = 1, dropout_rate: float = 0.0
 ) -> Variable:
-    """``softmax(queries @ keys.T / sqrt(d)) @ values``, for each head.
+    """`multi_head_attention` of queries, keys and values, projected by a layer `fc` each if there are several heads.
 
-    Formula: Vaswani et al., Attention Is All You Need, 2017.
+    Args:
+        queries: ``[batch, queries, features]``, float.
+        keys: ``[batch, keys, features]``.
+        values: ``[batch, keys, values]``.
+        num_heads: see `multi_head_attention`. With one head, there are no projections and so no parameters.
+        dropout_rate: probability of dropout of the softmax.
+
+    Returns:
+        ``[batch, queries, values]``.
+
+    Raises:
+        ProgramError: if the shapes do not fit.
+
+    >>> queries, keys = fluid.data("queries", [None, 7, 64]), fluid.data("keys", [None, 9, 64])
+    >>> fluid.nets.scaled_dot_product_attention(queries, keys, keys, num_heads=8).shape
+    (-1, 7, 64)
+    """
+    _check_heads(queries, keys, values, num_heads)
+    if num_heads > 1:
+        queries, keys, values = (layers.fc(var, var.shape[-1], num_flatten_dims=2) for var in (queries, keys, values))
+    return multi_head_attention(queries, keys, values, num_heads, dropout_rate)
+
+
+def multi_head_attention(
+    queries: Variable, keys: Variable, values: Variable, num_heads: int, dropout_rate: float = 0.0
+) -> Variable:
+    """``softmax(queries @ keys.T / sqrt(d)) @ values``, for each head, without parameters.
+
+    Formula: Vaswani et al., Attention Is All You Need, 2017. `fluid.dygraph.MultiHeadAttention` has projections, too.
 
     Args:
         queries: ``[batch, queries, features]``, float.
@@ -182,16 +217,10 @@ def scaled_dot_product_attention(
         ProgramError: if the shapes do not fit.
 
     >>> queries, keys = fluid.data("queries", [None, 7, 64]), fluid.data("keys", [None, 9, 64])
-    >>> fluid.nets.scaled_dot_product_attention(queries, keys, keys, num_heads=8).shape
+    >>> fluid.nets.multi_head_attention(queries, keys, keys, num_heads=8).shape
     (-1, 7, 64)
     """
-    for name, var in (("queries", queries), ("keys", keys), ("values", values)):
-        if var.ndim != 3:
-            raise ProgramError(f"attention: {name} should have 3 dimensions; {var.name} is {var.describe()}")
-    if queries.shape[-1] != keys.shape[-1]:
-        raise ProgramError(f"attention: queries have {queries.shape[-1]} features but keys {keys.shape[-1]}")
-    if num_heads < 1 or keys.shape[-1] % num_heads or values.shape[-1] % num_heads:
-        raise ProgramError(f"attention: {keys.shape[-1]} and {values.shape[-1]} features cannot be split into {num_heads} heads")
+    _check_heads(queries, keys, values, num_heads)
 
     def heads(var: Variable) -> Variable:
         if num_heads == 1:
@@ -206,3 +235,14 @@ def scaled_dot_product_attention(
     if num_heads == 1:
         return out
     return layers.reshape(layers.transpose(out, [0, 2, 1, 3]), [0, 0, values.shape[-1]])
+
+
+def _check_heads(queries: Variable, keys: Variable, values: Variable, num_heads: int) -> None:
+    """`ProgramError` unless the shapes of queries, keys and values fit each other and the number of heads."""
+    for name, var in (("queries", queries), ("keys", keys), ("values", values)):
+        if var.ndim != 3:
+            raise ProgramError(f"attention: {name} should have 3 dimensions; {var.name} is {var.describe()}")
+    if queries.shape[-1] != keys.shape[-1]:
+        raise ProgramError(f"attention: queries have {queries.shape[-1]} features but keys {keys.shape[-1]}")
+    if num_heads < 1 or keys.shape[-1] % num_heads or values.shape[-1] % num_heads:
+        raise ProgramError(f"attention: {keys.shape[-1]} and {values.shape[-1]} features cannot be split into {num_heads} heads")

@@ -189,7 +189,7 @@ LAYERS_OF_ANY_SIZE: dict[str, tuple[Callable[[], Any], list[tuple[int, ...]]]] =
     "positions": (lambda: lambda x: x + layers.range(0, x.shape[1], 1, "float32").reshape([1, -1, 1]), [(2, 3, 4), (3, 6, 4)]),
     "heads": (lambda: lambda x: x.reshape([x.shape[0], x.shape[1], 2, 2]), [(2, 3, 4), (3, 6, 4)]),
     "rows": (lambda: lambda x: layers.reshape(x, [x.shape[0] * x.shape[1], 4]), [(2, 3, 4), (3, 6, 4)]),
-    "attention": (lambda: lambda x: fluid.nets.scaled_dot_product_attention(x, x, x, 2), [(2, 3, 4), (3, 6, 4)]),
+    "attention": (lambda: lambda x: fluid.nets.multi_head_attention(x, x, x, 2), [(2, 3, 4), (3, 6, 4)]),
 }
 
 

@@ -294,8 +294,13 @@ class LSTMCell(RNNCell):
 
 
 def held(before: Any, after: Any, mask: Variable) -> Any:
-    """States after a step; rows with mask 0 keep the states from before it."""
-    return map_variables(lambda old, new: old + ops_here().elementwise_mul(new - old, mask, axis=0), before, after)
+    """States after a step; rows with mask 0 keep the states from before it.
+
+    Each state is multiplied by 0 or 1. The sum ``old + (new - old) * mask`` would lose a new state beside a large old one, such
+    as -1e9, the initial log probability of beams.
+    """
+    multiplied = partial(ops_here().elementwise_mul, axis=0)
+    return map_variables(lambda old, new: multiplied(new, mask) + multiplied(old, 1.0 - mask), before, after)
 
 
 def _has_unchecked_feeds(variable: Variable) -> bool:

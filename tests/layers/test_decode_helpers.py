@@ -85,6 +85,22 @@ def test_finished_sequences_go_on_unless_imputed() -> None:
             np.testing.assert_allclose(values[row], state, 1e-4, 1e-5)
 
 
+@pytest.mark.usefixtures("fresh")
+def test_imputing_changes_nothing_where_no_beam_ends() -> None:
+    """States hold log probabilities of -1e9 at first, beside which those of the first step must not get lost."""
+    scores = layers.assign(np.array([-100.0] + [0.0] * (len(OUT[0]) - 1), "float32"))
+    table = fluid.initializer.NumpyArrayInitializer(TABLE)
+    functions = {
+        "embedding_fn": lambda ids: fluid.embedding(ids, [WORDS, SIZE], param_attr=table),
+        "output_fn": lambda hidden: score(hidden) + scores,
+    }
+    decoder = layers.BeamSearchDecoder(Cell(), start_token=1, end_token=0, beam_size=3, **functions)
+    first = fluid.data("first", [None, SIZE])
+    states = [layers.dynamic_decode(decoder, first, 4, impute_finished=imputes)[1] for imputes in (False, True)]
+    plain, imputed = run([state.log_probs for state in states], {"first": TABLE[:4]})
+    np.testing.assert_allclose(imputed, plain, rtol=1e-6)
+
+
 def greedy(steps: int) -> list[list[int]]:
     """What `Cell` chooses from id 0 on."""
     ids, state, chosen = np.zeros(4, int), TABLE[:4], []

@@ -103,7 +103,8 @@ def _accumulated(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) ->
         return f.equal(number, number_like(f, number, 0))
 
     is_full = is_zero(f.elementwise_mod(updates, number_like(f, updates, MOST_IN_ONE_SUM)))
-    window = at_most(f, updates.astype("float64") * attrs["average_window"], float(attrs["max_average_window"]))
+    share = (updates.astype("float32") * attrs["average_window"]).astype("int64")  # in single precision, as in Paddle
+    window = at_most(f, share.astype("float64"), float(attrs["max_average_window"]))
     window = at_least(f, window, float(attrs["min_average_window"]))
     ends = f.greater_equal(count.astype("float64"), window)
 
@@ -134,8 +135,8 @@ def average_accumulates() -> None:
     """Sums of a parameter's values over the last steps; `ModelAverage` computes their mean from them.
 
     The parameter is added to sum_1, which is added to sum_2 every 16384 steps. When the window is full, their sum becomes sum_3,
-    and a new window begins. A window has at least `min_average_window` steps, and ``num_updates * average_window`` steps but at
-    most `max_average_window`.
+    and a new window begins. A window has at least `min_average_window` steps, and the integer part of ``num_updates *
+    average_window`` steps but at most `max_average_window`.
     """
 
 

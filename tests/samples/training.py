@@ -80,14 +80,14 @@ def accumulated(
     first, second, third = in_sum_1 + param, in_sum_2, in_sum_3
     if updates[0] % 16384 == 0:
         first, second = np.zeros_like(param), second + first
-    if count[0] >= min_average_window and count[0] >= min(max_average_window, updates[0] * average_window):
+    if count[0] >= min_average_window and count[0] >= min(max_average_window, int(updates[0] * average_window)):
         third, first, second, old, count = first + second, np.zeros_like(param), np.zeros_like(param), count, np.int64([0])
     numbers = {"out_num_accumulates": count, "out_old_num_accumulates": old, "out_num_updates": updates}
     return {"out_sum_1": first, "out_sum_2": second, "out_sum_3": third, **numbers}
 
 
 WINDOW = {"average_window": 0.5, "max_average_window": 20, "min_average_window": 2}
-for counts in ((0, 0, 0), (1, 5, 3), (1, 5, 30), (19, 5, 300), (3, 0, 16383)):
+for counts in ((0, 0, 0), (1, 5, 3), (1, 5, 4), (1, 5, 30), (19, 5, 300), (3, 0, 16383)):
     add(
         "average_accumulates",
         Sample(

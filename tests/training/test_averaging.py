@@ -140,7 +140,7 @@ def test_model_average() -> None:
     full: list[Array] = []
     for step in range(1, 9):
         window.append(training.steps(1)[-1])
-        if len(window) >= 2 and len(window) >= min(3, 0.5 * step):
+        if len(window) >= 2 and len(window) >= min(3, int(0.5 * step)):
             window, full = [], window
         with average.apply(training.executor):
             np.testing.assert_allclose(value(), np.mean(window + full, axis=0))

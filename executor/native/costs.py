@@ -44,6 +44,29 @@ def copies_left(columns: int, matrix_bytes: int, step_bytes: int, limits: Limits
     return is_far and columns >= limits.packed_left_columns
 
 
+def depth_bytes(rows: int, matrix_bytes: int, is_in_place: bool, limits: Limits) -> int:
+    """The bytes of a column of the right matrix that tiles compute before they go on to the next columns.
+
+    A tile is one or two cache lines wide, and its next row lies in another page if the right matrix is large. If tiles use only a
+    few rows at a time, they soon read the following lines, which the processor has fetched ahead.
+
+    Args:
+        is_in_place: whether the right matrix lies by rows and is read there.
+    """
+    if not is_in_place or matrix_bytes < limits.streamed_bytes:
+        return limits.product_depth_bytes
+    return limits.streamed_depth_bytes * (1 if rows <= limits.streamed_rows else 4)
+
+
+def panels_of_block(result_bytes: int, panel_bytes: int, limits: Limits) -> int:
+    """The number of panels of the right matrix with which a row of tiles is computed before the next row of tiles.
+
+    With a single panel, tiles write pieces of one or two cache lines, each to another row. If the result is larger than a cache,
+    this takes longer than to read a block of panels, which stays in the second cache, for each row of tiles.
+    """
+    return 1 if result_bytes < limits.block_result_bytes else max(limits.block_bytes // max(panel_bytes, 1), 1)
+
+
 # ------------------------------------------------------------------------------------------------------------- convolutions
 def uses_winograd(channels: int, filters: int, tiles: int, fewest: int, limits: Limits) -> bool:
     """Whether Winograd's algorithm is faster than the direct one, for 3 x 3 taps in float32.

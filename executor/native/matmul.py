@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple, TypeAlias
 
-from .costs import copies_left, copies_right
+from .costs import copies_left, copies_right, depth_bytes, panels_of_block
 from .emitter import BYTE, FLOAT, Function, Operand, Type, Value, zero
 from .kernel import Share
 from .target import Target
@@ -87,6 +87,7 @@ class _Tiling:
         packs_a: whether the tiles' rows of A are copied.
         depth: largest part of the inner extent that one pass over the tiles computes.
         axis: the dimension that threads share: "batch", "columns" or "rows".
+        block: panels that each row of tiles uses before the next row of tiles.
     """
 
     way: str
@@ -97,15 +98,16 @@ class _Tiling:
     packs_a: bool
     depth: int
     axis: str
+    block: int = 1
 
-    def panel_bytes(self, product: MatrixProduct) -> int:
-        """Bytes of a copied panel of B."""
-        return -(-self.columns * self.depth * product.element.bytes // 64) * 64 if self.packs else 0
+    def block_bytes(self, product: MatrixProduct) -> int:
+        """Bytes of the copied panels of B of a block."""
+        return -(-self.block * self.columns * self.depth * product.element.bytes // 64) * 64 if self.packs else 0
 
     def workspace_bytes(self, product: MatrixProduct) -> int:
-        """Bytes for one thread: a panel of B, and a part of A plus one vector, because the last store exceeds the row."""
+        """Bytes for one thread: panels of B, and a part of A plus one vector, because the last store exceeds the row."""
         rows = -(-(product.rows * self.depth + self.lanes) * product.element.bytes // 64) * 64 if self.packs_a else 0
-        return self.panel_bytes(product) + rows
+        return self.block_bytes(product) + rows
 
 
 @cache
@@ -128,7 +130,7 @@ def _tiling(product: MatrixProduct, target: Target) -> _Tiling:
     if way == "dots":
         return _dots_tiling(product, target)
     if way == "turned":
-        return replace(_spread_tiling(_turned(product), target, 4 if _is_one_column(product) else 2), way=way)
+        return replace(_spread_tiling(_turned(product), target, 4 if _is_one_column(product) else 2), way=way, block=1)
     return _spread_tiling(product, target, 4)
 
 
@@ -151,9 +153,13 @@ def _spread_tiling(product: MatrixProduct, target: Target, widest: int) -> _Tili
 
     height, width = min(_sizes(rows, min(vectors, widest), target), key=cost)
     axis, _ = _axis(product, -(-rows // height), -(-vectors // width), copying)
-    parts = max(-(-inner * element_bytes // target.limits.product_depth_bytes), 1)
+    is_in_place = not packs and not product.b_is_packed and product.b_strides[1] == 1
+    deepest = depth_bytes(rows, inner * columns * element_bytes, is_in_place, target.limits)
+    parts = max(-(-inner * element_bytes // deepest), 1)
     depth = max(-(-inner // (parts * most)) * most, 1)
-    return _Tiling("spread", lanes, height, width * lanes, packs, packs_a, depth, axis)
+    panels = panels_of_block(rows * columns * element_bytes, depth * width * lanes * element_bytes, target.limits)
+    block = min(panels, -(-vectors // width))
+    return _Tiling("spread", lanes, height, width * lanes, packs, packs_a, depth, axis, block)
 
 
 def _packs(product: MatrixProduct, target: Target) -> tuple[bool, bool]:
@@ -330,6 +336,20 @@ class _ProductTile:
     part: _Part
 
 
+class _Panel(NamedTuple):
+    """A part of a panel of B: its columns, its first element, the stride of its rows, and whether they are full vectors."""
+
+    column: Value
+    width: int
+    b: Value
+    pitch: int
+    is_padded: bool
+
+    def at(self, place: Value, lanes: int) -> _Panel:
+        """The copy of the panel at a place, padded to full vectors."""
+        return self._replace(b=place, pitch=-(-self.width // lanes) * lanes, is_padded=True)
+
+
 class _Piece(NamedTuple):
     """A vector of a tile's results: its place in the tile, and the number of valid lanes."""
 
@@ -382,7 +402,7 @@ class _ProductWriter:
         if self.tiling.packs or self.tiling.packs_a:
             mine = f.mul(self.share.thread, self.tiling.workspace_bytes(product))
             self.workspace = f.at(self.workspace, mine, BYTE)
-        rows_of_a = f.at(self.workspace, self.tiling.panel_bytes(product), BYTE)
+        rows_of_a = f.at(self.workspace, self.tiling.block_bytes(product), BYTE)
         rows = product.columns if self.tiling.way == "turned" else product.rows
 
         def item(number: Value) -> None:
@@ -407,7 +427,7 @@ class _ProductWriter:
             if self.tiling.packs_a:
                 self._pack_rows(a, rows_of_a, this.extent)
                 a = rows_of_a
-            self.for_panels(lambda column, width: self._write_panel(item, a, this, column, width))
+            self._write_panels(item, a, this)
 
         self._loop(0, max(inner, 1), depth, [], part)
 
@@ -428,32 +448,75 @@ class _ProductWriter:
             if group[1]:
                 loop(*group)
 
-    def _write_panel(self, item: _Item, a: Value, part: _Part, column: Value, width: int) -> None:
-        """Write all tiles of a panel of columns."""
-        f, product, tiling = self.f, self.product, self.tiling
-        pitch = -(-width // tiling.lanes) * tiling.lanes
-        b_inner, b_column = product.b_strides
+    def _write_panels(self, item: _Item, a: Value, part: _Part) -> None:
+        """Write all tiles: panel by panel, or in blocks of panels."""
+        if self.tiling.block > 1:
+            return self._write_blocks(item, a, part)
+
+        def panel(column: Value, width: int) -> None:
+            this = self._panel(item, part, column, width)
+            if self.tiling.packs:
+                this = self._copied(this, self.workspace, part.extent)
+            self._for_groups("rows", self.tiles, lambda row, rows: self._write_tile(item, a, part, this, row, rows))
+
+        return self.for_panels(panel)
+
+    def _write_blocks(self, item: _Item, a: Value, part: _Part) -> None:
+        """Write the tiles of each block of panels, row of tiles by row of tiles."""
+        f, tiling, (start, stop) = self.f, self.tiling, self.bounds["columns"]
+
+        def block(first: Value) -> None:
+            self.bounds["columns"] = first, f.min(f.add(first, tiling.block), stop)
+
+            def copy_of(column: Value) -> Value:
+                before = f.between(f.sub(column, f.mul(first, tiling.columns)), 0, (tiling.block - 1) * tiling.columns)
+                return self.at(self.workspace, f.mul(before, part.extent))
+
+            def copy(column: Value, width: int) -> None:
+                self._copied(self._panel(item, part, column, width), copy_of(column), part.extent)
+
+            def tiles(row: Value, rows: int) -> None:
+                def tile(column: Value, width: int) -> None:
+                    panel = self._panel(item, part, column, width)
+                    this = panel.at(copy_of(column), tiling.lanes) if tiling.packs else panel
+                    self._write_tile(item, a, part, this, row, rows)
+
+                self.for_panels(tile)
+
+            if tiling.packs:
+                self.for_panels(copy)
+            self._for_groups("rows", self.tiles, tiles)
+
+        self._loop(start, stop, tiling.block, [], block)
+        self.bounds["columns"] = start, stop
+
+    def _panel(self, item: _Item, part: _Part, column: Value, width: int) -> _Panel:
+        """A part of a panel of B where it lies."""
+        f, product, (b_inner, b_column) = self.f, self.product, self.product.b_strides
         if product.b_is_packed:
+            pitch = -(-width // self.tiling.lanes) * self.tiling.lanes
             b = self.at(item.b, f.add(f.mul(column, product.inner), f.mul(part.start, pitch)))
-        else:
-            b = self.at(item.b, f.add(f.mul(part.start, b_inner), f.mul(column, b_column)))
-        if tiling.packs:
-            self.pack(b, self.workspace, part.extent, width)
-            b = self.workspace
-        is_packed = tiling.packs or product.b_is_packed
+            return _Panel(column, width, b, pitch, is_padded=True)
+        b = self.at(item.b, f.add(f.mul(part.start, b_inner), f.mul(column, b_column)))
+        return _Panel(column, width, b, b_inner, is_padded=False)
 
-        def tile(row: Value, rows: int) -> None:
-            this = self._tile(item, part, row, column, rows, width)
-            strides = (1, rows) if tiling.packs_a else product.a_strides
-            a_tile = self.at(a, f.mul(row, part.extent if tiling.packs_a else strides[0]))
-            if tiling.way == "dots":
-                self._finish(this, self._dots(rows, width, a_tile, b))
-            else:
-                pieces = self._spread(rows, width, a_tile, strides, b, pitch if is_packed else b_inner, part.extent, is_packed)
-                finish = self._finish_turned if tiling.way == "turned" and not self.is_one_column else self._finish
-                finish(this, pieces)
+    def _copied(self, panel: _Panel, to: Value, extent: Operand) -> _Panel:
+        """Copy a panel of B to a place."""
+        self.pack(panel.b, to, extent, panel.width)
+        return panel.at(to, self.tiling.lanes)
 
-        self._for_groups("rows", self.tiles, tile)
+    def _write_tile(self, item: _Item, a: Value, part: _Part, panel: _Panel, row: Value, rows: int) -> None:
+        """Write a tile of a part: its sums, and what stores them."""
+        f, product, tiling = self.f, self.product, self.tiling
+        this = self._tile(item, part, row, panel.column, rows, panel.width)
+        strides = (1, rows) if tiling.packs_a else product.a_strides
+        a_tile = self.at(a, f.mul(row, part.extent if tiling.packs_a else strides[0]))
+        if tiling.way == "dots":
+            self._finish(this, self._dots(rows, panel.width, a_tile, panel.b))
+            return
+        pieces = self._spread(rows, a_tile, strides, panel, part.extent)
+        finish = self._finish_turned if tiling.way == "turned" and not self.is_one_column else self._finish
+        finish(this, pieces)
 
     def _tile(self, item: _Item, part: _Part, row: Value, column: Value, rows: int, columns: int) -> _ProductTile:
         if self.tiling.way == "turned":
@@ -534,24 +597,14 @@ class _ProductWriter:
         return self.f.mul(self.f.div(extent, step), step) if isinstance(extent, Value) else int(extent) // step * step
 
     # -- tiles
-    def _spread(
-        self,
-        rows: int,
-        columns: int,
-        a: Value,
-        a_strides: tuple[int, int],
-        b: Value,
-        pitch: int,
-        extent: Operand,
-        is_packed: bool,
-    ) -> list[_Piece]:
+    def _spread(self, rows: int, a: Value, a_strides: tuple[int, int], panel: _Panel, extent: Operand) -> list[_Piece]:
         """Compute a tile with lanes along the columns."""
-        f, lanes, element, (a_row, a_inner) = self.f, self.tiling.lanes, self.product.element, a_strides
-        vectors = [(begin, min(lanes, columns - begin)) for begin in range(0, columns, lanes)]
+        f, lanes, element, (a_row, a_inner), pitch = self.f, self.tiling.lanes, self.product.element, a_strides, panel.pitch
+        vectors = [(begin, min(lanes, panel.width - begin)) for begin in range(0, panel.width, lanes)]
 
         def step(number: int, a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
             row_of_b = [
-                f.load_first(self.at(b, number * pitch + begin), self.vector, lanes if is_packed else count)
+                f.load_first(self.at(b, number * pitch + begin), self.vector, lanes if panel.is_padded else count)
                 for begin, count in vectors
             ]
             numbers = (f.load(self.at(a, row * a_row + number * a_inner), element) for row in range(rows))
@@ -559,7 +612,7 @@ class _ProductWriter:
             return [f.fma(x, y, value) for (x, y), value in zip(factors, sums, strict=True)]
 
         count = rows * len(vectors)
-        sums = self._inner_loop(extent, 1 if count >= _IN_FLIGHT else 2, (a, b), (a_inner, pitch), count, step)[2]
+        sums = self._inner_loop(extent, 1 if count >= _IN_FLIGHT else 2, (a, panel.b), (a_inner, pitch), count, step)[2]
         places = itertools.product(range(rows), vectors)
         return [_Piece(row, begin, value, count) for (row, (begin, count)), value in zip(places, sums, strict=True)]
 

@@ -21,6 +21,16 @@ class Limits:
     product_depth_bytes: int = 4096
     """Bytes of a column of the right matrix in one part; a longer inner extent is computed in several parts. From a quarter to
     twice this size, the speed is the same."""
+    streamed_bytes: int = 1 << 62
+    """Minimal bytes of a right matrix that tiles read a few rows at a time. Not measured with vectors of 64 bytes."""
+    streamed_rows: int = 8
+    """Maximal rows of a product for which these are the fewest rows; for more rows, they are four times as many."""
+    streamed_depth_bytes: int = 64
+    """Bytes of a column of the fewest rows."""
+    block_bytes: int = 256 << 10
+    """Maximal bytes of a block of panels of the right matrix: half of the second cache of Zen 3, where it was measured."""
+    block_result_bytes: int = 1 << 20
+    """Minimal bytes of the result of a product that uses such blocks."""
     packed_rows: int = 128
     """Minimal rows of a product that copies panels of its right matrix."""
     packed_bytes: int = 1 << 20
@@ -258,5 +268,6 @@ def _limits_of(vector_bytes: int, registers: int) -> Limits:
     if vector_bytes == 4 and registers == 16:  # on Cortex-M4, larger tiles are not faster, and take a third more code
         limits = replace(limits, tile_rows=4, tile_vectors=2)
     if vector_bytes == 32:  # measured on Zen 3: `tests/native/data/choices_avx2.json`
-        limits = replace(limits, packed_far_rows=16, winograd_channels=8, winograd_tile_work=60, winograd_filter_work=275)
+        limits = replace(limits, packed_far_rows=40, streamed_bytes=1 << 18)
+        limits = replace(limits, winograd_channels=8, winograd_tile_work=60, winograd_filter_work=275)
     return limits if registers > 16 else replace(limits, depthwise_sums=7)

@@ -85,6 +85,12 @@ def _ways() -> Iterator[tuple[Target, Type, list[Case]]]:
     yield TARGETS[0], FLOAT, CASES
     yield TARGETS[-1], DOUBLE, CASES[1::2]
     yield replace(TARGETS[-1], vector_bytes=16), FLOAT, CASES[::2]
+    in_blocks = _with_limits(block_bytes=5000, block_result_bytes=1, streamed_bytes=1, packed_rows=20, packed_bytes=1)
+    yield in_blocks, FLOAT, [*CASES, Case(40, 107, 24, "nt"), Case(40, 107, 70), Case(15, 107, 70, accumulates=True)]
+
+
+def _with_limits(**limits: int) -> Target:
+    return replace(TARGETS[-1], limits=replace(TARGETS[-1].limits, **limits))
 
 
 class Operands:
@@ -176,6 +182,23 @@ def test_operands_of_large_products_are_copied() -> None:
                 assert 0 < bytes_ < 4 * (case.rows + case.columns) * case.inner
                 workspace = check_product(case, TARGETS[-1], FLOAT, checked=False)
                 assert not np.isnan(workspace).all(axis=1).any(), "each thread uses its own part"
+
+
+def test_a_large_result_is_written_row_by_row() -> None:
+    """The gradient of a weight has as many rows as the weight, and few steps: writing it is what takes time."""
+    target = replace(TARGETS[-1], vector_bytes=32, registers=16)
+    gradient = MatrixProduct(2048, 1024, 8, (1, 2048), (1024, 1), 1024)
+    small = replace(gradient, rows=128, a_strides=(1, 128))
+    assert _tiling(gradient, target).block == -(-1024 // _tiling(gradient, target).columns)
+    assert _tiling(small, target).block == 1
+
+
+def test_a_large_matrix_is_read_a_few_rows_at_a_time() -> None:
+    limits = {"streamed_bytes": 1 << 18, "streamed_rows": 8, "streamed_depth_bytes": 64}
+    few, more, tiny = (
+        MatrixProduct(rows, size, size, (size, 1), (size, 1), size) for rows, size in ((8, 512), (9, 512), (8, 128))
+    )
+    assert [_tiling(product, _with_limits(**limits)).depth for product in (few, more, tiny)] == [16, 64, 128]
 
 
 def test_epilogue_is_given_each_element_once_and_where_it_is() -> None:

@@ -6,11 +6,10 @@ from typing import Any
 
 from ..errors import ElementTypeError
 from ..opdef.inference import OpNamespace
-from ..ops.shapes import broadcast
 from ..values.operators import ValueOperators
 from ..values.types import VarType, is_complex, is_floating, is_integer
 from .dtypes import DEFAULTS, KINDS, iinfo
-from .operands import EXACT, cast, constant, expanded, operand, ops_of, pair
+from .operands import EXACT, cast, constant, operand, ops_of, pair, spread
 
 __all__ = [
     "abs",
@@ -776,8 +775,7 @@ def copysign(x1: Any, x2: Any, /) -> Any:
     """
     f, x1, x2 = _float_pair(x1, x2)
     same = f.equal(f.signbit(x1), f.signbit(x2))
-    shape = broadcast(x1.shape, x2.shape)
-    return f.where(same, expanded(x1, shape), expanded(f.scale(x1, scale=-1.0), shape))
+    return f.where(*spread((same, x1, f.scale(x1, scale=-1.0))))
 
 
 def divide(x1: Any, x2: Any, /) -> Any:
@@ -864,8 +862,7 @@ def hypot(x1: Any, x2: Any, /) -> Any:
     NDArray([5.], dtype=float32)
     """
     f, x1, x2 = _float_pair(x1, x2)
-    shape = broadcast(x1.shape, x2.shape)
-    return f.abs(f.complex(expanded(x1, shape), expanded(x2, shape)))
+    return f.abs(f.complex(*spread((x1, x2))))
 
 
 def less(x1: Any, x2: Any, /) -> Any:
@@ -905,8 +902,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Any:
     NDArray([0.6931], dtype=float32)
     """
     f, x1, x2 = _float_pair(x1, x2)
-    shape = broadcast(x1.shape, x2.shape)
-    x1, x2 = expanded(x1, shape), expanded(x2, shape)
+    x1, x2 = spread((x1, x2))
     first = f.greater_equal(x1, x2)
     larger, smaller = f.where(first, x1, x2), f.where(first, x2, x1)
     result = f.elementwise_add(larger, f.log1p(f.exp(f.elementwise_sub(smaller, larger))))

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ProgramError
 from ..values.types import DTypeLike, VarType, as_dtype, complex_of, is_floating
 from .manipulation import roll
-from .operands import axes_of, cast, new, operand, ops_of, placed
+from .operands import axes_of, cast, known_size, new, operand, ops_of, placed
 
 __all__ = [
     "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft", "rfftfreq",
@@ -37,7 +37,7 @@ def _floats(x: Any) -> Any:
 
 def _resized(x: Any, axis: int, size: int) -> Any:
     """The array with `size` elements along an axis: cut, or followed by zeros."""
-    now, f = x.shape[axis], ops_of(x)
+    now, f = known_size(x, axis, "fft"), ops_of(x)
     if size < 1:
         raise ProgramError(f"a transform has one element at least, not {size}")
     if size <= now:
@@ -51,7 +51,7 @@ def _sizes(x: Any, s: Sequence[int] | None, axes: Sequence[int] | None) -> tuple
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     places = axes_of(tuple(axes), x.ndim)
-    sizes = [x.shape[axis] for axis in places] if s is None else [int(size) for size in s]
+    sizes = [known_size(x, axis, "fft") for axis in places] if s is None else [int(size) for size in s]
     if len(sizes) != len(places):
         raise ProgramError(f"there are {len(sizes)} sizes in s for {len(places)} axes")
     return places, sizes
@@ -155,7 +155,7 @@ def irfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
     NDArray([1., 1., 1., 1.], dtype=float32)
     """
     x = operand(x)
-    size = 2 * (x.shape[axis] - 1) if n is None else n
+    size = 2 * (known_size(x, axis, "irfft") - 1) if n is None else n
     return irfftn(x, s=[size], axes=[axis], norm=norm)
 
 
@@ -279,7 +279,7 @@ def fftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Any:
     """
     x = operand(x)
     places = axes_of(axes if axes is None or isinstance(axes, int) else tuple(axes), x.ndim)
-    return roll(x, tuple(x.shape[axis] // 2 for axis in places), axis=tuple(places))
+    return roll(x, tuple(known_size(x, axis, "fftshift") // 2 for axis in places), axis=tuple(places))
 
 
 def ifftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Any:
@@ -295,4 +295,4 @@ def ifftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Any:
     """
     x = operand(x)
     places = axes_of(axes if axes is None or isinstance(axes, int) else tuple(axes), x.ndim)
-    return roll(x, tuple(-(x.shape[axis] // 2) for axis in places), axis=tuple(places))
+    return roll(x, tuple(-(known_size(x, axis, "ifftshift") // 2) for axis in places), axis=tuple(places))

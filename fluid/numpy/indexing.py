@@ -18,7 +18,7 @@ from ..values.cache import Cache
 from ..values.types import VarType, is_integer
 from .array import ARRAYS, NDArray
 from .dtypes import rank
-from .operands import axis_of, cast, expanded, flat, operand, ops_of, placed, reshaped, together
+from .operands import axis_of, cast, expanded, flat, operand, ops_of, placed, reshaped, scalar, together
 
 __all__ = ["take", "take_along_axis"]
 
@@ -41,21 +41,25 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
             raise ProgramError(f"take: x has {x.ndim} dimensions; give the axis")
         axis = 0
     axis = axis_of(axis, x.ndim)
-    f, places = ops_of(x), _from_start(indices, x.shape[axis])
+    f, places = ops_of(x), _from_start(indices, x, axis)
     result = f.gather(x, flat(places), axis=axis)
     return result if places.ndim == 1 else reshaped(result, (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]))
 
 
-def _from_start(indices: Any, size: int) -> Any:
-    """Positions with negative ones counted from the end."""
+def _from_start(indices: Any, x: Any, axis: int) -> Any:
+    """Positions along an axis with negative ones counted from its end."""
     if not is_integer(indices.dtype):
         raise FluidTypeError(f"positions are integers, and not {indices.dtype.text}")
     f, places = ops_of(indices), cast(indices, VarType.INT64)
     if isinstance(places, Tensor) and not (places._array < 0).any():
         return places
-    return f.where(
-        f.less_than(places, f.fill_any_like(places, value=0.0, dtype=-1)), f.scale(places, scale=1.0, bias=size), places
-    )
+    size = x.shape[axis]
+    if size < 0:
+        sizes = f.slice(f.shape(x), axes=[0], starts=[axis], ends=[axis + 1], infer_flags=[1], decrease_axis=[])
+        moved = f.elementwise_add(places, scalar(cast(sizes, VarType.INT64)))
+    else:
+        moved = f.scale(places, scale=1.0, bias=size)
+    return f.where(f.less_than(places, f.fill_any_like(places, value=0.0, dtype=-1)), moved, places)
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
@@ -77,7 +81,7 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
     axis = axis_of(axis, x.ndim)
     aside = broadcast((*x.shape[:axis], 1, *x.shape[axis + 1 :]), (*indices.shape[:axis], 1, *indices.shape[axis + 1 :]))
     x = expanded(x, (*aside[:axis], x.shape[axis], *aside[axis + 1 :]))
-    places = expanded(_from_start(indices, x.shape[axis]), (*aside[:axis], indices.shape[axis], *aside[axis + 1 :]))
+    places = expanded(_from_start(indices, x, axis), (*aside[:axis], indices.shape[axis], *aside[axis + 1 :]))
     return ops_of(x).take_along_axis(x, places, Axis=axis)
 
 

@@ -13,7 +13,22 @@ from ..ops.shapes import broadcast
 from ..values.memory import allocated
 from ..values.types import DTypeLike, as_dtype
 from .array import device_name
-from .operands import alike, axes_of, axis_of, cast, expanded, flat, operand, ops_of, placed, reshaped, shape_of
+from .operands import (
+    alike,
+    axes_of,
+    axis_of,
+    cast,
+    expanded,
+    flat,
+    known_size,
+    operand,
+    ops_of,
+    placed,
+    reshaped,
+    shape_of,
+    spread,
+    together,
+)
 
 __all__ = [
     "astype", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "concat", "expand_dims", "flip", "moveaxis", "permute_dims",
@@ -90,9 +105,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:
     >>> a.shape, b.shape
     ((2, 2), (2, 2))
     """
-    operands = [operand(x) for x in arrays]
-    shape = broadcast_shapes(*[tuple(x.shape) for x in operands])
-    return tuple(expanded(x, shape) for x in operands)
+    return tuple(spread(together(arrays))) if arrays else ()
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Any:
@@ -143,7 +156,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     axis = axis_of(axis, x.ndim)
     if not x.shape[axis]:
         return ()
-    return tuple(ops_of(x).unstack(x, axis=axis, num=x.shape[axis]))
+    return tuple(ops_of(x).unstack(x, axis=axis, num=known_size(x, axis, "unstack")))
 
 
 def expand_dims(x: Any, /, axis: int = 0) -> Any:
@@ -282,7 +295,8 @@ def roll(x: Any, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...]
     moves = dict.fromkeys(axes, 0)
     for number, places in zip(axes, shifts, strict=True):
         moves[number] += places
-    steps = {number: places % x.shape[number] for number, places in moves.items() if x.shape[number]}
+    sizes = {number: x.shape[number] for number in moves if x.shape[number]}
+    steps = {number: moves[number] % size if size > 0 else moves[number] for number, size in sizes.items()}
     return f.roll(x, shifts=list(steps.values()), axis=list(steps)) if steps else f.assign(x)
 
 
@@ -302,8 +316,12 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
     if axis is None:
         x, axis = flat(x), 0
     axis = axis_of(axis, x.ndim)
+    if isinstance(repeats, int) and repeats > 0:
+        apart = ops_of(x).unsqueeze2(x, axes=[axis + 1])
+        copies = expanded(apart, (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :]))
+        return reshaped(copies, (*x.shape[:axis], _times(repeats, x.shape[axis]), *x.shape[axis + 1 :]))
     counts = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)
-    rows = allocated(np.repeat, np.arange(x.shape[axis]), counts.astype(np.int64, casting="same_kind"))
+    rows = allocated(np.repeat, np.arange(known_size(x, axis, "repeat")), counts.astype(np.int64, casting="same_kind"))
     return ops_of(x).gather(x, placed(rows, x), axis=axis)
 
 
@@ -324,4 +342,9 @@ def tile(x: Any, repetitions: tuple[int, ...], /) -> Any:
     apart = [part for size in sizes for part in (1, size)]
     full = [part for count, size in zip(times, sizes, strict=True) for part in (count, size)]
     copies = expanded(reshaped(x, apart), full)
-    return reshaped(copies, [count * size for count, size in zip(times, sizes, strict=True)])
+    return reshaped(copies, [_times(count, size) for count, size in zip(times, sizes, strict=True)])
+
+
+def _times(count: int, size: int) -> int:
+    """The size of several copies; -1 if a program knows it only when it runs."""
+    return -1 if size < 0 else count * size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..errors import ElementTypeError, FluidTypeError, IndexRangeError, ProgramE
 from ..executor.binding.array_types import array_of
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..opdef.inference import OpNamespace
+from ..ops.shapes import broadcast
 from ..values.cache import Cache
 from ..values.operators import ValueOperators
 from ..values.place import namespace_on
@@ -205,7 +207,30 @@ def expanded(x: Any, shape: Sequence[int]) -> Any:
         return x
     if isinstance(x, Tensor) and 0 in sizes:
         return ARRAYS.expand_to(x, blank(x, sizes))
+    before = (*[1] * (len(sizes) - x.ndim), *x.shape)
+    if any(size == -1 != now for size, now in zip(sizes, before, strict=True)):
+        raise ProgramError(f"{x.describe()} does not broadcast to {list(sizes)}: a size is known only when the program runs")
     return ops_of(x).expand_v2(x, shape=list(sizes))
+
+
+def spread(values: Sequence[Any]) -> list[Any]:
+    """Operands broadcast to their common shape, also where a program knows a size only when it runs."""
+    shape = reduce(broadcast, [tuple(value.shape) for value in values])
+    if -1 not in shape:
+        return [expanded(value, shape) for value in values]
+    f = ops_of(values[0])
+    full = next((value for value in values if tuple(value.shape) == shape), None)
+    if full is None:
+        full = reduce(f.elementwise_add, [f.fill_any_like(value, value=0.0, dtype=int(VarType.FP32)) for value in values])
+    return [value if tuple(value.shape) == shape else f.expand_to(value, full) for value in values]
+
+
+def known_size(x: Any, axis: int, caller: str) -> int:
+    """The size of an axis; an error where a program knows it only when it runs."""
+    size: int = x.shape[axis]
+    if size < 0:
+        raise ProgramError(f"{caller}: the size of axis {axis} of {list(x.shape)} is known only when the program runs")
+    return size
 
 
 def scalar(x: Any) -> Any:

@@ -8,12 +8,11 @@ import numpy as np
 
 from ..eager.tensor import Tensor
 from ..errors import FluidTypeError, ProgramError
-from ..ops.shapes import broadcast
 from ..values.types import VarType
 from .creation import asarray
 from .elementwise import not_equal
 from .indexing import take
-from .operands import axis_of, cast, expanded, flat, operand, ops_of, pair, placed, reshaped, scalar, together
+from .operands import axis_of, cast, flat, operand, ops_of, pair, placed, reshaped, scalar, spread, together
 from .statistics import sum as summed
 
 __all__ = [
@@ -139,8 +138,7 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Any:
     condition, x1, x2 = together((condition, x1, x2))
     if condition.dtype is not VarType.BOOL:
         raise FluidTypeError(f"where: the condition should be of bools, not of {condition.dtype.text}")
-    shape = broadcast(broadcast(condition.shape, x1.shape), x2.shape)
-    return ops_of(x1).where(*[expanded(x, shape) for x in (condition, x1, x2)])
+    return ops_of(x1).where(*spread((condition, x1, x2)))
 
 
 # -------------------------------------------------------------------------------------------------------------------- sorting
@@ -275,6 +273,6 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Any:
     NDArray([False,  True, False], dtype=bool)
     """
     f, x1, x2 = pair(x1, x2)
-    result = f.reduce_any(f.equal(reshaped(x1, (*x1.shape, 1)), reshaped(x2, (-1,) if x2.size else (0,))), dim=[-1])
+    result = f.reduce_any(f.equal(reshaped(x1, (*x1.shape, 1)), flat(x2)), dim=[-1])
     is_among = scalar(result) if not x1.ndim else result
     return f.logical_not(is_among) if invert else is_among

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..eager.tensor import Tensor
 from ..errors import ProgramError
 from ..values.types import DTypeLike, VarType, as_dtype, is_complex, is_floating
 from .dtypes import UNSIGNED
 from .elementwise import not_equal
 from .manipulation import concat
-from .operands import axes_of, axis_of, cast, constant, operand, ops_of, placed, reshaped, scalar
+from .operands import axes_of, axis_of, cast, constant, known_size, operand, ops_of, placed, reshaped, scalar
 
 __all__ = [
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum", "var",
@@ -146,7 +147,7 @@ def var(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool
     result = mean(square, axis=axis, keepdims=keepdims)
     if not correction:
         return result
-    count = product(x.shape[number] for number in axes_of(axis, x.ndim))
+    count = product(known_size(x, number, "var") for number in axes_of(axis, x.ndim))
     divisor = count - correction
     factor = count / divisor if divisor > 0 else float("nan") if not count else float("inf")
     return f.elementwise_mul(result, constant(factor, result.dtype, result))
@@ -216,7 +217,11 @@ def _running(x: Any, axis: int | None, dtype: DTypeLike | None, first: float | N
     f, result = ops_of(x), run(x, axis)
     if first is None:
         return result
-    initial = placed(np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), first, x.dtype.numpy), x)
+    if isinstance(x, Tensor):
+        initial = placed(np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), first, x.dtype.numpy), x)
+    else:
+        start = f.slice(result, axes=[axis], starts=[0], ends=[1], infer_flags=[1], decrease_axis=[])
+        initial = f.fill_any_like(start, value=float(first), dtype=-1)
     return f.concat([initial, result], axis=axis)
 
 
@@ -276,10 +281,9 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     f = ops_of(x)
     subtract = f.not_equal if x.dtype is VarType.BOOL else f.elementwise_sub
     for _ in range(n):
-        size = x.shape[axis]
-        if size == 0:
+        if x.shape[axis] == 0:
             return x
-        later = f.slice(x, axes=[axis], starts=[1], ends=[size], infer_flags=[1], decrease_axis=[])
-        earlier = f.slice(x, axes=[axis], starts=[0], ends=[size - 1], infer_flags=[1], decrease_axis=[])
+        later = f.slice(x, axes=[axis], starts=[1], ends=[2**31 - 1], infer_flags=[1], decrease_axis=[])
+        earlier = f.slice(x, axes=[axis], starts=[0], ends=[-1], infer_flags=[1], decrease_axis=[])
         x = subtract(later, earlier)
     return x

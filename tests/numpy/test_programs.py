@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 import fluid.numpy as xp
@@ -54,6 +55,44 @@ def test_in_programs_and_traces(name: str) -> None:
     result = dygraph.trace(function, xp.asarray(X))(again)
     assert type(result) is xp.NDArray
     np.testing.assert_allclose(result.numpy(), function(again).numpy(), rtol=1e-5, atol=1e-6)
+
+
+UNKNOWN = {
+    **FUNCTIONS,
+    "joined": lambda x: xp.concat([x, xp.zeros_like(x)]),
+    "rolled": lambda x: xp.roll(x, (-4, 1), axis=(0, 1)),
+    "differences": lambda x: xp.diff(x, axis=0, n=2),
+    "beside a number": lambda x: (
+        xp.where(xp.greater(x, 0), 1.0, x) + xp.logaddexp(0.5, x) + xp.hypot(x, 2.0) + xp.copysign(2.0, x)
+    ),
+    "rows and columns": lambda x: xp.where(xp.greater(x[:, :1], 0), xp.asarray([1.0, 2.0, 3.0, 4.0]), x[:, :1]),
+    "broadcast": lambda x: xp.concat(xp.broadcast_arrays(x[:, :1], xp.ones((4,))), axis=1),
+    "from the end": lambda x: xp.take(x, xp.asarray([-1, 0]), axis=0) + xp.take(x, xp.asarray(-2), axis=0),
+    "behind a zero": lambda x: xp.cumulative_sum(x, axis=1, include_initial=True),
+    "behind a one": lambda x: xp.cumulative_prod(x, axis=0, include_initial=True),
+    "among": lambda x: xp.astype(xp.isin(xp.round(x), xp.asarray([0.0, 1.0])), xp.float32),
+    "of one sample": lambda x: xp.std(x, axis=1, correction=1),
+}
+for _name in ("apart", "sums", "shapes", "stacked", "solved", "products"):  # functions of a declared size
+    del UNKNOWN[_name]
+
+
+@each("name", UNKNOWN)
+def test_programs_that_know_a_size_when_they_run(name: str) -> None:
+    program = fluid.Program()
+    with fluid.program_guard(program):
+        result = UNKNOWN[name](fluid.data("x", [None, 4]))
+    (fetched,) = fluid.Executor().run(program, feed={"x": X}, fetch_list=[result])
+    np.testing.assert_allclose(fetched, UNKNOWN[name](xp.asarray(X)).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@each("function", [
+    lambda x: xp.var(x, correction=1), lambda x: xp.fft.fftshift(x), lambda x: xp.fft.fft(x, axis=0), lambda x: xp.unstack(x),
+    lambda x: xp.repeat(x, xp.asarray([1, 2, 3]), axis=0), lambda x: xp.broadcast_to(x[0], x.shape),
+])  # fmt: skip
+def test_what_needs_a_size_says_so(function: Any) -> None:
+    with fluid.program_guard(fluid.Program()), pytest.raises(ValueError, match="known only when the program runs"):
+        function(fluid.data("x", [None, 4]))
 
 
 @pytest.mark.parametrize("like, number", [("int64", 2**60 + 1), ("complex128", 1 + 2j), ("complex64", 3), ("float32", 0.5)])

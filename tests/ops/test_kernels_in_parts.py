@@ -262,3 +262,19 @@ def test_softmax_sums_rows_of_every_length(shape: tuple[int, ...], axis: int, dt
     np.testing.assert_allclose(log_out, exact, **close)
     expected = out * (d_out - (out * d_out.astype("float64")).sum(axis, keepdims=True))
     np.testing.assert_allclose(d_x, expected, **close)
+
+
+@each(("dtype", "k", "largest"), product(("float32", "float64", "int64"), (1, 2, 5, 8, 9), (True, False)))
+def test_the_first_of_equal_numbers_are_the_top_ones(dtype: str, k: int, largest: bool) -> None:
+    rng = np.random.default_rng(k)
+    few = rng.integers(-6, 7, (16, 2500)).astype(dtype)
+    few[0], few[1] = 3, np.arange(2500)
+    extremes = few.copy()
+    extremes[:, 3:] = (
+        few.dtype.type(-np.inf if largest else np.inf) if dtype != "int64" else few.min() - 1 if largest else few.max() + 1
+    )
+    for x in (few, extremes):
+        found = apply_op("top_k_v2", {"X": x}, {"k": k, "largest": largest})
+        order = np.argsort(-x if largest else x, -1, kind="stable")[:, :k]
+        np.testing.assert_array_equal(found["Indices"], order)
+        np.testing.assert_array_equal(found["Out"], np.take_along_axis(x, order, -1))

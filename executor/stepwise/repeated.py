@@ -288,7 +288,8 @@ class Loop:
         self._summed_arrays = {total_of(part.inner) for part in region.summed}
         self.reads, self.integers = ([], set[str]()) if self.body is None else (sorted(self.body.reads), self.body.integers)
         self.rows, self.shrunk = (set[str](), set[str]()) if self.body is None else (self.body.rows, self.body.shrunk)
-        self.writes = [name for name in region.writes if name not in by_array]
+        self.writes = [name for name in region.writes if name not in by_array and name in versions.last]
+        """The outputs, except arrays of tensors; a pruned block leaves some outputs as they are."""
         states = {state.before: state.after for state in region.states}
         self.links = states | {name: name for name in self.writes if name in versions.read_first or name in self.carried}
         """Name of a chain before a run -> its name after it."""
@@ -312,6 +313,8 @@ class Loop:
 
     def _is_possible(self, versions: BlockVersions) -> bool:
         afters, last = list(self.links.values()), versions.last
+        if not self.carried <= last.keys():
+            return False
         if self.rows and ((self.is_captured and self.region.frames is not None) or not self.rows.isdisjoint(self.writes)):
             return False  # gradients of higher order, or rows that are no entries of an array
         if not self.entries.keys().isdisjoint(self.local | self.carried) or self._undoes_updates(versions):
@@ -592,7 +595,10 @@ class _Memory:
         after |= {name: stack.array[:count] for name, stack in self._stacks.items() if loop.needs_all(name)}
         lists = self._arrays.values(count)
         for name in region.writes:
-            env.set(name, lists[name] if name in lists else self.value(name, count).copy())
+            if name in lists:
+                env.set(name, lists[name])
+            elif name in self.chains or name in self._stacks:
+                env.set(name, self.value(name, count).copy())
         for part in region.stacked:
             if part.name != EMPTY:
                 env.set(part.name, after[part.inner].copy() if part.inner in loop.local else after[part.inner])

@@ -55,6 +55,32 @@ def test_a_while_loop_is_trained(trips: int) -> None:
     assert_native(build, {"x": normal(5, 7)})
 
 
+def test_a_pruned_loop_leaves_outputs_that_nothing_reads() -> None:
+    def build() -> Sequence[Variable]:
+        x, index, end = fluid.data("x", [5]), integer(0), integer(9)
+        sums, numbers = layers.create_array("float32"), layers.create_array("float32")
+
+        def body(index: Variable, h: Variable, unread: Variable) -> list[Variable]:
+            layers.array_write(h, index, numbers)
+            layers.array_write(unread, index, sums)
+            return [index + 1, layers.tanh(h) + 0.1, unread + h]
+
+        _, h, unread = layers.while_loop(lambda index, *_: layers.less_than(index, end), body, [index, x, x * 2.0])
+        return [h, layers.array_read(numbers, integer(7)), unread, layers.array_read(sums, integer(8))]
+
+    def results(native: int) -> list[Any]:
+        program, executor = fluid.Program(), fluid.Executor()
+        with fluid.program_guard(program), patch.dict(os.environ, {"FLUID_NATIVE": str(native)}):
+            fetched = build()[:2]
+            return executor.run(program, {"x": normal(5)}, fetched, use_prune=True)
+
+    with patch.object(Runs, "once", autospec=True, side_effect=Runs.once) as once:
+        found = results(native=1)
+    assert not once.called
+    for ours, expected in zip(found, results(native=0), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-6)
+
+
 @each("start", [2.0, 0.5])
 def test_a_condition_on_what_the_loop_computes(start: float) -> None:
     """With a start below the limit, the block never runs."""

@@ -20,7 +20,7 @@ from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import OpDef, updated_input
 from fluid.values.lod_array import LoDArray, array_of, with_lod
 from fluid.values.selected_rows import SelectedRows
-from fluid.values.spec import Spec
+from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType
 
 from ..kernels.engine import engine_of
@@ -236,6 +236,19 @@ class Compiled:
         if not self.lods:
             return values
         return [self._with_lod(*place, value) for place, value in zip(self.places, values, strict=True)]
+
+    def with_lods(self, result: Any, lods: Mapping[int, Lod]) -> list[Any]:
+        """Convert the result of `run` to values with the LoDs of the inputs, as `infer_specs` shares them.
+
+        Args:
+            lods: number of rows -> the LoD of the first input with so many rows. The op is compiled without LoDs.
+        """
+        values: list[Any] = []
+        for (slot, number), value in zip(self.places, result if type(result) is tuple else (result,), strict=True):
+            spec = self.specs[slot] if number is None else self.specs[slot][number]
+            has_rows = spec.shape and spec.type is not VarType.SELECTED_ROWS
+            values.append(with_lod(value, lods.get(spec.shape[0], ())) if has_rows else value)
+        return values
 
     def _with_lod(self, slot: str, number: int | None, value: Any) -> Any:
         lod = self.lods.get(slot, ())

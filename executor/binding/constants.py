@@ -37,7 +37,7 @@ def is_computable(op: Operator) -> bool:
     kernel = kernel_of(op.type)
     if definition is None or op.sub_blocks or kernel is None or not op.output_arg_names:
         return False
-    if any(source == "lod" or key == "rng" for _, source, key in kernel.parameters):
+    if kernel.reads_lods or any(key == "rng" for _, _, key in kernel.parameters):
         return False
     if any(slot.updated for slot in definition.outputs.values()):
         return False

@@ -428,7 +428,7 @@ def _add_outputs(op: Operator, values: dict[str, Any]) -> bool:
     names = [name for name in op.input_arg_names if name != EMPTY]
     if definition is None or op.sub_blocks or kernel is None or any(name not in values for name in names):
         return False
-    if any(source == "lod" or key == "rng" for _, source, key in kernel.parameters):
+    if kernel.reads_lods or any(key == "rng" for _, _, key in kernel.parameters):
         return False
     arrays: dict[str, Any] = {}
     for slot, listed in op.inputs.items():

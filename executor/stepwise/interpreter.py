@@ -18,6 +18,7 @@ from fluid.values.lod_array import LoDArray, array_of
 from fluid.values.selected_rows import SelectedRows
 
 from ..binding.compiled import Argument, Compiled, compiled, updates_of
+from ..kernels.table import CHECKS, kernel_of
 from ..runtime import timing
 from ..runtime.random import names_from_zero, own_seed
 from ..runtime.specs import spec_of
@@ -150,12 +151,13 @@ class BlockOp:
     Attributes:
         names: the names that it reads, in order, without gaps.
         may_be_missing: names of outputs that it updates if they have a former value.
+        is_lod_aware: whether it reads LoDs; otherwise it is compiled for the plain arrays, once for all lengths of sequences.
         compiled: shapes and types of values -> the op compiled for them, and the names of its results.
     """
 
     __slots__ = (
         *("_arguments", "_attrs", "_declared", "_definition", "_into", "_rng", "_wants", "_xp"),
-        *("compiled", "may_be_missing", "names", "op"),
+        *("compiled", "is_lod_aware", "may_be_missing", "names", "op"),
     )
 
     def __init__(self, machine: Machine, op: Operator) -> None:
@@ -180,6 +182,9 @@ class BlockOp:
         self._arguments = [Argument(slot, None, name != EMPTY) for slot, name in pairs + former]
         self.names = [name for _, name in pairs + former if name != EMPTY]
         self.may_be_missing = {name for _, name in former} - {name for _, name in pairs}
+        functions = (kernel_of(op.type), CHECKS.get(op.type))
+        reads_lods = any(function is not None and function.reads_lods for function in functions)
+        self.is_lod_aware = (definition.forward or definition).lod_aware or reads_lods
         self.compiled: Cache[Any, tuple[Compiled, list[str]]] = Cache(OP_LIMIT)
 
     def compile(self, key: Any, values: Sequence[Any]) -> tuple[Compiled, list[str]]:
@@ -312,12 +317,16 @@ class Machine:
                     return
                 env.need(name)
             values.append(value)
-        key = tuple([part for value in values for part in signature_of(value)])
-        compiled_op, names = block_op.compiled.get(key) or block_op.compile(key, values)
         arrays = [array_of(value) for value in values]
+        operands = values if block_op.is_lod_aware else arrays
+        key = tuple([part for value in operands for part in signature_of(value)])
+        compiled_op, names = block_op.compiled.get(key) or block_op.compile(key, operands)
         contiguous = all(type(array) is self._array_type and array.flags.c_contiguous for array in arrays)
         result = (compiled_op.run if contiguous else compiled_op.bound_run)(*arrays)
-        self._set_all(op, env, names, compiled_op.values(result))
+        lods = (
+            {} if block_op.is_lod_aware else {value.shape[0]: value.lod for value in reversed(values) if type(value) is LoDArray}
+        )
+        self._set_all(op, env, names, compiled_op.with_lods(result, lods) if lods else compiled_op.values(result))
 
     def _set_all(self, op: Operator, env: Environment, names: Sequence[str], values: Iterable[Any]) -> None:
         """Bind names to the values that an op computed; None stands for a missing value."""

@@ -83,6 +83,11 @@ class OpFunction:
         entry: OpFunction = cls.of([definition], fn, context, noun)[definition.type]
         return entry
 
+    @property
+    def reads_lods(self) -> bool:
+        """Whether a parameter is the LoD of a slot."""
+        return any(source == "lod" for _, source, _ in self.parameters)
+
     def arguments(
         self,
         inputs: Mapping[str, Any],

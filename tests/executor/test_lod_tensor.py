@@ -9,7 +9,9 @@ import pytest
 from checks import each
 
 import fluid
+from fluid import layers
 from fluid.errors import FeedError
+from fluid.executor.stepwise.interpreter import BlockOp
 
 pytestmark = pytest.mark.usefixtures("fresh")
 PLACE = fluid.CPUPlace()
@@ -108,3 +110,26 @@ def test_errors_of_the_feeder() -> None:
         feeder.feed([([1],), (3,)])
     with pytest.raises(FeedError, match=r"words is int64\[-1, 1\], but the rows hold float64"):
         feeder.feed([([0.5],)])
+
+
+def test_other_lengths_of_sequences_compile_only_ops_that_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, beside = (fluid.data(name, [None, 4], lod_level=level) for name, level in (("x", 1), ("beside", 2)))
+    joined = layers.concat([layers.relu(x), beside], 0)
+    values = [layers.elementwise_add(layers.tanh(beside), x), joined, layers.add_position_encoding(x, 1.0, 1.0)]
+    values += [layers.sequence_pool(x, "sum"), *layers.split(beside, 2, 1), layers.topk(x, 2)[1]]
+    compiled: list[str] = []
+    compile_op = BlockOp.compile
+    monkeypatch.setattr(BlockOp, "compile", lambda self, *values: compiled.append(self.op.type) or compile_op(self, *values))
+    executor, rows = fluid.Executor(), np.arange(20, dtype="float32").reshape(5, 4)
+
+    def lods_after(of_x: Any, of_beside: Any) -> list[Any]:
+        compiled.clear()
+        fetched = executor.run(feed={"x": (rows, of_x), "beside": (-rows, of_beside)}, fetch_list=values, return_numpy=False)
+        np.testing.assert_array_equal(np.asarray(fetched[1]), np.concatenate([rows, -rows]))
+        return [tensor.lod() for tensor in fetched]
+
+    with monkeypatch.context() as patch:
+        patch.setenv("FLUID_NATIVE", "0")
+        for of_x, of_beside in (([[0, 2, 5]], [[0, 1, 2], [0, 4, 5]]), ([[0, 1, 5]], [[0, 1, 3], [0, 1, 1, 5]])):
+            assert lods_after(of_x, of_beside) == [of_beside, [], of_x, [], of_beside, of_beside, of_x]
+        assert sorted(compiled) == ["add_position_encoding", "sequence_pool"]

@@ -13,7 +13,7 @@ from fluid.values.lod_array import LoDArray
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
-from .boxes import centers, corners, images_of, iou, jaccard, sizes
+from .boxes import corners, images_of, jaccard
 from .manipulation import check_ids, write_wanted
 from .table import Call, Slots, checked, kernel, prepared
 
@@ -89,22 +89,6 @@ def anchor_generator(xp: Any, inputs: Slots, attrs: Slots, outputs: Slots) -> li
 
 
 # ------------------------------------------------------------------------------------------------------ boxes as numbers
-@kernel("box_coder")
-def box_coder(xp: Any, PriorBox: Any, PriorBoxVar: Any, TargetBox: Any, attrs: Slots, OutputBox: Any) -> None:
-    edge, decodes = int(not attrs["box_normalized"]), attrs["code_type"] == "decode_center_size"
-    middle, size = centers(PriorBox, edge), sizes(PriorBox, edge)
-    variance = PriorBoxVar if PriorBoxVar is not None else xp.asarray(attrs["variance"] or [1.0] * 4, PriorBox.dtype)
-    if decodes and attrs["axis"] == 1:
-        middle, size = middle[:, None], size[:, None]
-        variance = variance[:, None] if variance.ndim == 2 else variance
-    if decodes:
-        moved, ratio = variance[..., :2] * TargetBox[..., :2] * size + middle, xp.exp(variance[..., 2:] * TargetBox[..., 2:])
-        xp.copyto(OutputBox, corners(xp, moved, ratio * size, edge))
-        return
-    target = TargetBox[:, None]
-    half = target.dtype.type(2)
-    xp.divide(((target[..., :2] + target[..., 2:]) / half - middle) / size, variance[..., :2], out=OutputBox[..., :2])
-    xp.divide(xp.log(xp.abs(sizes(target, edge) / size)), variance[..., 2:], out=OutputBox[..., 2:])
 
 
 @kernel("box_clip")
@@ -123,37 +107,6 @@ def box_clip(xp: Any, Input: Any, Input_lod: Lod, ImInfo: Any, Output: Any) -> N
 def _image_of_row(xp: Any, images: list[tuple[int, int]]) -> Any:
     """The number of the image that each row belongs to."""
     return xp.asarray(np.repeat(np.arange(len(images)), [end - start for start, end in images]))
-
-
-@kernel("iou_similarity")
-def iou_similarity(xp: Any, X: Any, Y: Any, box_normalized: bool, Out: Any) -> None:
-    xp.copyto(Out, iou(xp, X[:, None], Y, int(not box_normalized)))
-
-
-@kernel("box_decoder_and_assign")
-def box_decoder_and_assign(
-    xp: Any,
-    PriorBox: Any,
-    PriorBoxVar: Any,
-    TargetBox: Any,
-    BoxScore: Any,
-    box_clip: float,
-    DecodeBox: Any,
-    OutputAssignBox: Any,
-) -> None:
-    rows, classes = BoxScore.shape
-    deltas = TargetBox.reshape(rows, classes, 4)
-    if PriorBoxVar is not None:
-        deltas = deltas * PriorBoxVar
-    size = sizes(PriorBox, 1)[:, None]
-    ratio = xp.exp(xp.minimum(deltas[..., 2:], deltas.dtype.type(box_clip)))
-    decoded = corners(xp, deltas[..., :2] * size + centers(PriorBox, 1)[:, None], ratio * size, 1)
-    write_wanted((DecodeBox, decoded.reshape(TargetBox.shape)))
-    if OutputAssignBox is not None and classes > 1:
-        best = BoxScore[:, 1:].argmax(1) + 1
-        xp.copyto(OutputAssignBox, decoded[xp.arange(rows), best])
-    elif OutputAssignBox is not None:
-        xp.copyto(OutputAssignBox, PriorBox)
 
 
 @kernel("polygon_box_transform")
@@ -273,15 +226,6 @@ def mine_hard_examples(
 def check_focal_labels(X: Any, Label: Any) -> None:
     if Label.size and not (-1 <= int(Label.min()) and int(Label.max()) <= X.shape[1]):
         raise ExecutionError(f"Label should be in [-1, {X.shape[1]}], the classes, 0 for the background and -1 for none")
-
-
-@kernel("focal_weights")
-def focal_weights(xp: Any, X: Any, Label: Any, FgNum: Any, alpha: float, Right: Any, Wrong: Any) -> None:
-    number = X.dtype.type
-    label, count = Label.reshape(-1, 1), xp.maximum(FgNum.reshape(-1)[:1], 1).astype(X.dtype)
-    right = label == xp.arange(1, X.shape[1] + 1)
-    wrong = ~right & (label != -1)
-    write_wanted((Right, right * (number(alpha) / count)), (Wrong, wrong * (number(1 - alpha) / count)))
 
 
 # -------------------------------------------------------------------------------------------------------------- measures

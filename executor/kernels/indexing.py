@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.ops.indexing import RENORM_EPSILON
 
 from .manipulation import check_ids, take
 from .portable import copy, values_in_order
@@ -208,13 +207,6 @@ def view_shape(xp: Any, input: Any, out: Any) -> list[Call]:
 @prepared("index_select_strided")
 def index_select_strided(xp: Any, x: Any, index: int, axis: int, out: Any) -> Call:
     return partial(xp.copyto, out, xp.moveaxis(x, axis, 0)[index, ...])
-
-
-@kernel("renorm")
-def renorm(xp: Any, X: Any, p: float, axis: int, max_norm: float, Out: Any) -> None:
-    other_axes = tuple(number for number in range(X.ndim) if number != axis % X.ndim)
-    norms = (xp.abs(X) ** p).sum(other_axes, keepdims=True) ** (1 / p)
-    xp.multiply(X, xp.where(norms > max_norm, max_norm / (norms + RENORM_EPSILON), 1).astype(X.dtype), Out)
 
 
 @kernel("masked_fill")

@@ -53,31 +53,6 @@ def matrix_power(xp: Any, X: Any, n: int, Out: Any) -> None:
         xp.copyto(Out, xp.linalg.matrix_power(X, n))
 
 
-@kernel("multi_dot")
-def multi_dot(xp: Any, X: list[Any], Out: Any) -> None:
-    sizes = [
-        1 if X[0].ndim == 1 else X[0].shape[0],
-        *(array.shape[0] for array in X[1:]),
-        1 if X[-1].ndim == 1 else X[-1].shape[1],
-    ]
-    cost: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(X))}
-    for width in range(1, len(X)):
-        for first in range(len(X) - width):
-            last = first + width
-            cost[first, last] = min(
-                (cost[first, cut][0] + cost[cut + 1, last][0] + sizes[first] * sizes[cut + 1] * sizes[last + 1], cut)
-                for cut in range(first, last)
-            )
-
-    def product(first: int, last: int) -> Any:
-        if first == last:
-            return X[first]
-        cut = cost[first, last][1]
-        return product(first, cut) @ product(cut + 1, last)
-
-    xp.copyto(Out, product(0, len(X) - 1))
-
-
 # --------------------------------------------------------------------------------------------------------------- solving
 def _solved(xp: Any, op_type: str, X: Any, Y: Any) -> Any:
     """The solutions for columns Y."""

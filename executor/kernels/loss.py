@@ -394,29 +394,3 @@ def modified_huber_loss(xp: Any, X: Any, Y: Any, IntermediateVal: Any, Out: Any)
 @checked("center_loss")
 def check_center_loss(Label: Any, Centers: Any) -> None:
     check_ids(Label, len(Centers), "center_loss: Label")
-
-
-@kernel("center_loss")
-def center_loss(
-    xp: Any,
-    X: Any,
-    Label: Any,
-    Centers: Any,
-    CenterUpdateRate: Any,
-    need_update: bool,
-    CentersOut: Any,
-    SampleCenterDiff: Any,
-    Loss: Any,
-) -> None:
-    ids = Label.reshape(-1)
-    apart = X - Centers[ids]
-    write_wanted((SampleCenterDiff, apart), (Loss, 0.5 * (apart * apart).sum(1, keepdims=True)))
-    if CentersOut is not None:
-        if CentersOut is not Centers:
-            xp.copyto(CentersOut, Centers)
-        if need_update:
-            sums = xp.zeros_like(Centers)
-            xp.add.at(sums, ids, apart)
-            counts = xp.ones(len(Centers), X.dtype)
-            xp.add.at(counts, ids, 1)
-            CentersOut += CenterUpdateRate.reshape(()) * sums / counts[:, None]

@@ -11,7 +11,7 @@ from fluid.ops.shapes import broadcast
 
 from ..runtime.products import is_split, product_call
 from .elementwise import scalar, unbroadcast
-from .table import Call, kernel, prepared
+from .table import Call, prepared
 
 
 def _matrices(xp: Any, a: Any, b: Any, out: Any) -> Call:
@@ -133,11 +133,3 @@ def mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_
     if dY is not None:
         steps.append(_matrices(xp, _flat(X, x_num_col_dims).T, grad, _flat(dY, y_num_col_dims)))
     return steps
-
-
-# ---------------------------------------------------------------------------------------------- products of fixed ranks
-@kernel("conv_shift")
-def conv_shift(xp: Any, X: Any, Y: Any, Out: Any) -> None:
-    shifts = xp.arange(Y.shape[1]) - Y.shape[1] // 2
-    places = (xp.arange(X.shape[1])[:, None] + shifts) % X.shape[1]
-    xp.copyto(Out, xp.einsum("bmn,bn->bm", X[:, places], Y))

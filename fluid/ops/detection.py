@@ -9,7 +9,7 @@ the image), and a match is an index [N, priors] into the labelled boxes of the i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
@@ -28,6 +28,7 @@ from ..opdef.registry import (
 )
 from ..values.spec import Spec
 from ..values.types import VarType
+from .formulas import at_least, choose, number_like
 from .shapes import fits, one_each
 
 # ------------------------------------------------------------------------------------------------------ priors, anchors
@@ -139,6 +140,42 @@ def anchor_generator() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ boxes as numbers
+def _halves(f: Any, boxes: Any) -> list[Any]:
+    """The first two and the last two numbers of boxes."""
+    return [f.slice(boxes, axes=[boxes.ndim - 1], starts=[start], ends=[start + 2]) for start in (0, 2)]
+
+
+def _measures(f: Any, boxes: Any, edge: float) -> tuple[Any, Any]:
+    """The centers and sizes (x, y) of boxes; `edge` is what a box is wider than its right minus its left."""
+    first, last = _halves(f, boxes)
+    size = last - first + edge
+    return first + size * 0.5, size
+
+
+def _boxes(f: Any, middle: Any, size: Any, edge: float) -> Any:
+    """Boxes with these centers and sizes."""
+    half = size * 0.5
+    return f.concat([middle - half, middle + half - edge], axis=middle.ndim - 1)
+
+
+def _relative(f: Any, PriorBox: Any, PriorBoxVar: Any, TargetBox: Any, attrs: Mapping[str, Any]) -> Any:
+    edge = 0.0 if attrs["box_normalized"] else 1.0
+    middle, size = _measures(f, PriorBox, edge)
+    variance = PriorBoxVar
+    if variance is None:
+        variance = f.concat([number_like(f, PriorBox, number) for number in attrs["variance"] or [1.0] * 4], axis=0)
+    if attrs["code_type"] == "decode_center_size":
+        if attrs["axis"] == 1:
+            middle, size = f.unsqueeze2(middle, axes=[1]), f.unsqueeze2(size, axes=[1])
+            variance = f.unsqueeze2(variance, axes=[1]) if variance.ndim == 2 else variance
+        moved, ratio = _halves(f, TargetBox * variance)
+        return _boxes(f, moved * size + middle, f.exp(ratio) * size, edge)
+    target = f.unsqueeze2(TargetBox, axes=[1])
+    first, last = _halves(f, target)
+    shift = ((first + last) * 0.5 - middle) / size
+    return f.concat([shift, f.log(f.abs((last - first + edge) / size))], axis=2) / variance
+
+
 def _coded(PriorBox: Spec, TargetBox: Spec, code_type: str, axis: int) -> Spec:
     if code_type == "encode_center_size":
         if TargetBox.ndim != 2 or not fits(TargetBox.shape[1], 4):
@@ -156,6 +193,7 @@ def _coded(PriorBox: Spec, TargetBox: Spec, code_type: str, axis: int) -> Spec:
     "box_coder(PriorBox: float[M, 4], PriorBoxVar?: float[M, 4], TargetBox: float) -> OutputBox",
     infer=_coded,
     grad=NOT_DIFFERENTIABLE,
+    composition=means(_relative),
     code_type=choice("encode_center_size", "decode_center_size"),
     box_normalized=True,
     axis=choice(0, 1),
@@ -188,10 +226,25 @@ def box_clip() -> None:
     """
 
 
+def _similarity(f: Any, X: Any, Y: Any, box_normalized: bool) -> Any:
+    edge = 0.0 if box_normalized else 1.0
+    x, y = ([f.slice(boxes, axes=[1], starts=[side], ends=[side + 1]) for side in range(4)] for boxes in (X, Y))
+    y = [f.transpose(side, axis=[1, 0]) for side in y]
+
+    def area(box: Sequence[Any]) -> Any:
+        return (box[2] - box[0] + edge) * (box[3] - box[1] + edge)
+
+    across, down = (f.elementwise_min(x[end], y[end]) - f.elementwise_max(x[end - 2], y[end - 2]) + edge for end in (2, 3))
+    shared = f.relu(across) * f.relu(down)
+    union = area(x) + area(y) - shared
+    return shared / choose(f, f.not_equal(union, f.fill_zeros_like(union)), union, 1.0)
+
+
 @define(
     "iou_similarity(X: float[N, 4], Y: float[M, 4]) -> Out",
     infer=lambda X, Y: X.with_shape((X.shape[0], Y.shape[0])),
     grad=NOT_DIFFERENTIABLE,
+    composition=means(_similarity),
     box_normalized=True,
 )
 def iou_similarity() -> None:
@@ -206,11 +259,27 @@ def _assigned(TargetBox: Spec, BoxScore: Spec) -> tuple[Spec, Spec]:
     return TargetBox, TargetBox.with_shape((TargetBox.shape[0], 4))
 
 
+def _decoded(f: Any, PriorBox: Any, PriorBoxVar: Any, TargetBox: Any, BoxScore: Any, box_clip: float) -> dict[str, Any]:
+    classes = BoxScore.shape[1]
+    deltas = f.reshape(TargetBox, shape=[0, classes, 4])
+    moved, ratio = _halves(f, deltas if PriorBoxVar is None else deltas * PriorBoxVar)
+    middle, size = (f.unsqueeze2(value, axes=[1]) for value in _measures(f, PriorBox, 1.0))
+    decoded = _boxes(f, moved * size + middle, f.exp(f.elementwise_min(ratio, number_like(f, ratio, box_clip))) * size, 1.0)
+    if classes == 1:
+        return {"DecodeBox": f.reshape_like(decoded, TargetBox), "OutputAssignBox": f.assign(PriorBox)}
+    best = f.arg_max(f.slice(BoxScore, axes=[1], starts=[1], ends=[classes]), axis=1, keepdims=True)
+    index = f.expand_v2(f.unsqueeze2(best, axes=[2]), shape=[-1, 1, 4])
+    foreground = f.slice(decoded, axes=[1], starts=[1], ends=[classes])
+    box = f.squeeze2(f.take_along_axis(foreground, index, Axis=1), axes=[1])
+    return {"DecodeBox": f.reshape_like(decoded, TargetBox), "OutputAssignBox": box}
+
+
 @define(
     "box_decoder_and_assign(PriorBox: float[N, 4], PriorBoxVar?: float[4], TargetBox: float[N, D], BoxScore: float[N, C])"
     " -> DecodeBox, OutputAssignBox",
     infer=_assigned,
     grad=NOT_DIFFERENTIABLE,
+    composition=means(_decoded),
     box_clip=4.135,
 )
 def box_decoder_and_assign() -> None:
@@ -338,10 +407,19 @@ def sigmoid_focal_loss(f: Any, X: Any, Label: Any, FgNum: Any, dOut: Any, gamma:
     return {"X": dOut * slope}
 
 
+def _weights(f: Any, X: Any, Label: Any, FgNum: Any, alpha: float) -> dict[str, Any]:
+    label = f.reshape(Label, shape=[-1])
+    hit = f.one_hot_v2(label - 1.0, depth=X.shape[1], dtype=int(X.dtype), allow_out_of_range=True)
+    is_counted = f.unsqueeze2(label >= 0.0, axes=[1]).astype(X.dtype)
+    count = at_least(f, f.reshape(FgNum, shape=[-1]).astype(X.dtype), 1.0)
+    return {"Right": hit * (alpha / count), "Wrong": (1.0 - hit) * is_counted * ((1.0 - alpha) / count)}
+
+
 @define(
     "focal_weights(X: float[N, C], Label: int[N, ...], FgNum: int[one]) -> Right, Wrong",
     infer=lambda X, Label: (_focal(X, Label),) * 2,
     grad=ZERO_GRADIENT,
+    composition=means(_weights),
     shape_only=("X",),
     alpha=0.25,
 )

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import LINEAR, ZERO_GRADIENT, Attr, ShapeOnly, at_most, define, least, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
+from .formulas import choose
 from .manipulation import LIKE, _diagonal, like_result_of, reshaped, transpose_of
 from .shapes import broadcast, fits, may_equal, normalize_axis
 
@@ -388,32 +390,38 @@ def _renorm(X: Spec, p: float, axis: int) -> Spec:
     return X
 
 
+def _slice_total(f: Any, value: Any, axis: int) -> Any:
+    """The sum of each slice along `axis`, with all dimensions."""
+    other_axes = [dim for dim in range(value.ndim) if dim != normalize_axis(axis, value.ndim)]
+    return f.reduce_sum(value, dim=other_axes, keep_dim=True) if other_axes else value
+
+
+def _renormed(f: Any, X: Any, p: float, axis: int, max_norm: float) -> Any:
+    norm = _slice_total(f, f.abs(X) ** p, axis) ** (1.0 / p)
+    return X * choose(f, norm > max_norm, max_norm / (norm + _RENORM_EPSILON), 1.0)
+
+
 @define(
     "renorm(X: real) -> Out",
     infer=_renorm,
+    composition=means(_renormed),
     p=required("float"),
     axis=required("int"),
     max_norm=least(0, required("float")),
 )
 def renorm(f: Any, X: Any, dOut: Any, p: float, axis: int, max_norm: float) -> Any:
     """X with those slices along `axis` scaled down to the norm `max_norm` whose norm of order `p` is larger."""
-    place = normalize_axis(axis, X.ndim)
-    other_axes = [dim for dim in range(X.ndim) if dim != place]
-
-    def total(value: Any) -> Any:
-        return f.reduce_sum(value, dim=other_axes, keep_dim=True) if other_axes else value
-
     at_zero = f.equal(X, f.fill_zeros_like(X)).astype(X.dtype)
     size = f.abs(X) + at_zero
     powers = size**p * (1.0 - at_zero)
-    sums = total(powers)
+    sums = _slice_total(f, powers, axis)
     norm = (sums + f.equal(sums, f.fill_zeros_like(sums)).astype(X.dtype)) ** (1.0 / p)
     large = (norm > max_norm).astype(X.dtype) * f.not_equal(sums, f.fill_zeros_like(sums)).astype(X.dtype)
-    scale = max_norm / (norm + RENORM_EPSILON)
-    inner = total(dOut * X) * scale / (norm + RENORM_EPSILON) * norm ** (1.0 - p)
+    scale = max_norm / (norm + _RENORM_EPSILON)
+    inner = _slice_total(f, dOut * X, axis) * scale / (norm + _RENORM_EPSILON) * norm ** (1.0 - p)
     slope = f.sign(X) * size ** (p - 1.0) * inner
     return {"X": dOut * (1.0 - large) + (dOut * scale - slope) * large}
 
 
-RENORM_EPSILON = 1e-7
+_RENORM_EPSILON = 1e-7
 """Added to the norms that `renorm` divides by."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from ..errors import BackwardError, ElementTypeError, InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import ANALYTIC, EXPLICIT, NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, choice, define, like, required
 from ..values.spec import Spec
 from ..values.types import VarType, complex_of, is_complex, real_of
@@ -164,7 +166,31 @@ def _multi_dot(X: list[Spec]) -> Spec:
     return X[0].with_shape(X[0].shape[:-1] + X[-1].shape[1:])
 
 
-@define("multi_dot(X*: int|float) -> Out", infer=_multi_dot, complex_rule=ANALYTIC)
+def _product_of_all(f: Any, X: Sequence[Any]) -> Any:
+    """The product of matrices in the order with the fewest multiplications; unknown sizes count as 1."""
+    ends = [X[0].shape[:-1] or (1,), *(matrix.shape[:1] for matrix in X[1:]), X[-1].shape[1:] or (1,)]
+    sizes = [abs(size) for (size,) in ends]
+
+    @cache
+    def best(first: int, last: int) -> tuple[int, int]:
+        """The multiplications for the factors `first` to `last`, and the last factor of the left part."""
+        return (
+            min(
+                (best(first, cut)[0] + best(cut + 1, last)[0] + sizes[first] * sizes[cut + 1] * sizes[last + 1], cut)
+                for cut in range(first, last)
+            )
+            if first < last
+            else (0, first)
+        )
+
+    def product(first: int, last: int) -> Any:
+        cut = best(first, last)[1]
+        return X[first] if first == last else f.matmul_v2(product(first, cut), product(cut + 1, last))
+
+    return product(0, len(X) - 1)
+
+
+@define("multi_dot(X*: int|float) -> Out", infer=_multi_dot, complex_rule=ANALYTIC, composition=means(_product_of_all))
 def multi_dot(f: Any, X: Any, dOut: Any) -> Any:
     """The product of matrices, in the order that is computed fastest; the first may be one row and the last one column, as
     vectors."""

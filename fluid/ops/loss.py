@@ -416,11 +416,27 @@ def _nll_loss(X: Spec, Label: Spec, Weight: Spec | None, reduction: str, declare
     return X.with_shape(loss_shape) if reduction == "none" else _scalar(X, declared, "Out"), total
 
 
+def _likelihoods(f: Any, X: Any, Label: Any, Weight: Any, ignore_index: int, reduction: str) -> dict[str, Any]:
+    index = f.unsqueeze(Label, axes=[1])
+    is_counted = f.not_equal(index, f.fill_any_like(index, value=float(ignore_index)))
+    weights = is_counted.astype(X.dtype)
+    if Weight is not None:
+        ids = f.reshape(index * is_counted.astype(index.dtype), shape=[-1])
+        weights = weights * f.reshape_like(f.gather(Weight, ids), index)
+    losses = -(weights * f.pick(X, index, axis=1, ignore_index=ignore_index))
+    total = f.reduce_sum(weights, reduce_all=True)
+    if reduction == "none":
+        return {"Out": f.squeeze(losses, axes=[1]), "Total_weight": f.fill_zeros_like(total)}
+    loss = f.reduce_sum(losses, reduce_all=True)
+    return {"Out": loss / total if reduction == "mean" else loss, "Total_weight": total}
+
+
 @define(
     "nll_loss(X: int|float, Label: int, Weight?: int|float) -> Out, Total_weight",
     infer=_nll_loss,
     wrt=("X",),
     constants=("Weight",),
+    meaning=means(_likelihoods),
     ignore_index=long(-100),
     reduction="mean",
 )
@@ -739,12 +755,26 @@ def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]
     return Centers, X, X.with_shape((X.shape[0], 1))
 
 
+def _distances(f: Any, X: Any, Label: Any, Centers: Any, CenterUpdateRate: Any, need_update: bool) -> dict[str, Any]:
+    label = f.reshape(Label, shape=[-1])
+    apart = X - f.gather(Centers, label)
+    centers = Centers
+    if need_update:
+        ones = f.fill_any_like(f.slice(apart, axes=[1], starts=[0], ends=[1]), value=1.0)
+        counts = f.scatter_add_like(ones, label, f.slice(Centers, axes=[1], starts=[0], ends=[1]), axis=0)
+        sums = f.scatter_add_like(apart, label, Centers, axis=0)
+        centers = Centers + sums * f.reshape(CenterUpdateRate, shape=[-1]).astype(X.dtype) / (counts + 1.0)
+    loss = f.reduce_sum(apart * apart, dim=[1], keep_dim=True) * 0.5
+    return {"CentersOut": centers, "SampleCenterDiff": apart, "Loss": loss}
+
+
 @define(
     "center_loss(X: float[N, D], Label: int[N, ...], Centers: float[C, D], CenterUpdateRate: [one])"
     " -> CentersOut, SampleCenterDiff, Loss",
     infer=_center_loss,
     wrt=("X",),
     constants=("Centers", "CenterUpdateRate"),
+    composition=means(_distances),
     cluster_num=required("int"),
     need_update=False,
 )

@@ -351,20 +351,29 @@ def _conv_shift(X: Spec, Y: Spec) -> Spec:
     return X
 
 
-@define("conv_shift(X: float[B, M], Y: float[B, N]) -> Out", infer=_conv_shift)
+def _shifts(Y: Any) -> range:
+    return range(-(Y.shape[1] // 2), Y.shape[1] // 2 + 1)
+
+
+def _weighted_shifts(f: Any, X: Any, Y: Any, sign: int) -> Any:
+    """The sum of X, each row shifted by each place of Y and times Y there."""
+    columns = f.split(Y, num=Y.shape[1], axis=1)
+    return f.sum([f.roll(X, shifts=[sign * s], axis=[1]) * column for s, column in zip(_shifts(Y), columns, strict=True)])
+
+
+@define(
+    "conv_shift(X: float[B, M], Y: float[B, N]) -> Out",
+    infer=_conv_shift,
+    composition=means(lambda f, X, Y: _weighted_shifts(f, X, Y, -1)),
+)
 def conv_shift(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """Circular convolution: ``Out[b, i] = sum over j of X[b, i + j] * Y[b, N // 2 + j]``, from ``-(N // 2)`` to ``N // 2``, with
     indices modulo M."""
-    shifts = range(-(Y.shape[1] // 2), Y.shape[1] // 2 + 1)
-
-    def column(shift: int) -> Any:
-        at = shift - shifts[0]
-        return f.slice(Y, axes=[1], starts=[at], ends=[at + 1])
 
     def by_y(shift: int) -> Any:
         return f.reduce_sum(dOut * f.roll(X, shifts=[-shift], axis=[1]), dim=[1], keep_dim=True)
 
     return {
-        "X": lambda: f.sum([f.roll(dOut, shifts=[shift], axis=[1]) * column(shift) for shift in shifts]),
-        "Y": lambda: f.concat([by_y(shift) for shift in shifts], axis=1),
+        "X": lambda: _weighted_shifts(f, dOut, Y, 1),
+        "Y": lambda: f.concat([by_y(shift) for shift in _shifts(Y)], axis=1),
     }

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ShapeOnly, at_most, choice, define, least, required
 from ..values.spec import Spec
 from ..values.types import VarType
+from .formulas import at_least, choose
 from .shapes import fits, normalize_axis, one_each, one_number, scalar_shape
 
 
@@ -113,11 +115,37 @@ def _mean_iou(
     return Spec(scalar_shape(declared, "OutMeanIou"), VarType.FP32), counts, counts
 
 
+def _overlaps(f: Any, values: Mapping[str, Any], num_classes: int) -> dict[str, Any]:
+    predicted, labels = (f.reshape(values[slot], shape=[-1]).astype(VarType.INT64) for slot in ("Predictions", "Labels"))
+    zeros = f.fill_constant(shape=[num_classes], dtype=int(VarType.INT64), value=0.0)
+    missed = f.not_equal(predicted, labels).astype(VarType.INT64)
+
+    def counted(places: Any, amounts: Any) -> Any:
+        return f.scatter_nd_add(zeros, f.unsqueeze2(places, axes=[1]), amounts)
+
+    def total(slot: str, *parts: Any) -> Any:
+        return f.sum([*parts, *(part.astype(VarType.INT64) for part in values.get(slot) or ())])
+
+    correct = total("InCorrects", counted(labels, f.equal(predicted, labels).astype(VarType.INT64)))
+    wrong = total("InWrongs", counted(labels, missed), counted(predicted, missed))
+    union = (correct + wrong).astype(VarType.FP64)
+    occurring = at_least(f, f.reduce_sum((union > 0.0).astype(VarType.FP64), reduce_all=True), 1.0)
+    mean = f.reduce_sum(correct.astype(VarType.FP64) / at_least(f, union, 1.0), reduce_all=True) / occurring
+    for part in values.get("InMeanIou") or ():
+        mean = mean + f.reshape(part, shape=[-1]).astype(VarType.FP64)
+    return {
+        "OutMeanIou": mean.astype(VarType.FP32),
+        "OutWrong": wrong.astype(VarType.INT32),
+        "OutCorrect": correct.astype(VarType.INT32),
+    }
+
+
 @define(
     "mean_iou(Predictions: int, Labels: int, InWrongs*?: int[C], InCorrects*?: int[C], InMeanIou*?)"
     " -> OutMeanIou, OutWrong, OutCorrect",
     infer=_mean_iou,
     grad=NOT_DIFFERENTIABLE,
+    composition=means(_overlaps),
     num_classes=least(1, required("int")),
 )
 def mean_iou() -> None:
@@ -145,11 +173,46 @@ def _precision_recall(
     return metrics, metrics, Spec((class_number, 4), VarType.FP32)
 
 
+def _metrics_of(f: Any, states: Any) -> Any:
+    """Precision, recall and F1, averaged over classes and of all rows, by counts of each class: see `precision_recall`."""
+
+    def share(part: Any, total: Any, otherwise: float) -> Any:
+        return choose(f, total > 0.0, part / choose(f, total > 0.0, total, 1.0), otherwise)
+
+    hits, wrong, _, missed = f.unstack(states, axis=1, num=4)
+    metrics = []
+    for counts in ((hits, wrong, missed), [f.reduce_sum(count, reduce_all=True) for count in (hits, wrong, missed)]):
+        right, false, lacking = counts
+        precision, recall = (f.reduce_mean(share(right, right + more, 1.0), reduce_all=True) for more in (false, lacking))
+        metrics += [precision, recall, share(precision * recall * 2.0, precision + recall, 0.0)]
+    return f.concat(metrics, axis=0)
+
+
+def _precision(f: Any, values: Mapping[str, Any], class_number: int) -> dict[str, Any]:
+    predicted, labelled = (
+        f.one_hot_v2(f.reshape(values[slot], shape=[-1]), depth=class_number, dtype=int(VarType.FP64))
+        for slot in ("Indices", "Labels")
+    )
+    weights = values.get("Weights")
+    weights = 1.0 if weights is None else f.reshape(weights, shape=[-1, 1]).astype(VarType.FP64)
+    both, neither = predicted * labelled, (1.0 - predicted) * (1.0 - labelled)
+    kinds = (both, predicted - both, neither, labelled - both)
+    states = f.stack([f.reduce_sum(kind * weights, dim=[0]) for kind in kinds], axis=1)
+    info = values.get("StatesInfo")
+    total = states if info is None else states + info.astype(VarType.FP64)
+    return {
+        "BatchMetrics": _metrics_of(f, states),
+        "AccumMetrics": _metrics_of(f, total),
+        "AccumStatesInfo": total.astype(VarType.FP32),
+    }
+
+
 @define(
     "precision_recall(MaxProbs: [N, ...], Indices: int[N, ...], Labels: int[N, ...], Weights?: [N, ...], StatesInfo?: [C, S])"
     " -> BatchMetrics, AccumMetrics, AccumStatesInfo",
     infer=_precision_recall,
     grad=NOT_DIFFERENTIABLE,
+    composition=means(_precision),
     shape_only=("MaxProbs",),
     class_number=at_most(1 << 16, least(1, required("int"))),
 )
@@ -171,12 +234,39 @@ def _pairs(Score: Spec, Label: Spec, QueryID: Spec, Weight: Spec | None, column:
     return count, count, count
 
 
+def _ordered(f: Any, values: Mapping[str, Any], column: int) -> dict[str, Any]:
+    score = f.slice(values["Score"], axes=[1], starts=[column], ends=[column + 1 if column != -1 else 2**31 - 1])
+    weight = values.get("Weight")
+
+    def compared(op: str, x: Any) -> Any:
+        column = f.reshape(x, shape=[-1, 1])
+        return getattr(f, op)(column, f.transpose(column, axis=[1, 0]))
+
+    pairs = f.logical_and(compared("equal", values["QueryID"]), compared("not_equal", values["Label"])).astype(VarType.FP64)
+    pairs = f.tril_triu(pairs, diagonal=1, lower=False)
+    if weight is not None:
+        pairs = pairs * compared("elementwise_add", weight.astype(VarType.FP64)) * 0.5
+    above = compared("greater_than", values["Label"])
+    right = f.logical_or(
+        f.logical_and(above, compared("greater_than", score)), f.logical_and(f.logical_not(above), compared("less_than", score))
+    )
+    kinds = {"Positive": right, "Negative": f.logical_not(right), "Neutral": compared("equal", score)}
+    results = {}
+    for name, kind in kinds.items():
+        count = f.reduce_sum(pairs * kind.astype(VarType.FP64), reduce_all=True)
+        so_far = values.get(f"Accumulate{name}Pair")
+        count = count if so_far is None else count + f.reshape(so_far, shape=[-1]).astype(VarType.FP64)
+        results[f"{name}Pair"] = count.astype(score.dtype)
+    return results
+
+
 @define(
     "positive_negative_pair(Score: float[N, C], Label: [N, ...], QueryID: int[N, ...], AccumulatePositivePair?: [one],"
     " AccumulateNegativePair?: [one], AccumulateNeutralPair?: [one], Weight?: [N, ...])"
     " -> PositivePair, NegativePair, NeutralPair?",
     infer=_pairs,
     grad=NOT_DIFFERENTIABLE,
+    composition=means(_ordered),
     column=0,
 )
 def positive_negative_pair() -> None:

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.composition import composed
+from ..opdef.composition import composed, means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, define, ints, least, long, required
 from ..values.lod_array import lengths_of
 from ..values.spec import Spec
@@ -31,7 +31,22 @@ def _cvm(X: Spec, CVM: Spec, use_cvm: bool) -> Spec:
     return X.with_shape((X.shape[0], width if use_cvm or width < 0 else width - 2))
 
 
-@define("cvm(X: float[N, D], CVM: float[M, 2]) -> Y", infer=_cvm, wrt=("X",), constants=("CVM",), use_cvm=True)
+def _shown_and_clicked(f: Any, X: Any, use_cvm: bool) -> Any:
+    features = f.slice(X, axes=[1], starts=[2], ends=[2**31 - 1])
+    if not use_cvm:
+        return features
+    shown, clicked = (f.log1p(f.slice(X, axes=[1], starts=[column], ends=[column + 1])) for column in (0, 1))
+    return f.concat([shown, clicked - shown, features], axis=1)
+
+
+@define(
+    "cvm(X: float[N, D], CVM: float[M, 2]) -> Y",
+    infer=_cvm,
+    wrt=("X",),
+    constants=("CVM",),
+    meaning=means(_shown_and_clicked),
+    use_cvm=True,
+)
 def cvm(f: Any, X: ShapeOnly, CVM: Any, dY: Any, use_cvm: bool) -> Any:
     """X [N, D] with logarithms of its first two columns, shown and clicked: ``log(s + 1)`` and ``log(c + 1) - log(s + 1)``.
 

@@ -11,6 +11,7 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, ShapeOnly,
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .elementwise import merged
+from .formulas import choose
 from .manipulation import LIKE, _picked, like_result_of, sliced_size, transpose_of
 from .shapes import broadcast, may_equal, normalize_axes, normalize_axis
 
@@ -183,10 +184,17 @@ def _shard_index(X: Spec, index_num: int, nshards: int, shard_id: int) -> Spec:
     return X
 
 
+def _in_shard(f: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
+    size = f.fill_any_like(X, value=float(-(-index_num // nshards)))
+    is_in_shard = f.equal(f.elementwise_floordiv(X, size), f.fill_any_like(X, value=float(shard_id)))
+    return choose(f, is_in_shard, f.elementwise_mod(X, size), float(ignore_value))
+
+
 @define(
     "shard_index(X: int) -> Out",
     infer=_shard_index,
     grad=ZERO_GRADIENT,
+    meaning=means(_in_shard),
     index_num=required("int"),
     nshards=required("int"),
     shard_id=required("int"),

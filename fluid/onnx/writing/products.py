@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from math import prod
 from typing import Any
 
 from fluid.ops.einsum import parsed
@@ -189,30 +187,6 @@ def einsum_like(g: OnnxGraph, Operands: list[OnnxTensor], Like: OnnxTensor, equa
             raise NotExported("the gradient of a sum of products in which sizes known only at run time may broadcast")
         return _einsum(g, Operands, equation, Like.sizes)
     return _contracted(g, Operands, left.split(","), result, dict(zip(result, g.sizes_of(Like), strict=True)))
-
-
-@exports("conv_shift")
-def conv_shift(g: OnnxGraph, f: Any, X: OnnxTensor, Y: OnnxTensor) -> Any:
-    half = Y.shape[1] // 2
-    terms = [
-        f.roll(X, shifts=[-shift], axis=[1]) * f.slice(Y, axes=[1], starts=[shift + half], ends=[shift + half + 1])
-        for shift in range(-half, half + 1)
-    ]
-    return f.sum(terms)
-
-
-@exports("multi_dot")
-def multi_dot(g: OnnxGraph, X: list[OnnxTensor]) -> OnnxTensor:
-    """Multiply in the order with the fewest multiplications, if sizes are known."""
-    first, *factors_after = X
-    factors = [g.unsqueeze(first, 0) if first.ndim == 1 else first, *factors_after]
-    if factors[-1].ndim == 1:
-        factors[-1] = g.unsqueeze(factors[-1], 1)
-    while len(factors) > 1:
-        costs = [prod(max(size, 1) for size in (*left.shape, right.shape[1])) for left, right in pairwise(factors)]
-        place = costs.index(min(costs)) if len(set(costs)) > 1 else 0
-        factors[place : place + 2] = [g.matmul(*factors[place : place + 2])]
-    return factors[0]
 
 
 @exports("determinant")

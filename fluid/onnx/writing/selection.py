@@ -108,13 +108,6 @@ def multiplex(g: OnnxGraph, X: list[OnnxTensor], Ids: OnnxTensor) -> OnnxTensor:
     return g.identity(result) if len(X) == 1 else result
 
 
-@exports("shard_index")
-def shard_index(g: OnnxGraph, X: OnnxTensor, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> OnnxTensor:
-    size = g.number(-(-index_num // nshards), X)
-    is_in_shard = g.binary("Equal", g.binary("Div", X, size), g.number(shard_id, X), VarType.BOOL)
-    return g.where(is_in_shard, g.binary("Mod", X, size), g.number(ignore_value, X))
-
-
 @exports("unique")
 def unique(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
     is_sorted, axis = attrs["is_sorted"], attrs["axis"]

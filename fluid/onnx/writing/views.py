@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fluid.ops.indexing import RENORM_EPSILON
 from fluid.ops.shapes import slice_of
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
@@ -146,16 +145,6 @@ def view_shape(g: OnnxGraph, f: Any, input: OnnxTensor, dims: list[int]) -> Any:
 @exports("index_select_strided")
 def index_select_strided(g: OnnxGraph, x: OnnxTensor, index: int, axis: int) -> OnnxTensor:
     return g.gather(x, g.constant(np.int64(index)), axis)
-
-
-@exports("renorm")
-def renorm(g: OnnxGraph, X: OnnxTensor, p: float, axis: int, max_norm: float) -> OnnxTensor:
-    reduced_axes = [dimension for dimension in range(X.ndim) if dimension != axis % X.ndim]
-    powers = g.binary("Pow", g.unary("Abs", X), g.number(p, X))
-    norm = g.binary("Pow", g.reduce("ReduceSum", powers, reduced_axes, keep=True), g.number(1 / p, X))
-    scale = g.binary("Div", g.number(max_norm, X), g.binary("Add", norm, g.number(RENORM_EPSILON, X)))
-    large = g.binary("Greater", norm, g.number(max_norm, X), VarType.BOOL)
-    return g.where(large, g.binary("Mul", X, scale), X)
 
 
 # ----------------------------------------------------------------------------------------------------------------- frames

@@ -16,7 +16,6 @@ from fluid.values.selected_rows import add_rows_at
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import as_dtype
 
-from ..runtime.products import multiply
 from .manipulation import check_ids, flattened, take
 from .sums import ROWS
 from .table import Slots, checked, kernel
@@ -348,27 +347,6 @@ def sequence_scatter(xp: Any, X: Any, Ids: Any, Ids_lod: Lod, Updates: Any, Out:
 
 
 # ------------------------------------------------------------------------------------------------------- convolution
-@kernel("sequence_conv")
-def sequence_conv(
-    xp: Any,
-    X: Any,
-    X_lod: Lod,
-    PaddingData: Any,
-    Filter: Any,
-    contextStart: int,
-    contextLength: int,
-    paddingTrainable: bool,
-    Out: Any,
-) -> None:
-    columns = xp.empty((len(X), contextLength, X.shape[1]), X.dtype)
-    offsets = last_offsets(X_lod)
-    take_rows(xp, X, xp.asarray(context_of(offsets, contextStart, contextLength)), columns)
-    if paddingTrainable:
-        margins = _margins(offsets, contextStart, contextLength)
-        columns[xp.asarray(margins >= 0)] = PaddingData[xp.asarray(margins[margins >= 0])]
-    multiply(xp, flattened(columns, 1), Filter, Out)
-
-
 @kernel("row_conv")
 def row_conv(xp: Any, X: Any, X_lod: Lod, Filter: Any, Out: Any) -> None:
     offsets = _offsets(X, X_lod)

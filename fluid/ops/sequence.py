@@ -7,11 +7,13 @@ consist of these. In an index, -1 stands for no row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 from math import prod
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, counted, define, ints, least, required
 from ..values.lod_array import lengths_of, rows_of_copies
 from ..values.spec import Lod, Spec
@@ -535,37 +537,47 @@ def _conv(
     return Spec((_rows(X), Filter.shape[1]), X.dtype, lod=X.lod)
 
 
+def _rows_around(f: Any, X: Any, attrs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """For the rows around each row, their indices in X, and in PaddingData if the convolution has it."""
+    context = {"start": attrs["contextStart"], "length": attrs["contextLength"]}
+    return f.sequence_context(X, **context), f.sequence_margins(X, **context) if attrs["paddingTrainable"] else None
+
+
+def _windows(f: Any, X: Any, PaddingData: Any, index: Any, margins: Any) -> Any:
+    """The rows at these indices, joined to one row for each row of X."""
+    rows = f.take_rows(X, index)
+    return f.flatten(rows if margins is None else rows + f.take_rows(PaddingData, margins), axis=1)
+
+
+def _convolved(f: Any, X: Any, PaddingData: Any, Filter: Any, attrs: Mapping[str, Any]) -> Any:
+    return f.matmul_v2(_windows(f, X, PaddingData, *_rows_around(f, X, attrs)), Filter)
+
+
 @define(
     "sequence_conv(X: float, PaddingData?, Filter) -> Out",
     infer=_conv,
     wrt=("X", "PaddingData", "Filter"),
     lod_aware=True,
+    composition=means(_convolved),
     contextLength=required("int"),
     contextStart=required("int"),
     contextStride=required("int"),
     paddingTrainable=False,
 )
-def sequence_conv(
-    f: Any, X: Any, PaddingData: Any, Filter: Any, dOut: Any, contextStart: int, contextLength: int, paddingTrainable: bool
-) -> Any:
+def sequence_conv(f: Any, X: Any, PaddingData: Any, Filter: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """Convolution over time: for row t, the contextLength rows of its sequence from t + contextStart on, joined, times Filter,
     ``[contextLength * width, filters]``. Rows outside of the sequence are zeros.
 
     If `paddingTrainable`, they are rows of PaddingData, ``[rows before + rows after, width]``: first those before a sequence.
     """
-    index = f.sequence_context(X, start=contextStart, length=contextLength)
-    margins = f.sequence_margins(X, start=contextStart, length=contextLength) if paddingTrainable else None
-
-    def windows() -> Any:
-        rows = f.take_rows(X, index)
-        return rows if margins is None else rows + f.take_rows(PaddingData, margins)
+    index, margins = _rows_around(f, X, attrs)
 
     def by_windows() -> Any:
-        return f.reshape(f.matmul_v2(dOut, Filter, trans_y=True), shape=[0, contextLength, -1])
+        return f.reshape(f.matmul_v2(dOut, Filter, trans_y=True), shape=[0, attrs["contextLength"], -1])
 
     gradients = {
         "X": lambda: f.add_rows(by_windows(), index, X),
-        "Filter": lambda: f.matmul_v2(f.flatten(windows(), axis=1), dOut, trans_x=True),
+        "Filter": lambda: f.matmul_v2(_windows(f, X, PaddingData, index, margins), dOut, trans_x=True),
     }
     if margins is not None:
         gradients["PaddingData"] = lambda: f.add_rows(by_windows(), margins, PaddingData)

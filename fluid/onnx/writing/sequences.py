@@ -24,7 +24,6 @@ from .sequence_rows import (
     repeated,
     sequence_context,
     sequence_ends,
-    sequence_margins,
     sequence_reversed,
     sequence_scattered,
     starts_of,
@@ -234,27 +233,6 @@ def sequence_scatter(g: OnnxGraph, f: Any, X: OnnxTensor, Ids: OnnxTensor, Updat
 
 
 # ------------------------------------------------------------------------------------------------------- convolution
-@exports("sequence_conv")
-def sequence_conv(
-    g: OnnxGraph,
-    X: OnnxTensor,
-    PaddingData: OnnxTensor | None,
-    Filter: OnnxTensor,
-    contextStart: int,
-    contextLength: int,
-    paddingTrainable: bool,
-) -> OnnxTensor:
-    rows = taken_rows(g, X, sequence_context(g, X, contextStart, contextLength))
-    if paddingTrainable and PaddingData is not None:
-        margins = sequence_margins(g, X, contextStart, contextLength)
-        rows = g.binary("Add", rows, taken_rows(g, PaddingData, margins))
-    width = g.size(X, 1)
-    if not isinstance(width, int):
-        raise NotExported("rows whose width is known only at run time")
-    joined = g.reshape(rows, [-1, contextLength * width], (-1, contextLength * width))
-    return like_rows(g.matmul(joined, Filter), X)
-
-
 @exports("row_conv")
 def row_conv(g: OnnxGraph, X: OnnxTensor, Filter: OnnxTensor) -> OnnxTensor:
     if Filter.shape[0] < 0:

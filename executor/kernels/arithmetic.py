@@ -5,54 +5,31 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from .table import Call, kernel, prepared
+from fluid.opdef import registry
+
+from .table import Call, Slots, kernel, prepared
+
+_UFUNCS = {
+    **{name: name for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "nextafter", "signbit", "trunc")},
+    **{f"elementwise_{name}": name for name in ("fmax", "fmin", "heaviside")},
+    "atan2": "arctan2",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_not": "invert",
+    "bitwise_right_shift": "right_shift",
+}
+"""Op type -> the function of numpy that computes it."""
 
 
-def _binary(op_type: str, ufunc: str) -> None:
+def _ufunc(op_type: str, name: str) -> None:
+    slots = tuple(registry.get(op_type).inputs)
+
     @prepared(op_type)
-    def bind(xp: Any, X: Any, Y: Any, Out: Any) -> Call:
-        return partial(getattr(xp, ufunc), X, Y, out=Out)
+    def bind(xp: Any, inputs: Slots, outputs: Slots) -> Call:
+        return partial(getattr(xp, name), *(inputs[slot] for slot in slots), *outputs.values())
 
 
-for _name in ("and", "or", "xor"):
-    _binary(f"bitwise_{_name}", f"bitwise_{_name}")
-for _name in ("fmax", "fmin", "heaviside"):
-    _binary(f"elementwise_{_name}", _name)
-
-
-@prepared("bitwise_not")
-def bitwise_not(xp: Any, X: Any, Out: Any) -> Call:
-    return partial(xp.invert, X, Out)
-
-
-@prepared("bitwise_left_shift")
-def bitwise_left_shift(xp: Any, x: Any, y: Any, out: Any) -> Call:
-    return partial(xp.left_shift, x, y, out)
-
-
-@prepared("bitwise_right_shift")
-def bitwise_right_shift(xp: Any, x: Any, y: Any, out: Any) -> Call:
-    return partial(xp.right_shift, x, y, out)
-
-
-@prepared("signbit")
-def signbit(xp: Any, X: Any, Out: Any) -> Call:
-    return partial(xp.signbit, X, Out)
-
-
-@prepared("trunc")
-def trunc(xp: Any, X: Any, Out: Any) -> Call:
-    return partial(xp.trunc, X, Out)
-
-
-@prepared("atan2")
-def atan2(xp: Any, X1: Any, X2: Any, Out: Any) -> Call:
-    return partial(xp.arctan2, X1, X2, Out)
-
-
-@prepared("nextafter")
-def nextafter(xp: Any, x: Any, y: Any, out: Any) -> Call:
-    return partial(xp.nextafter, x, y, out)
+for _op, _name in _UFUNCS.items():
+    _ufunc(_op, _name)
 
 
 @kernel("equal_all")

@@ -210,21 +210,24 @@ def expand_to(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, axis: int) -> OnnxT
 
 
 # -------------------------------------------------------------------------------------------------------------- tests
-def _is_finite(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
-    return g.unary("Not", g.binary("Or", _is_inf(g, x), is_nan(g, x)))
+@exports("isfinite_v2")
+def _is_finite(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
+    return g.unary("Not", g.binary("Or", _is_inf(g, X), is_nan(g, X)))
 
 
 def _floats(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return x if x.is_floating else g.cast(x, VarType.FP32)
 
 
-def _is_inf(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
-    x = _floats(g, x)
+@exports("isinf_v2")
+def _is_inf(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
+    x = _floats(g, X)
     return g.binary("Equal", g.unary("Abs", x), g.number(math.inf, x), VarType.BOOL)
 
 
-def is_nan(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
-    x = _floats(g, x)
+@exports("isnan_v2")
+def is_nan(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
+    x = _floats(g, X)
     return g._sized("IsNaN", [x], VarType.BOOL, x.sizes)
 
 
@@ -236,21 +239,6 @@ def _any(g: OnnxGraph, flags: OnnxTensor, every: bool = False) -> OnnxTensor:
         return g.cast(least, VarType.BOOL)
     most = g.reduce("ReduceMax", g.concat([numbers, g.constant([0], VarType.INT32)], 0), [0], keep=True)
     return g.cast(most, VarType.BOOL)
-
-
-@exports("isfinite_v2")
-def isfinite_v2(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return _is_finite(g, X)
-
-
-@exports("isinf_v2")
-def isinf_v2(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return _is_inf(g, X)
-
-
-@exports("isnan_v2")
-def isnan_v2(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
-    return is_nan(g, X)
 
 
 @exports("is_empty")

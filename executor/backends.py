@@ -12,8 +12,6 @@ from .planned.backend import NativeBackend, PlannedBackend
 from .stepwise.program import StepwiseBackend
 from .xla.backend import XlaBackend
 
-__all__: list[str] = []
-
 add_backend(Place, StepwiseBackend)
 add_backend(CPUPlace, PlannedBackend)
 add_backend(CPUPlace, NativeBackend)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__: list[str] = []
-
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _BESIDE = os.path.dirname(_FOLDER)
 

@@ -26,8 +26,6 @@ from .graph import (
 )
 from .lowering import GraphTensor, NotLowered, element_of, lowers, number_like, only_floats
 
-__all__: list[str] = []
-
 _Attrs = Mapping[str, Any]
 
 

@@ -11,8 +11,6 @@ from ..kernels import loss as common
 from .arrays import Array, wrap
 from .kernels import kernel
 
-__all__: list[str] = []
-
 
 def _labelled(xp: Any, shape: tuple[int, ...], Label: Array, axis: int, ignore_index: int) -> tuple[Array, Array]:
     """Masks of the labelled elements along an axis, and of the labels that count (in the shape of the losses)."""

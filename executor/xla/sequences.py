@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..stepwise import handlers
 from .tracing import HANDLERS
 
-__all__: list[str] = []
-
 _BY_LOD = (
     *("lod_rank_table", "max_sequence_len", "lod_tensor_to_array", "array_to_lod_tensor", "shrink_rnn_memory"),
     *("reorder_lod_tensor_by_rank", "reorder_lod_tensor_by_rank_grad"),

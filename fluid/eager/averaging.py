@@ -7,8 +7,6 @@ from typing import Any
 from ..training.averaging import Exchange
 from .program import version_of
 
-__all__: list[str] = []
-
 
 @version_of(Exchange)
 class _Exchange(Exchange):

@@ -8,8 +8,6 @@ from ..building.layer_helper import LayerHelper
 from ..errors import ProgramError
 from ..ops.collective import KINDS
 
-__all__: list[str] = []
-
 
 def _checked(layer: str, reduce_type: str) -> str:
     if reduce_type not in KINDS:

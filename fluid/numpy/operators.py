@@ -13,8 +13,6 @@ from . import elementwise, products, statistics
 from .array import AUGMENTED, NDArray
 from .indexing import assign_item, getitem
 
-__all__: list[str] = []
-
 _BINARY = {
     "add": (elementwise.add, "+="),
     "sub": (elementwise.subtract, "-="),

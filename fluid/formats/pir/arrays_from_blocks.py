@@ -7,8 +7,6 @@ from ...opdef.registry import EMPTY, grad_slot
 from .data import DENSE, Attribute, PirOp, PirType, PirValue
 from .from_blocks import BlockWriter, Unwritable, is_in_place, writes, writes_arrays
 
-__all__: list[str] = []
-
 
 def _input(at: BlockWriter, op: Operator, slot: str) -> PirValue:
     value = at.read(op.input(slot)[0])

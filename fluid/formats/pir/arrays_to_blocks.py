@@ -9,8 +9,6 @@ from .data import ARRAY, PirOp, PirValue
 from .special_to_blocks import expect
 from .to_blocks import BlockReader, special
 
-__all__: list[str] = []
-
 _END = 2**31 - 1
 """The end of a slice that goes to the end of the array."""
 

@@ -17,8 +17,6 @@ from .data import ELEMENTS, PirBlock, PirOp, PirValue
 from .special_to_blocks import expect
 from .to_blocks import BlockReader, special
 
-__all__: list[str] = []
-
 
 def _scopes(at: BlockReader, base: str) -> str:
     name = at.reader.fresh(base)

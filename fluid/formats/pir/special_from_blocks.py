@@ -9,8 +9,6 @@ from ...values.types import VarType
 from .data import DENSE, ELEMENTS, Attribute, PirOp, PirType, PirValue
 from .from_blocks import PLACE, BlockWriter, Unwritable, type_of, writes
 
-__all__: list[str] = []
-
 
 # --------------------------------------------------------------------------------------------------------------- edges
 @writes("feed")

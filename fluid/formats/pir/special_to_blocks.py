@@ -10,8 +10,6 @@ from ...values.types import VarType
 from .data import DTYPES, ELEMENTS, PirOp
 from .to_blocks import BlockReader, special
 
-__all__: list[str] = []
-
 
 def expect(op: PirOp, operands: int, results: int) -> None:
     """`FormatError` unless the op has so many operands and results."""

@@ -6,7 +6,5 @@ from typing import TYPE_CHECKING
 
 from ...not_here import names_not_here
 
-__all__: list[str] = []
-
 if not TYPE_CHECKING:
     __getattr__ = names_not_here(__name__)

@@ -15,8 +15,6 @@ from .making import zeros_like
 from .rounds import in_rounds
 from .sequence_rows import ids_of, lengths_of_rows, like_rows, longest_of, padded_rows, taken_rows, within
 
-__all__: list[str] = []
-
 _ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "identity": "Identity"}
 
 

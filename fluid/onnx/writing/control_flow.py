@@ -24,8 +24,6 @@ from .program import Names, ProgramWriter, handles
 from .runs import BlockFrames, Run, scalar
 from .shaping import reverse
 
-__all__: list[str] = []
-
 _MOST_ROUNDS = 8
 """The most times to write a block's graph again because shapes differ between runs."""
 

@@ -13,8 +13,6 @@ from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor
 from .shaping import positions
 
-__all__: list[str] = []
-
 
 def running(g: OnnxGraph, combine: Callable[[OnnxTensor, OnnxTensor], OnnxTensor], x: OnnxTensor, axis: int) -> OnnxTensor:
     """Combine all elements up to each one, in log2(size) steps."""

@@ -16,8 +16,6 @@ from .making import as_vector
 from .sequence_rows import ids_of, starts_of
 from .shaping import add_rows, gather_along, positions
 
-__all__: list[str] = []
-
 
 def _argmax(g: OnnxGraph, x: OnnxTensor, axis: int) -> OnnxTensor:
     axis %= x.ndim

@@ -15,8 +15,6 @@ from fluid.opdef.registry import OpDef, Rule, grad_slot
 from .graph import NotExported, OnnxTensor
 from .program import Names, ProgramWriter, decomposes
 
-__all__: list[str] = []
-
 
 def _map_values(value: Any, function: Any) -> Any:
     return [function(item) for item in value] if isinstance(value, list) else function(value)

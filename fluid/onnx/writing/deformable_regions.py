@@ -17,8 +17,6 @@ from .making import filled
 from .regions import images_of_regions, rounded
 from .shaping import add_rows
 
-__all__: list[str] = []
-
 
 def _spread(g: OnnxGraph, ROIs: OnnxTensor, dtype: VarType, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
     """The start and the size of each region along y and x, [R, 1, 1, 1]."""

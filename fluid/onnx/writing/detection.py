@@ -10,8 +10,6 @@ from .exporting import exports
 from .graph import OnnxGraph, OnnxTensor
 from .shaping import positions
 
-__all__: list[str] = []
-
 
 @exports("polygon_box_transform")
 def polygon_box_transform(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:

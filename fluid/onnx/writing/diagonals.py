@@ -13,8 +13,6 @@ from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor, is_number
 from .shaping import padded, positions
 
-__all__: list[str] = []
-
 
 def _offsets(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """Column minus row, for the matrices in the last two dimensions."""

@@ -15,8 +15,6 @@ from .making import as_vector, filled
 from .sequence_rows import ids_of
 from .shaping import add_rows
 
-__all__: list[str] = []
-
 _REDUCTIONS = {"SUM": "add", "MEAN": "add", "MAX": "max", "MIN": "min"}
 
 

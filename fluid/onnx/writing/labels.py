@@ -16,8 +16,6 @@ from .making import as_vector, filled
 from .sequence_rows import lengths_of_rows, longest_of, padded_rows, taken_rows
 from .shaping import reverse
 
-__all__: list[str] = []
-
 
 @exports("padded_positions")
 def padded_positions(g: OnnxGraph, X: OnnxTensor, Length: OnnxTensor) -> OnnxTensor:

@@ -10,8 +10,6 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor
 
-__all__: list[str] = []
-
 _MOST = 64
 """The largest matrices to eliminate."""
 

@@ -11,8 +11,6 @@ from .graph import OnnxGraph, OnnxTensor
 from .indexing import picked
 from .shaping import shape_of
 
-__all__: list[str] = []
-
 
 @exports("softmax")
 def softmax(g: OnnxGraph, X: OnnxTensor, axis: int) -> OnnxTensor:

@@ -18,8 +18,6 @@ from .rounds import in_rounds
 from .sequence_rows import ids_of, longest_of, padded_rows, starts_of, taken_rows
 from .shaping import add_rows, positions
 
-__all__: list[str] = []
-
 
 def _best(g: OnnxGraph, x: OnnxTensor, axis: int) -> OnnxTensor:
     """The index of the maximum along an axis, which remains with size 1."""

@@ -15,8 +15,6 @@ from .making import as_vector, filled
 from .reductions import total
 from .shaping import add_rows, reverse
 
-__all__: list[str] = []
-
 
 def _counted(g: OnnxGraph, places: OnnxTensor, size: int, weights: OnnxTensor) -> OnnxTensor:
     return add_rows(g, filled(g, g.ints(size), 0, Spec((size,), weights.dtype)), places, weights)

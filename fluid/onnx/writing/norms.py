@@ -15,8 +15,6 @@ from .images import Pooling, _average
 from .random import drawn_like
 from .reductions import mean_of
 
-__all__: list[str] = []
-
 
 def _stretched(g: OnnxGraph, vector: OnnxTensor, ndim: int, axis: int) -> OnnxTensor:
     """Reshape a vector to lie along an axis of `ndim` dimensions."""

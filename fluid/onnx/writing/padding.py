@@ -14,8 +14,6 @@ from .graph import NotExported, OnnxGraph, OnnxTensor, is_number
 from .making import as_vector
 from .shaping import added_along, pad_node
 
-__all__: list[str] = []
-
 _FAR = 2**31 - 1
 
 

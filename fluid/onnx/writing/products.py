@@ -11,8 +11,6 @@ from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .shaping import positions, shape_of
 
-__all__: list[str] = []
-
 
 def _matrix(g: OnnxGraph, x: OnnxTensor, rows: int) -> OnnxTensor:
     """Reshape a tensor to a matrix; its first `rows` dimensions become the rows."""

@@ -17,8 +17,6 @@ from .making import filled
 from .regions import images_of_regions
 from .shaping import add_rows
 
-__all__: list[str] = []
-
 
 def _either(g: OnnxGraph, conditions: list[OnnxTensor], op: str = "Or") -> OnnxTensor:
     result = conditions[0]

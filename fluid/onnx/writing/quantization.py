@@ -13,8 +13,6 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor
 
-__all__: list[str] = []
-
 _SMALLEST = 1e-30
 
 

@@ -17,8 +17,6 @@ from .program import Names, ProgramWriter, handles
 from .sequence_rows import cut_rows, ends_of, ids_of, longest_of, starts_of
 from .shaping import first_rows
 
-__all__: list[str] = []
-
 
 def _needed(op: Operator, slot: str, names: Names) -> OnnxTensor:
     value = names.need(op.input(slot)[0], op)

@@ -17,8 +17,6 @@ from .making import filled, zeros_like
 from .rounds import in_rounds
 from .shaping import positions
 
-__all__: list[str] = []
-
 
 @exports("put_along_axis")
 def put_along_axis(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:

@@ -33,9 +33,6 @@ from .sequence_rows import (
 )
 from .shaping import add_rows as added_rows
 
-__all__: list[str] = []
-
-
 # ----------------------------------------------------------------------------------------------------------- pooling
 _LEAST = -3.0e38
 

@@ -13,8 +13,6 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import OnnxGraph, OnnxTensor
 
-__all__: list[str] = []
-
 
 class _OnnxArray:
     """A tensor, or a number, with the operators of a float64 or bool array."""

@@ -17,8 +17,6 @@ from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import filled
 from .shaping import add_rows, first_rows, gather_along, positions
 
-__all__: list[str] = []
-
 
 def _ascending(g: OnnxGraph, x: OnnxTensor, axis: int) -> tuple[OnnxTensor, OnnxTensor]:
     """Stably sort elements along an axis; return them and their places."""

@@ -11,8 +11,6 @@ from .making import as_vector, filled
 from .sequence_rows import cut_rows, ids_of, like_rows, starts_of
 from .shaping import add_rows
 
-__all__: list[str] = []
-
 
 def _lengths(g: OnnxGraph, x: OnnxTensor, forms_sequences: bool = True) -> OnnxTensor:
     """The number of rows of each instance: the rows of its sequence, or one."""

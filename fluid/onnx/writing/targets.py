@@ -17,8 +17,6 @@ from .proposals import counts_of, in_order
 from .random import drawn_like
 from .sequence_rows import ids_of, lengths_of_rows, longest_of, padded_rows, starts_of, taken_rows
 
-__all__: list[str] = []
-
 _NEAR = 1e-5
 """Overlaps that differ by less count as equal."""
 

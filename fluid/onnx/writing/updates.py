@@ -10,8 +10,6 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import OnnxGraph
 
-__all__: list[str] = []
-
 
 @exports("dpsgd")
 def dpsgd(

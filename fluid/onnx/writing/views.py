@@ -15,8 +15,6 @@ from .graph import NotExported, OnnxGraph, OnnxTensor, Size, is_number
 from .making import as_vector, filled
 from .shaping import add_rows, added_along, positions
 
-__all__: list[str] = []
-
 
 # ------------------------------------------------------------------------------------------------------ writing by index
 @exports("index_add")

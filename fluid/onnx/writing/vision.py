@@ -19,8 +19,6 @@ from .images import _along, channels_back, channels_second
 from .making import as_vector, filled, joined_vector, requested_shape
 from .shaping import add_rows, pad_node
 
-__all__: list[str] = []
-
 
 # ------------------------------------------------------------------------------------------------- channels and places
 def _require_static(x: OnnxTensor, *axes: int) -> None:

@@ -16,8 +16,6 @@ from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import filled
 from .shaping import positions
 
-__all__: list[str] = []
-
 
 class _Predictions:
     """The numbers X [N, A * n, H, W] of A anchors, and the boxes that they encode, relative to the image size."""

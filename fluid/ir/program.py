@@ -24,7 +24,7 @@ from ..opdef.inference import OpNamespace
 from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef, Slot
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
-from ..values.types import AttrType, DTypeLike, VarType, as_dtype
+from ..values.types import AttrType, DTypeLike, VarType, as_dtype, is_complex, is_floating, is_integer
 from .advice import missing_attribute, of_numpy, of_other_program, reflected_method, without_value
 from .attr_kinds import BlockValue, attr_type
 from .frames import Frames, portable, user_frame, user_frames
@@ -240,6 +240,17 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     def _ops(self) -> OpNamespace:
         return BuildNamespace(self.block.program.current_block())
+
+    def _binary(self, op_type: str, operand: Any, swap: bool = False) -> Any:
+        return super()._binary(op_type, self._cast(operand) if isinstance(operand, Variable) else operand, swap)
+
+    def _cast(self, operand: Variable) -> Variable:
+        """An operand with this element type, as in Fluid 1.6; floats beside integers stay as they are, and an op refuses them."""
+        ours, theirs = self._dtype, operand._dtype
+        if ours is theirs or is_complex(theirs) or not (is_floating(ours) or (is_integer(ours) and is_integer(theirs))):
+            return operand
+        cast: Variable = operand.astype(ours)
+        return cast
 
     def detach(self) -> Variable:
         """The same value, through which no gradient flows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from checks import each
 
 import fluid
 from fluid import dygraph, layers
-from fluid.errors import ExecutionError, InferenceError
+from fluid.errors import ElementTypeError, ExecutionError, InferenceError
 from fluid.executor.runtime.scope import Scope
 from fluid.ir.program import Program
 
@@ -291,3 +292,24 @@ def test_complex_numbers_beside_complex_values(name: str, dtype: str) -> None:
 def test_complex_numbers_beside_floats_are_an_error() -> None:
     with pytest.raises(InferenceError, match=r"float32\[3\] holds floats, and 1j is none of them: cast to complex64 first"):
         dygraph.Tensor(np.ones(3, "float32")) * 1j
+
+
+@each("op", ["add", "sub", "mul", "truediv", "pow", "lt", "eq"])
+@each("dtype", ["int64", "int32", "bool", "float64"])
+def test_operators_cast_the_right_operand_to_a_left_one_of_floats(op: str, dtype: str) -> None:
+    """Values and element types are those of Paddle 1.8.5, such as of a loss times a mask of integers."""
+    x, y = floats(2, 3), np.array([[1, 0, 1], [0, 1, 1]], dtype)
+    apply = getattr(operator, op)
+    with np.errstate(divide="ignore"):
+        expected = apply(x, y.astype("float32"))
+    found = computed(apply, x, y)[0]
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_operators_cast_integers_to_each_other_and_refuse_to_cut_fractions() -> None:
+    x, y = np.array([5, 7], "int32"), np.array([2, 3], "int64")
+    (found,) = computed(lambda x, y: x - y, x, y)
+    assert found.dtype == np.int32 and found.tolist() == [3, 4]
+    with pytest.raises(ElementTypeError, match="cast one to the element type of the other"):
+        computed(lambda x, y: x - y, y, floats(2))

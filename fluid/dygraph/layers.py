@@ -59,7 +59,8 @@ class _Incomplete(list[Any]):
 
 
 def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    """A class's name in the small letters of Paddle 1.8's names: ``conv2d_transpose`` for ``Conv2DTranspose``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])", "_", name).lower()
 
 
 class Layer(core.Layer):
@@ -94,6 +95,8 @@ class Layer(core.Layer):
     """
 
     training: bool
+    _default_name: str | None = None
+    """The name without a scope, where it is not that of the class in small letters."""
     _made = True
     """False while a layer that makes its parameters in its first call has not been called."""
     _builds = _to_build = False
@@ -123,7 +126,7 @@ class Layer(core.Layer):
     def _kind_of_name(self, name_scope: str | None) -> str:
         """The layer's name without its number: in Fluid 1.6, the scope and the class."""
         kind = type(self).__name__
-        return _snake(kind) if name_scope is None else f"{name_scope}/{kind}"
+        return self._default_name or _snake(kind) if name_scope is None else f"{name_scope}/{kind}"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -878,6 +878,7 @@ class PRelu(
     array([-1.,  2.], dtype=float32)
     """
 
+    _default_name = "prelu"
     _old_names = {"_alpha": "weight"}
 
     @staticmethod

@@ -675,6 +675,24 @@ def test_states_in_files(tmp_path: Path) -> None:
         dygraph.load_dygraph(str(tmp_path / "bad"))
 
 
+@each(
+    ("make", "name"),
+    [
+        (lambda: dygraph.Conv2D(3, 4, 3), "conv2d_0"),
+        (lambda: dygraph.Conv3DTranspose(3, 4, 3), "conv3d_transpose_0"),
+        (lambda: dygraph.Pool2D(2), "pool2d_0"),
+        (lambda: dygraph.PRelu("all"), "prelu_0"),
+        (lambda: dygraph.GRUUnit(12), "gru_unit_0"),
+        (lambda: dygraph.LayerList(), "layer_list_0"),
+        (lambda: type("HTTPServer3X", (dygraph.Layer,), {})(), "http_server3x_0"),
+    ],
+)
+def test_names_without_a_scope_are_those_of_paddle_1_8(make: Callable[[], Any], name: str) -> None:
+    """Measured in Paddle 1.8.5. States of optimizers are saved by them."""
+    with fluid.unique_name.guard():
+        assert make().full_name() == name
+
+
 # ---------------------------------------------------------------------------------------------- guards and plain layers
 def test_guard() -> None:
     assert not fluid.in_dygraph_mode() and not dygraph.enabled()

@@ -1,12 +1,15 @@
 """Depthwise convolutions: each channel has one filter. The lanes of a vector are channels of one pixel.
 
-`write_packed_depthwise` packs filters as [taps][channels], both for the output and for the gradient of the input. A tile is some
-pixels of a row times one vector of channels; elements that several pixels read are loaded once.
+`write_packed_depthwise` packs filters as [taps][channels], both for the output and for the gradient of the input. A tile is
+some pixels of a row times one vector of channels; elements that several pixels read are loaded once. Tiles of the same pixels
+follow each other: their memory is contiguous. Those of the same channels often lie a power of two of bytes apart, and share few
+sets of a cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
 from .convolution import first_pixel
@@ -120,39 +123,32 @@ def _write_walk(
         base = f.at(source, affine(f, walk.start, (image, walk.source.strides[0])), element)
         rows = bounds_of(f, block, blocks, walk.extents[0])
 
-        def vector(channel: Operand, lanes: int) -> None:
-            at, filter_ = f.at(base, channel, element), f.at(weights, channel, element)
+        def row(number: Value) -> None:
+            for start, size, tiles in split(walk.extents[1], _pixels(target)):
+                f.loop(0, tiles, 1, [], lambda tile, start=start, size=size: pixels(number, affine(f, start, (tile, size)), size))
 
-            def row(number: Value) -> None:
-                for start, size, tiles in split(walk.extents[1], _pixels(target)):
-                    f.loop(
-                        0,
-                        tiles,
-                        1,
-                        [],
-                        lambda tile, start=start, size=size: tile_of(number, affine(f, start, (tile, size)), size),
-                    )
+        def pixels(row: Value, column: Value, size: int) -> None:
+            x = f.at(base, affine(f, 0, (row, walk.steps[0]), (column, walk.steps[1])), element)
+            first = Pixel(
+                image,
+                f.add(affine(f, 0, (row, walk.spacing[0])), origin[0]),
+                f.add(affine(f, 0, (column, walk.spacing[1])), origin[1]),
+            )
+            each_vector(f, channels, target.lanes(element.bytes), partial(write_tile, x, first, size))
 
-            def tile_of(row: Value, column: Value, size: int) -> None:
-                x = f.at(at, affine(f, 0, (row, walk.steps[0]), (column, walk.steps[1])), element)
-                sums = _products(f, g, walk, x, filter_, size, lanes, target.limits.depthwise_taps)
-                first = Pixel(
-                    image,
-                    f.add(affine(f, 0, (row, walk.spacing[0])), origin[0]),
-                    f.add(affine(f, 0, (column, walk.spacing[1])), origin[1]),
-                )
-                y = f.at(output, walk.output.offset(f, first, channel), element)
-                for place, total in enumerate(sums):
-                    shift = place * walk.spacing[1]
-                    last: Value | None = total
-                    if epilogue is not None:
-                        last = epilogue(f, total, first.neighbour(f, shift), f.int64(channel))
-                    if last is not None:
-                        f.store(last, f.at(y, shift * walk.output.strides[2], element))
+        def write_tile(x: Value, first: Pixel, size: int, channel: Operand, lanes: int) -> None:
+            at, filter_ = f.at(x, channel, element), f.at(weights, channel, element)
+            sums = _products(f, g, walk, at, filter_, size, lanes, target.limits.depthwise_taps)
+            y = f.at(output, walk.output.offset(f, first, channel), element)
+            for place, total in enumerate(sums):
+                shift = place * walk.spacing[1]
+                last: Value | None = total
+                if epilogue is not None:
+                    last = epilogue(f, total, first.neighbour(f, shift), f.int64(channel))
+                if last is not None:
+                    f.store(last, f.at(y, shift * walk.output.strides[2], element))
 
-            f.loop(*rows, 1, [], row, at_least_once=True)
-
-        each_vector(f, channels, target.lanes(element.bytes), vector)
+        f.loop(*rows, 1, [], row, at_least_once=True)
 
     f.loop(*share.of(f, count * blocks * walks), 1, [], chunk)
 

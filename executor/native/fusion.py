@@ -14,7 +14,7 @@ into a group before that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -175,6 +175,10 @@ class FusionSchedule:
         """Nodes that always get memory and are computed once."""
         self.overwrites: dict[Node, Node | None] = {}
         """Node -> the node whose memory it overwrites; all reads of the old node come first."""
+        self.unchanging: Container[Node] = ()
+        """Arrays that exist before the first item, and that no item overwrites."""
+        self._early = 0
+        """The number of groups at the beginning that read only unchanging arrays, and each other's nodes."""
         self.op: Any = None
         """The op whose nodes are being placed."""
         self._op_of: dict[Node, Any] = {}
@@ -261,20 +265,24 @@ class FusionSchedule:
         places = self._candidate_positions(node, reads, least)
         position = next((place for place in places if self._fits(self.items[place], node, place, updates)), None)
         if position is None:
+            group = self._new_group(node, reads, lambda: len(self.items))
             position = len(self.items)
-            group = _new_group(node)
-            for operand in reads:
-                if operand not in self.deferred:
-                    continue
-                need = self._combined_requirements(operand)
-                if need is not None and self._fits(group, operand, position, False):
-                    _, breaks, columns = need  # the next operands have to fit these, too
-                    group.breaks, group.columns = group.breaks | breaks, group.columns or columns
-                else:
-                    self._materialize(operand)
-                    position = len(self.items)
             self.items.append(group)
         self._add(node, reads, position, updates)
+
+    def _new_group(self, node: Node, reads: Sequence[Node], position: Callable[[], int]) -> Group:
+        """A group that begins with a node and the deferred operands that fit; the others are computed before it."""
+        group = _new_group(node)
+        for operand in reads:
+            if operand not in self.deferred:
+                continue
+            need = self._combined_requirements(operand)
+            if need is not None and self._fits(group, operand, position(), False):
+                _, breaks, columns = need  # the next operands have to fit these, too
+                group.breaks, group.columns = group.breaks | breaks, group.columns or columns
+            else:
+                self._materialize(operand)
+        return group
 
     def _add(self, node: Node, reads: Sequence[Node], position: int, updates: bool) -> None:
         """Add a node to a group, after its deferred operands."""
@@ -303,8 +311,30 @@ class FusionSchedule:
     def _materialize(self, node: Node) -> None:
         """Compute a deferred formula now, in a separate group if necessary."""
         if node in self.deferred:
+            is_early = self._is_early(node)
             del self.deferred[node]
-            self._place_in_group(node, self._reads(node), -1, False)
+            if is_early:
+                self._place_early(node)
+            else:
+                self._place_in_group(node, self._reads(node), -1, False)
+
+    def _is_early(self, node: Node) -> bool:
+        """Whether a few numbers can be computed before all else: a scale of batch_norm, say, which a convolution then uses."""
+        return node.size <= self.limits.early_numbers and all(
+            type(source) in _NUMBERS or source in self.unchanging or 0 <= self.position_of[source] < self._early
+            for source in self._materialized_sources(node)
+        )
+
+    def _place_early(self, node: Node) -> None:
+        """Compute a formula in a group behind the other early ones; all later items move."""
+        reads = self._reads(node)
+        group = self._new_group(node, reads, lambda: self._early)
+        place = self._early
+        for positions in (self.position_of, self.last_reader):
+            positions.update({moved: position + 1 for moved, position in positions.items() if position >= place})
+        self.items.insert(place, group)
+        self._early += 1
+        self._add(node, reads, place, False)
 
     def _materialize_readers(self, node: Node, old: Node | None) -> None:
         """Before `node` overwrites `old`, materialize the deferred formulas that read `old`.

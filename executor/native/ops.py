@@ -570,8 +570,8 @@ def batch_norm(
     axes = list(range(ndim - 1))
     if is_global:
         unchanged = {"MeanOut": GraphTensor(mapped("copy", Mean.node)), "VarianceOut": GraphTensor(mapped("copy", Variance.node))}
-        used, spread = mapped("copy", mean), variance  # a copy, as MeanOut overwrites the mean before the gradient reads it
-        centered = mapped("sub", x, used)
+        used, spread = mapped("copy", mean), variance
+        centered = mapped("sub", x, mean)
     else:
         used = _mean(x, axes)
         centered = mapped("sub", x, used)

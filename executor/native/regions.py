@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -184,6 +184,8 @@ def native_regions(
     schedule = FusionSchedule(target.limits)
     schedule.computed_once = stored
     schedule.always_stored = _always_stored(needed) | stored
+    overwritten = {graph.overwritten_by(value) for value in graph.former}
+    schedule.unchanging = {node for node in needed if _is_of_scope(node, storage)} - overwritten
     schedule.overwrites = {owners[value]: graph.overwritten_by(value) for value in graph.former if value in owners}
     for number, instruction in enumerate(instructions):
         results = graph.lowered.get(number)
@@ -199,6 +201,11 @@ def native_regions(
                 schedule.place(owner)
         schedule.op = None
     return _with_regions(schedule, graph, owners, target, tag)
+
+
+def _is_of_scope(node: Node, storage: Container[str]) -> bool:
+    """Whether a node is the first value of a variable of the scope."""
+    return isinstance(node, PlanArray) and node.value[1] == 0 and node.value[0] in storage
 
 
 def _graph_of(

@@ -59,6 +59,8 @@ class Limits:
     # -- formulas and sums
     part: int = 4096
     """Elements per chunk."""
+    early_numbers: int = 4096
+    """Maximal elements of a formula of variables that is computed before all else, so that kernels of cores can use it."""
     serial: int = 1 << 17
     """Maximal cost (elements times cost per element) of a group that one thread computes."""
     serial_rows: int = 1 << 17

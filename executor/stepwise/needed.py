@@ -36,8 +36,18 @@ def versions_to_run(block: Block, fetches: Sequence[str]) -> BlockVersions:
 
     indexes = needed_ops(versions, {versions.current(name) for name in fetches}, also=runs_anyway)
     ops = [op for index in indexes if (op := versions.ops[index]).type not in _EDGES]
-    if len(ops) == len(versions.ops):
+    unwritten = {(index, slot) for index, op in enumerate(ops) for slot in _unchanged_outputs(op)}
+    if len(ops) == len(versions.ops) and not unwritten:
         return versions
     shadow = Block.__new__(Block)
     shadow.program, shadow.vars, shadow.ops = block.program, block.vars, ops
-    return BlockVersions(shadow)
+    return BlockVersions(shadow, unwritten)
+
+
+def _unchanged_outputs(op: Operator) -> list[str]:
+    """The output slots whose variables keep the values that they have: they are inputs, too, which the op passes on."""
+    definition = op.definition
+    if definition is None or definition.passes_on is None:
+        return []
+    passed = definition.passes_on(definition.defaults(op.attrs))
+    return [slot for slot, source in passed.items() if op.output(slot) and op.output(slot) == op.input(source)]

@@ -5,7 +5,7 @@ Version 0 of a name is its value when the block starts; each op that writes the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ..errors import InferenceError
 from ..opdef.inference import infer_specs
@@ -21,6 +21,10 @@ Value = tuple[str, int]
 class BlockVersions:
     """The values that each op of a block reads and writes.
 
+    Args:
+        block: the block.
+        unwritten: (number of an op, output slot) that count as absent.
+
     Attributes:
         ops: the block's ops when this object was created.
         definitions: the definition of each op, None if it has none here.
@@ -33,7 +37,7 @@ class BlockVersions:
 
     __slots__ = ("_one_shape", "block", "definitions", "last", "ops", "read_first", "reads", "updates", "writer", "writes")
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, unwritten: Collection[tuple[int, str]] = ()) -> None:
         self.block = block
         self.ops: list[Operator] = list(block.ops)
         self.definitions = [op.definition for op in self.ops]
@@ -64,7 +68,7 @@ class BlockVersions:
             for slot, names in op.outputs.items():
                 writes[slot] = values = []
                 for name in names:
-                    if name == EMPTY:
+                    if name == EMPTY or (index, slot) in unwritten:
                         values.append(None)
                         continue
                     last[name] = version = last.get(name, 0) + 1

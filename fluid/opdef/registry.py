@@ -448,6 +448,8 @@ class OpDef:
     """The input slot whose gradient is a `SelectedRows` if the attribute ``is_sparse`` is set."""
     constants: tuple[str, ...] = ()
     """Input slots that the result depends on, but that are treated as constants: no gradient flows to them."""
+    passes_on: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
+    """Attributes -> the output slots that repeat the value of an input slot."""
     region: Callable[[Any], Any] | None = None
     """How values pass through the block that the op owns: a function from an op to `fluid.ir.regions.Region`."""
     gradient_of: str = ""
@@ -723,6 +725,7 @@ def define(
     meaning: Composition | None = None,
     shape_only: Iterable[str] = (),
     constants: Iterable[str] = (),
+    passes_on: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
     region: Callable[[Any], Any] | None = None,
     gradient_of: str = "",
     lod_aware: bool = False,
@@ -744,6 +747,7 @@ def define(
         meaning: the op as a formula of other ops, beside its kernel; see `fluid.opdef.composition.means`.
         shape_only: input slots read only for their shape, dtype and LoD.
         constants: input slots that are treated as constants (see `OpDef`).
+        passes_on: tells which outputs repeat an input (see `OpDef`).
         region, gradient_of: for an op that owns a block (see `OpDef`).
         lod_aware: whether `infer` gives the outputs' LoD (see `OpDef`).
         sparse_grad: the input slot whose gradient is sparse if ``is_sparse`` (see `OpDef`).
@@ -767,6 +771,7 @@ def define(
         inline_grad=inline_grad,
         decomposition=decomposition,
         constants=tuple(constants),
+        passes_on=passes_on,
         region=region,
         gradient_of=gradient_of,
         lod_aware=lod_aware,

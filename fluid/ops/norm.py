@@ -44,6 +44,12 @@ def uses_global_stats(is_test: bool, use_global_stats: bool, trainable_statistic
     return use_global_stats or (is_test and not trainable_statistics)
 
 
+def _passed_statistics(attrs: Mapping[str, Any]) -> Mapping[str, str]:
+    """The running statistics that batch_norm passes on as they are."""
+    uses_them = uses_global_stats(attrs["is_test"], attrs["use_global_stats"], attrs["trainable_statistics"])
+    return {"MeanOut": "Mean", "VarianceOut": "Variance"} if uses_them else {}
+
+
 def _batch_norm(
     X: Spec, Scale: Spec | None, Bias: Spec | None, Mean: Spec, Variance: Spec, data_layout: str, momentum: float
 ) -> dict[str, Spec]:
@@ -68,6 +74,7 @@ _BATCH_NORM: dict[str, Any] = {
     "infer": _batch_norm,
     "wrt": ("X", "Scale", "Bias"),
     "constants": ("Mean", "Variance"),
+    "passes_on": _passed_statistics,
     "is_test": False,
     "momentum": 0.9,
     "epsilon": least(0, 1e-5),

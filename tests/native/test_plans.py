@@ -454,7 +454,7 @@ def test_filters_that_can_be_written_are_packed_in_each_run(fresh: None) -> None
 
 
 def test_statistics_that_stay_are_read_by_gradients(fresh: None) -> None:
-    """A batch_norm in test mode writes its mean as it was, before its gradient reads it; a fault of Fluid would be an error."""
+    """The gradient of a batch_norm in test mode reads its mean, which stays; a fault of Fluid would be an error."""
     x = fluid.data("x", [2, 4, 6, 8])
     loss = layers.mean(layers.square(layers.batch_norm(layers.tanh(x), is_test=True)))
     gradients = [gradient for _, gradient in fluid.append_backward(loss)]
@@ -465,6 +465,25 @@ def test_statistics_that_stay_are_read_by_gradients(fresh: None) -> None:
     assert "native code" in str(executor.plan(feed=feed, fetch_list=gradients))
     for one, other in zip(results, executor.interpret(feed=feed, fetch_list=gradients), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_predictions_normalize_while_they_convolve(fresh: None) -> None:
+    """A batch_norm in test mode writes no statistics, and its factors are computed before the convolution that uses them."""
+    x = fluid.data("x", [2, 4, 6, 8])
+    y = layers.batch_norm(layers.conv2d(x, 8, 1, bias_attr=False), act="hard_swish", is_test=True)
+    executor, main = fluid.Executor(), fluid.default_main_program()
+    executor.run(fluid.default_startup_program())
+    mean, variance = next(op for op in main.global_block().ops if op.type == "batch_norm").input_arg_names[3:5]
+    scope, random = fluid.global_scope(), np.random.default_rng(0)
+    for name, value in {mean: random.standard_normal(8), variance: random.uniform(1, 2, 8)}.items():
+        scope.find_var(name).get_tensor().set(value.astype("float32"), fluid.CPUPlace())
+    before = [np.array(scope.find_var(name).get_tensor()) for name in (mean, variance)]
+    feed = {"x": random.standard_normal(x.shape, np.float32)}
+    (result,) = executor.run(feed=feed, fetch_list=[y])
+    np.testing.assert_allclose(result, executor.interpret(feed=feed, fetch_list=[y])[0], rtol=1e-5, atol=1e-5)
+    assert "[conv2d + batch_norm + hard_swish]" in str(executor.plan(feed=feed, fetch_list=[y]))
+    for name, value in zip((mean, variance), before, strict=True):
+        np.testing.assert_array_equal(scope.find_var(name).get_tensor(), value)
 
 
 def test_models_from_files_pack_their_filters_once(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

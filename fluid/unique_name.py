@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from .not_here import names_here
@@ -15,7 +15,7 @@ from .not_here import names_here
 if TYPE_CHECKING:
     from .ir.program import Program
 
-__all__ = ["TakenNames", "UniqueNameGenerator", "avoid", "generate", "guard", "kinds", "switch", "unused_in"]
+__all__ = ["TakenNames", "UniqueNameGenerator", "UnusedNames", "avoid", "generate", "guard", "kinds", "switch", "unused_in"]
 
 __dir__ = names_here(__name__)
 
@@ -66,13 +66,22 @@ class TakenNames:
         return name in self._names
 
 
-class _UnusedNames(UniqueNameGenerator):
-    """A generator that skips used names."""
+class UnusedNames(UniqueNameGenerator):
+    """A generator that skips used names.
+
+    Args:
+        used_names: these names.
+        prefix: the start of all names.
+
+    >>> name = fluid.unique_name.UnusedNames({"my_fc_0"}, "my_")
+    >>> name("fc")
+    'my_fc_1'
+    """
 
     __slots__ = ("_used_names",)
 
-    def __init__(self, used_names: TakenNames) -> None:
-        super().__init__()
+    def __init__(self, used_names: Container[str], prefix: str = "") -> None:
+        super().__init__(prefix)
         self._used_names = used_names
 
     def __call__(self, key: str) -> str:
@@ -91,7 +100,7 @@ def unused_in(program: Program) -> UniqueNameGenerator:
     ...     fluid.unique_name.generate("fc")
     'fc_1'
     """
-    return _UnusedNames(TakenNames(program))
+    return UnusedNames(TakenNames(program))
 
 
 _shared = UniqueNameGenerator()

@@ -107,11 +107,12 @@ class Importer:
             names.update(node.output)
         self._weights = names_of_weights(graph.node)
         self.builder = Builder(self.program, names, tensors.room, self._expansion)
+        self._temporary_names = unique_name.UnusedNames(names, "onnx.")
 
     # -- the model
     def imported(self) -> Imported:
         graph = self._model.graph
-        with program_guard(self.program, Program()), unique_name.guard("onnx."):
+        with program_guard(self.program, Program()), unique_name.guard(self._temporary_names):
             scope: Scope = {}
             self._scopes.append(scope)
             self._declare_initializers(graph, scope)

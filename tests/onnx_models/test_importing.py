@@ -442,6 +442,26 @@ def test_a_loop_that_turns_a_sequence_round(tmp_path: Path) -> None:
     np.testing.assert_array_equal(slope, [*weights[::-1], [0, 0]])
 
 
+def test_values_called_as_temporaries_are(tmp_path: Path) -> None:
+    """A branch needs values of its own, whose names a model may have: one that was read and written, say."""
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(op_type, ["x"], [name])], name, [], [helper.make_empty_tensor_value_info(name)]
+        )
+        for name, op_type in {"then": "Neg", "else": "Abs"}.items()
+    }
+    names = [f"onnx.onnx.{op_type}_0.tmp_0" for op_type in ("cast", "logical_not")]
+    nodes = [
+        helper.make_node("Exp", ["x"], names[:1]),
+        helper.make_node("Tanh", ["x"], names[1:]),
+        helper.make_node("If", ["chosen"], ["branch"], **branches),
+        helper.make_node("Sum", ["branch", *names], ["y"]),
+    ]
+    model = load(saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [3]), "chosen": (BOOL, [])}, ["y"]))
+    x = np.float32([1, -2, 3])
+    np.testing.assert_allclose(run(model, x, np.bool_(True))[0], -x + np.exp(x) + np.tanh(x), rtol=1e-6)
+
+
 def test_branches_that_give_a_number_with_and_without_a_dimension(tmp_path: Path) -> None:
     def branch(*nodes: Any) -> Any:
         return helper.make_graph(list(nodes), "b", [], [helper.make_tensor_value_info("z", FLOAT, None)])

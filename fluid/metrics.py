@@ -57,8 +57,9 @@ class MetricBase:
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
-        """The state of the metric: its attributes that do not begin with an underscore."""
-        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        """The metric's name, and its ``states``: the attributes that do not begin with an underscore."""
+        states = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {"name": self._name, "states": states}
 
     def update(self, preds: Any, labels: Any) -> None:
         """Count a batch of predictions `preds` and their `labels`."""

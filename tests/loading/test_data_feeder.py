@@ -193,7 +193,7 @@ def test_accuracy_metric() -> None:
     metric.update(np.array([0.5], np.float32), 10)
     metric.update(1.0, 30)
     assert metric.eval() == pytest.approx(0.875)
-    assert metric.get_config() == {"value": 35.0, "weight": 40.0}
+    assert metric.get_config() == {"name": "Accuracy", "states": {"value": 35.0, "weight": 40.0}}
     with pytest.raises(ProgramError, match="negative"):
         metric.update(1.0, -1)
     with pytest.raises(FluidTypeError, match="one number"):

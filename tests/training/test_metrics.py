@@ -24,7 +24,8 @@ def test_chunk_evaluator() -> None:
     with pytest.raises(ProgramError, match=r"num_label_chunks should be a count, not 1\.5"):
         metric.update(1, 1.5, 1)
     metric.reset()
-    assert metric.get_config() == {"num_infer_chunks": 0, "num_label_chunks": 0, "num_correct_chunks": 0}
+    states = {"num_infer_chunks": 0, "num_label_chunks": 0, "num_correct_chunks": 0}
+    assert metric.get_config() == {"name": "ChunkEvaluator", "states": states}
 
 
 def test_edit_distance() -> None:

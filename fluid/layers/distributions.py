@@ -261,7 +261,8 @@ class MultivariateNormalDiag(Distribution):
         with beside((loc, scale)):
             self.loc = _variable(loc, "MultivariateNormalDiag: loc")
             self.scale = _variable(scale, "MultivariateNormalDiag: scale")
-        if self.loc.ndim != 1 or self.loc.shape[0] < 1 or self.scale.shape != self.loc.shape * 2:
+        size = self.scale.shape[0] if self.scale.ndim else 0
+        if size < 1 or tuple(self.scale.shape) != (size, size) or tuple(self.loc.shape) not in ((size,), (-1,)):
             raise ProgramError(
                 "MultivariateNormalDiag: loc should be [k] and scale [k, k], "
                 f"not {list(self.loc.shape)} and {list(self.scale.shape)}"
@@ -270,7 +271,7 @@ class MultivariateNormalDiag(Distribution):
     def _variances(self) -> Variable:
         """The diagonal of the covariance, ``[k]``."""
         with beside([self.loc]):
-            eye = tensor.assign(np.eye(self.loc.shape[0], dtype=self.scale.dtype.numpy))
+            eye = tensor.assign(np.eye(self.scale.shape[0], dtype=self.scale.dtype.numpy))
         result: Variable = ops.reduce_sum(self.scale * eye, dim=1)
         return result
 

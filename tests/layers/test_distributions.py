@@ -94,6 +94,14 @@ def test_multivariate_normal() -> None:
     np.testing.assert_allclose(divergence, [0.06542051], 1e-5)
 
 
+def test_mean_of_a_multivariate_normal_may_have_an_open_size() -> None:
+    """The entropy is that of the covariance alone."""
+    loc, covariance = fluid.data("loc", [None]), layers.assign(np.diag([0.4, 0.5]).astype("float32"))
+    entropy = layers.MultivariateNormalDiag(loc, covariance).entropy()
+    (found,) = fluid.Executor().run(feed={"loc": np.zeros(2, "float32")}, fetch_list=[entropy])
+    np.testing.assert_allclose(found, [2.033158], 1e-5)
+
+
 def test_gradients_flow_into_parameters() -> None:
     loc = layers.create_parameter([3], "float32", default_initializer=fluid.initializer.Constant(0.5))
     loss = layers.reduce_sum(layers.Normal(loc, SCALE).log_prob(layers.assign(VALUE)))

@@ -404,11 +404,11 @@ def normal(*shape: int) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------------------- torch
-def torch_step(parameters: Any, loss: Callable[[], Any], algorithm: str = "SGD") -> Step:
+def torch_step(parameters: Any, loss: Callable[[], Any], algorithm: str = "SGD", **options: Any) -> Step:
     import torch
 
     torch.set_num_threads(1)
-    optimizer = getattr(torch.optim, algorithm)(list(parameters), 0.01)
+    optimizer = getattr(torch.optim, algorithm)(list(parameters), 0.01, **options)
 
     def step() -> None:
         optimizer.zero_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,99 @@ def torch_volumes() -> Step:
     net = nn.Sequential(*parts, nn.Flatten(), nn.Linear(32 * 2 * 64, 10))
     x, label = torch.randn(4, 3, 8, 32, 32), torch.randint(0, 10, (4,))
     return torch_step(net.parameters(), lambda: nn.functional.cross_entropy(net(x), label))
+
+
+# ---------------------------------------------------------------------------------------------- sequences of channels
+def _convolved(x: Any, channels: int, taps: int, dilation: int = 1) -> Any:
+    """A convolution over sequences [N, C, L]: one over images of one row."""
+    from fluid import layers
+
+    padding, image = [0, taps // 2 * dilation], layers.unsqueeze(x, [2])
+    return layers.squeeze(layers.conv2d(image, channels, [1, taps], padding=padding, dilation=[1, dilation]), [2])
+
+
+def points() -> Step:
+    """Three layers with batch norm over each point, and the maximum over all points, as PointNet has."""
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        h, label = fluid.data("x", [16, 3, 512]), fluid.data("label", [16, 1], "int64")
+        for channels in (64, 64, 128):
+            h = layers.batch_norm(_convolved(h, channels, 1), act="relu")
+        scores = layers.fc(layers.fc(layers.reduce_max(h, 2), 64, act="relu"), 10)
+        return layers.mean(layers.softmax_with_cross_entropy(scores, label))
+
+    return fluid_step(build, {"x": normal(16, 3, 512), "label": integers(10, 16, 1)})
+
+
+def torch_points() -> Step:
+    import torch
+    from torch import nn
+
+    widths = (3, 64, 64, 128)
+    parts = [part for a, b in pairwise(widths) for part in (nn.Conv1d(a, b, 1), nn.BatchNorm1d(b), nn.ReLU())]
+    net, head = nn.Sequential(*parts), nn.Sequential(nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+    x, label = torch.randn(16, 3, 512), torch.randint(0, 10, (16,))
+    return torch_step([*net.parameters(), *head.parameters()], lambda: nn.functional.cross_entropy(head(net(x).amax(2)), label))
+
+
+def gated_dilations() -> Step:
+    """Gated convolutions with holes of 1 to 16 over 1,024 samples, as WaveNet has."""
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        h = _convolved(fluid.data("x", [8, 1, 1024]), 32, 1)
+        for dilation in (1, 2, 4, 8, 16):
+            gate = layers.sigmoid(_convolved(h, 32, 3, dilation))
+            h = h + _convolved(layers.tanh(_convolved(h, 32, 3, dilation)) * gate, 32, 1)
+        return layers.mean(layers.square(_convolved(layers.relu(h), 1, 1)))
+
+    return fluid_step(build, {"x": normal(8, 1, 1024)})
+
+
+def torch_gated_dilations() -> Step:
+    import torch
+    from torch import nn
+
+    first, last, x = nn.Conv1d(1, 32, 1), nn.Conv1d(32, 1, 1), torch.randn(8, 1, 1024)
+    blocks = nn.ModuleList([nn.ModuleList([*_torch_gates(dilation), nn.Conv1d(32, 32, 1)]) for dilation in (1, 2, 4, 8, 16)])
+
+    def loss() -> Any:
+        h = first(x)
+        for values, gate, out in blocks:
+            h = h + out(values(h).tanh() * gate(h).sigmoid())
+        return last(h.relu()).square().mean()
+
+    return torch_step([*first.parameters(), *blocks.parameters(), *last.parameters()], loss)
+
+
+def _torch_gates(dilation: int) -> list[Any]:
+    from torch import nn
+
+    return [nn.Conv1d(32, 32, 3, padding=dilation, dilation=dilation) for _ in range(2)]
+
+
+# ------------------------------------------------------------------------------------------------------------- products
+def wide_layers() -> Step:
+    """Layers of 8 MB for 8 rows: reading and updating the weights takes longer than multiplying."""
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        hidden = layers.fc(fluid.data("x", [8, 1024]), 2048, act="relu")
+        return layers.mean(layers.square(layers.fc(hidden, 1024)))
+
+    return fluid_step(build, {"x": normal(8, 1024)}, "Adam")
+
+
+def torch_wide_layers() -> Step:
+    import torch
+    from torch import nn
+
+    net, x = nn.Sequential(nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 1024)), torch.randn(8, 1024)
+    return torch_step(net.parameters(), lambda: net(x).square().mean(), "Adam", fused=True)
 
 
 # ------------------------------------------------------------------------------------------------------------ equations
@@ -329,6 +423,9 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "style transfer, 2 blocks of 32 channels, 64 x 64": (style_blocks, torch_style_blocks),
     "group norm and swish, 2 blocks of 64 channels, 32 x 32": (group_norm_blocks, torch_group_norm_blocks),
     "volumes, 4 of 8 x 32 x 32": (volumes, torch_volumes),
+    "points, 16 clouds of 512": (points, torch_points),
+    "gated convolutions with holes, 8 x 1,024 samples": (gated_dilations, torch_gated_dilations),
+    "layers of 8 MB, 8 rows, Adam": (wide_layers, torch_wide_layers),
     "differential equation, second derivatives at 1,024 points": (burgers_equation, torch_burgers_equation),
     "DeepFM, 512 rows of 26 features": (factorization_machine, torch_factorization_machine),
     "graph convolution, 2,000 nodes, 10,000 edges": (graph_convolution, torch_graph_convolution),

@@ -39,6 +39,8 @@ from .integer_lowering import convolved_bytes, quantized_convolution, shifted, s
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 from .resampling_lowering import uneven_pool, uneven_pool_gradient
 
+_FEW_CHANNELS = 8
+"""Channels from which on they fill a vector alone."""
 _MOST_CHANNELS = 16
 """The most channels of a group of maxout: each has formulas of its own."""
 
@@ -269,6 +271,24 @@ def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple
     return Windows(tuple(sizes), tuple(strides), tuple(map(tuple, pads))), (out[0], out[1]), kind  # type: ignore[arg-type]
 
 
+def _are_columns_apart(windows: Windows) -> bool:
+    """Whether each column of the result is pooled from the same column alone."""
+    return windows.kernel[1] == windows.strides[1] == 1 and windows.pads[1] == (0, 0)
+
+
+def _columns_as_channels(image: Node, windows: Windows) -> Node:
+    """Images [N, H, W, C] as [N, H, 1, W * C], if columns are pooled apart and few channels would leave vectors empty."""
+    if not _are_columns_apart(windows) or image.shape[3] >= _FEW_CHANNELS:
+        return image
+    return reshaped(image, (*image.shape[:2], 1, image.shape[2] * image.shape[3]))
+
+
+def _shape_pooled(image: Node, windows: Windows, out: tuple[int, int]) -> Shape:
+    """The shape of the result for images that `_columns_as_channels` gives."""
+    columns = image.shape[2] if _are_columns_apart(windows) else out[1]
+    return image.shape[0], out[0], columns, image.shape[3]
+
+
 def _has_uneven_windows(X: GraphTensor, attrs: dict[str, Any]) -> bool:
     """Whether adaptive windows differ in size."""
     sizes = [X.shape[axis] for axis in image_axes(attrs["data_format"], X.ndim)[1]]
@@ -282,8 +302,9 @@ def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     axis = channel_axis(X, attrs)
     image = _images_of(X, axis)
     windows, out, kind = _windows_of_pool(image, attrs)
-    node = Pooled((image.shape[0], *out, image.shape[3]), image.element, kind, image, windows)
-    return with_channels_at(axis, node)
+    source, shape = _columns_as_channels(image, windows), (image.shape[0], *out, image.shape[3])
+    node = Pooled(_shape_pooled(source, windows, out), image.element, kind, source, windows)
+    return with_channels_at(axis, reshaped(node, shape))
 
 
 @lowers("pool2d_grad")
@@ -293,11 +314,13 @@ def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dic
     axis = channel_axis(X, attrs)
     image, gradient = _images_of(X, axis), _images_of(dOut, axis)
     windows, out, kind = _windows_of_pool(image, attrs)
+    source, gradient = (_columns_as_channels(node, windows) for node in (image, gradient))
     positions = None
     if kind == "max":
-        shape = (image.shape[0], *out, image.shape[3])
-        positions = Positions(shape, position_type(image, shape, windows), image, windows)
-    return {"X@GRAD": with_channels_at(axis, PooledBack(image.shape, image.element, kind, gradient, windows, positions))}
+        shape = _shape_pooled(source, windows, out)
+        positions = Positions(shape, position_type(source, shape, windows), source, windows)
+    node = PooledBack(source.shape, image.element, kind, gradient, windows, positions)
+    return {"X@GRAD": with_channels_at(axis, reshaped(node, image.shape))}
 
 
 @lowers("pool2d_average_back")

@@ -17,6 +17,8 @@ __all__ = ["LoopArrays", "is_plain"]
 
 _ROOM = 4
 """A stack has room for this many entries per trip; arrays with larger holes are lists."""
+_NOWHERE = -(1 << 40)
+"""A position that is valid nowhere."""
 
 
 def is_plain(value: Any) -> bool:
@@ -161,6 +163,11 @@ class _StackOfRows(_Stack):
         return self._rows[positions]
 
 
+def _integer_in(entry: Any) -> int:
+    """The integer in an entry of an array of tensors; `_NOWHERE` if it is no single one."""
+    return int(entry.item()) if entry is not None and entry.size == 1 else _NOWHERE
+
+
 def _array_of(numbers: Any, trips: Any) -> Any:
     """Convert a number, or an array with a number for each trip, to such an array."""
     return numbers if isinstance(numbers, np.ndarray) else np.full(len(trips), numbers)
@@ -175,6 +182,7 @@ class LoopArrays:
         spec: returns the spec of a value of the block.
         counters: integer that positions depend on -> its value in the first trip, and the step to the next.
         by_number: integer that positions depend on -> its value in each run, by number.
+        in_entries: integer that positions depend on -> the entry that trips read it from.
         active: the rows of the runs of a loop over a rank table; None for other loops.
         is_forward: whether the loop is a forward loop, not a gradient.
     """
@@ -186,6 +194,7 @@ class LoopArrays:
         spec: Callable[[Value], Spec],
         counters: Mapping[str, tuple[int, int]],
         by_number: Mapping[str, Any],
+        in_entries: Mapping[str, Entry],
         active: ActiveRows | None,
         is_forward: bool,
     ) -> None:
@@ -198,6 +207,11 @@ class LoopArrays:
                 self._stacks[name] = _StackOfRows(former[name], active.with_all(of_entry), several, active, is_forward)
         self._entries = [entry for several in entries.values() for entry in several]
         self._counters, self._by_number = counters, by_number
+        self._in_entries = [
+            (name, entry.position, np.array([_integer_in(item) for item in former[entry.array]], np.int64))
+            for name, entry in in_entries.items()
+        ]
+        """Integer -> its position in an array, and the integers there."""
         self._start, self._runs, self._positions = 0, np.empty(0, np.int64), dict[str, Any]()
         """The first trip of the current addresses, and the runs and positions of each entry from there on."""
 
@@ -208,7 +222,13 @@ class LoopArrays:
     def _integers_of(self, trips: Any, numbers: Any) -> dict[str, Any]:
         """The integers that positions depend on, in each trip."""
         integers = {name: first + step * trips for name, (first, step) in self._counters.items()}
-        return integers | {name: values[numbers] for name, values in self._by_number.items()}
+        integers |= {name: values[numbers] for name, values in self._by_number.items()}
+        for name, position, values in self._in_entries:
+            places = _array_of(position.at(integers), trips)
+            integers[name] = np.full(len(trips), _NOWHERE)
+            is_valid = (places >= 0) & (places < len(values))
+            integers[name][is_valid] = values[places[is_valid]]
+        return integers
 
     def count_possible(self, trips: Any, numbers: Any) -> int:
         """How many of some next trips have valid positions, and entries to read.

@@ -8,7 +8,7 @@ that are updated in place, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluid.ir.nesting import nested_blocks
@@ -21,7 +21,7 @@ from fluid.values.types import VarType
 
 from .active_rows import is_over_rank_table, names_of_rows
 from .handlers import HANDLERS
-from .positions import Affine, affine_values
+from .positions import Affine, affine_values, integer_of
 from .row_ops import SHRINKING
 
 __all__ = ["BRANCHES", "CHOICES", "IS_TAKEN", "LOOPS", "Entry", "LoopBody", "Slots", "Step", "name_in_branch", "total_of"]
@@ -119,6 +119,7 @@ class LoopBody:
         shrunk: names from outside with a row for each sequence; trips read their active rows.
         unshrunk: name of a value that may have more than the active rows -> the entry that it was read from.
         condition: the value that tells whether another trip follows; None if the number of trips is known.
+        positions: integer that trips read from an array, for the position of another entry -> the entry that it is read from.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -131,6 +132,7 @@ class LoopBody:
     shrunk: set[str] = field(default_factory=set)
     unshrunk: dict[str, Entry] = field(default_factory=dict)
     condition: Value | None = None
+    positions: dict[str, Entry] = field(default_factory=dict)
 
     @classmethod
     def of(cls, region: Region, versions: BlockVersions, saved: Mapping[str, Sequence[str]]) -> LoopBody | None:
@@ -153,8 +155,8 @@ class LoopBody:
 
     @property
     def integers(self) -> set[str]:
-        """The integers that positions of entries depend on."""
-        return {name for entry in self.entries for name, _ in entry.position.factors}
+        """The integers that positions of entries depend on, except those in `positions`."""
+        return {name for entry in self.entries for name, _ in entry.position.factors} - self.positions.keys()
 
     @property
     def updated(self) -> dict[Value, Value]:
@@ -174,10 +176,12 @@ class _Array:
     Attributes:
         outer: the name of an array from outside that it updates; empty for a new array.
         parts: of a new array, position -> value.
+        updates: for a copy of an array from outside, how many entries the trip had written there.
     """
 
     outer: str
     parts: dict[Affine, Value] = field(default_factory=dict)
+    updates: int | None = None
 
 
 class _Builder:
@@ -218,7 +222,14 @@ class _Builder:
             if value[1] or value[0] in self._region.body.vars:
                 raise _UnfitError
             self._arrays[value] = _Array(value[0])
-        return self._arrays[value]
+        array = self._arrays[value]
+        if array.updates not in (None, self._updates(array.outer)):
+            raise _UnfitError  # the copied array has changed
+        return array
+
+    def _updates(self, outer: str) -> int:
+        """How many entries of an array from outside the trip has written."""
+        return sum(entry.version for entry in self.body.entries if entry.array == outer)
 
     def _entry(self, array: str, position: Affine) -> Entry:
         entry = self._entries.get((array, position))
@@ -301,6 +312,8 @@ class _Builder:
         (source,), (table,), position = reads["X"], reads["RankTable"], self._position(reads)
         if source is None or table is None or table[1] or self._region.forward is not None:
             raise _UnfitError
+        if any(name in self.body.positions for name, _ in position.factors):
+            raise _UnfitError
         active = self._entry(table[0], position)
         if self.body.active not in (None, active):
             raise _UnfitError
@@ -341,6 +354,8 @@ class _Builder:
             parts = {place: value for place, value in array.parts.items() if place != position}
             self._arrays[target] = _Array("", parts if op.attr("clears") else {**parts, position: source})
             return
+        if array.updates is not None:
+            raise _UnfitError  # the copied array stays as it is
         entry = self._entry(array.outer, position)
         entry.rows_of = self._rows_of.get(source, "")
         self._arrays[target] = array
@@ -362,11 +377,21 @@ class _Builder:
         if not entry.version and like is not None:
             self.body.likes.setdefault(entry.value, like)
         entry.must_exist |= not entry.version and like is None
+        if target in self.body.affine and like is None:
+            self.body.positions[integer_of(target)] = entry
         if self.body.rows and self._is_only_shrunk(target[0]):
             self.body.unshrunk[target[0]] = entry
         else:
             entry.has_active_rows = True
         self._step("assign", [entry.value], target)
+
+    def copy(self, op: Operator, reads: Slots, writes: Slots) -> None:
+        """Let a name stand for another array, as long as this one stays as it is; gradients copy arrays by `scale`, too."""
+        (source,), (target,) = reads["X"], writes["Out"]
+        if source is None or target is None or (op.type == "scale" and not _is_copy(op)):
+            raise _UnfitError
+        array = self._array(source)
+        self._arrays[target] = replace(array, updates=self._updates(array.outer)) if array.outer else array
 
     def sum(self, op: Operator, reads: Slots, writes: Slots) -> None:
         (target,), arrays = writes["Out"], [self._array(value) for value in reads["X"] if value is not None]
@@ -408,10 +433,17 @@ class _Builder:
                 self._step("sum", [(total_of(name), 0), last], (total_of(name), 1))
 
 
+def _is_copy(op: Operator) -> bool:
+    """Whether `scale` multiplies by one and adds nothing."""
+    attrs = get("scale").defaults(op.attrs)
+    return attrs["scale"] == 1.0 and not attrs["bias"] and not op.input("ScaleTensor")
+
+
 _ON_ARRAYS: dict[str, Callable[[Any, Operator, Slots, Slots], None]] = {
     "write_to_array": _Builder.write,
     "read_from_array": _Builder.read,
     "sum": _Builder.sum,
+    **dict.fromkeys(("assign", "scale"), _Builder.copy),
 }
 """Type of an op that reads or writes arrays -> how it becomes steps on entries."""
 _OF_RANK_TABLE: dict[str, Callable[[Any, Operator, Slots, Slots], None]] = {

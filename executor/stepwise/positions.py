@@ -14,7 +14,7 @@ from fluid.ir.program import Block
 from fluid.ir.versions import BlockVersions, Value
 from fluid.values.types import VarType
 
-__all__ = ["Affine", "affine_values"]
+__all__ = ["Affine", "affine_values", "integer_of"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ def affine_values(versions: BlockVersions) -> dict[Value, Affine]:
         return None if value is None else sums.get(value)
 
     for index, op in enumerate(versions.ops):
+        if op.type == "read_from_array" and (read := _read_integer(versions, index)) is not None:
+            sums[read] = Affine(0, ((integer_of(read), 1),))
         definition, rule = versions.definitions[index], _RULES.get(op.type)
         if definition is None or rule is None:
             continue
@@ -70,6 +72,18 @@ def affine_values(versions: BlockVersions) -> dict[Value, Affine]:
     for name in versions.read_first:
         sum_of((name, 0))
     return sums
+
+
+def integer_of(value: Value) -> str:
+    """The name of an integer that a trip reads from an array of tensors: a gradient finds the positions of other arrays there."""
+    return f"{value[0]}/{value[1]}"
+
+
+def _read_integer(versions: BlockVersions, index: int) -> Value | None:
+    """The value that an op reads, if it is an integer of an array that trips only read."""
+    (source,), (target,) = versions.reads[index]["X"], versions.writes[index]["Out"]
+    is_constant = source is not None and not source[1] and source[0] not in {*versions.last, *versions.block.vars}
+    return target if is_constant and target is not None and _is_integer(versions.block, target[0]) else None
 
 
 def _is_integer(block: Block, name: str) -> bool:

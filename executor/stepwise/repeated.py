@@ -533,7 +533,8 @@ class _Memory:
         if any(block.spec(loop.last(after)) != spec_of(firsts[name]) for name, after in loop.links.items()):
             return None  # the entries of a chain have one shape
         integers = {name: stack.reshape(-1) for name, stack in by_number.items() if name in loop.integers}
-        arrays = LoopArrays(loop.entries, former, block.spec, counters, integers, active, past is None)
+        in_entries = loop.body.positions if loop.body is not None else {}
+        arrays = LoopArrays(loop.entries, former, block.spec, counters, integers, in_entries, active, past is None)
         return cls(loop, blocks, firsts, fixed, by_number, arrays, active, capacity, is_reversed)
 
     def _spec(self, name: str) -> Spec:

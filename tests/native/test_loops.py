@@ -236,6 +236,69 @@ def test_a_recurrence_is_trained(steps: int, rows: int, width: int) -> None:
     assert_native(build, {"x": normal(steps, rows, width), "first": normal(rows, width)}, runs=3, tolerance=1e-4)
 
 
+def penalized(steps: int) -> list[Variable]:
+    """A loss with the squares of a recurrence's gradient by its input: its own gradient is of second order."""
+    x = fluid.data("x", [steps, 3, 4])
+    x.stop_gradient = False
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        word = rnn.step_input(x)
+        before = rnn.memory(shape=[-1, 5], batch_ref=word)
+        state = layers.fc([word, before], 5, act="tanh")
+        rnn.update_memory(before, state)
+        rnn.step_output(state)
+    score = layers.reduce_mean(layers.square(rnn()))
+    (slope,) = fluid.gradients([score], [x])
+    return minimized(score + layers.reduce_sum(layers.square(slope))) + [slope]
+
+
+@each("steps", [1, 2, 9])
+def test_derivatives_of_second_order_through_a_recurrence(steps: int) -> None:
+    assert_native(lambda: penalized(steps), {"x": normal(steps, 3, 4)})
+
+
+def test_positions_in_an_array() -> None:
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [6, 3])
+        x.stop_gradient = False
+        values, places = layers.create_array("float32"), layers.create_array("int64")
+        for number, place in enumerate((3, 0, 5, 1)):
+            layers.array_write(integer(place), integer(number), places)
+        for number in range(6):
+            layers.array_write(layers.reshape(layers.slice(x, [0], [number], [number + 1]), [3]), integer(number), values)
+        total, scale = layers.assign(layers.reduce_sum(x, 0)), layers.create_parameter([3], "float32")
+
+        def body(index: Variable) -> None:
+            value = layers.array_read(values, layers.array_read(places, index))
+            layers.assign(layers.tanh(total) * scale + value, total)
+
+        counted(4, body)
+        return [total, *minimized(layers.mean(total)), *fluid.gradients([layers.mean(total)], [x])]
+
+    assert_native(build, {"x": normal(6, 3)})
+
+
+@each("is_late", [False, True])
+def test_a_copy_of_an_array_keeps_its_entries(is_late: bool) -> None:
+    """A copy that is read after its array has changed has the former entry; the loop runs op by op then."""
+
+    def build() -> Sequence[Variable]:
+        values, total = layers.create_array("float32"), layers.assign(fluid.data("x", [3]))
+        layers.array_write(layers.assign(total), integer(0), values)
+
+        def body(index: Variable) -> None:
+            copy = layers.assign(values)
+            former = None if is_late else layers.array_read(copy, integer(0))
+            layers.array_write(layers.tanh(total), integer(0), values)
+            former = layers.array_read(copy, integer(0)) if former is None else former
+            layers.assign(total * 0.5 + former, total)
+
+        counted(4, body)
+        return [total, layers.array_read(values, integer(0))]
+
+    assert_native(build, {"x": normal(3)}, op_by_op=8 if is_late else 0)
+
+
 def test_one_program_takes_any_number_of_steps() -> None:
     """One executor and one scope: what one number of steps left must not show in the next."""
     main, startup, results = fluid.Program(), fluid.Program(), {}

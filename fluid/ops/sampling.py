@@ -6,9 +6,11 @@ from math import log
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import means
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import VarType
+from .formulas import log1p_exp
 from .shapes import fits
 
 UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
@@ -167,11 +169,29 @@ def _hierarchical(
     return Spec((rows, 1), X.dtype), Spec((rows, path.shape[1]), X.dtype), W
 
 
+def _scores_on_path(f: Any, X: Any, weights: Any, Bias: Any, index: Any) -> Any:
+    """The scores of the nodes of each path; 0 behind its end."""
+    scores = f.reduce_sum(f.unsqueeze2(X, axes=[1]) * weights, dim=[2])
+    scores = scores if Bias is None else scores + f.take_rows(f.reshape2(Bias, shape=[-1]), index)
+    return f.clip(scores, min=-40.0, max=40.0)
+
+
+def _path_losses(
+    f: Any, X: Any, W: Any, Label: Any, PathTable: Any, PathCode: Any, Bias: Any, num_classes: int
+) -> dict[str, Any]:
+    index, code = f.tree_path(Label, PathTable, PathCode, num_classes=num_classes)
+    scores = _scores_on_path(f, X, f.take_rows(W, index), Bias, index)
+    losses = log1p_exp(f, scores)
+    out = f.reduce_sum(losses - code.astype(X.dtype) * scores, dim=[1], keep_dim=True)
+    return {"Out": out, "PreOut": losses, "W_Out": W}
+
+
 @define(
     "hierarchical_sigmoid(X: float, W: float, Label: int, PathTable?: int, PathCode?: int, Bias?: float)"
     " -> Out, PreOut~, W_Out?~",
     infer=_hierarchical,
     wrt=("X", "W", "Bias"),
+    meaning=means(_path_losses),
     sparse_grad="W",
     num_classes=2,
     trainer_id=0,
@@ -191,10 +211,7 @@ def hierarchical_sigmoid(
     """
     index, code = f.tree_path(Label, PathTable, PathCode, num_classes=num_classes)
     weights = f.take_rows(W, index)
-    scores = f.reduce_sum(f.unsqueeze2(X, axes=[1]) * weights, dim=[2])
-    if Bias is not None:
-        scores = scores + f.take_rows(f.reshape2(Bias, shape=[-1]), index)
-    slope = (f.sigmoid(f.clip(scores, min=-40.0, max=40.0)) - code.astype(X.dtype)) * dOut
+    slope = (f.sigmoid(_scores_on_path(f, X, weights, Bias, index)) - code.astype(X.dtype)) * dOut
     column = f.unsqueeze2(slope, axes=[2])
     grads = {
         "X": lambda: f.reduce_sum(column * weights, dim=[1]),

@@ -184,25 +184,6 @@ def tree_path(g: OnnxGraph, inputs: dict[str, Any], num_classes: int) -> dict[st
     return {"Index": g.binary("Sub", node, g.ints(1)), "Code": g.where(is_on_path, bit, g.ints(0))}
 
 
-@exports("hierarchical_sigmoid")
-def hierarchical_sigmoid(
-    g: OnnxGraph, f: Any, X: OnnxTensor, W: OnnxTensor, inputs: dict[str, Any], num_classes: int
-) -> dict[str, Any]:
-    label, bias = inputs["Label"], inputs.get("Bias")
-    index, code = f.tree_path(label, inputs.get("PathTable"), inputs.get("PathCode"), num_classes=num_classes)
-    is_on_path = g.binary("GreaterOrEqual", index, g.ints(0), VarType.BOOL)
-    nodes = g.binary("Max", index, g.ints(0))
-    scores = g.reduce("ReduceSum", g.binary("Mul", g.gather(W, nodes), g.unsqueeze(X, 1)), [2])
-    if bias is not None:
-        scores = g.binary("Add", scores, g.gather(g.reshape(bias, [-1], (-1,)), nodes))
-    scores = g.binary("Min", g.binary("Max", scores, g.number(-40, scores)), g.number(40, scores))
-    scores = g.where(is_on_path, scores, g.number(0, scores))
-    losses = f.softplus(scores, beta=1.0, threshold=100.0)
-    chosen = g.binary("Mul", g.cast(code, scores.dtype), scores)
-    out = g.reduce("ReduceSum", g.binary("Sub", losses, chosen), [1], keep=True)
-    return {"Out": out, "PreOut": losses, "W_Out": g.identity(W)}
-
-
 @exports("rnnt_places")
 def rnnt_places(g: OnnxGraph, inputs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     label, places = inputs["label"], inputs["input"].shape[2]

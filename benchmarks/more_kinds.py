@@ -418,6 +418,101 @@ def torch_speech() -> Step:
     return torch_step(net.parameters(), loss)
 
 
+# ---------------------------------------------------------------------------------------------------------- recurrences
+def penalized_rnn() -> Step:
+    """A recurrence whose loss has the squares of its gradient by the input."""
+    import fluid
+    from fluid import layers
+
+    def build() -> Any:
+        x, y = fluid.data("x", [20, 32, 32]), fluid.data("y", [32, 1])
+        x.stop_gradient = False
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            word = rnn.step_input(x)
+            before = rnn.memory(shape=[-1, 64], batch_ref=word)
+            state = layers.fc([word, before], 64, act="tanh")
+            rnn.update_memory(before, state)
+            rnn.step_output(state)
+        score = layers.fc(layers.reduce_mean(rnn(), 0), 1)
+        (slope,) = fluid.gradients([score], [x])
+        return layers.mean(layers.square(score - y)) + layers.mean(layers.square(slope))
+
+    return fluid_step(build, {"x": normal(20, 32, 32), "y": normal(32, 1)})
+
+
+def torch_penalized_rnn() -> Step:
+    import torch
+    from torch import nn
+
+    of_word, of_state, out = nn.Linear(32, 64), nn.Linear(64, 64, False), nn.Linear(64, 1)
+    x, y = torch.randn(20, 32, 32).requires_grad_(), torch.randn(32, 1)
+
+    def loss() -> Any:
+        state, states, words = torch.zeros(32, 64), [], of_word(x)
+        for word in words:
+            state = torch.tanh(word + of_state(state))
+            states.append(state)
+        score = out(torch.stack(states).mean(0))
+        (slope,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+        return (score - y).square().mean() + slope.square().mean()
+
+    return torch_step(nn.ModuleList([of_word, of_state, out]).parameters(), loss)
+
+
+def beam_search() -> Step:
+    """`dynamic_decode` of 32 sentences: 20 words of 2,000, 4 beams, by a GRU of 128."""
+    import fluid
+    from fluid import layers
+
+    fluid.set_num_threads(1)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        decoder = layers.BeamSearchDecoder(
+            *(layers.GRUCell(128), 0, 1, 4),
+            embedding_fn=lambda ids: fluid.embedding(ids, [2000, 64], param_attr="words"),
+            output_fn=lambda states: layers.fc(states, 2000, param_attr="scores", bias_attr=False),
+        )
+        ids, _ = layers.dynamic_decode(decoder, fluid.data("state", [32, 128]), max_step_num=19)
+    executor, scope, feed = fluid.Executor(), fluid.Scope(), {"state": normal(32, 128)}
+    executor.run(startup, scope=scope)
+    return lambda: executor.run(main, feed, [ids], scope=scope, use_prune=True)
+
+
+def torch_beam_search() -> Step:
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    table, cell, out, first = nn.Embedding(2000, 64), nn.GRUCell(64, 128), nn.Linear(128, 2000, False), torch.randn(32, 128)
+    after_end = torch.full((2000,), -1e9)
+    after_end[1] = 0
+
+    @torch.inference_mode()
+    def step() -> Any:
+        state, word = first.repeat_interleave(4, 0), torch.zeros(128, dtype=torch.long)
+        total, has_ended = torch.tensor([0.0, -1e9, -1e9, -1e9]).repeat(32, 1), torch.zeros(32, 4, dtype=torch.bool)
+        words, parents = [], []
+        for _ in range(20):
+            state = cell(table(word), state)
+            scores = out(state).log_softmax(1).view(32, 4, 2000)
+            scores = torch.where(has_ended[..., None], after_end, scores)
+            total, places = (total[..., None] + scores).view(32, -1).topk(4, 1)
+            parent, chosen = places // 2000, places % 2000
+            state = state.view(32, 4, 128).gather(1, parent[..., None].expand(-1, -1, 128)).view(128, 128)
+            has_ended = has_ended.gather(1, parent) | (chosen == 1)
+            words.append(chosen)
+            parents.append(parent)
+            word = chosen.view(-1)
+        beams, ids = torch.arange(4).repeat(32, 1), []
+        for chosen, parent in zip(reversed(words), reversed(parents), strict=True):
+            ids.append(chosen.gather(1, beams))
+            beams = parent.gather(1, beams)
+        return torch.stack(ids[::-1])
+
+    return step
+
+
 KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "U-Net, 4 images of 64 x 64": (unet, torch_unet),
     "style transfer, 2 blocks of 32 channels, 64 x 64": (style_blocks, torch_style_blocks),
@@ -431,4 +526,6 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
     "graph convolution, 2,000 nodes, 10,000 edges": (graph_convolution, torch_graph_convolution),
     "capsules, 16 images": (capsules, torch_capsules),
     "CTC, 16 rows of 50 frames": (speech, torch_speech),
+    "recurrence with a penalty on its gradient, 20 steps of 64": (penalized_rnn, torch_penalized_rnn),
+    "dynamic_decode, 32 sentences, 4 beams": (beam_search, torch_beam_search),
 }

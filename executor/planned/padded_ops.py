@@ -316,7 +316,7 @@ def _fed_bounds(to: Rewriter, op: Operator) -> tuple[str, ...]:
 def _rewrite_slice(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (out,), group, bounds = op.input("X"), op.output("Out"), to.rows_with_lod(op, "X").group, _fed_bounds(to, op)
     slices = to.derive(DerivedLod((group,), sliced_offsets, bounds, (op,)), to.sizes[group][1])
-    index = to.index(Index(slices, sliced_rows, padding=None, beside=(group,), feeds=bounds))
+    index = to.index(Index(slices, sliced_rows, padding=None, beside=(group,), feeds=bounds[:1]))
     to.add(op, "take_rows", {"X": x, "Index": index}, out)
     return {out: RowFacts(slices, True, Padding.COPIES)}
 
@@ -324,8 +324,9 @@ def _rewrite_slice(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("sequence_slice_grad")
 def _rewrite_slice_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (gradient,), (d_x,), group = op.input(grad_slot("Out")), op.output(grad_slot("X")), to.rows_with_lod(op, "X").group
-    to.rows_of(op, grad_slot("Out"))
-    to.add(op, "take_rows", {"X": gradient, "Index": to.index(Index(group, places_in_slices, feeds=_fed_bounds(to, op)))}, d_x)
+    slices, bounds = to.rows_of(op, grad_slot("Out")).group, _fed_bounds(to, op)
+    index = to.index(Index(group, places_in_slices, beside=(slices,), feeds=bounds[:1]))
+    to.add(op, "take_rows", {"X": gradient, "Index": index}, d_x)
     return {d_x: RowFacts(group, True, Padding.ZEROS)}
 
 

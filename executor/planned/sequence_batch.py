@@ -11,7 +11,7 @@ import numpy as np
 
 from fluid.errors import ExecutionError, locate, op_failure
 from fluid.ir.program import Operator
-from fluid.values.lod_array import capacity_of, ids_of
+from fluid.values.lod_array import capacity_of, ids_of, rows_in_ranges
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType
 
@@ -244,16 +244,15 @@ def sliced_offsets(offsets: Any, starts: Any, lengths: Any, op: Operator) -> Any
         raise op_failure(op, error) from error
 
 
-def sliced_rows(slices: Any, offsets: Any, starts: Any, lengths: Any) -> Any:
+def sliced_rows(slices: Any, offsets: Any, starts: Any) -> Any:
     """For each row of slices of sequences, its row in the sequences."""
-    return sliced(offsets, starts, lengths)[0]
+    return rows_in_ranges(offsets[:-1] + np.asarray(starts, np.int64).reshape(-1), np.diff(slices))
 
 
-def places_in_slices(offsets: Any, starts: Any, lengths: Any) -> Any:
+def places_in_slices(offsets: Any, slices: Any, starts: Any) -> Any:
     """For each row of sequences, its place in their slices, -1 for none."""
-    rows, _ = sliced(offsets, starts, lengths)
     places = np.full(offsets[-1], -1)
-    places[rows] = np.arange(len(rows))
+    places[sliced_rows(slices, offsets, starts)] = np.arange(slices[-1])
     return places
 
 

@@ -26,6 +26,7 @@ import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -35,6 +36,7 @@ from weakref import WeakValueDictionary
 
 from ...formats.writing import reason
 from ..runtime.cache_folder import CacheFolder, is_own
+from ..runtime.forks import fork_safe_lock
 from ..runtime.threads import available_cores, get_num_threads
 from .bounds import Footprint
 from .compiler import Library, NativeUnavailable, compile_object, versions
@@ -60,7 +62,9 @@ _loaded: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
 _recent: OrderedDict[int, Library] = OrderedDict()
 """The libraries that were used last, by id: they stay loaded when no plan uses them any more. LLVM 22 frees a library's code, but
 keeps 9 kB and more about each library that it ever loaded."""
-_keeping = threading.Lock()
+_loading = fork_safe_lock()
+"""Held while kernels are compiled or loaded: scopes share plans, so several threads may need the same kernels. It is newer than
+the lock of `ThreadPoolExecutor`, which compiling takes."""
 _MOST_RECENT, _MOST_RECENT_BYTES = 256, 16 << 20
 _FOLDER = CacheFolder("FLUID_NATIVE_CACHE", "native", "native kernels")
 
@@ -91,21 +95,23 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target) -> Kernels:
     """
     keys = {signature: _key(signature, target) for signature in writers}
     place = folder()
-    libraries = _available_libraries(place, keys.values())
-    missing = {key: writers[signature] for signature, key in keys.items() if key not in libraries}
-    if missing:
-        bundle = _compile(missing, target)
-        libraries.update(bundle.load())
-        if place:
-            _write(place, bundle)
-    return _kernels(keys, libraries)
+    with _loading:
+        libraries = _available_libraries(place, keys.values())
+        missing = {key: writers[signature] for signature, key in keys.items() if key not in libraries}
+        if missing:
+            bundle = _compile(missing, target)
+            libraries.update(bundle.load())
+            if place:
+                _write(place, bundle)
+        return _kernels(keys, libraries)
 
 
 def available_kernels(signatures: Iterable[str], target: Target) -> Kernels | None:
     """Kernels for a processor, from memory or disk; None if one of them is missing."""
     keys = {signature: _key(signature, target) for signature in signatures}
-    libraries = _available_libraries(folder(), keys.values())
-    return _kernels(keys, libraries) if libraries.keys() >= set(keys.values()) else None
+    with _loading:
+        libraries = _available_libraries(folder(), keys.values())
+        return _kernels(keys, libraries) if libraries.keys() >= set(keys.values()) else None
 
 
 def _available_libraries(place: str | None, keys: Collection[bytes]) -> dict[bytes, Library]:
@@ -128,14 +134,13 @@ def _kernels(keys: Mapping[str, bytes], libraries: dict[bytes, Library]) -> Kern
 
 def _keep_loaded(libraries: Mapping[int, Library]) -> None:
     """Keep libraries loaded until enough others are used after them."""
-    with _keeping:
-        for number in libraries:
-            _recent.pop(number, None)
-        _recent.update(libraries)
-        size = sum(library.size for library in _recent.values())
-        while len(_recent) > _MOST_RECENT or (size > _MOST_RECENT_BYTES and _recent):
-            _, library = _recent.popitem(last=False)
-            size -= library.size
+    for number in libraries:
+        _recent.pop(number, None)
+    _recent.update(libraries)
+    size = sum(library.size for library in _recent.values())
+    while len(_recent) > _MOST_RECENT or (size > _MOST_RECENT_BYTES and _recent):
+        _, library = _recent.popitem(last=False)
+        size -= library.size
 
 
 @cache
@@ -164,8 +169,6 @@ def _symbol(key: bytes) -> str:
 
 def _compile(writers: Mapping[bytes, Writer], target: Target) -> _Bundle:
     """Compile kernels to a bundle. This thread writes LLVM's text form while other threads compile."""
-    from concurrent.futures import ThreadPoolExecutor  # imports several modules; needed only to compile
-
     footprints: dict[bytes, Sequence[Footprint]] = {}
     with ThreadPoolExecutor(min(get_num_threads(), available_cores())) as threads:
         objects = list(threads.map(partial(compile_object, target=target), _modules(writers, footprints)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,9 +32,6 @@ from .instructions import (
 from .pool import pool
 from .target import Target
 from .verifying import verify_accesses
-
-_WRITING = threading.Lock()
-"""Held while kernels are written: scopes share plans, so several threads may bind the same regions."""
 
 
 def flags_of(calls: Iterable[KernelCall]) -> Iterator[int]:
@@ -150,8 +146,7 @@ def loaded(
     Raises:
         NativeUnavailable: kernels cannot be compiled here, or access memory outside their operands.
     """
-    with _WRITING:
-        kernels = compile_kernels(writers, target)
+    kernels = compile_kernels(writers, target)
     verify_accesses(calls, kernels.footprints, size, workspace_bytes)
     workspace = aligned_bytes(np.empty, workspace_bytes)  # for the most threads possible; few pages are touched
     kept_alive: list[Any] = [kernels, workspace]

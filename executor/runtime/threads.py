@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from functools import cache
@@ -21,6 +20,7 @@ import numpy as np
 from fluid.errors import FluidTypeError, ProgramError, shown
 
 from .blas import openblas
+from .forks import fork_safe_lock
 
 MOST_THREADS = 256
 HAS_THREADS = sys.platform not in ("emscripten", "wasi")
@@ -62,7 +62,7 @@ class _Threads:
 
     def __init__(self) -> None:
         self.count = _default()
-        self._lock = threading.RLock()
+        self._lock = fork_safe_lock()
         self._holds = 0
         self._of_blas = 1
         """Threads that BLAS has when nothing holds it; read when the first hold begins."""

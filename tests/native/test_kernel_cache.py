@@ -7,7 +7,10 @@ import errno
 import gc
 import os
 import shutil
+import signal
 import sys
+import threading
+import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
@@ -426,3 +429,29 @@ def test_reading_takes_memory_that_the_size_of_the_file_bounds(tmp_path: Path) -
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Python 3.12 and newer: forks with threads
+def test_a_fork_waits_while_another_thread_compiles(place: Path) -> None:
+    """The child has not that thread, and would wait for its kernels for ever."""
+    begun = threading.Event()
+
+    def slowly(name: str) -> WrittenKernel:
+        begun.set()
+        time.sleep(0.3)
+        return written(name, 1.0)
+
+    thread = threading.Thread(target=compile_kernels, args=({"slow": slowly},))
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        try:
+            os._exit(list(results(compile_kernels(writers(2.0))).values()) != [2.0])
+        except BaseException:
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 0

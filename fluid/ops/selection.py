@@ -67,6 +67,13 @@ def _by_factor(f: Any, Input: Any, Index: Any, Value: Any, dResult: Any, Axis: i
     return f.take_along_axis(dResult * products, Index, Axis=Axis) / factors * others_have_none
 
 
+def _counts(f: Any, Input: Any, Index: Any, Value: Any, Axis: int) -> Any:
+    """1 for the last of the values that are written to an element, 0 for those before it."""
+    number = f.cumsum(f.fill_any_like(Index, value=1.0), axis=Axis)
+    last = f.put_along_axis(f.fill_any_like(Input, value=0.0, dtype=Index.dtype), Index, number, Axis=Axis)
+    return f.equal(f.take_along_axis(last, Index, Axis=Axis), number).astype(Value.dtype)
+
+
 @define(
     "put_along_axis(Input, Index: int, Value) -> Result",
     infer=_put,
@@ -82,8 +89,8 @@ def put_along_axis(
     "amax" or "amin".
 
     Without `Include_self` the elements at Index do not count. Of "mul", gradients of gradients hold where no factor is 0. Of
-    "amax" and "amin", each element that equals the result gets its gradient. With "assign", indices should not repeat: the last
-    value would count, but each would get the gradient.
+    "amax" and "amin", each element that equals the result gets its gradient. With "assign", the last value for an element counts,
+    and gets the gradient.
     """
     how: dict[str, Any] = {"Axis": Axis, "Include_self": Include_self}
     reduce = REDUCTIONS[Reduce]
@@ -104,10 +111,10 @@ def put_along_axis(
 
         of_input = lambda: dResult * f.equal(Input, Result).astype(Input.dtype)
         return {"Input": of_input if Include_self else zeroed, "Value": of_value}
-    return {
-        "Input": lambda: f.assign(dResult) if reduce == "add" and Include_self else zeroed(),
-        "Value": lambda: f.take_along_axis(dResult, Index, Axis=Axis),
-    }
+    taken = lambda: f.take_along_axis(dResult, Index, Axis=Axis)
+    if reduce == "add":
+        return {"Input": (lambda: f.assign(dResult)) if Include_self else zeroed, "Value": taken}
+    return {"Input": zeroed, "Value": lambda: taken() * _counts(f, Input, Index, Value, Axis)}
 
 
 # ------------------------------------------------------------------------------------------------------------- by mask

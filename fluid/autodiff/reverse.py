@@ -41,9 +41,16 @@ Wanted = dict[str, list[Value | None]]
 
 
 def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dict[str, Place]:
-    """The places of a rule's results that may be renamed: `ops` write them and do not read them, and they are returned once."""
+    """The places of a rule's results that may be renamed: `ops` write them and do not read them, and they are returned once.
+
+    A stacked output of a recurrence has the name of a variable in its block, and keeps it.
+    """
     places = {
-        name: (op, slot, position) for op in ops for slot, names in op.outputs.items() for position, name in enumerate(names)
+        name: (op, slot, position)
+        for op in ops
+        if not op.sub_blocks
+        for slot, names in op.outputs.items()
+        for position, name in enumerate(names)
     }
     for op in ops:
         for names in op.inputs.values():

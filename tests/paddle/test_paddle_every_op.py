@@ -51,6 +51,7 @@ OTHERWISE = {
     "rnn": "the state of dropout is not kept here",
     "roi_align": "of regions without an area it ends the process",
     "segment_pool": "of no elements it ends the process",
+    "self_dp_attention": "with AVX2 alone it ends the process",
     "shuffle_batch": "random",
     "sum": "of no elements it has no dimensions",
     "unique_consecutive": "of no elements it ends the process",

@@ -86,6 +86,16 @@ def written(target: str, kind: str) -> Any:
     return next(op for op in convert(fluid.default_main_program(), target).program.global_block().ops if op.type == kind)
 
 
+@each("index", range(len(OPS["dynamic_quantize_lstm"])))
+def test_a_recurrence_makes_the_outputs_that_it_names(index: int) -> None:
+    """Paddle finds a step's output in the block by the name of the stacked one."""
+    (case,) = cases_of("dynamic_quantize_lstm", index, OPS["dynamic_quantize_lstm"][index])
+    new = convert(case.program, "paddle-2.6").program
+    (op,) = [op for op in new.global_block().ops if op.type == "recurrent"]
+    made = {name for inner in op.sub_blocks[0].ops for name in inner.output_arg_names}
+    assert made >= set(op.output("outputs"))
+
+
 @each("op_type", ["reduce_amax", "reduce_amin"])
 def test_a_reduction_over_all_axes_names_them(op_type: str) -> None:
     """Paddle 2.6 reads `dim` alone."""

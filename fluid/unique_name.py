@@ -60,7 +60,7 @@ class TakenNames:
         self._program = program
         self._names: set[str] | None = None
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         if self._names is None:
             self._names = {part for var in self._program.list_vars() for part in (var.name, var.name.split(".")[0])}
         return name in self._names

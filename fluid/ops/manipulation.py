@@ -822,13 +822,48 @@ def scatter_rows_like(f: Any, X: ShapeOnly, Ids: Any, Like: ShapeOnly, dOut: Any
     return {"X": f.reshape_like(f.lookup_table_v2(dOut, Ids, padding_idx=padding_idx), X)}
 
 
-@define("pick(X, Index: int) -> Out", infer=_picked, wrt=("X",), axis=-1, ignore_index=long(-100), default=0.0)
+def _named(f: Any, Index: Any, ignore_index: int) -> tuple[Any, Any]:
+    """Where an index is `ignore_index`, and the indices with 0 in these places."""
+    ignored = f.fill_constant(shape=[1] * len(Index.shape), dtype=int(VarType.INT64), str_value=str(ignore_index))
+    is_ignored = f.equal(Index.astype(VarType.INT64), ignored)
+    return is_ignored, f.where(is_ignored, f.fill_zeros_like(Index), Index)
+
+
+def _pick(f: Any, X: Any, Index: Any, axis: int, ignore_index: int, default: float) -> Any:
+    is_ignored, index = _named(f, Index, ignore_index)
+    picked = f.take_along_axis(X, index, Axis=axis)
+    return f.where(is_ignored, f.fill_any_like(picked, value=default, dtype=-1), picked)
+
+
+def _place(f: Any, X: Any, Index: Any, Like: Any, axis: int, ignore_index: int) -> Any:
+    is_ignored, index = _named(f, Index, ignore_index)
+    values = f.where(is_ignored, f.fill_zeros_like(X), X)
+    return f.put_along_axis(f.fill_zeros_like(Like), index, values, Axis=axis, Reduce="add")
+
+
+@define(
+    "pick(X, Index: int) -> Out",
+    infer=_picked,
+    wrt=("X",),
+    meaning=means(_pick),
+    axis=-1,
+    ignore_index=long(-100),
+    default=0.0,
+)
 def pick(f: Any, X: ShapeOnly, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     """``Out[.., j, ..] = X[.., Index[.., j, ..], ..]`` along `axis`; `default` where the index is `ignore_index`."""
     return {"X": f.place(dOut, Index, X, axis=axis, ignore_index=ignore_index)}
 
 
-@define("place(X, Index: int, Like) -> Out", infer=_placed, wrt=("X",), shape_only=("Like",), axis=-1, ignore_index=long(-100))
+@define(
+    "place(X, Index: int, Like) -> Out",
+    infer=_placed,
+    wrt=("X",),
+    shape_only=("Like",),
+    meaning=means(_place),
+    axis=-1,
+    ignore_index=long(-100),
+)
 def place(f: Any, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     """X added to zeros of Like's shape at the indices in Index along `axis`: the transpose of `pick`.
 

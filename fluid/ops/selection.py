@@ -111,7 +111,10 @@ def put_along_axis(
 
         of_input = lambda: dResult * f.equal(Input, Result).astype(Input.dtype)
         return {"Input": of_input if Include_self else zeroed, "Value": of_value}
-    gathered = lambda: f.take_along_axis(dResult, Index, Axis=Axis)
+
+    def gathered() -> Any:
+        return f.take_along_axis(dResult, Index, Axis=Axis)
+
     if reduce == "add":
         return {"Input": (lambda: f.assign(dResult)) if Include_self else zeroed, "Value": gathered}
     return {"Input": zeroed, "Value": lambda: gathered() * _counts(f, Input, Index, Value, Axis)}

@@ -226,7 +226,8 @@ NETS = [
 ]
 
 
-@each("build", NETS)
+@pytest.mark.random
+@each("build", some(NETS))
 def test_nets(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_runs_agree(build, monkeypatch)
 

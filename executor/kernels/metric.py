@@ -25,7 +25,8 @@ def _order(xp: Any, keys: Any, k: int) -> Any:
         return keys.argmin(-1)[..., None]
     if count <= _FULL_SORT or 2 * k >= count:
         return keys.argsort(-1, kind="stable")[..., :k]
-    if xp is np and k <= min(_MOST_SEARCHES, keys.size // _KEYS_PER_SEARCH) and (found := _searched(keys, k)) is not None:
+    is_fast = xp is np and keys.dtype.kind in "fiu" and k <= min(_MOST_SEARCHES, keys.size // _KEYS_PER_SEARCH)
+    if is_fast and (found := _searched(keys, k)) is not None:
         return found
     places = xp.sort(xp.argpartition(keys, k - 1, -1)[..., :k], -1)
     if xp is np:  # others take the first of equal ones

@@ -242,6 +242,8 @@ def _check_heads(queries: Variable, keys: Variable, values: Variable, num_heads:
     for name, var in (("queries", queries), ("keys", keys), ("values", values)):
         if var.ndim != 3:
             raise ProgramError(f"attention: {name} should have 3 dimensions; {var.name} is {var.describe()}")
+    if keys.shape[-1] < 1:
+        raise ProgramError(f"attention: the number of features should be known and above 0; {keys.name} is {keys.describe()}")
     if queries.shape[-1] != keys.shape[-1]:
         raise ProgramError(f"attention: queries have {queries.shape[-1]} features but keys {keys.shape[-1]}")
     if num_heads < 1 or keys.shape[-1] % num_heads or values.shape[-1] % num_heads:

@@ -436,6 +436,11 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "2 convolutions but 1 of",
     ),
     "attention": (lambda: nets.scaled_dot_product_attention(matrix(), cube(), cube()), ProgramError, "3 dimensions; x is"),
+    "attention features": (
+        lambda: nets.scaled_dot_product_attention(*(fluid.data(name, [2, 3, None]) for name in "qkv")),
+        ProgramError,
+        "number of features should be known and above 0; k is",
+    ),
     "attention heads": (lambda: nets.scaled_dot_product_attention(cube(), cube(), cube(), 3), ProgramError, "into 3 heads"),
     "parameter without initializer": (lambda: layers.create_parameter([2], "int64"), ProgramError, "int64 needs an initializer"),
     "While of a number": (lambda: layers.While(layers.zeros([1], "float32")), FluidTypeError, "should be one bool"),

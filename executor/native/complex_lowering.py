@@ -15,7 +15,7 @@ from . import ops, reduction_lowering, shape_lowering  # noqa: F401  (they regis
 from .complex_tensors import ComplexTensor, InPairs, InParts, added, in_shape, joined_along, padded, part_of
 from .einsum_lowering import multiply_terms
 from .emitter import BOOL
-from .graph import Node, broadcast_to, joined, mapped, plain, reshaped
+from .graph import GraphNode, broadcast_to, joined, mapped, plain, reshaped
 from .lowering import NAMESPACE, GraphTensor, NotLowered, lower, lowers_complex, needs_parts, number_like
 from .shape_lowering import slices_of
 
@@ -277,7 +277,7 @@ _LEFT, _RIGHT = "<", ">"
 """Labels of real and imaginary parts, of an operand and of the result."""
 
 
-def _square(tensor: ComplexTensor) -> Node:
+def _square(tensor: ComplexTensor) -> GraphNode:
     """Each number ``x + iy`` as the matrix ``[[x, y], [-y, x]]``, the right factor of a pair."""
     shape = (*tensor.shape, 1, 1)
     x, y = (broadcast_to(reshaped(part.node, shape), shape) for part in (tensor.real, tensor.imag))

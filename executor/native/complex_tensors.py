@@ -18,8 +18,8 @@ from fluid.values.types import VarType, complex_of
 
 from .graph import (
     Constant,
+    GraphNode,
     Map,
-    Node,
     Reshaped,
     Shape,
     View,
@@ -46,7 +46,7 @@ class ComplexTensor(ValueOperators):
 
     shape: Shape
     dtype: VarType
-    pairs: Node
+    pairs: GraphNode
 
     @cached_property
     def real(self) -> GraphTensor:
@@ -84,7 +84,7 @@ class ComplexTensor(ValueOperators):
 class InPairs(ComplexTensor):
     """Complex numbers as pairs of floats, in the last dimension of a node."""
 
-    def __init__(self, pairs: Node) -> None:
+    def __init__(self, pairs: GraphNode) -> None:
         self.pairs = pairs
         self.shape = pairs.shape[:-1]
         self.dtype = complex_of(GraphTensor(pairs).dtype)
@@ -99,7 +99,7 @@ class InParts(ComplexTensor):
         self.dtype = complex_of(real.dtype)
 
     @cached_property
-    def pairs(self) -> Node:  # type: ignore[override]
+    def pairs(self) -> GraphNode:  # type: ignore[override]
         shape = (*self.shape, 1)
         parts = [broadcast_to(reshaped(part.node, shape), shape) for part in (self.real, self.imag)]
         return joined(parts, len(self.shape))
@@ -126,8 +126,8 @@ class Padded(ComplexTensor):
         return tuple(start + place for start, part in self.parts for place in range(part.shape[self.axis]))
 
     @cached_property
-    def pairs(self) -> Node:  # type: ignore[override]
-        pieces: list[Node] = []
+    def pairs(self) -> GraphNode:  # type: ignore[override]
+        pieces: list[GraphNode] = []
         end = 0
         for start, part in [*self.parts, (self.extent, None)]:
             if start > end:
@@ -196,7 +196,7 @@ def is_zero(tensor: ComplexTensor) -> bool:
     return isinstance(tensor, InParts) and _is_zero(tensor.real.node) and _is_zero(tensor.imag.node)
 
 
-def _is_zero(node: Node) -> bool:
+def _is_zero(node: GraphNode) -> bool:
     while isinstance(node, (Reshaped, View)) or (isinstance(node, Map) and node.formula == "copy"):
         node = node.operands[0] if isinstance(node, Map) else node.source
     return isinstance(node, Constant) and node.number == 0

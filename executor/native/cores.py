@@ -21,11 +21,11 @@ from .graph import (
     Core,
     FilterGradient,
     Firsts,
+    GraphNode,
     IntegerProduct,
     Leaves,
     Map,
     Merged,
-    Node,
     PackedFilter,
     PackedIntegers,
     PackedMatrix,
@@ -53,7 +53,7 @@ Phase: TypeAlias = "Callable[[Function, Any, Value, Share], None]"
 
 
 # ------------------------------------------------------------------------------------------------------------ geometry
-def _images(node: Node) -> Images:
+def _images(node: GraphNode) -> Images:
     return _dense(node.shape, node.halo)
 
 
@@ -107,12 +107,12 @@ def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.PoolG
     return pooling.PoolGeometry(x, y, windows.kernel, windows.strides, windows.pads, element)
 
 
-def position_type(image: Node, shape: Sequence[int], windows: Windows) -> Any:
+def position_type(image: GraphNode, shape: Sequence[int], windows: Windows) -> Any:
     """The element type of `Positions` for pooled images of the given shape."""
     return _pool(_dense(image.shape), _dense(shape), windows, image.element).position
 
 
-def halos_of(core: Node) -> dict[Node, Halo]:
+def halos_of(core: GraphNode) -> dict[GraphNode, Halo]:
     """Image that a core reads -> its minimal halo."""
     match core:
         case Convolved():
@@ -134,7 +134,7 @@ def halos_of(core: Node) -> dict[Node, Halo]:
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
-def keeps_partial_sums(core: Node, target: Target) -> bool:
+def keeps_partial_sums(core: GraphNode, target: Target) -> bool:
     """Whether the kernel of a core stores partial sums in its output before it stores the results."""
     return (
         isinstance(core, Product)
@@ -143,7 +143,7 @@ def keeps_partial_sums(core: Node, target: Target) -> bool:
     )
 
 
-def output_of(group: Group, stored: Iterable[Node], target: Target) -> Node:
+def output_of(group: Group, stored: Iterable[GraphNode], target: Target) -> GraphNode:
     """The node that the kernel of a core stores directly: the last one that fits, or else the core itself.
 
     A node fits if its columns are contiguous. If the kernel keeps partial sums in its output, also no node of the group may read
@@ -168,7 +168,7 @@ def output_of(group: Group, stored: Iterable[Node], target: Target) -> Node:
     return core
 
 
-def _is_storable(core: Core, node: Node) -> bool:
+def _is_storable(core: Core, node: GraphNode) -> bool:
     """Whether the kernel of a core can store a node, by the type of its elements."""
     return node.element == core.element or (isinstance(core, IntegerProduct) and node.element != BOOL)
 
@@ -208,10 +208,10 @@ class _EpilogueWriter:
     def _at(self, value: Value, places: Sequence[Value], shift: int = 0) -> Value:
         """Compute the epilogue at `places`, shifted by `shift` columns, and return the vector for the output."""
         f, width = self.f, value.type.lanes
-        values: dict[Node, Value] = {**self.numbers, self.core: value}
+        values: dict[GraphNode, Value] = {**self.numbers, self.core: value}
         stores: list[Callable[[], None]] = []
 
-        def operand_value(operand: Node, shape: Sequence[int]) -> Value:
+        def operand_value(operand: GraphNode, shape: Sequence[int]) -> Value:
             if isinstance(operand, Constant):
                 return constant(operand.number, operand.element)
             if isinstance(operand, Position):
@@ -235,7 +235,7 @@ class _EpilogueWriter:
             store()
         return broadcast(f, values[self.output], width)
 
-    def _store(self, value: Value, node: Node, places: Sequence[Value], steps: Sequence[int], shift: int) -> None:
+    def _store(self, value: Value, node: GraphNode, places: Sequence[Value], steps: Sequence[int], shift: int) -> None:
         self.f.store(value, self._place(self.pointers.output(node), places, steps, shift, node.element))
 
     def _place(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], shift: int, element: Any) -> Value:
@@ -370,7 +370,7 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts | Leaves, target: 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         output = pointers.output(core)
 
-        def rows(node: Node) -> sparse.RowSource:
+        def rows(node: GraphNode) -> sparse.RowSource:
             return sparse.RowSource(pointers.first(node), strides_of(node), node.shape, node.element)
 
         match core:

@@ -8,10 +8,10 @@ from typing import Any
 
 from fluid.ops.einsum import common_sizes, multiply_by_pairs, parsed, split_labels
 
-from .graph import Node, broadcast_to, mapped, product, reduced, reshaped, transposed
+from .graph import GraphNode, broadcast_to, mapped, product, reduced, reshaped, transposed
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
 
-_Term = tuple[Node, str]
+_Term = tuple[GraphNode, str]
 """A node, and a label for each of its axes."""
 
 
@@ -24,12 +24,12 @@ def _summed(term: _Term, dropped: str) -> _Term:
     return (reshaped(reduced("sum", node, axes), shape), remaining) if axes else term
 
 
-def _ordered(term: _Term, order: str) -> Node:
+def _ordered(term: _Term, order: str) -> GraphNode:
     node, labels = term
     return transposed(node, [labels.index(letter) for letter in order])
 
 
-def _spread(term: _Term, order: str) -> Node:
+def _spread(term: _Term, order: str) -> GraphNode:
     """The node with its labels in the order of `order`, and extents of 1 for labels that it lacks."""
     node, labels = term
     present = "".join(letter for letter in order if letter in labels)
@@ -37,7 +37,7 @@ def _spread(term: _Term, order: str) -> Node:
     return reshaped(_ordered(term, present), tuple(extents.get(letter, 1) for letter in order))
 
 
-def _matrices(term: _Term, stacks: str, rows: str, columns: str) -> Node:
+def _matrices(term: _Term, stacks: str, rows: str, columns: str) -> GraphNode:
     """Arrange a term as a stack of matrices: the axes of `rows` become one axis, and so do the axes of `columns`."""
     node, labels = term
     extents = dict(zip(labels, node.shape, strict=True))
@@ -62,13 +62,13 @@ def _multiplied(left: _Term, right: _Term, needed: str) -> _Term:
     return reshaped(product(*factors), tuple(extents[letter] for letter in labels)), labels
 
 
-def multiply_terms(terms: Sequence[_Term], result: str) -> Node:
+def multiply_terms(terms: Sequence[_Term], result: str) -> GraphNode:
     """Multiply two terms; returns their product, with the labels `result`."""
     left, right = terms
     return mapped("copy", _ordered(_multiplied(left, right, result), result))
 
 
-def _contracted(nodes: Sequence[Node], terms: Sequence[str], result: str) -> _Term:
+def _contracted(nodes: Sequence[GraphNode], terms: Sequence[str], result: str) -> _Term:
     """The sum of products of nodes, with the labels of `result` that they have."""
     extents = common_sizes(terms, [node.shape for node in nodes])
     factors = []

@@ -7,11 +7,11 @@ from itertools import accumulate
 from operator import mul
 
 from .cores import packed_filter_size, packed_integers_size, packed_matrix_size
-from .graph import Node, PackedFilter, PackedIntegers, PackedMatrix, Reduction, reshaped
+from .graph import GraphNode, PackedFilter, PackedIntegers, PackedMatrix, Reduction, reshaped
 from .target import Limits, Target
 
 
-def fit(nodes: Iterable[Node], target: Target) -> None:
+def fit(nodes: Iterable[GraphNode], target: Target) -> None:
     """Set the sizes of packed operands, and split long sums into rows that threads can share."""
     for node in nodes:
         match node:
@@ -35,7 +35,7 @@ def _cut(total: Reduction, limits: Limits) -> None:
         total.axes = (total.ndim - 1,)
 
 
-def _row_of(source: Node, limits: Limits) -> int:
+def _row_of(source: GraphNode, limits: Limits) -> int:
     """The row length for splitting a long reduction evenly; 0 if it is not long or no length fits.
 
     Prefers the product of the last dimensions, because then the kernel that computes such rows can also reduce them.

@@ -17,7 +17,7 @@ from fluid.values.types import complex_of
 
 from .complex_tensors import ComplexTensor, InParts, Padded, joined_along
 from .einsum_lowering import multiply_terms
-from .graph import Node, mapped, plain, reshaped, sliced
+from .graph import GraphNode, mapped, plain, reshaped, sliced
 from .lowering import GraphTensor, NotLowered, lowers_complex
 from .transforms import Line, Transforms, weights
 
@@ -45,7 +45,7 @@ class Transformed(ComplexTensor):
         self._cuts: dict[tuple[int, range], ComplexTensor] = {}
 
     @cached_property
-    def pairs(self) -> Node:  # type: ignore[override]
+    def pairs(self) -> GraphNode:  # type: ignore[override]
         return self._product(to_complex=True)
 
     def real_part(self) -> GraphTensor:
@@ -73,7 +73,7 @@ class Transformed(ComplexTensor):
         result.op = self.op
         return result
 
-    def _product(self, to_complex: bool) -> Node:
+    def _product(self, to_complex: bool) -> GraphNode:
         of_complex = isinstance(self.source, ComplexTensor)
         node = self.source.pairs if isinstance(self.source, ComplexTensor) else self.source.node
         element = node.element

@@ -30,12 +30,12 @@ from .graph import (
     Drawn,
     FilterGradient,
     Firsts,
+    GraphNode,
     IntegerProduct,
     Joined,
     Leaves,
     Map,
     Merged,
-    Node,
     PackedFilter,
     PackedIntegers,
     PackedMatrix,
@@ -69,14 +69,14 @@ HEAVY = frozenset(
 """Formulas that are too slow to be computed twice."""
 
 
-def base_of(node: Node) -> Node:
+def base_of(node: GraphNode) -> GraphNode:
     """The node under all reshapes: same elements, same order."""
     while isinstance(node, Reshaped):
         node = node.source
     return node
 
 
-def reads_of(node: Node) -> list[Node]:
+def reads_of(node: GraphNode) -> list[GraphNode]:
     """The nodes that `node` reads; for a view, its source."""
     return [source_of(operand) for operand in operands_of(node)]
 
@@ -85,14 +85,14 @@ _ALIASES = frozenset({Reshaped, View, ChannelsFirst})
 """Aliases: nodes that only describe how the elements of another node lie in memory."""
 
 
-def source_of(node: Node) -> Node:
+def source_of(node: GraphNode) -> GraphNode:
     """The node under all aliases: the owner of the elements."""
     while type(node) in _ALIASES:
         node = node.source  # type: ignore[attr-defined]
     return node
 
 
-def extents_of(core: Node) -> tuple[int, ...]:
+def extents_of(core: GraphNode) -> tuple[int, ...]:
     """The index space of a core's epilogue."""
     if isinstance(core, Product) and not (isinstance(core, IntegerProduct) and core.windows is not None):
         return prod(core.shape[:-1]), core.shape[-1]
@@ -130,20 +130,20 @@ class Group:
     breaks: frozenset[int]
     core: Core | None = None
     columns: int | None = None
-    nodes: list[Node] = field(default_factory=list)
-    per_row: set[Node] = field(default_factory=set)
-    sums: set[Node] = field(default_factory=set)
-    uniform: list[Node] = field(default_factory=list)
+    nodes: list[GraphNode] = field(default_factory=list)
+    per_row: set[GraphNode] = field(default_factory=set)
+    sums: set[GraphNode] = field(default_factory=set)
+    uniform: list[GraphNode] = field(default_factory=list)
     """Scalars that the kernel computes before its loops; other groups may compute them, too."""
-    operands: set[Node] = field(default_factory=set)
+    operands: set[GraphNode] = field(default_factory=set)
     """Nodes that the group reads from memory."""
-    touched: set[Node] = field(default_factory=set)
+    touched: set[GraphNode] = field(default_factory=set)
     """Nodes that the group reads or computes."""
-    scattered_reads: set[Node] = field(default_factory=set)
+    scattered_reads: set[GraphNode] = field(default_factory=set)
     """Nodes that the group reads not only at the element it computes."""
     updates: bool = False
     """Whether the group overwrites arrays that it reads, so that it may pass over its elements only once."""
-    overwritten: dict[Node, Node] = field(default_factory=dict)
+    overwritten: dict[GraphNode, GraphNode] = field(default_factory=dict)
     """Node of the group -> the older node whose memory it overwrites."""
     ops: list[Any] = field(default_factory=list)
 
@@ -158,32 +158,32 @@ class FusionSchedule:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.items: list[Any] = []
-        self.position_of: dict[Node, int] = {}
+        self.position_of: dict[GraphNode, int] = {}
         """Node -> position of the item that computes it; -1 for arrays that exist before the first item."""
-        self.last_reader: dict[Node, int] = {}
+        self.last_reader: dict[GraphNode, int] = {}
         """Node -> position of its last reader so far."""
-        self.uniform: set[Node] = set()
+        self.uniform: set[GraphNode] = set()
         """Scalar formulas; each group that needs one recomputes it."""
-        self.uniform_of: dict[Node, list[Node]] = {}
+        self.uniform_of: dict[GraphNode, list[GraphNode]] = {}
         """Node -> the scalar formulas that read it."""
-        self.deferred: dict[Node, None] = {}
+        self.deferred: dict[GraphNode, None] = {}
         """Formulas that wait for their first reader and join its group; their operands are in memory, or will be."""
-        self._fitting: dict[tuple[Group, Node, int], bool] = {}
-        self.always_stored: set[Node] = set()
+        self._fitting: dict[tuple[Group, GraphNode, int], bool] = {}
+        self.always_stored: set[GraphNode] = set()
         """Nodes that always get memory, because their readers are in other groups."""
-        self.computed_once: set[Node] = set()
+        self.computed_once: set[GraphNode] = set()
         """Nodes that always get memory and are computed once."""
-        self.overwrites: dict[Node, Node | None] = {}
+        self.overwrites: dict[GraphNode, GraphNode | None] = {}
         """Node -> the node whose memory it overwrites; all reads of the old node come first."""
-        self.unchanging: Container[Node] = ()
+        self.unchanging: Container[GraphNode] = ()
         """Arrays that exist before the first item, and that no item overwrites."""
         self._early = 0
         """The number of groups at the beginning that read only unchanging arrays, and each other's nodes."""
         self.op: Any = None
         """The op whose nodes are being placed."""
-        self._op_of: dict[Node, Any] = {}
+        self._op_of: dict[GraphNode, Any] = {}
 
-    def add_opaque(self, item: Any, reads: Sequence[Node], writes: Sequence[PlanArray]) -> None:
+    def add_opaque(self, item: Any, reads: Sequence[GraphNode], writes: Sequence[PlanArray]) -> None:
         """Add an op that runs on its numpy kernel."""
         for node in list(self.deferred):
             self._materialize(node)
@@ -194,7 +194,7 @@ class FusionSchedule:
         for node in writes:
             self.position_of[node] = position
 
-    def place(self, node: Node) -> int:
+    def place(self, node: GraphNode) -> int:
         """Place a node and all nodes it depends on; returns the node's position."""
         pending = [node]
         while pending:
@@ -222,7 +222,7 @@ class FusionSchedule:
                 self._place_computed(current)
         return self.position_of[node]
 
-    def _place_computed(self, node: Node) -> None:
+    def _place_computed(self, node: GraphNode) -> None:
         """Make a computed node uniform, or deferred, or add it to a group."""
         for operand in operands_of(node):
             source = source_of(operand)
@@ -248,18 +248,18 @@ class FusionSchedule:
         else:
             self._place_in_group(node, reads, after, updates)
 
-    def _is_deferrable(self, node: Node, reads: Sequence[Node]) -> bool:
+    def _is_deferrable(self, node: GraphNode, reads: Sequence[GraphNode]) -> bool:
         """Whether all operands are in memory, or will be, and the chain of deferred formulas is short enough."""
         are_in_memory = all(
             type(operand) in _LEAVES or operand in self.deferred or operand in self.always_stored for operand in reads
         )
         return are_in_memory and len(self._deferred_chain(node)) < self.limits.deferred_nodes
 
-    def _latest(self, nodes: Sequence[Node]) -> int:
+    def _latest(self, nodes: Sequence[GraphNode]) -> int:
         """The position of the last item that computes one of the nodes."""
         return max((self.position_of[node] for node in nodes), default=-1)
 
-    def _place_in_group(self, node: Node, reads: Sequence[Node], after: int, updates: bool) -> None:
+    def _place_in_group(self, node: GraphNode, reads: Sequence[GraphNode], after: int, updates: bool) -> None:
         """Add a node to a group that fits, or else to a new group; its position is at least `after`."""
         least = max([after, *(self._ready_position(operand) for operand in reads)])
         places = self._candidate_positions(node, reads, least)
@@ -270,7 +270,7 @@ class FusionSchedule:
             self.items.append(group)
         self._add(node, reads, position, updates)
 
-    def _new_group(self, node: Node, reads: Sequence[Node], position: Callable[[], int]) -> Group:
+    def _new_group(self, node: GraphNode, reads: Sequence[GraphNode], position: Callable[[], int]) -> Group:
         """A group that begins with a node and the deferred operands that fit; the others are computed before it."""
         group = _new_group(node)
         for operand in reads:
@@ -284,7 +284,7 @@ class FusionSchedule:
                 self._materialize(operand)
         return group
 
-    def _add(self, node: Node, reads: Sequence[Node], position: int, updates: bool) -> None:
+    def _add(self, node: GraphNode, reads: Sequence[GraphNode], position: int, updates: bool) -> None:
         """Add a node to a group, after its deferred operands."""
         self._fitting.clear()
         group = self.items[position]
@@ -308,7 +308,7 @@ class FusionSchedule:
         if op is not None and (not group.ops or group.ops[-1] is not op):
             group.ops.append(op)
 
-    def _materialize(self, node: Node) -> None:
+    def _materialize(self, node: GraphNode) -> None:
         """Compute a deferred formula now, in a separate group if necessary."""
         if node in self.deferred:
             is_early = self._is_early(node)
@@ -318,14 +318,14 @@ class FusionSchedule:
             else:
                 self._place_in_group(node, self._reads(node), -1, False)
 
-    def _is_early(self, node: Node) -> bool:
+    def _is_early(self, node: GraphNode) -> bool:
         """Whether a few numbers can be computed before all else: a scale of batch_norm, say, which a convolution then uses."""
         return node.size <= self.limits.early_numbers and all(
             type(source) in _NUMBERS or source in self.unchanging or 0 <= self.position_of[source] < self._early
             for source in self._materialized_sources(node)
         )
 
-    def _place_early(self, node: Node) -> None:
+    def _place_early(self, node: GraphNode) -> None:
         """Compute a formula in a group behind the other early ones; all later items move."""
         reads = self._reads(node)
         group = self._new_group(node, reads, lambda: self._early)
@@ -336,13 +336,13 @@ class FusionSchedule:
         self._early += 1
         self._add(node, reads, place, False)
 
-    def _materialize_readers(self, node: Node, old: Node | None) -> None:
+    def _materialize_readers(self, node: GraphNode, old: GraphNode | None) -> None:
         """Before `node` overwrites `old`, materialize the deferred formulas that read `old`.
 
         Formulas that `node` itself depends on stay deferred if they read `old` elementwise.
         """
         self.materialize_numbers_of(old)
-        inputs: set[Node] = set()
+        inputs: set[GraphNode] = set()
         pending = [source_of(operand) for operand in operands_of(node)]
         while pending:
             current = pending.pop()
@@ -353,18 +353,18 @@ class FusionSchedule:
             if (formula not in inputs or not is_elementwise(formula, old)) and old in self._materialized_sources(formula):
                 self._materialize(formula)
 
-    def materialize_numbers_of(self, old: Node | None) -> None:
+    def materialize_numbers_of(self, old: GraphNode | None) -> None:
         """Before `old` is overwritten, compute its uniform formulas once for all groups."""
         for number in self.uniform_of.pop(old, ()) if old is not None else ():
             self._materialize_number(number)
 
-    def _ready_position(self, node: Node) -> int:
+    def _ready_position(self, node: GraphNode) -> int:
         """The first position where a node can be read; for a deferred formula, where its materialized sources can be read."""
         if node not in self.deferred:
             return self.position_of[node]
         return max((self.position_of[leaf] for leaf in self._materialized_sources(node)), default=-1)
 
-    def _deferred_chain(self, node: Node) -> set[Node]:
+    def _deferred_chain(self, node: GraphNode) -> set[GraphNode]:
         """A node and all deferred formulas that it depends on."""
         nodes, pending = {node}, [node]
         while pending:
@@ -373,11 +373,11 @@ class FusionSchedule:
             pending += pending_formulas
         return nodes
 
-    def _materialized_sources(self, node: Node) -> set[Node]:
+    def _materialized_sources(self, node: GraphNode) -> set[GraphNode]:
         """The nodes in memory that a deferred formula depends on, directly or through deferred formulas."""
         return {read for formula in self._deferred_chain(node) for read in self._reads(formula) if read not in self.deferred}
 
-    def _first_overwrite(self, old: Node | None) -> int:
+    def _first_overwrite(self, old: GraphNode | None) -> int:
         """The first position where the memory of `old` may be overwritten: after its write and its last read."""
         if old is None:
             return -1
@@ -388,7 +388,7 @@ class FusionSchedule:
         is_elementwise = isinstance(item, Group) and old in item.operands and old not in item.scattered_reads
         return read_position if is_elementwise else read_position + 1
 
-    def _materialize_number(self, node: Node) -> None:
+    def _materialize_number(self, node: GraphNode) -> None:
         """Compute a uniform formula in a group, because its reader needs it in memory."""
         if node in self.uniform:
             self.uniform.discard(node)
@@ -396,7 +396,7 @@ class FusionSchedule:
             del self.position_of[node]
             self.place(node)
 
-    def _are_numbers(self, node: Node) -> bool:
+    def _are_numbers(self, node: GraphNode) -> bool:
         """Whether all sources of a formula are scalars in memory or uniform."""
         return all(
             isinstance(source, (Constant, PlanArray))
@@ -405,13 +405,13 @@ class FusionSchedule:
             for source in reads_of(node)
         )
 
-    def _reads(self, node: Node) -> list[Node]:
+    def _reads(self, node: GraphNode) -> list[GraphNode]:
         """The nodes that a node reads, with uniform formulas replaced by the nodes they read."""
         sources = reads_of(node)
         if self.uniform.isdisjoint(sources):
             return sources
-        reads: list[Node] = []
-        replaced: set[Node] = set()
+        reads: list[GraphNode] = []
+        replaced: set[GraphNode] = set()
         pending = list(reversed(sources))
         while pending:
             source = pending.pop()
@@ -422,13 +422,13 @@ class FusionSchedule:
                 pending += reversed(reads_of(source))
         return reads
 
-    def _add_uniform(self, group: Group, node: Node) -> None:
+    def _add_uniform(self, group: Group, node: GraphNode) -> None:
         for source in reads_of(node):
             if source in self.uniform and source not in group.uniform:
                 self._add_uniform(group, source)
                 group.uniform.append(source)
 
-    def _candidate_positions(self, node: Node, reads: Sequence[Node], least: int) -> Iterator[int]:
+    def _candidate_positions(self, node: GraphNode, reads: Sequence[GraphNode], least: int) -> Iterator[int]:
         if isinstance(node, Core):
             return
         if 0 <= least < len(self.items):
@@ -440,7 +440,7 @@ class FusionSchedule:
                 yield position
 
     # -- fitting nodes into groups
-    def _fits(self, group: Any, node: Node, position: int, updates: bool) -> bool:
+    def _fits(self, group: Any, node: GraphNode, position: int, updates: bool) -> bool:
         if not isinstance(group, Group) or node in group.uniform:  # its readers in the group come before
             return False
         if (group.updates or updates) and any(isinstance(one, (Reduction, Choice)) for one in (*group.nodes, node)):
@@ -470,7 +470,7 @@ class FusionSchedule:
             return False
         return all(self._reads_fit(group, node, operand, position, per_row, columns) for operand in operands_of(node))
 
-    def _combined_requirements(self, node: Node) -> tuple[int, frozenset[int], int | None] | None:
+    def _combined_requirements(self, node: GraphNode) -> tuple[int, frozenset[int], int | None] | None:
         """The `_need` of a node together with its deferred operands; None if no group can satisfy all of them."""
         need = _requirements(node)
         if need is None:
@@ -485,14 +485,16 @@ class FusionSchedule:
             breaks, columns = breaks | its_breaks, columns or its_columns
         return total, breaks, columns
 
-    def _fits_deferred(self, group: Group, node: Node, position: int) -> bool:
+    def _fits_deferred(self, group: Group, node: GraphNode, position: int) -> bool:
         """Whether a deferred formula fits a group. Cached until the next node is placed: many paths may lead to one formula."""
         key = group, node, position
         if key not in self._fitting:
             self._fitting[key] = self._fits(group, node, position, False)
         return self._fitting[key]
 
-    def _reads_fit(self, group: Group, node: Node, operand: Node, position: int, per_row: bool, columns: int | None) -> bool:
+    def _reads_fit(
+        self, group: Group, node: GraphNode, operand: GraphNode, position: int, per_row: bool, columns: int | None
+    ) -> bool:
         """Whether a node of the group can use an operand; operands from other groups always fit."""
         source = source_of(operand)
         if source in self.deferred:
@@ -547,7 +549,7 @@ class FusionSchedule:
         return _is_chain(breaks_of(node.shape) | breaks_of(extents))
 
     @staticmethod
-    def _join(group: Group, node: Node) -> None:
+    def _join(group: Group, node: GraphNode) -> None:
         group.nodes.append(node)
         group.touched.add(node)
         need = _requirements(node)
@@ -571,24 +573,24 @@ class FusionSchedule:
             group.sums.add(node)
 
 
-def _may_defer_into(node: Node, operand: Node) -> bool:
+def _may_defer_into(node: GraphNode, operand: GraphNode) -> bool:
     """Whether `node` reads each element of a deferred operand once, at the same place of the index space."""
     size = node.source.size if isinstance(node, Reduction) else node.size if isinstance(node, Map) else -1
     return base_of(operand) is source_of(operand) and operand.size == size
 
 
-def is_elementwise(node: Node, source: Node | None) -> bool:
+def is_elementwise(node: GraphNode, source: GraphNode | None) -> bool:
     """Whether each element of a node depends only on the element of `source` at the same place."""
     return all(_is_elementwise(node, operand) for operand in operands_of(node) if source_of(operand) is source)
 
 
-def _is_elementwise(node: Node, operand: Node) -> bool:
+def _is_elementwise(node: GraphNode, operand: GraphNode) -> bool:
     if isinstance(node, (Scattered, Put)):
         return operand is node.table
     return isinstance(node, Map) and not isinstance(operand, View) and operand.size == node.size
 
 
-def _is_repeated_along_rows(operand: Node, node: Node, columns: int) -> bool:
+def _is_repeated_along_rows(operand: GraphNode, node: GraphNode, columns: int) -> bool:
     """Whether an operand with one element for each row is broadcast over the columns."""
     inner = 1
     for extent, operand_extent in zip(reversed(node.shape), reversed(operand.shape), strict=True):
@@ -603,7 +605,7 @@ def _is_along_rows(node: Reduction) -> bool:
     return all(extent == 1 for extent in node.shape[min(node.axes) :])
 
 
-def _requirements(node: Node) -> tuple[int, frozenset[int], int | None] | None:
+def _requirements(node: GraphNode) -> tuple[int, frozenset[int], int | None] | None:
     """The node's requirements for a group: size of the index space, breaks, and columns (None: any)."""
     match node:
         case Map():
@@ -623,14 +625,14 @@ def _requirements(node: Node) -> tuple[int, frozenset[int], int | None] | None:
     return None
 
 
-def _new_group(node: Node) -> Group:
+def _new_group(node: GraphNode) -> Group:
     need = _requirements(node)
     assert need is not None, node
     total, breaks, columns = need
     return Group(total, breaks, node if isinstance(node, Core) else None, columns)
 
 
-def strides_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> list[int] | None:
+def strides_over(operand: GraphNode, shape: Sequence[int], extents: Sequence[int]) -> list[int] | None:
     """The strides of an operand over the dimensions of an index space, in elements.
 
     Args:

@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(eq=False, repr=False)
-class Node:
+class GraphNode:
     """A tensor: its shape and the type of its elements."""
 
     shape: Shape
@@ -55,14 +55,14 @@ class Node:
 class Quantized:
     """A tensor of floats as ``(levels - zero) * scale``; levels are integers from `least` to `least` + 255, held in floats."""
 
-    levels: Node
-    scale: Node
-    zero: Node | None
+    levels: GraphNode
+    scale: GraphNode
+    zero: GraphNode | None
     least: int
 
 
 @dataclass(eq=False, repr=False)
-class PlanArray(Node):
+class PlanArray(GraphNode):
     """An array of the plan, contiguous in row-major order."""
 
     value: Value
@@ -76,83 +76,83 @@ class Drawn(PlanArray):
 
 
 @dataclass(eq=False, repr=False)
-class Constant(Node):
+class Constant(GraphNode):
     """A number."""
 
     number: float
 
 
 @dataclass(eq=False, repr=False)
-class Position(Node):
+class Position(GraphNode):
     """The index of each element along the last axis."""
 
 
 @dataclass(eq=False, repr=False)
-class Map(Node):
+class Map(GraphNode):
     """An elementwise formula. Operands have the same number of dimensions; extents of 1 are broadcast."""
 
     formula: str
-    operands: tuple[Node, ...]
+    operands: tuple[GraphNode, ...]
 
 
 @dataclass(eq=False, repr=False)
-class Reduction(Node):
+class Reduction(GraphNode):
     """A reduction over `axes`, which remain with extent 1; `kind` is ``sum``, ``max`` or ``min``."""
 
     kind: str
-    source: Node
+    source: GraphNode
     axes: tuple[int, ...]
 
 
 @dataclass(eq=False, repr=False)
-class Reshaped(Node):
+class Reshaped(GraphNode):
     """The same elements in the same order, in another shape."""
 
-    source: Node
+    source: GraphNode
 
 
 @dataclass(eq=False, repr=False)
-class View(Node):
+class View(GraphNode):
     """A strided view of another node's memory; offset and strides are in elements."""
 
-    source: Node
+    source: GraphNode
     offset: int
     strides: Shape
 
 
 @dataclass(eq=False, repr=False)
-class Rows(Node):
+class Rows(GraphNode):
     """Gather: the rows [R, width] of a table [V, width] at the numbers `ids` [R, 1]."""
 
-    table: Node
-    ids: Node
+    table: GraphNode
+    ids: GraphNode
     in_bounds: bool = False
     """Whether `ids` were computed within bounds, so that nobody needs to check them."""
 
 
 @dataclass(eq=False, repr=False)
-class Choice(Node):
+class Choice(GraphNode):
     """Gather of one element per row: the elements [R, 1] of `source` [R, C] at the columns `ids` [R, 1]."""
 
-    source: Node
-    ids: Node
+    source: GraphNode
+    ids: GraphNode
 
 
 @dataclass(eq=False, repr=False)
-class Joined(Node):
+class Joined(GraphNode):
     """A container: its parts are stored directly at their places in its memory."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[GraphNode, ...]
 
 
 @dataclass(eq=False, repr=False)
-class ChannelsFirst(Node):
+class ChannelsFirst(GraphNode):
     """An alias of images [N, H, W, C] as [N, C, H, W], or of volumes. Elementwise formulas go through memory in its order."""
 
-    source: Node
+    source: GraphNode
 
 
-class Core(Node):
+class Core(GraphNode):
     """A node with a dedicated kernel; it can be the first node of a group."""
 
 
@@ -160,8 +160,8 @@ class Core(Node):
 class Product(Core):
     """The product of two stacks of matrices, [..., M, K] and [..., K, N]; leading extents of 1 are broadcast."""
 
-    left: Node
-    right: Node
+    left: GraphNode
+    right: GraphNode
     packed: PackedMatrix | None = None
     """The right matrix, packed, if several products share it."""
 
@@ -173,7 +173,7 @@ class PackedIntegers(Core):
     `fitting` sets its number of elements.
     """
 
-    source: Node
+    source: GraphNode
     segments: int = 1
 
 
@@ -197,9 +197,9 @@ class Scattered(Core):
     without a table, ``max`` or ``min``: then the result starts as the least or the greatest number.
     """
 
-    rows: Node
-    ids: Node
-    table: Node | None = None
+    rows: GraphNode
+    ids: GraphNode
+    table: GraphNode | None = None
     kind: str = "sum"
     in_bounds: bool = False
     """As for `Rows`."""
@@ -209,7 +209,7 @@ class Scattered(Core):
 class Firsts(Core):
     """For each of `ids` [R, 1], the place of the first equal id, [R, 1]; -1 for negative ids."""
 
-    ids: Node
+    ids: GraphNode
 
 
 @dataclass(eq=False, repr=False)
@@ -217,26 +217,26 @@ class Merged(Core):
     """Rows [R, width] with duplicates merged: each row is added to the first row with its id (see `Firsts`); the duplicates
     become zeros. A row of zeros follows at the end."""
 
-    rows: Node
-    firsts: Node
+    rows: GraphNode
+    firsts: GraphNode
 
 
 @dataclass(eq=False, repr=False)
 class Put(Core):
     """A table, updated in place: `rows` replace its rows at `ids`; only the first row of each id counts."""
 
-    table: Node
-    rows: Node
-    ids: Node
-    firsts: Node
+    table: GraphNode
+    rows: GraphNode
+    ids: GraphNode
+    firsts: GraphNode
 
 
 @dataclass(eq=False, repr=False)
 class Places(Core):
     """For each row of a table [V, width], the place of the first id that names it, [V, 1]; R if there is none."""
 
-    ids: Node
-    firsts: Node
+    ids: GraphNode
+    firsts: GraphNode
 
 
 @dataclass(eq=False, repr=False)
@@ -246,10 +246,10 @@ class Leaves(Core):
     A row takes at most `depth` steps. `bounds`, `features` and `children` have a row for each node.
     """
 
-    source: Node
-    bounds: Node
-    features: Node
-    children: Node
+    source: GraphNode
+    bounds: GraphNode
+    features: GraphNode
+    children: GraphNode
     depth: int
 
 
@@ -260,7 +260,7 @@ class PackedMatrix(Core):
     `fitting` sets its number of elements.
     """
 
-    source: Node
+    source: GraphNode
     rows: int
 
 
@@ -282,7 +282,7 @@ class PackedFilter(Core):
     `fitting` sets its number of elements.
     """
 
-    filter: Node
+    filter: GraphNode
     windows: Windows
     images: tuple[Shape, Shape]
     for_input: bool
@@ -292,7 +292,7 @@ class PackedFilter(Core):
 class Convolved(Core):
     """The convolution of images [N, H, W, C] with a filter."""
 
-    source: Node
+    source: GraphNode
     packed: PackedFilter
 
 
@@ -300,7 +300,7 @@ class Convolved(Core):
 class ConvolvedBack(Core):
     """The gradient of a convolution's input; `source` is the gradient of its output."""
 
-    source: Node
+    source: GraphNode
     packed: PackedFilter
 
 
@@ -308,8 +308,8 @@ class ConvolvedBack(Core):
 class FilterGradient(Core):
     """The gradient of a convolution's filter; `source` is the input, `gradient` the gradient of the output."""
 
-    source: Node
-    gradient: Node
+    source: GraphNode
+    gradient: GraphNode
     windows: Windows
 
 
@@ -318,7 +318,7 @@ class Pooled(Core):
     """Maxima or averages of windows. `kind` is ``max``, ``average``, or ``inside`` (average without padding)."""
 
     kind: str
-    source: Node
+    source: GraphNode
     windows: Windows
 
 
@@ -326,7 +326,7 @@ class Pooled(Core):
 class Positions(Core):
     """The position of the maximum in each window."""
 
-    source: Node
+    source: GraphNode
     windows: Windows
 
 
@@ -335,20 +335,20 @@ class PooledBack(Core):
     """The gradient of a pool's input; `source` is the gradient of its output, `positions` the positions of the maxima."""
 
     kind: str
-    source: Node
+    source: GraphNode
     windows: Windows
-    positions: Node | None
+    positions: GraphNode | None
 
 
-def _of_source(node: Any) -> tuple[Node, ...]:
+def _of_source(node: Any) -> tuple[GraphNode, ...]:
     return (node.source,)
 
 
-def _of_nothing(node: Any) -> tuple[Node, ...]:
+def _of_nothing(node: Any) -> tuple[GraphNode, ...]:
     return ()
 
 
-_OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
+_OPERANDS: dict[type[GraphNode], Callable[[Any], tuple[GraphNode, ...]]] = {
     **dict.fromkeys((PlanArray, Drawn, Constant, Position), _of_nothing),
     **dict.fromkeys((Reduction, Reshaped, View, ChannelsFirst, PackedMatrix, Pooled, Positions), _of_source),
     Map: attrgetter("operands"),
@@ -372,7 +372,7 @@ _OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
 }
 
 
-def operands_of(node: Node) -> tuple[Node, ...]:
+def operands_of(node: GraphNode) -> tuple[GraphNode, ...]:
     """The operands of a node."""
     return _OPERANDS[type(node)](node)
 
@@ -382,7 +382,7 @@ def constant(number: float, element: Type) -> Constant:
     return Constant((), element, number)
 
 
-def strides_of(node: Node) -> Shape:
+def strides_of(node: GraphNode) -> Shape:
     """The strides of a node in its memory, in elements."""
     if isinstance(node, View):
         return node.strides
@@ -398,7 +398,7 @@ def strides_of(node: Node) -> Shape:
     return contiguous(node.shape)
 
 
-def offset_of(node: Node) -> int:
+def offset_of(node: GraphNode) -> int:
     """The offset of a node's first element in its memory, in elements."""
     if isinstance(node, View):
         if node.source.within is None:
@@ -414,7 +414,7 @@ def offset_of(node: Node) -> int:
     return node.halo.rows * row + node.halo.columns * pixel
 
 
-def memory_shape(node: Node) -> Shape:
+def memory_shape(node: GraphNode) -> Shape:
     """The shape of a node's memory, halo included."""
     if not node.halo:
         return node.shape
@@ -427,12 +427,12 @@ def contiguous(shape: Sequence[int]) -> Shape:
     return tuple(accumulate((*shape[:0:-1],), mul, initial=1))[::-1] if shape else ()
 
 
-def aligned(node: Node, ndim: int) -> Node:
+def aligned(node: GraphNode, ndim: int) -> GraphNode:
     """Prepend extents of 1 to a node's shape, up to `ndim` dimensions."""
     return node if node.ndim == ndim else reshaped(node, (1,) * (ndim - node.ndim) + node.shape)
 
 
-def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
+def mapped(formula: str, *operands: GraphNode, element: Type | None = None) -> GraphNode:
     """A formula of operands, broadcast as in numpy; the default element type is the first operand's."""
     if any(isinstance(operand, Position) for operand in operands):  # it counts along the last axis of [N, C, H, W]
         operands = tuple(_view(operand) if isinstance(operand, ChannelsFirst) else operand for operand in operands)
@@ -454,7 +454,7 @@ def places_of_channels_last(ndim: int) -> tuple[int, ...]:
     return (0, ndim - 1, *range(1, ndim - 1))
 
 
-def channels_first(node: Node) -> Node:
+def channels_first(node: GraphNode) -> GraphNode:
     """Move the channels of images or volumes to the front: [N, H, W, C] becomes [N, C, H, W]."""
     shape = tuple(node.shape[place] for place in places_of_channels_last(node.ndim))
     if node.size == shape[0] * shape[1] or shape[1] == 1:
@@ -462,7 +462,7 @@ def channels_first(node: Node) -> Node:
     return ChannelsFirst(shape, node.element, node)
 
 
-def channels_last(node: Node) -> Node:
+def channels_last(node: GraphNode) -> GraphNode:
     """Move the channels of images or volumes to the end: [N, C, H, W] becomes [N, H, W, C]."""
     if isinstance(node, ChannelsFirst):
         return node.source
@@ -472,13 +472,13 @@ def channels_last(node: Node) -> Node:
     return transposed(node, (0, *range(2, node.ndim), 1))
 
 
-def broadcast_to(node: Node, shape: Shape) -> Node:
+def broadcast_to(node: GraphNode, shape: Shape) -> GraphNode:
     """Broadcast a node to a shape, as numpy does."""
     node = aligned(node, len(shape))
     return node if node.shape == shape else Map(shape, node.element, "copy", (node,))
 
 
-def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
+def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:
     """Reduce a node over axes, which remain with extent 1.
 
     Each run of neighbouring axes becomes one reduction, the last run first.
@@ -510,7 +510,7 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
     return source
 
 
-def reshaped(node: Node, shape: Shape) -> Node:
+def reshaped(node: GraphNode, shape: Shape) -> GraphNode:
     """Reshape a node; a view whose strides do not allow the new shape is copied."""
     if node.shape == shape or isinstance(node, Constant):
         return node
@@ -561,7 +561,7 @@ def _strides_reshaped(view: View, shape: Shape) -> Shape | None:
     return tuple(strides)
 
 
-def _view(node: Node) -> View:
+def _view(node: GraphNode) -> View:
     """A node as a view of memory."""
     if isinstance(node, View):
         return node
@@ -571,21 +571,21 @@ def _view(node: Node) -> View:
     return View(node.shape, node.element, source, 0, contiguous(node.shape))
 
 
-def plain(node: Node) -> Node:
+def plain(node: GraphNode) -> GraphNode:
     """A contiguous node: the node, or a copy of it."""
     if isinstance(node, (View, ChannelsFirst)) and strides_of(_view(node)) != contiguous(node.shape):
         return Map(node.shape, node.element, "copy", (_view(node),))
     return node
 
 
-def viewed(node: Node, shape: Shape, offset: int, strides: Shape) -> Node:
+def viewed(node: GraphNode, shape: Shape, offset: int, strides: Shape) -> GraphNode:
     """A strided view of a contiguous node."""
     base = _view(node)
     assert isinstance(base, View) and base.strides == contiguous(base.shape) and not base.offset
     return View(shape, node.element, base.source, offset, strides)
 
 
-def transposed(node: Node, axes: Sequence[int]) -> Node:
+def transposed(node: GraphNode, axes: Sequence[int]) -> GraphNode:
     """Transpose a node: a view with permuted dimensions."""
     if list(axes) == list(range(node.ndim)):
         return node
@@ -594,7 +594,7 @@ def transposed(node: Node, axes: Sequence[int]) -> Node:
     return View(shape, node.element, base.source, base.offset, strides)
 
 
-def sliced(node: Node, axis: int, start: int, count: int, step: int = 1) -> Node:
+def sliced(node: GraphNode, axis: int, start: int, count: int, step: int = 1) -> GraphNode:
     """A view of `count` elements along an axis, from `start` on."""
     base = _view(node)
     shape = (*node.shape[:axis], count, *node.shape[axis + 1 :])
@@ -602,20 +602,20 @@ def sliced(node: Node, axis: int, start: int, count: int, step: int = 1) -> Node
     return View(shape, node.element, base.source, base.offset + start * base.strides[axis], strides)
 
 
-def put_within(node: Node, container: Joined, offset: int, strides: Shape) -> Node:
+def put_within(node: GraphNode, container: Joined, offset: int, strides: Shape) -> GraphNode:
     """Store a node within a container, at an offset and strides; it must not have a place yet."""
     node.within = View(node.shape, node.element, container, offset, strides)
     return node
 
 
-def memory_of(node: Node) -> Node:
+def memory_of(node: GraphNode) -> GraphNode:
     """The outermost container of a node."""
     while node.within is not None:
         node = node.within.source
     return node
 
 
-def joined(parts: Sequence[Node], axis: int) -> Node:
+def joined(parts: Sequence[GraphNode], axis: int) -> GraphNode:
     """Concatenate tensors along an axis."""
     first = parts[0]
     extents = [part.shape[axis] for part in parts]
@@ -624,7 +624,7 @@ def joined(parts: Sequence[Node], axis: int) -> Node:
     return assembled(shape, [(part, (0,) * axis + (start,)) for part, start in zip(parts, starts, strict=True)])
 
 
-def assembled(shape: Shape, parts: Sequence[tuple[Node, Sequence[int]]]) -> Node:
+def assembled(shape: Shape, parts: Sequence[tuple[GraphNode, Sequence[int]]]) -> GraphNode:
     """Compute a tensor from blocks that cover it; each is a tensor and its first indices, where missing ones are 0."""
     strides = contiguous(shape)
     pieces = tuple(Map(part.shape, part.element, "copy", (part,)) for part, _ in parts)
@@ -634,7 +634,7 @@ def assembled(shape: Shape, parts: Sequence[tuple[Node, Sequence[int]]]) -> Node
     return result
 
 
-def product(left: Node, right: Node) -> Node:
+def product(left: GraphNode, right: GraphNode) -> GraphNode:
     """The product of two stacks of matrices; their leading dimensions broadcast."""
     left, right = (_view(node) if isinstance(node, ChannelsFirst) else node for node in (left, right))
     ndim = max(left.ndim, right.ndim)

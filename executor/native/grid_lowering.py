@@ -9,7 +9,7 @@ from typing import Any
 
 from .emitter import BOOL, DOUBLE, FLOAT, INT64, Type
 from .graph import (
-    Node,
+    GraphNode,
     Position,
     Rows,
     Scattered,
@@ -29,22 +29,22 @@ from .lowering import GraphTensor, NotLowered, element_of, lowers, number_like, 
 _Attrs = Mapping[str, Any]
 
 
-def _with(formula: str, node: Node, number: float, element: Type | None = None) -> Node:
+def _with(formula: str, node: GraphNode, number: float, element: Type | None = None) -> GraphNode:
     """Apply a formula to a node and a number."""
     return mapped(formula, node, number_like(number, node), element=element)
 
 
-def _choose(condition: Node, node: Node, alternative: Node) -> Node:
+def _choose(condition: GraphNode, node: GraphNode, alternative: GraphNode) -> GraphNode:
     """Select elements of a node where a condition holds, and of an alternative elsewhere."""
     return mapped("select", condition, node, alternative, element=node.element)
 
 
-def _where_between(at: Node, low: float, high: float) -> Node:
+def _where_between(at: GraphNode, low: float, high: float) -> GraphNode:
     """Whether numbers lie between two, or are one of them."""
     return mapped("and", _with("oge", at, low, BOOL), _with("ole", at, high, BOOL), element=BOOL)
 
 
-def _remainder(at: Node, period: float) -> Node:
+def _remainder(at: GraphNode, period: float) -> GraphNode:
     """Numbers from 0 on, modulo a period: the formula ``mod`` is for float32."""
     if at.element == FLOAT:
         return _with("mod", at, period)
@@ -52,7 +52,7 @@ def _remainder(at: Node, period: float) -> Node:
 
 
 # ------------------------------------------------------------------------------------------------------------- sampling
-def _places(coordinate: Node, extent: int, attrs: _Attrs) -> tuple[Node, Node]:
+def _places(coordinate: GraphNode, extent: int, attrs: _Attrs) -> tuple[GraphNode, GraphNode]:
     """The places of coordinates from -1 to 1 among `extent` elements, and the derivative by the coordinate."""
     aligned, last = attrs["align_corners"], extent - 1
     slope = last / 2 if aligned else extent / 2
@@ -76,7 +76,7 @@ def _places(coordinate: Node, extent: int, attrs: _Attrs) -> tuple[Node, Node]:
     return at, slopes
 
 
-def _corners(coordinate: Node, extent: int, attrs: _Attrs, is_derivative: bool) -> list[tuple[Node, Node]]:
+def _corners(coordinate: GraphNode, extent: int, attrs: _Attrs, is_derivative: bool) -> list[tuple[GraphNode, GraphNode]]:
     """Along one axis: the elements around each place, and their weights, or the derivatives of these by the coordinate."""
     at, slopes = _places(coordinate, extent, attrs)
     if attrs["mode"] == "nearest":
@@ -94,7 +94,7 @@ def _corners(coordinate: Node, extent: int, attrs: _Attrs, is_derivative: bool) 
     return corners
 
 
-def _taps(shape: Sequence[int], Grid: GraphTensor, attrs: _Attrs) -> list[tuple[Node, Node]]:
+def _taps(shape: Sequence[int], Grid: GraphTensor, attrs: _Attrs) -> list[tuple[GraphNode, GraphNode]]:
     """The elements of all images, counted row by row, that each place of the grid reads, and their weights: both [places, 1]."""
     images, _, height, width = shape
     column = Grid.node.size // 2, 1
@@ -131,7 +131,7 @@ def grid_scatter(Output: GraphTensor, Grid: GraphTensor, Like: GraphTensor, attr
     images, channels, height, width = Like.shape
     values = reshaped(plain(channels_last(Output.node)), (Grid.node.size // 2, channels))
     shape, taps = (images * height * width, channels), _taps(Like.shape, Grid, attrs)
-    sums: list[Node] = [
+    sums: list[GraphNode] = [
         Scattered(shape, values.element, mapped("mul", values, weight), ids, in_bounds=True) for ids, weight in taps
     ]
     total = reduce(lambda a, b: mapped("add", a, b), sums)
@@ -145,7 +145,7 @@ def _only_one_type(image: GraphTensor, Grid: GraphTensor) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- affine grids
-def _line(extent: int, is_aligned: bool, element: Type) -> Node:
+def _line(extent: int, is_aligned: bool, element: Type) -> GraphNode:
     """The coordinates of elements along an axis, from -1 to 1, [extent]."""
     last = (1.0 if is_aligned else (extent - 1) / extent) if extent > 1 else float(is_aligned)
     at = mapped("convert", Position((extent,), INT64), element=DOUBLE)
@@ -153,7 +153,7 @@ def _line(extent: int, is_aligned: bool, element: Type) -> Node:
     return mapped("convert", line, element=element)
 
 
-def _base(height: int, width: int, is_aligned: bool, element: Type) -> Node:
+def _base(height: int, width: int, is_aligned: bool, element: Type) -> GraphNode:
     """The places (x, y, 1) of images of this size, [height, width, 3]."""
     number = reshaped(plain(mapped("convert", Position((3,), INT64), element=element)), (1, 1, 3))
     x = reshaped(plain(_line(width, is_aligned, element)), (1, width, 1))

@@ -19,7 +19,7 @@ from fluid.values.spec import Spec
 
 from .cores import shares_work_of_images
 from .fusion import Group, breaks_of, source_of
-from .graph import Constant, Convolved, Map, Node, PackedFilter, PlanArray, Pooled, memory_shape, operands_of
+from .graph import Constant, Convolved, GraphNode, Map, PackedFilter, PlanArray, Pooled, memory_shape, operands_of
 from .instructions import NATIVE_PREFIX, KernelCall, NativeInstruction, Operand, Writer, values_read
 from .regions import NativeRegion
 from .target import Target
@@ -166,7 +166,7 @@ class _Run:
         self.images = core.shape[0]
         return all(self._is_of_images(region, node) for node in region.group.nodes)
 
-    def _is_of_images(self, region: NativeRegion, node: Node) -> bool:
+    def _is_of_images(self, region: NativeRegion, node: GraphNode) -> bool:
         core = region.group.core
         assert core is not None
         if node is core:
@@ -177,10 +177,10 @@ class _Run:
             for operand in operands_of(node)
         )
 
-    def _are_images(self, node: Node) -> bool:
+    def _are_images(self, node: GraphNode) -> bool:
         return source_of(node) is node and node.ndim == 4 and node.shape[0] == self.images and node.within is None
 
-    def _is_one_for_all(self, region: NativeRegion, node: Node) -> bool:
+    def _is_one_for_all(self, region: NativeRegion, node: GraphNode) -> bool:
         """Whether an operand is the same for all images and is not written by a member."""
         return (node.ndim < 4 or node.shape[0] == 1) and region.value_of.get(source_of(node)) not in self._write_position
 
@@ -225,8 +225,8 @@ class _RegionCopy:
 
     def __init__(self, images: int, fewer: int) -> None:
         self._images, self._fewer = images, fewer
-        self._nodes: dict[Node, Node] = {}
-        self.images_of: dict[Value, Node] = {}
+        self._nodes: dict[GraphNode, GraphNode] = {}
+        self.images_of: dict[Value, GraphNode] = {}
 
     def region(self, region: NativeRegion) -> NativeRegion:
         group, value_of = region.group, region.value_of
@@ -241,17 +241,17 @@ class _RegionCopy:
             region.ops, new, None, value_of, [self._nodes[node] for node in region.stored], {}, core_output, region.target
         )
 
-    def _computed(self, node: Node, value_of: dict[Node, Value]) -> Node:
+    def _computed(self, node: GraphNode, value_of: dict[GraphNode, Value]) -> GraphNode:
         shape = self._fewer, *node.shape[1:]
         if isinstance(node, Map):
             operands = tuple([self._read(operand, value_of) for operand in node.operands])
-            cut: Node = replace(node, shape=shape, operands=operands)
+            cut: GraphNode = replace(node, shape=shape, operands=operands)
         else:
             cut = replace(node, shape=shape, source=self._read(node.source, value_of))  # type: ignore[attr-defined,call-arg]
         cut.halo = node.halo
         return cut
 
-    def _read(self, node: Node, value_of: dict[Node, Value]) -> Node:
+    def _read(self, node: GraphNode, value_of: dict[GraphNode, Value]) -> GraphNode:
         if node in self._nodes:
             return self._nodes[node]
         if node.ndim != 4 or node.shape[0] != self._images:
@@ -261,6 +261,6 @@ class _RegionCopy:
         self._keep(node, cut, value_of)
         return cut
 
-    def _keep(self, node: Node, cut: Node, value_of: dict[Node, Value]) -> None:
+    def _keep(self, node: GraphNode, cut: GraphNode, value_of: dict[GraphNode, Value]) -> None:
         value = value_of[cut] = value_of[node]
         self.images_of[value] = cut

@@ -18,7 +18,7 @@ from .graph import (
     Convolved,
     ConvolvedBack,
     FilterGradient,
-    Node,
+    GraphNode,
     PackedFilter,
     Pooled,
     PooledBack,
@@ -50,12 +50,12 @@ def channel_axis(tensor: GraphTensor, attrs: dict[str, Any]) -> int:
     return image_axes(attrs["data_format"], tensor.ndim)[0]
 
 
-def with_channels_last(node: Node, axis: int) -> Node:
+def with_channels_last(node: GraphNode, axis: int) -> GraphNode:
     """Move the channels of images or volumes from an axis to the end."""
     return node if axis == node.ndim - 1 else channels_last(node)
 
 
-def with_channels_at(axis: int, node: Node) -> GraphTensor:
+def with_channels_at(axis: int, node: GraphNode) -> GraphTensor:
     """Undo `with_channels_last`."""
     return GraphTensor(node if axis == node.ndim - 1 else channels_first(node))
 
@@ -65,7 +65,7 @@ def shape_channels_last(shape: Shape, axis: int) -> Shape:
     return (*shape[:axis], *shape[axis + 1 :], shape[axis])
 
 
-def _images_of(tensor: GraphTensor, axis: int) -> Node:
+def _images_of(tensor: GraphTensor, axis: int) -> GraphNode:
     """Images, whose channels are at an axis, as [N, H, W, C]."""
     only_floats(tensor)
     if tensor.ndim != 4:
@@ -90,17 +90,17 @@ class _Direct:
     filter: Shape
     windows: Windows
 
-    def forward(self, image: Node, weights: Node) -> Node:
+    def forward(self, image: GraphNode, weights: GraphNode) -> GraphNode:
         return Convolved(self.outputs, image.element, image, self._packed(weights, for_input=False))
 
-    def backward(self, gradient: Node, weights: Node) -> Node:
+    def backward(self, gradient: GraphNode, weights: GraphNode) -> GraphNode:
         """The gradient of the images; `gradient` is the outputs'."""
         return ConvolvedBack(self.images, gradient.element, gradient, self._packed(weights, for_input=True))
 
-    def filter_gradient(self, image: Node, gradient: Node) -> Node:
+    def filter_gradient(self, image: GraphNode, gradient: GraphNode) -> GraphNode:
         return FilterGradient(self.filter, image.element, image, gradient, self.windows)
 
-    def _packed(self, weights: Node, for_input: bool) -> PackedFilter:
+    def _packed(self, weights: GraphNode, for_input: bool) -> PackedFilter:
         weights = plain(weights)
         return PackedFilter((0,), weights.element, weights, self.windows, (self.images, self.outputs), for_input)
 
@@ -118,21 +118,21 @@ class _AlongRows(_Direct):
             Windows((1, windows.kernel[0]), (1, windows.strides[0]), ((0, 0), windows.pads[0]), (1, windows.dilations[0])),
         )
 
-    def _filter_of_rows(self, weights: Node) -> Node:
+    def _filter_of_rows(self, weights: GraphNode) -> GraphNode:
         """[M, C, rows, columns] as [M, columns * C, 1, rows]."""
         return reshaped(plain(transposed(weights, (0, 3, 1, 2))), self._of_rows.filter)
 
-    def forward(self, image: Node, weights: Node) -> Node:
+    def forward(self, image: GraphNode, weights: GraphNode) -> GraphNode:
         convolution = self._of_rows
         node = convolution.forward(reshaped(image, convolution.images), self._filter_of_rows(weights))
         return reshaped(node, self.outputs)
 
-    def backward(self, gradient: Node, weights: Node) -> Node:
+    def backward(self, gradient: GraphNode, weights: GraphNode) -> GraphNode:
         convolution = self._of_rows
         node = convolution.backward(reshaped(gradient, convolution.outputs), self._filter_of_rows(weights))
         return reshaped(node, self.images)
 
-    def filter_gradient(self, image: Node, gradient: Node) -> Node:
+    def filter_gradient(self, image: GraphNode, gradient: GraphNode) -> GraphNode:
         convolution, (filters, channels, rows, columns) = self._of_rows, self.filter
         node = convolution.filter_gradient(reshaped(image, convolution.images), reshaped(gradient, convolution.outputs))
         return plain(transposed(reshaped(node, (filters, columns, channels, rows)), (0, 2, 3, 1)))
@@ -141,18 +141,18 @@ class _AlongRows(_Direct):
 class _OneWindow(_Direct):
     """One window, as large as the image: a product of matrices."""
 
-    def _matrix(self, weights: Node) -> Node:
+    def _matrix(self, weights: GraphNode) -> GraphNode:
         """[M, C, rows, columns] as [M, rows * columns * C]."""
         return reshaped(plain(transposed(weights, (0, 2, 3, 1))), (self.filter[0], prod(self.filter[1:])))
 
-    def forward(self, image: Node, weights: Node) -> Node:
+    def forward(self, image: GraphNode, weights: GraphNode) -> GraphNode:
         pixels = reshaped(image, (self.images[0], prod(self.images[1:])))
         return reshaped(product(pixels, transposed(self._matrix(weights), (1, 0))), self.outputs)
 
-    def backward(self, gradient: Node, weights: Node) -> Node:
+    def backward(self, gradient: GraphNode, weights: GraphNode) -> GraphNode:
         return reshaped(product(reshaped(gradient, (self.images[0], self.filter[0])), self._matrix(weights)), self.images)
 
-    def filter_gradient(self, image: Node, gradient: Node) -> Node:
+    def filter_gradient(self, image: GraphNode, gradient: GraphNode) -> GraphNode:
         filters, channels, rows, columns = self.filter
         pixels = reshaped(image, (self.images[0], prod(self.images[1:])))
         node = product(transposed(reshaped(gradient, (self.images[0], filters)), (1, 0)), pixels)
@@ -193,7 +193,7 @@ _MOST_IN_FLOATS = (1 << 24) // 255**2
 """The most products of bytes, less their zero points, whose sums float32 holds exactly."""
 
 
-def _floats_less(integers: Node, zero: Node | None) -> Node:
+def _floats_less(integers: GraphNode, zero: GraphNode | None) -> GraphNode:
     """Subtract a zero point, one or one for each filter, from integers, in floats."""
     floats = mapped("convert", integers, element=FLOAT)
     if zero is None:
@@ -264,7 +264,7 @@ def conv2d_transpose(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, A
 
 
 # --------------------------------------------------------------------------------------------------------------- pools
-def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple[int, int], str]:
+def _windows_of_pool(image: GraphNode, attrs: dict[str, Any]) -> tuple[Windows, tuple[int, int], str]:
     """The windows of a pool, the extents of its output (rows, columns), and its kind."""
     out, sizes, strides, pads = pool_geometry(image.shape[1:3], attrs)
     kind = "max" if attrs["pooling_type"] == "max" else "inside" if attrs["exclusive"] and not attrs["adaptive"] else "average"
@@ -276,14 +276,14 @@ def _are_columns_apart(windows: Windows) -> bool:
     return windows.kernel[1] == windows.strides[1] == 1 and windows.pads[1] == (0, 0)
 
 
-def _columns_as_channels(image: Node, windows: Windows) -> Node:
+def _columns_as_channels(image: GraphNode, windows: Windows) -> GraphNode:
     """Images [N, H, W, C] as [N, H, 1, W * C], if columns are pooled apart and few channels would leave vectors empty."""
     if not _are_columns_apart(windows) or image.shape[3] >= _FEW_CHANNELS:
         return image
     return reshaped(image, (*image.shape[:2], 1, image.shape[2] * image.shape[3]))
 
 
-def _shape_pooled(image: Node, windows: Windows, out: tuple[int, int]) -> Shape:
+def _shape_pooled(image: GraphNode, windows: Windows, out: tuple[int, int]) -> Shape:
     """The shape of the result for images that `_columns_as_channels` gives."""
     columns = image.shape[2] if _are_columns_apart(windows) else out[1]
     return image.shape[0], out[0], columns, image.shape[3]
@@ -329,12 +329,12 @@ def pool2d_average_back(Output: GraphTensor, Like: GraphTensor, attrs: dict[str,
 
 
 # -------------------------------------------------------------------------------------------------------------- maxima
-def maximum(parts: Sequence[Node]) -> Node:
+def maximum(parts: Sequence[GraphNode]) -> GraphNode:
     """The greatest of several tensors, element by element."""
     return reduce(lambda a, b: mapped("max", a, b), parts)
 
 
-def maximum_back(parts: Sequence[Node], gradient: Node) -> list[Node]:
+def maximum_back(parts: Sequence[GraphNode], gradient: GraphNode) -> list[GraphNode]:
     """The gradients of tensors from their maximum's: the first of equal elements gets it."""
     best = list(accumulate(parts, lambda a, b: mapped("max", a, b)))
     zero, gradients = number_like(0.0, gradient), []
@@ -347,7 +347,7 @@ def maximum_back(parts: Sequence[Node], gradient: Node) -> list[Node]:
     return gradients
 
 
-def _channels_of_groups(X: GraphTensor, groups: int, axis: int) -> list[Node]:
+def _channels_of_groups(X: GraphTensor, groups: int, axis: int) -> list[GraphNode]:
     """For each place in a group of channels, which are at an axis, these channels of images [N, H, W, C]."""
     image = _images_of(X, axis)
     if groups > _MOST_CHANNELS or axis not in (1, 3):

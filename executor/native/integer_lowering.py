@@ -15,9 +15,9 @@ from fluid.ops.shapes import aligned as aligned_shape
 from .emitter import BYTE, FLOAT, INT32, UBYTE, Type
 from .graph import (
     Constant,
+    GraphNode,
     IntegerProduct,
     Map,
-    Node,
     PackedIntegers,
     Quantized,
     Reshaped,
@@ -59,7 +59,7 @@ def fake_quantize_affine(
     return GraphTensor(out)
 
 
-def _known_number(node: Node) -> float | None:
+def _known_number(node: GraphNode) -> float | None:
     """The number that is each element of a node; None if it is not known."""
     while isinstance(node, Reshaped) or (isinstance(node, Map) and node.formula == "copy"):
         node = node.source if isinstance(node, Reshaped) else node.operands[0]
@@ -84,16 +84,16 @@ def matmul_integer(X: GraphTensor, Y: GraphTensor, XZeroPoint: GraphTensor | Non
 class _RightFactor:
     """The right factor of products: a matrix of signed bytes, the same one packed, and the sums of its columns."""
 
-    matrix: Node
+    matrix: GraphNode
     packed: PackedIntegers
-    sums: Node
+    sums: GraphNode
 
 
-_FACTORS: WeakKeyDictionary[Node, _RightFactor] = WeakKeyDictionary()
+_FACTORS: WeakKeyDictionary[GraphNode, _RightFactor] = WeakKeyDictionary()
 """Matrix -> it as a right factor, so that all steps of a recurrent network share the packed matrix."""
 
 
-def _right_factor(matrix: Node, shift: int = 0) -> _RightFactor:
+def _right_factor(matrix: GraphNode, shift: int = 0) -> _RightFactor:
     """A matrix of bytes as a right factor, after a shift to signed bytes. A matrix always has the same shift."""
     factor = _FACTORS.get(matrix)
     if factor is None:
@@ -102,7 +102,7 @@ def _right_factor(matrix: Node, shift: int = 0) -> _RightFactor:
     return factor
 
 
-def _zero_of_rows(X: GraphTensor, zero: GraphTensor | None) -> Node | None:
+def _zero_of_rows(X: GraphTensor, zero: GraphTensor | None) -> GraphNode | None:
     """The zero point of a left factor as INT32: a single one, or one for each row; None if it is 0."""
     if zero is None or _known_number(zero.node) == 0:
         return None
@@ -114,7 +114,7 @@ def _zero_of_rows(X: GraphTensor, zero: GraphTensor | None) -> Node | None:
     return reshaped(node, (prod(X.shape[:-1]), 1))
 
 
-def _zero_of_columns(Y: GraphTensor, zero: GraphTensor | None) -> Node | None:
+def _zero_of_columns(Y: GraphTensor, zero: GraphTensor | None) -> GraphNode | None:
     """The zero point of a right factor as INT32: a single one, or one for each column; None if it is 0."""
     if zero is not None and zero.node.size not in (1, Y.shape[1]):
         raise NotLowered("a zero point for each element")
@@ -122,27 +122,27 @@ def _zero_of_columns(Y: GraphTensor, zero: GraphTensor | None) -> Node | None:
     return None if zero is None or is_zero else mapped("convert", zero.node, element=INT32)
 
 
-def shifted(node: Node, shift: int, element: Type) -> Node:
+def shifted(node: GraphNode, shift: int, element: Type) -> GraphNode:
     """Add a number to bytes, which gives bytes of another type."""
     if node.element == element:
         return node
     return mapped("convert", mapped("add", mapped("convert", node, element=INT32), constant(shift, INT32)), element=element)
 
 
-def shifted_zero(zero: Node | None, shift: int) -> Node | None:
+def shifted_zero(zero: GraphNode | None, shift: int) -> GraphNode | None:
     """The zero point of integers after a shift; None if it is 0."""
     if zero is None:
         return constant(shift, INT32) if shift else None
     return mapped("add", zero, constant(shift, INT32)) if shift else zero
 
 
-def _product(left: Node, left_zero: Node | None, right: _RightFactor, right_zero: Node | None) -> Node:
+def _product(left: GraphNode, left_zero: GraphNode | None, right: _RightFactor, right_zero: GraphNode | None) -> GraphNode:
     """``(left - left_zero) @ (right - right_zero)`` as INT32; the left bytes are unsigned, the right ones signed.
 
     The bytes are multiplied as they are. Zero points are subtracted from the product, times sums of rows and of columns.
     """
     rows, (inner, columns) = left.shape[0], right.matrix.shape
-    out: Node = IntegerProduct((rows, columns), INT32, left, right.matrix, right.packed)
+    out: GraphNode = IntegerProduct((rows, columns), INT32, left, right.matrix, right.packed)
     if left_zero is not None:
         out = mapped("sub", out, mapped("mul", left_zero, right.sums))
     if right_zero is not None:
@@ -153,7 +153,7 @@ def _product(left: Node, left_zero: Node | None, right: _RightFactor, right_zero
     return out
 
 
-def _sums_of_columns(matrix: Node) -> Node:
+def _sums_of_columns(matrix: GraphNode) -> GraphNode:
     return reduced("sum", mapped("convert", matrix, element=INT32), [0])
 
 
@@ -161,7 +161,7 @@ _MOST_TERMS = (2**31 - 1) // 255**2
 """The most products of two levels, each less its zero point, whose sum fits into 32 bits whatever the levels are."""
 
 
-def quantized_product(x: Node, y: Node, turn_y: bool) -> Node | None:
+def quantized_product(x: GraphNode, y: GraphNode, turn_y: bool) -> GraphNode | None:
     """Multiply quantized floats by a product of their integers; None if a factor is not quantized for that.
 
     The left factor needs a single scale. The right one is a matrix with a single scale, or with one for each column.
@@ -200,7 +200,7 @@ def dynamic_quantize_lstm(inputs: dict[str, Any], attrs: dict[str, Any]) -> dict
     return lstm_by_range(NAMESPACE, **slots, is_reverse=attrs["is_reverse"])
 
 
-def quantized_convolution(a: Quantized, b: Quantized, windows: Windows, outputs: Shape) -> Node | None:
+def quantized_convolution(a: Quantized, b: Quantized, windows: Windows, outputs: Shape) -> GraphNode | None:
     """Convolve quantized images by a product of integers: [N, rows, columns, M]; None if they are not quantized for that.
 
     Args:
@@ -232,8 +232,8 @@ _FEWEST_CHANNELS = 16
 
 
 def convolved_bytes(
-    image: Node, zero: Node | None, filters: Node, of_filters: Node | None, windows: Windows, outputs: Shape
-) -> Node:
+    image: GraphNode, zero: GraphNode | None, filters: GraphNode, of_filters: GraphNode | None, windows: Windows, outputs: Shape
+) -> GraphNode:
     """Convolve ``image - zero`` with ``filters - of_filters``, as INT32 [N, rows, columns, M].
 
     Args:
@@ -254,7 +254,7 @@ def convolved_bytes(
         right = by_groups if groups == 1 else plain(sliced(by_groups, 1, start, size))
         part = padded_image if groups == 1 else sliced(padded_image, 3, group * channels, channels)
         packed = PackedIntegers((0,), BYTE, right, rows if in_rows else rows * columns)
-        out: Node = IntegerProduct((*outputs[:3], size), INT32, part, right, packed, windows)
+        out: GraphNode = IntegerProduct((*outputs[:3], size), INT32, part, right, packed, windows)
         if zero is not None:
             less = mapped("mul", reshaped(zero, (1, 1)), _sums_of_columns(right))
             out = mapped("sub", out, reshaped(less, (1, 1, 1, size)))
@@ -266,7 +266,7 @@ def convolved_bytes(
     return joined(parts, 3) if groups > 1 else parts[0]
 
 
-def _sums_of_windows(image: Node, zero: Node | None, windows: Windows, outputs: Shape) -> Node:
+def _sums_of_windows(image: GraphNode, zero: GraphNode | None, windows: Windows, outputs: Shape) -> GraphNode:
     """The sums of ``image - zero`` over each window, as INT32 [N, rows, columns, 1]; the image has its padding."""
     out = reduced("sum", mapped("convert", image, element=INT32), [3])
     for axis, size, by, gap in zip((1, 2), windows.kernel, windows.strides, windows.dilations, strict=True):
@@ -277,12 +277,12 @@ def _sums_of_windows(image: Node, zero: Node | None, windows: Windows, outputs: 
     return mapped("sub", out, mapped("mul", constant(image.shape[3] * prod(windows.kernel), INT32), reshaped(zero, (1, 1, 1, 1))))
 
 
-def _bytes_of(levels: Node, shift: int, element: Type) -> Node:
+def _bytes_of(levels: GraphNode, shift: int, element: Type) -> GraphNode:
     """Convert levels, which floats hold, to bytes after a shift."""
     return mapped("convert", mapped("add", levels, number_like(shift, levels)) if shift else levels, element=element)
 
 
-def _zero_of(quantized: Quantized, shift: int) -> Node | None:
+def _zero_of(quantized: Quantized, shift: int) -> GraphNode | None:
     """The zero point of levels after a shift, as INT32; None if it is 0."""
     zero = None if quantized.zero is None else mapped("convert", quantized.zero, element=INT32)
     return shifted_zero(None if zero is None else reshaped(zero, (1, zero.size)), shift)

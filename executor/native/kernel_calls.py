@@ -9,7 +9,7 @@ from typing import Any
 from .cores import Phase, phases_of
 from .emitter import Function, Type, Value, zero
 from .fusion import source_of
-from .graph import Node, offset_of
+from .graph import GraphNode, offset_of
 from .instructions import WORKSPACE, KernelCall, Operand, Writer, WrittenKernel
 from .kernel import Share, written_kernel
 from .regions import NativeRegion
@@ -30,13 +30,13 @@ class Pointers:
         self.stored = frozenset(region.stored)
         self.core_output = region.core_output
 
-    def first(self, operand: Node) -> Value:
+    def first(self, operand: GraphNode) -> Value:
         return self._reads[source_of(operand), offset_of(operand)]
 
-    def start(self, node: Node) -> Value:
+    def start(self, node: GraphNode) -> Value:
         return self._reads[node, 0] if (node, 0) in self._reads else self._targets[node, 0]
 
-    def output(self, node: Node) -> Value:
+    def output(self, node: GraphNode) -> Value:
         return self._targets[node, offset_of(node)]
 
 

@@ -12,26 +12,26 @@ from typing import Any
 from .emitter import BOOL, INT64, Function, Operand, Type, Value, constant, zero
 from .formulas import FORMULAS
 from .fusion import HEAVY, Group, source_of, strides_over
-from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
+from .graph import Choice, Constant, GraphNode, Map, Position, Reduction, Rows, operands_of
 from .images import from_rows, lanes_of, square_lanes, to_rows, write_transposed
 from .kernel import Share
 from .target import Target
 
 
-def stages_of(group: Group) -> tuple[dict[Node, int], int]:
+def stages_of(group: Group) -> tuple[dict[GraphNode, int], int]:
     """Node -> number of the pass over a row that computes it; and the number of passes.
 
     A node that reads a reduction along the row is computed one pass after the reduction.
     """
     members = set(group.nodes)
-    stage: dict[Node, int] = {}
+    stage: dict[GraphNode, int] = {}
     for node in group.nodes:
         sources = [source_of(operand) for operand in operands_of(node)]
         stage[node] = max((_available(group, stage, source, node) for source in sources if source in members), default=0)
     return stage, 1 + max(stage.values(), default=0)
 
 
-def _available(group: Group, stage: Mapping[Node, int], source: Node, reader: Node) -> int:
+def _available(group: Group, stage: Mapping[GraphNode, int], source: GraphNode, reader: GraphNode) -> int:
     along_rows = source in group.per_row and isinstance(source, Reduction)
     crosses = isinstance(reader, Choice) and source not in group.per_row
     return stage[source] + (1 if along_rows or crosses else 0)
@@ -67,7 +67,7 @@ class Nest:
         stored: nodes of the group that get memory.
     """
 
-    def __init__(self, group: Group, stored: Sequence[Node], target: Target) -> None:
+    def __init__(self, group: Group, stored: Sequence[GraphNode], target: Target) -> None:
         self.group, self.stored, self.target, self.limits = group, list(stored), target, target.limits
         self.lanes = target.lanes(max((max(node.element.bytes, 4) for node in group.nodes), default=4))
         self.stage, self.passes = stages_of(group)
@@ -107,7 +107,7 @@ class Nest:
         self.rows = prod(self.row_extents)
         self.flat = columns is None and self.rows == 1
 
-    def _is_outside(self, operand: Node) -> bool:
+    def _is_outside(self, operand: GraphNode) -> bool:
         """Whether an operand is in memory that another group has written."""
         return source_of(operand) not in self._members and not isinstance(operand, (Constant, Position))
 
@@ -186,7 +186,7 @@ class Nest:
         steps, outputs = self._operand_strides(operand, node.shape), self._operand_strides(node, node.shape)
         return steps[-2] == 1 and steps[-1] > 1 and outputs[-1] == 1
 
-    def _edge(self, node: Node) -> int:
+    def _edge(self, node: GraphNode) -> int:
         return square_lanes(node.element, self.target)
 
     def _write_turned(self, number: Value) -> None:
@@ -380,7 +380,7 @@ class Nest:
 
     def _write_block(
         self,
-        writes: Sequence[Node],
+        writes: Sequence[GraphNode],
         along: Sequence[Reduction],
         sums: Sequence[Reduction],
         register_sums: dict[Any, Value] | None,
@@ -425,7 +425,7 @@ class Nest:
         self,
         column: Value,
         width: int,
-        writes: Sequence[Node],
+        writes: Sequence[GraphNode],
         sums: Sequence[Reduction],
         register_sums: dict[Any, Value] | None,
         static: int | None,
@@ -447,7 +447,7 @@ class Nest:
                 place = f.at(self._targets[node], column, node.element)
                 f.store(f.add(f.load(place, node.element.of(width)), value), place)
 
-    def _row_pointer(self, node: Node, step: int) -> Value:
+    def _row_pointer(self, node: GraphNode, step: int) -> Value:
         """The pointer to the start of the current row of a stored node."""
         key = node, "stored"
         if _is_strided(node) and key not in self._row.pointers:
@@ -457,14 +457,14 @@ class Nest:
             self._row.pointers[key] = self.f.at(self.pointers.output(node), self.f.mul(self._row.number, step), node.element)
         return self._row.pointers[key]
 
-    def _operand_strides(self, node: Node, shape: Sequence[int]) -> list[int]:
+    def _operand_strides(self, node: GraphNode, shape: Sequence[int]) -> list[int]:
         """The strides of an operand, broadcast to `shape`, over the dimensions of rows and columns."""
         extents = [prod(shape)] if self.flat else [*self.row_extents, *self.column_extents]
         steps = strides_over(node, shape, extents)
         assert steps is not None, "dimensions are merged only where operands allow it"
         return [steps[0] * self._row_size, steps[0]] if self.flat else steps
 
-    def _store(self, value: Value, node: Node) -> None:
+    def _store(self, value: Value, node: GraphNode) -> None:
         """Store a vector of neighbouring columns of a node."""
         f = self.f
         pointer = self._row_pointer(node, self._row_size)
@@ -484,7 +484,7 @@ class Nest:
         return _across(self.f, node, broadcast(self.f, self._operand(node.source, node.source.shape, width), width))
 
     # -- values
-    def _operand(self, node: Node, shape: Sequence[int], width: int) -> Value:
+    def _operand(self, node: GraphNode, shape: Sequence[int], width: int) -> Value:
         """The value of an operand, broadcast to `shape`, at the current columns; a number if it is the same for all columns."""
         f = self.f
         if isinstance(node, Constant):
@@ -509,7 +509,7 @@ class Nest:
         self._memo[source] = value
         return value
 
-    def _compute(self, node: Node, width: int) -> Value:
+    def _compute(self, node: GraphNode, width: int) -> Value:
         f = self.f
         if isinstance(node, Rows):
             key = node, "row"
@@ -521,7 +521,7 @@ class Nest:
         values = [self._operand(operand, node.shape, width) for operand in node.operands]
         return apply_formula(f, node, values, width)
 
-    def _compute_per_row(self, node: Node) -> Value:
+    def _compute_per_row(self, node: GraphNode) -> Value:
         """Compute a per-row node for the current row."""
         f = self.f
         if isinstance(node, Choice):
@@ -535,7 +535,7 @@ class Nest:
         assert isinstance(node, Map)
         return apply_formula(f, node, [self._per_row_operand(operand, node.shape) for operand in node.operands], 1)
 
-    def _per_row_operand(self, node: Node, shape: Sequence[int]) -> Value:
+    def _per_row_operand(self, node: GraphNode, shape: Sequence[int]) -> Value:
         """The value of a per-row operand in the current row."""
         if isinstance(node, Constant):
             return constant(node.number, node.element)
@@ -552,7 +552,7 @@ class Nest:
             self._row.scalars[key] = self.f.load(pointer, node.element)
         return self._row.scalars[key]
 
-    def _per_row_pointer(self, node: Node) -> Value:
+    def _per_row_pointer(self, node: GraphNode) -> Value:
         """The pointer to the current row's element of a per-row node."""
         if not _is_strided(node):
             return self.f.at(self.pointers.output(node), self._row.number, node.element)
@@ -567,7 +567,7 @@ class Nest:
                 pointer = f.at(pointer, f.mul(place, step), element)
         return pointer
 
-    def _load_operand(self, node: Node, shape: Sequence[int], width: int) -> Value:
+    def _load_operand(self, node: GraphNode, shape: Sequence[int], width: int) -> Value:
         f, row = self.f, self._row
         steps = self._operand_strides(node, shape)
         key = node, tuple(shape)
@@ -610,9 +610,9 @@ def column_numbers(f: Function, column: Value, width: int, element: Type) -> Val
     return f.convert(f.add(first, steps), element)
 
 
-def write_uniforms(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:
+def write_uniforms(f: Function, group: Group, pointers: Any) -> dict[GraphNode, Value]:
     """Compute the uniform scalars of a group, before its loops."""
-    numbers: dict[Node, Value] = {}
+    numbers: dict[GraphNode, Value] = {}
     for node in group.uniform:
         assert isinstance(node, Map)
         values = []
@@ -642,7 +642,7 @@ def apply_formula(f: Function, node: Map, values: Sequence[Value], lanes: int) -
     return FORMULAS[node.formula](f, *values)
 
 
-def _is_strided(node: Node) -> bool:
+def _is_strided(node: GraphNode) -> bool:
     """Whether a node is not contiguous in memory: it has a halo, or is part of a larger array."""
     return bool(node.halo) or node.within is not None
 

@@ -7,7 +7,7 @@ from math import prod
 
 from .activation_lowering import chosen
 from .emitter import BOOL, INT32, INT64
-from .graph import Choice, Node, Position, Scattered, mapped, plain, reshaped, sliced
+from .graph import Choice, GraphNode, Position, Scattered, mapped, plain, reshaped, sliced
 from .lowering import NAMESPACE, GraphTensor, NotLowered, differs, lowers, number_like
 from .shape_lowering import elements_along
 
@@ -15,7 +15,7 @@ f = NAMESPACE
 
 
 # ------------------------------------------------------------------------------------------------------- hard labels
-def labels_of(Label: GraphTensor, shape: tuple[int, ...], ignore_index: int) -> tuple[Node, Node]:
+def labels_of(Label: GraphTensor, shape: tuple[int, ...], ignore_index: int) -> tuple[GraphNode, GraphNode]:
     """The labels of rows, with 0 for ignored ones; and a mask of the valid labels."""
     if Label.node.element not in (INT32, INT64) or Label.node.size != prod(shape[:-1]):
         raise NotLowered("labels that are no integers, or not one for each row")
@@ -24,14 +24,14 @@ def labels_of(Label: GraphTensor, shape: tuple[int, ...], ignore_index: int) -> 
     return mapped("select", is_valid, label, number_like(0, label), element=label.element), is_valid
 
 
-def picked(source: Node, ids: Node) -> Node:
+def picked(source: GraphNode, ids: GraphNode) -> GraphNode:
     """Pick one element of each row of `source`, along its last axis."""
     rows = source.size // source.shape[-1]
     choice = Choice((rows, 1), source.element, reshaped(source, (rows, source.shape[-1])), reshaped(ids, (rows, 1)))
     return reshaped(choice, (*source.shape[:-1], 1))
 
 
-def is_label(shape: tuple[int, ...], label: Node) -> Node:
+def is_label(shape: tuple[int, ...], label: GraphNode) -> GraphNode:
     """A mask of the labelled element of each row."""
     ids = mapped("convert", label, element=INT32)
     return mapped("oeq", Position(shape, INT32), ids, element=BOOL)
@@ -60,7 +60,7 @@ def place(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, axis: int, igno
         return _placed_by_row(X, Index, Like, axis, ignore_index)
     _only_last(axis, X.ndim)
 
-    def placed(x: Node, index: Node) -> Node:
+    def placed(x: GraphNode, index: GraphNode) -> GraphNode:
         ids, is_valid = labels_of(GraphTensor(index), shape, ignore_index)
         hit = mapped("and", is_label(shape, ids), is_valid)
         return mapped("select", hit, x, number_like(0.0, x), element=x.element)
@@ -82,7 +82,7 @@ def _placed_by_row(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, axis: 
     return GraphTensor(reshaped(sums, Like.shape))
 
 
-def minus_log(probabilities: Node) -> Node:
+def minus_log(probabilities: GraphNode) -> GraphNode:
     """The negative logarithm; 1e20 for 0."""
     is_zero = mapped("oeq", probabilities, number_like(0.0, probabilities), element=BOOL)
     logs = mapped("neg", mapped("log", probabilities))

@@ -23,7 +23,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType, accumulated, is_complex
 
 from .emitter import BFLOAT16, BOOL, BYTE, DOUBLE, FLOAT, HALF, INT32, INT64, UBYTE, Type
-from .graph import Constant, Node, constant, mapped, reshaped
+from .graph import Constant, GraphNode, constant, mapped, reshaped
 from .transforms import Transforms
 
 ELEMENTS: dict[VarType, Type] = {
@@ -58,12 +58,12 @@ def element_of(dtype: VarType) -> Type:
     return ELEMENTS[dtype]
 
 
-def number_like(value: float, like: Node) -> Constant:
+def number_like(value: float, like: GraphNode) -> Constant:
     """A constant with the element type of a node."""
     return constant(value, like.element)
 
 
-def differs(ids: Node, number: int) -> Node:
+def differs(ids: GraphNode, number: int) -> GraphNode:
     """Whether integers differ from a number, which may be beyond their element type: the number of ignored labels, say."""
     wide = ids if ids.element == INT64 else mapped("convert", ids, element=INT64)
     return mapped("une", wide, constant(number, INT64), element=BOOL)
@@ -74,7 +74,7 @@ class GraphTensor(ValueOperators):
 
     __slots__ = ("node",)
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: GraphNode) -> None:
         self.node = node
 
     def _ops(self) -> OpNamespace:

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from fluid.ops.shapes import normalize_axes
 
 from .emitter import BOOL, INT32
-from .graph import Node, Position, broadcast_to, constant, mapped, plain, reshaped, sliced, transposed
+from .graph import GraphNode, Position, broadcast_to, constant, mapped, plain, reshaped, sliced, transposed
 from .lowering import GraphTensor, NotLowered, lowers, number_like
 from .shape_lowering import padded
 
 
-def _rows_and_columns(shape: Sequence[int]) -> tuple[Node, Node]:
+def _rows_and_columns(shape: Sequence[int]) -> tuple[GraphNode, GraphNode]:
     """The numbers of the row and of the column of each element of matrices, to broadcast."""
     height, width = (mapped("copy", Position((count,), INT32)) for count in shape[-2:])
     return reshaped(height, (*height.shape, 1)), reshaped(width, (1, *width.shape))
 
 
-def _where(relation: str, shape: Sequence[int], offset: int, node: Node) -> Node:
+def _where(relation: str, shape: Sequence[int], offset: int, node: GraphNode) -> GraphNode:
     """The elements of matrices whose column and diagonal have a relation, among zeros.
 
     Args:
@@ -94,7 +94,7 @@ def cumsum(X: GraphTensor, axis: int, flatten: bool, exclusive: bool, reverse: b
     return GraphTensor(_moved(node, place, 1, reverse) if exclusive else node)
 
 
-def _moved(node: Node, axis: int, distance: int, is_back: bool) -> Node:
+def _moved(node: GraphNode, axis: int, distance: int, is_back: bool) -> GraphNode:
     """A tensor moved along an axis, to higher places or back; zeros follow from the edge."""
     count = node.shape[axis] - distance
     if not count:

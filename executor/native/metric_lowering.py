@@ -7,17 +7,30 @@ from math import inf
 from typing import Any
 
 from .emitter import BOOL, DOUBLE, FLOAT, INT32
-from .graph import Node, Position, broadcast_to, constant, joined, mapped, plain, product, reduced, reshaped, sliced, transposed
+from .graph import (
+    GraphNode,
+    Position,
+    broadcast_to,
+    constant,
+    joined,
+    mapped,
+    plain,
+    product,
+    reduced,
+    reshaped,
+    sliced,
+    transposed,
+)
 from .lowering import GraphTensor, NotLowered, element_of, lowers, number_like, only_floats
 
 
-def _any(bools: Node, axes: Sequence[int]) -> Node:
+def _any(bools: GraphNode, axes: Sequence[int]) -> GraphNode:
     """Reduce bools by "or"; the axes remain with extent 1."""
     numbers = mapped("convert", bools, element=INT32)
     return mapped("une", reduced("max", numbers, axes), constant(0, INT32), element=BOOL)
 
 
-def _as_output(node: Node, spec: Any) -> GraphTensor:
+def _as_output(node: GraphNode, spec: Any) -> GraphTensor:
     """Convert a number to the shape and the element type of an output."""
     return GraphTensor(reshaped(mapped("convert", node, element=element_of(spec.dtype)), spec.shape))
 
@@ -72,7 +85,7 @@ def auc(
     return results
 
 
-def _updated_counts(stat: Node, new: Node, steps: int) -> tuple[Node, Node]:
+def _updated_counts(stat: GraphNode, new: GraphNode, steps: int) -> tuple[GraphNode, GraphNode]:
     """Add the counts of a batch to the state of ``auc``.
 
     Args:
@@ -102,7 +115,7 @@ def _updated_counts(stat: Node, new: Node, steps: int) -> tuple[Node, Node]:
     return mapped("copy", following), sliced(plain(sums), 1, 0, bins)  # a copy: its parts read the memory that it overwrites
 
 
-def _area_under_curve(positive: Node, negative: Node) -> Node:
+def _area_under_curve(positive: GraphNode, negative: GraphNode) -> GraphNode:
     """The area under the ROC curve of counts [1, bins] of float64, by trapezoids."""
     beside = _suffix_sums(positive)
     heights = mapped("add", beside, mapped("sub", beside, positive))
@@ -112,7 +125,7 @@ def _area_under_curve(positive: Node, negative: Node) -> Node:
     return mapped("div", area, mapped("select", is_there, pairs, constant(1.0, DOUBLE), element=DOUBLE))
 
 
-def _suffix_sums(counts: Node) -> Node:
+def _suffix_sums(counts: GraphNode) -> GraphNode:
     """For each bin of counts [1, bins], the sum of the counts from this bin to the last."""
     bins = counts.shape[1]
     blocks = -(-bins // _BLOCK)
@@ -124,7 +137,7 @@ def _suffix_sums(counts: Node) -> Node:
     return sliced(reshaped(plain(mapped("add", within, later_blocks)), (1, blocks * _BLOCK)), 1, 0, bins)
 
 
-def _lower_triangle(count: int, offset: int) -> Node:
+def _lower_triangle(count: int, offset: int) -> GraphNode:
     """A square matrix with 1 where row >= column + offset, else 0."""
     columns = mapped("convert", Position((1, count), INT32), element=INT32)
     rows = reshaped(plain(columns), (count, 1))
@@ -133,19 +146,19 @@ def _lower_triangle(count: int, offset: int) -> Node:
 
 
 # ------------------------------------------------------------------------------------------------------ finite numbers
-def _is_nan(node: Node) -> Node:
+def _is_nan(node: GraphNode) -> GraphNode:
     return mapped("une", node, node, element=BOOL)
 
 
-def _is_infinite(node: Node) -> Node:
+def _is_infinite(node: GraphNode) -> GraphNode:
     return mapped("oeq", mapped("abs", node), number_like(inf, node), element=BOOL)
 
 
-def _is_not_finite(node: Node) -> Node:
+def _is_not_finite(node: GraphNode) -> GraphNode:
     return mapped("or", _is_nan(node), _is_infinite(node), element=BOOL)
 
 
-def _not(node: Node) -> Node:
+def _not(node: GraphNode) -> GraphNode:
     return mapped("not", node, element=BOOL)
 
 

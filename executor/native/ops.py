@@ -14,7 +14,7 @@ from fluid.values.types import as_dtype
 from .emitter import BOOL, DOUBLE, FLOAT, HALF, INT32, INT64, Type
 from .graph import (
     Constant,
-    Node,
+    GraphNode,
     Rows,
     Scattered,
     Shape,
@@ -37,7 +37,7 @@ from .lowering import ByRule, GraphTensor, NotLowered, element_of, lowers, numbe
 from .sparse_lowering import masked_ids
 
 
-def _one(tensor: GraphTensor, ndim: int) -> Node:
+def _one(tensor: GraphTensor, ndim: int) -> GraphNode:
     """Reshape a tensor of one element to `ndim` dimensions."""
     return reshaped(tensor.node, (1,) * ndim)
 
@@ -60,11 +60,11 @@ for _type, _formula in {
     lowers(_type)(_unary(_formula))
 
 
-def _aligned(tensor: GraphTensor, ndim: int, axis: int) -> Node:
+def _aligned(tensor: GraphTensor, ndim: int, axis: int) -> GraphNode:
     return reshaped(tensor.node, aligned_shape(tensor.shape, ndim, axis))
 
 
-def _pair(X: GraphTensor, Y: GraphTensor, axis: int) -> tuple[Node, Node]:
+def _pair(X: GraphTensor, Y: GraphTensor, axis: int) -> tuple[GraphNode, GraphNode]:
     if X.node.element != Y.node.element:
         raise NotLowered("operands of different element types")
     ndim = max(X.ndim, Y.ndim)
@@ -221,7 +221,7 @@ def where(Condition: GraphTensor, X: GraphTensor | None, Y: GraphTensor | None) 
     return GraphTensor(mapped("select", Condition.node, X.node, Y.node, element=X.node.element))
 
 
-def _is_chosen(mask: GraphTensor, place: int, ndim: int) -> Node:
+def _is_chosen(mask: GraphTensor, place: int, ndim: int) -> GraphNode:
     """Whether a mask of one integer holds a place, for operands of `ndim` dimensions."""
     node = _one(mask, ndim)
     return mapped("oeq", node, number_like(place, node), element=BOOL)
@@ -289,7 +289,7 @@ def sum_to(X: GraphTensor, Like: GraphTensor, axis: int) -> GraphTensor:
 
 
 # ----------------------------------------------------------------------------------------------------------- reductions
-def _mean(node: Node, axes: Any) -> Node:
+def _mean(node: GraphNode, axes: Any) -> GraphNode:
     count = prod(node.shape[axis] for axis in axes)
     return mapped("mul", reduced("sum", node, axes), number_like(1.0 / count, node)) if count else node
 
@@ -312,11 +312,11 @@ def reduce_mean(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[st
 
 
 # ---------------------------------------------------------------------------------------------------------- products
-def _turned(node: Node, turn: bool) -> Node:
+def _turned(node: GraphNode, turn: bool) -> GraphNode:
     return transposed(node, [*range(node.ndim - 2), node.ndim - 1, node.ndim - 2]) if turn else node
 
 
-def _scaled(node: Node, alpha: float) -> Node:
+def _scaled(node: GraphNode, alpha: float) -> GraphNode:
     return node if alpha == 1.0 else mapped("mul", node, number_like(alpha, node))
 
 
@@ -330,7 +330,9 @@ def _product(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool, alpha: 
     return GraphTensor(_scaled(reshaped(result, shape(result.shape)), alpha))
 
 
-def _as_matrices(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool) -> tuple[Node, Node, Callable[[Shape], Shape]]:
+def _as_matrices(
+    X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool
+) -> tuple[GraphNode, GraphNode, Callable[[Shape], Shape]]:
     """The factors of a product as matrices: a vector becomes a row on the left, a column on the right. Also returns a function
     from the shape of the matrix product to the shape of the result."""
     if (X.ndim == 1 and turn_x) or (Y.ndim == 1 and turn_y):
@@ -341,7 +343,7 @@ def _as_matrices(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool) -> 
     return left, right, lambda whole: tuple(n for place, n in enumerate(whole) if place - len(whole) not in dropped) or (1,)
 
 
-def _of_stacks(left: Node, right: Node) -> Node:
+def _of_stacks(left: GraphNode, right: GraphNode) -> GraphNode:
     """Multiply stacks of matrices; if the right one is a single matrix, the left stack is joined to one tall matrix."""
     if right.ndim == 2 and left.ndim > 2 and not _is_view(left):
         rows = prod(left.shape[:-1])
@@ -350,11 +352,11 @@ def _of_stacks(left: Node, right: Node) -> Node:
     return product(left, right)
 
 
-def _is_view(node: Node) -> bool:
+def _is_view(node: GraphNode) -> bool:
     return isinstance(node, View) and node.strides != contiguous(node.shape)
 
 
-def _product_to(left: Node, right: Node, shape: tuple[int, ...]) -> Node:
+def _product_to(left: GraphNode, right: GraphNode, shape: tuple[int, ...]) -> GraphNode:
     """Multiply, and sum over the leading dimensions that `shape` lacks."""
     if len(shape) == 2 and left.ndim > 2 and left.shape[:-2] == right.shape[:-2]:
         # The sum of products over a stack is one product of the joined matrices.
@@ -411,7 +413,7 @@ def matmul_v2_grad(
     return _product_grad(X, Y, dOut, trans_x, trans_y, 1.0, wanted)
 
 
-def _matrix(node: Node, rows: int) -> Node:
+def _matrix(node: GraphNode, rows: int) -> GraphNode:
     return reshaped(node, (prod(node.shape[:rows]), prod(node.shape[rows:])))
 
 
@@ -436,7 +438,7 @@ def mul_grad(
 
 
 # ------------------------------------------------------------------------------------------------------ softmax and loss
-def _axis_last(tensor: GraphTensor, axis: int) -> tuple[Node, Callable[[Node], GraphTensor]]:
+def _axis_last(tensor: GraphTensor, axis: int) -> tuple[GraphNode, Callable[[GraphNode], GraphTensor]]:
     """Move an axis to the end, contiguously; also returns the function that moves it back in a result of the same shape."""
     only_floats(tensor)
     node, ndim = tensor.node, tensor.ndim
@@ -451,7 +453,7 @@ def _axis_last(tensor: GraphTensor, axis: int) -> tuple[Node, Callable[[Node], G
     return plain(transposed(node, order)), lambda result: GraphTensor(mapped("copy", transposed(result, back)))
 
 
-def _softmax(node: Node, axis: int) -> tuple[Node, Node, Node]:
+def _softmax(node: GraphNode, axis: int) -> tuple[GraphNode, GraphNode, GraphNode]:
     """Softmax along the last axis; also returns each row's maximum and sum of exponentials."""
     top = reduced("max", node, [axis])
     exponentials = mapped("exp", mapped("sub", node, top))
@@ -534,11 +536,11 @@ def softmax_with_cross_entropy_grad(
 
 
 # ---------------------------------------------------------------------------------------------------------- batch norm
-def _channels(tensor: GraphTensor, ndim: int) -> Node:
+def _channels(tensor: GraphTensor, ndim: int) -> GraphNode:
     return reshaped(tensor.node, (1,) * (ndim - 1) + (tensor.node.size,))
 
 
-def _rows_of_channels(X: GraphTensor, data_layout: str) -> Node:
+def _rows_of_channels(X: GraphTensor, data_layout: str) -> GraphNode:
     """X with the channels in the last dimension."""
     only_floats(X)
     if X.ndim == 2 or data_layout == "NHWC":
@@ -548,7 +550,7 @@ def _rows_of_channels(X: GraphTensor, data_layout: str) -> Node:
     return channels_last(reshaped(X.node, (*X.shape[:2], prod(X.shape[2:]), 1)))
 
 
-def _of_channel_rows(result: Node, X: GraphTensor, x: Node) -> GraphTensor:
+def _of_channel_rows(result: GraphNode, X: GraphTensor, x: GraphNode) -> GraphTensor:
     """Give a result the layout of X; it was computed from `x`, which is X with channels last."""
     return GraphTensor(result if x is X.node else reshaped(channels_first(result), X.shape))
 
@@ -679,7 +681,7 @@ def lookup_table(W: GraphTensor, Ids: GraphTensor, padding_idx: int, specs: dict
     if W.ndim != 2:
         raise NotLowered("a table of other than two dimensions")
     _, ids, is_kept = masked_ids(Ids.node, padding_idx)
-    rows: Node = Rows((ids.size, W.shape[1]), W.node.element, W.node, ids)
+    rows: GraphNode = Rows((ids.size, W.shape[1]), W.node.element, W.node, ids)
     if is_kept is not None:
         rows = mapped("select", is_kept, rows, number_like(0.0, rows), element=rows.element)
     return GraphTensor(reshaped(rows, specs["Out"].shape))

@@ -20,7 +20,7 @@ from .complex_tensors import ComplexTensor, InPairs, in_shape
 from .emitter import BOOL, FLOAT
 from .fallback import warn_of_lowering
 from .fusion import Group, source_of
-from .graph import Choice, Drawn, Map, Node, PlanArray, Put, Rows, Scattered, constant, operands_of, reshaped
+from .graph import Choice, Drawn, GraphNode, Map, PlanArray, Put, Rows, Scattered, constant, operands_of, reshaped
 from .instructions import Check, is_persistable, values_read
 from .lowering import GraphNamespace, GraphTensor, NotLowered, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
@@ -58,13 +58,13 @@ class PlanGraph:
         self.complex: dict[Value, ComplexTensor] = {}
         self.transforms = Transforms()
         self._namespace = GraphNamespace(self.transforms)
-        self.nodes: dict[Value, Node] = {}
+        self.nodes: dict[Value, GraphNode] = {}
         """Value -> its node."""
         self.former: dict[Value, Value] = {}
         """Value of the scope -> the value that it overwrites."""
         self.latest = dict(latest)
         """Name in the scope -> its current value."""
-        self.lowered: dict[int, dict[Value, Node]] = {}
+        self.lowered: dict[int, dict[Value, GraphNode]] = {}
         """Number of a lowered op -> the nodes of its outputs."""
         self.origins: list[tuple[int, Operator]] = []
         """Ops in order, each with a serial number below the numbers of its nodes."""
@@ -76,7 +76,7 @@ class PlanGraph:
         """Instructions that draw random numbers for lowered ops."""
         self._checked: set[Any] = set()
 
-    def node_of(self, value: Value) -> Node:
+    def node_of(self, value: Value) -> GraphNode:
         if value not in self.nodes:
             spec = self.specs.get(value)
             if spec is None or not spec.known:
@@ -85,7 +85,7 @@ class PlanGraph:
             self.nodes[value] = PlanArray(shape, element_of(real_of(spec.dtype)), value)
         return self.nodes[value]
 
-    def overwritten_by(self, value: Value) -> Node | None:
+    def overwritten_by(self, value: Value) -> GraphNode | None:
         """The node whose memory a value of the scope overwrites; None if no op computes or reads that memory."""
         old = self.nodes.get(self.former[value]) if value in self.former else None
         return source_of(old) if old is not None else None
@@ -101,7 +101,7 @@ class PlanGraph:
                 ops[place] = self.origins[place][1]
         return [ops[place] for place in sorted(ops)] or group.ops
 
-    def _is_copy(self, node: Node) -> bool:
+    def _is_copy(self, node: GraphNode) -> bool:
         """Whether a node is a copy, created after all ops had been lowered."""
         return isinstance(node, Map) and node.serial > self.last
 
@@ -171,7 +171,7 @@ class PlanGraph:
                 self.latest[value[0]] = value
                 self.materialized.add(value)
 
-    def _results(self, instruction: Any) -> dict[Value, Node]:
+    def _results(self, instruction: Any) -> dict[Value, GraphNode]:
         """The nodes of an op's outputs; raises `NotLowered` if the op stays on its numpy kernel."""
         op, definition, read = instruction.op, instruction.definition, instruction.read
         is_sparse = (bool(self.sparse) and not self.sparse.keys().isdisjoint(read)) or (
@@ -241,10 +241,10 @@ class PlanGraph:
             wanted[slot] = specs if declared.many else specs[0]
         return wanted
 
-    def _nodes_of(self, instruction: Any, outputs: Mapping[str, Any]) -> dict[Value, Node]:
+    def _nodes_of(self, instruction: Any, outputs: Mapping[str, Any]) -> dict[Value, GraphNode]:
         """The nodes of the values that an op writes; `outputs` are its tensors by slot."""
         op = instruction.op
-        nodes: dict[Value, Node] = {}
+        nodes: dict[Value, GraphNode] = {}
         for slot, values in instruction.writes.items():
             output = outputs.get(slot)
             tensors = output if isinstance(output, list) else [output]
@@ -281,7 +281,7 @@ class PlanGraph:
             tensor.node.value, self.nodes[value] = value, tensor.node
             self.draws.append(instruction.drawing(slot, self.specs))
 
-    def _order_outputs(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
+    def _order_outputs(self, results: dict[Value, GraphNode], first: int) -> dict[Value, GraphNode]:
         """Order the outputs of an op: reads of old memory before its overwriting.
 
         Args:
@@ -295,7 +295,7 @@ class PlanGraph:
         if not olds:
             return results
         nodes_of = {value: _read_and_computed(node, first) for value, node in results.items()}
-        ordered: dict[Value, Node] = {}
+        ordered: dict[Value, GraphNode] = {}
         while len(ordered) < len(results):
             left = [value for value in results if value not in ordered]
             free = [
@@ -316,7 +316,7 @@ class PlanGraph:
                 ordered[value] = Map(node.shape, node.element, "copy", (node,))  # stored after the siblings are computed
         return ordered
 
-    def _keep_complex(self, op: Operator, value: Value, tensor: ComplexTensor) -> Node:
+    def _keep_complex(self, op: Operator, value: Value, tensor: ComplexTensor) -> GraphNode:
         """Remember a complex tensor as the value of an op; returns its numbers as pairs."""
         spec = self.specs.get(value) or tensor.spec
         if tensor.spec.size != spec.size or tensor.dtype is not spec.dtype:
@@ -330,7 +330,7 @@ class PlanGraph:
             raise NotLowered("a sparse gradient that is read as one")
         self.sparse[value] = tensor
 
-    def _require_in_place_update(self, value: Value, table: Node) -> None:
+    def _require_in_place_update(self, value: Value, table: GraphNode) -> None:
         """Raise `NotLowered` unless `value` updates `table` in place."""
         former = self.latest.get(value[0], (value[0], 0))
         if value[0] not in self.storage or self.nodes.get(former) is not table:
@@ -349,9 +349,9 @@ def _declared(op: Operator, value: Value) -> Spec | None:
     return var.spec if var is not None and var.has_shape and var.spec.known else None
 
 
-def _read_and_computed(node: Node, first: int) -> tuple[set[Node], set[Node]]:
+def _read_and_computed(node: GraphNode, first: int) -> tuple[set[GraphNode], set[GraphNode]]:
     """The nodes that a node depends on: those older than `first` (read), and the newer ones (computed)."""
-    read: set[Node] = set()
+    read: set[GraphNode] = set()
     computed = {node}
     pending = [node]
     while pending:
@@ -373,7 +373,7 @@ _BY_INDEX = frozenset({Rows, Choice, Scattered})
 def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
     """Whether outputs depend on indices that may be out of bounds, through nodes with a serial number above `first`."""
     pending = [tensor.pairs if isinstance(tensor, ComplexTensor) else tensor.node for tensor in _tensors(outputs)]
-    seen: set[Node] = set()
+    seen: set[GraphNode] = set()
     while pending:
         node = pending.pop()
         if node.serial <= first or node in seen:

@@ -15,8 +15,8 @@ from fluid.ops.rnn import ACTIVATIONS, CELL_GRADIENTS, CELLS, MODES, Geometry, d
 
 from .emitter import BOOL
 from .graph import (
+    GraphNode,
     Joined,
-    Node,
     PackedMatrix,
     Position,
     Product,
@@ -42,7 +42,7 @@ _Place = tuple[int, tuple[int, int]]
 """A matrix within the reserve: the offset of its first element, and the strides of rows and columns."""
 
 
-def _turned(matrix: Node) -> Node:
+def _turned(matrix: GraphNode) -> GraphNode:
     return transposed(matrix, (1, 0))
 
 
@@ -74,7 +74,7 @@ class _ReserveLayout:
         row = ((number * (self.steps + 1) + step) * self.g.directions + direction) * self.batch
         return layer * self._layer + (before + row) * hidden, (hidden, 1)
 
-    def hidden_states(self, reserve: Node, layer: int, direction: int, first: int) -> Node:
+    def hidden_states(self, reserve: GraphNode, layer: int, direction: int, first: int) -> GraphNode:
         """The hidden states [steps, batch, hidden] from step `first` on."""
         offset, _ = self.state(layer, direction, first, 0)
         hidden = self.g.hidden
@@ -85,12 +85,12 @@ class _ReserveLayout:
 class _Weights:
     """The weights of one direction of a layer: for the input, for the hidden state, and the biases."""
 
-    input: Node
-    hidden: Node
-    biases: tuple[Node, Node]
+    input: GraphNode
+    hidden: GraphNode
+    biases: tuple[GraphNode, GraphNode]
 
 
-def _weights_of(g: Geometry, W: GraphTensor | None, WeightList: Sequence[GraphTensor] | None) -> list[Node]:
+def _weights_of(g: Geometry, W: GraphTensor | None, WeightList: Sequence[GraphTensor] | None) -> list[GraphNode]:
     shapes = g.weight_shapes()
     if W is None:
         return [tensor.node for tensor in WeightList or ()]
@@ -107,7 +107,7 @@ def _places_of_weights(g: Geometry, layer: int, direction: int) -> tuple[int, in
     return first, first + 1, 2 * g.passes + first, 2 * g.passes + first + 1
 
 
-def _weights_of_pass(g: Geometry, weights: Sequence[Node], layer: int, direction: int) -> _Weights:
+def _weights_of_pass(g: Geometry, weights: Sequence[GraphNode], layer: int, direction: int) -> _Weights:
     of_input, of_hidden, *biases = (weights[place] for place in _places_of_weights(g, layer, direction))
     return _Weights(of_input, of_hidden, (biases[0], biases[1]))
 
@@ -119,28 +119,28 @@ def _check(g: Geometry, Input: GraphTensor, attrs: dict[str, Any]) -> None:
         raise NotLowered("nothing to compute")
 
 
-def _packed(matrix: Node, rows: int) -> PackedMatrix:
+def _packed(matrix: GraphNode, rows: int) -> PackedMatrix:
     return PackedMatrix((0,), matrix.element, matrix, rows)
 
 
-def _product_with(left: Node, right: Node, packed: PackedMatrix) -> Product:
+def _product_with(left: GraphNode, right: GraphNode, packed: PackedMatrix) -> Product:
     return Product((left.shape[0], right.shape[1]), left.element, left, right, packed)
 
 
-def _step_of(array: Node, step: int, columns: tuple[int, int]) -> Node:
+def _step_of(array: GraphNode, step: int, columns: tuple[int, int]) -> GraphNode:
     """A view [batch, size] of some columns of one step of an array [time, batch, features]."""
     _, batch, features = array.shape
     dense = reshaped(plain(array), array.shape)
     return viewed(dense, (batch, columns[1]), step * batch * features + columns[0], (features, 1))
 
 
-def _state_of(tensor: GraphTensor, number: int) -> Node:
+def _state_of(tensor: GraphTensor, number: int) -> GraphNode:
     """The state [batch, hidden] of one direction of a layer."""
     _, batch, hidden = tensor.shape
     return reshaped(sliced(plain(tensor.node), 0, number, 1), (batch, hidden))
 
 
-def _in_time(array: Node, direction: int) -> Node:
+def _in_time(array: GraphNode, direction: int) -> GraphNode:
     """Turn an array [steps, ...] of the backward direction from the order of execution to time, or back."""
     if not direction:
         return array
@@ -151,14 +151,14 @@ def _in_time(array: Node, direction: int) -> Node:
 class _Mask:
     """Which steps belong to sequences of different lengths; all, if there are no lengths."""
 
-    lengths: Node | None
+    lengths: GraphNode | None
     """The lengths, [batch, 1]."""
 
     @classmethod
     def of(cls, tensor: GraphTensor | None) -> _Mask:
         return cls(None if tensor is None else reshaped(plain(tensor.node), (tensor.node.size, 1)))
 
-    def choose(self, time: int, within: Node, beyond: Node | None = None) -> Node:
+    def choose(self, time: int, within: GraphNode, beyond: GraphNode | None = None) -> GraphNode:
         """Select values [batch, size] of a step within the sequences, and others beyond them: zeros by default."""
         if self.lengths is None:
             return within
@@ -166,7 +166,7 @@ class _Mask:
         zeros = constant(0.0, within.element) if beyond is None else beyond
         return mapped("select", mask, within, zeros, element=within.element)
 
-    def of_all_steps(self, array: Node) -> Node:
+    def of_all_steps(self, array: GraphNode) -> GraphNode:
         """Set the elements of an array [steps, batch, size] beyond the sequences to zero."""
         if self.lengths is None:
             return array
@@ -176,37 +176,37 @@ class _Mask:
         return mapped("select", mask, array, constant(0.0, array.element), element=array.element)
 
 
-def _first_columns(matrix: Node, count: int) -> Node:
+def _first_columns(matrix: GraphNode, count: int) -> GraphNode:
     return matrix if matrix.shape[1] == count else sliced(matrix, 1, 0, count)
 
 
-def _sum(first: Node, second: Node | None) -> Node:
+def _sum(first: GraphNode, second: GraphNode | None) -> GraphNode:
     return first if second is None else mapped("add", first, second)
 
 
-def _tensors(nodes: Sequence[Node]) -> list[GraphTensor]:
+def _tensors(nodes: Sequence[GraphNode]) -> list[GraphTensor]:
     return [GraphTensor(node) for node in nodes]
 
 
 # --------------------------------------------------------------------------------------------------------------- forward
 def _network(
-    g: Geometry, Input: GraphTensor, states: Sequence[GraphTensor], weights: Sequence[Node], mask: _Mask, saves: bool
-) -> tuple[Node, list[Node], Node | None]:
+    g: Geometry, Input: GraphTensor, states: Sequence[GraphTensor], weights: Sequence[GraphNode], mask: _Mask, saves: bool
+) -> tuple[GraphNode, list[GraphNode], GraphNode | None]:
     """The output, the last states and the reserve (None if nothing is saved) of a network."""
     steps, batch, _ = Input.shape
     layout, hidden, cell = _ReserveLayout(g, steps, batch), g.hidden, CELLS[g.mode]
     reserve = Joined((g.reserve_size(steps, batch),), Input.node.element, ())
-    parts: list[Node] = []
+    parts: list[GraphNode] = []
 
-    def keep(node: Node, place: _Place) -> None:
+    def keep(node: GraphNode, place: _Place) -> None:
         if saves:
             parts.append(put_within(node, reserve, *place))
 
     x = plain(Input.node)
-    lasts: list[list[Node]] = [[] for _ in states]
+    lasts: list[list[GraphNode]] = [[] for _ in states]
     for layer in range(g.layers):
         flat = reshaped(x, (steps * batch, x.shape[-1]))
-        outs: list[list[Node]] = []
+        outs: list[list[GraphNode]] = []
         for direction in range(g.directions):
             w = _weights_of_pass(g, weights, layer, direction)
             of_input, of_hidden = (reshaped(bias, (1, bias.size)) for bias in w.biases)
@@ -222,7 +222,7 @@ def _network(
             for step in range(steps):
                 time = steps - 1 - step if direction else step
                 here = sliced(coming, 0, time * batch, batch)
-                through: Node = _product_with(now[0], right, packed)
+                through: GraphNode = _product_with(now[0], right, packed)
                 if MODES[g.mode].splits_gates:
                     through = mapped("add", through, of_hidden)
                 saved, after = cell(NAMESPACE, *_tensors([here, through]), _tensors(now), NAMESPACE.sigmoid)
@@ -288,19 +288,19 @@ class _Gradients:
         weights: in the order of `Geometry.weight_shapes`.
     """
 
-    def __init__(self, g: Geometry, Input: GraphTensor, weights: Sequence[Node], mask: _Mask, reserve: Node) -> None:
+    def __init__(self, g: Geometry, Input: GraphTensor, weights: Sequence[GraphNode], mask: _Mask, reserve: GraphNode) -> None:
         self._g, self._weights, self._mask, self._reserve = g, weights, mask, reserve
         self._steps, self._batch, _ = Input.shape
         self._element = Input.node.element
         self._layout = _ReserveLayout(g, self._steps, self._batch)
         self._x = plain(Input.node)
-        self.states: list[list[Node]] = [[] for _ in range(MODES[g.mode].states)]
-        self.weights: list[Node] = list(weights)
+        self.states: list[list[GraphNode]] = [[] for _ in range(MODES[g.mode].states)]
+        self.weights: list[GraphNode] = list(weights)
 
-    def compute(self, d_out: Node | None, d_lasts: Sequence[GraphTensor | None]) -> Node:
+    def compute(self, d_out: GraphNode | None, d_lasts: Sequence[GraphTensor | None]) -> GraphNode:
         """Compute the gradients of all layers, last first; returns the gradient of the input, [steps, batch, features]."""
         g = self._g
-        below: Node | None = d_out
+        below: GraphNode | None = d_out
         for layer in reversed(range(g.layers)):
             x = self._x if not layer else self._output_of(layer - 1)
             parts = []
@@ -314,7 +314,7 @@ class _Gradients:
         assert below is not None
         return below
 
-    def _output_of(self, layer: int) -> Node:
+    def _output_of(self, layer: int) -> GraphNode:
         """The output of a layer in the order of time, [steps, batch, width]."""
         pair = [
             _in_time(self._layout.hidden_states(self._reserve, layer, direction, 1), direction)
@@ -323,20 +323,22 @@ class _Gradients:
         output = plain(joined([mapped("copy", node) for node in pair], 2) if len(pair) > 1 else mapped("copy", pair[0]))
         return plain(self._mask.of_all_steps(output))
 
-    def _matrix(self, place: _Place) -> Node:
+    def _matrix(self, place: _Place) -> GraphNode:
         return viewed(self._reserve, (self._batch, self._g.hidden), *place)
 
-    def _go_back(self, layer: int, direction: int, d_out: Node | None, d_lasts: Sequence[Node | None], x: Node) -> Node:
+    def _go_back(
+        self, layer: int, direction: int, d_out: GraphNode | None, d_lasts: Sequence[GraphNode | None], x: GraphNode
+    ) -> GraphNode:
         """Go back through the steps of one direction of a layer; returns its input's gradient, and notes the others."""
         g, layout, steps, batch = self._g, self._layout, self._steps, self._batch
         hidden, mode = g.hidden, MODES[g.mode]
         w = _weights_of_pass(g, self._weights, layer, direction)
         packed = _packed(w.hidden, batch)
         zeros = mapped("copy", constant(0.0, self._element))
-        grads: list[Node] = [zeros if grad is None else grad for grad in d_lasts]
+        grads: list[GraphNode] = [zeros if grad is None else grad for grad in d_lasts]
         wide = (mode.gates + mode.splits_gates) * hidden
         all_gates = Joined((steps * batch, wide), self._element, ())
-        parts: list[Node] = []
+        parts: list[GraphNode] = []
         for step in reversed(range(steps)):
             time = steps - 1 - step if direction else step
             if d_out is not None:
@@ -361,8 +363,13 @@ class _Gradients:
         return self._note_weights(layer, direction, all_gates, x)
 
     def _step_back(
-        self, time: int, saved: Sequence[Node], before: Sequence[Node], after: Sequence[Node], grads: Sequence[Node]
-    ) -> tuple[list[Node], list[Node | None]]:
+        self,
+        time: int,
+        saved: Sequence[GraphNode],
+        before: Sequence[GraphNode],
+        after: Sequence[GraphNode],
+        grads: Sequence[GraphNode],
+    ) -> tuple[list[GraphNode], list[GraphNode | None]]:
         """The gradients of a step (`CELL_GRADIENTS`); beyond its sequence a step passes the gradients of states on."""
         arrays = (_tensors(nodes) for nodes in (grads, saved, before, after))
         gates, states = CELL_GRADIENTS[self._g.mode](NAMESPACE, *arrays)
@@ -373,7 +380,7 @@ class _Gradients:
         passed = [self._mask.choose(time, zeros if new is None else new, old) for new, old in zip(direct, grads, strict=True)]
         return [self._mask.choose(time, slope) for slope in slopes], [*passed]
 
-    def _note_weights(self, layer: int, direction: int, all_gates: Node, x: Node) -> Node:
+    def _note_weights(self, layer: int, direction: int, all_gates: GraphNode, x: GraphNode) -> GraphNode:
         """Note the gradients of a direction's weights, by the gradients of all its gates; returns its input's."""
         g, steps, batch, hidden = self._g, self._steps, self._batch, self._g.hidden
         rows, features = MODES[g.mode].gates * hidden, x.shape[-1]
@@ -400,7 +407,7 @@ class _Gradients:
 def _gradients(
     g: Geometry,
     Input: GraphTensor,
-    weights: Sequence[Node],
+    weights: Sequence[GraphNode],
     mask: _Mask,
     Reserve: GraphTensor,
     dOut: GraphTensor | None,

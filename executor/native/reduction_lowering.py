@@ -10,7 +10,7 @@ from fluid.ops.reduction import reduced_axes
 from fluid.values.spec import Spec
 
 from .emitter import BOOL, INT32
-from .graph import Node, Position, broadcast_to, constant, joined, mapped, plain, reduced, reshaped, sliced, transposed
+from .graph import GraphNode, Position, broadcast_to, constant, joined, mapped, plain, reduced, reshaped, sliced, transposed
 from .lowering import ByRule, GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers, only_truths
 
 
@@ -19,11 +19,11 @@ def _axes(X: GraphTensor, dim: Sequence[int], reduce_all: bool) -> tuple[int, ..
     return reduced_axes(X.ndim, dim, reduce_all)
 
 
-def _greatest(node: Node, axes: Sequence[int]) -> Node:
+def _greatest(node: GraphNode, axes: Sequence[int]) -> GraphNode:
     return reduced("max", node, axes)
 
 
-def _least(node: Node, axes: Sequence[int]) -> Node:
+def _least(node: GraphNode, axes: Sequence[int]) -> GraphNode:
     return reduced("min", node, axes)
 
 
@@ -73,7 +73,7 @@ _MOST_PLACES, _MOST_OF_LONG_ROWS, _LONG_ROW = 16, 8, 1024
 columns numpy takes 0.65 of the time, for 8 of 5,000 1.4 times, for 16 of 1,000 1.3 times."""
 
 
-def _as_rows(X: GraphTensor, axis: int) -> Node:
+def _as_rows(X: GraphTensor, axis: int) -> GraphNode:
     """A tensor as a matrix whose rows lie along an axis."""
     only_floats(X)
     axis %= max(X.ndim, 1)
@@ -85,32 +85,32 @@ def _as_rows(X: GraphTensor, axis: int) -> Node:
     return reshaped(plain(node), (X.node.size // count, count))
 
 
-def _integer(number: int) -> Node:
+def _integer(number: int) -> GraphNode:
     return constant(number, INT32)
 
 
-def _shift(positions: Node, number: int) -> Node:
+def _shift(positions: GraphNode, number: int) -> GraphNode:
     return mapped("add", positions, _integer(number))
 
 
-def _first(is_hit: Node, positions: Node) -> Node:
+def _first(is_hit: GraphNode, positions: GraphNode) -> GraphNode:
     """The first position in each row where a truth holds, of at least one."""
     count = is_hit.shape[1]
     return mapped("neg", _greatest(mapped("select", is_hit, mapped("neg", positions), _integer(-count), element=INT32), [1]))
 
 
-def _is_nan(node: Node) -> Node:
+def _is_nan(node: GraphNode) -> GraphNode:
     return mapped("une", node, node, element=BOOL)
 
 
-def _greatest_place(rows: Node) -> tuple[Node, Node]:
+def _greatest_place(rows: GraphNode) -> tuple[GraphNode, GraphNode]:
     """The greatest element of each row and its first position; a NaN is greater than all numbers, as in numpy."""
     greatest = _greatest(rows, [1])
     is_hit = mapped("or", mapped("oeq", rows, greatest, element=BOOL), _is_nan(rows), element=BOOL)
     return greatest, _first(is_hit, Position(rows.shape, INT32))
 
 
-def _greatest_places(rows: Node, k: int) -> tuple[list[Node], list[Node]]:
+def _greatest_places(rows: GraphNode, k: int) -> tuple[list[GraphNode], list[GraphNode]]:
     """The k greatest elements of each row in order, and their positions; NaNs come last, and of equals the first comes first.
 
     Each step looks for the greatest element that comes after the one before. A NaN counts as at its position plus the number of
@@ -118,8 +118,8 @@ def _greatest_places(rows: Node, k: int) -> tuple[list[Node], list[Node]]:
     """
     count, positions = rows.shape[1], Position(rows.shape, INT32)
     lowest = number_like(-inf, rows)
-    values, places = list[Node](), list[Node]()
-    value: Node = number_like(inf, rows)
+    values, places = list[GraphNode](), list[GraphNode]()
+    value: GraphNode = number_like(inf, rows)
     place = _integer(-1)
     for _ in range(k):
         is_later = mapped("and", mapped("oeq", rows, value, element=BOOL), mapped("ogt", positions, place, element=BOOL))
@@ -148,7 +148,7 @@ def arg_min(X: GraphTensor, axis: int, flatten: bool, specs: dict[str, Any]) -> 
     return arg_max(GraphTensor(mapped("neg", X.node)), axis, flatten, specs)
 
 
-def _position(place: Node, spec: Spec) -> GraphTensor:
+def _position(place: GraphNode, spec: Spec) -> GraphTensor:
     return GraphTensor(reshaped(place, spec.shape)).astype(spec.dtype)
 
 
@@ -174,7 +174,7 @@ def top_k_v2(X: GraphTensor, K: Any, k: int, axis: int, largest: bool, specs: di
     before = (*X.shape[:axis], *X.shape[axis + 1 :], k)
     order = [*range(axis), X.ndim - 1, *range(axis, X.ndim - 1)]
 
-    def turned(node: Node) -> Node:
+    def turned(node: GraphNode) -> GraphNode:
         return mapped("copy", transposed(reshaped(plain(node), before), order))
 
     return {"Out": GraphTensor(turned(values)), "Indices": GraphTensor(turned(places)).astype(specs["Indices"].dtype)}
@@ -196,7 +196,7 @@ def reduce_all(
     return GraphTensor(mapped("not", some.node, element=BOOL))
 
 
-def _test(truths: Node, axes: Any, dim: list[int], reduce_all: bool, out: Spec) -> GraphTensor:
+def _test(truths: GraphNode, axes: Any, dim: list[int], reduce_all: bool, out: Spec) -> GraphTensor:
     """Whether any of some truths holds."""
     only_truths(GraphTensor(truths))
     if axes:

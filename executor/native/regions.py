@@ -26,10 +26,10 @@ from .graph import (
     ConvolvedBack,
     Core,
     FilterGradient,
+    GraphNode,
     Joined,
     Map,
     Merged,
-    Node,
     PackedFilter,
     PackedIntegers,
     PlanArray,
@@ -76,10 +76,10 @@ class NativeRegion(NativeInstruction):
     ops: list[Operator]
     group: Group
     nest: Nest | None
-    value_of: dict[Node, Value]
-    stored: list[Node]
-    partial: dict[Node, Value]
-    core_output: Node | None
+    value_of: dict[GraphNode, Value]
+    stored: list[GraphNode]
+    partial: dict[GraphNode, Value]
+    core_output: GraphNode | None
     target: Target
     shares: dict[Value, Value] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
@@ -109,16 +109,16 @@ class NativeRegion(NativeInstruction):
         return f"{space}{' '.join(words)}"
 
     @cached_property
-    def by_start(self) -> frozenset[Node]:
+    def by_start(self) -> frozenset[GraphNode]:
         """Images whose pointer for the core is the start of the memory, halo included."""
         return frozenset(halos_of(self.group.core)) if self.group.core is not None else frozenset()
 
     @cached_property
-    def sources(self) -> list[tuple[Node, int]]:
+    def sources(self) -> list[tuple[GraphNode, int]]:
         """Nodes that the region reads from memory, each with an offset in elements."""
         nodes = [*self.group.uniform, *self.group.nodes]
         members = set(nodes)
-        places: dict[tuple[Node, int], None] = {}
+        places: dict[tuple[GraphNode, int], None] = {}
         for node in nodes:
             by_start = self.by_start if node is self.group.core else ()
             for operand in operands_of(node):
@@ -131,7 +131,7 @@ class NativeRegion(NativeInstruction):
         return list(places)
 
     @cached_property
-    def targets(self) -> list[tuple[Node, int]]:
+    def targets(self) -> list[tuple[GraphNode, int]]:
         """Nodes that the region stores, each with an offset in elements."""
         starts = [(node, 0) for node in self.stored] if self.group.core is not None else []
         return list(dict.fromkeys([*((node, offset_of(node)) for node in self.stored), *starts]))
@@ -203,7 +203,7 @@ def native_regions(
     return _with_regions(schedule, graph, owners, target, tag)
 
 
-def _is_of_scope(node: Node, storage: Container[str]) -> bool:
+def _is_of_scope(node: GraphNode, storage: Container[str]) -> bool:
     """Whether a node is the first value of a variable of the scope."""
     return isinstance(node, PlanArray) and node.value[1] == 0 and node.value[0] in storage
 
@@ -262,13 +262,13 @@ def _add_opaque(schedule: FusionSchedule, graph: PlanGraph, instruction: Any) ->
     schedule.add_opaque(instruction, list(reads.values()), [node for node in write_nodes if isinstance(node, PlanArray)])
 
 
-def _owners(graph: PlanGraph) -> dict[Value, Node]:
+def _owners(graph: PlanGraph) -> dict[Value, GraphNode]:
     """Value that needs memory -> the node stored there.
 
     A copy is made if the node is an alias, or already has memory, or cannot overwrite the old value elementwise.
     """
-    owners: dict[Value, Node] = {}
-    owned: set[Node] = set()
+    owners: dict[Value, GraphNode] = {}
+    owned: set[GraphNode] = set()
     for results in graph.lowered.values():
         for value, node in results.items():
             if value not in graph.materialized:
@@ -288,10 +288,10 @@ def _owners(graph: PlanGraph) -> dict[Value, Node]:
     return owners
 
 
-def _needed(owners: Mapping[Value, Node]) -> set[Node]:
+def _needed(owners: Mapping[Value, GraphNode]) -> set[GraphNode]:
     """The nodes that the stored values depend on."""
     pending = list(owners.values())
-    needed: set[Node] = set()
+    needed: set[GraphNode] = set()
     while pending:
         node = pending.pop()
         if node not in needed:
@@ -300,9 +300,9 @@ def _needed(owners: Mapping[Value, Node]) -> set[Node]:
     return needed
 
 
-def _always_stored(needed: set[Node]) -> set[Node]:
+def _always_stored(needed: set[GraphNode]) -> set[GraphNode]:
     """Nodes that always get memory: operands of cores, views and the like, and sums over rows, read by other groups."""
-    nodes: set[Node] = set()
+    nodes: set[GraphNode] = set()
     for node in needed:
         if isinstance(node, Reduction):
             nodes.add(node)
@@ -316,17 +316,17 @@ _READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, PackedInteg
 """Nodes whose operands have no halo."""
 
 
-def _choose_halos(needed: set[Node], owners: set[Node]) -> None:
+def _choose_halos(needed: set[GraphNode], owners: set[GraphNode]) -> None:
     """Choose the halo of each image in memory; copy images that cannot have a halo."""
     halos = {node: sources for node in needed if isinstance(node, Core) and (sources := halos_of(node))}
     if not halos:
         return
-    widest: dict[Node, Halo] = {}
+    widest: dict[GraphNode, Halo] = {}
     for sources in halos.values():
         for source, halo in sources.items():
             widest[source] = widest.get(source, NO_HALO).joined(halo)
     dense = owners.union(*(reads_of(node) for node in needed if isinstance(node, _READS_DENSE)))
-    copies: dict[Node, Node] = {}
+    copies: dict[GraphNode, GraphNode] = {}
     for source, halo in widest.items():
         if isinstance(source, (Map, Core)) and (source not in dense or not halo):
             source.halo = halo
@@ -340,7 +340,7 @@ def _choose_halos(needed: set[Node], owners: set[Node]) -> None:
 
 
 def _with_regions(
-    schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, Node], target: Target, tag: str
+    schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, GraphNode], target: Target, tag: str
 ) -> list[Any]:
     """The items of a schedule as instructions. Checks of values that exist before the first item come first."""
     stored = _stored(schedule, graph, owners)
@@ -360,7 +360,7 @@ def _with_regions(
     return [*graph.draws, *first, *items]
 
 
-def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, Node]) -> dict[int, set[Node]]:
+def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, GraphNode]) -> dict[int, set[GraphNode]]:
     """Position of a group -> its nodes that get memory; groups without a needed result are absent."""
     must = set(owners.values())
     for position, item in enumerate(schedule.items):
@@ -369,7 +369,7 @@ def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, N
             must.update(node for node in item.nodes if node.within is not None)
         else:
             must |= {source_of(graph.nodes[value]) for value in item.read if value in graph.nodes}
-    stored: dict[int, set[Node]] = {}
+    stored: dict[int, set[GraphNode]] = {}
     for node in must:
         position = schedule.position_of.get(node, -1)
         if position >= 0 and isinstance(schedule.items[position], Group):
@@ -380,9 +380,9 @@ def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, N
 class _Values:
     """Assigns a value, and so its memory, to each node that is read or stored."""
 
-    def __init__(self, graph: PlanGraph, owners: Mapping[Value, Node], tag: str) -> None:
+    def __init__(self, graph: PlanGraph, owners: Mapping[Value, GraphNode], tag: str) -> None:
         self.graph, self._tag = graph, tag
-        self.of: dict[Node, Value] = {node: value for value, node in owners.items()}
+        self.of: dict[GraphNode, Value] = {node: value for value, node in owners.items()}
         self._count = 0
 
     def new(self, shape: Shape, element: Type, prefix: str = NATIVE_PREFIX) -> Value:
@@ -392,7 +392,7 @@ class _Values:
         self.graph.specs[value] = Spec(shape, _DTYPES[element])
         return value
 
-    def assign(self, node: Node) -> None:
+    def assign(self, node: GraphNode) -> None:
         """Assign memory to a node: part of its container's memory, if it has a container."""
         container = memory_of(node)
         value = self.of.get(container) or self.of.get(node)
@@ -404,7 +404,7 @@ class _Values:
             self.of[node] = value
 
 
-def _region(group: Group, stored: set[Node], values: _Values, target: Target) -> NativeRegion:
+def _region(group: Group, stored: set[GraphNode], values: _Values, target: Target) -> NativeRegion:
     in_order = [node for node in group.nodes if node in stored]
     core_output = output_of(group, in_order, target) if group.core is not None else None
     if core_output is not None and core_output not in stored:
@@ -416,16 +416,16 @@ def _region(group: Group, stored: set[Node], values: _Values, target: Target) ->
             if isinstance(source, PlanArray):
                 values.of[source] = source.value
     nest = None if group.core is not None else Nest(group, in_order, target)
-    partial: dict[Node, Value] = {}
+    partial: dict[GraphNode, Value] = {}
     if nest is not None and nest.chunks > 1:
         sums = [node for node in group.nodes if node in group.sums]
         partial = {node: values.new((nest.chunks, nest.columns), node.element) for node in sums}
     return NativeRegion(values.graph.ops_of(group), group, nest, values.of, in_order, partial, core_output, target)
 
 
-def _nodes_to_store(schedule: FusionSchedule, group: Group, position: int) -> set[Node]:
+def _nodes_to_store(schedule: FusionSchedule, group: Group, position: int) -> set[GraphNode]:
     """Nodes of the group that other groups, or later passes of this group, read from memory."""
-    must: set[Node] = set(group.sums)
+    must: set[GraphNode] = set(group.sums)
     stage = stages_of(group)[0] if group.core is None else {}
     for node in [*group.uniform, *group.nodes]:
         for operand in operands_of(node):
@@ -444,10 +444,10 @@ def _nodes_to_store(schedule: FusionSchedule, group: Group, position: int) -> se
     return must
 
 
-def _is_heavy(node: Node, group: Group, memo: dict[Node, int]) -> bool:
+def _is_heavy(node: GraphNode, group: Group, memo: dict[GraphNode, int]) -> bool:
     """Whether a node is too slow to be recomputed in a later pass."""
 
-    def cost(node: Node) -> int:
+    def cost(node: GraphNode) -> int:
         if node not in memo:
             memo[node] = 0
             if isinstance(node, Map) and node in set(group.nodes):

@@ -13,14 +13,14 @@ from fluid.ops.pool import pool_geometry
 from fluid.ops.vision import resized_axes, scale_factors
 
 from .emitter import BOOL, DOUBLE, FLOAT, INT64, Type
-from .graph import Node, Position, channels_first, channels_last, constant, mapped, plain, product, reshaped, transposed
+from .graph import GraphNode, Position, channels_first, channels_last, constant, mapped, plain, product, reshaped, transposed
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
 
 _MOST_EXTENT = 256
 """The most elements along an axis: each element of a result is a sum over the whole axis."""
 
 
-def _multiply_along(node: Node, matrix: Node, axis: int) -> Node:
+def _multiply_along(node: GraphNode, matrix: GraphNode, axis: int) -> GraphNode:
     """Multiply a matrix by a tensor along one of its axes."""
     before, after = prod(node.shape[:axis]), prod(node.shape[axis + 1 :])
     target, source = matrix.shape
@@ -30,7 +30,9 @@ def _multiply_along(node: Node, matrix: Node, axis: int) -> Node:
     return reshaped(product(reshaped(matrix, (1, target, source)), reshaped(plain(node), (before, source, after))), shape)
 
 
-def _multiplied(image: GraphTensor, shape: Sequence[int], axes: Sequence[int], matrix_of: Callable[[int], Node]) -> GraphTensor:
+def _multiplied(
+    image: GraphTensor, shape: Sequence[int], axes: Sequence[int], matrix_of: Callable[[int], GraphNode]
+) -> GraphTensor:
     """Multiply images by a matrix along each axis. Images [N, C, H, W] are computed as [N, H, W, C]."""
     only_floats(image)
     if any(max(image.shape[axis], shape[axis]) > _MOST_EXTENT for axis in axes):
@@ -42,18 +44,18 @@ def _multiplied(image: GraphTensor, shape: Sequence[int], axes: Sequence[int], m
     return GraphTensor(channels_first(node) if is_moved else node)
 
 
-def _column_numbers(count: int, element: Type) -> Node:
+def _column_numbers(count: int, element: Type) -> GraphNode:
     """0, 1, 2, ... as [1, count]."""
     return mapped("convert", Position((1, count), INT64), element=element)
 
 
-def _row_numbers(count: int, element: Type) -> Node:
+def _row_numbers(count: int, element: Type) -> GraphNode:
     """0, 1, 2, ... as [count, 1]."""
     return reshaped(plain(_column_numbers(count, element)), (count, 1))
 
 
 # ------------------------------------------------------------------------------------------------------------ resizing
-def _interpolation(method: str, source: int, target: int, scale: float, attrs: Mapping[str, Any], element: Type) -> Node:
+def _interpolation(method: str, source: int, target: int, scale: float, attrs: Mapping[str, Any], element: Type) -> GraphNode:
     """The matrix [target, source] that interpolates along an axis; see the kernels of `fluid.ops.vision`."""
     if method == "nearest":
         return _nearest(source, target, scale, attrs["align_corners"], element)
@@ -72,7 +74,7 @@ def _interpolation(method: str, source: int, target: int, scale: float, attrs: M
     return mapped("convert", weights, element=element)
 
 
-def _nearest(source: int, target: int, scale: float, is_aligned: bool, element: Type) -> Node:
+def _nearest(source: int, target: int, scale: float, is_aligned: bool, element: Type) -> GraphNode:
     """The matrix [target, source] that takes the nearest element along an axis."""
     ratio = _ratio(source, target, scale, is_aligned)
     if scale > 0 and not is_aligned and target > 1:
@@ -107,7 +109,7 @@ def _interpolated(
     source, target = sizes
     is_gradient = tuple(source) == tuple(shape)
 
-    def matrix(axis: int) -> Node:
+    def matrix(axis: int) -> GraphNode:
         factor = factors[axes.index(axis)]
         weights = _interpolation(attrs["interp_method"], source[axis], target[axis], factor, attrs, X.node.element)
         return transposed(weights, (1, 0)) if is_gradient else weights
@@ -156,14 +158,14 @@ def _resized_like(
 
 
 # --------------------------------------------------------------------------------------------------------------- pools
-def _averages(source: int, target: int, element: Type) -> Node:
+def _averages(source: int, target: int, element: Type) -> GraphNode:
     """The matrix [target, source] of averages over adaptive windows along an axis."""
     size, parts, one = (constant(number, INT64) for number in (source, target, 1))
 
-    def start(row: Node) -> Node:
+    def start(row: GraphNode) -> GraphNode:
         return mapped("floordiv", mapped("mul", row, size), parts)
 
-    def end(row: Node) -> Node:
+    def end(row: GraphNode) -> GraphNode:
         following = mapped("mul", mapped("add", row, one), size)
         return mapped("floordiv", mapped("add", following, constant(target - 1, INT64)), parts)
 
@@ -187,7 +189,7 @@ def uneven_pool(X: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
 def uneven_pool_gradient(X: GraphTensor, gradient: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
     """The gradient of the images of `uneven_pool`."""
 
-    def matrix(axis: int) -> Node:
+    def matrix(axis: int) -> GraphNode:
         return transposed(_averages(X.shape[axis], gradient.shape[axis], X.node.element), (1, 0))
 
     return _multiplied(gradient, X.shape, _image_axes(attrs), matrix)

@@ -12,7 +12,7 @@ from fluid.ops.shapes import slice_of
 from .emitter import BOOL, INT32, INT64
 from .graph import (
     ChannelsFirst,
-    Node,
+    GraphNode,
     Position,
     Rows,
     Scattered,
@@ -44,7 +44,7 @@ def _none_but(inputs: Mapping[str, Any], *slots: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ cut, joined
-def _cut(node: Node, axis: int, places: range) -> Node:
+def _cut(node: GraphNode, axis: int, places: range) -> GraphNode:
     """A view of a range of elements along an axis."""
     if isinstance(node, ChannelsFirst):
         inner = mapped(
@@ -54,7 +54,7 @@ def _cut(node: Node, axis: int, places: range) -> Node:
     return sliced(plain(node), axis, places.start, len(places), places.step)
 
 
-def _joined(nodes: Sequence[Node], axis: int) -> Node:
+def _joined(nodes: Sequence[GraphNode], axis: int) -> GraphNode:
     """Concatenate tensors along an axis; if any of them are images with channels last, the result is, too."""
     if len({node.element for node in nodes}) > 1:
         raise NotLowered("tensors of several element types")
@@ -103,7 +103,7 @@ def unslice(X: GraphTensor, Like: GraphTensor, inputs: dict[str, Any], attrs: di
     return GraphTensor(padded(node, pads, 0.0))
 
 
-def apart(node: Node, axis: int, step: int) -> Node:
+def apart(node: GraphNode, axis: int, step: int) -> GraphNode:
     """Insert zeros between the elements along an axis, so that the elements lie `step` apart."""
     count = node.shape[axis]
     if step == 1 or not count:
@@ -188,16 +188,16 @@ def stack(X: list[GraphTensor], axis: int) -> GraphTensor:
 
 
 # ---------------------------------------------------------------------------------------------------------------- padded
-def padded(node: Node, pads: Sequence[tuple[int, int]], number: Node | float) -> Node:
+def padded(node: GraphNode, pads: Sequence[tuple[int, int]], number: GraphNode | float) -> GraphNode:
     """Pad a node with a number, or a node of one element; `pads` gives the elements before and after, per dimension."""
-    filler = number if isinstance(number, Node) else number_like(number, node)
+    filler = number if isinstance(number, GraphNode) else number_like(number, node)
     if not any(map(any, pads)):
         return mapped("copy", node)
     if isinstance(node, ChannelsFirst):
         places = places_of_channels_last(node.ndim)
         return channels_first(padded(node.source, [pads[places.index(place)] for place in range(node.ndim)], number))
     shape, firsts = list(node.shape), [before for before, _ in pads]
-    blocks: list[tuple[Node, Sequence[int]]] = [(node, firsts)]
+    blocks: list[tuple[GraphNode, Sequence[int]]] = [(node, firsts)]
     for axis, (before, after) in enumerate(pads):
         for start, size in ((0, before), (before + shape[axis], after)):
             if size:
@@ -259,7 +259,7 @@ def _copied(extent: int, count: int, mode: str, at_end: bool = False) -> range:
     return range(count) if at_end else range(extent - count, extent)
 
 
-def _repeated(node: Node, axis: int, count: int) -> Node:
+def _repeated(node: GraphNode, axis: int, count: int) -> GraphNode:
     """Repeat a part of extent 1 along an axis; other parts stay."""
     return broadcast_to(node, (*node.shape[:axis], count, *node.shape[axis + 1 :]))
 
@@ -327,19 +327,19 @@ def untile(X: GraphTensor, Like: GraphTensor) -> GraphTensor:
 
 
 # --------------------------------------------------------------------------------------------------------- rows by number
-def _ids_of(tensor: GraphTensor) -> Node:
+def _ids_of(tensor: GraphTensor) -> GraphNode:
     """Reshape indices to a column."""
     if tensor.node.element not in (INT32, INT64):
         raise NotLowered("indices that are no integers")
     return reshaped(plain(tensor.node), (tensor.node.size, 1))
 
 
-def _table(node: Node, rows: int) -> Node:
+def _table(node: GraphNode, rows: int) -> GraphNode:
     """Reshape a tensor to a matrix: the first `rows` dimensions become rows."""
     return reshaped(plain(node), (prod(node.shape[:rows]), prod(node.shape[rows:])))
 
 
-def _gathered_rows(X: GraphTensor, ids: Node, rows: int, shape: tuple[int, ...]) -> GraphTensor:
+def _gathered_rows(X: GraphTensor, ids: GraphNode, rows: int, shape: tuple[int, ...]) -> GraphTensor:
     table = _table(X.node, rows)
     return GraphTensor(reshaped(Rows((ids.size, table.shape[1]), table.element, table, ids), shape))
 
@@ -351,7 +351,7 @@ def gather(X: GraphTensor, Index: GraphTensor, Axis: Any, axis: int, specs: dict
     return _gathered_rows(X, _ids_along(Index, X.shape, axis), axis + 1, specs["Out"].shape)
 
 
-def _ids_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> Node:
+def _ids_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> GraphNode:
     """Convert indices along an axis to numbers of rows in the matrix of all rows up to that axis."""
     ids, count = _ids_of(Index), prod(shape[:axis])
     if count == 1:
@@ -387,7 +387,7 @@ def take_rows(X: GraphTensor, Index: GraphTensor, specs: dict[str, Any]) -> Grap
     ids, table = _ids_of(Index), _table(X.node, 1)
     is_row = mapped("oge", ids, number_like(0, ids), element=BOOL)
     places = mapped("select", is_row, ids, number_like(0, ids), element=ids.element)
-    rows: Node = Rows((ids.size, table.shape[1]), table.element, table, places)
+    rows: GraphNode = Rows((ids.size, table.shape[1]), table.element, table, places)
     rows = mapped("select", is_row, rows, number_like(0, rows), element=rows.element)
     return GraphTensor(reshaped(rows, specs["Out"].shape))
 
@@ -400,7 +400,7 @@ def add_rows(X: GraphTensor, Index: GraphTensor, Like: GraphTensor) -> GraphTens
     return GraphTensor(reshaped(Scattered(shape, X.node.element, rows, ids), Like.shape))
 
 
-def _zeros_without_rows(extremes: Node, ids: Node) -> Node:
+def _zeros_without_rows(extremes: GraphNode, ids: GraphNode) -> GraphNode:
     """Maxima or minima of the rows with each id; zeros for ids without rows."""
     ones = mapped("copy", broadcast_to(reshaped(constant(1, INT32), (1, 1)), (ids.size, 1)))
     is_met = mapped("ogt", Scattered((extremes.shape[0], 1), INT32, ones, ids), constant(0, INT32), element=BOOL)
@@ -422,7 +422,7 @@ def active_ids(Ids: GraphTensor, Numbers: GraphTensor, specs: dict[str, Any]) ->
     below = mapped("olt", ids, number_like(numbers.shape[0], ids), element=BOOL)
     is_row = mapped("and", mapped("oge", ids, number_like(0, ids), element=BOOL), below, element=BOOL)
     places = mapped("select", is_row, ids, number_like(0, ids), element=ids.element)
-    numbers_there: Node = Rows((ids.size, 1), numbers.element, numbers, places, in_bounds=True)
+    numbers_there: GraphNode = Rows((ids.size, 1), numbers.element, numbers, places, in_bounds=True)
     is_active = mapped("and", is_row, mapped("oeq", numbers_there, ids, element=BOOL), element=BOOL)
     return GraphTensor(reshaped(mapped("select", is_active, ids, none, element=ids.element), specs["Out"].shape))
 
@@ -444,7 +444,7 @@ def graph_send_recv(
     out, source, target = specs["Out"], _ids_of(Src_index), _ids_of(Dst_index)
     shape, table = (out.shape[0], prod(out.shape[1:])), _table(X.node, 1)
     rows = Rows((source.size, shape[1]), table.element, table, source)
-    result: Node = Scattered(shape, table.element, rows, target, kind=reduce_op.lower())
+    result: GraphNode = Scattered(shape, table.element, rows, target, kind=reduce_op.lower())
     return {"Out": GraphTensor(reshaped(result if reduce_op == "SUM" else _zeros_without_rows(result, target), out.shape))}
 
 
@@ -465,7 +465,7 @@ def scatter(X: GraphTensor, Ids: GraphTensor, Updates: GraphTensor, overwrite: b
     return GraphTensor(reshaped(result, X.shape))
 
 
-def _flat_ids(Index: GraphTensor, shape: Sequence[int]) -> Node:
+def _flat_ids(Index: GraphTensor, shape: Sequence[int]) -> GraphNode:
     """Combine indices along the leading dimensions to row numbers."""
     if Index.node.element not in (INT32, INT64) or not Index.shape[-1]:
         raise NotLowered("indices that are no integers, or none")
@@ -490,7 +490,7 @@ def scatter_nd_add(X: GraphTensor, Index: GraphTensor, Updates: GraphTensor) -> 
     return GraphTensor(reshaped(mapped("add", table, Scattered(table.shape, table.element, rows, ids)), X.shape))
 
 
-def elements_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> Node:
+def elements_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> GraphNode:
     """The flat positions in a tensor of `shape` of the elements at indices along an axis."""
     ids, size = Index.node, prod(shape)
     if ids.element not in (INT32, INT64) or (ids.element == INT32 and size >= 1 << 31):

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from .fusion import source_of
-from .graph import ChannelsFirst, Constant, Node, PackedFilter, PackedIntegers, PackedMatrix, View, offset_of, strides_of
+from .graph import ChannelsFirst, Constant, GraphNode, PackedFilter, PackedIntegers, PackedMatrix, View, offset_of, strides_of
 
 if TYPE_CHECKING:
     from .regions import NativeRegion
@@ -48,7 +48,7 @@ class _Description:
         self.places = {node: place for place, node in enumerate([*group.uniform, *group.nodes])}
         """Node that the region computes -> its index."""
 
-    def node(self, node: Node) -> tuple[Any, ...]:
+    def node(self, node: GraphNode) -> tuple[Any, ...]:
         """Describe a node: its computation and its place in memory."""
         return (
             type(node).__name__, node.shape, node.element.element, node.halo, node.within and node.within.strides,
@@ -58,12 +58,12 @@ class _Description:
     def _part(self, part: Any) -> Any:
         if isinstance(part, tuple):
             return tuple([self._part(item) for item in part])
-        if not isinstance(part, Node):
+        if not isinstance(part, GraphNode):
             return part
         start = self._reads.get((part, 0)) if part in self._by_start else None
         return start, *self._operand(part)
 
-    def _operand(self, node: Node) -> tuple[Any, ...]:
+    def _operand(self, node: GraphNode) -> tuple[Any, ...]:
         """Describe an operand: its index among the nodes or the number of its pointer, and its layout."""
         if type(node) is Constant:
             return repr(node.number), node.element.element
@@ -75,18 +75,18 @@ class _Description:
         )  # fmt: skip
 
 
-_PARTS: dict[type[Node], list[str]] = {}
+_PARTS: dict[type[GraphNode], list[str]] = {}
 
 
-def _parts_of(kind: type[Node]) -> list[str]:
-    """The fields of a node class that `Node` lacks."""
+def _parts_of(kind: type[GraphNode]) -> list[str]:
+    """The fields of a node class that `GraphNode` lacks."""
     if kind not in _PARTS:
-        common = {field.name for field in fields(Node)}
+        common = {field.name for field in fields(GraphNode)}
         _PARTS[kind] = [field.name for field in fields(kind) if field.name not in common]
     return _PARTS[kind]
 
 
-def _packing_of(node: Node) -> Any:
+def _packing_of(node: GraphNode) -> Any:
     """The properties of a packed operand that its readers depend on; None for other nodes."""
     match node:
         case PackedFilter():

@@ -15,7 +15,7 @@ from fluid.opdef.registry import OpDef, updated_input
 from fluid.opdef.tables import OpTable
 
 from .emitter import INT64
-from .graph import Firsts, Merged, Node, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
+from .graph import Firsts, GraphNode, Merged, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
 from .lowering import HALVES, GraphTensor, NotLowered, differs, lower
 
 
@@ -34,9 +34,9 @@ class SparseTensor:
     """
 
     shape: tuple[int, int]
-    rows: Node
-    ids: Node
-    table_ids: Node
+    rows: GraphNode
+    ids: GraphNode
+    table_ids: GraphNode
     firsts: Firsts
     is_merged: bool = False
     is_stored: bool = False
@@ -51,27 +51,27 @@ class SparseTensor:
             return self
         return replace(self, rows=sliced(self._merged_rows_and_zeros(), 0, 0, self.count), is_merged=True)
 
-    def _merged_rows_and_zeros(self) -> Node:
+    def _merged_rows_and_zeros(self) -> GraphNode:
         """The merged rows, and a row of zeros for ids that do not occur."""
         return Merged((self.count + 1, self.shape[1]), self.rows.element, self.rows, self.firsts)
 
-    def dense(self) -> Node:
+    def dense(self) -> GraphNode:
         """The dense tensor; each row is gathered when it is read."""
         places = Places((self.shape[0], 1), INT64, self.ids, self.firsts)
         return Rows(self.shape, self.rows.element, self._merged_rows_and_zeros(), places)
 
-    def of_table(self, table: Node) -> Node:
+    def of_table(self, table: GraphNode) -> GraphNode:
         """The rows of a table at the same ids."""
         return Rows(self.rows.shape, table.element, table, self.table_ids)
 
 
-def _sparse(shape: tuple[int, ...], rows: Node, ids: Node, table_ids: Node) -> SparseTensor:
+def _sparse(shape: tuple[int, ...], rows: GraphNode, ids: GraphNode, table_ids: GraphNode) -> SparseTensor:
     if len(shape) != 2:
         raise NotLowered("a table of other than two dimensions")
     return SparseTensor((shape[0], shape[1]), rows, ids, table_ids, Firsts(ids.shape, INT64, ids))
 
 
-def masked_ids(ids: Node, padding_idx: int) -> tuple[Node, Node, Node | None]:
+def masked_ids(ids: GraphNode, padding_idx: int) -> tuple[GraphNode, GraphNode, GraphNode | None]:
     """Ids [R, 1] with `padding_idx` replaced by -1, and by 0; and a mask of the valid ids (None if `padding_idx` is -1)."""
     ids = reshaped(plain(ids), (ids.size, 1))
     if padding_idx == -1:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import pi
 
 from .emitter import BOOL, DOUBLE, Type
-from .graph import Node, Position, constant, joined, mapped, reshaped
+from .graph import GraphNode, Position, constant, joined, mapped, reshaped
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class Transforms:
     """
 
     op: int = -1
-    products: list[tuple[int, Node, int]] = field(default_factory=list)
+    products: list[tuple[int, GraphNode, int]] = field(default_factory=list)
     fast: dict[int, int] = field(default_factory=dict)
-    _roots: dict[tuple[Line, Type], tuple[Node, Node]] = field(default_factory=dict)
-    _matrices: dict[tuple[Line, Type, bool, bool], Node] = field(default_factory=dict)
+    _roots: dict[tuple[Line, Type], tuple[GraphNode, GraphNode]] = field(default_factory=dict)
+    _matrices: dict[tuple[Line, Type, bool, bool], GraphNode] = field(default_factory=dict)
 
-    def matrix(self, line: Line, element: Type, of_complex: bool, to_complex: bool) -> Node:
+    def matrix(self, line: Line, element: Type, of_complex: bool, to_complex: bool) -> GraphNode:
         """The matrix of a transform, [inputs, outputs], with a dimension of 2 after each that is of complex numbers."""
         key = line, element, of_complex, to_complex
         if key not in self._matrices:
             self._matrices[key] = self._matrix(*key)
         return self._matrices[key]
 
-    def _matrix(self, line: Line, element: Type, of_complex: bool, to_complex: bool) -> Node:
+    def _matrix(self, line: Line, element: Type, of_complex: bool, to_complex: bool) -> GraphNode:
         cosines, sines = self._roots_of(line, element)
         shape = cosines.shape
         if not to_complex:
@@ -68,7 +68,7 @@ class Transforms:
         parts = [joined([reshaped(part, (shape[0], 1, shape[1], 1)) for part in row], 3) for row in rows]
         return joined(parts, 1) if of_complex else reshaped(parts[0], (*shape, 2))
 
-    def _roots_of(self, line: Line, element: Type) -> tuple[Node, Node]:
+    def _roots_of(self, line: Line, element: Type) -> tuple[GraphNode, GraphNode]:
         """Real and imaginary parts of the roots, [inputs, outputs]."""
         key = line, element
         if key not in self._roots:
@@ -76,14 +76,14 @@ class Transforms:
         return self._roots[key]
 
 
-def _roots(line: Line, element: Type) -> tuple[Node, Node]:
+def _roots(line: Line, element: Type) -> tuple[GraphNode, GraphNode]:
     size = line.size
     rows = reshaped(_numbers(line.inputs), (len(line.inputs), 1))
     columns = reshaped(_numbers(line.outputs), (1, len(line.outputs)))
     turns = mapped("mul", rows, columns)
     nearest = mapped("floor", mapped("add", mapped("mul", turns, _double(1.0 / size)), _double(0.5)))
     angle = mapped("mul", mapped("sub", turns, mapped("mul", nearest, _double(size))), _double(line.sign * 2 * pi / size))
-    factor: Node = _double(line.factor)
+    factor: GraphNode = _double(line.factor)
     if line.doubles_inputs:
         factor = mapped("mul", _weights(rows, size), factor)
     if line.doubles_outputs:
@@ -92,11 +92,11 @@ def _roots(line: Line, element: Type) -> tuple[Node, Node]:
     return mapped("convert", cosines, element=element), mapped("convert", sines, element=element)
 
 
-def _double(number: float) -> Node:
+def _double(number: float) -> GraphNode:
     return constant(number, DOUBLE)
 
 
-def _numbers(places: Sequence[int]) -> Node:
+def _numbers(places: Sequence[int]) -> GraphNode:
     """Numbers as a vector."""
     runs: list[list[int]] = []
     for place in places:
@@ -112,12 +112,12 @@ def _numbers(places: Sequence[int]) -> Node:
     return parts[0] if len(parts) == 1 else joined(parts, 0)
 
 
-def weights(places: Sequence[int], size: int, element: Type) -> Node:
+def weights(places: Sequence[int], size: int, element: Type) -> GraphNode:
     """How many elements of a whole spectrum of `size` elements each of its first half stands for: 1 or 2."""
     return mapped("convert", _weights(_numbers(places), size), element=element)
 
 
-def _weights(places: Node, size: int) -> Node:
+def _weights(places: GraphNode, size: int) -> GraphNode:
     is_first, is_middle = (mapped("oeq", places, _double(place), element=BOOL) for place in (0, size / 2))
     one, two = _double(1.0), _double(2.0)
     return mapped("select", mapped("or", is_first, is_middle), one, two, element=DOUBLE)

@@ -16,7 +16,7 @@ from fluid.ops.conv import conv_geometry
 from fluid.ops.pool import pool_geometry
 
 from .emitter import DOUBLE
-from .graph import Node, Shape, broadcast_to, joined, mapped, plain, reshaped, sliced, transposed
+from .graph import GraphNode, Shape, broadcast_to, joined, mapped, plain, reshaped, sliced, transposed
 from .image_lowering import (
     channel_axis,
     convolution_of,
@@ -35,7 +35,7 @@ _MOST_PLANES = 8
 """The most planes under a window: native code has formulas for each of them."""
 
 
-def _volumes_of(tensor: GraphTensor, axis: int) -> Node:
+def _volumes_of(tensor: GraphTensor, axis: int) -> GraphNode:
     """Volumes, whose channels are at an axis, as [N, D, H, W, C]."""
     only_floats(tensor)
     if not tensor.node.size:
@@ -55,7 +55,7 @@ def _of_images(attrs: dict[str, Any], pads: Sequence[tuple[int, int]], **changes
     }
 
 
-def _planes(node: Node) -> Node:
+def _planes(node: GraphNode) -> GraphNode:
     """The planes of volumes [N, D, ...] as images [N * D, ...]."""
     return reshaped(plain(node), (node.shape[0] * node.shape[1], *node.shape[2:]))
 
@@ -88,7 +88,7 @@ class _Depth:
         stop = max(min((self.extent - 1 - first) // self.stride + 1, self.out), start)
         return range(start, stop), range(first + start * self.stride, first + stop * self.stride, self.stride)
 
-    def gather(self, node: Node, tap: int, number: float) -> Node:
+    def gather(self, node: GraphNode, tap: int, number: float) -> GraphNode:
         """Gather the plane under a tap of each window; planes outside the input are filled with a number."""
         outputs, places = self.covered(tap)
         if not outputs:
@@ -96,7 +96,7 @@ class _Depth:
         cut = sliced(plain(node), 1, places.start, len(places), places.step)
         return _along_depth(cut, outputs.start, self.out - outputs.stop, number)
 
-    def scatter(self, node: Node, tap: int) -> Node:
+    def scatter(self, node: GraphNode, tap: int) -> GraphNode:
         """Scatter the values of a tap of each window to the planes under it; the other planes are 0."""
         outputs, places = self.covered(tap)
         if not outputs:
@@ -109,11 +109,11 @@ class _Depth:
         return [sum(output in self.covered(tap)[0] for tap in range(self.taps)) for output in range(self.out)]
 
 
-def _along_depth(node: Node, before: int, after: int, number: float) -> Node:
+def _along_depth(node: GraphNode, before: int, after: int, number: float) -> GraphNode:
     return padded(node, [(0, 0), (before, after), *[(0, 0)] * (node.ndim - 2)], number)
 
 
-def _sum(nodes: Sequence[Node]) -> Node:
+def _sum(nodes: Sequence[GraphNode]) -> GraphNode:
     return reduce(lambda a, b: mapped("add", a, b), nodes)
 
 
@@ -138,20 +138,20 @@ class _VolumeConvolution:
         attrs = _of_images(attrs, pads, dilations=dilations[1:])
         self.images = convolution_of((*images, taps * shape[4]), (*outputs, filters), self.filter_of_images, attrs)
 
-    def _under_filter(self, volume: Node) -> Node:
+    def _under_filter(self, volume: GraphNode) -> GraphNode:
         """The planes under the filter as channels of images; the channels of a group lie together."""
         count, _, height, width, channels = self.shape
         shape = (count, self.depth.out, height, width, self.groups, 1, channels // self.groups)
         planes = [reshaped(self.depth.gather(volume, tap, 0.0), shape) for tap in range(self.depth.taps)]
         return reshaped(joined(planes, 5), self.images.images)
 
-    def _filter(self, weights: Node) -> Node:
+    def _filter(self, weights: GraphNode) -> GraphNode:
         return reshaped(plain(transposed(weights, (0, 2, 1, 3, 4))), self.filter_of_images)
 
-    def forward(self, volume: Node, weights: Node) -> Node:
+    def forward(self, volume: GraphNode, weights: GraphNode) -> GraphNode:
         return reshaped(plain(self.images.forward(self._under_filter(volume), self._filter(weights))), self.out)
 
-    def backward(self, gradient: Node, weights: Node) -> Node:
+    def backward(self, gradient: GraphNode, weights: GraphNode) -> GraphNode:
         """The gradient of the volumes; `gradient` is the outputs'."""
         count, _, height, width, channels = self.shape
         images = self.images.backward(_planes(gradient), self._filter(weights))
@@ -160,7 +160,7 @@ class _VolumeConvolution:
         shape = (count, self.depth.out, height, width, channels)
         return _sum([self.depth.scatter(reshaped(plain(part), shape), tap) for tap, part in enumerate(parts)])
 
-    def filter_gradient(self, volume: Node, gradient: Node) -> Node:
+    def filter_gradient(self, volume: GraphNode, gradient: GraphNode) -> GraphNode:
         node = self.images.filter_gradient(self._under_filter(volume), _planes(gradient))
         filters, channels, taps, *kernel = self.filter
         return plain(transposed(reshaped(node, (filters, taps, channels, *kernel)), (0, 2, 1, 3, 4)))
@@ -219,18 +219,18 @@ class _VolumePool:
         self.attrs = _of_images({**attrs, "strides": strides}, pads, ksize=sizes[1:], global_pooling=False, adaptive=False)
         self.shape = shape
 
-    def pool_planes(self, volume: Node) -> Node:
+    def pool_planes(self, volume: GraphNode) -> GraphNode:
         """Pool each plane of volumes: [N, D, rows, columns, C]."""
         pooled = pool2d(GraphTensor(_planes(volume)), self.attrs).node
         return reshaped(plain(pooled), (*self.shape[:2], *pooled.shape[1:]))
 
-    def forward(self, volume: Node) -> Node:
+    def forward(self, volume: GraphNode) -> GraphNode:
         planes = self._planes_under_taps(self.pool_planes(volume))
         if self.is_max:
             return maximum(planes)
         return mapped("mul", _sum(planes), self._shares(planes[0]))
 
-    def backward(self, volume: Node, gradient: Node) -> Node:
+    def backward(self, volume: GraphNode, gradient: GraphNode) -> GraphNode:
         """The gradient of the volumes; `gradient` is the outputs'."""
         if self.is_max:
             parts = maximum_back(self._planes_under_taps(self.pool_planes(volume)), gradient)
@@ -241,11 +241,11 @@ class _VolumePool:
         planes = back(GraphTensor(_planes(volume)), GraphTensor(_planes(of_planes)), self.attrs)["X@GRAD"].node
         return reshaped(plain(planes), self.shape)
 
-    def _planes_under_taps(self, planes: Node) -> list[Node]:
+    def _planes_under_taps(self, planes: GraphNode) -> list[GraphNode]:
         number = float(np.finfo(np.float64 if planes.element is DOUBLE else np.float32).min) if self.is_max else 0.0
         return [self.depth.gather(planes, tap, number) for tap in range(self.depth.taps)]
 
-    def _shares(self, like: Node) -> Node:
+    def _shares(self, like: GraphNode) -> GraphNode:
         """One over the number of planes of each window; with `counts_inside`, only planes inside the input count."""
         counts = self.depth.counts() if self.counts_inside else [self.depth.taps] * self.depth.out
         if len(set(counts)) == 1:

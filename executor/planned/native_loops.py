@@ -121,7 +121,7 @@ class _Frames(NamedTuple):
     values: Mapping[str, tuple[TripPlace, Spec]]
 
 
-class _UnfitError(Exception):
+class _StepwiseError(Exception):
     """The loop has to run step by step; the message says why."""
 
 
@@ -161,7 +161,7 @@ class NativeLoops:
         self._count += 1
         try:
             return _LoopMaker(self._specs, self._frames, f"loop{self._count}.", loop, instruction, self._most_trips).make()
-        except _UnfitError as error:
+        except _StepwiseError as error:
             return replace(instruction, obstacle=str(error))
 
 
@@ -180,12 +180,12 @@ class _LoopMaker:
         self, specs: dict[Value, Spec], frames: dict[str, _Frames], tag: str, loop: Loop, instruction: Any, most_trips: int
     ) -> None:
         if not loop.is_possible or loop.entries:
-            raise _UnfitError("its block uses arrays of tensors, owns a loop, or passes values as native code cannot")
+            raise _StepwiseError("its block uses arrays of tensors, owns a loop, or passes values as native code cannot")
         self._specs, self._all_frames, self._tag, self._loop, self._instruction = specs, frames, tag, loop, instruction
         self._region: Region = loop.region
         past = self._region.frames
         if past is not None and past not in frames:
-            raise _UnfitError("it is the gradient of a loop that cannot be compiled")
+            raise _StepwiseError("it is the gradient of a loop that cannot be compiled")
         self._past = frames[past] if past is not None else None
         op = instruction.op
         self._is_reversed = op.attrs.get("reverse", False) != (self._past is not None)
@@ -205,7 +205,7 @@ class _LoopMaker:
     def _outer(self, name: str) -> tuple[Value, Spec]:
         value = self._instruction.outer.get(name)
         if value is None or value not in self._specs:
-            raise _UnfitError(f"the size of {name}, which it reads, is not known")
+            raise _StepwiseError(f"the size of {name}, which it reads, is not known")
         return value, self._specs[value]
 
     def _number_of_trips(self, most: int) -> int | None:
@@ -214,12 +214,12 @@ class _LoopMaker:
         if self._loop.sequences:
             lengths = {self._outer(outer)[1].shape[0] for outer in self._loop.sequences.values()}
             if len(lengths) != 1:
-                raise _UnfitError("its sequences have different lengths")
+                raise _StepwiseError("its sequences have different lengths")
             return lengths.pop()
         count = count_trips(self._loop, most)
         keeps_all = self._loop.is_captured or self._loop.stacked
         if count is None and keeps_all:
-            raise _UnfitError("its number of trips depends on values, but its gradient needs memory for each trip")
+            raise _StepwiseError("its number of trips depends on values, but its gradient needs memory for each trip")
         return count if count or keeps_all else None
 
     @property
@@ -249,7 +249,7 @@ class _LoopMaker:
     def make(self) -> NativeLoop:
         """Compile the block, and give all its values memory."""
         if self._trips == 0:
-            raise _UnfitError("it has no trip: its condition is false from the beginning, or its sequences are empty")
+            raise _StepwiseError("it has no trip: its condition is false from the beginning, or its sequences are empty")
         firsts, by_run, fixed = self._sources()
         code = self._compiled({name: spec for name, (_, spec) in {**firsts, **by_run, **fixed}.items()})
         for name, (value, _) in fixed.items():
@@ -296,7 +296,7 @@ class _LoopMaker:
         blocks: Any = self._loop.compiled({name: stand_in(specs[name]) for name in self._loop.reads}, {}, {None})
         code = None if blocks is None else blocks[None]
         if not isinstance(code, BlockCode):
-            raise _UnfitError("an op of its block has no native code, or a value changes its shape from trip to trip")
+            raise _StepwiseError("an op of its block has no native code, or a value changes its shape from trip to trip")
         return code
 
     def _sequence(self, outer: str) -> tuple[TripPlace, Spec]:
@@ -313,7 +313,7 @@ class _LoopMaker:
         """Give memory to a value that passes from trip to trip."""
         loop = self._loop
         if code.spec(loop.last(after)) != spec:
-            raise _UnfitError(f"{before} is {spec} before the loop, and {code.spec(loop.last(after))} after a trip")
+            raise _StepwiseError(f"{before} is {spec} before the loop, and {code.spec(loop.last(after))} after a trip")
         source = TripPlace(first) if first is not None else None
         if not loop.has_entries(before, after):
             read, write = self._buffer(f"before.{before}", spec), self._buffer(f"after.{before}", spec)
@@ -381,7 +381,7 @@ class _LoopMaker:
         if target is None:
             return
         if target not in self._specs:
-            raise _UnfitError(f"the size of {target[0]}, a result, is not known")
+            raise _StepwiseError(f"the size of {target[0]}, a result, is not known")
         self._after.append(Copied(TripPlace(target), source, self._specs[target].nbytes))
 
     def _condition(self) -> TripPlace:

@@ -32,7 +32,7 @@ _DIVISORS = {"SUM": "", "AVERAGE": "assign", "SQRT": "sqrt"}
 """Kind of `sequence_pool` -> the op that computes the divisors of sums from lengths; empty without divisors."""
 
 
-class _UnfitError(Exception):
+class _UnpaddedError(Exception):
     """The loop has to stay as it is."""
 
 
@@ -52,7 +52,7 @@ def with_padded_loops(program: Program) -> Program:
             copy = program.clone()
             try:
                 _LoopRewriter(copy.global_block(), index).run()
-            except (_UnfitError, InferenceError):  # an error of the program itself is reported as it runs
+            except (_UnpaddedError, InferenceError):  # an error of the program itself is reported as it runs
                 continue
             program = copy
     return program
@@ -89,7 +89,7 @@ def _groups_of(block: Block, sequences: Sequence[str]) -> list[list[int]]:
 def _variable(block: Block, name: str) -> Variable:
     var = block.find_var(name)
     if var is None:
-        raise _UnfitError
+        raise _UnpaddedError
     return var
 
 
@@ -138,7 +138,7 @@ class _LoopRewriter:
         blocks = {self._body, *(op.attr("sub_block") for op in gradients)}
         is_read_further = any(block not in blocks and block.forward in blocks for block in self._outside.program.blocks)
         if len(gradients) > 1 or is_read_further or any(op.attrs.get("original_output_grad") for op in gradients):
-            raise _UnfitError
+            raise _UnpaddedError
         self._pad()
         self._rewrite(self._body)
         for op in gradients:
@@ -191,7 +191,7 @@ class _LoopRewriter:
             elif op.type == f"{SHRINKING}_grad" and op.input("X")[0] in self._sequences:
                 self._widen(op)
             elif self._sequences_in(op.input_arg_names):
-                raise _UnfitError
+                raise _UnpaddedError
             elif self._rows.keys().isdisjoint(op.input_arg_names):
                 self._append(op)
             elif op.type in _REWRITES:
@@ -199,7 +199,7 @@ class _LoopRewriter:
             else:
                 self._keep(op)
         if not self._rows.keys() <= {*self._body.vars, *block.vars}:
-            raise _UnfitError  # rows leave the loop
+            raise _UnpaddedError  # rows leave the loop
         for name in self._rows.keys() & block.vars.keys():
             block.vars[name].lod_level = 0
 
@@ -230,7 +230,7 @@ class _LoopRewriter:
         """Keep an op that computes each row by itself."""
         definition = op.definition
         if definition is None or not computes_by_rows(op, definition.forward or definition, self._rows):
-            raise _UnfitError
+            raise _UnpaddedError
         outputs = outputs_of_rows(op, definition, self._rows) - {EMPTY}
         rows = [self._rows[name] for name in op.input_arg_names if name in self._rows]
         shared = next((item for item in rows if item.has_lod), rows[0])
@@ -241,7 +241,7 @@ class _LoopRewriter:
         else:
             is_fit = not are_zeros or op.type == "fill_zeros_like" or gives_zeros(op, self._zeros)
         if not is_fit:
-            raise _UnfitError
+            raise _UnpaddedError
         self._append(op)
         for name in outputs:
             self._set(name, shared, are_zeros)
@@ -251,14 +251,14 @@ class _LoopRewriter:
         """The rows of an input, which has the LoD of its sequences."""
         rows = self._rows.get(op.input(slot)[0])
         if rows is None or not rows.has_lod:
-            raise _UnfitError
+            raise _UnpaddedError
         return rows
 
     def _cotangent(self, op: Operator) -> str:
         """The gradient of the output, with zeros in copies."""
         (name,) = op.input(grad_slot("Out"))
         if name not in self._zeros:
-            raise _UnfitError
+            raise _UnpaddedError
         return name
 
     def _set(self, name: str, rows: _Rows, is_zero: bool = False) -> None:
@@ -275,7 +275,7 @@ class _LoopRewriter:
             self._trip = trip
             self._find_active_rows(op)
         if self._trip != trip or self._is_counted:
-            raise _UnfitError  # another step's sequences
+            raise _UnpaddedError  # another step's sequences
         number = self._sequences.index(op.input("X")[0])
         (out,) = op.output("Out")
         self._add(op, "repeat_first_row", {"X": self._padded[number], "Mask": self._masks[number]}, out)
@@ -302,7 +302,7 @@ class _LoopRewriter:
     def expand(self, op: Operator) -> None:
         (x,), (out,), rows = op.input("X"), op.output("Out"), self._rows_in(op, "Y")
         if x in self._rows or _variable(self._block, x).lod_level:
-            raise _UnfitError
+            raise _UnpaddedError
         self._add(op, "take_rows", {"X": x, "Index": self._ids_to_take[rows.source]}, out)
         self._set(out, rows._replace(has_lod=op.type == "sequence_expand_as"))
 
@@ -357,7 +357,7 @@ class _LoopRewriter:
         (x,), (out,), rows, kind = op.input("X"), op.output("Out"), self._rows_in(op, "X"), _kind_of(op)
         var = _variable(self._block, x)
         if kind not in _DIVISORS or op.attr("pad_value") or len(var.shape) != 2 or var.shape[1] < 0:
-            raise _UnfitError
+            raise _UnpaddedError
         like = self._add(op, "expand", {"X": self._active_numbers}, expand_times=[1, var.shape[1]])
         index, is_mean = self._active_ids[rows.source], bool(_DIVISORS[kind])
         total = self._add(op, "add_rows", {"X": x, "Index": index, "Like": like}, None if is_mean else out)
@@ -379,14 +379,14 @@ class _LoopRewriter:
     def _divisor(self, op: Operator, kind: str, divisors: str, dtype: VarType) -> str:
         """What the sums of sequences are divided by, for the lengths of the sequences."""
         if _variable(self._block, divisors).dtype != dtype:
-            raise _UnfitError
+            raise _UnpaddedError
         return self._add(op, _DIVISORS[kind], {"X": divisors})
 
     def view(self, op: Operator) -> None:
         """Keep an op that leaves the rows where they are."""
         (x,), (out,) = op.input("X"), op.output("Out")
         if len(op.input_arg_names) > 1 or not keeps_rows(op, _variable(self._block, x), _variable(self._block, out)):
-            raise _UnfitError
+            raise _UnpaddedError
         rows, is_zero = self._rows[x], x in self._zeros
         self._append(op)
         self._set(out, rows, is_zero)
@@ -395,7 +395,7 @@ class _LoopRewriter:
         (d_x,), gradient = op.output(grad_slot("X")), self._cotangent(op)
         variables = [_variable(self._block, name) for name in (d_x, gradient)]
         if not all(var.has_shape for var in variables) or not keeps_rows(op, *variables):
-            raise _UnfitError
+            raise _UnpaddedError
         self._append(op)
         self._set(d_x, self._rows[gradient], is_zero=True)
 
@@ -403,7 +403,7 @@ class _LoopRewriter:
         """Give rows the LoD of others."""
         (x,), (out,) = op.input("X"), op.output("Out")
         if not op.input("Y") or op.attr("append") or x not in self._rows or x in self._zeros:
-            raise _UnfitError
+            raise _UnpaddedError
         rows = self._rows_in(op, "Y")
         self._add(op, "assign", {"X": x}, out)
         self._set(out, rows)

@@ -26,7 +26,7 @@ def is_plain(value: Any) -> bool:
     return type(value) is np.ndarray and value.flags.c_contiguous
 
 
-class _Stack:
+class _ArrayStack:
     """The memory of one array of tensors. Missing entries are zeros.
 
     Args:
@@ -113,7 +113,7 @@ class _Stack:
         return entries
 
 
-class _StackOfRows(_Stack):
+class _RowsStack(_ArrayStack):
     """The memory of an array in a loop over a rank table: each entry has room for a row of each sequence.
 
     Args:
@@ -198,13 +198,13 @@ class LoopArrays:
         active: ActiveRows | None,
         is_forward: bool,
     ) -> None:
-        self._stacks: dict[str, _Stack] = {}
+        self._stacks: dict[str, _ArrayStack] = {}
         for name, several in entries.items():
             of_entry = spec(several[0].value)
             if active is None:
-                self._stacks[name] = _Stack(former[name], of_entry, several)
+                self._stacks[name] = _ArrayStack(former[name], of_entry, several)
             else:
-                self._stacks[name] = _StackOfRows(former[name], active.with_all(of_entry), several, active, is_forward)
+                self._stacks[name] = _RowsStack(former[name], active.with_all(of_entry), several, active, is_forward)
         self._entries = [entry for several in entries.values() for entry in several]
         self._counters, self._by_number = counters, by_number
         self._in_entries = [
@@ -262,7 +262,7 @@ class LoopArrays:
     def rows_read(self, entry: Entry, count: int) -> Any:
         """The number of rows of an entry in each of the first `count` runs."""
         stack, runs = self._stacks[entry.array], np.arange(count)
-        assert isinstance(stack, _StackOfRows), "only loops over rank tables ask"
+        assert isinstance(stack, _RowsStack), "only loops over rank tables ask"
         return stack.rows_at(_array_of(entry.position.at(self._integers_of(runs, runs)), runs))
 
     def values(self, count: int) -> dict[str, list[Any]]:

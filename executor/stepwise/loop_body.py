@@ -143,7 +143,7 @@ class LoopBody:
         """
         try:
             return _Builder(region, versions, saved).body
-        except _UnfitError:
+        except _OpByOpError:
             return None
 
     @property
@@ -165,7 +165,7 @@ class LoopBody:
         return totals | {(entry.name, 0): entry.value for entry in self.entries if entry.version}
 
 
-class _UnfitError(Exception):
+class _OpByOpError(Exception):
     """The block has to run op by op."""
 
 
@@ -199,18 +199,18 @@ class _Builder:
         if is_over_rank_table(region):
             rows = names_of_rows(region.body)
             if rows is None:
-                raise _UnfitError
+                raise _OpByOpError
             self.body.rows = rows
         for index, op in enumerate(versions.ops):
             self._add(index, op)
         self._add_totals()
         for name in region.writes:
             if self._is_array(name) and self._array(versions.current(name)).outer != name:
-                raise _UnfitError
+                raise _OpByOpError
         passed = [*(state.before for state in region.states), *(name for name, _ in region.slices)]
         passed += [part.inner for part in (*region.stacked, *region.final)]
         if any(name in self.body.rows or self._is_array(name) for name in passed):
-            raise _UnfitError
+            raise _OpByOpError
 
     # -- arrays
     def _is_array(self, name: str) -> bool:
@@ -220,11 +220,11 @@ class _Builder:
     def _array(self, value: Value) -> _Array:
         if value not in self._arrays:
             if value[1] or value[0] in self._region.body.vars:
-                raise _UnfitError
+                raise _OpByOpError
             self._arrays[value] = _Array(value[0])
         array = self._arrays[value]
         if array.updates not in (None, self._updates(array.outer)):
-            raise _UnfitError  # the copied array has changed
+            raise _OpByOpError  # the copied array has changed
         return array
 
     def _updates(self, outer: str) -> int:
@@ -265,7 +265,7 @@ class _Builder:
         names = {self._rows_of.get(value, "") for value in step.read}
         if any(names):
             if len(names) > 1 or step.definition.type not in ("assign", "sum"):
-                raise _UnfitError
+                raise _OpByOpError
             (name,) = names
             self._rows_of |= {value: name for values in step.writes.values() for value in values if value is not None}
         self.body.steps.append(step)
@@ -276,16 +276,16 @@ class _Builder:
         if any(map(self._is_array, names)):
             handler = _ON_ARRAYS.get(op.type)
             if handler is None:
-                raise _UnfitError
+                raise _OpByOpError
             handler(self, op, reads, writes)
         elif definition is None or self._versions.updates[index]:
-            raise _UnfitError
+            raise _OpByOpError
         elif op.type in _OF_RANK_TABLE:
             _OF_RANK_TABLE[op.type](self, op, reads, writes)
         elif op.type in BRANCHES:
             self._add_branch(index, op, definition)
         elif op.sub_blocks or (op.type in HANDLERS and op.type not in CHOICES):
-            raise _UnfitError
+            raise _OpByOpError
         else:
             self._append(Step(op, definition, reads, writes))
 
@@ -300,7 +300,7 @@ class _Builder:
         if region.frames is not None and not versions.before(region.frames, index)[1]:
             frame = [(name, 0) for name in self._saved.get(region.frames, ())]
         if any(map(self._is_array, names)):
-            raise _UnfitError
+            raise _OpByOpError
         passed = {*(state.before for state in self._region.states), *(name for name, _ in self._region.slices)}
         local = self._region.body.vars.keys() - passed
         values = {name: versions.before(name, index) for name in names}
@@ -311,12 +311,12 @@ class _Builder:
     def shrink(self, op: Operator, reads: Slots, writes: Slots) -> None:
         (source,), (table,), position = reads["X"], reads["RankTable"], self._position(reads)
         if source is None or table is None or table[1] or self._region.forward is not None:
-            raise _UnfitError
+            raise _OpByOpError
         if any(name in self.body.positions for name, _ in position.factors):
-            raise _UnfitError
+            raise _OpByOpError
         active = self._entry(table[0], position)
         if self.body.active not in (None, active):
-            raise _UnfitError
+            raise _OpByOpError
         self.body.active, active.must_exist = active, True
         if source[0] not in self.body.rows:
             self.body.shrunk.add(source[0])
@@ -326,7 +326,7 @@ class _Builder:
         """The gradient of `shrink`: the cotangents of padding rows are zeros in memory already."""
         (like,), (source,), (target,) = reads["X"], reads[grad_slot("Out")], writes[grad_slot("X")]
         if like is None or source is None or target is None:
-            raise _UnfitError
+            raise _OpByOpError
         self._step("assign", [source], target)
         self._rows_of[target] = like[0]
 
@@ -338,15 +338,15 @@ class _Builder:
         (value,) = reads["I"]
         position = self.body.affine.get(value) if value is not None else None
         if position is None:
-            raise _UnfitError
+            raise _OpByOpError
         return position
 
     def write(self, op: Operator, reads: Slots, writes: Slots) -> None:
         (source,), (target,), position = reads["X"], writes["Out"], self._position(reads)
         if source is None or target is None or self._is_array(source[0]):
-            raise _UnfitError
+            raise _OpByOpError
         if self.body.rows and source[0] not in self.body.rows:
-            raise _UnfitError
+            raise _OpByOpError
         name, version = target
         is_new = version == 1 and name in self._region.body.vars
         array = _Array("") if is_new else self._array((name, version - 1))
@@ -355,7 +355,7 @@ class _Builder:
             self._arrays[target] = _Array("", parts if op.attr("clears") else {**parts, position: source})
             return
         if array.updates is not None:
-            raise _UnfitError  # the copied array stays as it is
+            raise _OpByOpError  # the copied array stays as it is
         entry = self._entry(array.outer, position)
         entry.rows_of = self._rows_of.get(source, "")
         self._arrays[target] = array
@@ -366,11 +366,11 @@ class _Builder:
     def read(self, op: Operator, reads: Slots, writes: Slots) -> None:
         (source,), (target,), position = reads["X"], writes["Out"], self._position(reads)
         if source is None or target is None or self._is_array(target[0]):
-            raise _UnfitError
+            raise _OpByOpError
         array, (like,) = self._array(source), reads.get("X_W") or [None]
         if not array.outer:
             if position not in array.parts:
-                raise _UnfitError
+                raise _OpByOpError
             self._step("assign", [array.parts[position]], target)
             return
         entry = self._entry(array.outer, position)
@@ -389,7 +389,7 @@ class _Builder:
         """Let a name stand for another array, as long as this one stays as it is; gradients copy arrays by `scale`, too."""
         (source,), (target,) = reads["X"], writes["Out"]
         if source is None or target is None or (op.type == "scale" and not _is_copy(op)):
-            raise _UnfitError
+            raise _OpByOpError
         array = self._array(source)
         self._arrays[target] = replace(array, updates=self._updates(array.outer)) if array.outer else array
 
@@ -397,7 +397,7 @@ class _Builder:
         (target,), arrays = writes["Out"], [self._array(value) for value in reads["X"] if value is not None]
         outer = [array.outer for array in arrays if array.outer]
         if target is None or len(outer) > 1 or (outer and outer != [target[0]]):
-            raise _UnfitError
+            raise _OpByOpError
         if outer:
             for array in arrays:
                 self._accumulate_parts(outer[0], array)
@@ -421,11 +421,11 @@ class _Builder:
         for name in dict.fromkeys(part.inner for part in self._region.summed if part.inner != EMPTY):
             last = self._versions.current(name)
             if not last[1]:
-                raise _UnfitError
+                raise _OpByOpError
             if self._is_array(name):
                 array = self._array(last)
                 if array.outer:
-                    raise _UnfitError
+                    raise _OpByOpError
                 self._accumulate_parts(total_of(name), array)
             else:
                 self.body.totals.append(name)

@@ -184,7 +184,7 @@ class Chain:
         return larger
 
 
-class _Stack:
+class _OutputStack:
     """The memory of a block's output: an entry for each run, by number, or one entry if only the last run's value is read."""
 
     def __init__(self, spec: Spec, capacity: int, has_all: bool) -> None:
@@ -198,11 +198,11 @@ class _Stack:
         """The value after so many runs."""
         return self.array[runs - 1 if self._has_all else 0]
 
-    def grown(self, runs: int) -> _Stack:
+    def grown(self, runs: int) -> _OutputStack:
         """A copy with twice the capacity, after some runs."""
         if not self._has_all:
             return self
-        larger = _Stack(self._spec, 2 * len(self.array), has_all=True)
+        larger = _OutputStack(self._spec, 2 * len(self.array), has_all=True)
         larger.array[:runs] = self.array[:runs]
         return larger
 
@@ -493,7 +493,7 @@ class _Memory:
             for before, after in loop.links.items()
         }
         self._stacks = {
-            name: _Stack(self._spec(name), capacity, name == loop.condition or loop.needs_all(name)) for name in loop.stacks
+            name: _OutputStack(self._spec(name), capacity, name == loop.condition or loop.needs_all(name)) for name in loop.stacks
         }
         self._sums = {name: _zeros(self._spec(name)) for name in loop.summed}
 

@@ -78,3 +78,20 @@ def test_the_executor_is_short_and_names_no_engine() -> None:
             names.add(node.attr)
     assert "backends_of" in names
     assert {name for name in names if ENGINES.search(name)} == set()
+
+
+NAMES_OF_TWO_CLASSES = {
+    "BeamSearchDecoder", "ChunkEvaluator", "EditDistance", "Layer", "OpRole", "Parameter", "ProgramDesc",
+}  # fmt: skip
+"""The public interface gives each of these names to two classes."""
+
+
+def test_a_name_belongs_to_one_class() -> None:
+    """Private classes, too: a reader of a traceback, or of a search's results, knows which class is meant."""
+    paths: dict[str, list[str]] = {}
+    for folder in ("fluid", "executor"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    paths.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths[name] for name in sorted(paths) if len(paths[name]) > 1 and name not in NAMES_OF_TWO_CLASSES} == {}

@@ -199,8 +199,8 @@ def sum_to(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, axis: int) -> OnnxTens
         [part for part in (g.ints(*[1] * start), like, g.ints(*[1] * (ndim - start - like_ndim))) if part.shape[0]], 0
     )
     differ = g.unary("Not", g.binary("Equal", g.dims(X), like, VarType.BOOL))
-    axes = g.squeeze(g._sized("NonZero", [differ], VarType.INT64, (1, -1)), 0)
-    summed = g._sized("ReduceSum", [X, axes], X.dtype, (-1,) * ndim, keepdims=1, noop_with_empty_axes=1)
+    axes = g.squeeze(g.sized_node("NonZero", [differ], VarType.INT64, (1, -1)), 0)
+    summed = g.sized_node("ReduceSum", [X, axes], X.dtype, (-1,) * ndim, keepdims=1, noop_with_empty_axes=1)
     return g.reshape_as(summed, Like)
 
 
@@ -228,7 +228,7 @@ def _is_inf(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
 @exports("isnan_v2")
 def is_nan(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     x = _floats(g, X)
-    return g._sized("IsNaN", [x], VarType.BOOL, x.sizes)
+    return g.sized_node("IsNaN", [x], VarType.BOOL, x.sizes)
 
 
 def _any(g: OnnxGraph, flags: OnnxTensor, every: bool = False) -> OnnxTensor:

@@ -32,8 +32,8 @@ def attention_lstm(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: d
         end, last = g.as_size(count), g.ints(2**62)
         sizes = (count if isinstance(count, int) else -1, weights.sizes[1])
         return (
-            g._sized("Slice", [weights, g.ints(0), end, g.ints(0)], weights.dtype, sizes),
-            g._sized("Slice", [weights, end, last, g.ints(0)], weights.dtype, (-1, weights.sizes[1])),
+            g.sized_node("Slice", [weights, g.ints(0), end, g.ints(0)], weights.dtype, sizes),
+            g.sized_node("Slice", [weights, end, last, g.ints(0)], weights.dtype, (-1, weights.sizes[1])),
         )
 
     by_row, by_cell = below(inputs["AttentionWeight"], g.size(X, 1))
@@ -50,7 +50,7 @@ def attention_lstm(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: d
 
     def gate(gates: OnnxTensor, place: int) -> OnnxTensor:
         starts, ends = (g.as_size(g.product_of([size, number])) for number in (place, place + 1))
-        return g._sized("Slice", [gates, starts, ends, g.ints(1)], gates.dtype, first.sizes)
+        return g.sized_node("Slice", [gates, starts, ends, g.ints(1)], gates.dtype, first.sizes)
 
     def body(number: OnnxTensor, states: Sequence[OnnxTensor]) -> list[OnnxTensor]:
         hidden, cell = states
@@ -74,5 +74,5 @@ def attention_lstm(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: d
     number = ids_of(g, lengths, g.size(X, 0))
     places = [g.unsqueeze(places_part, 1) for places_part in (within(g, lengths, g.size(X, 0), number), number)]
     place = g.concat(places, 1)
-    states = [g._sized("GatherND", [state, place], X.dtype, (X.sizes[0], first.sizes[1])) for state in stacked]
+    states = [g.sized_node("GatherND", [state, place], X.dtype, (X.sizes[0], first.sizes[1])) for state in stacked]
     return {slot: like_rows(state, X) for slot, state in zip(("Hidden", "Cell"), states, strict=True)}

@@ -19,7 +19,7 @@ from .shaping import add_rows, gather_along, positions
 
 def _argmax(g: OnnxGraph, x: OnnxTensor, axis: int) -> OnnxTensor:
     axis %= x.ndim
-    return g._sized("ArgMax", [x], VarType.INT64, (*x.sizes[:axis], *x.sizes[axis + 1 :]), axis=axis, keepdims=0)
+    return g.sized_node("ArgMax", [x], VarType.INT64, (*x.sizes[:axis], *x.sizes[axis + 1 :]), axis=axis, keepdims=0)
 
 
 def _step(g: OnnxGraph, x: OnnxTensor, axis: int, place: int) -> OnnxTensor:
@@ -66,7 +66,7 @@ def viterbi_decode(
             tags = g.where(is_active, gather_along(g, came_from[step - 1], tags, 1), tags)
     longest = g.reduce("ReduceMax", g.concat([g.squeeze(lengths, 1), g.ints(0)], 0), [0], keep=True)
     full_path = g.concat(path[::-1], 1)
-    shown = g._sized("Slice", [full_path, g.ints(0), longest, g.ints(1)], VarType.INT64, (full_path.sizes[0], -1))
+    shown = g.sized_node("Slice", [full_path, g.ints(0), longest, g.ints(1)], VarType.INT64, (full_path.sizes[0], -1))
     return {"Scores": g.reduce("ReduceMax", scores, [1]), "Path": shown}
 
 
@@ -107,7 +107,7 @@ def ctc_align(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs
         is_kept = g.binary("And", is_kept, _begins(g, ids, g.binary("Equal", step, g.ints(0), VarType.BOOL), 1))
     is_kept = g.binary("And", is_kept, g.binary("Less", step, g.unsqueeze(as_vector(g, length_input), 1), VarType.BOOL))
     number = g.cast(is_kept, VarType.INT64)
-    place = g.binary("Sub", g._sized("CumSum", [number, g.constant(np.int64(1))], VarType.INT64, is_kept.sizes), g.ints(1))
+    place = g.binary("Sub", g.sized_node("CumSum", [number, g.constant(np.int64(1))], VarType.INT64, is_kept.sizes), g.ints(1))
     place = g.where(is_kept, place, g.as_size(steps))  # one more column takes the dropped ids
     margin = g.number(attrs["padding_value"], ids)
     room = g.where(is_kept, margin, margin)
@@ -131,10 +131,10 @@ def _aligned_rows(g: OnnxGraph, ids: OnnxTensor, blank: OnnxTensor, merge: bool)
         place = g.arange(g.size(ids, 0))
         first = g.binary("Equal", place, g.gather(starts_of(g, lengths), number), VarType.BOOL)
         is_kept = g.binary("And", is_kept, _begins(g, flat, first, 0))
-    rows = g._sized("Compress", [ids, is_kept], ids.dtype, (-1, *ids.sizes[1:]), axis=0)
+    rows = g.sized_node("Compress", [ids, is_kept], ids.dtype, (-1, *ids.sizes[1:]), axis=0)
     missing_count = g.binary("Sub", g.ints(1), g.binary("Min", g.slice(g.dims(rows), [0], [0], [1]), g.ints(1)))
     filler = g.constant(np.full((1, *ids.shape[1:]), -1), ids.dtype)
-    filler = g._sized("Slice", [filler, g.ints(0), missing_count, g.ints(0)], ids.dtype, (-1, *ids.sizes[1:]))
+    filler = g.sized_node("Slice", [filler, g.ints(0), missing_count, g.ints(0)], ids.dtype, (-1, *ids.sizes[1:]))
     result = g.concat([rows, filler], 0)
     zeros = g.binary("Mul", lengths, g.ints(0))
     result.lengths = add_rows(g, zeros, number, g.cast(is_kept, VarType.INT64))

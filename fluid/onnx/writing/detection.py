@@ -29,7 +29,7 @@ def box_clip(g: OnnxGraph, Input: OnnxTensor, ImInfo: OnnxTensor) -> OnnxTensor:
     most = g.binary("Sub", g.unary("Floor", g.binary("Add", scaled, g.number(0.5, scaled))), g.number(1, scaled))
     most = g.concat([most, most], 1)
     if Input.lengths is not None:  # the image of a row: how many images end at or before it
-        ends = g._sized("CumSum", [Input.lengths, g.constant(np.int64(0))], VarType.INT64, Input.lengths.sizes)
+        ends = g.sized_node("CumSum", [Input.lengths, g.constant(np.int64(0))], VarType.INT64, Input.lengths.sizes)
         row = positions(g, g.size(Input, 0), 0, 2)
         image = g.cast(g.binary("GreaterOrEqual", row, g.unsqueeze(ends, 0), VarType.BOOL), VarType.INT64)
         most = g.gather(most, g.reduce("ReduceSum", image, [1]))

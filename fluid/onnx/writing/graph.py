@@ -160,7 +160,7 @@ class OnnxGraph:
     def binary(self, op: str, x: OnnxTensor, y: OnnxTensor, dtype: VarType | None = None) -> OnnxTensor:
         """Append a node of two operands that broadcast as in numpy."""
         dtype = x.dtype if dtype is None else dtype
-        return self._sized(op, [x, y], dtype, self._common(x.sizes, y.sizes))
+        return self.sized_node(op, [x, y], dtype, self._common(x.sizes, y.sizes))
 
     def identity(self, x: OnnxTensor) -> OnnxTensor:
         return self.unary("Identity", x)
@@ -309,7 +309,7 @@ class OnnxGraph:
         if not axes:
             return x
         sizes = tuple(size for axis, size in enumerate(x.sizes) if axis not in axes)
-        return self._sized("Squeeze", [x, self.ints(*axes)], x.dtype, sizes)
+        return self.sized_node("Squeeze", [x, self.ints(*axes)], x.dtype, sizes)
 
     def unsqueeze(self, x: OnnxTensor, *axes: int) -> OnnxTensor:
         """Add dimensions of size 1 at these axes of the result."""
@@ -318,11 +318,11 @@ class OnnxGraph:
         ndim = x.ndim + len(axes)
         places = sorted(axis % ndim for axis in axes)
         sizes = iter(x.sizes)
-        return self._sized(
+        return self.sized_node(
             "Unsqueeze", [x, self.ints(*places)], x.dtype, tuple(1 if i in places else next(sizes) for i in range(ndim))
         )
 
-    def _sized(
+    def sized_node(
         self, op: str, inputs: Sequence[OnnxTensor | None], dtype: VarType, sizes: tuple[int, ...], **attrs: Any
     ) -> OnnxTensor:
         """Append a node whose output has these sizes."""
@@ -335,7 +335,7 @@ class OnnxGraph:
         order = [axis % x.ndim for axis in order]
         if order == list(range(x.ndim)):
             return x
-        return self._sized("Transpose", [x], x.dtype, tuple(x.sizes[axis] for axis in order), perm=order)
+        return self.sized_node("Transpose", [x], x.dtype, tuple(x.sizes[axis] for axis in order), perm=order)
 
     def concat(self, xs: Sequence[OnnxTensor], axis: int) -> OnnxTensor:
         axis = axis % xs[0].ndim
@@ -343,13 +343,13 @@ class OnnxGraph:
         sizes = tuple(total if at == axis else max(x.sizes[at] for x in xs) for at in range(xs[0].ndim))
         if len(xs) == 1:
             return self.identity(xs[0])
-        return self._sized("Concat", xs, xs[0].dtype, sizes, axis=axis)
+        return self.sized_node("Concat", xs, xs[0].dtype, sizes, axis=axis)
 
     def expand(self, x: OnnxTensor, dims: OnnxTensor, sizes: tuple[int, ...]) -> OnnxTensor:
         """Broadcast a tensor to a shape."""
         if x.sizes == sizes and -1 not in sizes:
             return x
-        return self._sized("Expand", [x, dims], x.dtype, sizes)
+        return self.sized_node("Expand", [x, dims], x.dtype, sizes)
 
     def expand_as(self, x: OnnxTensor, like: OnnxTensor) -> OnnxTensor:
         if x.sizes == like.sizes and -1 not in x.sizes:
@@ -358,7 +358,7 @@ class OnnxGraph:
 
     def gather(self, x: OnnxTensor, index: OnnxTensor, axis: int = 0) -> OnnxTensor:
         axis = axis % max(x.ndim, 1)
-        return self._sized("Gather", [x, index], x.dtype, (*x.sizes[:axis], *index.sizes, *x.sizes[axis + 1 :]), axis=axis)
+        return self.sized_node("Gather", [x, index], x.dtype, (*x.sizes[:axis], *index.sizes, *x.sizes[axis + 1 :]), axis=axis)
 
     def slice(
         self, x: OnnxTensor, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None
@@ -373,7 +373,7 @@ class OnnxGraph:
                 sizes[axis % x.ndim] = len(range(*slice(start, None, step).indices(size))) if is_number(size) else -1
         inputs = [x, self.ints(*starts), self.ints(*ends), self.ints(*axes)]
         inputs += [self.ints(*steps)] if any(step != 1 for step in steps) else []
-        return self._sized("Slice", inputs, x.dtype, tuple(sizes))
+        return self.sized_node("Slice", inputs, x.dtype, tuple(sizes))
 
     # -- types and choices
     def cast(self, x: OnnxTensor, dtype: VarType) -> OnnxTensor:
@@ -383,11 +383,11 @@ class OnnxGraph:
             raise NotExported(f"elements of {dtype.text}")
         if x.value is not None and x.value.size <= _MOST_FOLDED and dtype is not VarType.BF16:
             return self.constant(x.value.astype(dtype.numpy))
-        return self._sized("Cast", [x], dtype, x.sizes, to=ELEMENTS[dtype])
+        return self.sized_node("Cast", [x], dtype, x.sizes, to=ELEMENTS[dtype])
 
     def where(self, condition: OnnxTensor, x: OnnxTensor, y: OnnxTensor) -> OnnxTensor:
         sizes = self._common(self._common(condition.sizes, x.sizes), y.sizes)
-        return self._sized("Where", [condition, x, y], x.dtype, sizes)
+        return self.sized_node("Where", [condition, x, y], x.dtype, sizes)
 
     def _common(self, one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, ...]:
         """The broadcast shape, with -1 where symbols that may be equal meet."""
@@ -402,13 +402,13 @@ class OnnxGraph:
             return self.identity(x)
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(x.sizes) if keep or axis not in axes)
         if op == "ReduceSum" or self.opset >= 18:
-            return self._sized(op, [x, self.ints(*axes)], x.dtype, sizes, keepdims=int(keep))
-        return self._sized(op, [x], x.dtype, sizes, axes=axes, keepdims=int(keep))
+            return self.sized_node(op, [x, self.ints(*axes)], x.dtype, sizes, keepdims=int(keep))
+        return self.sized_node(op, [x], x.dtype, sizes, axes=axes, keepdims=int(keep))
 
     def matmul(self, x: OnnxTensor, y: OnnxTensor) -> OnnxTensor:
         """Multiply two tensors of at least two dimensions, as numpy does."""
         batch = self._common(x.sizes[:-2], y.sizes[:-2])
-        return self._sized("MatMul", [x, y], x.dtype, (*batch, x.sizes[-2], y.sizes[-1]))
+        return self.sized_node("MatMul", [x, y], x.dtype, (*batch, x.sizes[-2], y.sizes[-1]))
 
     def arange(self, count: Size) -> OnnxTensor:
         """0, 1, ... as int64."""

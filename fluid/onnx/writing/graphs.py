@@ -108,7 +108,7 @@ def graph_reindex(g: OnnxGraph, X: OnnxTensor, Neighbors: OnnxTensor, Count: Onn
     numbers = Spec((-1,), VarType.INT64)
     unique_nodes, _, inverse, _ = g.nodes("Unique", [g.concat([nodes, neighbors], 0)], [numbers] * 4, sorted=0)
     first = g.as_size(g.size(nodes, 0))
-    source = g._sized("Slice", [inverse, first, g.ints(2**62), g.ints(0)], VarType.INT64, neighbors.sizes)
+    source = g.sized_node("Slice", [inverse, first, g.ints(2**62), g.ints(0)], VarType.INT64, neighbors.sizes)
     target = ids_of(g, counts, g.size(neighbors, 0))
     results = {"Reindex_Src": source, "Reindex_Dst": target, "Out_Nodes": unique_nodes}
     return {slot: g.cast(tensor, X.dtype) for slot, tensor in results.items()}

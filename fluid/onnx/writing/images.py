@@ -60,7 +60,7 @@ def _kernel_of(Filter: OnnxTensor) -> list[int]:
 
 
 def _conv(g: OnnxGraph, x: OnnxTensor, w: OnnxTensor, geometry: ConvGeometry) -> OnnxTensor:
-    return g._sized("Conv", [x, w], x.dtype, _sizes_of(x, w, geometry), **geometry.arguments)
+    return g.sized_node("Conv", [x, w], x.dtype, _sizes_of(x, w, geometry), **geometry.arguments)
 
 
 def _sizes_of(x: OnnxTensor, w: OnnxTensor, geometry: ConvGeometry) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ def conv_of_integers(
     def convolved(w: OnnxTensor) -> OnnxTensor:
         no_zero = [g.constant(np.zeros((), w.dtype.numpy))] if zero else []
         sizes = _sizes_of(x, w, geometry)
-        return g._sized("ConvInteger", [x, w, *zero, *no_zero], VarType.INT32, sizes, **geometry.arguments)
+        return g.sized_node("ConvInteger", [x, w, *zero, *no_zero], VarType.INT32, sizes, **geometry.arguments)
 
     out = convolved(Filter)
     if FilterZeroPoint is not None:
@@ -118,16 +118,16 @@ def _transposed(
             for extra_size, stride, dilation in zip(extra, geometry.strides, geometry.dilations, strict=True)
         ):
             shape = (y.sizes[0], channels, *sizes)
-            return g._sized("ConvTranspose", [y, w], y.dtype, shape, output_padding=extra, **arguments)
+            return g.sized_node("ConvTranspose", [y, w], y.dtype, shape, output_padding=extra, **arguments)
     # Transpose without padding, then cut out the image.
     arguments["pads"] = [0] * (2 * len(spatial))
-    full_output = g._sized("ConvTranspose", [y, w], y.dtype, (y.sizes[0], channels, *least), **arguments)
+    full_output = g.sized_node("ConvTranspose", [y, w], y.dtype, (y.sizes[0], channels, *least), **arguments)
     end_padding = [stride - 1 + sum(pad) for stride, pad in zip(geometry.strides, geometry.pads, strict=True)]
     if -1 not in (*least, *sizes):
         end_padding = [max(size + pad[0] - n, 0) for size, pad, n in zip(sizes, geometry.pads, least, strict=True)]
     if any(end_padding):
         pads = g.ints(*[0] * (2 + len(spatial)), 0, 0, *end_padding)
-        full_output = g._sized(
+        full_output = g.sized_node(
             "Pad",
             [full_output, pads],
             y.dtype,
@@ -140,7 +140,7 @@ def _transposed(
     assert like is not None
     dims = g.slice(g.dims(like), [0], [2], [2 + len(spatial)])
     bounds = [full_output, g.ints(*starts), g.binary("Add", dims, g.ints(*starts)), g.ints(*spatial)]
-    return g._sized("Slice", bounds, y.dtype, (y.sizes[0], channels, *like.sizes[2:]))
+    return g.sized_node("Slice", bounds, y.dtype, (y.sizes[0], channels, *like.sizes[2:]))
 
 
 def _shape_second(like: OnnxTensor, data_format: str) -> OnnxTensor:
@@ -182,7 +182,7 @@ def conv_backprop_filter(
         turned = g.reshape(parts, [channels // groups, g.product_of([groups, batch]), *spatial])
     weights = g.transpose(y, [1, 0, *places])  # [M, N, ...]
     pads = [before for before, _ in geometry.pads] + [after for _, after in geometry.pads]
-    product = g._sized(
+    product = g.sized_node(
         "Conv",
         [turned, weights],
         x.dtype,
@@ -213,7 +213,9 @@ def conv_transpose(g: OnnxGraph, Input: OnnxTensor, Filter: OnnxTensor, attrs: d
         if attrs["output_size"]:
             raise NotExported("an output_size for images whose size is known only at run time")
         channels = Filter.shape[1] * geometry.groups
-        y = g._sized("ConvTranspose", [x, Filter], x.dtype, (x.sizes[0], channels, *sizes), output_padding=padding, **arguments)
+        y = g.sized_node(
+            "ConvTranspose", [x, Filter], x.dtype, (x.sizes[0], channels, *sizes), output_padding=padding, **arguments
+        )
         return channels_back(g, y, attrs["data_format"])
     return channels_back(g, _transposed(g, x, Filter, None, sizes, geometry), attrs["data_format"])
 
@@ -307,7 +309,7 @@ def _windowed(g: OnnxGraph, x: OnnxTensor, pooling: Pooling) -> OnnxTensor:
 def _max_pool(g: OnnxGraph, x: OnnxTensor, pooling: Pooling) -> OnnxTensor:
     arguments = pooling.arguments()
     if arguments is not None:
-        return g._sized("MaxPool", [x], x.dtype, _pool_sizes(x, pooling), **arguments)
+        return g.sized_node("MaxPool", [x], x.dtype, _pool_sizes(x, pooling), **arguments)
     if pooling.is_global:
         return g.reduce("ReduceMax", x, range(2, x.ndim), keep=True)
     return g.reduce("ReduceMax", _windowed(g, x, pooling), [-1])
@@ -319,9 +321,9 @@ def _average(g: OnnxGraph, x: OnnxTensor, pooling: Pooling, exclusive: bool) -> 
     arguments = pooling.arguments()
     padded = any(map(any, pooling.pads)) or pooling.ceil
     if arguments is not None and (exclusive or not padded):
-        return g._sized("AveragePool", [x], x.dtype, _pool_sizes(x, pooling), count_include_pad=0, **arguments)
+        return g.sized_node("AveragePool", [x], x.dtype, _pool_sizes(x, pooling), count_include_pad=0, **arguments)
     if arguments is not None and not pooling.ceil:
-        return g._sized("AveragePool", [x], x.dtype, _pool_sizes(x, pooling), count_include_pad=1, **arguments)
+        return g.sized_node("AveragePool", [x], x.dtype, _pool_sizes(x, pooling), count_include_pad=1, **arguments)
     for number, axis in enumerate(pooling.axes()):
         x = _along(g, x, axis.weights(exclusive, x.dtype.numpy), 2 + number)
     return x
@@ -365,7 +367,7 @@ def _max_index(g: OnnxGraph, x: OnnxTensor, pooling: Pooling) -> OnnxTensor:
         places = g.product_of(g.sizes_of(x)[2:])
         return g.binary("Mod", index, g.as_size(places))
     axes = pooling.axes()
-    best = g._sized("ArgMax", [_windowed(g, x, pooling)], VarType.INT64, _pool_sizes(x, pooling), axis=-1, keepdims=0)
+    best = g.sized_node("ArgMax", [_windowed(g, x, pooling)], VarType.INT64, _pool_sizes(x, pooling), axis=-1, keepdims=0)
     table = np.zeros((), np.int64)
     for axis in axes:  # [out, ..., window, ...]
         places = axis.places()
@@ -431,7 +433,7 @@ def unpool_back(g: OnnxGraph, Output: OnnxTensor, Indices: OnnxTensor, Like: Onn
     numbers = g.expand(g.unsqueeze(g.arange(g.size(index, 2)), 0, 1), g.dims(index), index.sizes)
     initial = g.filled(g.dims(y), -1, Spec(y.shape, VarType.INT64))
     last_writers = g.node("ScatterElements", [initial, index, numbers], initial, axis=2)
-    winner = g._sized("GatherElements", [last_writers, index], VarType.INT64, index.sizes, axis=2)
-    values = g._sized("GatherElements", [y, index], y.dtype, index.sizes, axis=2)
+    winner = g.sized_node("GatherElements", [last_writers, index], VarType.INT64, index.sizes, axis=2)
+    values = g.sized_node("GatherElements", [y, index], y.dtype, index.sizes, axis=2)
     result = g.where(g.binary("Equal", winner, numbers, VarType.BOOL), values, g.number(0, y))
     return g.reshape_as(result, Like)

@@ -58,7 +58,7 @@ def scatter(g: OnnxGraph, X: OnnxTensor, Ids: OnnxTensor, Updates: OnnxTensor, o
 def gather_nd(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, specs: Any) -> OnnxTensor:
     if Index.shape[-1] == 0:
         return g.expand(X, g.joined_sizes([*g.sizes_of(Index)[:-1], *g.sizes_of(X)]), specs["Out"].shape)
-    return g._sized("GatherND", [X, g.cast(Index, VarType.INT64)], X.dtype, specs["Out"].shape)
+    return g.sized_node("GatherND", [X, g.cast(Index, VarType.INT64)], X.dtype, specs["Out"].shape)
 
 
 @exports("scatter_nd_add")
@@ -125,10 +125,10 @@ def picked(
     """``x[.., index[.., j, ..], ..]`` along an axis; `default` at ignored indices."""
     index = g.cast(index, VarType.INT64)
     if ignore_index is None:
-        return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=axis % x.ndim)
+        return g.sized_node("GatherElements", [x, index], x.dtype, index.sizes, axis=axis % x.ndim)
     ignored = g.binary("Equal", index, g.constant(np.int64(ignore_index)), VarType.BOOL)
     safe = g.where(ignored, g.constant(np.int64(0)), index)
-    values = g._sized("GatherElements", [x, safe], x.dtype, index.sizes, axis=axis % x.ndim)
+    values = g.sized_node("GatherElements", [x, safe], x.dtype, index.sizes, axis=axis % x.ndim)
     return g.where(ignored, g.number(default, x), values)
 
 
@@ -185,7 +185,7 @@ def one_hot(g: OnnxGraph, X: OnnxTensor, depth_tensor: OnnxTensor | None, depth:
 @exports("take_along_axis")
 def take_along_axis(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     x, index = inputs["Input"], g.cast(inputs["Index"], VarType.INT64)
-    return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=attrs["Axis"] % x.ndim)
+    return g.sized_node("GatherElements", [x, index], x.dtype, index.sizes, axis=attrs["Axis"] % x.ndim)
 
 
 @exports("tdm_child")

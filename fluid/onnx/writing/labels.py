@@ -34,7 +34,7 @@ def crf_counts(g: OnnxGraph, Label: OnnxTensor, Rows: OnnxTensor, Transition: On
         g.constant(np.int64(-1)),
         taken_rows(g, as_vector(g, Label), Rows),
     )
-    labels = g._sized("Pad", [labels, g.ints(0, 1, 0, 1), g.constant(np.int64(-1))], VarType.INT64, (labels.sizes[0], -1))
+    labels = g.sized_node("Pad", [labels, g.ints(0, 1, 0, 1), g.constant(np.int64(-1))], VarType.INT64, (labels.sizes[0], -1))
     hot = one_hot_of(g, labels, tags, Transition.dtype)
     before, after = g.slice(hot, [1], [0], [-1]), g.slice(hot, [1], [1], [2**31 - 1])
     is_padding = g.cast(g.binary("Less", labels, g.constant(np.int64(0)), VarType.BOOL), Transition.dtype)
@@ -79,13 +79,15 @@ def ctc_states(
     number = g.unsqueeze(g.arange(wide), 0)
     odd = g.binary("Equal", g.binary("Mod", number, g.ints(2)), g.constant(np.int64(1)), VarType.BOOL)
     count, half = g.unsqueeze(counts, 1), g.binary("Div", number, g.ints(2))
-    padded = g._sized("Pad", [labels, g.ints(0, 0, 0, 1), absent], VarType.INT64, (labels.sizes[0], -1))
+    padded = g.sized_node("Pad", [labels, g.ints(0, 0, 0, 1), absent], VarType.INT64, (labels.sizes[0], -1))
     shape = g.joined_sizes([g.size(labels, 0), wide])
-    spread = g._sized("GatherElements", [padded, g.expand(half, shape, (-1, -1))], VarType.INT64, (labels.sizes[0], -1), axis=1)
+    spread = g.sized_node(
+        "GatherElements", [padded, g.expand(half, shape, (-1, -1))], VarType.INT64, (labels.sizes[0], -1), axis=1
+    )
     is_label = g.binary("And", odd, g.binary("Less", half, count, VarType.BOOL))
     states = g.where(is_label, spread, g.constant(np.int64(blank)))
-    two_before = g._sized("Pad", [states, g.ints(0, 2, 0, 0), absent], VarType.INT64, (states.sizes[0], -1))
-    two_before = g._sized("Slice", [two_before, g.ints(0), wide, g.ints(1)], VarType.INT64, (states.sizes[0], -1))
+    two_before = g.sized_node("Pad", [states, g.ints(0, 2, 0, 0), absent], VarType.INT64, (states.sizes[0], -1))
+    two_before = g.sized_node("Slice", [two_before, g.ints(0), wide, g.ints(1)], VarType.INT64, (states.sizes[0], -1))
     last = g.binary("Mul", count, g.ints(2))
     differs = g.unary("Not", g.binary("Equal", states, two_before, VarType.BOOL))
     skip = g.binary("And", is_label, g.binary("And", differs, g.binary("Greater", number, g.ints(1), VarType.BOOL)))
@@ -157,7 +159,7 @@ def crf_decoding(
         here = g.unsqueeze(g.binary("GreaterOrEqual", rows, zero, VarType.BOOL), 1)
         is_later = g.cast(before, VarType.BOOL)
         paths = g.binary("Add", g.unsqueeze(scores, 2), between)
-        came = g._sized("ArgMax", [paths], VarType.INT64, (-1, -1), axis=1, keepdims=0)
+        came = g.sized_node("ArgMax", [paths], VarType.INT64, (-1, -1), axis=1, keepdims=0)
         top = g.where(is_later, g.reduce("ReduceMax", paths, [1]), begin)
         new = g.where(here, g.binary("Add", top, taken_rows(g, flat, rows)), scores)
         return [new, g.where(here, g.number(1, before), before)], [came]
@@ -165,18 +167,18 @@ def crf_decoding(
     def backward(states: list[OnnxTensor], slices: list[OnnxTensor]) -> tuple[list[OnnxTensor], list[OnnxTensor]]:
         (tag,), (came, rows) = states, slices
         here = g.binary("GreaterOrEqual", rows, zero, VarType.BOOL)
-        former = g._sized("GatherElements", [came, g.unsqueeze(tag, 1)], VarType.INT64, (-1, 1), axis=1)
+        former = g.sized_node("GatherElements", [came, g.unsqueeze(tag, 1)], VarType.INT64, (-1, 1), axis=1)
         return [g.where(here, g.squeeze(former, 1), tag)], [tag]
 
     came_spec, tag_spec = Spec((-1, -1, -1), VarType.INT64), Spec((-1, -1), VarType.INT64)
     best, _, came = _scan(g, [g.identity(best), g.identity(started)], [by_time], forward, [came_spec])
-    last = g._sized("ArgMax", [g.binary("Add", best, end)], VarType.INT64, (-1,), axis=1, keepdims=0)
+    last = g.sized_node("ArgMax", [g.binary("Add", best, end)], VarType.INT64, (-1,), axis=1, keepdims=0)
     _, path = _scan(g, [last], [reverse(g, came), reverse(g, by_time)], backward, [tag_spec])
     path = g.transpose(reverse(g, path), [1, 0])
     is_inside = g.binary("GreaterOrEqual", positions, zero, VarType.BOOL)
     if Length is None:
-        rows = g.transpose(g._sized("NonZero", [is_inside], VarType.INT64, (2, -1)), [1, 0])
-        result = g._sized("GatherND", [path, rows], VarType.INT64, (-1,))  # sequence by sequence, as the rows are
+        rows = g.transpose(g.sized_node("NonZero", [is_inside], VarType.INT64, (2, -1)), [1, 0])
+        result = g.sized_node("GatherND", [path, rows], VarType.INT64, (-1,))  # sequence by sequence, as the rows are
     else:
         result = g.where(is_inside, path, zero)
     if Label is not None:

@@ -62,7 +62,7 @@ def _eliminated(g: OnnxGraph, x: OnnxTensor, columns: OnnxTensor) -> OnnxTensor:
         below = g.constant((np.arange(size) >= place).reshape(-1, 1))
         pivots = g.where(below, g.unary("Abs", column), g.number(-1, column))
         axis = augmented.ndim - 2
-        best = g._sized("ArgMax", [pivots], VarType.INT64, (*pivots.sizes[:-2], 1, 1), axis=axis, keepdims=1)
+        best = g.sized_node("ArgMax", [pivots], VarType.INT64, (*pivots.sizes[:-2], 1, 1), axis=axis, keepdims=1)
         chosen = g.binary("Equal", g.constant(np.arange(size).reshape(-1, 1)), best, VarType.BOOL)
         pivot = g.reduce("ReduceSum", g.where(chosen, augmented, g.number(0, augmented)), [axis], keep=True)
         # Swap the row at the place with the pivot's row; the pivot's row is divided by the pivot.
@@ -109,7 +109,7 @@ def matrix_power(g: OnnxGraph, X: OnnxTensor, n: int) -> OnnxTensor:
 
 @exports("slogdeterminant")
 def slogdeterminant(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
-    value = g._sized("Det", [Input], Input.dtype, Input.sizes[:-2])
+    value = g.sized_node("Det", [Input], Input.dtype, Input.sizes[:-2])
     parts = [g.unary("Sign", value), g.unary("Log", g.unary("Abs", value))]
     return g.concat([g.unsqueeze(part, 0) for part in parts], 0)
 

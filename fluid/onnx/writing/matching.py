@@ -22,7 +22,7 @@ from .shaping import add_rows, positions
 def _best(g: OnnxGraph, x: OnnxTensor, axis: int) -> OnnxTensor:
     """The index of the maximum along an axis, which remains with size 1."""
     sizes = tuple(1 if place == axis else size for place, size in enumerate(x.sizes))
-    return g._sized("ArgMax", [x], VarType.INT64, sizes, axis=axis, keepdims=1)
+    return g.sized_node("ArgMax", [x], VarType.INT64, sizes, axis=axis, keepdims=1)
 
 
 @exports("bipartite_match")
@@ -47,7 +47,7 @@ def bipartite_match(
         left, chosen, distances = states
         flat = g.reshape(left, flat_sizes, (-1, -1))
         place = _best(g, flat, 1)
-        value = g._sized("GatherElements", [flat, place], left.dtype, place.sizes, axis=1)
+        value = g.sized_node("GatherElements", [flat, place], left.dtype, place.sizes, axis=1)
         is_similar = g.binary("GreaterOrEqual", value, g.number(SIMILAR, value), VarType.BOOL)
         high = g.as_size(height)
         column, row = g.binary("Div", place, high), g.binary("Mod", place, high)
@@ -67,7 +67,7 @@ def bipartite_match(
     _, chosen, distances = in_rounds(g, rounds, [turned, no_matches, no_distances], body)
     if match_type == "per_prediction":
         best = _best(g, similar, 1)
-        value = g.squeeze(g._sized("GatherElements", [similar, best], similar.dtype, best.sizes, axis=1), 1)
+        value = g.squeeze(g.sized_node("GatherElements", [similar, best], similar.dtype, best.sizes, axis=1), 1)
         enough = g.binary("GreaterOrEqual", value, g.number(max(dist_threshold, SIMILAR), value), VarType.BOOL)
         is_added = g.binary("And", g.binary("Less", chosen, g.ints(0), VarType.BOOL), enough)
         chosen, distances = g.where(is_added, g.squeeze(best, 1), chosen), g.where(is_added, value, distances)

@@ -21,7 +21,7 @@ def _counted(g: OnnxGraph, places: OnnxTensor, size: int, weights: OnnxTensor) -
 
 
 def _running(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
-    return g._sized("CumSum", [x, g.constant(np.int64(0))], x.dtype, x.sizes)
+    return g.sized_node("CumSum", [x, g.constant(np.int64(0))], x.dtype, x.sizes)
 
 
 @exports("auc")

@@ -102,7 +102,7 @@ def unpad_by(
         margins = _margins(g, Paddings, data_format)
         starts = g.slice(margins, [0], [0], [Like.ndim])
         ends = g.binary("Add", starts, g.dims(Like))
-        return g._sized("Slice", [X, starts, ends, g.ints(*range(Like.ndim))], X.dtype, Like.sizes)
+        return g.sized_node("Slice", [X, starts, ends, g.ints(*range(Like.ndim))], X.dtype, Like.sizes)
     for axis in range(Like.ndim):
         pair = (paddings[2 * axis], paddings[2 * axis + 1])
         if not any(pair):

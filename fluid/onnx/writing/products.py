@@ -122,7 +122,7 @@ def unkron(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, Like: OnnxTensor) -> Onnx
 
 
 def _einsum(g: OnnxGraph, operands: list[OnnxTensor], equation: str, sizes: tuple[int, ...]) -> OnnxTensor:
-    return g._sized("Einsum", operands, operands[0].dtype, sizes, equation=equation)
+    return g.sized_node("Einsum", operands, operands[0].dtype, sizes, equation=equation)
 
 
 def _contracted(g: OnnxGraph, operands: list[OnnxTensor], terms: list[str], result: str, wanted: dict[str, Size]) -> OnnxTensor:
@@ -189,4 +189,4 @@ def einsum_like(g: OnnxGraph, Operands: list[OnnxTensor], Like: OnnxTensor, equa
 
 @exports("determinant")
 def determinant(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
-    return g._sized("Det", [Input], Input.dtype, Input.sizes[:-2])
+    return g.sized_node("Det", [Input], Input.dtype, Input.sizes[:-2])

@@ -67,7 +67,7 @@ def _proposed(g: OnnxGraph, inputs: dict[str, Any], infos: OnnxTensor, attrs: di
     if attrs["pre_nms_topN"] > 0:
         most = g.binary("Min", most, g.ints(attrs["pre_nms_topN"]))
     value, order = g.nodes("TopK", [flat, most], [Spec((-1, -1), dtype) for dtype in (scores.dtype, VarType.INT64)])
-    chosen = g._sized("GatherND", [moves, g.unsqueeze(order, 2)], moves.dtype, (-1, -1, 4), batch_dims=1)
+    chosen = g.sized_node("GatherND", [moves, g.unsqueeze(order, 2)], moves.dtype, (-1, -1, 4), batch_dims=1)
     boxes = _decoded(g, g.gather(anchors, order), chosen, edge)
     size = g.gather(infos, g.ints(1, 0, 1, 0), 1)
     limit = g.unsqueeze(g.binary("Sub", size, g.number(edge, size)), 1)
@@ -88,12 +88,12 @@ def _proposed(g: OnnxGraph, inputs: dict[str, Any], infos: OnnxTensor, attrs: di
     selected = suppressed(g, boxes, ranked, how, limit_of)
     image = g.squeeze(g.slice(selected, [1], [0], [1]), 1)
     where = g.gather(selected, g.ints(0, 2), 1)
-    rows = g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4))
-    values = g._sized("GatherND", [value, where], value.dtype, (-1,))
+    rows = g.sized_node("GatherND", [boxes, where], boxes.dtype, (-1, 4))
+    values = g.sized_node("GatherND", [value, where], value.dtype, (-1,))
     # An image without boxes gets a box of zeros.
     counts = counts_of(g, image, images)
     is_empty = g.binary("Equal", counts, g.ints(0), VarType.BOOL)
-    empty = g.squeeze(g._sized("NonZero", [is_empty], VarType.INT64, (1, -1)), 0)
+    empty = g.squeeze(g.sized_node("NonZero", [is_empty], VarType.INT64, (1, -1)), 0)
     number = g.concat([image, empty], 0)
     sorted_places = in_order(g, number)
     missing = g.dims(empty)
@@ -150,8 +150,8 @@ def distribute_fpn_proposals(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[s
     levels, counts = [], []
     for place in range(lowest, highest + 1):
         is_on_level = g.binary("Equal", level, g.ints(place), VarType.BOOL)
-        rows = g._sized("Compress", [rois, is_on_level], rois.dtype, (-1, 4), axis=0)
-        count = counts_of(g, g._sized("Compress", [image, is_on_level], VarType.INT64, (-1,), axis=0), g.size(lengths, 0))
+        rows = g.sized_node("Compress", [rois, is_on_level], rois.dtype, (-1, 4), axis=0)
+        count = counts_of(g, g.sized_node("Compress", [image, is_on_level], VarType.INT64, (-1,), axis=0), g.size(lengths, 0))
         rows.lengths = count
         levels.append(rows)
         counts.append(count)
@@ -193,7 +193,7 @@ def _candidates(
     limit = g.as_size(count) if most < 0 else g.binary("Min", g.as_size(count), g.ints(most))
     value, order = g.nodes("TopK", [flat, limit], [Spec((-1, -1), dtype) for dtype in (scores.dtype, VarType.INT64)])
     place, label = g.binary("Div", order, g.as_size(classes)), g.binary("Mod", order, g.as_size(classes))
-    deltas = g._sized("GatherND", [boxes, g.unsqueeze(place, 2)], boxes.dtype, (-1, -1, 4), batch_dims=1)
+    deltas = g.sized_node("GatherND", [boxes, g.unsqueeze(place, 2)], boxes.dtype, (-1, -1, 4), batch_dims=1)
     above = g.binary("Greater", value, g.number(threshold, value), VarType.BOOL)
     return _decoded(g, g.gather(anchors, place), deltas, 1), label, g.where(above, value, g.number(-np.inf, value))
 
@@ -218,7 +218,7 @@ def retinanet_detection_output(g: OnnxGraph, inputs: dict[str, Any], attrs: dict
     how = {"normalized": False, "nms_threshold": attrs["nms_threshold"], "score_threshold": _LOWEST}
     selected = suppressed(g, boxes, by_class, how)
     where = g.gather(selected, g.ints(0, 2), 1)
-    value = g._sized("GatherND", [scores, where], scores.dtype, (-1,))
+    value = g.sized_node("GatherND", [scores, where], scores.dtype, (-1,))
     # Image by image, the best first; ties go to the first class.
     best = g.nodes("TopK", [value, g.dims(value)], [Spec((-1,), dtype) for dtype in (value.dtype, VarType.INT64)])[1]
     image = g.gather(g.squeeze(g.slice(selected, [1], [0], [1]), 1), best)
@@ -227,11 +227,11 @@ def retinanet_detection_output(g: OnnxGraph, inputs: dict[str, Any], attrs: dict
     if attrs["keep_top_k"] >= 0:
         image = ids_of(g, counts, g.size(order, 0))
         first = g.binary("Less", within(g, counts, g.size(order, 0), image), g.ints(attrs["keep_top_k"]), VarType.BOOL)
-        order = g._sized("Compress", [order, first], VarType.INT64, (-1,), axis=0)
+        order = g.sized_node("Compress", [order, first], VarType.INT64, (-1,), axis=0)
         counts = g.binary("Min", counts, g.ints(attrs["keep_top_k"]))
     where, selected = g.gather(where, order), g.gather(selected, order)
     label = g.cast(g.binary("Add", g.slice(selected, [1], [1], [2]), g.ints(1)), boxes.dtype)
     score = g.unsqueeze(g.gather(value, order), 1)
-    rows = g.concat([label, score, g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4))], 1)
+    rows = g.concat([label, score, g.sized_node("GatherND", [boxes, where], boxes.dtype, (-1, 4))], 1)
     rows.lengths = counts
     return rows

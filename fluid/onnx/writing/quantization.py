@@ -235,8 +235,8 @@ def fake_quantize_affine(
         steps = steps if ZeroPoint is None else steps + ZeroPoint.value.reshape(spread)
         integers = g.constant(np.clip(steps, quant_min, quant_max), dtype, name=f"{X.name}.integers")
     else:
-        integers = g._sized("QuantizeLinear", [X, scale, zero], dtype, X.sizes, **axis)
-    return g._sized("DequantizeLinear", [integers, scale, zero], X.dtype, X.sizes, **axis)
+        integers = g.sized_node("QuantizeLinear", [X, scale, zero], dtype, X.sizes, **axis)
+    return g.sized_node("DequantizeLinear", [integers, scale, zero], X.dtype, X.sizes, **axis)
 
 
 @exports("fake_quantize_by_range")
@@ -245,7 +245,7 @@ def fake_quantize_by_range(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
         raise NotExported("ONNX measures the range of float32 alone")
     specs = [Spec(X.shape, VarType.UINT8), Spec((), X.dtype), Spec((), VarType.UINT8)]
     integers, scale, zero = g.nodes("DynamicQuantizeLinear", [X], specs)
-    return g._sized("DequantizeLinear", [integers, scale, zero], X.dtype, X.sizes)
+    return g.sized_node("DequantizeLinear", [integers, scale, zero], X.dtype, X.sizes)
 
 
 @exports("matmul_integer")

@@ -127,7 +127,7 @@ def gumbel_softmax(g: OnnxGraph, X: OnnxTensor, temperature: float, hard: bool, 
         return g.unary("Softmax", noisy, axis=axis)
     axis %= X.ndim
     sizes = tuple(1 if place == axis else size for place, size in enumerate(X.sizes))
-    best = g._sized("ArgMax", [noisy], VarType.INT64, sizes, axis=axis, keepdims=1)
+    best = g.sized_node("ArgMax", [noisy], VarType.INT64, sizes, axis=axis, keepdims=1)
     return g.cast(g.binary("Equal", positions(g, g.size(X, axis), axis, X.ndim), best, VarType.BOOL), X.dtype)
 
 
@@ -182,7 +182,7 @@ def _without_replacement(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) 
 
 
 def _with_replacement(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> OnnxTensor:
-    sums = g._sized("CumSum", [rows, g.constant(np.int64(1))], rows.dtype, rows.sizes)
+    sums = g.sized_node("CumSum", [rows, g.constant(np.int64(1))], rows.dtype, rows.sizes)
     row_total = g.slice(sums, [1], [-1], [2**31 - 1])
     like = g.expand(row_total, g.joined_sizes([g.size(rows, 0), count]), (rows.sizes[0], count))
     drawn = g.binary("Mul", g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=0.0, high=1.0), rows.dtype), row_total)
@@ -193,7 +193,7 @@ def _with_replacement(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> 
 
 @exports("sampling_id")
 def sampling_id(g: OnnxGraph, X: OnnxTensor, min: float, max: float, seed: int) -> OnnxTensor:
-    sums = g._sized("CumSum", [X, g.constant(np.int64(1))], X.dtype, X.sizes)
+    sums = g.sized_node("CumSum", [X, g.constant(np.int64(1))], X.dtype, X.sizes)
     like = g.slice(sums, [1], [0], [1])
     drawn = g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=float(min), high=float(max)), X.dtype)
     ids = g.reduce("ReduceSum", g.cast(g.binary("LessOrEqual", sums, drawn, VarType.BOOL), VarType.INT64), [1])

@@ -168,7 +168,7 @@ def split_lod_tensor(writer: ProgramWriter, op: Operator, names: Names) -> None:
     for slot, flags in (("OutTrue", mask), ("OutFalse", g.unary("Not", mask))):
         for name in op.outputs.get(slot, ()):
             if name != EMPTY:
-                numbers = g.squeeze(g._sized("NonZero", [flags], VarType.INT64, (1, -1)), 0)
+                numbers = g.squeeze(g.sized_node("NonZero", [flags], VarType.INT64, (1, -1)), 0)
                 names.set(name, _chosen(g, x, numbers))
 
 

@@ -99,11 +99,11 @@ def _position(op: str) -> Any:
             x = g.cast(x, VarType.INT32)
         if flatten or X.ndim < 2:
             x, at = g.reshape(x, [-1], (X.spec.size,)), 0
-            best_place = g._sized(op, [x], VarType.INT64, (1,), axis=0, keepdims=1)
+            best_place = g.sized_node(op, [x], VarType.INT64, (1,), axis=0, keepdims=1)
             return g.reshape(best_place, [1] * X.ndim) if keepdims else best_place
         at = axis % X.ndim
         sizes = tuple(1 if place == at else size for place, size in enumerate(x.sizes) if keepdims or place != at)
-        return g._sized(op, [x], VarType.INT64, sizes, axis=at, keepdims=int(keepdims))
+        return g.sized_node(op, [x], VarType.INT64, sizes, axis=at, keepdims=int(keepdims))
 
     return position
 

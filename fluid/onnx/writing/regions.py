@@ -141,7 +141,7 @@ def _weights(
 
 
 def _einsum(g: OnnxGraph, equation: str, operands: list[OnnxTensor], shape: tuple[int, ...]) -> OnnxTensor:
-    return g._sized("Einsum", operands, operands[0].dtype, shape, equation=equation)
+    return g.sized_node("Einsum", operands, operands[0].dtype, shape, equation=equation)
 
 
 def _by_part(g: OnnxGraph, x: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
@@ -197,7 +197,7 @@ def roi_align(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[s
         raise NotExported("regions that are aligned, before opset 16")
     rois = inputs["ROIs"]
     modes = {"coordinate_transformation_mode": "half_pixel" if attrs["aligned"] else "output_half_pixel"} if g.opset >= 16 else {}
-    return g._sized(
+    return g.sized_node(
         "RoiAlign", [X, g.cast(rois, X.dtype), images_of_regions(g, rois, inputs.get("RoisNum"))], X.dtype, specs["Out"].shape,
         output_height=attrs["pooled_height"], output_width=attrs["pooled_width"],
         sampling_ratio=max(attrs["sampling_ratio"], 0), spatial_scale=float(attrs["spatial_scale"]), mode="avg", **modes,
@@ -235,7 +235,7 @@ def roi_pool(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[st
     best.sizes = shape
     element_flags = g.reduce("ReduceMax", g.cast(is_inside, VarType.INT32), [4])
     has_elements = g.cast(element_flags, VarType.BOOL)
-    index = g._sized("ArgMax", [values], VarType.INT64, shape, axis=4, keepdims=0)
+    index = g.sized_node("ArgMax", [values], VarType.INT64, shape, axis=4, keepdims=0)
     return {"Out": g.where(has_elements, best, g.number(0, best)), "Argmax": g.where(has_elements, index, g.ints(-1))}
 
 
@@ -264,7 +264,7 @@ def roi_pick(g: OnnxGraph, X: OnnxTensor, Argmax: OnnxTensor, inputs: dict[str, 
     flat = g.reshape(images, [regions, channels, g.product_of(sizes)])
     places = g.product_of(g.sizes_of(Argmax)[2:])
     index = g.reshape(Argmax, [regions, channels, places])
-    picked = g._sized("GatherElements", [flat, g.binary("Max", index, g.ints(0))], X.dtype, index.sizes, axis=2)
+    picked = g.sized_node("GatherElements", [flat, g.binary("Max", index, g.ints(0))], X.dtype, index.sizes, axis=2)
     is_empty = g.binary("Less", index, g.ints(0), VarType.BOOL)
     return g.reshape_as(g.where(is_empty, g.number(0, X), picked), Argmax)
 
@@ -331,7 +331,9 @@ class _Reads:
         for index, weight in self.taps:
             dims = g.joined_sizes([*g.sizes_of(source)[:3], self.count])
             expanded = g.expand(index, dims, (*source.sizes[:3], self.count))
-            part = g.binary("Mul", g._sized("GatherElements", [source, expanded], image.dtype, expanded.sizes, axis=3), weight)
+            part = g.binary(
+                "Mul", g.sized_node("GatherElements", [source, expanded], image.dtype, expanded.sizes, axis=3), weight
+            )
             total = part if total is None else g.binary("Add", total, part)
         assert total is not None
         return total if Mask is None else g.binary("Mul", total, self.factors(Mask))
@@ -348,7 +350,7 @@ def _convolved(g: OnnxGraph, f: Any, inputs: dict[str, Any], attrs: dict[str, An
     if g.opset >= 19 and image.dtype is VarType.FP32:
         bias = None
         top, left = attrs["paddings"]
-        return g._sized(
+        return g.sized_node(
             "DeformConv", [image, kernel, offset, bias, inputs.get("Mask")], image.dtype, spec.shape,
             strides=list(attrs["strides"]), pads=[top, left, top, left], dilations=list(attrs["dilations"]),
             group=attrs["groups"], offset_group=attrs["deformable_groups"], kernel_shape=list(kernel.shape[2:]),

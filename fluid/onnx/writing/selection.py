@@ -34,13 +34,13 @@ def put_along_axis(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) 
 
 @exports("masked_select", "masked_pick")
 def masked_select(g: OnnxGraph, X: OnnxTensor, Mask: OnnxTensor) -> OnnxTensor:
-    return g._sized("Compress", [X, g.reshape(Mask, [-1], (-1,))], X.dtype, (-1,))
+    return g.sized_node("Compress", [X, g.reshape(Mask, [-1], (-1,))], X.dtype, (-1,))
 
 
 @exports("masked_place")
 def masked_place(g: OnnxGraph, X: OnnxTensor, Mask: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     flat = g.reshape(Mask, [-1], (-1,))
-    places = g.transpose(g._sized("NonZero", [flat], VarType.INT64, (1, -1)), [1, 0])
+    places = g.transpose(g.sized_node("NonZero", [flat], VarType.INT64, (1, -1)), [1, 0])
     zeros = filled(g, g.dims(flat), 0, Spec((-1,), X.dtype))
     return g.reshape_as(g.node("ScatterND", [zeros, places, X], zeros), Like)
 

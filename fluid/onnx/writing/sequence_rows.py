@@ -79,7 +79,7 @@ def add_rows(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor) -
     zeros = filled(g, g.joined_sizes([padded_count, *inner]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
     summed = added_rows(g, zeros, index, rows)
     end = g.as_size(count)
-    result = g._sized("Slice", [summed, g.ints(0), end, g.ints(0)], X.dtype, Like.sizes)
+    result = g.sized_node("Slice", [summed, g.ints(0), end, g.ints(0)], X.dtype, Like.sizes)
     result.lengths = Like.lengths
     return result
 

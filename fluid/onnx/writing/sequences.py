@@ -48,7 +48,7 @@ def _one_more(g: OnnxGraph, padded: OnnxTensor, value: float) -> OnnxTensor:
     """Append a step, so that there is at least one."""
     pads = [0] * (2 * padded.ndim)
     pads[padded.ndim + 1] = 1
-    return g._sized(
+    return g.sized_node(
         "Pad", [padded, g.ints(*pads), g.number(value, padded)], padded.dtype, (padded.sizes[0], -1, *padded.sizes[2:])
     )
 
@@ -68,7 +68,7 @@ def _sums(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
 def _argmax(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     lengths = lengths_of_rows(X)
     padded = _one_more(g, _padded(g, X, _LEAST), _LEAST)
-    at = g._sized("ArgMax", [padded], VarType.INT64, (padded.sizes[0], *padded.sizes[2:]), axis=1, keepdims=0)
+    at = g.sized_node("ArgMax", [padded], VarType.INT64, (padded.sizes[0], *padded.sizes[2:]), axis=1, keepdims=0)
     rows = g.binary("Add", at, _column(g, starts_of(g, lengths), at))
     return g.where(_column(g, is_empty(g, lengths), at), g.constant(np.int64(-1)), rows)
 
@@ -103,7 +103,7 @@ def place_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTens
     padded_count: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
     zeros = filled(g, g.joined_sizes([padded_count, *g.sizes_of(Like)[1:]]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
     placed = g.node("ScatterElements", [zeros, index, X], zeros, axis=0)  # only the last row repeats; it is cut off
-    result = g._sized("Slice", [placed, g.ints(0), g.as_size(count), g.ints(0)], X.dtype, Like.sizes)
+    result = g.sized_node("Slice", [placed, g.ints(0), g.as_size(count), g.ints(0)], X.dtype, Like.sizes)
     result.lengths = Like.lengths
     return result
 
@@ -113,7 +113,7 @@ def take_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor) -> OnnxTensor:
     index = g.cast(Index, VarType.INT64)
     is_missing = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
     safe = g.binary("Max", index, g.constant(np.int64(0)))
-    values = g._sized("GatherElements", [X, safe], X.dtype, index.sizes, axis=0)
+    values = g.sized_node("GatherElements", [X, safe], X.dtype, index.sizes, axis=0)
     return g.where(is_missing, g.number(0, X), values)
 
 
@@ -216,7 +216,7 @@ def sequence_erase(g: OnnxGraph, X: OnnxTensor, tokens: list[int]) -> OnnxTensor
     for token in tokens:
         is_kept = g.binary("Or", is_kept, g.binary("Equal", flat, g.number(token, flat), VarType.BOOL))
     is_kept = g.unary("Not", is_kept)
-    rows = g.squeeze(g._sized("NonZero", [is_kept], VarType.INT64, (1, -1)), 0)
+    rows = g.squeeze(g.sized_node("NonZero", [is_kept], VarType.INT64, (1, -1)), 0)
     counts = g.cast(is_kept, VarType.INT64)
     counts.lengths = lengths
     result = g.gather(X, rows)
@@ -264,7 +264,7 @@ def im2sequence(
         raise NotExported("patches of images of different sizes, or of sizes that are known only at run time")
     index, count = _patches(X.shape, kernels, strides, paddings)
     flat = g.reshape(X, [g.size(X, 0), int(np.prod(X.shape[1:]))])
-    padded = g._sized("Pad", [flat, g.ints(0, 0, 0, 1), g.number(0, X)], X.dtype, (X.sizes[0], flat.shape[1] + 1))
+    padded = g.sized_node("Pad", [flat, g.ints(0, 0, 0, 1), g.number(0, X)], X.dtype, (X.sizes[0], flat.shape[1] + 1))
     rows = g.gather(padded, g.constant(index), 1)
     result = g.reshape(rows, [-1, index.shape[1]], (-1, index.shape[1]))
     result.lengths = g.expand(g.ints(count), g.as_size(g.size(X, 0)), (X.sizes[0],))
@@ -376,7 +376,7 @@ def patches_of_sequences(g: OnnxGraph, ROW: OnnxTensor, COLUMN: OnnxTensor, attr
     patches = g.where(is_inside, index, g.ints(-1))
     element, patch, lengths = _by_image(g, counts, channels * high * wide)
     pair = g.concat([g.unsqueeze(column_part, 1) for column_part in (patch, element)], 1)
-    elements = g._sized("GatherND", [patches, pair], VarType.INT64, (-1,))
+    elements = g.sized_node("GatherND", [patches, pair], VarType.INT64, (-1,))
     filter_, patch, products = _by_image(g, counts, attrs["OutputChannel"])
     order = g.binary("Add", g.binary("Mul", patch, g.ints(attrs["OutputChannel"])), filter_)
     elements.lengths, order.lengths = lengths, products

@@ -42,7 +42,7 @@ def reshape(
     else:  # with a copied size of 0, a -1 cannot be inferred: give its size if it is known
         pairs = zip(shape, spec.shape, strict=True)
         dims = g.ints(*(size if wanted == -1 and is_number(size) else wanted for wanted, size in pairs))
-    return _with_shape_of(X, g._sized("Reshape", [X, dims], X.dtype, spec.shape))
+    return _with_shape_of(X, g.sized_node("Reshape", [X, dims], X.dtype, spec.shape))
 
 
 def _copied(g: OnnxGraph, X: OnnxTensor, shape: list[int]) -> list[Size]:
@@ -233,7 +233,7 @@ def slice_(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: A
             raise NotExported("computed bounds with a negative stride")
         sizes = tuple(-1 if axis in bounds.axes else size for axis, size in enumerate(x.sizes))
         vectors = [bounds.vector(g, place) for place in range(3)]
-        result = g._sized("Slice", [x, *vectors[:2], g.ints(*bounds.axes), vectors[2]], x.dtype, sizes)
+        result = g.sized_node("Slice", [x, *vectors[:2], g.ints(*bounds.axes), vectors[2]], x.dtype, sizes)
     dropped = [axis % x.ndim for axis in attrs["decrease_axis"]]
     spec = specs["Out"]
     if dropped and len(spec.shape) == x.ndim - len(dropped):
@@ -291,7 +291,7 @@ def pad_node(
     if x.dtype is VarType.BOOL:
         return g.cast(pad_node(g, g.cast(x, VarType.INT32), pads, sizes, value, mode), VarType.BOOL)
     inputs = [x, pads] + ([g.number(value, x)] if mode == "constant" else [])
-    return g._sized("Pad", inputs, x.dtype, sizes, mode=mode)
+    return g.sized_node("Pad", inputs, x.dtype, sizes, mode=mode)
 
 
 def _at(g: OnnxGraph, x: OnnxTensor, axis: int, places: list[int], size: int) -> OnnxTensor:
@@ -334,7 +334,7 @@ def _tiled(g: OnnxGraph, x: OnnxTensor, times: OnnxTensor, sizes: tuple[int, ...
     x = g.unsqueeze(x, *range(max(count - x.ndim, 0)))
     if count < x.ndim:
         times = g.concat([g.ints(*[1] * (x.ndim - count)), times], 0)
-    return g._sized("Tile", [x, times], x.dtype, sizes)
+    return g.sized_node("Tile", [x, times], x.dtype, sizes)
 
 
 @exports("tile")
@@ -453,7 +453,7 @@ def add_rows(g: OnnxGraph, base: OnnxTensor, index: OnnxTensor, rows: OnnxTensor
 
 def first_rows(g: OnnxGraph, x: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
     """The first `count` entries along the first dimension."""
-    return g._sized("Slice", [x, g.ints(0), count, g.ints(0)], x.dtype, (-1, *x.sizes[1:]))
+    return g.sized_node("Slice", [x, g.ints(0), count, g.ints(0)], x.dtype, (-1, *x.sizes[1:]))
 
 
 def reverse(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
@@ -463,4 +463,4 @@ def reverse(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
 
 def gather_along(g: OnnxGraph, x: OnnxTensor, places: OnnxTensor, axis: int) -> OnnxTensor:
     """Take the elements at places along an axis, as numpy's ``take_along_axis``."""
-    return g._sized("GatherElements", [x, places], x.dtype, places.sizes, axis=axis)
+    return g.sized_node("GatherElements", [x, places], x.dtype, places.sizes, axis=axis)

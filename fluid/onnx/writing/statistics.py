@@ -49,7 +49,7 @@ def mode(g: OnnxGraph, X: OnnxTensor, axis: int, keepdim: bool) -> dict[str, Onn
         column, row = g.unsqueeze(values, at + 1), g.unsqueeze(values, at)
         same = g.cast(g.binary("Equal", column, row, VarType.BOOL), VarType.INT32)
         counts = g.reduce("ReduceSum", same, [at + 1])
-        best = g._sized("ArgMax", [counts], VarType.INT64, _one_at(counts.sizes, at), axis=at, keepdims=1)
+        best = g.sized_node("ArgMax", [counts], VarType.INT64, _one_at(counts.sizes, at), axis=at, keepdims=1)
         most = g.reduce("ReduceMax", counts, [at], keep=True)
         last = g.binary("Sub", g.binary("Add", best, g.cast(most, VarType.INT64)), g.ints(1))
         return gather_along(g, places, last, at)
@@ -76,7 +76,7 @@ def nanmedian(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any) -> dict[
     middle = [g.binary("Div", g.binary("Max", rank, g.ints(0)), g.ints(2)) for rank in (_plus(g, count, -1), count)]
     # NaN was replaced by infinity, so sort once more: numbers before NaN, by place.
     behind = _ascending(
-        g, g._sized("GatherElements", [g.cast(nan_mask, VarType.INT32), order], VarType.INT32, order.sizes, axis=1), 1
+        g, g.sized_node("GatherElements", [g.cast(nan_mask, VarType.INT32), order], VarType.INT32, order.sizes, axis=1), 1
     )
     order = gather_along(g, order, behind[1], 1)
     places = gather_along(g, order, g.concat(middle, 1), 1)
@@ -156,13 +156,13 @@ def unique_consecutive(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any,
     count = g.as_size(g.size(rows, 0))
     starts = first_rows(g, g.concat([g.constant([1], VarType.INT32), differ], 0), count)
     starts.sizes = rows.sizes[:1]
-    places = g._sized(
+    places = g.sized_node(
         "Compress", [positions(g, g.size(rows, 0), 0, 1), g.cast(starts, VarType.BOOL)], VarType.INT64, (-1,), axis=0
     )
     out = g.gather(rows, places)
     results: dict[str, Any] = {"Out": g.transpose(out, [order.index(dimension) for dimension in range(X.ndim)]) if axis else out}
     if specs.get("Index") is not None:
-        number = g._sized("CumSum", [starts, g.constant(np.int64(0))], starts.dtype, starts.sizes)
+        number = g.sized_node("CumSum", [starts, g.constant(np.int64(0))], starts.dtype, starts.sizes)
         results["Index"] = g.cast(g.binary("Sub", number, g.constant([1], VarType.INT32)), as_dtype(dtype))
     if specs.get("Counts") is not None:
         ends = first_rows(g, g.concat([g.slice(places, [0], [1], [2**31 - 1]), count], 0), count)

@@ -68,7 +68,7 @@ def _best_of_images(g: OnnxGraph, image: OnnxTensor, score: OnnxTensor, most: in
     before = g.binary("And", g.binary("Equal", box[0], rival[0], VarType.BOOL), g.binary("Or", better, first))
     rank = g.reduce("ReduceSum", g.cast(before, VarType.INT32), [1])
     is_best = g.binary("Less", rank, g.number(most, rank), VarType.BOOL)
-    return g._sized("Compress", [place, is_best], VarType.INT64, (-1,), axis=0)
+    return g.sized_node("Compress", [place, is_best], VarType.INT64, (-1,), axis=0)
 
 
 @dataclass
@@ -88,7 +88,7 @@ def _detections(g: OnnxGraph, boxes: OnnxTensor, chosen: OnnxTensor, value: Onnx
     """Detections of the selected (image, class, box) triples, with their scores."""
     image, label, box = (_column(g, chosen, place) for place in range(3))
     where = g.concat([g.unsqueeze(image, 1), g.unsqueeze(box, 1)], 1)
-    rows = _row(g, label, value, g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4)))
+    rows = _row(g, label, value, g.sized_node("GatherND", [boxes, where], boxes.dtype, (-1, 4)))
     before = g.binary("Mul", image, g.as_size(g.size(boxes, 1)))
     index = g.unsqueeze(g.cast(g.binary("Add", before, box), VarType.INT32), 1)
     images = g.size(boxes, 0)
@@ -108,7 +108,7 @@ def _of_each_class(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) 
         is_background = g.binary("Equal", positions(g, g.size(ranked, 0), 0, 3), g.ints(attrs["background_label"]), VarType.BOOL)
         ranked = g.where(is_background, g.number(-np.inf, ranked), ranked)
     chosen = suppressed(g, g.transpose(boxes, [1, 0, 2]), ranked, attrs)
-    value = g._sized("GatherND", [by_class, chosen], scores.dtype, (-1,))
+    value = g.sized_node("GatherND", [by_class, chosen], scores.dtype, (-1,))
     if attrs["keep_top_k"] > -1:
         best = _best_of_images(g, _column(g, chosen, 0), value, attrs["keep_top_k"], 1)
         chosen, value = g.gather(chosen, best), g.gather(value, best)
@@ -118,7 +118,7 @@ def _of_each_class(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) 
     chosen, value = g.gather(chosen, order), g.gather(value, order)
     label, box = _column(g, chosen, 0), _column(g, chosen, 2)
     where = g.concat([g.unsqueeze(box, 1), g.unsqueeze(label, 1)], 1)
-    rows = _row(g, label, value, g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4)))
+    rows = _row(g, label, value, g.sized_node("GatherND", [boxes, where], boxes.dtype, (-1, 4)))
     index = g.binary("Add", g.binary("Mul", box, g.as_size(g.size(boxes, 1))), label)
     return _Detections(rows, g.unsqueeze(g.cast(index, VarType.INT32), 1), g.slice(g.dims(rows), [0], [0], [1]))
 
@@ -132,7 +132,7 @@ def _detected(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _D
     if scores.ndim != 3:
         return _of_each_class(g, inputs, attrs)
     chosen = suppressed(g, boxes, _candidates(g, scores, attrs), attrs)
-    value = g._sized("GatherND", [scores, chosen], scores.dtype, (-1,))
+    value = g.sized_node("GatherND", [scores, chosen], scores.dtype, (-1,))
     if attrs["keep_top_k"] > -1:
         images = boxes.shape[0]
         best = _best_of_images(g, _column(g, chosen, 0), value, attrs["keep_top_k"], images)
@@ -262,7 +262,7 @@ def matrix_nms(g: OnnxGraph, BBoxes: OnnxTensor, Scores: OnnxTensor, attrs: dict
     flat = g.reshape(
         places, [images, -1] if isinstance(images, int) else [images, g.binary("Mul", count, g.ints(classes))], (-1, -1)
     )
-    boxes = g._sized("GatherND", [BBoxes, g.unsqueeze(flat, 2)], BBoxes.dtype, (-1, -1, 4), batch_dims=1)
+    boxes = g.sized_node("GatherND", [BBoxes, g.unsqueeze(flat, 2)], BBoxes.dtype, (-1, -1, 4), batch_dims=1)
     sizes = [images, classes, count, 4]
     boxes = g.reshape(boxes, sizes, (-1, classes, -1, 4))
     zero, one = g.number(0, values), g.number(1, values)
@@ -292,11 +292,11 @@ def matrix_nms(g: OnnxGraph, BBoxes: OnnxTensor, Scores: OnnxTensor, attrs: dict
     score, order = g.nodes("TopK", [ranked, limit], [Spec((-1, -1), dtype) for dtype in (values.dtype, VarType.INT64)])
     image = g.expand(positions(g, images, 0, 2), g.dims(order), (-1, -1))
     label = g.binary("Div", order, count)
-    box = g._sized("GatherElements", [g.reshape(places, shape, (-1, -1)), order], VarType.INT64, (-1, -1), axis=1)
+    box = g.sized_node("GatherElements", [g.reshape(places, shape, (-1, -1)), order], VarType.INT64, (-1, -1), axis=1)
     is_detection = g.reshape(g.binary("Greater", score, lowest, VarType.BOOL), [-1], (-1,))
     columns = [g.reshape(column, [-1, 1], (-1, 1)) for column in (image, label, box)]
-    chosen = g._sized("Compress", [g.concat(columns, 1), is_detection], VarType.INT64, (-1, 3), axis=0)
-    value = g._sized("Compress", [g.reshape(score, [-1], (-1,)), is_detection], score.dtype, (-1,), axis=0)
+    chosen = g.sized_node("Compress", [g.concat(columns, 1), is_detection], VarType.INT64, (-1, 3), axis=0)
+    value = g.sized_node("Compress", [g.reshape(score, [-1], (-1,)), is_detection], score.dtype, (-1,), axis=0)
     detections = _detections(g, BBoxes, chosen, value)
     counts = g.cast(detections.counts, VarType.INT32)
     return {

@@ -29,7 +29,7 @@ def _tagged(g: OnnxGraph, Ins_tag: OnnxTensor, Filter_tag: OnnxTensor) -> OnnxTe
     zeros = g.binary("Mul", lengths, g.ints(0))
     counts = add_rows(g, zeros, ids_of(g, lengths, g.size(Ins_tag, 0)), hits)
     is_tagged = g.binary("Greater", counts, g.ints(0), VarType.BOOL)
-    return g.squeeze(g._sized("NonZero", [is_tagged], VarType.INT64, (1, -1)), 0)
+    return g.squeeze(g.sized_node("NonZero", [is_tagged], VarType.INT64, (1, -1)), 0)
 
 
 @exports("filter_by_instag")

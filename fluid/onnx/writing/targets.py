@@ -74,7 +74,7 @@ def _padded(g: OnnxGraph, x: OnnxTensor, lengths: OnnxTensor) -> tuple[OnnxTenso
 def _greatest(g: OnnxGraph, overlaps: OnnxTensor, counted: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """The greatest counted overlap of each row [N, R], and its place."""
     counted_overlaps = g.where(counted, overlaps, g.number(-1, overlaps))
-    best_place = g._sized("ArgMax", [counted_overlaps], VarType.INT64, counted_overlaps.sizes[:2], axis=2, keepdims=0)
+    best_place = g.sized_node("ArgMax", [counted_overlaps], VarType.INT64, counted_overlaps.sizes[:2], axis=2, keepdims=0)
     most = g.reduce("ReduceMax", counted_overlaps, [2])
     return g.binary("Max", most, g.number(0, most)), best_place
 
@@ -90,7 +90,7 @@ _Draw = Callable[[OnnxTensor, OnnxTensor], OnnxTensor]
 
 def _drawing(g: OnnxGraph, use_random: bool) -> _Draw:
     def first(flags: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
-        place = g._sized("CumSum", [g.cast(flags, VarType.INT64), g.constant(np.int64(1))], VarType.INT64, flags.sizes)
+        place = g.sized_node("CumSum", [g.cast(flags, VarType.INT64), g.constant(np.int64(1))], VarType.INT64, flags.sizes)
         return g.binary("And", flags, g.binary("LessOrEqual", place, count, VarType.BOOL))
 
     def drawn(flags: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
@@ -125,12 +125,12 @@ class _ImageRows:
 
     def of(self, x: OnnxTensor) -> OnnxTensor:
         """The chosen rows of x [N, R, ...]."""
-        return self.g._sized("GatherND", [x, self.both], x.dtype, (-1, *x.sizes[2:]))
+        return self.g.sized_node("GatherND", [x, self.both], x.dtype, (-1, *x.sizes[2:]))
 
     def objects(self, x: OnnxTensor, matches: OnnxTensor) -> OnnxTensor:
         """The objects of the chosen rows: x [N, K, ...] at the numbers `matches` [N, R]."""
         pair = self.g.concat([self.g.unsqueeze(self.image, 1), self.g.unsqueeze(self.of(matches), 1)], 1)
-        return self.g._sized("GatherND", [x, pair], x.dtype, (-1, *x.sizes[2:]))
+        return self.g.sized_node("GatherND", [x, pair], x.dtype, (-1, *x.sizes[2:]))
 
     def with_lengths(self, x: OnnxTensor) -> OnnxTensor:
         x.lengths = self.counts
@@ -139,7 +139,7 @@ class _ImageRows:
 
 def _chosen(g: OnnxGraph, flags: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """The images and places of flags [N, R]."""
-    places = g._sized("NonZero", [flags], VarType.INT64, (2, -1))
+    places = g.sized_node("NonZero", [flags], VarType.INT64, (2, -1))
     image, place = (g.squeeze(g.slice(places, [0], [side], [side + 1]), 0) for side in (0, 1))
     return image, place
 
@@ -190,7 +190,7 @@ def _assigned(
     # Repeat the first foreground anchor once for each foreground anchor that is also background.
     repetitions = g.squeeze(_number(g, both), 1)
     image = ids_of(g, repetitions, g.reduce("ReduceSum", repetitions, [0], keep=True))
-    first = g._sized("ArgMax", [g.cast(hits, VarType.INT32)], VarType.INT64, hits.sizes[:1], axis=1, keepdims=0)
+    first = g.sized_node("ArgMax", [g.cast(hits, VarType.INT32)], VarType.INT64, hits.sizes[:1], axis=1, keepdims=0)
     located = _ImageRows(g, images, [(image, g.gather(first, image)), _chosen(g, foreground_only)])
     scored = _ImageRows(g, images, [_chosen(g, foreground_only), _chosen(g, misses)])
     count = g.as_size(g.size(anchors, 0))
@@ -263,8 +263,8 @@ def _regions(g: OnnxGraph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]
             )
             flat = g.reshape(overlap, [-1], (-1,))
             is_proposal = g.binary("And", g.binary("Less", flat, g.number(1, flat), VarType.BOOL), g.cast(has_area, VarType.BOOL))
-        rois = g._sized("Compress", [rois, is_proposal], rois.dtype, (-1, 4), axis=0)
-        image = g._sized("Compress", [image, is_proposal], VarType.INT64, (-1,), axis=0)
+        rois = g.sized_node("Compress", [rois, is_proposal], rois.dtype, (-1, 4), axis=0)
+        image = g.sized_node("Compress", [image, is_proposal], VarType.INT64, (-1,), axis=0)
         lengths = counts_of(g, image, g.size(lengths, 0))
     scale = g.gather(g.slice(inputs["ImInfo"], [1], [2], [3]), image)
     rois = g.binary("Div", rois, g.cast(scale, rois.dtype))

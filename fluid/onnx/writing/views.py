@@ -59,7 +59,7 @@ def index_put(g: OnnxGraph, x: OnnxTensor, indices: list[OnnxTensor], value: Onn
 @exports("picked_sum")
 def picked_sum(g: OnnxGraph, f: Any, X: OnnxTensor, Indices: list[OnnxTensor], Like: OnnxTensor) -> Any:
     index = _picking(g, Indices)
-    return f.sum_to(g._sized("GatherND", [X, index], X.dtype, _picked_dims(g, X, index)[1]), Like)
+    return f.sum_to(g.sized_node("GatherND", [X, index], X.dtype, _picked_dims(g, X, index)[1]), Like)
 
 
 @exports("masked_fill")
@@ -77,7 +77,7 @@ def _sources(g: OnnxGraph, size: Size, RepeatsTensor: OnnxTensor | None, repeats
         return g.reshape(grid, [-1], (-1,))
     counts = as_vector(g, RepeatsTensor)
     counts = g.expand(counts, g.as_size(size), (size if isinstance(size, int) else -1,))
-    ends = g._sized("CumSum", [counts, g.constant(np.int64(0))], counts.dtype, counts.sizes)
+    ends = g.sized_node("CumSum", [counts, g.constant(np.int64(0))], counts.dtype, counts.sizes)
     total = g.reduce("ReduceSum", counts, [0], keep=True)
     before = g.binary("LessOrEqual", g.unsqueeze(ends, 0), g.unsqueeze(g.arange(total), 1), VarType.BOOL)
     return g.reduce("ReduceSum", g.cast(before, VarType.INT64), [1])

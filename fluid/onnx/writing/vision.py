@@ -180,7 +180,7 @@ def _offsets(g: OnnxGraph, inputs: dict[str, Any], offsets: list[int], ndim: int
 
 
 def _part(g: OnnxGraph, x: OnnxTensor, starts: OnnxTensor, dims: OnnxTensor, sizes: tuple[int, ...]) -> OnnxTensor:
-    return g._sized("Slice", [x, starts, g.binary("Add", starts, dims), g.ints(*range(x.ndim))], x.dtype, sizes)
+    return g.sized_node("Slice", [x, starts, g.binary("Add", starts, dims), g.ints(*range(x.ndim))], x.dtype, sizes)
 
 
 @exports("crop", "crop_like")
@@ -350,7 +350,7 @@ def grid_gather(g: OnnxGraph, X: OnnxTensor, Grid: OnnxTensor, attrs: dict[str, 
     for index, weight in _taps(g, X.shape[2:], Grid, attrs):
         dims = g.joined_sizes([n, c, g.size(index, 2)])
         expanded = g.expand(index, dims, (image.sizes[0], image.sizes[1], index.sizes[2]))
-        part = g.binary("Mul", g._sized("GatherElements", [image, expanded], X.dtype, expanded.sizes, axis=2), weight)
+        part = g.binary("Mul", g.sized_node("GatherElements", [image, expanded], X.dtype, expanded.sizes, axis=2), weight)
         total = part if total is None else g.binary("Add", total, part)
     assert total is not None
     return g.reshape(total, [n, c, *g.sizes_of(Grid)[1:3]])

@@ -119,7 +119,7 @@ class _Labelled:
         shared = area(g.binary("Min", box_size, g.constant(sizes)))
         union = g.binary("Sub", area(box_size) + g.constant(sizes.prod(1)), shared)
         alike = g.binary("Div", shared, g.binary("Max", union, g.number(1e-20, union)))
-        best = g._sized("ArgMax", [alike], VarType.INT64, alike.sizes[:2], axis=2, keepdims=0)
+        best = g.sized_node("ArgMax", [alike], VarType.INT64, alike.sizes[:2], axis=2, keepdims=0)
         places = [attrs["anchor_mask"].index(anchor) if anchor in attrs["anchor_mask"] else -1 for anchor in range(len(sizes))]
         return g.where(self.is_box, g.gather(g.constant(np.array(places)), best), g.ints(-1))
 
@@ -136,7 +136,7 @@ class _Labelled:
         self.place = g.where(self.is_matched, place, g.ints(0))
         all_predictions = self.predictions.by_row(self.predictions.part(0, self.predictions.numbers))
         index = g.unsqueeze(self.place, 2)
-        self.x = g._sized(
+        self.x = g.sized_node(
             "GatherND",
             [all_predictions, index],
             all_predictions.dtype,
@@ -208,7 +208,7 @@ def _objectness(g: OnnxGraph, predictions: _Predictions, labelled: _Labelled) ->
     last_hit = g.reduce("ReduceMax", g.concat([initial, hits], 2), [2])
     zero = filled(g, g.joined_sizes([predictions.batch, 1]), 0, Spec((-1, 1), labelled.score.dtype))
     scores = g.concat([zero, labelled.score], 1)
-    score = g._sized("GatherElements", [scores, last_hit], scores.dtype, last_hit.sizes, axis=1)
+    score = g.sized_node("GatherElements", [scores, last_hit], scores.dtype, last_hit.sizes, axis=1)
     elsewhere = g.where(ignored, g.number(-1, score), g.number(0, score))
     return g.where(g.binary("Greater", last_hit, g.ints(0), VarType.BOOL), score, elsewhere)
 

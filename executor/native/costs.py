@@ -44,18 +44,24 @@ def copies_left(columns: int, matrix_bytes: int, step_bytes: int, limits: Limits
     return is_far and columns >= limits.packed_left_columns
 
 
-def depth_bytes(rows: int, matrix_bytes: int, is_in_place: bool, limits: Limits) -> int:
+_MOST_PARTS = 128
+"""The most parts of a sum that are added one after the other: each addition rounds."""
+
+
+def depth_bytes(rows: int, inner_bytes: int, matrix_bytes: int, is_in_place: bool, limits: Limits) -> int:
     """The bytes of a column of the right matrix that tiles compute before they go on to the next columns.
 
     A tile is one or two cache lines wide, and its next row lies in another page if the right matrix is large. If tiles use only a
     few rows at a time, they soon read the following lines, which the processor has fetched ahead.
 
     Args:
+        inner_bytes: the bytes of a whole column.
         is_in_place: whether the right matrix lies by rows and is read there.
     """
     if not is_in_place or matrix_bytes < limits.streamed_bytes:
         return limits.product_depth_bytes
-    return limits.streamed_depth_bytes * (1 if rows <= limits.streamed_rows else 4)
+    streamed = limits.streamed_depth_bytes * (1 if rows <= limits.streamed_rows else 4)
+    return min(max(streamed, inner_bytes // _MOST_PARTS), limits.product_depth_bytes)
 
 
 def panels_of_block(result_bytes: int, panel_bytes: int, limits: Limits) -> int:

@@ -154,7 +154,7 @@ def _spread_tiling(product: MatrixProduct, target: Target, widest: int) -> _Tili
     height, width = min(_sizes(rows, min(vectors, widest), target), key=cost)
     axis, _ = _axis(product, -(-rows // height), -(-vectors // width), copying)
     is_in_place = not packs and not product.b_is_packed and product.b_strides[1] == 1
-    deepest = depth_bytes(rows, inner * columns * element_bytes, is_in_place, target.limits)
+    deepest = depth_bytes(rows, inner * element_bytes, inner * columns * element_bytes, is_in_place, target.limits)
     parts = max(-(-inner * element_bytes // deepest), 1)
     depth = max(-(-inner // (parts * most)) * most, 1)
     panels = panels_of_block(rows * columns * element_bytes, depth * width * lanes * element_bytes, target.limits)

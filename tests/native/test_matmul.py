@@ -198,7 +198,10 @@ def test_a_large_matrix_is_read_a_few_rows_at_a_time() -> None:
     few, more, tiny = (
         MatrixProduct(rows, size, size, (size, 1), (size, 1), size) for rows, size in ((8, 512), (9, 512), (8, 128))
     )
-    assert [_tiling(product, _with_limits(**limits)).depth for product in (few, more, tiny)] == [16, 64, 128]
+    deep = MatrixProduct(1, 2, 33_000, (33_000, 1), (2, 1), 2)
+    depths = [_tiling(product, _with_limits(**limits)).depth for product in (few, more, tiny, deep)]
+    assert depths[:3] == [16, 64, 128]
+    assert -(-33_000 // depths[3]) <= 129, "a sum of many parts would lose digits"
 
 
 def test_epilogue_is_given_each_element_once_and_where_it_is() -> None:

@@ -261,6 +261,8 @@ def _assigned(TargetBox: Spec, BoxScore: Spec) -> tuple[Spec, Spec]:
 
 def _decoded(f: Any, PriorBox: Any, PriorBoxVar: Any, TargetBox: Any, BoxScore: Any, box_clip: float) -> dict[str, Any]:
     classes = BoxScore.shape[1]
+    if classes < 0:
+        raise InferenceError(f"the number of classes, columns of BoxScore {BoxScore}, should be known when the program is built")
     deltas = f.reshape(TargetBox, shape=[0, classes, 4])
     moved, ratio = _halves(f, deltas if PriorBoxVar is None else deltas * PriorBoxVar)
     middle, size = (f.unsqueeze2(value, axes=[1]) for value in _measures(f, PriorBox, 1.0))

@@ -157,7 +157,9 @@ def _interleaved(f: Any, value: Any, groups: int, data_format: str) -> Any:
 def _shuffled(f: Any, X: Any, groups: int, data_format: str) -> Any:
     """X with its channels, [groups, C / groups] in order, transposed."""
     channel = image_axes(data_format, 4)[0]
-    size = X.shape[channel] // groups
+    size = divided(X.shape[channel], groups, "the number of channels")
+    if size < 0 and channel == 1:  # a shape has room for one open size: channels come last
+        return f.transpose(_shuffled(f, f.transpose(X, axis=[0, 2, 3, 1]), groups, "NHWC"), axis=[0, 3, 1, 2])
     shape, order = ([0, groups, size, -1], [0, 2, 1, 3]) if channel == 1 else ([0, 0, 0, groups, size], [0, 1, 2, 4, 3])
     return f.reshape_like(f.transpose(f.reshape(X, shape=shape), axis=order), X)
 

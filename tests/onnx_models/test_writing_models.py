@@ -310,6 +310,25 @@ def test_refusals_are_known_before_anything_is_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_formula_refuses_an_open_number_of_classes(tmp_path: Path) -> None:
+    """It would leave out the last class."""
+    boxes, targets, scores = (
+        fluid.data(name, [None, size]) for name, size in (("boxes", 4), ("targets", None), ("scores", None))
+    )
+    layers.box_decoder_and_assign(boxes, fluid.data("variance", [4]), targets, scores, 4.0)
+    with pytest.raises(FluidError, match="the number of classes, columns of BoxScore .*, should be known"):
+        fluid.save_model(str(tmp_path / "boxes.onnx"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_open_number_of_channels_is_shuffled(tmp_path: Path) -> None:
+    out = layers.shuffle_channel(fluid.data("image", [None, None, None, None]), 2)
+    path, image = str(tmp_path / "shuffled.onnx"), np.arange(72, dtype="float32").reshape(1, 6, 3, 4)
+    fluid.save_model(path)
+    (shuffled,) = session_of(path).run([out.name], {"image": image})
+    np.testing.assert_array_equal(shuffled, image[:, [0, 3, 1, 4, 2, 5]])
+
+
 def test_lazy_updates_are_refused(tmp_path: Path) -> None:
     """A sparse gradient is written as a dense one, with which Adam in lazy mode would change other rows."""
     words = fluid.data("words", [None, 1], "int64")

@@ -316,7 +316,7 @@ def test_a_formula_refuses_an_open_number_of_classes(tmp_path: Path) -> None:
         fluid.data(name, [None, size]) for name, size in (("boxes", 4), ("targets", None), ("scores", None))
     )
     layers.box_decoder_and_assign(boxes, fluid.data("variance", [4]), targets, scores, 4.0)
-    with pytest.raises(FluidError, match="the number of classes, columns of BoxScore .*, should be known"):
+    with pytest.raises(FluidError, match=r"the number of classes, columns of BoxScore .*, should be known"):
         fluid.save_model(str(tmp_path / "boxes.onnx"))
     assert not list(tmp_path.iterdir())
 

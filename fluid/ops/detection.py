@@ -331,6 +331,8 @@ def _targets(X: Spec, MatchIndices: Spec, NegIndices: Spec | None) -> tuple[Spec
             raise InferenceError(
                 f"target_assign: MatchIndices {MatchIndices} should have a row for each of {len(offsets) - 1} images of {slot}"
             )
+    if NegIndices is not None and any(size not in (1, -1) for size in NegIndices.shape[1:]):
+        raise InferenceError(f"target_assign: NegIndices {NegIndices} should be [Q, 1], with a prior in each row")
     images, priors = MatchIndices.shape
     if X.shape[1] == 0:
         raise InferenceError(f"target_assign: X {X} should be [K, P, D], where P is not 0")

@@ -145,7 +145,7 @@ FAMILIES = (
 
 MULTIPLYING = frozenset(
     ("conv", "crf", "ctc", "einsum", "fused_sequence", "linalg", "matmul", "norm", "optimizer", "recommendation", "reduction",
-     "rnn", "roi", "sampling", "selected_rows", "sequence", "vision")
+     "rnn", "roi", "sampling", "selected_rows", "vision")
 )  # fmt: skip
 """The families with ops that multiply matrices or vectors, by BLAS."""
 _THREADED = 8192

@@ -242,7 +242,8 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         return BuildNamespace(self.block.program.current_block())
 
     def _binary(self, op_type: str, operand: Any, swap: bool = False) -> Any:
-        return super()._binary(op_type, self._cast(operand) if isinstance(operand, Variable) else operand, swap)
+        is_variable = Variable in operand.__class__.__mro__  # tensors of eager mode are registered, not derived
+        return super()._binary(op_type, self._cast(operand) if is_variable else operand, swap)
 
     def _cast(self, operand: Variable) -> Variable:
         """An operand with this element type, as in Fluid 1.6; floats beside integers stay as they are, and an op refuses them."""

@@ -316,7 +316,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
     if axis is None:
         x, axis = flat(x), 0
     axis = axis_of(axis, x.ndim)
-    if isinstance(repeats, int) and repeats > 0:
+    if isinstance(repeats, int) and 0 < repeats < 2**31:  # an attribute of an op
         apart = ops_of(x).unsqueeze2(x, axes=[axis + 1])
         copies = expanded(apart, (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :]))
         return reshaped(copies, (*x.shape[:axis], _times(repeats, x.shape[axis]), *x.shape[axis + 1 :]))

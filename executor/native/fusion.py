@@ -319,8 +319,11 @@ class FusionSchedule:
                 self._place_in_group(node, self._reads(node), -1, False)
 
     def _is_early(self, node: GraphNode) -> bool:
-        """Whether a few numbers can be computed before all else: a scale of batch_norm, say, which a convolution then uses."""
-        return node.size <= self.limits.early_numbers and all(
+        """Whether a vector can be computed before all else: a scale of batch_norm, say, which a convolution then uses.
+
+        A matrix, such as a weight that is stored in fewer bytes, would take memory all the time.
+        """
+        return node.size == max(node.shape, default=1) <= self.limits.early_numbers and all(
             type(source) in _NUMBERS or source in self.unchanging or 0 <= self.position_of[source] < self._early
             for source in self._materialized_sources(node)
         )

@@ -432,7 +432,7 @@ def test_reading_takes_memory_that_the_size_of_the_file_bounds(tmp_path: Path) -
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Python 3.12 and newer: forks with threads
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of Python and jax: forks with threads
 def test_a_fork_waits_while_another_thread_compiles(place: Path) -> None:
     """The child has not that thread, and would wait for its kernels for ever."""
     begun = threading.Event()

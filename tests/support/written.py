@@ -39,7 +39,7 @@ _BY_KIND = {
     ),
     "elements by number": (
         "gather gather_nd scatter arg_max arg_min top_k top_k_v2 "
-        "lookup_table lookup_table_v2 one_hot one_hot_v2 pick place scatter_add_like scatter_nd_add "
+        "lookup_table lookup_table_v2 one_hot one_hot_v2 scatter_add_like scatter_nd_add "
         "scatter_rows_like sequence_mask take_along_axis put_along_axis take_rows add_rows graph_send_recv"
     ),
     "sums and extremes": "sum sum_to reduce_sum reduce_mean reduce_max reduce_min reduce_prod reduce_all reduce_any cumsum",

@@ -59,6 +59,8 @@ _LEAVES = frozenset({Constant, PlanArray, Drawn, Position})
 """Nodes that need no computation."""
 _NUMBERS = frozenset({Constant, Position})
 """Nodes that occupy no memory."""
+_LATE = 1 << 32
+"""The position of the first item that is not early. Early groups have positions from 0, so that a new one moves no item."""
 
 HEAVY = frozenset(
     {
@@ -158,6 +160,11 @@ class FusionSchedule:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.items: list[Any] = []
+        """All items in order, once the schedule is finished."""
+        self._early: list[Group] = []
+        """Groups that read only unchanging arrays, and each other's nodes; they come before all items."""
+        self._late: list[Any] = []
+        """The other items."""
         self.position_of: dict[GraphNode, int] = {}
         """Node -> position of the item that computes it; -1 for arrays that exist before the first item."""
         self.last_reader: dict[GraphNode, int] = {}
@@ -177,18 +184,21 @@ class FusionSchedule:
         """Node -> the node whose memory it overwrites; all reads of the old node come first."""
         self.unchanging: Container[GraphNode] = ()
         """Arrays that exist before the first item, and that no item overwrites."""
-        self._early = 0
-        """The number of groups at the beginning that read only unchanging arrays, and each other's nodes."""
         self.op: Any = None
         """The op whose nodes are being placed."""
         self._op_of: dict[GraphNode, Any] = {}
+
+    def finish(self) -> None:
+        """Join early and other items; positions become places among them."""
+        self.items = [*self._early, *self._late]
+        self.position_of = {node: self._place_of(position) for node, position in self.position_of.items()}
 
     def add_opaque(self, item: Any, reads: Sequence[GraphNode], writes: Sequence[PlanArray]) -> None:
         """Add an op that runs on its numpy kernel."""
         for node in list(self.deferred):
             self._materialize(node)
-        position = len(self.items)
-        self.items.append(item)
+        position = self._end
+        self._late.append(item)
         for node in reads:
             self.last_reader[source_of(node)] = position
         for node in writes:
@@ -263,11 +273,11 @@ class FusionSchedule:
         """Add a node to a group that fits, or else to a new group; its position is at least `after`."""
         least = max([after, *(self._ready_position(operand) for operand in reads)])
         places = self._candidate_positions(node, reads, least)
-        position = next((place for place in places if self._fits(self.items[place], node, place, updates)), None)
+        position = next((place for place in places if self._fits(self._item(place), node, place, updates)), None)
         if position is None:
-            group = self._new_group(node, reads, lambda: len(self.items))
-            position = len(self.items)
-            self.items.append(group)
+            group = self._new_group(node, reads, lambda: self._end)
+            position = self._end
+            self._late.append(group)
         self._add(node, reads, position, updates)
 
     def _new_group(self, node: GraphNode, reads: Sequence[GraphNode], position: Callable[[], int]) -> Group:
@@ -287,7 +297,7 @@ class FusionSchedule:
     def _add(self, node: GraphNode, reads: Sequence[GraphNode], position: int, updates: bool) -> None:
         """Add a node to a group, after its deferred operands."""
         self._fitting.clear()
-        group = self.items[position]
+        group = self._item(position)
         for operand in reads:
             if operand in self.deferred:
                 del self.deferred[operand]
@@ -324,20 +334,31 @@ class FusionSchedule:
         A matrix, such as a weight that is stored in fewer bytes, would take memory all the time.
         """
         return node.size == max(node.shape, default=1) <= self.limits.early_numbers and all(
-            type(source) in _NUMBERS or source in self.unchanging or 0 <= self.position_of[source] < self._early
+            type(source) in _NUMBERS or source in self.unchanging or 0 <= self.position_of[source] < _LATE
             for source in self._materialized_sources(node)
         )
 
     def _place_early(self, node: GraphNode) -> None:
-        """Compute a formula in a group behind the other early ones; all later items move."""
+        """Compute a formula in a group behind the other early ones."""
         reads = self._reads(node)
-        group = self._new_group(node, reads, lambda: self._early)
-        place = self._early
-        for positions in (self.position_of, self.last_reader):
-            positions.update({moved: position + 1 for moved, position in positions.items() if position >= place})
-        self.items.insert(place, group)
-        self._early += 1
-        self._add(node, reads, place, False)
+        self._early.append(self._new_group(node, reads, lambda: len(self._early)))
+        self._add(node, reads, len(self._early) - 1, False)
+
+    @property
+    def _end(self) -> int:
+        """The position of the next item that is not early."""
+        return _LATE + len(self._late)
+
+    def _item(self, position: int) -> Any:
+        return self._early[position] if position < _LATE else self._late[position - _LATE]
+
+    def _place_of(self, position: int) -> int:
+        """The place of an item among all items."""
+        return position if position < _LATE else position - _LATE + len(self._early)
+
+    def _from(self, position: int) -> int:
+        """The position of the first item at a position or behind it."""
+        return _LATE if len(self._early) <= position < _LATE else position
 
     def _materialize_readers(self, node: GraphNode, old: GraphNode | None) -> None:
         """Before `node` overwrites `old`, materialize the deferred formulas that read `old`.
@@ -387,7 +408,7 @@ class FusionSchedule:
         write_position, read_position = self.position_of.get(old, -1), self.last_reader.get(old, -1)
         if read_position <= write_position:
             return write_position + 1 if write_position >= 0 else -1
-        item = self.items[read_position]
+        item = self._item(read_position)
         is_elementwise = isinstance(item, Group) and old in item.operands and old not in item.scattered_reads
         return read_position if is_elementwise else read_position + 1
 
@@ -434,11 +455,14 @@ class FusionSchedule:
     def _candidate_positions(self, node: GraphNode, reads: Sequence[GraphNode], least: int) -> Iterator[int]:
         if isinstance(node, Core):
             return
-        if 0 <= least < len(self.items):
+        least = self._from(least)
+        if 0 <= least < self._end:
             yield least
         shared = [operand for operand in reads if type(operand) not in _NUMBERS and operand.size > 1]
-        for position in range(max(least + 1, len(self.items) - self.limits.nearby_groups), len(self.items)):
-            item = self.items[position]
+        end = self._place_of(self._end)
+        for place in range(max(self._place_of(least) + 1, end - self.limits.nearby_groups), end):
+            position = place if place < len(self._early) else place - len(self._early) + _LATE
+            item = self._item(position)
             if isinstance(item, Group) and not item.touched.isdisjoint(shared):
                 yield position
 

@@ -200,6 +200,7 @@ def native_regions(
             if owner in needed:
                 schedule.place(owner)
         schedule.op = None
+    schedule.finish()
     return _with_regions(schedule, graph, owners, target, tag)
 
 

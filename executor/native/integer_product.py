@@ -340,29 +340,14 @@ class _IntegerProductWriter:
             pairs = ((x, y) for x in of_a for y in of_b)
             return [self._add_products(total, x, y) for (x, y), total in zip(pairs, sums, strict=True)]
 
-        def some(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
-            following: list[Value] = []
-            for copy in range(copies):
-                part = sums[copy * count : (copy + 1) * count]
-                following += step(f.at(a, copy * depth, UBYTE), f.at(b, copy * step_bytes, BYTE), part)
-            return *self._advanced(a, b, copies), *following
-
-        def one(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
-            return *self._advanced(a, b, 1), *step(a, b, sums)
-
         steps = inner // _TILE * _TILE // depth if self.in_tiles else inner // depth
-        main = steps // copies * copies
-        begin = [*sums, *[zero(self.vector)] * (count * (copies - 1))]
         first_a, first_b = a, packed
-        a, b, *sums = f.loop(0, main, copies, [a, packed, *begin], some, shows_index=True)
-        while len(sums) > count:
-            sums = [f.add(x, y) for x, y in zip(sums[:count], sums[-count:], strict=True)] + sums[count:-count]
-        a, b, *sums = f.loop(main, steps, 1, [a, b, *sums], one, shows_index=True)
+        a, b, *sums = self._loop_in_copies(copies, steps, (a, packed, UBYTE), sums, step)
         if self.in_tiles and inner % _TILE:
             zeros = (_TILE - inner % _TILE) // depth
             a = f.at(first_a, inner - _TILE + zeros * depth, UBYTE)
             b = f.at(first_b, (steps + zeros) * step_bytes, BYTE)
-            return f.loop(0, _TILE // depth - zeros, 1, [a, b, *sums], one, shows_index=True)[2:]
+            return self._loop_in_copies(1, _TILE // depth - zeros, (a, b, UBYTE), sums, step)[2:]
         return step(a, b, sums, inner % depth) if inner % depth and not self.in_tiles else list(sums)
 
     def _widened_segment(
@@ -415,19 +400,7 @@ class _IntegerProductWriter:
             pairs = ((f.bits_as(f.splat(x, self.lanes), INT16), y) for x in of_a for y in of_b)
             return [f.add(total, self._multiply_pairs(x, y)) for (x, y), total in zip(pairs, sums, strict=True)]
 
-        def some(_: Value, a: Value, b: Value, *sums: Value, copies: int = copies) -> tuple[Value, ...]:
-            following: list[Value] = []
-            for copy in range(copies):
-                at_a, at_b = f.at(a, copy * 2, INT16), f.at(b, copy * 2 * self.lanes, BYTE)
-                following += step(at_a, at_b, sums[copy * count : (copy + 1) * count])
-            return f.opaque(f.at(a, 2 * copies, INT16)), f.opaque(f.at(b, 2 * copies * self.lanes, BYTE)), *following
-
-        main = steps // copies * copies
-        begin = [widened, packed, *sums, *[zero(self.vector)] * (count * (copies - 1))]
-        a, b, *sums = f.loop(0, main, copies, begin, some, shows_index=True)
-        while len(sums) > count:
-            sums = [f.add(x, y) for x, y in zip(sums[:count], sums[-count:], strict=True)] + sums[count:-count]
-        return f.loop(main, steps, 1, [a, b, *sums], partial(some, copies=1), shows_index=True)[2:]
+        return self._loop_in_copies(copies, steps, (widened, packed, INT16), sums, step)[2:]
 
     def _multiply_pairs(self, x: Value, y: Value) -> Value:
         """Sum the products of neighbouring numbers of 16 bits, in 32 bits."""
@@ -435,10 +408,36 @@ class _IntegerProductWriter:
         name = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}[bits]
         return self.f.of_processor(name, self.vector, x, y)
 
-    def _advanced(self, a: Value, b: Value, steps: int) -> tuple[Value, Value]:
-        f = self.f
-        by_a, by_b = steps * self.depth, steps * self.depth * self.lanes
-        return f.opaque(f.at(a, by_a, UBYTE)), f.opaque(f.at(b, by_b, BYTE))
+    def _loop_in_copies(
+        self,
+        copies: int,
+        steps: int,
+        factors: tuple[Value, Value, Type],
+        sums: Sequence[Value],
+        step: Callable[[Value, Value, Sequence[Value]], list[Value]],
+    ) -> list[Value]:
+        """Loop over steps with several copies of the sums in turn; returns both pointers behind the steps, and the sums.
+
+        Args:
+            factors: pointers to the numbers of the rows and to the packed matrix, and the type of the former.
+        """
+        f, (a, b, element), count, depth = self.f, factors, len(sums), self.depth
+
+        def moved(a: Value, b: Value, steps: int) -> tuple[Value, Value]:
+            return f.at(a, steps * depth, element), f.at(b, steps * depth * self.lanes, BYTE)
+
+        def some(_: Value, a: Value, b: Value, *sums: Value, copies: int = copies) -> tuple[Value, ...]:
+            following: list[Value] = []
+            for copy in range(copies):
+                following += step(*moved(a, b, copy), sums[copy * count : (copy + 1) * count])
+            return *map(f.opaque, moved(a, b, copies)), *following
+
+        main = steps // copies * copies
+        begin = [a, b, *sums, *[zero(self.vector)] * (count * (copies - 1))]
+        a, b, *sums = f.loop(0, main, copies, begin, some, shows_index=True)
+        while len(sums) > count:
+            sums = [f.add(x, y) for x, y in zip(sums[:count], sums[-count:], strict=True)] + sums[count:-count]
+        return f.loop(main, steps, 1, [a, b, *sums], partial(some, copies=1), shows_index=True)
 
     def _bytes(self, pointer: Value, count: int) -> list[Value]:
         """The bytes of a row for one step, as factors of `_add_products`; beyond `count`, zeros."""

@@ -1,9 +1,9 @@
 """Depthwise convolutions: each channel has one filter. The lanes of a vector are channels of one pixel.
 
 `write_packed_depthwise` packs filters as [taps][channels], both for the output and for the gradient of the input. A tile is
-some pixels of a row times one vector of channels; elements that several pixels read are loaded once. Tiles of the same pixels
-follow each other: their memory is contiguous. Those of the same channels often lie a power of two of bytes apart, and share few
-sets of a cache.
+some pixels of a row times one vector of channels; elements that several pixels read are loaded once. The kernel computes all
+channels of these pixels, whose memory is contiguous, before the next pixels. Pixels are often a power of two of bytes apart, so
+that the same channels of many pixels would evict each other from the cache.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ class Limits:
     """Bytes of a column of the right matrix in one part; a longer inner extent is computed in several parts. From a quarter to
     twice this size, the speed is the same."""
     streamed_bytes: int = 1 << 62
-    """Minimal bytes of a right matrix that tiles read a few rows at a time. Not measured with vectors of 64 bytes."""
+    """Minimal bytes of a right matrix that tiles read in parts of a few rows. Not measured with vectors of 64 bytes."""
     streamed_rows: int = 8
-    """Maximal rows of a product for which these are the fewest rows; for more rows, they are four times as many."""
+    """Maximal rows of a product with the smallest parts; products of more rows read parts of four times that size."""
     streamed_depth_bytes: int = 64
-    """Bytes of a column of the fewest rows."""
+    """Bytes of a column in the smallest part."""
     block_bytes: int = 256 << 10
     """Maximal bytes of a block of panels of the right matrix: half of the second cache of Zen 3, where it was measured."""
     block_result_bytes: int = 1 << 20

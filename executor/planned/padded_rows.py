@@ -415,7 +415,7 @@ class Rewriter:
         return parents[group] if group < len(parents) else None
 
     def levels_of(self, group: int) -> list[int]:
-        """The numbers of a LoD and of those without its last levels, the one of one level first."""
+        """The groups of all levels of a LoD, from the outermost level to this group's."""
         parent = self.parent_of(group)
         return [*(self.levels_of(parent) if parent is not None else ()), group]
 

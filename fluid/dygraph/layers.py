@@ -96,7 +96,7 @@ class Layer(core.Layer):
 
     training: bool
     _default_name: str | None = None
-    """The name without a scope, where it is not that of the class in small letters."""
+    """The name of a layer without a scope; None for the class's name in small letters."""
     _made = True
     """False while a layer that makes its parameters in its first call has not been called."""
     _builds = _to_build = False
@@ -126,7 +126,7 @@ class Layer(core.Layer):
     def _kind_of_name(self, name_scope: str | None) -> str:
         """The layer's name without its number: in Fluid 1.6, the scope and the class."""
         kind = type(self).__name__
-        return self._default_name or _snake(kind) if name_scope is None else f"{name_scope}/{kind}"
+        return f"{name_scope}/{kind}" if name_scope is not None else self._default_name or _snake(kind)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -26,7 +26,7 @@ from .dtypes import beside, promoted, result_type
 __all__ = ["EXACT", "ops_of"]
 
 EXACT = 2**24
-"""The largest whole number up to which float32, the type of attributes, holds all."""
+"""float32, the type of attributes, represents each whole number up to this one."""
 
 
 def ops_of(value: Any) -> OpNamespace:

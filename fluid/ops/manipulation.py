@@ -822,21 +822,21 @@ def scatter_rows_like(f: Any, X: ShapeOnly, Ids: Any, Like: ShapeOnly, dOut: Any
     return {"X": f.reshape_like(f.lookup_table_v2(dOut, Ids, padding_idx=padding_idx), X)}
 
 
-def _named(f: Any, Index: Any, ignore_index: int) -> tuple[Any, Any]:
-    """Where an index is `ignore_index`, and the indices with 0 in these places."""
+def _without_ignored(f: Any, Index: Any, ignore_index: int) -> tuple[Any, Any]:
+    """A mask of the indices that equal `ignore_index`, and the indices with 0 in their places."""
     ignored = f.fill_constant(shape=[1] * len(Index.shape), dtype=int(VarType.INT64), str_value=str(ignore_index))
     is_ignored = f.equal(Index.astype(VarType.INT64), ignored)
     return is_ignored, f.where(is_ignored, f.fill_zeros_like(Index), Index)
 
 
 def _pick(f: Any, X: Any, Index: Any, axis: int, ignore_index: int, default: float) -> Any:
-    is_ignored, index = _named(f, Index, ignore_index)
+    is_ignored, index = _without_ignored(f, Index, ignore_index)
     picked = f.take_along_axis(X, index, Axis=axis)
     return f.where(is_ignored, f.fill_any_like(picked, value=default, dtype=-1), picked)
 
 
 def _place(f: Any, X: Any, Index: Any, Like: Any, axis: int, ignore_index: int) -> Any:
-    is_ignored, index = _named(f, Index, ignore_index)
+    is_ignored, index = _without_ignored(f, Index, ignore_index)
     values = f.where(is_ignored, f.fill_zeros_like(X), X)
     return f.put_along_axis(f.fill_zeros_like(Like), index, values, Axis=axis, Reduce="add")
 

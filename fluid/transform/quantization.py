@@ -103,11 +103,11 @@ def quantize_model(
         A report, which can be printed.
 
     Raises:
-        ProgramError: there is no data, nothing to quantize, a weight has no value, or a value is not finite.
-        ValueError: `weight_bits` is neither 7 nor 8.
+        ProgramError: there is no data, nothing to quantize, a weight has no value, a value is not finite, or `weight_bits` is
+            neither 7 nor 8.
     """
     if weight_bits not in (7, 8):
-        raise ValueError(f"quantize_model: weight_bits is {weight_bits}; weights have 7 or 8 bits")
+        raise ProgramError(f"quantize_model: weight_bits is {weight_bits}; weights have 7 or 8 bits")
     scope = scope if scope is not None else global_scope()
     batches = [dict(calibration)] if isinstance(calibration, Mapping) else [dict(batch) for batch in calibration]
     if not batches:

@@ -87,7 +87,7 @@ def test_finished_sequences_go_on_unless_imputed() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_imputing_changes_nothing_where_no_beam_ends() -> None:
-    """States hold log probabilities of -1e9 at first, beside which those of the first step must not get lost."""
+    """Log probabilities start at -1e9; those of the first step must keep their digits beside that."""
     scores = layers.assign(np.array([-100.0] + [0.0] * (len(OUT[0]) - 1), "float32"))
     table = fluid.initializer.NumpyArrayInitializer(TABLE)
     functions = {

@@ -95,11 +95,11 @@ def test_multivariate_normal() -> None:
 
 
 def test_mean_of_a_multivariate_normal_may_have_an_open_size() -> None:
-    """The entropy is that of the covariance alone."""
+    """The entropy depends on the covariance alone."""
     loc, covariance = fluid.data("loc", [None]), layers.assign(np.diag([0.4, 0.5]).astype("float32"))
     entropy = layers.MultivariateNormalDiag(loc, covariance).entropy()
-    (found,) = fluid.Executor().run(feed={"loc": np.zeros(2, "float32")}, fetch_list=[entropy])
-    np.testing.assert_allclose(found, [2.033158], 1e-5)
+    (value,) = fluid.Executor().run(feed={"loc": np.zeros(2, "float32")}, fetch_list=[entropy])
+    np.testing.assert_allclose(value, [2.033158], 1e-5)
 
 
 def test_gradients_flow_into_parameters() -> None:

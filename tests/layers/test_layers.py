@@ -165,7 +165,7 @@ ONE: dict[str, tuple[Callable[[], Any], Any]] = {
 
 
 def test_attention_with_heads_projects_its_operands() -> None:
-    """The parameters are those of Paddle 1.6 to 1.8: a weight and a bias for each of queries, keys and values."""
+    """As in Paddle 1.6 to 1.8, queries, keys and values have a weight and a bias each."""
     out = nets.scaled_dot_product_attention(*(fluid.data(name, [2, 3, 4]) for name in "qkv"), num_heads=2)
     program = fluid.default_main_program()
     assert [(p.name, p.shape) for p in program.all_parameters()] == [
@@ -174,13 +174,13 @@ def test_attention_with_heads_projects_its_operands() -> None:
     exe, rng = fluid.Executor(fluid.CPUPlace()), np.random.default_rng(0)
     exe.run(fluid.default_startup_program())
     q, k, v = feeds = [rng.normal(size=(2, 3, 4)).astype("float32") for _ in "qkv"]
-    (found,) = exe.run(program, dict(zip("qkv", feeds, strict=True)), [out])
+    (attended,) = exe.run(program, dict(zip("qkv", feeds, strict=True)), [out])
     weights = [np.array(fluid.global_scope().find_var(f"fc_{i}.w_0").get_tensor()) for i in range(3)]
     q, k, v = (np.split(x @ w, 2, axis=2) for x, w in zip((q, k, v), weights, strict=True))
     for head in range(2):
         scores = np.exp(q[head] @ k[head].transpose(0, 2, 1) / np.sqrt(2))
         expected = scores / scores.sum(2, keepdims=True) @ v[head]
-        np.testing.assert_allclose(found[:, :, 2 * head : 2 * head + 2], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(attended[:, :, 2 * head : 2 * head + 2], expected, rtol=1e-4, atol=1e-6)
 
 
 @each("name", list(ONE))

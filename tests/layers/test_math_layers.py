@@ -297,19 +297,19 @@ def test_complex_numbers_beside_floats_are_an_error() -> None:
 @each("op", ["add", "sub", "mul", "truediv", "pow", "lt", "eq"])
 @each("dtype", ["int64", "int32", "bool", "float64"])
 def test_operators_cast_the_right_operand_to_a_left_one_of_floats(op: str, dtype: str) -> None:
-    """Values and element types are those of Paddle 1.8.5, such as of a loss times a mask of integers."""
+    """Paddle 1.8.5 gives these values and element types; scripts multiply a loss by a mask of integers, for instance."""
     x, y = floats(2, 3), np.array([[1, 0, 1], [0, 1, 1]], dtype)
     apply = getattr(operator, op)
     with np.errstate(divide="ignore"):
         expected = apply(x, y.astype("float32"))
-    found = computed(apply, x, y)[0]
-    assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = computed(apply, x, y)[0]
+    assert result.dtype == expected.dtype
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 def test_operators_cast_integers_to_each_other_and_refuse_to_cut_fractions() -> None:
     x, y = np.array([5, 7], "int32"), np.array([2, 3], "int64")
-    (found,) = computed(lambda x, y: x - y, x, y)
-    assert found.dtype == np.int32 and found.tolist() == [3, 4]
+    (difference,) = computed(lambda x, y: x - y, x, y)
+    assert difference.dtype == np.int32 and difference.tolist() == [3, 4]
     with pytest.raises(ElementTypeError, match="cast one to the element type of the other"):
         computed(lambda x, y: x - y, y, floats(2))

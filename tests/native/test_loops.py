@@ -75,9 +75,9 @@ def test_a_pruned_loop_leaves_outputs_that_nothing_reads() -> None:
             return executor.run(program, {"x": normal(5)}, fetched, use_prune=True)
 
     with patch.object(Runs, "once", autospec=True, side_effect=Runs.once) as once:
-        found = results(native=1)
+        native_results = results(native=1)
     assert not once.called
-    for ours, expected in zip(found, results(native=0), strict=True):
+    for ours, expected in zip(native_results, results(native=0), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-6)
 
 

@@ -185,7 +185,7 @@ def test_operands_of_large_products_are_copied() -> None:
 
 
 def test_a_large_result_is_written_row_by_row() -> None:
-    """The gradient of a weight has as many rows as the weight, and few steps: writing it is what takes time."""
+    """The gradient of a weight is large, and each element is a short sum: writing it takes most of the time."""
     target = replace(TARGETS[-1], vector_bytes=32, registers=16)
     gradient = MatrixProduct(2048, 1024, 8, (1, 2048), (1024, 1), 1024)
     small = replace(gradient, rows=128, a_strides=(1, 128))

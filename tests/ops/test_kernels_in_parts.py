@@ -274,15 +274,15 @@ def test_the_first_of_equal_numbers_are_the_top_ones(dtype: str, k: int, largest
         few.dtype.type(-np.inf if largest else np.inf) if dtype != "int64" else few.min() - 1 if largest else few.max() + 1
     )
     for x in (few, extremes):
-        found = apply_op("top_k_v2", {"X": x}, {"k": k, "largest": largest})
+        top = apply_op("top_k_v2", {"X": x}, {"k": k, "largest": largest})
         order = np.argsort(-x if largest else x, -1, kind="stable")[:, :k]
-        np.testing.assert_array_equal(found["Indices"], order)
-        np.testing.assert_array_equal(found["Out"], np.take_along_axis(x, order, -1))
+        np.testing.assert_array_equal(top["Indices"], order)
+        np.testing.assert_array_equal(top["Out"], np.take_along_axis(x, order, -1))
 
 
 def test_the_first_true_elements_of_long_rows_are_the_top_ones() -> None:
     x = np.random.default_rng(0).random((16, 2500)) < 0.5
-    found = apply_op("top_k_v2", {"X": x}, {"k": 4})
+    top = apply_op("top_k_v2", {"X": x}, {"k": 4})
     order = np.argsort(~x, -1, kind="stable")[:, :4]
-    np.testing.assert_array_equal(found["Indices"], order)
-    np.testing.assert_array_equal(found["Out"], np.take_along_axis(x, order, -1))
+    np.testing.assert_array_equal(top["Indices"], order)
+    np.testing.assert_array_equal(top["Out"], np.take_along_axis(x, order, -1))

@@ -92,8 +92,8 @@ def test_a_recurrence_makes_the_outputs_that_it_names(index: int) -> None:
     (case,) = cases_of("dynamic_quantize_lstm", index, OPS["dynamic_quantize_lstm"][index])
     new = convert(case.program, "paddle-2.6").program
     (op,) = [op for op in new.global_block().ops if op.type == "recurrent"]
-    made = {name for inner in op.sub_blocks[0].ops for name in inner.output_arg_names}
-    assert made >= set(op.output("outputs"))
+    names_in_block = {name for inner in op.sub_blocks[0].ops for name in inner.output_arg_names}
+    assert names_in_block >= set(op.output("outputs"))
 
 
 @each("op_type", ["reduce_amax", "reduce_amin"])

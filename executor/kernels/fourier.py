@@ -38,8 +38,19 @@ def fft_c2r(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool,
 @kernel("double_inner")
 def double_inner(xp: Any, X: Any, Like: Any, axis: int, Out: Any) -> None:
     xp.copyto(Out, X)
-    inner = (slice(None),) * (axis % X.ndim) + (slice(1, (Like.shape[axis] + 1) // 2),)
-    Out[inner] *= 2
+    Out[_inner(Like, axis)] *= 2
+
+
+@kernel("fft_r2c_adjoint")
+def fft_r2c_adjoint(xp: Any, X: Any, Like: Any, axes: list[int], normalization: str, forward: bool, Out: Any) -> None:
+    halved = X.copy()
+    halved[_inner(Like, axes[-1])] *= 0.5  # irfftn counts them twice
+    fft_c2r(xp, halved, axes, normalization, forward, Out)
+
+
+def _inner(signal: Any, axis: int) -> tuple[slice, ...]:
+    """The elements of a one-sided transform that stand for two of the full one."""
+    return (slice(None),) * (axis % signal.ndim) + (slice(1, (signal.shape[axis] + 1) // 2),)
 
 
 def _framed(xp: Any, X: Any, frame_length: int, hop_length: int, count: int, axis: int) -> Any:

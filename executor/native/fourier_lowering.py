@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from fluid.ops.fourier import half
+from fluid.values.spec import Spec
 from fluid.values.types import complex_of
 
 from .complex_tensors import ComplexTensor, InParts, Padded, joined_along
@@ -138,10 +139,24 @@ def fft_r2c(X: Any, axes: list[int], normalization: str, forward: bool, onesided
 def fft_c2r(
     X: Any, axes: list[int], normalization: str, forward: bool, specs: dict[str, Any], transforms: Transforms
 ) -> GraphTensor:
-    *first, last = _count(X, axes, specs["Out"].size, transforms)
-    size = specs["Out"].shape[last]
+    return _to_real(X, axes, normalization, forward, specs["Out"], transforms, doubles_inputs=True)
+
+
+@lowers_complex("fft_r2c_adjoint")
+def fft_r2c_adjoint(
+    X: Any, Like: Any, axes: list[int], normalization: str, forward: bool, specs: dict[str, Any], transforms: Transforms
+) -> GraphTensor:
+    return _to_real(X, axes, normalization, forward, specs["Out"], transforms, doubles_inputs=False)
+
+
+def _to_real(
+    X: Any, axes: Sequence[int], normalization: str, forward: bool, result: Spec, transforms: Transforms, doubles_inputs: bool
+) -> GraphTensor:
+    """The real part of the transform of one-sided spectra."""
+    *first, last = _count(X, axes, prod(result.shape), transforms)
+    size = result.shape[last]
     spectrum = _along(X, first, normalization, forward, transforms)
-    line = replace(_line(size, normalization, forward, half(size), size), doubles_inputs=True)
+    line = replace(_line(size, normalization, forward, half(size), size), doubles_inputs=doubles_inputs)
     return transformed(spectrum, last, line, transforms).real_part()
 
 

@@ -70,8 +70,33 @@ def _r2c(X: Spec, axes: list[int], onesided: bool) -> Spec:
 def fft_r2c(f: Any, X: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
     """The Fourier transform of real numbers, as `fft_c2c`; if `onesided`, only the first n / 2 + 1 elements along the last of
     `axes`: the others are their conjugates."""
-    full_dout = f.uncrop(dOut, X, offsets=[0] * X.ndim) if attrs["onesided"] else dOut  # type: ignore[attr-defined]
-    return {"X": f.real(f.fft_c2c(full_dout, **_back(attrs)))}
+    return {"X": _back_to_real(f, dOut, X, _back(attrs), attrs["onesided"])}
+
+
+def _back_to_real(f: Any, dOut: Any, X: Any, adjoint: dict[str, Any], onesided: bool) -> Any:
+    """The gradient of a real signal X, from the gradient of its transform and the attributes of the adjoint."""
+    return f.fft_r2c_adjoint(dOut, X, **adjoint) if onesided else f.real(f.fft_c2c(dOut, **adjoint))
+
+
+def _r2c_adjoint(X: Spec, Like: Spec, axes: list[int]) -> Spec:
+    spectrum = _r2c(Like, axes, onesided=True)
+    if not may_equal(X.shape, spectrum.shape) or X.dtype is not spectrum.dtype:
+        raise InferenceError(f"fft_r2c_adjoint: X is {X}; it should be the one-sided transform {spectrum} of Like {Like}")
+    return Like
+
+
+@define(
+    "fft_r2c_adjoint(X: complex, Like: real) -> Out",
+    infer=_r2c_adjoint,
+    wrt=("X",),
+    shape_only=("Like",),
+    complex_rule=EXPLICIT,
+    **_TRANSFORM,
+)
+def fft_r2c_adjoint(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """The real part of the Fourier transform of X, with zeros added along the last of `axes` up to the length of Like: the
+    transpose of a one-sided `fft_r2c`."""
+    return {"X": f.fft_r2c(dOut, **_back(attrs), onesided=True)}
 
 
 def _c2r(X: Spec, axes: list[int], last_dim_size: int) -> Spec:
@@ -204,9 +229,8 @@ def stft(f: Any, X: Any, Window: Any, dOut: Any, n_fft: int, hop_length: int, no
     If `normalized`, they are divided by the root of `n_fft`; if `onesided`, there are ``n_fft / 2 + 1`` frequencies.
     """
     frames = f.frame(X, frame_length=n_fft, hop_length=hop_length, axis=-1)
-    full_dout = f.uncrop(dOut, frames, offsets=[0, 0, 0]) if onesided else dOut
-    factor = "ortho" if normalized else "forward"
-    windowed = f.real(f.fft_c2c(full_dout, axes=[1], normalization=factor, forward=False))
+    adjoint = {"axes": [1], "normalization": "ortho" if normalized else "forward", "forward": False}
+    windowed = _back_to_real(f, dOut, frames, adjoint, onesided)
     return {
         "X": lambda: f.overlap_like(f.elementwise_mul(windowed, Window, axis=1), X, hop_length=hop_length, axis=-1),
         "Window": lambda: f.sum_to(windowed * frames, Window, axis=1),

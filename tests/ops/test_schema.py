@@ -149,6 +149,7 @@ OURS = {
     "repeat_like": "transpose of interleaved_sum",
     "strided_sum": "transpose of as_strided",
     "double_inner": "part of the gradient of fft_c2r",
+    "fft_r2c_adjoint": "the gradient of fft_r2c",
     "overlap_like": "transpose of frame",
     "frame_like": "transpose of overlap_add",
     "strided_slice_like": "transpose of strided_unslice",

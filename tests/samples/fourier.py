@@ -48,6 +48,13 @@ def c2r(X: Any, last_dim_size: int = 0, *, axes: list[int], normalization: str, 
     return transform(whole, [last], normalization, forward).real.astype(X.real.dtype)
 
 
+def r2c_adjoint(X: Any, Like: Any, **attrs: Any) -> Any:
+    """The real part of the transform of X with zeros after it."""
+    full = np.zeros(Like.shape, X.dtype)
+    full[tuple(map(slice, X.shape))] = X
+    return transform(full, **attrs).real.astype(Like.dtype)
+
+
 for shape, axes in (((4,), [0]), ((3, 5), [-1]), ((2, 3, 4), [0, 2]), ((1, 2), [1, 0])):
     for normalization in FACTORS if shape == (3, 5) else ["ortho"]:
         for forward in (True, False):
@@ -58,6 +65,7 @@ for shape, axes in (((4,), [0]), ((3, 5), [-1]), ((2, 3, 4), [0, 2]), ((1, 2), [
             half = list(shape)
             half[axes[-1]] = half[axes[-1]] // 2 + 1
             add("fft_c2r", Sample({"X": data.complex(*half)}, {**attrs, "last_dim_size": shape[axes[-1]]}, c2r))
+            add("fft_r2c_adjoint", Sample({"X": data.complex(*half), "Like": data(*shape)}, attrs, r2c_adjoint))
 add("fft_c2r", Sample({"X": data.complex(2, 4)}, {"axes": [1], "normalization": "backward", "forward": False}, c2r))
 add(
     "fft_c2r",

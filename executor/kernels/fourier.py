@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
+
+import numpy as np
 
 from fluid.ops.fourier import ADJOINT_FACTOR
 
 from .table import kernel
 
 
+@cache
+def _scipy_or_numpy() -> Any:
+    """scipy transforms several lines at once, in 0.3 to 0.6 of numpy's time (256 lines of 512 float32, AVX2)."""
+    try:
+        import scipy.fft
+    except ImportError:
+        return np.fft
+    return scipy.fft
+
+
+def _transforms(xp: Any) -> Any:
+    """The module of fast transforms for arrays of `xp`."""
+    return _scipy_or_numpy() if xp is np else xp.fft
+
+
+def _full(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool) -> Any:
+    module = _transforms(xp)
+    return (module.fftn if forward else module.ifftn)(X, axes=axes, norm=normalization)
+
+
 @kernel("fft_c2c")
 def fft_c2c(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool, Out: Any) -> None:
-    transform = xp.fft.fftn if forward else xp.fft.ifftn
-    xp.copyto(Out, transform(X, axes=axes, norm=normalization))
+    xp.copyto(Out, _full(xp, X, axes, normalization, forward))
 
 
 def _of_real(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool, onesided: bool) -> Any:
     if not onesided:
-        return (xp.fft.fftn if forward else xp.fft.ifftn)(X, axes=axes, norm=normalization)
+        return _full(xp, X, axes, normalization, forward)
     if forward:
-        return xp.fft.rfftn(X, axes=axes, norm=normalization)
-    return xp.fft.rfftn(X, axes=axes, norm=ADJOINT_FACTOR[normalization]).conj()
+        return _transforms(xp).rfftn(X, axes=axes, norm=normalization)
+    return _transforms(xp).rfftn(X, axes=axes, norm=ADJOINT_FACTOR[normalization]).conj()
 
 
 @kernel("fft_r2c")
@@ -32,7 +54,7 @@ def fft_r2c(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool,
 def fft_c2r(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool, Out: Any) -> None:
     if forward:
         X, normalization = X.conj(), ADJOINT_FACTOR[normalization]
-    xp.copyto(Out, xp.fft.irfftn(X, [Out.shape[axis] for axis in axes], axes, norm=normalization))
+    xp.copyto(Out, _transforms(xp).irfftn(X, [Out.shape[axis] for axis in axes], axes, norm=normalization))
 
 
 @kernel("double_inner")
@@ -50,7 +72,7 @@ def fft_r2c_adjoint(xp: Any, X: Any, Like: Any, axes: list[int], normalization: 
 
 def _inner(signal: Any, axis: int) -> tuple[slice, ...]:
     """The elements of a one-sided transform that stand for two of the full one."""
-    return (slice(None),) * (axis % signal.ndim) + (slice(1, (signal.shape[axis] + 1) // 2),)
+    return (*[slice(None)] * (axis % signal.ndim), slice(1, (signal.shape[axis] + 1) // 2))
 
 
 def _framed(xp: Any, X: Any, frame_length: int, hop_length: int, count: int, axis: int) -> Any:

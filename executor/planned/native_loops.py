@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fluid.errors import FluidError
@@ -34,6 +35,9 @@ from ..stepwise.loop_body import LOOPS, LoopBody, total_of
 from ..stepwise.repeated import Loop, RandomSource
 
 __all__ = ["Copied", "NativeLoop", "NativeLoops", "TripPlace"]
+
+
+_NO_SPECS: Mapping[str, Spec] = MappingProxyType({})
 
 
 class TripPlace(NamedTuple):
@@ -216,7 +220,7 @@ class _LoopMaker:
             if len(lengths) != 1:
                 raise _StepwiseError("its sequences have different lengths")
             return lengths.pop()
-        count = count_trips(self._loop, most)
+        count = count_trips(self._loop.op, self._loop.region, most)
         keeps_all = self._loop.is_captured or self._loop.stacked
         if count is None and keeps_all:
             raise _StepwiseError("its number of trips depends on values, but its gradient needs memory for each trip")
@@ -391,14 +395,17 @@ class _LoopMaker:
 
 
 # --------------------------------------------------------------------------------------------------- numbers of trips
-def count_trips(loop: Loop, most: int) -> int | None:
-    """Count the trips of a ``while`` from constants; None if its condition depends on anything else, or if they are too many."""
-    op, region = loop.op, loop.region
+def count_trips(op: Operator, region: Region, most: int, specs: Mapping[str, Spec] = _NO_SPECS) -> int | None:
+    """Count the trips of a ``while`` from constants; None if its condition depends on anything else, or if they are too many.
+
+    Args:
+        specs: see `constants_before`.
+    """
     (condition,) = op.input("Condition")
     versions = BlockVersions(region.body)
     needed = {versions.current(condition)}
     inner = [versions.ops[index] for index in needed_ops(versions, needed, carried=region.carried)]
-    values = _values_before(op, {condition, *(name for name, version in needed if not version)})
+    values = constants_before(op, {condition, *(name for name, version in needed if not version)}, specs)
     if values is None:
         return None
     for count in range(most + 1):
@@ -409,31 +416,46 @@ def count_trips(loop: Loop, most: int) -> int | None:
     return None
 
 
-def _values_before(op: Operator, names: Iterable[str]) -> dict[str, Any] | None:
-    """Compute the values that names have before an op from constants; returns None if they depend on anything else."""
+def constants_before(op: Operator, names: Iterable[str], specs: Mapping[str, Spec] = _NO_SPECS) -> dict[str, Any] | None:
+    """Compute the values that names have before an op from constants; returns None if they depend on anything else.
+
+    Args:
+        specs: name -> spec, for names whose shape counts as a constant.
+    """
     needed, chosen = set(names), list[Operator]()
     earlier = op.block.ops[: op.block.ops.index(op)]
     for one in reversed(earlier):
         if not needed.isdisjoint(one.output_arg_names):
             chosen.append(one)
             needed.difference_update(one.output_arg_names)
-            needed.update(name for name in one.input_arg_names if name != EMPTY)
+            needed.update(name for slot, name in _inputs(one) if not (name in specs and _is_shape_only(one, slot)))
     values: dict[str, Any] = {}
-    return values if not needed and all(_add_outputs(one, values) for one in reversed(chosen)) else None
+    return values if not needed and all(_add_outputs(one, values, specs) for one in reversed(chosen)) else None
 
 
-def _add_outputs(op: Operator, values: dict[str, Any]) -> bool:
+def _inputs(op: Operator) -> list[tuple[str, str]]:
+    """The slot and the name of each input."""
+    return [(slot, name) for slot, names in op.inputs.items() for name in names if name != EMPTY]
+
+
+def _is_shape_only(op: Operator, slot: str) -> bool:
+    declared = op.definition.inputs.get(slot) if op.definition is not None else None
+    return declared is not None and declared.shape_only
+
+
+def _add_outputs(op: Operator, values: dict[str, Any], specs: Mapping[str, Spec] = _NO_SPECS) -> bool:
     """Compute an op from known values, and add its outputs to them. Returns False if the op draws, owns a block, or fails."""
     definition, kernel = op.definition, kernel_of(op.type)
-    names = [name for name in op.input_arg_names if name != EMPTY]
-    if definition is None or op.sub_blocks or kernel is None or any(name not in values for name in names):
+    shapes = {name: stand_in(specs[name]) for slot, name in _inputs(op) if name in specs and _is_shape_only(op, slot)}
+    available = {**shapes, **values}
+    if definition is None or op.sub_blocks or kernel is None or any(name not in available for _, name in _inputs(op)):
         return False
     if kernel.reads_lods or any(key == "rng" for _, _, key in kernel.parameters):
         return False
     arrays: dict[str, Any] = {}
     for slot, listed in op.inputs.items():
         if slot in definition.inputs and listed:
-            items = [values.get(name) for name in listed]
+            items = [available.get(name) for name in listed]
             arrays[slot] = items if definition.inputs[slot].many else items[0]
     wanted = {slot for slot, listed in op.outputs.items() if any(name != EMPTY for name in listed)}
     try:

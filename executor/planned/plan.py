@@ -40,6 +40,7 @@ from ..stepwise.needed import versions_to_run
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..stepwise.repeated import BlockCompiler
 from ..stepwise.unsupported import refuse_unsupported
+from .counted_loops import with_recurrences
 from .gathering import gather_lookups
 from .placement import Tenant, live_bytes, place, place_apart
 from .real_rows import OFFSETS, RealRows
@@ -303,22 +304,22 @@ def _planner_of(
         return None
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
-    if any(instruction.dynamic and is_decided_by_values(instruction.op) for instruction in planner.instructions):
-        planner = _specialized(planner, values)
+    planner = _specialized(planner, values)
+    while (copy := with_recurrences(planner.program, planner.instructions, planner.specs, fetches)) is not None:
+        planner = _specialized(planner.of_copy(copy), values)
     planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
     return planner
 
 
 def _specialized(planner: _Planner, values: Mapping[str, Any]) -> _Planner:
     """The planner of the program that is specialized for the sizes and values of its feeds; `planner` if nothing is known."""
-    specs = {**planner.externals, **planner.feeds}
-    program = specialized(planner.program, {name: spec.shape for name, spec in specs.items()}, values)
-    if program is None:
+    if not any(instruction.dynamic and is_decided_by_values(instruction.op) for instruction in planner.instructions):
         return planner
-    versions = versions_to_run(program.global_block(), planner.fetches)
-    new = _Planner(program, versions, planner.feeds, planner.fetches, planner.scope)
-    new.infer()
-    return new
+    specs = {**planner.externals, **planner.feeds}
+    program = specialized(
+        planner.program, {name: spec.shape for name, spec in specs.items()}, values, planner.results_of_blocks()
+    )
+    return planner if program is None else planner.of_copy(program)
 
 
 _NO_TENSORS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
@@ -354,6 +355,18 @@ class _Planner:
         self.absent: set[str] = set()
         self.current: dict[str, int] = {}
         self.instructions: list[AnyInstruction] = []
+
+    def of_copy(self, program: Program) -> _Planner:
+        """A planner of a copy of the program, with all specs."""
+        versions = versions_to_run(program.global_block(), self.fetches)
+        new = _Planner(program, versions, self.feeds, self.fetches, self.scope)
+        new.infer()
+        return new
+
+    def results_of_blocks(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of the results of ops that own blocks, as far as they are known and written once."""
+        results = [value for item in self.instructions if item.op.sub_blocks for value in item.written if value in self.specs]
+        return {value[0]: self.specs[value].shape for value in results if self.versions.last[value[0]] == 1}
 
     # -- specs
     def infer(self) -> None:

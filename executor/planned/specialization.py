@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -104,25 +105,36 @@ def _is_shape_only(op: Operator, slot: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------- specializing
-def specialized(program: Program, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]) -> Program | None:
+def specialized(
+    program: Program,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Any],
+    results_of_blocks: Mapping[str, tuple[int, ...]],
+) -> Program | None:
     """Copy a program; ops of the copy state known numbers, and known branches are decided; None if none are.
 
     Args:
         program: any program.
         shapes: name -> shape of feeds and persistable variables; -1 for sizes that are not known.
         values: feed or persistable variable -> its array, if it is known.
+        results_of_blocks: name -> the shape that a loop or branch gives it.
     """
     copy = program.clone()
-    return copy if specialize(copy, shapes, values) else None
+    return copy if specialize(copy, shapes, values, results_of_blocks) else None
 
 
-def specialize(program: Program, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]) -> bool:
+def specialize(
+    program: Program,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Any],
+    results_of_blocks: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> bool:
     """As `specialized`, but changes the program itself; returns whether anything but shapes changed."""
     block = program.global_block()
     for name, shape in shapes.items():
         if name in block.vars:
             block.vars[name]._shape = shape
-    specializer = _Specializer(block, values)
+    specializer = _Specializer(block, values, results_of_blocks)
     specializer.run()
     return specializer.is_changed
 
@@ -134,8 +146,8 @@ class _Specializer:
         is_changed: whether any op changed.
     """
 
-    def __init__(self, block: Block, values: Mapping[str, Any]) -> None:
-        self._block = block
+    def __init__(self, block: Block, values: Mapping[str, Any], results_of_blocks: Mapping[str, tuple[int, ...]]) -> None:
+        self._block, self._results_of_blocks = block, results_of_blocks
         self._known_values: dict[str, Any] = dict(values)
         ops = [op for home in block.program.blocks for op in home.ops]
         self._read = {name for op in ops for name in op.input_arg_names}
@@ -164,6 +176,8 @@ class _Specializer:
             outputs |= set(outer_names(sub)[1])
         for name in outputs:
             _forget_sizes(self._block.vars.get(name))
+            if op.sub_blocks and name in self._results_of_blocks:
+                self._block.vars[name]._shape = self._results_of_blocks[name]
         results = {} if op.sub_blocks else self._results(op)
         for name in outputs:
             self._known_values.pop(name, None)

@@ -124,7 +124,8 @@ class Executor:
             The fetched values, in order.
 
         Raises:
-            FeedError: a feed is missing, unknown, or of another dtype or shape than declared, or a fetch is unknown.
+            FeedError: a feed is missing, misspelt, or of another dtype or shape than declared, or a fetch is unknown. A feed that
+                the program has no variable for is passed over with a warning.
             ExecutionError: an op failed.
         """
         mesh = feeding.mesh_of(program, self.place)
@@ -153,7 +154,7 @@ class Executor:
                 except Unavailable as error:
                     results = self._run_on_next_backend(error, bound, request, check, timer)
             except ExecutionError as error:
-                feeding.add_feed_differences(error, request.program, request.feeds)
+                feeding.add_feed_differences(error, request.program, request.feeds, feed)
                 raise
             values = [fetched(value, return_numpy) for value in results]
             return values if return_merged else [[value] for value in values]
@@ -202,7 +203,7 @@ class Executor:
                 steps = StepwiseProgram(request.program, request.fetches, self.place)
                 results = steps.run(request.feeds, request.scope, check, timer)
             except ExecutionError as error:
-                feeding.add_feed_differences(error, request.program, request.feeds)
+                feeding.add_feed_differences(error, request.program, request.feeds, feed)
                 raise
             return [fetched(value, return_numpy) for value in results]
 
@@ -297,6 +298,8 @@ class Executor:
         for name, value in feed.items():
             if type(name) is not str or (type(value) is not np.ndarray and type(value) is not self._device_array):
                 return
+            if name not in request.feeds:
+                continue
             var = program.global_block().vars[name]
             if value.dtype != request.feeds[name].dtype:
                 return  # each run converts it

@@ -10,7 +10,7 @@ import numpy as np
 from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidError, FluidTypeError, did_you_mean, shown
 from fluid.ir.advice import of_other_program
 from fluid.ir.frames import warn_user
-from fluid.ir.program import OpRole, Program, Variable, default_main_program
+from fluid.ir.program import Block, OpRole, Program, Variable, default_main_program
 from fluid.parallel.mesh import Mesh
 from fluid.values.bfloat16 import BFLOAT16, to_bfloat16
 from fluid.values.lod_array import LoDArray, array_of, to_lod
@@ -26,7 +26,7 @@ def checked_feeds(
     program: Program, feed: Mapping[Any, Any], place: Place, device_array: type[Any] = np.ndarray
 ) -> dict[str, Any]:
     """Check fed values against the declared variables, and convert them to arrays for a place; arrays of type `device_array`
-    stay."""
+    stay. Values for names that the program lacks are passed over."""
     if type(feed) is not dict and not isinstance(feed, Mapping):
         raise FeedTypeError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
     block = program.global_block()
@@ -35,9 +35,8 @@ def checked_feeds(
         name = name.name if isinstance(name, Variable) else name
         var = block.vars.get(name)
         if var is None:
-            data = [v.name for v in block.vars.values() if v.is_data]
-            hint = did_you_mean(name, data or block.vars) or f"; it is fed {', '.join(data) or 'nothing'}"
-            raise FeedError(f"{shown(name)} is fed, but the program has no such variable{hint}")
+            _pass_over(name, feed, block)
+            continue
         try:
             feeds[name] = _fed(var, value, place, device_array)
         except FluidError:
@@ -45,6 +44,18 @@ def checked_feeds(
         except Exception as error:  # the value raises when it is inspected
             raise FeedError(f"the feed of {var.name} ({var.describe()}) raises an error: {said_by(error)}") from error
     return feeds
+
+
+def _pass_over(name: Any, feed: Mapping[Any, Any], block: Block) -> None:
+    """Warn that no variable has a fed name; a `FeedError` where it resembles the name of a variable without a feed."""
+    data = [var.name for var in block.vars.values() if var.is_data]
+    fed = {getattr(key, "name", key) for key in feed}
+    hint = did_you_mean(name, [key for key in data if key not in fed])
+    problem = f"{shown(name)} is fed, but the program has no such variable"
+    if hint or not isinstance(name, str):
+        raise FeedError(problem + (hint or f"; it is fed {', '.join(data) or 'nothing'}"))
+    hint = did_you_mean(name, data) or f"; it is fed {', '.join(data) or 'nothing'}"
+    warn_user(f"{problem}, so the value is passed over{hint}")
 
 
 def one_feed(feed: Any) -> Any:
@@ -256,12 +267,14 @@ def _reshaping(var: Variable, value: Any) -> str:
     return f"; give it that shape, by .reshape({', '.join(map(str, var.shape))})"
 
 
-def add_feed_differences(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
-    """Add to an error a list of the feeds whose sizes or types differ from the declared ones.
+def add_feed_differences(error: ExecutionError, program: Program, feeds: Mapping[str, Any], feed: Any) -> None:
+    """Add to an error a list of the `feeds` whose sizes or types differ from the declared ones, and of the names in the user's
+    `feed` that the program does not have.
 
     Only `fluid.data` requires equal sizes; variables of `layers.data` accept any that the ops take, as in Fluid 1.6.
     """
-    differences = []
+    unknown = [name for name in one_feed(feed) if getattr(name, "name", name) not in program.global_block().vars]
+    differences = [f"\n  fed: {shown(name)}, which is no variable of the program" for name in unknown]
     for name, value in feeds.items():
         var, array = program.global_block().vars[name], array_of(value)
         is_other_type = array.dtype != var.dtype.array_dtype

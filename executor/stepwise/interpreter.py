@@ -14,7 +14,7 @@ from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY
 from fluid.values.cache import OP_LIMIT, Cache
-from fluid.values.lod_array import LoDArray, array_of
+from fluid.values.lod_array import LoDArray, array_of, lod_of, lods_by_rows
 from fluid.values.selected_rows import SelectedRows
 
 from ..binding.compiled import Argument, Compiled, compiled, updates_of
@@ -152,12 +152,13 @@ class BlockOp:
         names: the names that it reads, in order, without gaps.
         may_be_missing: names of outputs that it updates if they have a former value.
         is_lod_aware: whether it reads LoDs; otherwise it is compiled for the plain arrays, once for all lengths of sequences.
+        joins_rows: whether its output has the rows of all inputs, one after the other.
         compiled: shapes and types of values -> the op compiled for them, and the names of its results.
     """
 
     __slots__ = (
         *("_arguments", "_attrs", "_declared", "_definition", "_into", "_rng", "_wants", "_xp"),
-        *("compiled", "is_lod_aware", "may_be_missing", "names", "op"),
+        *("compiled", "is_lod_aware", "joins_rows", "may_be_missing", "names", "op"),
     )
 
     def __init__(self, machine: Machine, op: Operator) -> None:
@@ -185,6 +186,7 @@ class BlockOp:
         functions = (kernel_of(op.type), CHECKS.get(op.type))
         reads_lods = any(function is not None and function.reads_lods for function in functions)
         self.is_lod_aware = (definition.forward or definition).lod_aware or reads_lods
+        self.joins_rows = definition.joins_rows is not None and definition.joins_rows(definition.defaults(op.attrs))
         self.compiled: Cache[Any, tuple[Compiled, list[str]]] = Cache(OP_LIMIT)
 
     def compile(self, key: Any, values: Sequence[Any]) -> tuple[Compiled, list[str]]:
@@ -323,9 +325,10 @@ class Machine:
         compiled_op, names = block_op.compiled.get(key) or block_op.compile(key, operands)
         contiguous = all(type(array) is self._array_type and array.flags.c_contiguous for array in arrays)
         result = (compiled_op.run if contiguous else compiled_op.bound_run)(*arrays)
-        lods = (
-            {} if block_op.is_lod_aware else {value.shape[0]: value.lod for value in reversed(values) if type(value) is LoDArray}
-        )
+        with_lods = [] if block_op.is_lod_aware else [value for value in values if type(value) is LoDArray]
+        if with_lods and block_op.joins_rows:
+            with_lods = values
+        lods = lods_by_rows([(value.shape, lod_of(value)) for value in with_lods], block_op.joins_rows) if with_lods else {}
         self._set_all(op, env, names, compiled_op.with_lods(result, lods) if lods else compiled_op.values(result))
 
     def _set_all(self, op: Operator, env: Environment, names: Sequence[str], values: Iterable[Any]) -> None:

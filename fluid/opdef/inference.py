@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import FluidError, InferenceError, ProgramError
+from ..values.lod_array import lods_by_rows
 from ..values.spec import Spec, may_equal
 from ..values.types import VarType
 from .registry import OpDef, get, grad_slot
@@ -88,7 +89,7 @@ def infer_specs(
         raise InferenceError(_why_not(definition, inputs, attrs, error)) from error
     for value in inputs.values():
         if value.lod if type(value) is Spec else value and any(spec is not None and spec.lod for spec in value):
-            return _share_lod(inputs, specs)
+            return _share_lod(inputs, specs, definition.joins_rows is not None and definition.joins_rows(attrs))
     return specs
 
 
@@ -116,10 +117,10 @@ def _why_not(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, A
     return f"its inputs and attributes do not fit together: {type(error).__name__}: {error}"
 
 
-def _share_lod(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Give each output the LoD of the first input that has a LoD and the same number of rows."""
-    specs = [spec for value in inputs.values() for spec in (value if isinstance(value, list) else [value])]
-    lods = {spec.shape[0]: spec.lod for spec in reversed(specs) if spec is not None and spec.lod and spec.shape}
+def _share_lod(inputs: Mapping[str, Any], outputs: Mapping[str, Any], joins_rows: bool) -> dict[str, Any]:
+    """Give each output the LoD that `lods_by_rows` has for its number of rows."""
+    values = [spec for value in inputs.values() for spec in (value if isinstance(value, list) else [value])]
+    lods = lods_by_rows([(spec.shape, spec.lod) for spec in values if spec is not None], joins_rows)
 
     def shared(value: Any) -> Any:
         if isinstance(value, list):

@@ -464,6 +464,8 @@ class OpDef:
     lod_aware: bool = False
     """Whether inference gives the outputs' LoD. For other ops, an output has the LoD of the first input that has one and as
     many rows."""
+    joins_rows: Callable[[Mapping[str, Any]], bool] | None = None
+    """Tells by the attributes whether the output has the rows of all inputs, one after the other, and so their sequences."""
     doc: str = ""
     module: str = ""
     """The module that defines the op."""
@@ -729,6 +731,7 @@ def define(
     region: Callable[[Any], Any] | None = None,
     gradient_of: str = "",
     lod_aware: bool = False,
+    joins_rows: Callable[[Mapping[str, Any]], bool] | None = None,
     sparse_grad: str = "",
     complex_rule: str = "",
     **attrs: Any,
@@ -750,6 +753,7 @@ def define(
         passes_on: tells which outputs repeat an input (see `OpDef`).
         region, gradient_of: for an op that owns a block (see `OpDef`).
         lod_aware: whether `infer` gives the outputs' LoD (see `OpDef`).
+        joins_rows: tells whether the output has the rows of all inputs (see `OpDef`).
         sparse_grad: the input slot whose gradient is sparse if ``is_sparse`` (see `OpDef`).
         complex_rule: `LINEAR`, `ANALYTIC` or `EXPLICIT`, if the rule is right for complex numbers too (see `OpDef`).
         attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
@@ -775,6 +779,7 @@ def define(
         region=region,
         gradient_of=gradient_of,
         lod_aware=lod_aware,
+        joins_rows=joins_rows,
         sparse_grad=sparse_grad,
         complex_rule=complex_rule,
     )

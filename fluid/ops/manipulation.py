@@ -524,9 +524,15 @@ def transpose(f: Any, X: ShapeOnly, Out: ShapeOnly, dOut: Any, axis: Any) -> Any
 
 
 # ------------------------------------------------------------------------------------------------ joining and cutting
-@define("concat(X*, AxisTensor?: int[one]) -> Out", infer=_concat, wrt=("X",), axis=0)
+@define(
+    "concat(X*, AxisTensor?: int[one]) -> Out",
+    infer=_concat,
+    wrt=("X",),
+    joins_rows=lambda attrs: attrs["axis"] == 0,
+    axis=0,
+)
 def concat(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
-    """The inputs joined along `axis`."""
+    """The inputs joined along `axis`; along axis 0, their sequences too."""
     return {"X": f.split_like(dOut, X, AxisTensor, axis=axis)}
 
 

@@ -56,6 +56,32 @@ def with_lod(array: Any, lod: Lod) -> Any:
     return LoDArray(array, lod) if lod and array is not None else array
 
 
+def lods_by_rows(inputs: Sequence[tuple[Sequence[int], Lod]], joins_rows: bool) -> dict[int, Lod]:
+    """Number of rows -> the LoD that an op's output with so many rows has.
+
+    The first input with a LoD and this number of rows gives it; with `joins_rows`, all inputs do, one after the other.
+
+    Args:
+        inputs: the shape and the LoD of each.
+        joins_rows: see `OpDef.joins_rows`.
+    """
+    lods = {shape[0]: lod for shape, lod in reversed(inputs) if lod and shape}
+    if joins_rows and lods and -1 not in lods and len({len(lod) for _, lod in inputs}) == 1:
+        levels = zip(*(lod for _, lod in inputs), strict=True)
+        lods = {sum(shape[0] for shape, _ in inputs): tuple(map(_joined_offsets, levels))}
+    return lods
+
+
+def _joined_offsets(levels: Sequence[Sequence[int] | None]) -> tuple[int, ...] | None:
+    offsets = [0]
+    for level in levels:
+        if level is None:
+            return None
+        end = offsets[-1]
+        offsets += [end + offset for offset in level[1:]]
+    return tuple(offsets)
+
+
 def lengths_of(offsets: Sequence[int]) -> list[int]:
     """Lengths of the sequences between these offsets."""
     return [end - start for start, end in pairwise(offsets)]

@@ -178,7 +178,7 @@ sign([-1.5, 0.0, 2.0]) -> Tensor([-1.,  0.,  1.], shape=[3], dtype=float32)
 silu([-1.0, 0.0, 2.0]) -> Tensor([-0.2689,  0.    ,  1.7616], shape=[3], dtype=float32)
 sin([0.0, 1.0, 2.0]) -> Tensor([0.    , 0.8415, 0.9093], shape=[3], dtype=float32)
 sinh([-1.0, 0.0, 2.0]) -> Tensor([-1.1752,  0.    ,  3.6269], shape=[3], dtype=float32)
-size([[1, 2], [3, 4]]) -> Tensor(4, shape=[], dtype=int64)
+size([[1, 2], [3, 4]]) -> Tensor([4], shape=[1], dtype=int64)
 smooth_l1([[1.0, 5.0]], [[1.5, 2.0]]) -> Tensor([[2.625]], shape=[1, 1], dtype=float32)
 soft_relu([-1.0, 0.0, 2.0]) -> Tensor([0.3133, 0.6931, 2.1269], shape=[3], dtype=float32)
 softplus([-1.0, 0.0, 2.0]) -> Tensor([0.3133, 0.6931, 2.1269], shape=[3], dtype=float32)
@@ -242,6 +242,14 @@ def _reduce(op_type: str, input: Variable, dim: int | Sequence[int] | None, keep
     else:
         attrs["dim"] = [dim] if isinstance(dim, int) else list(dim)
     return apply(op_type, {{"X": input}}, attrs, name=name)
+
+
+def _combine(op_type: str, x: Variable, y: Variable, axis: int, act: str | None, name: str | None) -> Variable:
+    """An elementwise op; of a `y` as long as `x`, ones at the end give way to `axis`."""
+    count = x.ndim - axis if isinstance(x, Variable) and isinstance(y, Variable) else 0
+    if axis > 0 and count > 0 and y.ndim == x.ndim and {{*y.shape[count:]}} == {{1}}:
+        y = apply("reshape2", {{"X": y}}, {{"shape": [0] * count}})
+    return apply(op_type, {{"X": x, "Y": y}}, {{"axis": axis}}, name=name, act=act)
 
 
 def _compare(op_type: str, x: Variable, y: Variable, cond: Variable | None) -> Variable:
@@ -386,7 +394,7 @@ def _speaking_of(arguments: dict[str, str], body: str) -> str:
 
 def _elementwise(definition: OpDef) -> str:
     arguments = ["x: Variable", "y: Variable", "axis: int = -1", "act: str | None = None", "name: str | None = None"]
-    call = f'    return apply("{definition.type}", {{"X": x, "Y": y}}, {{"axis": axis}}, name=name, act=act)\n'
+    call = f'    return _combine("{definition.type}", x, y, axis, act, name)\n'
     return _head(definition.type, arguments) + _doc(definition, {"x, y": "X", "axis": "axis"}, "arithmetic") + call
 
 

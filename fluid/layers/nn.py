@@ -1432,16 +1432,16 @@ def shape(input: Variable) -> Variable:
 
 
 def rank(input: Variable) -> Variable:
-    """The number of dimensions of `input`: int32 of shape [1].
+    """The number of dimensions of `input`: int32 of shape [].
 
     Args:
         input: a tensor of any shape.
 
     >>> layers.rank(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]))
-    Tensor([2], shape=[1], dtype=int32)
+    Tensor(2, shape=[], dtype=int32)
     """
     check_variable(input, "rank: input")
-    return fill_constant([1], "int32", input.ndim)
+    return fill_constant([], "int32", input.ndim)
 
 
 def strided_slice(

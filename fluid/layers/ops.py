@@ -135,6 +135,14 @@ def _reduce(op_type: str, input: Variable, dim: int | Sequence[int] | None, keep
     return apply(op_type, {"X": input}, attrs, name=name)
 
 
+def _combine(op_type: str, x: Variable, y: Variable, axis: int, act: str | None, name: str | None) -> Variable:
+    """An elementwise op; of a `y` as long as `x`, ones at the end give way to `axis`."""
+    count = x.ndim - axis if isinstance(x, Variable) and isinstance(y, Variable) else 0
+    if axis > 0 and count > 0 and y.ndim == x.ndim and {*y.shape[count:]} == {1}:
+        y = apply("reshape2", {"X": y}, {"shape": [0] * count})
+    return apply(op_type, {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+
+
 def _compare(op_type: str, x: Variable, y: Variable, cond: Variable | None) -> Variable:
     return constant(apply(op_type, {"X": x, "Y": y}, outputs={"Out": cond}))
 
@@ -405,7 +413,7 @@ def elementwise_add(x: Variable, y: Variable, axis: int = -1, act: str | None = 
     >>> layers.elementwise_add(x, y)
     Tensor([11., 22.], shape=[2], dtype=float32)
     """
-    return apply("elementwise_add", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+    return _combine("elementwise_add", x, y, axis, act, name)
 
 
 def elementwise_div(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -420,7 +428,7 @@ def elementwise_div(x: Variable, y: Variable, axis: int = -1, act: str | None = 
     >>> layers.elementwise_div(x, y)
     Tensor([0.25, 3.  ], shape=[2], dtype=float32)
     """
-    return apply("elementwise_div", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+    return _combine("elementwise_div", x, y, axis, act, name)
 
 
 def elementwise_floordiv(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -435,7 +443,7 @@ def elementwise_floordiv(x: Variable, y: Variable, axis: int = -1, act: str | No
     >>> layers.elementwise_floordiv(x, y)
     Tensor([ 3, -4], shape=[2], dtype=int64)
     """
-    return apply("elementwise_floordiv", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+    return _combine("elementwise_floordiv", x, y, axis, act, name)
 
 
 def elementwise_max(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -450,7 +458,7 @@ def elementwise_max(x: Variable, y: Variable, axis: int = -1, act: str | None = 
     >>> layers.elementwise_max(x, y)
     Tensor([3., 5.], shape=[2], dtype=float32)
     """
-    return apply("elementwise_max", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+    return _combine("elementwise_max", x, y, axis, act, name)
 
 
 def elementwise_min(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -465,7 +473,7 @@ def elementwise_min(x: Variable, y: Variable, axis: int = -1, act: str | None = 
     >>> layers.elementwise_min(x, y)
     Tensor([1., 2.], shape=[2], dtype=float32)
     """
-    return apply("elementwise_min", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+    return _combine("elementwise_min", x, y, axis, act, name)
 
 
 def elementwise_mod(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -483,7 +491,7 @@ def elementwise_mod(x: Variable, y: Variable, axis: int = -1, act: str | None = 
     >>> layers.elementwise_mod(x, y)
     Tensor([1, 2], shape=[2], dtype=int64)
     """
-    return apply("elementwise_mod", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+    return _combine("elementwise_mod", x, y, axis, act, name)
 
 
 def elementwise_mul(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -498,7 +506,7 @@ def elementwise_mul(x: Variable, y: Variable, axis: int = -1, act: str | None = 
     >>> layers.elementwise_mul(x, y)
     Tensor([10., 40.], shape=[2], dtype=float32)
     """
-    return apply("elementwise_mul", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+    return _combine("elementwise_mul", x, y, axis, act, name)
 
 
 def elementwise_pow(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -513,7 +521,7 @@ def elementwise_pow(x: Variable, y: Variable, axis: int = -1, act: str | None = 
     >>> layers.elementwise_pow(x, y)
     Tensor([8., 9.], shape=[2], dtype=float32)
     """
-    return apply("elementwise_pow", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+    return _combine("elementwise_pow", x, y, axis, act, name)
 
 
 def elementwise_sub(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -528,7 +536,7 @@ def elementwise_sub(x: Variable, y: Variable, axis: int = -1, act: str | None = 
     >>> layers.elementwise_sub(x, y)
     Tensor([ 9., 18.], shape=[2], dtype=float32)
     """
-    return apply("elementwise_sub", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
+    return _combine("elementwise_sub", x, y, axis, act, name)
 
 
 def elu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
@@ -1587,14 +1595,14 @@ def sinh(x: Variable, name: str | None = None) -> Variable:
 
 
 def size(input: Variable) -> Variable:
-    """The number of elements of `input`, as int64.
+    """The number of elements of `input`, as int64 of shape [1], or [] where Out is declared so.
 
     Args:
         input: a tensor of any shape.
 
     >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4]])
     >>> layers.size(x)
-    Tensor(4, shape=[], dtype=int64)
+    Tensor([4], shape=[1], dtype=int64)
     """
     return constant(apply("size", {"Input": input}))
 

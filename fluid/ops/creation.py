@@ -114,7 +114,7 @@ def assigned_values(attrs: Mapping[str, Any]) -> list[Any]:
 
 def _size(declared: Mapping[str, Spec]) -> Spec:
     out = declared.get("Out")
-    return Spec((1,) if out is not None and out.shape == (1,) else (), VarType.INT64)
+    return Spec(() if out is not None and out.shape == () else (1,), VarType.INT64)
 
 
 def _range(Start: Spec, End: Spec, Step: Spec) -> Spec:
@@ -254,7 +254,7 @@ def shape() -> None:
 
 @define("size(Input) -> Out", infer=_size, grad=ZERO_GRADIENT, shape_only=["Input"])
 def size() -> None:
-    """The number of elements of `Input`, as int64."""
+    """The number of elements of `Input`, as int64 of shape [1], or [] where Out is declared so."""
 
 
 @define(

@@ -123,7 +123,7 @@ add(
     Sample({"X": data()}, {"in_dtype": FP64, "out_dtype": FP64}, converted, dtypes=["float64"]),
 )
 add("shape", *(Sample({"Input": data(*shape)}, {}, lambda Input: np.int32(Input.shape)) for shape in ((2, 3), (4,), (0, 2))))
-add("size", *(Sample({"Input": data(*shape)}, {}, lambda Input: np.array(Input.size)) for shape in ((2, 3), (0, 2))))
+add("size", *(Sample({"Input": data(*shape)}, {}, lambda Input: np.array([Input.size])) for shape in ((2, 3), (0, 2))))
 add(
     "range",
     Sample(

@@ -43,7 +43,7 @@ def size(b: Builder, node: OnnxNode) -> Any:
     value = node.tensor(0)
     if -1 not in value.shape:
         return np.int64(np.prod(value.shape, dtype=np.int64))
-    return b.f.size(node[0])
+    return b.reshape(b.f.size(node[0]), [])
 
 
 @imports("Reshape")

@@ -29,11 +29,12 @@ _KEYS: dict[str, Callable[[Count], float]] = {
 }
 
 
-def start_profiler(state: str) -> None:
+def start_profiler(state: str, tracer_option: str = "Default") -> None:
     """Start timing runs of programs, and of ops on tensors with their gradients, from an op's start until its device is done.
 
     Args:
         state: ``"CPU"``, ``"GPU"`` or ``"All"``; each of them times ops on every device.
+        tracer_option: accepted as in Fluid 1.8, without effect.
 
     Native code computes several ops at once, so programs are timed without it.
 
@@ -89,11 +90,13 @@ def reset_profiler() -> None:
 
 
 @contextlib.contextmanager
-def profiler(state: str, sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> Iterator[None]:
+def profiler(
+    state: str, sorted_key: str | None = None, profile_path: str = "/tmp/profile", tracer_option: str = "Default"
+) -> Iterator[None]:
     """Profile the ``with``: `start_profiler`, then `stop_profiler`.
 
     Args:
-        state: see `start_profiler`.
+        state, tracer_option: see `start_profiler`.
         sorted_key, profile_path: see `stop_profiler`.
 
     >>> y = layers.fc(fluid.data("x", [None, 2]), 1)

@@ -636,6 +636,7 @@ class DataLoader(DatasetLoader):
         iterable: bool = True,
         return_list: bool = False,
         use_multiprocess: bool = False,
+        drop_last: bool = True,
     ) -> Any:
         """A loader that feeds variables from a reader::
 
@@ -652,6 +653,7 @@ class DataLoader(DatasetLoader):
                 until ``fluid.core.EOFException``; then ``reset()`` it.
             return_list: yield arrays in a list, not in a dict by name.
             use_multiprocess: accepted as in Fluid 1.7, without effect: a thread reads ahead.
+            drop_last: accepted as in Fluid 1.8, without effect: batches are not divided among devices.
         """
         return _Loader(feed_list, capacity, use_double_buffer, iterable, return_list)
 

@@ -73,8 +73,14 @@ def save_dygraph(state_dict: Mapping[str, Any], model_path: str | os.PathLike[st
 
 
 @checked
-def load_dygraph(model_path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def load_dygraph(
+    model_path: str | os.PathLike[str], keep_name_table: bool = False
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The states of a layer and of an optimizer (None if missing) that `save_dygraph` or Paddle has saved: arrays by name.
+
+    Args:
+        model_path: the start of the names of the files.
+        keep_name_table: accepted as in Fluid 1.8, without effect.
 
     Raises:
         FormatError: neither file exists, one is damaged, or they are of different saves of `fluid.save`.

@@ -87,10 +87,6 @@ class _Numbered(Layer):
 
     _kind = ""
 
-    def __init__(self, items: Iterable[Any] | None = None) -> None:
-        super().__init__()
-        self.extend(items if items is not None else ())
-
     @property
     def _items(self) -> dict[str, Any]:
         return self.__dict__[self._kind]  # type: ignore[no-any-return]
@@ -142,7 +138,7 @@ class LayerList(_Numbered):
     """A list of layers.
 
     Args:
-        items: the first layers.
+        sublayers: the first layers.
 
     >>> parts = dygraph.LayerList([dygraph.Linear(4, 4) for _ in range(3)])
     >>> len(parts), len(parts.parameters())
@@ -151,12 +147,16 @@ class LayerList(_Numbered):
 
     _kind = "_sub_layers"
 
+    def __init__(self, sublayers: Iterable[Layer] | None = None) -> None:
+        super().__init__()
+        self.extend(sublayers if sublayers is not None else ())
+
 
 class ParameterList(_Numbered):
     """A list of parameters.
 
     Args:
-        items: the first parameters.
+        parameters: the first parameters.
 
     >>> weights = dygraph.ParameterList([dygraph.Parameter([1.0]), dygraph.Parameter([2.0])])
     >>> [name for name, _ in weights.named_parameters()]
@@ -164,6 +164,10 @@ class ParameterList(_Numbered):
     """
 
     _kind = "_parameters"
+
+    def __init__(self, parameters: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self.extend(parameters if parameters is not None else ())
 
     def add_parameter(self, name: str, parameter: Any) -> Any:
         """Add a `parameter` under a `name`."""

@@ -485,14 +485,22 @@ class Layer(core.Layer):
         return sorted({*super().__dir__(), *self._parameters, *self._sub_layers, *self._buffers, *self._norms})
 
     # -- traversal
-    def named_sublayers(self, prefix: str = "", include_self: bool = False) -> Iterator[tuple[str, Layer]]:
+    def named_sublayers(
+        self,
+        prefix: str = "",
+        include_sublayers: bool = True,
+        include_self: bool = False,
+        layers_set: Collection[Layer] | None = None,
+    ) -> Iterator[tuple[str, Layer]]:
         """(name, layer) of all layers inside it, each once; names are joined by dots.
 
         Args:
             prefix: the start of the names.
+            include_sublayers: also those inside of these.
             include_self: begin with this layer itself.
+            layers_set: layers to leave out, with their parts.
         """
-        seen: set[int] = set()
+        seen = {id(layer) for layer in layers_set or ()}
         stack: list[tuple[str, Layer]] = [(prefix, self)]
         while stack:
             name, layer = stack.pop()
@@ -501,6 +509,8 @@ class Layer(core.Layer):
             seen.add(id(layer))
             if layer is not self or include_self:
                 yield name, layer
+            if layer is not self and not include_sublayers:
+                continue
             inner = [(f"{name}.{part}" if name else part, sub) for part, sub in layer._sub_layers.items() if sub is not None]
             stack += reversed(inner)
 
@@ -571,7 +581,9 @@ class Layer(core.Layer):
         return self
 
     # -- state
-    def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
+    def state_dict(
+        self, destination: dict[str, Any] | None = None, include_sublayers: bool = True, structured_name_prefix: str = ""
+    ) -> dict[str, Any]:
         """Parameters and buffers by name: the tensors themselves.
 
         For layers that make their parameters in a first call still to come, these are the values from `set_dict`, or a warning.
@@ -579,8 +591,9 @@ class Layer(core.Layer):
         Args:
             destination: a dict to add them to; a new one if None.
             include_sublayers: include nested layers.
+            structured_name_prefix: the start of all names.
         """
-        tensors = self._state(destination, include_sublayers)
+        tensors = self._state(None, include_sublayers)
         unmade = self._unmade(include_sublayers)
         for start, layer in unmade:
             tensors.update(
@@ -593,7 +606,9 @@ class Layer(core.Layer):
                 "each; call the network once before",
                 stacklevel=2,
             )
-        return tensors
+        result = destination if destination is not None else {}
+        result.update((structured_name_prefix + name, tensor) for name, tensor in tensors.items())
+        return result
 
     def _state(self, destination: dict[str, Any] | None, include_sublayers: bool) -> dict[str, Any]:
         """Existing parameters and persistable buffers by name."""

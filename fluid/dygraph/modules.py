@@ -387,76 +387,131 @@ class BatchNorm3D(_BatchNormOf):
 
 
 # ---------------------------------------------------------------------------------------------------------------- losses
-class CrossEntropyLoss(_PlainLayer):
-    """The mean cross-entropy of scores ``[N, classes]``, before softmax, and labels, int64 ``[N, 1]`` or ``[N]``.
+class _Loss(Layer):
+    """A loss for each element, and how they become one number."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        if reduction not in ("mean", "sum", "none"):
+            raise ProgramError(f"{type(self).__name__}: reduction should be 'mean', 'sum' or 'none', not {reduction!r}")
+        self._reduction = reduction
+
+    def _reduced(self, losses: Any) -> Any:
+        if self._reduction == "none":
+            return losses
+        return layers.mean(losses) if self._reduction == "mean" else layers.reduce_sum(losses)
+
+
+class CrossEntropyLoss(_Loss):
+    """The cross-entropy of scores ``[N, classes]``, before softmax, and labels, int64 ``[N, 1]`` or ``[N]``.
+
+    Args:
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the losses themselves.
 
     >>> loss = dygraph.CrossEntropyLoss()(dygraph.Tensor([[0.0, 0.0]]), dygraph.Tensor(np.array([1])))
     >>> round(loss.item(), 4)
     0.6931
     """
 
-    def forward(self, scores: Any, labels: Any) -> Any:
-        if labels.ndim == scores.ndim - 1:
-            labels = layers.unsqueeze(labels, [-1])
-        return layers.mean(layers.softmax_with_cross_entropy(scores, labels))
+    def forward(self, input: Any, label: Any) -> Any:
+        if label.ndim == input.ndim - 1:
+            label = layers.unsqueeze(label, [-1])
+        return self._reduced(layers.softmax_with_cross_entropy(input, label))
 
 
-class MSELoss(_PlainLayer):
-    """The mean of ``(prediction - label)^2``.
+class MSELoss(_Loss):
+    """``(input - label)^2``, averaged.
+
+    Args:
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the squares themselves.
 
     >>> dygraph.MSELoss()(dygraph.Tensor([1.0]), dygraph.Tensor([3.0])).item()
     4.0
     """
 
-    def forward(self, predictions: Any, labels: Any) -> Any:
-        return layers.mse_loss(predictions, labels)
+    def forward(self, input: Any, label: Any) -> Any:
+        if self._reduction == "mean":
+            return layers.mse_loss(input, label)
+        return self._reduced(layers.square_error_cost(input, label))
 
 
-class L1Loss(_PlainLayer):
-    """The mean of ``|prediction - label|``.
+class L1Loss(_Loss):
+    """``|input - label|``, averaged.
+
+    Args:
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the differences themselves.
 
     >>> dygraph.L1Loss()(dygraph.Tensor([1.0]), dygraph.Tensor([3.0])).item()
     2.0
     """
 
-    def forward(self, predictions: Any, labels: Any) -> Any:
-        return layers.mean(layers.abs(predictions - labels))
+    def forward(self, input: Any, label: Any) -> Any:
+        return self._reduced(layers.abs(input - label))
 
 
-class BCEWithLogitsLoss(_PlainLayer):
-    """The mean binary cross-entropy of scores, before a sigmoid, and labels from 0 to 1 of the same shape and element type.
+class BCEWithLogitsLoss(_Loss):
+    """The binary cross-entropy of scores, before a sigmoid, and labels from 0 to 1 of the same shape and element type, averaged.
+
+    Args:
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the losses themselves.
 
     >>> round(dygraph.BCEWithLogitsLoss()(dygraph.Tensor([0.0]), dygraph.Tensor([1.0])).item(), 4)
     0.6931
     """
 
-    def forward(self, scores: Any, labels: Any) -> Any:
-        return layers.mean(layers.sigmoid_cross_entropy_with_logits(scores, labels))
+    def forward(self, input: Any, label: Any) -> Any:
+        return self._reduced(layers.sigmoid_cross_entropy_with_logits(input, label))
 
 
-class NLLLoss(_PlainLayer):
-    """The mean of the negative log-probabilities ``[N, classes]`` at the labels, int64 ``[N, 1]`` or ``[N]``; see `LogSoftmax`.
+class NLLLoss(_Loss):
+    """The negative log-probabilities ``[N, classes]`` at the labels, int64 ``[N, 1]`` or ``[N]``, averaged; see `LogSoftmax`.
+
+    Args:
+        weight: of each class, float ``[classes]``; the mean is weighted.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the losses ``[N]``.
+        ignore_index: rows with this label do not count.
 
     >>> dygraph.NLLLoss()(dygraph.Tensor([[-0.5, -2.0]]), dygraph.Tensor(np.array([1]))).item()
     2.0
     """
 
-    def forward(self, log_probabilities: Any, labels: Any) -> Any:
-        rows = layers.one_hot(layers.reshape(labels, [-1, 1]), log_probabilities.shape[-1])
-        return layers.mean(layers.reduce_sum(rows * log_probabilities, dim=-1)) * -1.0
+    def __init__(self, weight: Any = None, reduction: str = "mean", ignore_index: int = -100) -> None:
+        super().__init__(reduction)
+        self._weight, self._ignored = weight, ignore_index
+
+    def forward(self, input: Any, label: Any) -> Any:
+        labels = layers.reshape(label, [-1, 1])
+        counts = layers.cast(layers.not_equal(labels, layers.full_like(labels, self._ignored)), input.dtype)
+        classes = layers.elementwise_max(labels, layers.full_like(labels, 0))
+        weights = layers.one_hot(classes, input.shape[-1]) * counts
+        if self._weight is not None:
+            weights = weights * self._weight
+        losses = layers.reduce_sum(weights * input, dim=-1) * -1.0
+        if self._reduction != "mean":
+            return self._reduced(losses)
+        return layers.reduce_sum(losses) / layers.reduce_sum(weights)
 
 
-class BCELoss(_PlainLayer):
-    """The mean binary cross-entropy of probabilities and labels from 0 to 1, of the same shape and element type.
+class BCELoss(_Loss):
+    """The binary cross-entropy of probabilities and labels from 0 to 1, of the same shape and element type, averaged.
 
     `BCEWithLogitsLoss` of the scores is more accurate.
+
+    Args:
+        weight: a factor for each element, of a shape that broadcasts.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for the losses themselves.
 
     >>> round(dygraph.BCELoss()(dygraph.Tensor([0.5]), dygraph.Tensor([1.0])).item(), 4)
     0.6931
     """
 
-    def forward(self, probabilities: Any, labels: Any) -> Any:
-        return layers.mean(probabilities._ops().bce_loss(probabilities, labels))
+    def __init__(self, weight: Any = None, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self._weight = weight
+
+    def forward(self, input: Any, label: Any) -> Any:
+        losses = input._ops().bce_loss(input, label)
+        return self._reduced(losses if self._weight is None else losses * self._weight)
 
 
 class SmoothL1Loss(Layer):

@@ -93,6 +93,8 @@ class _Functional(Layer):
     """Names of parameters in the classes of Fluid 1.6 -> names here."""
     _arguments: Any
     """Arguments of the layer's function."""
+    _has_old_form: bool
+    """Whether the constructor was called as in Fluid 1.6, with a name first."""
 
     def __init__(self, name_scope: str | None, dtype: DTypeLike = VarType.FP32) -> None:
         if name_scope is not None and not isinstance(name_scope, str):
@@ -179,7 +181,8 @@ def _name_is_optional(init: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(init)
     def call(self: _Functional, *args: Any, **kwargs: Any) -> None:
-        if _begins_with_a_name(args, kwargs):
+        self.__dict__["_has_old_form"] = _begins_with_a_name(args, kwargs)
+        if self._has_old_form:
             init(self, *args, **kwargs)
         else:
             init(self, None, *args, **kwargs)
@@ -423,10 +426,12 @@ def _activated(act: str, x: Any) -> Any:
 
 
 class Embedding(_Functional):
-    """Rows of a table: int64 ids ``[..., 1]``, or of a shape whose last dimension is not 1, give ``[..., size[1]]``.
+    """Rows of a table: int64 ids of any shape give ``[*ids.shape, size[1]]``.
 
     Args:
-        name_scope, dtype: see `Layer`.
+        name_scope: see `Layer`. With it, or None, as the first argument, as in Fluid 1.6, a last dimension of size 1 of the ids
+            gives way to the row.
+        dtype: see `Layer`.
         size: ``[rows, columns]`` of the table, `weight`.
         is_sparse: the table's gradient holds only the rows that were looked up, and optimizers update only these.
         is_distributed: accepted; has no effect.
@@ -457,7 +462,7 @@ class Embedding(_Functional):
         self.__dict__["_made"] = True
 
     def forward(self, input: Tensor) -> Any:
-        op_type = "lookup_table" if input.ndim > 1 and input.shape[-1] == 1 else "lookup_table_v2"
+        op_type = "lookup_table" if self._has_old_form and input.ndim > 1 and input.shape[-1] == 1 else "lookup_table_v2"
         return self._call(lambda ids: functional.lookup(op_type, ids, *self._arguments), input)
 
 
@@ -829,7 +834,13 @@ class InstanceNorm(
     (2, 4, 8, 8)
     """
 
-    _old_names = {"scale": "weight"}
+    _names = ("scale",)
+    _old_names = {"weight": "scale"}
+
+    @property
+    def weight(self) -> Any:
+        """`scale`, the weight of each channel."""
+        return self._parameter("scale")
 
     def _input_shapes(self, options: Mapping[str, Any]) -> list[Sequence[int]]:
         return [[1, options["num_channels"], 1, 1]]

@@ -173,8 +173,10 @@ class DataParallel(Layer):
                 array[...] = joined_bucket[start : start + array.size].reshape(array.shape)
                 start += array.size
 
-    def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
-        return self._layers.state_dict(destination, include_sublayers)
+    def state_dict(
+        self, destination: dict[str, Any] | None = None, include_sublayers: bool = True, structured_name_prefix: str = ""
+    ) -> dict[str, Any]:
+        return self._layers.state_dict(destination, include_sublayers, structured_name_prefix)
 
     def set_dict(self, stat_dict: Any, include_sublayers: bool = True, use_structured_name: bool = True) -> None:
         self._layers.set_dict(stat_dict, include_sublayers, use_structured_name)

@@ -750,6 +750,7 @@ def grad(
     only_inputs: bool = True,
     allow_unused: bool = False,
     no_grad_vars: Any = None,
+    backward_strategy: Any = None,
 ) -> list[Tensor | None]:
     """Gradients of the sum of `outputs` with respect to `inputs`; no tensor's `grad` changes.
 
@@ -761,6 +762,7 @@ def grad(
         only_inputs: True; gradients of other leaves are not computed.
         allow_unused: return None for an input that no output depends on, instead of an error.
         no_grad_vars: a tensor, or an iterable of tensors, through which no gradient flows, as if they were constant.
+        backward_strategy: accepted as in Fluid 1.8; the order of sums is always the same here.
 
     Raises:
         BackwardError: an input is not reached, an output has no graph, the graph was freed before, or a node fails.

@@ -121,6 +121,8 @@ class Tensor(_Values):
     _computed_as: type[Tensor]
     """The class of results from tensors of this class."""
     _eager = True
+    _had_gradient = False
+    """Whether a gradient was cleared."""
 
     def __init__(
         self,
@@ -363,10 +365,15 @@ class Tensor(_Values):
         self.clear_gradient()
 
     def gradient(self) -> np.ndarray[Any, Any] | None:
-        """The gradient as a numpy array, or None, with a warning for a tensor that is computed and does not keep its gradient."""
+        """The gradient as a numpy array; zeros after `clear_gradient`, as in Fluid 1.6.
+
+        None before the first backward, with a warning for a tensor that is computed and does not keep its gradient.
+        """
         grad = self.grad
         if grad is not None:
             return grad.numpy()
+        if self._had_gradient:
+            return np.zeros(self.shape, self.dtype.numpy)
         if self._edge is not None and self._edge[0]._keepers is None and not self.retains_grad:
             warnings.warn(
                 f"{self.name} is computed by {self._edge[0].name}, and only keeps its gradient where it is asked to: call its "
@@ -376,9 +383,11 @@ class Tensor(_Values):
         return None
 
     def clear_gradient(self) -> None:
-        """Set the gradient to None."""
+        """Clear the gradient: `grad` is None, and `gradient` gives zeros, until the next backward."""
         if state.tracer is not None:
             state.tracer.replace_gradient(self)
+        if self._grad is not None:
+            self._had_gradient = True
         self._grad = None
 
     def backward(

@@ -21,6 +21,7 @@ from ..distributed.parts import Division
 from ..errors import AttributeRuleError, FluidTypeError, NameNotFoundError, ProgramError, did_you_mean, locate
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
+from ..opdef.parameters import grad_slot
 from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef, Slot
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
@@ -184,6 +185,11 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     def ndim(self) -> int:
         """The number of dimensions."""
         return len(self.shape)
+
+    @property
+    def grad_name(self) -> str:
+        """The name that `append_backward` gives its gradient."""
+        return grad_slot(self.name)
 
     @property
     def spec(self) -> Spec:
@@ -1089,13 +1095,15 @@ class Program:
         "loaders", "wire",
     )  # fmt: skip
 
+    _first_seed = 0
+
     eager = False
     """Whether ops run when they are appended and are not kept: True for the one program of `fluid.dygraph`."""
 
     def __init__(self) -> None:
         self.blocks = [Block(self, 0)]
         self._current = 0
-        self._seed = 0
+        self._seed = Program._first_seed
         self._role = 0
         self._frames: Frames | None = None
         self._scopes: Counter[str] = Counter()
@@ -1132,6 +1140,11 @@ class Program:
     def random_seed(self, seed: int) -> None:
         self._seed = int(seed)
         self._changed()
+
+    def global_seed(self, seed: int = 0) -> None:
+        """Set `random_seed` of this program and of all later ones."""
+        self.random_seed = seed
+        Program._first_seed = int(seed)
 
     # -- blocks
     @property
@@ -1361,10 +1374,9 @@ class Program:
             from ..transform.pruning import leave_out_training
 
             leave_out_training(new.blocks[0])
+            new._enter_test_mode()
             for block in new.blocks:
                 for op in block.ops:
-                    if op.has_attr("is_test"):
-                        op.attrs["is_test"] = True
                     role = op.role & ~OpRole.LOSS  # no loss is minimized in a test
                     op.attrs.pop(OpRole.NAME, None)
                     if role:
@@ -1390,6 +1402,20 @@ class Program:
             block.vars = {
                 name: var for name, var in block.vars.items() if name in used or isinstance(var, Parameter) or var.is_data
             }
+        self._changed()
+
+    def _inference_optimize(self, prune_read_op: bool = True) -> Program:
+        """A copy whose ops run in test mode, as in Fluid 1.x. All ops stay; `prune_read_op` has no effect, as there are no ops
+        that read."""
+        new = self.clone()
+        new._enter_test_mode()
+        return new
+
+    def _enter_test_mode(self) -> None:
+        for block in self.blocks:
+            for op in block.ops:
+                if op.has_attr("is_test"):
+                    op.attrs["is_test"] = True
         self._changed()
 
     def serialize_to_string(self) -> bytes:

@@ -93,7 +93,14 @@ class RNNCell:
         with beside((inputs, states)):
             return self.call(inputs, states, **kwargs)
 
-    def get_initial_states(self, batch_ref: Any, shape: Any = None, dtype: DTypeLike | None = None, init_value: float = 0) -> Any:
+    def get_initial_states(
+        self,
+        batch_ref: Any,
+        shape: Any = None,
+        dtype: DTypeLike | None = None,
+        init_value: float = 0,
+        batch_dim_idx: int = 0,
+    ) -> Any:
         """States filled with `init_value`, for the batch size of the first variable in `batch_ref`.
 
         Args:
@@ -101,6 +108,7 @@ class RNNCell:
             shape: the shape of each state without the batch, nested as the states are; by default the cell's `state_shape`.
             dtype: element type of the states; by default the cell's `state_dtype`.
             init_value: a number.
+            batch_dim_idx: the dimension of the batch in `batch_ref`.
         """
         like = flatten(batch_ref, "get_initial_states: batch_ref")[0]
         dtype = as_dtype(dtype if dtype is not None else self.state_dtype)
@@ -110,7 +118,8 @@ class RNNCell:
                 return {key: filled(item) for key, item in shape.items()}
             if not isinstance(shape, (list, tuple)) or not all(isinstance(item, int) for item in shape):
                 return type(shape)(filled(item) for item in shape)
-            return fill_constant_batch_size_like(like, [-1, *(size for size in shape if size != -1)], dtype, init_value)
+            sizes = [-1, *(size for size in shape if size != -1)]
+            return fill_constant_batch_size_like(like, sizes, dtype, init_value, batch_dim_idx)
 
         return filled(self.state_shape if shape is None else shape)
 

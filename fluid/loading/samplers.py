@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,32 @@ class RandomSampler:
         return iter(np.random.default_rng([self._seed, self._epoch]).permutation(self._length).tolist())
 
 
+def _sampler_of(dataset: Any, indices: Sequence[int] | None, shuffle: bool) -> Iterable[int]:
+    """The numbers of samples for the arguments that `BatchSampler` has in Fluid 1.8."""
+    if (dataset is None) == (indices is None):
+        raise ProgramError("BatchSampler: give a sampler, a dataset, or indices")
+    samples = dataset if indices is None else indices
+    order = RandomSampler(samples) if shuffle else SequentialSampler(samples)
+    return order if indices is None else _Chosen(indices, order)
+
+
+class _Chosen:
+    """The entries of `indices` in the order of a sampler."""
+
+    def __init__(self, indices: Sequence[int], order: Any) -> None:
+        self._indices, self._order = list(indices), order
+
+    def set_epoch(self, epoch: int) -> None:
+        if hasattr(self._order, "set_epoch"):
+            self._order.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __iter__(self) -> Iterator[int]:
+        return (self._indices[place] for place in self._order)
+
+
 class BatchSampler:
     """Lists of numbers of samples, one for each batch.
 
@@ -69,6 +95,8 @@ class BatchSampler:
         sampler: the numbers, such as a `RandomSampler` gives; anything that is iterated over.
         batch_size: how many are in a batch.
         drop_last: whether to leave out a shorter last batch.
+        dataset, indices, shuffle: in place of `sampler`, as in Fluid 1.8: the samples to count, or the numbers themselves, and
+            whether each epoch has them in another order.
 
     Raises:
         ProgramError: `batch_size` is no number of samples.
@@ -77,8 +105,18 @@ class BatchSampler:
     [[0, 1], [2, 3], [4]]
     """
 
-    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool = False) -> None:
-        self.sampler, self.batch_size, self.drop_last = sampler, checked_size(batch_size), bool(drop_last)
+    def __init__(
+        self,
+        sampler: Iterable[int] | None = None,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        *,
+        dataset: Any = None,
+        indices: Sequence[int] | None = None,
+        shuffle: bool = False,
+    ) -> None:
+        self.sampler = sampler if sampler is not None else _sampler_of(dataset, indices, shuffle)
+        self.batch_size, self.drop_last = checked_size(batch_size), bool(drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Select the order of this epoch; a loader calls it before each epoch."""

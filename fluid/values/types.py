@@ -13,7 +13,17 @@ BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
 """The bits of bfloat16 as integers. numpy cannot compute with it: ops do in float32; see `fluid.executor.binding.halves`."""
 
 
-class VarType(IntEnum):
+class _NamedInt(IntEnum):
+    """A number of Paddle's that is printed as its name: ``VarType.FP32``."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec) if spec else str(self)
+
+
+class VarType(_NamedInt):
     """Types of variables (7 to 18, 25 to 31) and of elements (the others), in one enum as Paddle's ``VarType.Type``.
 
     `UINT16` and `UINT32`, which Paddle lacks, have numbers far above its own, so Paddle cannot read a program that holds them.
@@ -26,6 +36,8 @@ class VarType(IntEnum):
     (True, True)
     >>> x.dtype == "float32", x.dtype == np.float32
     (True, True)
+    >>> print(x.dtype)
+    VarType.FP32
     """
 
     BOOL = 0
@@ -98,7 +110,7 @@ class VarType(IntEnum):
         return "bfloat16" if self is VarType.BF16 else _TO_NUMPY[self].name if self in _TO_NUMPY else self.name.lower()
 
 
-class AttrType(IntEnum):
+class AttrType(_NamedInt):
     """Kinds of attributes, with Paddle's numbers.
 
     >>> y = layers.scale(fluid.data("x", [None, 2]), 2.0)

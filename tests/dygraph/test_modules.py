@@ -26,6 +26,32 @@ def drawn(*shape: int) -> Any:
     return RNG.normal(size=shape).astype("float32")
 
 
+def test_losses_with_the_arguments_of_1_8() -> None:
+    predicted, labels = np.array([[0.2, 0.7], [0.4, 0.9]], "float32"), np.array([[0, 1], [1, 0]], "float32")
+    x, y = Tensor(predicted), Tensor(labels)
+    squares, differences = (predicted - labels) ** 2, np.abs(predicted - labels)
+    entropies = -np.log(np.where(labels == 1, predicted, 1 - predicted))
+    weights = np.array([1.0, 3.0], "float32")
+    logs, classes = Tensor(np.log(predicted)), Tensor(np.array([1, 0]))
+    picked = -np.log(predicted[[0, 1], [1, 0]])
+    for reduction, reduce in (("mean", np.mean), ("sum", np.sum), ("none", lambda losses: losses)):
+        for loss, expected in (
+            (dygraph.MSELoss(reduction)(x, y), squares),
+            (dygraph.L1Loss(reduction)(input=x, label=y), differences),
+            (dygraph.BCELoss(reduction=reduction)(x, y), entropies),
+            (dygraph.BCELoss(Tensor(weights), reduction)(x, y), entropies * weights),
+            (dygraph.NLLLoss(reduction=reduction)(logs, classes), picked),
+        ):
+            np.testing.assert_allclose(loss.numpy(), np.reshape(reduce(expected), loss.shape), rtol=1e-5)
+    weighted = {
+        kind: dygraph.NLLLoss(Tensor(weights), kind, ignore_index=0)(logs, classes).numpy() for kind in ("mean", "sum", "none")
+    }
+    np.testing.assert_allclose(weighted["none"], [3 * picked[0], 0.0], rtol=1e-5)
+    np.testing.assert_allclose([weighted["sum"], weighted["mean"]], [[3 * picked[0]], [picked[0]]], rtol=1e-5)
+    with pytest.raises(ProgramError, match="L1Loss: reduction should be 'mean', 'sum' or 'none', not 'max'"):
+        dygraph.L1Loss("max")
+
+
 def test_a_net_of_modules_and_functions() -> None:
     net = dygraph.Sequential(
         dygraph.Conv2D(None, 4, 3, padding=1),

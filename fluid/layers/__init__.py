@@ -25,8 +25,10 @@ from ..not_here import names_here, names_not_here
 from . import collective as collective
 from . import device as device
 from . import dynamic_rnn
+from . import sequence_lod as sequence_lod
 from . import utils as utils
 from .arguments import check_layers
+from .arrays import *  # noqa: F403
 from .control_flow import *  # noqa: F403
 from .debug import *  # noqa: F403
 from .decode_helpers import *  # noqa: F403

@@ -425,7 +425,7 @@ def uniform_random(
     >>> layers.uniform_random([2, 3], min=0.0, max=1.0).shape
     (2, 3)
     """
-    return _random("uniform_random", shape, dtype, seed, min=float(min), max=float(max))
+    return random_numbers("uniform_random", shape, dtype, seed, min=float(min), max=float(max))
 
 
 def gaussian_random(
@@ -444,12 +444,16 @@ def gaussian_random(
     >>> layers.gaussian_random([2, 3], std=0.1).shape
     (2, 3)
     """
-    return _random("gaussian_random", shape, dtype, seed, mean=float(mean), std=float(std))
+    return random_numbers("gaussian_random", shape, dtype, seed, mean=float(mean), std=float(std))
 
 
-def _random(op_type: str, shape: Any, dtype: DTypeLike, seed: int, **attrs: float) -> Variable:
+def random_numbers(
+    op_type: str, shape: Any, dtype: DTypeLike, seed: int, out: Variable | None = None, **attrs: float
+) -> Variable:
+    """The layer of an op that draws numbers."""
     sizes, inputs = _shape_inputs(shape)
-    return apply(op_type, inputs, {"shape": sizes, "dtype": int(as_dtype(dtype)), "seed": seed, **attrs})
+    settings = {"shape": sizes, "dtype": int(as_dtype(dtype)), "seed": seed, **attrs}
+    return apply(op_type, inputs, settings, outputs={"Out": out})
 
 
 def linspace(start: float | Variable, stop: float | Variable, num: int | Variable, dtype: DTypeLike = "float32") -> Variable:

@@ -226,10 +226,44 @@ def test_a_pruned_run_updates_nothing(fresh: None, trained: Any) -> None:
         assert np.allclose(value, np.mean((FEED["x"] @ before - FEED["y"]) ** 2)) and np.array_equal(weight(), before)
     layers.scale(prediction, 2.0)  # another version of the program
     assert np.allclose(executor.run(feed=FEED, fetch_list=[prediction], use_prune=True)[0], FEED["x"] @ before)
-    with pytest.raises(fluid.errors.FeedError, match="'z' is fed, but the program has no such variable"):
+    with pytest.warns(UserWarning, match="'z' is fed, but the program has no such variable"):
         executor.run(feed={**FEED, "z": FEED["x"]}, fetch_list=[loss], use_prune=True)
     executor.run(feed=FEED, use_prune=True)
     assert not np.array_equal(weight(), before), "without fetches, all runs"
+
+
+def test_programs_say_what_scripts_ask(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluid.Program, "_first_seed", 0)
+    program = fluid.default_main_program()
+    x = fluid.data("x", [None, 4])
+    h = layers.dropout(layers.fc(x, 3), 0.5)
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(h))
+    assert h.grad_name in program.global_block().vars
+    assert str(x.dtype) == f"{x.dtype}" == "VarType.FP32" and f"{x.dtype:d}" == "5"
+    tested = program._inference_optimize(prune_read_op=False)
+    assert [op.type for op in tested.global_block().ops] == [op.type for op in program.global_block().ops]
+    is_test = [[op.attr("is_test") for op in one.global_block().ops if op.type == "dropout"] for one in (tested, program)]
+    assert is_test == [[True], [False]]
+    program.global_seed(7)
+    assert program.random_seed == fluid.Program().random_seed == 7
+
+
+def test_arguments_of_1_8(fresh: None) -> None:
+    batches = [list(fluid.io.BatchSampler(batch_size=2, **given)) for given in ({"dataset": range(3)}, {"indices": [7, 5, 6]})]
+    assert batches == [[[0, 1], [2]], [[7, 5], [6]]]
+    shuffled = fluid.io.BatchSampler(indices=[7, 5, 6], shuffle=True, batch_size=3)
+    assert len(shuffled) == 1 and sorted(next(iter(shuffled))) == [5, 6, 7]
+    with pytest.raises(fluid.errors.ProgramError, match="give a sampler, a dataset, or indices"):
+        fluid.io.BatchSampler(batch_size=2)
+    x = fluid.data("x", [5, None, 4])
+    states = layers.GRUCell(3).get_initial_states(x, batch_dim_idx=1)
+    executor = fluid.Executor()
+    assert executor.run(feed={"x": np.zeros((5, 2, 4), "float32")}, fetch_list=[states])[0].shape == (2, 3)
+    fluid.io.DataLoader.from_generator([x], capacity=2, drop_last=False)
+    from fluid.layers.sequence_lod import sequence_pool
+    from fluid.parallel_executor import ParallelExecutor
+
+    assert sequence_pool.__name__ == "sequence_pool" and ParallelExecutor is fluid.ParallelExecutor
 
 
 def test_fetches_by_device(fresh: None, trained: Any) -> None:

@@ -8,6 +8,7 @@ from fluid.ir.program import Program
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
+from ..stepwise.indexed_arrays import ArrayRoom
 from ..stepwise.loop_body import LoopBody
 from ..stepwise.repeated import CompiledBlock, RandomSource
 from .fallback import NativeUnavailable, or_unavailable, warn_of
@@ -26,7 +27,12 @@ class NativeBlocks:
         self._program, self._target = program, target
 
     def compile(
-        self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], source: RandomSource
+        self,
+        body: LoopBody,
+        specs: Mapping[Value, Spec],
+        outputs: Collection[Value],
+        source: RandomSource,
+        rooms: Mapping[str, ArrayRoom],
     ) -> CompiledBlock | None:
         """Compile the steps of a block; numpy computes some ops between native code. None if the block has to run op by op.
 
@@ -34,12 +40,13 @@ class NativeBlocks:
             specs: value before a trip -> its spec, for each value that the block reads first.
             outputs: values after a trip that are stored in the caller's memory.
             source: returns the source of random generators for an op and its attributes, defaults included.
+            rooms: indexed array -> the size of its memory.
         """
         try:
             with or_unavailable():
                 from .repeated import compiled_block
 
-                return compiled_block(body, specs, outputs, self._target, source)
+                return compiled_block(body, specs, outputs, self._target, source, rooms)
         except NativeUnavailable as error:
             warn_of(error, self._program)
             return None

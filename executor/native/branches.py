@@ -23,12 +23,13 @@ from fluid.ir.versions import BlockVersions, Value, outer_names
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import EMPTY, OpDef, get
 from fluid.values.spec import Spec
-from fluid.values.types import VarType
+from fluid.values.types import VarType, is_floating
 
 from ..kernels.table import CHECKS
 from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import declared_scalars
 from ..stepwise.loop_body import BRANCHES, CHOICES, IS_TAKEN, name_in_branch
+from .array_values import ArrayValues, is_array
 from .instructions import (
     END_BRANCH,
     IF_FALSE,
@@ -145,6 +146,8 @@ class Branches:
         specs: the specs of values; the specs of values in branches are added.
         storage: names whose values live in the scope, where they are overwritten in place.
         unread: values that nothing reads.
+        arrays: the arrays of tensors of a loop's block; None elsewhere.
+        external: values whose memory differs from trip to trip; checks read copies of them.
 
     Attributes:
         number: the number of the op that is being expanded.
@@ -152,8 +155,15 @@ class Branches:
         frames: variable of step scopes -> the values that gradients read.
     """
 
-    def __init__(self, specs: dict[Value, Spec], storage: Container[str], unread: Container[Value] = ()) -> None:
-        self.specs, self._storage, self._unread = specs, storage, unread
+    def __init__(
+        self,
+        specs: dict[Value, Spec],
+        storage: Container[str],
+        unread: Container[Value] = (),
+        arrays: ArrayValues | None = None,
+        external: Container[Value] = (),
+    ) -> None:
+        self.specs, self._storage, self._unread, self._arrays, self._external = specs, storage, unread, arrays, external
         self.number = -1
         self.only_if: dict[Value, Guard] = {}
         self.frames: dict[str, _Frame] = {}
@@ -172,10 +182,48 @@ class Branches:
         op_type = instruction.op.type
         if op_type in BRANCHES:
             return _Expansion(self, instruction).instructions()
+        if self.uses_arrays(instruction.op) and self.is_in_loop:
+            return list(self.arrays.expand(instruction, partial(self._under, instruction.op)))
         if op_type in CHOICES:
             return [self._choice(instruction)]
         self._note_copied_truth(instruction)
         return [instruction]
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether the instructions are a trip of a loop."""
+        return self._arrays is not None
+
+    @property
+    def arrays(self) -> ArrayValues:
+        if self._arrays is None:
+            raise NotLowered("arrays of tensors outside of loops")
+        return self._arrays
+
+    def uses_arrays(self, op: Any) -> bool:
+        """Whether an op without a block reads or writes arrays of tensors."""
+        return isinstance(op, Operator) and any(is_array(op.block, name) for name in (*op.input_arg_names, *op.output_arg_names))
+
+    def copied_ids(self, instruction: OpInstruction) -> Iterator[OpInstruction]:
+        """Let an op read copies of external values that its check inspects; gives the instructions that copy them."""
+        copies: dict[Value, Value] = {}
+        for value in instruction.read:
+            if value in self._external and value in self.specs and not is_floating(self.specs[value].dtype):
+                copies[value] = copy = f"{value[0]}.copy", value[1]
+                self.specs[copy] = self.specs[value]
+        instruction.reads = {
+            slot: [None if value is None else copies.get(value, value) for value in values]
+            for slot, values in instruction.reads.items()
+        }
+        return (assignment(value, copy) for value, copy in copies.items())
+
+    def end_trip(self, arrays: Mapping[str, Value], totals: Mapping[str, Value]) -> list[Any]:
+        """See `ArrayValues.end_trip`."""
+        return list(self.arrays.end_trip(arrays, totals, partial(self._under, Op("sum", {}))))
+
+    def _under(self, op: Any, condition: Value, body: list[Any]) -> Branch:
+        """Instructions of an op that run if a condition holds."""
+        return Branch([op], IF_TRUE, condition, body, [], {}, self.number)
 
     def root(self, truth: Value) -> tuple[Value, bool]:
         """The truth that a truth was computed from, and whether the two are equal; otherwise they are opposite."""
@@ -314,16 +362,33 @@ class _Expansion:
         saved = {name: self._value(self._last(name)) for name in captured or () if name in self._versions.last}
         if captured is not None:
             branches.frames[self._scopes] = _Frame(condition, saved, branches.number)
-        results = [value for value in self._results.values() if not branches.is_unread(value)]
+        arrays = {value for name, value in self._outputs.items() if self._is_array(name)}
+        results = [value for value in self._results.values() if not branches.is_unread(value) and value not in arrays]
         if any(value not in branches.specs or value in branches.only_if for value in results):
             raise NotLowered("a result that only a branch within makes")
         otherwise = [*self._copies(condition), *self._zeros()]
-        saved_values = [value for value in saved.values() if value in branches.specs]
+        saved_values = [value for value in saved.values() if value in branches.specs and branches.specs[value].size]
+        made = {value for item in body for value in item.written}
+        saved_values += [value for value in self._leave_with_arrays(condition) if value in made]
         return [
             *first,
             self._branch(IF_TRUE, condition, body, [*results, *saved_values]),
             self._branch(IF_FALSE, condition, otherwise, [value for item in otherwise for value in item.written]),
         ]
+
+    def _is_array(self, name: str) -> bool:
+        return is_array(self._instruction.op.block, name)
+
+    def _leave_with_arrays(self, condition: Value) -> Iterator[Value]:
+        """Give arrays of the branch to the block around it, with the values that this block may read from their entries."""
+        for name in filter(self._is_array, self._region.writes):
+            former = self._instruction.outer.get(name)
+            if former is None:
+                raise NotLowered("an array that only a branch makes")
+            yield from self._branches.arrays.leave_branch(self._value(self._last(name)), self._outputs[name], former, condition)
+        for part in self._region.summed:
+            if part.name != EMPTY and self._is_array(part.name):
+                yield from self._branches.arrays.leave_branch(self._outputs[part.name], self._outputs[part.name], None, condition)
 
     def _branch(self, kind: str, condition: Value, body: list[Any], live: list[Value]) -> Branch:
         op, latest = self._instruction.op, self._instruction.outer.values()
@@ -342,6 +407,8 @@ class _Expansion:
         """Copy variables that the block overwrites, for a false condition."""
         branches = self._branches
         for name in self._region.writes:
+            if self._is_array(name):
+                continue
             new, former = self._outputs[name], self._instruction.outer.get(name)
             stays = former is not None and branches.is_in_scope(new) and former[0] == new[0]
             if stays or branches.is_unread(new):
@@ -358,7 +425,7 @@ class _Expansion:
         """Set gradients to zero, for a false condition."""
         for part in self._region.summed:
             new = self._outputs[part.name]
-            if not self._branches.is_unread(new):
+            if not self._branches.is_unread(new) and not self._is_array(part.name):
                 spec = self._branches.specs[new]
                 attrs = {"shape": list(spec.shape), "dtype": int(spec.dtype), "value": 0.0}
                 yield OpInstruction(Op("fill_constant", attrs), get("fill_constant"), {}, {"Out": [new]})
@@ -371,10 +438,13 @@ class _Expansion:
         for index, op in enumerate(versions.ops):
             definition = versions.definitions[index]
             is_branch = op.type in BRANCHES
+            if branches.uses_arrays(op) and not is_branch:
+                yield from self._on_arrays(index, op, definition)
+                continue
             is_handled = op.type in HANDLERS or bool(op.sub_blocks)
             if definition is None or versions.updates[index] or (is_handled and not is_branch and op.type not in CHOICES):
                 raise NotLowered(f"{op.type} within a branch")
-            if op.type in CHECKS:
+            if op.type in CHECKS and not branches.is_in_loop:
                 raise NotLowered("values that are checked within a branch")
             writes = versions.writes[index]
             if is_branch:
@@ -382,12 +452,25 @@ class _Expansion:
                 inner = OpInstruction(op, definition, self._slots(reads), self._slots(writes), outer=self._outer(op, index))
             else:
                 inner = OpInstruction(op, definition, self._slots(versions.reads[index]), self._slots(writes))
+                if op.type in CHECKS:
+                    yield from branches.copied_ids(inner)
                 if op.type not in CHOICES:
                     self._infer(inner)
             yield from branches.expand(inner)
         for name in self._region.writes:
-            if name not in versions.last:
+            if name not in versions.last and not self._is_array(name):
                 yield assignment(self._value((name, 0)), self._outputs[name])
+
+    def _on_arrays(self, index: int, op: Operator, definition: OpDef | None) -> list[Any]:
+        """The instructions of an op on arrays."""
+        versions = self._versions
+        if definition is None or op.sub_blocks:
+            raise NotLowered(f"{op.type} within a branch")
+        slots = self._slots(versions.reads[index])
+        for slot, value in versions.updates[index].items():
+            if value[1] or value[0] not in self._body.vars:
+                slots[slot] = [self._value(value)]
+        return self._branches.expand(OpInstruction(op, definition, slots, self._slots(versions.writes[index])))
 
     def _read_results(self) -> Iterator[Value]:
         """The results that the block itself reads, in branches within, too."""

@@ -20,7 +20,7 @@ from .target import Target
 
 FAILED: Value = (f"{NATIVE_PREFIX}failed", 0)
 """One byte: the number of the check that has failed in a run, or 0."""
-_MOST_CHECKS = 255
+MOST_CHECKS = 255
 
 
 class NativeCheck(NativeInstruction):
@@ -77,7 +77,7 @@ def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], ta
     results: list[Any] = []  # a dict holds the checks of one native instruction
     count = 0
     for instruction in instructions:
-        ranges = ranges_of(instruction) if isinstance(instruction, Check) and count < _MOST_CHECKS else None
+        ranges = ranges_of(instruction) if isinstance(instruction, Check) and count < MOST_CHECKS else None
         if ranges is None:
             results.append(instruction)
         elif ranges:

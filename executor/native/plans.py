@@ -32,7 +32,7 @@ from . import (  # noqa: F401  (they register lowerings)
 )
 from .branches import Branch, Branches, Guard
 from .image_blocks import in_blocks, regions_of
-from .instructions import values_read
+from .instructions import Check, values_read
 from .kernel_calls import find_calls
 from .lowering import NotLowered
 from .op_instructions import OpInstruction
@@ -154,7 +154,7 @@ class _Attempt:
         for branch in [item for item in items if isinstance(item, Branch)]:
             branch.body = self._native(branch.body, branch.live, 0, branch.latest, f"{next(self._tags)}.")
             stored = {value for instruction in branch.body for value in instruction.written}
-            if not stored.issuperset(branch.live) or not all(item.is_native for item in branch.body):
+            if not stored.issuperset(branch.live) or not all(item.is_native or isinstance(item, Check) for item in branch.body):
                 refused.append(branch.number)
         if refused:
             raise _RefusedError(refused)

@@ -268,7 +268,7 @@ class _Turn:
         return np.zeros((schedule.rows + schedule.most, *array.shape[1:]), array.dtype)
 
     def _spare_for(self, array: Any) -> Any:
-        """Room for the results of the last steps, whose padding rows do not fit into an output; None if they fit."""
+        """ArrayRoom for the results of the last steps, whose padding rows do not fit into an output; None if they fit."""
         schedule = self._schedule
         if schedule.is_exact or not len(schedule.beyond):
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -17,13 +17,17 @@ from fluid.values.types import VarType, is_floating
 
 from ..kernels.table import CHECKS, load_kernels
 from ..runtime.calls import Call
+from ..stepwise.indexed_arrays import ArrayRoom, TripStoppedError
 from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots, Step
 from ..stepwise.repeated import RandomSource
+from .array_entries import FAULT
+from .array_values import ArrayValues
 from .branches import Branches, inferred_specs
-from .instructions import AFTER_BARRIER, CLEARED, GO_ON, RECORD_WORDS, Check, KernelCall, NativeInstruction
+from .id_ranges import ranges_of
+from .instructions import AFTER_BARRIER, CLEARED, GO_ON, RECORD_WORDS, Check, KernelCall, NativeInstruction, within_branches
 from .kernel import written_condition
 from .lowering import NotLowered
-from .native_checks import FAILED, failed_check, with_native_checks
+from .native_checks import FAILED, MOST_CHECKS, failed_check, with_native_checks
 from .op_instructions import Op, OpInstruction, assignment
 from .plans import with_native_code
 from .pool import pool
@@ -45,32 +49,48 @@ class BlockCode:
         specs: of all values.
         external: values whose memory differs from trip to trip.
         may_be_missing: values that only a branch makes.
+        rooms: indexed array -> the size of its memory.
     """
 
     instructions: Sequence[NativeInstruction | Check | OpInstruction]
     specs: Mapping[Value, Spec]
     external: Collection[Value]
     may_be_missing: Collection[Value]
+    rooms: Mapping[str, ArrayRoom] = field(default_factory=dict)
 
     def spec(self, value: Value) -> Spec:
         return self.specs[value]
 
+    @property
+    def checks_in_branches(self) -> list[Check]:
+        """The checks that run under a condition."""
+        items = [self.instructions[number] for number in sorted(within_branches(self.instructions))]
+        return [item for item in items if isinstance(item, Check)]
+
 
 def compiled_block(
-    body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target, source: RandomSource
+    body: LoopBody,
+    specs: Mapping[Value, Spec],
+    outputs: Collection[Value],
+    target: Target,
+    source: RandomSource,
+    rooms: Mapping[str, ArrayRoom],
 ) -> RepeatedBlock | None:
     """See `NativeBlocks.compile`."""
-    code = block_code(body, specs, outputs, target)
+    code = block_code(body, specs, outputs, target, rooms)
     return RepeatedBlock(code, target, source, body.condition) if code is not None else None
 
 
-def block_code(body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target) -> BlockCode | None:
+def block_code(
+    body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target, rooms: Mapping[str, ArrayRoom]
+) -> BlockCode | None:
     """Lower the steps of a block; None if it has to run op by op. See `NativeBlocks.compile`."""
     external = {*specs, *outputs, *(value for pair in body.updated.items() for value in pair)}
     on_numpy: set[int] = set()
     while True:
         all_specs = dict(specs)
-        branches = Branches(all_specs, ())
+        arrays = ArrayValues(rooms, all_specs, target)
+        branches = Branches(all_specs, (), arrays=arrays, external=external)
         try:
             instructions = _Steps(body, branches, external, on_numpy).instructions
             if not all(value in all_specs for value in outputs):
@@ -90,7 +110,15 @@ def block_code(body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[
         on_numpy |= left
     if not {*live} <= {value for item in items for value in item.written}:
         return None
-    return BlockCode(items, all_specs, external, frozenset(branches.only_if))
+    memories = {(name, 0) for name in rooms}
+    code = BlockCode(items, all_specs, external | memories, frozenset(branches.only_if), arrays.rooms)
+    return code if _can_check(code) else None
+
+
+def _can_check(code: BlockCode) -> bool:
+    """Whether all checks within branches can be native."""
+    checks, conditional = [item for item in code.instructions if isinstance(item, Check)], code.checks_in_branches
+    return not conditional or (len(checks) <= MOST_CHECKS and all(ranges_of(check) is not None for check in conditional))
 
 
 class _Steps:
@@ -113,13 +141,15 @@ class _Steps:
         self.instructions: list[Any] = []
         for number, step in enumerate(body.steps):
             self._add(number, step)
+        if body.memories:
+            self.instructions += branches.end_trip(body.indexed, body.indexed_totals)
 
     def _add(self, number: int, step: Step) -> None:
         op = step.op if step.op is not None else Op(step.definition.type, {})
         instruction = OpInstruction(
             op, step.definition, dict(step.reads), dict(step.writes), outer=dict(step.outer), number=number
         )
-        if op.type in BRANCHES or op.type in CHOICES:
+        if op.type in BRANCHES or op.type in CHOICES or self._branches.uses_arrays(op):
             self.instructions += self._branches.expand(instruction)
             return
         specs = self._specs
@@ -184,8 +214,8 @@ class RepeatedBlock:
 
     def __init__(self, code: BlockCode, target: Target, source: RandomSource, condition: Value | None = None) -> None:
         specs, external = dict(code.specs), code.external
-        instructions = _with_native_checks(code.instructions, specs, target)
-        self._specs, self.may_be_missing = specs, code.may_be_missing
+        instructions = with_native_checks(code.instructions, specs, target)
+        self._specs, self.may_be_missing, self.rooms = specs, code.may_be_missing, code.rooms
         regions = [item for item in instructions if isinstance(item, NativeInstruction)]
         calls = [call for region in regions for call in region.calls]
         writers = {signature: writer for region in regions for signature, writer in region.writers.items()}
@@ -195,7 +225,10 @@ class RepeatedBlock:
         workspace_bytes = max(region.workspace_bytes for region in regions)
         kernels, workspace, self._kept_alive = loaded(calls, writers, lambda value: specs[value].nbytes, workspace_bytes, target)
         self._arrays = arrays = _allocated(specs, external)
-        self._raise_failure = partial(_raise_failure, instructions, arrays) if FAILED in arrays else None
+        for signal in (FAILED, FAULT):
+            if signal in arrays:
+                arrays[signal][:] = 0
+        self._raise_failure = partial(_raise_failure, instructions, arrays) if FAILED in arrays or FAULT in arrays else None
         addresses: dict[Value | None, int] = {None: workspace}
         addresses |= {value: array.ctypes.data for value, array in arrays.items()}
         operands = [operand for call in calls for operand in call.operands]
@@ -243,15 +276,6 @@ class RepeatedBlock:
         self._trips.count = count
         self._trips.words[:count, self._places] = self._words[self._places] + starts.T
         return self._trips
-
-
-def _with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], target: Target) -> Sequence[Any]:
-    """Replace checks by native ones, if no call of numpy remains then: a check that fails stops native code up to such a call."""
-    results = with_native_checks(instructions, specs, target)
-    if all(isinstance(item, NativeInstruction) for item in results):
-        return results
-    specs.pop(FAILED, None)
-    return instructions
 
 
 def _allocated(specs: Mapping[Value, Spec], external: Collection[Value]) -> dict[Value, Any]:
@@ -350,12 +374,24 @@ class NativeTrips:
         """Runs some records of one trip."""
         rows = np.ascontiguousarray(self._rows[:, start:end])
         rows[:, 0, 2] &= ~AFTER_BARRIER
-        return pool().stepper(rows)
+        step, raise_failure = pool().stepper(rows), self._raise_failure
+        if raise_failure is None:
+            return step
+
+        def checked_step(number: int) -> None:
+            step(number)
+            raise_failure()
+
+        return checked_step
 
 
 def _raise_failure(instructions: Sequence[Any], arrays: Mapping[Value, Any]) -> None:
-    """Raise the error of the check that has failed in native code, if one has: numpy's check reports it."""
-    if number := int(arrays[FAILED][0]):
+    """Raise the error of the check that has failed in native code, if one has: numpy's check reports it. So with a fault."""
+    if FAULT in arrays and arrays[FAULT][0]:
+        arrays[FAULT][0] = 0
+        raise TripStoppedError(int(arrays[FAULT][1]))
+    if FAILED in arrays and (number := int(arrays[FAILED][0])):
+        arrays[FAILED][0] = 0
         check = failed_check(instructions, number)
         _run_on_numpy(check.op, check.call(arrays.__getitem__), 0)
         raise AssertionError(f"{check.label} fails in native code alone")

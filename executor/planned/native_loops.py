@@ -26,10 +26,20 @@ from fluid.values.spec import Spec
 from ..binding.compiled import apply_op
 from ..kernels.table import kernel_of
 from ..native.branches import BranchMark, named_writes
-from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Operand, Writer, stand_in
+from ..native.instructions import (
+    CLEARED,
+    NATIVE_PREFIX,
+    Check,
+    KernelCall,
+    NativeInstruction,
+    Operand,
+    Writer,
+    stand_in,
+)
 from ..native.op_instructions import OpInstruction
 from ..native.repeated import BlockCode, block_code, no_source
 from ..native.target import Target
+from ..stepwise.indexed_arrays import ArrayRoom
 from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LOOPS, LoopBody, total_of
 from ..stepwise.repeated import Loop, RandomSource
@@ -135,8 +145,10 @@ class _Compiler:
     def __init__(self, target: Target) -> None:
         self._target = target
 
-    def compile(self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Any, source: RandomSource) -> Any:
-        return block_code(body, specs, outputs, self._target)
+    def compile(
+        self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Any, source: RandomSource, rooms: Mapping[str, ArrayRoom]
+    ) -> Any:
+        return block_code(body, specs, outputs, self._target, rooms)
 
 
 class NativeLoops:
@@ -299,6 +311,8 @@ class _LoopMaker:
         """Compile the block for specs of the names that it reads."""
         blocks: Any = self._loop.compiled({name: stand_in(specs[name]) for name in self._loop.reads}, {}, {None})
         code = None if blocks is None else blocks[None]
+        if isinstance(code, BlockCode) and code.checks_in_branches:
+            raise _StepwiseError("ids are checked in a branch of its block")
         if not isinstance(code, BlockCode):
             raise _StepwiseError("an op of its block has no native code, or a value changes its shape from trip to trip")
         return code

@@ -137,6 +137,15 @@ class RandomStreams:
         self._draws.clear()
         self._shared.clear()
 
+    @property
+    def position(self) -> dict[Hashable, int]:
+        """How often this run has drawn from each stream."""
+        return dict(self._draws)
+
+    def return_to(self, position: Mapping[Hashable, int]) -> None:
+        """Draw again what this run has drawn after a `position`."""
+        self._draws = dict(position)
+
     def source(self, name: str, op_seed: int, drawer: Hashable = None, op_type: str = "") -> Source:
         """The source of generators for the op that writes `name`.
 

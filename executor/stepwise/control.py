@@ -7,8 +7,9 @@ that only copy values pass it on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from fluid.errors import ExecutionError, IndexRangeError
 from fluid.ir.program import Operator
@@ -19,14 +20,15 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import BFLOAT16, VarType
 
 from ..binding.halves import added
+from ..runtime.random import RandomStreams
 from .handlers import runs, runs_on_arrays
+from .indexed_arrays import MOST_ENTRIES
 from .interpreter import Environment, Machine, describe
-from .repeated import Frames, run_at_once, run_while_true
+from .repeated import Frames, Loop, repeat_with_room, run_at_once, run_while_true
 
 __all__ = ["Runs", "add", "array_in", "no_gradient", "position_of", "run_backwards", "zeros_like"]
 
-_MOST_ENTRIES = 1 << 20
-"""The most entries of an array of tensors: also entries that were never written take memory."""
+_R = TypeVar("_R")
 
 
 def truth(value: Any, name: str) -> bool:
@@ -138,10 +140,11 @@ class Runs:
 
     def all(self, is_reversed: bool) -> None:
         """Run the block for each slice or frame, and set the op's outputs."""
-        loop, past = self._machine.loop(self._op, self._region), self._past
-        if loop is not None and self.count > 0 and (past is None or isinstance(past, Frames)):
-            is_done = run_at_once(loop, self._env, self.count, is_reversed, past)
-            if is_done:
+        past, loops = self._past, self._machine.loops(self._op, self._region)
+        for loop in loops if self.count > 0 else ():
+            if past is not None and not isinstance(past, Frames):
+                break
+            if self._with_room(loop, partial(run_at_once, loop, self._env, self.count, is_reversed, past)):
                 return
         for number in range(self.count)[:: -1 if is_reversed else 1]:
             self.once(number)
@@ -149,10 +152,12 @@ class Runs:
 
     def while_true(self, condition: str) -> None:
         """Run the block as long as a condition is true, and set the op's outputs."""
-        loop, number = self._machine.loop(self._op, self._region), 0
-        if loop is not None and truth(self._env.get(condition), condition):
-            number = run_while_true(loop, self._env)
-            if not truth(self._env.get(condition), condition):
+        number = 0
+        for loop in self._machine.loops(self._op, self._region):
+            if not truth(self._env.get(condition), condition) or (number and self._captured is not None):
+                break
+            number += self._with_room(loop, partial(run_while_true, loop, self._env)) or 0
+            if number and not truth(self._env.get(condition), condition):
                 return
         if number and self._region.scopes is not None:
             self._frames = dict(enumerate(self._env.get(self._region.scopes)))
@@ -160,6 +165,12 @@ class Runs:
             self.once(number)
             number += 1
         self.finish()
+
+    def _with_room(self, loop: Loop, run: Callable[[], _R]) -> _R | None:
+        """Run a loop; None if it has to run op by op, and nothing has changed."""
+        streams = self._machine.streams
+        assert isinstance(streams, RandomStreams), "loops are compiled for numpy alone"
+        return repeat_with_room(loop, run, partial(streams.return_to, streams.position))
 
     def _zeros(self, place: int) -> Any:
         """Zeros for a state that the block does not write."""
@@ -335,8 +346,8 @@ def new_array(machine: Machine, op: Operator, env: Environment) -> None:
 def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     name = op.output("Out")[0]
     position = position_of(op, env)
-    if position >= _MOST_ENTRIES:
-        raise ExecutionError(f"the position {op.input('I')[0]} is {position}; arrays have {_MOST_ENTRIES} entries at most")
+    if position >= MOST_ENTRIES:
+        raise ExecutionError(f"the position {op.input('I')[0]} is {position}; arrays have {MOST_ENTRIES} entries at most")
     array = env.get(name)
     if array is not None and not isinstance(array, list):
         raise ExecutionError(f"{name} is {describe(array)}, and {op.type} writes to an array of tensors")

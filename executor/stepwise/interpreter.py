@@ -227,7 +227,7 @@ class Machine:
         self._array_type = xp.ndarray
         self._ops: dict[Operator, BlockOp] = {}
         self._regions: dict[Operator, Region | None] = {}
-        self._loops: dict[Operator, Loop] = {}
+        self._loops: dict[Operator, Sequence[Loop]] = {}
         self._from_zero: dict[str, str] | None = None
         """Name in block 0 -> its renumbered name (`names_from_zero`); filled at the first draw of initial values."""
 
@@ -237,14 +237,13 @@ class Machine:
             self._regions[op] = region_of(op)
         return self._regions[op]
 
-    def loop(self, op: Operator, region: Region) -> Loop | None:
-        """How the block of an op runs as one call for all runs; None if it runs op by op."""
+    def loops(self, op: Operator, region: Region) -> Sequence[Loop]:
+        """The ways to run the block of an op as one call for all runs; none if it runs op by op."""
         if self._compiler is None or self.check is not None or timing.current is not None:
-            return None
+            return ()
         if op not in self._loops:
-            self._loops[op] = Loop(self._compiler, op, region, self.captures, self.random_source)
-        loop = self._loops[op]
-        return loop if loop.is_possible else None
+            self._loops[op] = Loop.all_of(self._compiler, op, region, self.captures, self.random_source)
+        return self._loops[op]
 
     def run_block(self, block: Block, env: Environment) -> None:
         """Run the ops of a block in order."""

@@ -1,13 +1,15 @@
 """The block of a loop as steps on plain tensors.
 
 Entries of arrays of tensors become variables of the block: one variable for each array and position (`Affine`), which is updated
-in place. The positions differ from each other in a trip; the loop checks this before it runs. Sums over the trips are variables
-that are updated in place, too.
+in place. The positions differ from each other in a trip; the loop checks this before it runs. Where that is impossible, since
+positions depend on values, or branches use arrays, the arrays are *indexed* (`indexed_arrays.py`): their ops stay steps. Sums
+over the trips are variables that are updated in place, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +26,19 @@ from .handlers import HANDLERS
 from .positions import Affine, affine_values, integer_of
 from .row_ops import SHRINKING
 
-__all__ = ["BRANCHES", "CHOICES", "IS_TAKEN", "LOOPS", "Entry", "LoopBody", "Slots", "Step", "name_in_branch", "total_of"]
+__all__ = [
+    "BRANCHES",
+    "CHOICES",
+    "IS_TAKEN",
+    "LOOPS",
+    "Entry",
+    "LoopBody",
+    "Slots",
+    "Step",
+    "is_plain_copy",
+    "name_in_branch",
+    "total_of",
+]
 
 BRANCHES = frozenset({"conditional_block", "conditional_block_infer", "conditional_block_grad"})
 """Types of ops that own a block which runs if a condition holds."""
@@ -120,6 +134,8 @@ class LoopBody:
         unshrunk: name of a value that may have more than the active rows -> the entry that it was read from.
         condition: the value that tells whether another trip follows; None if the number of trips is known.
         positions: integer that trips read from an array, for the position of another entry -> the entry that it is read from.
+        indexed: indexed array from outside -> its value after a trip.
+        indexed_totals: indexed array that sums an array over the trips -> the summand after a trip.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -133,6 +149,8 @@ class LoopBody:
     unshrunk: dict[str, Entry] = field(default_factory=dict)
     condition: Value | None = None
     positions: dict[str, Entry] = field(default_factory=dict)
+    indexed: dict[str, Value] = field(default_factory=dict)
+    indexed_totals: dict[str, Value] = field(default_factory=dict)
 
     @classmethod
     def of(cls, region: Region, versions: BlockVersions, saved: Mapping[str, Sequence[str]]) -> LoopBody | None:
@@ -141,16 +159,27 @@ class LoopBody:
         Args:
             saved: variable of step scopes -> the variables that hold what its branch saves (`name_in_branch`).
         """
-        try:
+        with suppress(_OpByOpError):
             return _Builder(region, versions, saved).body
-        except _OpByOpError:
-            return None
+        return None
+
+    @classmethod
+    def with_indexed_arrays(cls, region: Region, versions: BlockVersions, saved: Mapping[str, Sequence[str]]) -> LoopBody | None:
+        """The steps as `of` gives them, with indexed arrays; None if the block has no arrays, too."""
+        with suppress(_OpByOpError):
+            return _IndexingBuilder(region, versions, saved).body
+        return None
+
+    @property
+    def memories(self) -> set[str]:
+        """The indexed arrays, sums included."""
+        return {*self.indexed, *self.indexed_totals}
 
     @property
     def reads(self) -> set[str]:
         """The names that the steps, or the positions of entries, read from before the trip."""
         values = {value for step in self.steps for value in step.read}
-        in_place = {entry.name for entry in self.entries} | {total_of(name) for name in self.totals}
+        in_place = {entry.name for entry in self.entries} | {total_of(name) for name in self.totals} | self.memories
         return {name for name, version in values if not version and name not in in_place} | self.integers
 
     @property
@@ -204,13 +233,23 @@ class _Builder:
         for index, op in enumerate(versions.ops):
             self._add(index, op)
         self._add_totals()
-        for name in region.writes:
-            if self._is_array(name) and self._array(versions.current(name)).outer != name:
-                raise _OpByOpError
+        self._require_possible()
         passed = [*(state.before for state in region.states), *(name for name, _ in region.slices)]
         passed += [part.inner for part in (*region.stacked, *region.final)]
         if any(name in self.body.rows or self._is_array(name) for name in passed):
             raise _OpByOpError
+
+    def _require_possible(self) -> None:
+        """Require that each array is still its own, and that positions are known before the trips."""
+        region, versions, body = self._region, self._versions, self.body
+        for name in region.writes:
+            if self._is_array(name) and self._array(versions.current(name)).outer != name:
+                raise _OpByOpError
+        afters = {state.before: state.after for state in region.states} | {name: name for name in region.writes}
+        for name in body.integers & afters.keys():
+            after = body.affine.get(versions.current(afters[name]))
+            if after is None or after.step(name) is None:
+                raise _OpByOpError
 
     # -- arrays
     def _is_array(self, name: str) -> bool:
@@ -273,11 +312,8 @@ class _Builder:
     def _add(self, index: int, op: Operator) -> None:
         definition, reads, writes = self._versions.definitions[index], self._versions.reads[index], self._versions.writes[index]
         names = (*op.input_arg_names, *op.output_arg_names)
-        if any(map(self._is_array, names)):
-            handler = _ON_ARRAYS.get(op.type)
-            if handler is None:
-                raise _OpByOpError
-            handler(self, op, reads, writes)
+        if any(map(self._is_array, names)) and not op.sub_blocks:
+            self._add_on_arrays(index, op)
         elif definition is None or self._versions.updates[index]:
             raise _OpByOpError
         elif op.type in _OF_RANK_TABLE:
@@ -289,6 +325,17 @@ class _Builder:
         else:
             self._append(Step(op, definition, reads, writes))
 
+    def _add_on_arrays(self, index: int, op: Operator) -> None:
+        handler = _ON_ARRAYS.get(op.type)
+        if handler is None:
+            raise _OpByOpError
+        handler(self, op, self._versions.reads[index], self._versions.writes[index])
+
+    def _pass_arrays(self, names: Iterable[str]) -> None:
+        """Note the arrays that a branch uses."""
+        if any(map(self._is_array, names)):
+            raise _OpByOpError
+
     def _add_branch(self, index: int, op: Operator, definition: OpDef) -> None:
         """Add a branch, with the outer values that its blocks read or write."""
         region, versions = region_of(op), self._versions
@@ -299,8 +346,7 @@ class _Builder:
         frame: list[Value] = []
         if region.frames is not None and not versions.before(region.frames, index)[1]:
             frame = [(name, 0) for name in self._saved.get(region.frames, ())]
-        if any(map(self._is_array, names)):
-            raise _OpByOpError
+        self._pass_arrays(names)
         passed = {*(state.before for state in self._region.states), *(name for name, _ in self._region.slices)}
         local = self._region.body.vars.keys() - passed
         values = {name: versions.before(name, index) for name in names}
@@ -388,7 +434,7 @@ class _Builder:
     def copy(self, op: Operator, reads: Slots, writes: Slots) -> None:
         """Let a name stand for another array, as long as this one stays as it is; gradients copy arrays by `scale`, too."""
         (source,), (target,) = reads["X"], writes["Out"]
-        if source is None or target is None or (op.type == "scale" and not _is_copy(op)):
+        if source is None or target is None or (op.type == "scale" and not is_plain_copy(op)):
             raise _OpByOpError
         array = self._array(source)
         self._arrays[target] = replace(array, updates=self._updates(array.outer)) if array.outer else array
@@ -423,17 +469,48 @@ class _Builder:
             if not last[1]:
                 raise _OpByOpError
             if self._is_array(name):
-                array = self._array(last)
-                if array.outer:
-                    raise _OpByOpError
-                self._accumulate_parts(total_of(name), array)
+                self._add_array_total(name, last)
             else:
                 self.body.totals.append(name)
                 self.body.likes[total_of(name), 0] = last
                 self._step("sum", [(total_of(name), 0), last], (total_of(name), 1))
 
+    def _add_array_total(self, name: str, last: Value) -> None:
+        array = self._array(last)
+        if array.outer:
+            raise _OpByOpError
+        self._accumulate_parts(total_of(name), array)
 
-def _is_copy(op: Operator) -> bool:
+
+class _IndexingBuilder(_Builder):
+    """Builds the body of a region's block, with indexed arrays."""
+
+    def _require_possible(self) -> None:
+        if self.body.rows or self.body.entries or not self.body.memories:
+            raise _OpByOpError
+        self.body.affine.clear()
+
+    def _add_on_arrays(self, index: int, op: Operator) -> None:
+        definition, versions = self._versions.definitions[index], self._versions
+        if definition is None or op.type not in _INDEXED:
+            raise _OpByOpError
+        self._pass_arrays(op.input_arg_names)
+        self._pass_arrays(op.output_arg_names)
+        reads = dict(versions.reads[index])
+        for slot, value in versions.updates[index].items():
+            if value[1] or value[0] in self.body.indexed:
+                reads[slot] = [value]
+        self.body.steps.append(Step(op, definition, reads, versions.writes[index]))
+
+    def _pass_arrays(self, names: Iterable[str]) -> None:
+        outer = [name for name in names if self._is_array(name) and name not in self._region.body.vars]
+        self.body.indexed |= {name: self._versions.current(name) for name in outer}
+
+    def _add_array_total(self, name: str, last: Value) -> None:
+        self.body.indexed_totals[total_of(name)] = last
+
+
+def is_plain_copy(op: Operator) -> bool:
     """Whether `scale` multiplies by one and adds nothing."""
     attrs = get("scale").defaults(op.attrs)
     return attrs["scale"] == 1.0 and not attrs["bias"] and not op.input("ScaleTensor")
@@ -446,6 +523,8 @@ _ON_ARRAYS: dict[str, Callable[[Any, Operator, Slots, Slots], None]] = {
     **dict.fromkeys(("assign", "scale"), _Builder.copy),
 }
 """Type of an op that reads or writes arrays -> how it becomes steps on entries."""
+_INDEXED = frozenset({*_ON_ARRAYS, "new_array"})
+"""Types of ops that may read or write indexed arrays."""
 _OF_RANK_TABLE: dict[str, Callable[[Any, Operator, Slots, Slots], None]] = {
     SHRINKING: _Builder.shrink,
     f"{SHRINKING}_grad": _Builder.widen,

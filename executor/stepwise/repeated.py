@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from fluid.ir.nesting import walk
-from fluid.ir.program import Operator
-from fluid.ir.regions import Region, region_of
+from fluid.ir.program import Block, Operator
+from fluid.ir.regions import Region, region_of, shape_slots
 from fluid.ir.versions import BlockVersions, Value
-from fluid.opdef.registry import EMPTY
+from fluid.opdef.registry import EMPTY, get
 from fluid.values.spec import Spec
+from fluid.values.types import VarType
 
 from ..runtime.specs import spec_of
 from .active_rows import ActiveRows, RankTable
+from .indexed_arrays import ArrayRoom, IndexedArray, TripStoppedError, room_for
 from .loop_arrays import LoopArrays, is_plain
 from .loop_body import IS_TAKEN, Entry, LoopBody, name_in_branch, total_of
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AT_ONCE", "BlockCompiler", "Chain", "CompiledBlock", "Frames", "Loop", "PreparedTrips", "RandomSource", "equal_runs",
-    "run_at_once", "run_while_true",
+    "repeat_with_room", "run_at_once", "run_while_true",
 ]  # fmt: skip
 
 _FEWEST_RUNS = 16
@@ -39,12 +41,15 @@ AT_ONCE = 1024
 """The most trips in one call: the addresses of each trip take some hundred bytes."""
 
 
+_R = TypeVar("_R")
+_Build: TypeAlias = "Callable[[Region, BlockVersions, Mapping[str, Sequence[str]]], LoopBody | None]"
+
 RandomSource: TypeAlias = "Callable[[Operator, Mapping[str, Any]], Any]"
 """Returns the source of random generators for an op and its attributes, defaults included."""
 
 
 class PreparedTrips(Protocol):
-    """Consecutive trips through a compiled block."""
+    """Consecutive trips through a compiled block. Running them may raise `TripStoppedError`, if the block has indexed arrays."""
 
     def run_all(self) -> None: ...
 
@@ -61,9 +66,11 @@ class CompiledBlock(Protocol):
 
     Attributes:
         may_be_missing: values that only a branch of the block makes.
+        rooms: indexed array -> the size of its memory.
     """
 
     may_be_missing: Collection[Value]
+    rooms: Mapping[str, ArrayRoom]
 
     def spec(self, value: Value) -> Spec:
         """The spec of a value that the block writes."""
@@ -80,7 +87,12 @@ class BlockCompiler(Protocol):
     """Compiles blocks."""
 
     def compile(
-        self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], source: RandomSource
+        self,
+        body: LoopBody,
+        specs: Mapping[Value, Spec],
+        outputs: Collection[Value],
+        source: RandomSource,
+        rooms: Mapping[str, ArrayRoom],
     ) -> CompiledBlock | None:
         """Compile a block; None if it has to run op by op. See `native.block_compiler.NativeBlocks`."""
 
@@ -92,6 +104,7 @@ class Frames(Sequence[dict[str, Any]]):
         branches: variable of step scopes -> the names that the gradient of its branch reads (see `name_in_branch`).
         rows: names whose stacks have room for more rows than a run has.
         active: the rows of the runs of a loop over a rank table; None for other loops.
+        arrays: names of arrays of tensors that gradients pass on, but do not look into.
     """
 
     def __init__(
@@ -101,7 +114,9 @@ class Frames(Sequence[dict[str, Any]]):
         branches: Mapping[str, Collection[str]],
         rows: Collection[str] = (),
         active: ActiveRows | None = None,
+        arrays: Collection[str] = (),
     ) -> None:
+        self._arrays = arrays
         self._count, self.stacks, self._branches, self.active = count, stacks, branches, active
         self._rows = stacks.keys() & rows
         nested = {name for names in branches.values() for name in names}
@@ -115,7 +130,8 @@ class Frames(Sequence[dict[str, Any]]):
     def __getitem__(self, number: Any) -> Any:
         if not 0 <= number < self._count:
             raise IndexError(number)
-        frame = {name: stack[number] for name, stack in self._plain.items()}
+        frame: dict[str, Any] = {name: stack[number] for name, stack in self._plain.items()}
+        frame |= {name: [] for name in self._arrays}
         if self.active is not None:
             frame |= {name: frame[name][: self.active.of(name)[number]] for name in self._rows}
         return frame | {scopes: self._of_branch(scopes, number) for scopes in self._outermost}
@@ -250,16 +266,25 @@ class Loop:
         region: how values pass through its block.
         captures: variable of step scopes -> the names that gradient blocks read.
         source: returns the source of random generators of an op.
+        build: makes the steps of a trip.
 
     Attributes:
         branches: variable of step scopes -> the names that the gradient of a branch in the block reads.
         local: names of the block; a gradient block reads their values after each run.
+        unread_arrays: arrays that gradient blocks pass on, but do not look into.
         carried: outer names that the block overwrites; a gradient block reads their values before each run.
         capacity: the expected number of runs of a loop with a condition: the number of the last time.
+        room: the expected number of entries of indexed arrays.
     """
 
     def __init__(
-        self, compiler: BlockCompiler, op: Operator, region: Region, captures: Mapping[str, Captured], source: RandomSource
+        self,
+        compiler: BlockCompiler,
+        op: Operator,
+        region: Region,
+        captures: Mapping[str, Captured],
+        source: RandomSource,
+        build: _Build = LoopBody.of,
     ) -> None:
         captured = captures.get(region.scopes) if region.scopes is not None else None
         self._compiler, self._source, self.op, self.region = compiler, source, op, region
@@ -267,15 +292,17 @@ class Loop:
         local = captured.local if captured is not None else set()
         self.branches = _branches_within(local, captures)
         in_branches = {name for scopes in self.branches for name in _names_saved(scopes, captures)}
-        self.local: Set[str] = {*local} - captures.keys() | in_branches
-        self.carried: Set[str] = captured.carried & {*region.writes} if captured is not None else set()
+        carried = captured.carried & {*region.writes} if captured is not None else set()
+        self.unread_arrays = _unread_arrays(region.body, local | carried)
+        self.local: Set[str] = {*local} - captures.keys() - self.unread_arrays | in_branches
+        self.carried: Set[str] = carried - self.unread_arrays
         self._compiled: dict[Any, dict[int | None, CompiledBlock | None]] = {}
-        self.capacity = _FEWEST_RUNS
+        self.capacity, self.room = _FEWEST_RUNS, 0
         versions = BlockVersions(region.body)
         versions.last.update(dict.fromkeys(in_branches, 1))
         self.last = versions.current
         saved = {scopes: _names_saved(scopes, captures) for scopes in captures}
-        self.body = None if self._loses_former_values(captures) else LoopBody.of(region, versions, saved)
+        self.body = None if self._loses_former_values(captures) else build(region, versions, saved)
         (self.condition,) = op.input("Condition") if op.type == "while" else [""]
         """The name that tells whether another trip follows; empty if the number of trips is known."""
         if self.body is not None and self.condition in region.writes:
@@ -285,10 +312,12 @@ class Loop:
             by_array.setdefault(entry.array, []).append(entry)
         self.entries = by_array
         """Array -> the entries that trips read or write."""
+        self.indexed = self.body.memories if self.body is not None else set[str]()
         self._summed_arrays = {total_of(part.inner) for part in region.summed}
         self.reads, self.integers = ([], set[str]()) if self.body is None else (sorted(self.body.reads), self.body.integers)
         self.rows, self.shrunk = (set[str](), set[str]()) if self.body is None else (self.body.rows, self.body.shrunk)
-        self.writes = [name for name in region.writes if name not in by_array and name in versions.last]
+        arrays = by_array.keys() | self.indexed
+        self.writes = [name for name in region.writes if name not in arrays and name in versions.last]
         """The outputs, except arrays of tensors; a pruned block leaves some outputs as they are."""
         states = {state.before: state.after for state in region.states}
         self.links = states | {name: name for name in self.writes if name in versions.read_first or name in self.carried}
@@ -301,6 +330,14 @@ class Loop:
         """Outputs of the block that are no chains."""
         self.is_possible = self.body is not None and self._is_possible(versions)
         """Whether the names of the block allow one call."""
+
+    @classmethod
+    def all_of(
+        cls, compiler: BlockCompiler, op: Operator, region: Region, captures: Mapping[str, Captured], source: RandomSource
+    ) -> list[Loop]:
+        """The ways to run the block as one call, the fastest first."""
+        loops = [cls(compiler, op, region, captures, source, build) for build in (LoopBody.of, LoopBody.with_indexed_arrays)]
+        return [loop for loop in loops if loop.is_possible]
 
     def _loses_former_values(self, captures: Mapping[str, Captured]) -> bool:
         """Whether the gradient of a branch reads the value of a variable before the branch, as Paddle's gradients do."""
@@ -317,7 +354,7 @@ class Loop:
             return False
         if self.rows and ((self.is_captured and self.region.frames is not None) or not self.rows.isdisjoint(self.writes)):
             return False  # gradients of higher order, or rows that are no entries of an array
-        if not self.entries.keys().isdisjoint(self.local | self.carried) or self._undoes_updates(versions):
+        if not (self.entries.keys() | self.indexed).isdisjoint(self.local | self.carried) or self._undoes_updates(versions):
             return False
         if EMPTY in self.links or len({*afters}) < len(afters) or {*self.sequences} & {*self.links}:
             return False
@@ -344,24 +381,27 @@ class Loop:
         """
         firsts = {name: next((item for item in entries if item is not None), None) for name, entries in former.items()}
         items = {name: item for name, item in firsts.items() if item is not None}
+        room = room_for(max(self.room, *(len(former[name]) for name in self.indexed), 0)) if self.indexed else 0
         key = (
+            room,
             *[(array.shape, array.dtype) for array in arrays.values()],
             *[(name, item.shape[bool(self.rows) :], item.dtype) for name, item in items.items()],
         )
         compiled = self._compiled.setdefault(key, {})
         for rows in sizes - compiled.keys():
-            compiled[rows] = self._compile(arrays, items, rows)
+            compiled[rows] = self._compile(arrays, items, rows, room)
         blocks = {rows: block for rows in sizes if (block := compiled[rows]) is not None}
         return blocks if len(blocks) == len(sizes) else None
 
-    def _compile(self, arrays: Mapping[str, Any], items: Mapping[str, Any], rows: int | None) -> CompiledBlock | None:
+    def _compile(self, arrays: Mapping[str, Any], items: Mapping[str, Any], rows: int | None, room: int) -> CompiledBlock | None:
         assert self.body is not None, "callers ask is_possible first"
         of_sequences = self.rows | self.shrunk
         specs = {(name, 0): _with_rows(spec_of(array), rows if name in of_sequences else None) for name, array in arrays.items()}
         for name, item in items.items():
-            specs |= {(entry.name, 0): _with_rows(spec_of(item), rows) for entry in self.entries[name]}
+            specs |= {(entry.name, 0): _with_rows(spec_of(item), rows) for entry in self.entries.get(name, ())}
+        rooms = {name: ArrayRoom(room, spec_of(items[name]) if name in items else None) for name in self.indexed}
         outputs = [self.last(name) for name in (*self.links.values(), *self.stacks)]
-        block = self._compiler.compile(self.body, specs, outputs, self._source)
+        block = self._compiler.compile(self.body, specs, outputs, self._source, rooms)
         if block is None or not all(self._have_one_spec(block, entries) for entries in self.entries.values()):
             return None
         required = {*self.links.values(), *self.stacks} - (self.local - self.stacked)
@@ -377,7 +417,7 @@ class Loop:
         """Array of tensors -> its entries before the first run; None if some do not fit into a stack."""
         former: dict[str, Sequence[Any]] = {}
         active = self.body.active if self.body is not None else None
-        for name in self.entries:
+        for name in (*self.entries, *self.indexed):
             array = env.get(name) if name not in self._summed_arrays else None
             if active is not None and name == active.array:
                 array = array.masks if isinstance(array, RankTable) else None
@@ -427,8 +467,28 @@ class Loop:
         return before in self.local or before in self.carried or self.needs_all(after)
 
 
+def repeat_with_room(loop: Loop, run: Callable[[], _R], take_back: Callable[[], None]) -> _R | None:
+    """Run a loop again, as long as its indexed arrays need more room; returns None if it has to run op by op.
+
+    Args:
+        take_back: takes back the draws of a run.
+    """
+    while True:
+        try:
+            return run()
+        except TripStoppedError as error:
+            take_back()
+            if error.needed is None:
+                return None
+            loop.room = error.needed
+
+
 def run_at_once(loop: Loop, env: Environment, count: int, is_reversed: bool, past: Frames | None) -> bool:
-    """Run the block of a loop `count` times. Returns False, before anything has run, if it has to run op by op."""
+    """Run the block of a loop `count` times. Returns False, before anything has run, if it has to run op by op.
+
+    Raises:
+        TripStoppedError: a trip has stopped, and nothing has changed except draws.
+    """
     memory = _Memory.of(loop, env, count, is_reversed, past)
     if memory is None or memory.count_possible(0, count) < count:
         return False
@@ -442,6 +502,9 @@ def run_while_true(loop: Loop, env: Environment) -> int:
     """Run the block until the condition is false; returns the number of trips.
 
     Stops before a trip that has to run op by op. The condition is true then, and the caller runs this trip.
+
+    Raises:
+        TripStoppedError: a trip has stopped, and nothing has changed except draws.
     """
     condition = loop.condition
     memory = _Memory.of(loop, env, loop.capacity, False, None) if condition in loop.region.writes else None
@@ -470,6 +533,7 @@ class _Memory:
         fixed: outer name -> its value, the same for all runs.
         by_number: name -> an array with an entry for each run: a sequence, or values for the gradient.
         arrays: the arrays of tensors.
+        indexed: the indexed arrays.
         capacity: how many runs there is room for.
         is_reversed: the first trip has the last number.
     """
@@ -482,11 +546,13 @@ class _Memory:
         fixed: Mapping[str, Any],
         by_number: Mapping[str, Any],
         arrays: LoopArrays,
+        indexed: Mapping[str, IndexedArray],
         active: ActiveRows | None,
         capacity: int,
         is_reversed: bool,
     ) -> None:
         self._loop, self._blocks, self._fixed, self._by_number, self._arrays = loop, blocks, fixed, by_number, arrays
+        self._indexed = indexed
         self._active, self.capacity, self._is_reversed = active, capacity, is_reversed
         self.chains = {
             before: Chain(firsts[before], capacity, after == loop.condition or loop.has_entries(before, after), is_reversed)
@@ -535,7 +601,10 @@ class _Memory:
         integers = {name: stack.reshape(-1) for name, stack in by_number.items() if name in loop.integers}
         in_entries = loop.body.positions if loop.body is not None else {}
         arrays = LoopArrays(loop.entries, former, block.spec, counters, integers, in_entries, active, past is None)
-        return cls(loop, blocks, firsts, fixed, by_number, arrays, active, capacity, is_reversed)
+        if not all(map(IndexedArray.fits, block.rooms.values())):
+            return None
+        indexed = {name: IndexedArray(former[name], room) for name, room in block.rooms.items()}
+        return cls(loop, blocks, firsts, fixed, by_number, arrays, indexed, active, capacity, is_reversed)
 
     def _spec(self, name: str) -> Spec:
         """The spec of the memory for a result of the block."""
@@ -557,6 +626,7 @@ class _Memory:
         """At most so many trips from number `start` on, within the capacity."""
         loop, (trips, numbers) = self._loop, self._next(start, most)
         addresses: dict[Value, Any] = {(name, 0): array.ctypes.data for name, array in self._fixed.items()}
+        addresses |= {(name, 0): array.address for name, array in self._indexed.items()}
         addresses |= self._arrays.addresses(trips, numbers)
         for name, stack in self._by_number.items():
             addresses[name, 0] = stack.ctypes.data + numbers * stack.strides[0]
@@ -594,7 +664,7 @@ class _Memory:
         finals = {after: self.chains[before].value(count) for before, after in loop.links.items()}
         after = {name: self.chains[before].after(count) for before, name in loop.links.items() if loop.has_entries(before, name)}
         after |= {name: stack.array[:count] for name, stack in self._stacks.items() if loop.needs_all(name)}
-        lists = self._arrays.values(count)
+        lists = self._arrays.values(count) | {name: array.values() for name, array in self._indexed.items()}
         for name in region.writes:
             if name in lists:
                 env.set(name, lists[name])
@@ -619,7 +689,8 @@ class _Memory:
                     stacks[name] = self.chains[name].before(count)
             stacks |= {name: self.chains[name].before(count) for name in loop.carried if name in self.chains}
             rows = self._rows_after(count)
-            env.set(region.scopes, Frames(count, stacks, loop.branches, loop.rows, rows) if loop.is_captured else [])
+            frames = Frames(count, stacks, loop.branches, loop.rows, rows, loop.unread_arrays)
+            env.set(region.scopes, frames if loop.is_captured else [])
 
     def _rows_after(self, count: int) -> ActiveRows | None:
         """The rows of the first `count` runs; None if the loop is not over a rank table."""
@@ -628,6 +699,23 @@ class _Memory:
             return None
         of_names = {name: self._arrays.rows_read(entry, count) for name, entry in loop.body.unshrunk.items()}
         return ActiveRows(active.capacity, active.counts[:count], of_names)
+
+
+def _unread_arrays(block: Block, names: Collection[str]) -> set[str]:
+    """The arrays of tensors among some names that gradients of a block pass on, but do not look into."""
+    variables = {name: block.find_var(name) for name in names}
+    arrays = {name for name, var in variables.items() if var is not None and var.type is VarType.LOD_TENSOR_ARRAY}
+    for gradient in block.program.blocks if arrays else ():
+        for op in walk(gradient.ops) if gradient.forward is block else ():
+            unread = {*shape_slots(op), *_slots_of_outputs(op)}
+            arrays.difference_update(*(names for slot, names in op.inputs.items() if slot not in unread))
+    return arrays
+
+
+def _slots_of_outputs(op: Operator) -> Collection[str]:
+    """The slots where a loop's or branch's gradient op lists the forward op's outputs; running it does not read them."""
+    definition = op.definition
+    return get(definition.gradient_of).outputs if definition is not None and definition.gradient_of else ()
 
 
 def _branches_within(names: Set[str], captures: Mapping[str, Captured]) -> dict[str, Set[str]]:

@@ -231,7 +231,7 @@ def test_a_check_between_tables() -> None:
 
 
 def test_more_checks_than_a_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_checks, "_MOST_CHECKS", 3)
+    monkeypatch.setattr(native_checks, "MOST_CHECKS", 3)
 
     def build() -> Variable:
         x = fluid.data("x", [5, 4])

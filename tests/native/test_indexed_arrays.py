@@ -1,0 +1,315 @@
+"""Arrays of tensors whose positions depend on values, or that branches read and write, in loops that run natively."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from beside_numpy import assert_alike, results_of
+from checks import each, fresh_programs
+
+import fluid
+from fluid import layers
+from fluid.executor.stepwise.control import Runs
+from fluid.ir.program import Variable
+
+Build = Callable[[], Sequence[Variable]]
+Step = Callable[..., None]
+
+
+def integer(number: int) -> Variable:
+    return layers.fill_constant([1], "int64", number)
+
+
+def normal(*shape: int, dtype: str = "float32") -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+def minimized(loss: Variable) -> list[Variable]:
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    return [loss]
+
+
+def assert_native(build: Build, feed: dict[str, Any], op_by_op: int = 0, tolerance: float = 1e-5) -> None:
+    """Assert that native code agrees with numpy, and that so many runs of blocks took place op by op."""
+    with patch.object(Runs, "once", autospec=True, side_effect=Runs.once) as once:
+        results_of(build, feed, native=True)
+    assert once.call_count == op_by_op
+    assert_alike(build, feed, tolerance=tolerance)
+
+
+def counted(trips: Variable, body: Callable[[Variable], None]) -> None:
+    index = integer(0)
+    more = layers.less_than(index, trips)
+    loop = layers.While(more)
+    with loop.block():
+        body(index)
+        layers.increment(index, 1)
+        layers.less_than(index, trips, cond=more)
+
+
+# ------------------------------------------------------------------------------------------------------------- a stack
+def moves(words: int) -> Any:
+    """Shifts (0) and reductions (1) that make one tree of some words."""
+    rng, depth, shifts, order = np.random.default_rng(words), 0, 0, list[int]()
+    while len(order) < 2 * words - 1:
+        if shifts < words and (depth < 2 or rng.random() < 0.6):
+            order, depth, shifts = [*order, 0], depth + 1, shifts + 1
+        else:
+            order, depth = [*order, 1], depth - 1
+    return np.array(order, np.int64)
+
+
+def parser(dtype: str, rows: int, has_writes_in_branches: bool) -> Build:
+    """A stack of states; a reduction joins the upper two of them."""
+
+    def build() -> Sequence[Variable]:
+        words, order = fluid.data("words", [None, rows, 5], dtype), fluid.data("order", [None], "int64")
+        words.stop_gradient = False
+        depth, word, one = integer(0), integer(0), integer(1)
+        stack = layers.array_write(layers.fill_constant([rows, 5], dtype, 0.0), depth)
+
+        def push(state: Variable, position: Variable) -> None:
+            layers.array_write(state, position, stack)
+            layers.assign(position + 1, depth)
+
+        def shift() -> Variable | None:
+            state = layers.fc(layers.squeeze(layers.gather(words, word), [0]), 5, param_attr="w", bias_attr=False)
+            layers.assign(word + 1, word)
+            return push(state, depth) if has_writes_in_branches else state
+
+        def join() -> Variable | None:
+            pair = [layers.array_read(stack, depth - 2), layers.array_read(stack, depth - 1)]
+            state = layers.fc(pair, 5, act="tanh", param_attr=["u", "v"], bias_attr="b")
+            return push(state, depth - 2) if has_writes_in_branches else state
+
+        def move(index: Variable) -> None:
+            is_join = layers.equal(layers.gather(order, index), one)
+            state = layers.cond(is_join, join, shift)
+            if not has_writes_in_branches:
+                push(state, depth - 2 * layers.cast(is_join, "int64"))
+
+        counted(layers.cast(layers.reshape(layers.shape(order), [1]), "int64"), move)
+        root = layers.array_read(stack, integer(0))
+        loss = layers.mean(layers.square(root))
+        return [root, layers.array_length(stack), *fluid.gradients([loss], [words]), *minimized(loss)]
+
+    return build
+
+
+@each("dtype", ["float32", "float64"])
+@each("rows", [1, 3])
+@each("has_writes_in_branches", [False, True])
+@each("words", [1, 2, 9])
+def test_a_parser_is_trained(dtype: str, rows: int, has_writes_in_branches: bool, words: int) -> None:
+    feed = {"words": normal(words, rows, 5, dtype=dtype), "order": moves(words)}
+    assert_native(parser(dtype, rows, has_writes_in_branches), feed, tolerance=1e-5 if dtype == "float32" else 1e-12)
+
+
+@each("has_writes_in_branches", [False, True])
+def test_batches_of_many_lengths_leave_nothing_to_each_other(has_writes_in_branches: bool) -> None:
+    """The stack of 70 words outgrows its memory."""
+
+    def runs(native: str) -> list[Any]:
+        with fresh_programs() as (program, startup), patch.dict(os.environ, FLUID_NATIVE=native):
+            program.random_seed = startup.random_seed = 1
+            fetches, executor, results = parser("float64", 2, has_writes_in_branches)(), fluid.Executor(), list[Any]()
+            executor.run(startup)
+            for words in (3, 70, 1, 12, 70, 2):
+                order = np.repeat([0, 1], [words, words - 1]) if words == 70 else moves(words)
+                feed = {"words": normal(words, 2, 5, dtype="float64"), "order": order}
+                results.append(executor.run(program, feed, fetches))
+            return results
+
+    with patch.object(Runs, "once", autospec=True, side_effect=Runs.once) as once:
+        native_runs = runs("1")
+    assert not once.called
+    for ours, theirs in zip(native_runs, runs("0"), strict=True):
+        for value, expected in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_reduction_of_an_empty_stack_is_named() -> None:
+    feed = {"words": normal(3, 1, 5), "order": np.int64([0, 1, 0])}
+    for native in (True, False):
+        with pytest.raises(fluid.errors.ExecutionError, match="positions in arrays start at 0"):
+            results_of(parser("float32", 1, True), feed, native=native, runs=1)
+
+
+# ---------------------------------------------------------------------------------------------------- roles of arrays
+def chosen(step: Step, dtype: str = "float32", trips: int = 5) -> Build:
+    """A loop that calls `step(index, is_odd, x, array, more)` in each trip, and adds up the entries of two arrays."""
+
+    def build() -> Sequence[Variable]:
+        x, flags = fluid.data("x", [None, 3], dtype), fluid.data("flags", [None], "int64")
+        x.stop_gradient = False
+        array, more = layers.array_write(x * 1.0, integer(0)), layers.array_write(x * 0.5, integer(0))
+        one = integer(1)
+
+        def body(index: Variable) -> None:
+            step(index, layers.equal(layers.gather(flags, index), one), x, array, more)
+
+        counted(integer(trips), body)
+        totals = [layers.reduce_sum(layers.tensor_array_to_tensor(item, 0)[0], 0) for item in (array, more)]
+        lengths = [layers.array_length(item) for item in (array, more)]
+        return [*totals, *lengths, *fluid.gradients([layers.reduce_sum(totals[0] * totals[1])], [x])]
+
+    return build
+
+
+def write_one(index: Variable, is_odd: Variable, x: Variable, array: Variable, more: Variable) -> None:
+    """One branch writes to an array, the other one nothing."""
+    layers.cond(is_odd, lambda: layers.array_write(layers.tanh(x), layers.array_length(array) * 0 + index * 0, array) and None)
+
+
+def write_other(index: Variable, is_odd: Variable, x: Variable, array: Variable, more: Variable) -> None:
+    """Each branch writes to an array of its own."""
+
+    def write(to: Variable, factor: float) -> None:
+        layers.array_write(layers.array_read(to, integer(0)) * factor + x, index, to)
+
+    layers.cond(is_odd, lambda: write(array, 0.5), lambda: write(array, -0.5))
+    layers.array_write(x, index, more)
+
+
+def write_nested(index: Variable, is_odd: Variable, x: Variable, array: Variable, more: Variable) -> None:
+    """A branch in a branch reads and writes."""
+    is_late = layers.greater_than(index, integer(2))
+
+    def late() -> Variable:
+        return layers.array_read(array, index - 2) * 2.0 + layers.array_read(array, index)
+
+    def odd() -> Variable:
+        return layers.cond(is_late, late, lambda: layers.array_read(array, index) * 1.5)
+
+    layers.array_write(layers.cond(is_odd, odd, lambda: layers.sin(x)), index + 1, array)
+
+
+def write_by_condition(index: Variable, is_odd: Variable, x: Variable, array: Variable, more: Variable) -> None:
+    """A switch overwrites entries; the position depends on what the loop computes."""
+    position = layers.cast(layers.greater_than(layers.reduce_sum(layers.array_read(array, integer(0))), x * 0.0), "int64")
+    position = layers.reshape(layers.reduce_max(position), [1])
+    with layers.Switch() as switch:
+        with switch.case(is_odd):
+            layers.array_write(layers.array_read(array, integer(0)) - 0.7, integer(0), array)
+        with switch.default():
+            layers.array_write(layers.array_read(array, integer(0)) * 0.9 + x, position, more)
+
+
+def write_copy(index: Variable, is_odd: Variable, x: Variable, array: Variable, more: Variable) -> None:
+    """A new array of the trip holds one entry; the position of the write depends on a value."""
+    new = layers.array_write(layers.tanh(x), index)
+    position = layers.cast(is_odd, "int64")
+    layers.array_write(layers.array_read(new, index) + layers.array_read(array, integer(0)), position, array)
+
+
+STEPS = [write_other, write_nested, write_by_condition, write_copy]
+
+
+@each("step", STEPS)
+@each("flags", [[0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 1, 1, 0, 1]])
+@each("dtype", ["float32", "float64"])
+def test_branches_read_and_write_arrays(step: Step, flags: list[int], dtype: str) -> None:
+    feed = {"x": normal(2, 3, dtype=dtype), "flags": np.int64(flags)}
+    assert_native(chosen(step, dtype), feed, tolerance=1e-5 if dtype == "float32" else 1e-12)
+
+
+@each("step", STEPS)
+@each("trips", [0, 1])
+def test_no_trip_and_one(step: Step, trips: int) -> None:
+    assert_native(chosen(step, trips=trips), {"x": normal(1, 3), "flags": np.int64([1])})
+
+
+# ------------------------------------------------------------------------------------------------------------- errors
+@each("position", [-1, 3, 40, 1 << 21])
+@each("is_written", [False, True])
+def test_a_wrong_position_is_named_if_the_branch_is_taken(position: int, is_written: bool) -> None:
+    def build() -> Sequence[Variable]:
+        x, flags, place = fluid.data("x", [3]), fluid.data("flags", [4], "int64"), fluid.data("place", [1], "int64")
+        array, total = layers.array_write(x, integer(0)), x * 1.0
+
+        def use() -> None:
+            if is_written:
+                layers.array_write(total * 2.0, place, array)
+            layers.assign(total + layers.array_read(array, place if not is_written else integer(0)), total)
+
+        counted(integer(4), lambda index: layers.cond(layers.equal(layers.gather(flags, index), integer(1)), use))
+        return [total, layers.array_length(array)]
+
+    feed = {"x": normal(3), "flags": np.int64([0, 0, 0, 0]), "place": np.int64([position])}
+    assert_native(build, feed)
+    feed["flags"] = np.int64([0, 0, 1, 0])
+    if is_written and 0 <= position < 1 << 20:
+        assert_native(build, feed)
+        return
+    messages = list[str]()
+    for native in (True, False):
+        with pytest.raises(fluid.errors.ExecutionError) as error:
+            results_of(build, feed, native=native, runs=1)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
+@each("is_taken", [False, True])
+def test_ids_are_checked_in_branches_that_run(is_taken: bool) -> None:
+    def build() -> Sequence[Variable]:
+        ids, flags = fluid.data("ids", [4], "int64"), fluid.data("flags", [4], "int64")
+        table, state = layers.create_parameter([11, 5], "float32"), layers.fill_constant([1, 5], "float32", 0.1)
+
+        def body(index: Variable) -> None:
+            is_word = layers.equal(layers.gather(flags, index), integer(1))
+            word = layers.cond(is_word, lambda: layers.gather(table, layers.gather(ids, index)), lambda: state * 2.0)
+            layers.assign(layers.tanh(state + word), state)
+
+        counted(integer(4), body)
+        return [state, *minimized(layers.mean(state))]
+
+    feed = {"ids": np.int64([3, 0, 11, 5]), "flags": np.int64([1, 0, int(is_taken), 1])}
+    if not is_taken:
+        assert_native(build, feed)
+        return
+    for native in (True, False):
+        with pytest.raises(fluid.errors.ExecutionError, match="index 11 is outside of"):
+            results_of(build, feed, native=native, runs=1)
+
+
+# -------------------------------------------------------------------------------------------------------------- draws
+@each("trips", [3, 40])
+def test_a_coin_in_each_trip_falls_as_it_does_op_by_op(trips: int) -> None:
+    """With 40 trips the loop runs again with more room, and draws the same numbers."""
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [2, 3])
+        array, depth, half = layers.array_write(x, integer(0)), integer(0), layers.fill_constant([1], "float32", 0.4)
+
+        def body(index: Variable) -> None:
+            coin = layers.uniform_random([1], "float32", 0.0, 1.0)
+            last = layers.array_read(array, depth)
+            new = layers.cond(layers.less_than(coin, half), lambda: layers.tanh(last), lambda: last * 0.9 + 0.1)
+            layers.array_write(new, depth + 1, array)
+            layers.assign(depth + 1, depth)
+
+        counted(integer(trips), body)
+        return [layers.tensor_array_to_tensor(array, 0)[0], layers.uniform_random([2])]
+
+    assert_native(build, {"x": normal(2, 3)})
+
+
+def test_an_array_that_changes_after_it_was_copied_runs_op_by_op() -> None:
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [3])
+        array, total, place = layers.array_write(x, integer(0)), x * 0.0, fluid.data("place", [1], "int64")
+
+        def body(index: Variable) -> None:
+            copy = layers.assign(array)
+            layers.array_write(total + 1.0, place * index, array)
+            layers.assign(total + layers.array_read(copy, integer(0)), total)
+
+        counted(integer(4), body)
+        return [total]
+
+    assert_native(build, {"x": normal(3), "place": np.int64([0])}, op_by_op=8)

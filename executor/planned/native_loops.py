@@ -26,16 +26,7 @@ from fluid.values.spec import Spec
 from ..binding.compiled import apply_op
 from ..kernels.table import kernel_of
 from ..native.branches import BranchMark, named_writes
-from ..native.instructions import (
-    CLEARED,
-    NATIVE_PREFIX,
-    Check,
-    KernelCall,
-    NativeInstruction,
-    Operand,
-    Writer,
-    stand_in,
-)
+from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Operand, Writer, stand_in
 from ..native.op_instructions import OpInstruction
 from ..native.repeated import BlockCode, block_code, no_source
 from ..native.target import Target

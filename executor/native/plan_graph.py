@@ -209,6 +209,8 @@ class PlanGraph:
             declared = definition.inputs.get(slot)
             if declared is None or not values:
                 continue
+            if definition.type == "concat" and declared.many:
+                values = [value for value in values if not self._is_empty(value)]
             is_workspace = slot in _WORKSPACES
             if not (is_workspace or declared.shape_only or declared.intermediate) and any(map(self._is_empty, values)):
                 raise NotLowered("no elements")

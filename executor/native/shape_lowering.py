@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from fluid.ops.manipulation import PAD_MODES, all_paddings, cut_sizes
+from fluid.ops.selection import REDUCTIONS
 from fluid.ops.shapes import slice_of
 
 from .emitter import BOOL, INT32, INT64
@@ -448,21 +449,23 @@ def graph_send_recv(
     return {"Out": GraphTensor(reshaped(result if reduce_op == "SUM" else _zeros_without_rows(result, target), out.shape))}
 
 
-_MOST_ROWS_SET = 8
-"""The most rows that `scatter` sets, each by a comparison for each row of the table."""
+def _with_rows(table: GraphNode, ids: GraphNode, rows: GraphNode) -> GraphNode:
+    """A table with some rows replaced; of the rows with one id, the last one counts."""
+    numbers = reshaped(mapped("copy", Position((ids.size,), INT64)), (ids.size, 1))
+    last = Scattered((table.shape[0], 1), INT64, numbers, ids, kind="max")
+    is_replaced = mapped("oge", last, constant(0, INT64), element=BOOL)
+    places = mapped("select", is_replaced, last, constant(0, INT64), element=INT64)
+    replacing = Rows(table.shape, table.element, rows, places, in_bounds=True)
+    return mapped("select", is_replaced, replacing, table, element=table.element)
 
 
 @lowers("scatter")
 def scatter(X: GraphTensor, Ids: GraphTensor, Updates: GraphTensor, overwrite: bool) -> GraphTensor:
     ids, shape = _ids_of(Ids), (X.shape[0], prod(X.shape[1:]))
-    if not overwrite or ids.size > _MOST_ROWS_SET or X.node.element != Updates.node.element:
-        raise NotLowered("sums of rows, or many rows")
-    result, updates = reshaped(plain(X.node), shape), reshaped(plain(Updates.node), (ids.size, shape[1]))
-    numbers = mapped("copy", Position((1, shape[0]), ids.element))
-    for row in range(ids.size):  # the last one of rows with one id counts
-        is_set = reshaped(mapped("oeq", numbers, sliced(ids, 0, row, 1), element=BOOL), (shape[0], 1))
-        result = mapped("select", is_set, sliced(updates, 0, row, 1), result, element=result.element)
-    return GraphTensor(reshaped(result, X.shape))
+    if not overwrite or X.node.element != Updates.node.element:
+        raise NotLowered("sums of rows")
+    table, updates = reshaped(plain(X.node), shape), reshaped(plain(Updates.node), (ids.size, shape[1]))
+    return GraphTensor(reshaped(_with_rows(table, ids, updates), X.shape))
 
 
 def _flat_ids(Index: GraphTensor, shape: Sequence[int]) -> GraphNode:
@@ -520,13 +523,16 @@ def take_along_axis(Input: GraphTensor, Index: GraphTensor, Axis: int) -> GraphT
 def put_along_axis(
     Input: GraphTensor, Index: GraphTensor, Value: GraphTensor, Axis: int, Reduce: str, Include_self: bool
 ) -> GraphTensor:
-    only_floats(Input, Value)
-    if Reduce != "add" or not Include_self or not Input.node.size:
-        raise NotLowered("other than sums")
+    kind = REDUCTIONS[Reduce]
+    if kind == "mul" or not (Include_self or kind == "assign") or not Input.node.size:
+        raise NotLowered("products, or elements that do not count")
     ids = elements_along(Index, Input.shape, Axis % Input.ndim)
-    values, flat = reshaped(plain(Value.node), (ids.size, 1)), (Input.node.size, 1)
-    sums = Scattered(flat, Input.node.element, values, ids)
-    return GraphTensor(reshaped(mapped("add", reshaped(plain(Input.node), flat), sums), Input.shape))
+    values, table = reshaped(plain(Value.node), (ids.size, 1)), reshaped(plain(Input.node), (Input.node.size, 1))
+    if kind == "assign":
+        return GraphTensor(reshaped(_with_rows(table, ids, values), Input.shape))
+    only_numbers(Input, Value)
+    combined = Scattered(table.shape, table.element, values, ids, kind="sum" if kind == "add" else kind)
+    return GraphTensor(reshaped(mapped(kind, table, combined), Input.shape))
 
 
 @lowers("one_hot", "one_hot_v2")

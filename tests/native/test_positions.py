@@ -85,6 +85,26 @@ def test_extremes_lie_where_numpy_finds_them(kind: str, shape: Sequence[int], dt
     assert_equal(build, {"x": numbers(shape, dtype, kind)})
 
 
+@each("dtype", ["int32", "int64"])
+@each("shape", [(1,), (3, 5), (4, 1), (5, 130), (2, 3, 4)])
+def test_extremes_of_integers_lie_where_numpy_finds_them(shape: Sequence[int], dtype: str) -> None:
+    """The least integer has no negative; of equals the first counts."""
+    x, bounds = np.round(numbers(shape, "float64", "equal")).astype(dtype), np.iinfo(dtype)
+    x.reshape(-1)[[0, x.size // 2, -1]] = bounds.min, bounds.max, bounds.min
+
+    def build() -> Sequence[Variable]:
+        var = layers.elementwise_mul(fluid.data("x", list(shape), dtype), layers.fill_constant([1], dtype, 1))
+        results = [ops().arg_max(var, axis=0, flatten=True)]
+        for axis in range(-1, len(shape) - 1):
+            results += [ops().arg_max(var, axis=axis), ops().arg_min(var, axis=axis)]
+            results += [layers.reduce_max(var, dim=axis), layers.reduce_min(var, dim=axis)]
+            for k in {1, min(2, shape[axis]), min(5, shape[axis])}:
+                results += [*top(var, k, axis, True), *top(var, k, axis, False)]
+        return results
+
+    assert_equal(build, {"x": x})
+
+
 @each("k", [1, 3])
 def test_the_greatest_elements_get_the_gradient(k: int) -> None:
     def build() -> Sequence[Variable]:
@@ -149,7 +169,7 @@ def test_truths_are_tested(shape: Sequence[int]) -> None:
     assert_equal(build, {"x": np.random.default_rng(0).random(shape) < 0.6})
 
 
-@each("ids", [[2], [0, 2], [1, 1], [3, 0, 3]])
+@each("ids", [[2], [0, 2], [1, 1], [3, 0, 3], [0, 1, 3, 3, 1] * 5])
 @each("shape", [(4, 3), (4,), (4, 2, 2)])
 def test_rows_are_set(ids: list[int], shape: Sequence[int]) -> None:
     def build() -> Sequence[Variable]:
@@ -160,6 +180,41 @@ def test_rows_are_set(ids: list[int], shape: Sequence[int]) -> None:
         return [out, *(fluid.gradients([layers.reduce_sum(layers.square(out))], [x, updates]) if is_differentiated else [])]
 
     assert_equal(build, {"x": normal(*shape), "updates": normal(len(ids), *shape[1:]), "ids": np.array(ids)})
+
+
+@each("kind", ["assign", "add", "amax", "amin"])
+@each("dtype", ["float32", "float64", "float16", "int32", "int64", "bool"])
+@each("shape, axis, count", [((4, 3), 0, 4), ((4, 3), -1, 9), ((5,), 0, 1), ((1, 1), 1, 3), ((2, 3, 4), 1, 5)])
+def test_elements_are_written_or_combined(shape: Sequence[int], axis: int, count: int, dtype: str, kind: str) -> None:
+    """Indices repeat: of values that are written, the last one counts."""
+    rng, many = np.random.default_rng(0), [*shape]
+    many[axis] = count
+    feed = {"x": rng.integers(-3, 3, shape).astype(dtype), "v": rng.integers(-3, 3, many).astype(dtype)}
+    feed["ids"] = rng.integers(0, shape[axis], many)
+    if dtype.startswith("float") and kind != "add":
+        feed["v"].reshape(-1)[-1] = np.nan
+    if dtype == "bool" and kind != "assign":
+        return
+
+    def build() -> Sequence[Variable]:
+        x, v, ids = fluid.data("x", list(shape), dtype), fluid.data("v", many, dtype), fluid.data("ids", many, "int64")
+        out = ops().put_along_axis(x, ids, v, Axis=axis, Reduce=kind)
+        return [out, layers.logical_not(x) if dtype == "bool" else layers.elementwise_mul(x, x)]
+
+    assert_equal(build, feed)
+
+
+@each("dtype", ["float32", "int64", "bool", "float16"])
+@each("sizes", [(0, 3), (3, 0, 2), (0, 0, 1)])
+def test_parts_without_elements_are_left_out(sizes: Sequence[int], dtype: str) -> None:
+    feed = {f"x{number}": np.ones((2, size), dtype) for number, size in enumerate(sizes)}
+
+    def build() -> Sequence[Variable]:
+        parts = [fluid.data(name, list(part.shape), dtype) for name, part in feed.items()]
+        joined = layers.concat(parts, axis=-1)
+        return [joined, layers.equal(joined, joined)]
+
+    assert_equal(build, feed)
 
 
 def test_a_row_that_does_not_exist_is_named() -> None:

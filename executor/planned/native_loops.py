@@ -188,6 +188,8 @@ class _LoopMaker:
     ) -> None:
         if not loop.is_possible or loop.entries:
             raise _StepwiseError("its block uses arrays of tensors, owns a loop, or passes values as native code cannot")
+        if loop.hoisted:
+            raise _StepwiseError("sizes in its block depend on values")
         self._specs, self._all_frames, self._tag, self._loop, self._instruction = specs, frames, tag, loop, instruction
         self._region: Region = loop.region
         past = self._region.frames

@@ -20,7 +20,7 @@ from fluid.ir.program import Block, Operator, Program, Variable
 from fluid.ir.verify import refuse_deep
 from fluid.ir.versions import outer_names
 from fluid.opdef.registry import EMPTY
-from fluid.ops.numbers import slots_of_numbers, state_numbers
+from fluid.ops.numbers import COUNTED, is_sized_by_values, slots_of_numbers, state_numbers
 from fluid.values.bfloat16 import computable
 from fluid.values.types import VarType
 
@@ -31,14 +31,12 @@ __all__ = ["deciding_names", "is_decided_by_values", "specialize", "specialized"
 _MOST = 4096
 """The most elements of a value that is computed in advance."""
 _BRANCHES = frozenset({"conditional_block", "conditional_block_infer"})
-_COUNTED = frozenset({"range", "linspace"})
-"""Ops whose number of results depends on the values of their inputs."""
 _SOURCES = frozenset({"assign_value", "fill_constant"})
 
 
 def is_decided_by_values(op: Operator) -> bool:
     """Whether the shapes that an op makes, or whether it runs, depend on values that may be computed in advance."""
-    return op.type in _COUNTED or op.type in _BRANCHES or bool(slots_of_numbers(op))
+    return op.type in _BRANCHES or is_sized_by_values(op)
 
 
 # ------------------------------------------------------------------------------------------ which values decide
@@ -94,7 +92,7 @@ def _find_deciding_names(block: Block) -> tuple[str, ...]:
 def _names_that_decide(op: Operator) -> list[str]:
     if op.type in _BRANCHES:
         return op.input("Cond")
-    slots = op.inputs if op.type in _COUNTED else slots_of_numbers(op)
+    slots = op.inputs if op.type in COUNTED else slots_of_numbers(op)
     return [name for slot in slots for name in op.inputs[slot] if name != EMPTY]
 
 
@@ -243,7 +241,7 @@ class _Specializer:
             inputs[slot] = arrays
         outputs = [self._block.vars.get(name) for name in op.output_arg_names]
         is_known = all(var is None or not var.has_shape or -1 not in var.shape for var in outputs)
-        if not is_known and not (op.type in _COUNTED and _count(op.type, inputs) <= _MOST):
+        if not is_known and not (op.type in COUNTED and _count(op.type, inputs) <= _MOST):
             return {}
         results = computed_outputs(op, inputs, _MOST) or {}
         if results and op.type not in _SOURCES:
@@ -279,7 +277,7 @@ def _forget_sizes(var: Variable | None) -> None:
 
 
 def _count(op_type: str, inputs: Mapping[str, list[Any]]) -> float:
-    """How many elements an op of `_COUNTED` makes."""
+    """How many elements an op of `COUNTED` makes."""
     numbers = {slot: float(computable(values[0]).reshape(-1)[0]) for slot, values in inputs.items()}
     if op_type == "linspace":
         return numbers["Num"]

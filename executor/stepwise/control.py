@@ -144,7 +144,8 @@ class Runs:
         for loop in loops if self.count > 0 else ():
             if past is not None and not isinstance(past, Frames):
                 break
-            if self._with_room(loop, partial(run_at_once, loop, self._env, self.count, is_reversed, past)):
+            env = self._environment(loop)
+            if env is not None and self._with_room(loop, partial(run_at_once, loop, env, self.count, is_reversed, past)):
                 return
         for number in range(self.count)[:: -1 if is_reversed else 1]:
             self.once(number)
@@ -156,7 +157,8 @@ class Runs:
         for loop in self._machine.loops(self._op, self._region):
             if not truth(self._env.get(condition), condition) or (number and self._captured is not None):
                 break
-            number += self._with_room(loop, partial(run_while_true, loop, self._env)) or 0
+            env = self._environment(loop)
+            number += (self._with_room(loop, partial(run_while_true, loop, env)) or 0) if env is not None else 0
             if number and not truth(self._env.get(condition), condition):
                 return
         if number and self._region.scopes is not None:
@@ -165,6 +167,18 @@ class Runs:
             self.once(number)
             number += 1
         self.finish()
+
+    def _environment(self, loop: Loop) -> Environment | None:
+        """The environment of a compiled loop, with its hoisted values; None if an op fails, which running op by op reports."""
+        if not loop.hoisted:
+            return self._env
+        env = Environment(self._region.body, self._env)
+        try:
+            for op in loop.hoisted:
+                self._machine.run_op(op, env)
+        except ExecutionError:
+            return None
+        return env
 
     def _with_room(self, loop: Loop, run: Callable[[], _R]) -> _R | None:
         """Run a loop; None if it has to run op by op, and nothing has changed."""

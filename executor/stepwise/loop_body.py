@@ -348,7 +348,8 @@ class _Builder:
             frame = [(name, 0) for name in self._saved.get(region.frames, ())]
         self._pass_arrays(names)
         passed = {*(state.before for state in self._region.states), *(name for name, _ in self._region.slices)}
-        local = self._region.body.vars.keys() - passed
+        computed = {name for one in self._region.body.ops for name in one.output_arg_names}
+        local = self._region.body.vars.keys() - passed - (computed - versions.last.keys())  # hoisted values are there
         values = {name: versions.before(name, index) for name in names}
         outer = {name: value for name, value in values.items() if value[1] or name not in local}
         self.body.steps.append(Step(op, definition, versions.reads[index], versions.writes[index], outer, frame))

@@ -23,6 +23,7 @@ from fluid.values.types import VarType
 
 from ..runtime.specs import spec_of
 from .active_rows import ActiveRows, RankTable
+from .hoisting import hoisted_ops
 from .indexed_arrays import ArrayRoom, IndexedArray, TripStoppedError, room_for
 from .loop_arrays import LoopArrays, is_plain
 from .loop_body import IS_TAKEN, Entry, LoopBody, name_in_branch, total_of
@@ -275,6 +276,7 @@ class Loop:
         carried: outer names that the block overwrites; a gradient block reads their values before each run.
         capacity: the expected number of runs of a loop with a condition: the number of the last time.
         room: the expected number of entries of indexed arrays.
+        hoisted: ops of the block that run before the loop.
     """
 
     def __init__(
@@ -298,7 +300,8 @@ class Loop:
         self.carried: Set[str] = carried - self.unread_arrays
         self._compiled: dict[Any, dict[int | None, CompiledBlock | None]] = {}
         self.capacity, self.room = _FEWEST_RUNS, 0
-        versions = BlockVersions(region.body)
+        self.hoisted = hoisted_ops(region, local | carried)
+        versions = BlockVersions(region.body, without=self.hoisted)
         versions.last.update(dict.fromkeys(in_branches, 1))
         self.last = versions.current
         saved = {scopes: _names_saved(scopes, captures) for scopes in captures}

@@ -24,6 +24,7 @@ class BlockVersions:
     Args:
         block: the block.
         unwritten: (number of an op, output slot) that count as absent.
+        without: ops of the block that count as absent.
 
     Attributes:
         ops: the block's ops when this object was created.
@@ -37,9 +38,9 @@ class BlockVersions:
 
     __slots__ = ("_one_shape", "block", "definitions", "last", "ops", "read_first", "reads", "updates", "writer", "writes")
 
-    def __init__(self, block: Block, unwritten: Collection[tuple[int, str]] = ()) -> None:
+    def __init__(self, block: Block, unwritten: Collection[tuple[int, str]] = (), without: Collection[Operator] = ()) -> None:
         self.block = block
-        self.ops: list[Operator] = list(block.ops)
+        self.ops: list[Operator] = [op for op in block.ops if op not in without] if without else list(block.ops)
         self.definitions = [op.definition for op in self.ops]
         self.reads: list[dict[str, list[Value | None]]] = []
         self.writes: list[dict[str, list[Value | None]]] = []

@@ -58,6 +58,9 @@ _RESIZED = tuple(f"{method}_interp" for method in ("linear", "bilinear", "trilin
 _INTERPOLATIONS = {*_RESIZED, *(f"{op_type}_v2" for op_type in _RESIZED)}
 _EXTENTS = ("SizeTensor", "OutSize")
 
+COUNTED = frozenset({"range", "linspace"})
+"""Ops whose number of results depends on the values of their inputs."""
+
 ValuesOf = Callable[[str], Any]
 """Returns the array of a variable by name, or None if it is not known."""
 
@@ -74,6 +77,11 @@ def slots_of_numbers(op: Operator) -> list[str]:
     if op_type in _INTERPOLATIONS:
         return [slot for slot in (*_EXTENTS, "Scale") if op.inputs.get(slot)]
     return [slot for slots in _NUMBERS.get(op_type, {}).values() for slot in slots if op.inputs.get(slot)]
+
+
+def is_sized_by_values(op: Operator) -> bool:
+    """Whether the shapes of an op's results depend on the values of inputs."""
+    return op.type in COUNTED or bool(slots_of_numbers(op))
 
 
 def state_numbers(op: Operator, value_of: ValuesOf) -> bool:

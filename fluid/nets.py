@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from . import layers
-from .errors import ProgramError
+from .errors import FluidTypeError, ProgramError
 from .ir.program import Variable
 from .not_here import names_here, names_not_here
 from .param_attr import AttrLike
@@ -246,5 +247,7 @@ def _check_heads(queries: Variable, keys: Variable, values: Variable, num_heads:
         raise ProgramError(f"attention: the number of features should be known and above 0; {keys.name} is {keys.describe()}")
     if queries.shape[-1] != keys.shape[-1]:
         raise ProgramError(f"attention: queries have {queries.shape[-1]} features but keys {keys.shape[-1]}")
+    if not isinstance(num_heads, Integral):
+        raise FluidTypeError(f"attention: num_heads should be an integer, not {num_heads!r}")
     if num_heads < 1 or keys.shape[-1] % num_heads or values.shape[-1] % num_heads:
         raise ProgramError(f"attention: {keys.shape[-1]} and {values.shape[-1]} features cannot be split into {num_heads} heads")

@@ -10,6 +10,7 @@ from typing import Any
 from .. import layers
 from ..errors import FluidTypeError
 from ..executor.binding.array_types import CPU
+from ..ops.formulas import root
 from .dispatch import namespace, simple
 from .one_op import one_op
 from .tensor import Tensor
@@ -130,12 +131,12 @@ def var(self: Tensor, axis: Any = None, keepdim: bool = False, unbiased: bool = 
 
 @_attach
 def std(self: Tensor, axis: Any = None, keepdim: bool = False, unbiased: bool = True) -> Tensor:
-    """The standard deviation: the root of `var`.
+    """The standard deviation: the root of `var`. Where it is 0, so is its gradient.
 
     Args:
         axis, keepdim, unbiased: as of `var`.
     """
-    return self.var(axis, keepdim, unbiased).sqrt()  # type: ignore[attr-defined, no-any-return]
+    return root(namespace, self.var(axis, keepdim, unbiased))  # type: ignore[attr-defined, no-any-return]
 
 
 @_attach

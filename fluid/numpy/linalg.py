@@ -11,12 +11,13 @@ from math import inf
 from typing import Any, NamedTuple
 
 from ..errors import ProgramError
+from ..ops.formulas import root
 from ..ops.shapes import broadcast
 from ..values.types import DTypeLike, VarType, is_complex
 from .creation import eye
 from .dtypes import finfo
 from .elementwise import abs as absolute
-from .elementwise import log, multiply, not_equal, pow, sqrt, square
+from .elementwise import log, multiply, not_equal, pow, square
 from .elementwise import sign as direction
 from .manipulation import broadcast_to
 from .operands import axis_of, cast, expanded, operand, ops_of, pair, reshaped
@@ -378,6 +379,10 @@ def trace(x: Any, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------------------ norms
+def _root(squares: Any) -> Any:
+    return root(ops_of(squares), squares)
+
+
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norms of matrices.
 
@@ -393,7 +398,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """
     x = _matrices(x)
     if ord is None or ord == "fro":
-        result = sqrt(sum(square(absolute(x)), axis=(-2, -1)))
+        result = _root(sum(square(absolute(x)), axis=(-2, -1)))
     elif ord in ("nuc", 2, -2):
         values = svdvals(x)
         result = sum(values, axis=-1) if ord == "nuc" else (largest if ord == 2 else smallest)(values, axis=-1)
@@ -406,7 +411,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 
 
 def vector_norm(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: float = 2) -> Any:
-    """The norms of vectors.
+    """The norms of vectors. With an `ord` of 1 or more the gradient at a zero vector is 0, as in torch; jax has NaN there.
 
     Args:
         x: floats.
@@ -430,5 +435,6 @@ def vector_norm(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdim
     if ord == 1:
         return sum(size, axis=axis, keepdims=keepdims)
     if ord == 2:
-        return sqrt(sum(square(size), axis=axis, keepdims=keepdims))
-    return pow(sum(pow(size, float(ord)), axis=axis, keepdims=keepdims), 1.0 / ord)
+        return _root(sum(square(size), axis=axis, keepdims=keepdims))
+    powers = sum(pow(size, float(ord)), axis=axis, keepdims=keepdims)
+    return root(ops_of(powers), powers, 1.0 / ord) if ord > 1 else pow(powers, 1.0 / ord)

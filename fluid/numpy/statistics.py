@@ -10,6 +10,7 @@ import numpy as np
 
 from ..eager.tensor import Tensor
 from ..errors import ProgramError
+from ..ops.formulas import root
 from ..values.types import DTypeLike, VarType, as_dtype, is_complex, is_floating
 from .dtypes import UNSIGNED
 from .elementwise import not_equal
@@ -154,7 +155,7 @@ def var(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool
 
 
 def std(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
-    """The standard deviation, the root of the variance.
+    """The standard deviation, the root of the variance. Where it is 0, so is its gradient, as in torch; jax has NaN there.
 
     Args:
         x: floats; integers become float32.
@@ -167,7 +168,7 @@ def std(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool
     NDArray(1., dtype=float32)
     """
     variance = var(x, axis=axis, correction=correction, keepdims=keepdims)
-    return ops_of(variance).sqrt(variance)
+    return root(ops_of(variance), variance)
 
 
 def _holds(x: Any) -> Any:

@@ -412,9 +412,10 @@ def sigmoid_focal_loss(f: Any, X: Any, Label: Any, FgNum: Any, dOut: Any, gamma:
 
 
 def _weights(f: Any, X: Any, Label: Any, FgNum: Any, alpha: float) -> dict[str, Any]:
-    label = f.reshape(Label, shape=[-1])
-    hit = f.one_hot_v2(label - 1.0, depth=X.shape[1], dtype=int(X.dtype), allow_out_of_range=True)
-    is_counted = f.unsqueeze2(label >= 0.0, axes=[1]).astype(X.dtype)
+    label = f.reshape(Label, shape=[-1, 1]).astype(X.dtype)
+    classes = f.cumsum(f.fill_any_like(X, value=1.0), axis=1)  # 1, 2, ..., also for an unknown number of them
+    hit = f.equal(classes, label).astype(X.dtype)
+    is_counted = (label >= 0.0).astype(X.dtype)
     count = at_least(f, f.reshape(FgNum, shape=[-1]).astype(X.dtype), 1.0)
     return {"Right": hit * (alpha / count), "Wrong": (1.0 - hit) * is_counted * ((1.0 - alpha) / count)}
 

@@ -30,6 +30,14 @@ def choose(f: Any, condition: Any, x: Any, y: Any) -> Any:
     return f.where(condition, x, f.fill_any_like(x, value=float(y), dtype=-1) if isinstance(y, (int, float)) else y)
 
 
+def root(f: Any, x: Any, power: float = 0.5) -> Any:
+    """x raised to a power below 1, with the gradient 0 at 0: a subgradient of norms, and what torch gives for deviations."""
+    zero, one = (f.fill_any_like(x, value=number) for number in (0.0, 1.0))
+    is_zero = f.equal(x, zero)
+    safe = choose(f, is_zero, one, x)
+    return choose(f, is_zero, zero, f.sqrt(safe) if power == 0.5 else f.pow(safe, factor=power))
+
+
 def log1p_exp(f: Any, x: Any) -> Any:
     """``log(1 + exp(x))`` without overflow."""
     return f.log1p(f.exp(-f.abs(x))) + at_least(f, x, 0.0)

@@ -605,13 +605,17 @@ def _cos_sim(X: Spec, Y: Spec) -> tuple[Spec, Spec, Spec]:
     return X.with_shape((rows, 1)), X.with_shape((rows, 1)), X.with_shape((Y.shape[0], 1))
 
 
+_LEAST_SQUARE = 1e-8
+"""Of a vector's length, as in Paddle: so the cosine with a vector of zeros is 0."""
+
+
 def _cosine(f: Any, X: Any, Y: Any) -> Any:
     x, y = f.flatten2(X, axis=1), f.flatten2(Y, axis=1)
 
     def sum_rows(value: Any) -> Any:
         return f.reduce_sum(value, dim=[1], keep_dim=True)
 
-    x_norm, y_norm = f.sqrt(sum_rows(f.square(x))), f.sqrt(sum_rows(f.square(y)))
+    x_norm, y_norm = (f.sqrt(at_least(f, sum_rows(f.square(value)), _LEAST_SQUARE)) for value in (x, y))
     return {"Out": sum_rows(x * y) / x_norm / y_norm, "XNorm": x_norm, "YNorm": y_norm}
 
 
@@ -619,13 +623,16 @@ def _cosine(f: Any, X: Any, Y: Any) -> Any:
 def cos_sim(f: Any, X: Any, Y: Any, Out: ShapeOnly, XNorm: ShapeOnly, YNorm: ShapeOnly, dOut: Any) -> Any:
     """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all.
 
+    Vectors shorter than 1e-4 count as if they were so long; the cosine with zeros is 0.
+
     Args:
         X: ``[rows, ...]``; what follows the rows is one vector.
         Y: of the shape of X, or with one row.
     """
 
     def unit(value: Any) -> tuple[Any, Any]:
-        length = f.sqrt(f.reduce_sum(value * value, dim=list(range(1, value.ndim)), keep_dim=True))
+        square = f.reduce_sum(value * value, dim=list(range(1, value.ndim)), keep_dim=True)
+        length = f.sqrt(at_least(f, square, _LEAST_SQUARE))
         return value / length, length
 
     (x, x_length), (y, y_length) = unit(X), unit(Y)

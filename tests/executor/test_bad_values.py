@@ -218,6 +218,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: fluid.nets.scaled_dot_product_attention(tensor(2, 3, 4), tensor(2, 3, 4), tensor(2, 3, 4), num_heads=0),
         "4 and 4 features cannot be split into 0 heads",
     ),
+    "attention, text": (
+        lambda: fluid.nets.scaled_dot_product_attention(tensor(2, 3, 4), tensor(2, 3, 4), tensor(2, 3, 4), num_heads="2"),
+        "attention: num_heads should be an integer, not '2'",
+    ),
     # initializers
     "Uniform": (lambda: initializer.Uniform(2, 1), "Uniform: low 2 should not be above high 1"),
     "Uniform nan": (lambda: initializer.Uniform(0, float("nan")), "Uniform: low 0 should not be above high nan"),

@@ -175,3 +175,20 @@ def test_points_stay_as_they_are() -> None:
     slopes = xp.grad(lambda x: xp.sum(x * weight))(x)
     assert weight.grad is None and slopes.stop_gradient
     np.testing.assert_allclose(np.asarray(slopes), X)
+
+
+def test_norms_and_deviations_have_the_gradient_zero_at_zero() -> None:
+    """A subgradient, as torch has it; elsewhere the gradient of the formula."""
+    zeros, vector = xp.asarray(np.zeros(3)), np.array([3.0, 0.0, 4.0])
+    functions = {f"norm {ord}": lambda x, ord=ord: xp.linalg.vector_norm(x, ord=ord) for ord in (1, 2, 3)}
+    functions |= {"std": xp.std, "matrix": lambda x: xp.linalg.matrix_norm(xp.reshape(x, (1, 3)))}
+    for name, function in functions.items():
+        assert np.asarray(xp.grad(function)(zeros)).tolist() == [0.0] * 3, name
+    np.testing.assert_allclose(np.asarray(xp.grad(functions["norm 2"])(xp.asarray(vector))), vector / 5)
+    third = vector**2 / (vector**3).sum() ** (2 / 3)
+    np.testing.assert_allclose(np.asarray(xp.grad(functions["norm 3"])(xp.asarray(vector))), third)
+    np.testing.assert_allclose(np.asarray(xp.grad(xp.std)(xp.asarray(vector))), (vector - vector.mean()) / vector.std() / 3)
+    assert np.isnan(np.asarray(xp.std(xp.asarray([np.nan, 1.0]))))
+    x = dygraph.Tensor(np.ones(3), stop_gradient=False)
+    x.std().backward()
+    assert x.gradient().tolist() == [0.0] * 3

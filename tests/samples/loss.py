@@ -301,6 +301,16 @@ for name, reference in (("squared_l2_distance", squared_distance), ("cos_sim", c
         add(name, Sample({"X": data(*x), "Y": data(*y)}, {}, reference))
 
 
+def cosine_of_zeros(X: Any, Y: Any) -> Any:
+    return {"Out": [[0.0], [1.0]], "XNorm": [[1e-4], [2.0]], "YNorm": [[1.0], [1.0]]}
+
+
+add(
+    "cos_sim",
+    Sample({"X": np.array([[0.0, 0.0], [2.0, 0.0]]), "Y": np.array([[1.0, 0.0]] * 2)}, {}, cosine_of_zeros, wrt=()),
+)
+
+
 def smooth_l1(X: Any, Y: Any, InsideWeight: Any = 1.0, OutsideWeight: Any = 1.0, sigma: float = 1.0) -> Any:
     d = InsideWeight * (X - Y)
     each = OutsideWeight * np.where(np.abs(d) < 1 / sigma**2, 0.5 * (sigma * d) ** 2, np.abs(d) - 0.5 / sigma**2)

@@ -467,14 +467,19 @@ class Optimizer:
             ProgramError: a value has another shape; nothing has changed then.
         """
         check_state(f"{type(self).__name__}.set_dict", state_dict)
-        values = GivenState({name: value for name, value in state_dict.items() if name != "global_step"})
+        of_schedule = ("global_step", "LR_Scheduler")
+        values = GivenState({name: value for name, value in state_dict.items() if name not in of_schedule})
         variables: list[tuple[str, Any]] = []
         for program, accumulators in self._accumulator_vars.items():
             self._check_eager(program)
             variables += ((self._start(name, param), var) for (name, param), var in accumulators.items())
         values.give(variables)
-        if "global_step" in state_dict and isinstance(self._learning_rate, Schedule):
-            self._learning_rate.set_dict({"step_num": state_dict["global_step"]})
+        if isinstance(self._learning_rate, Schedule):
+            saved = state_dict.get("LR_Scheduler")  # as Fluid 1.8 has it
+            if isinstance(saved, Mapping):
+                self._learning_rate.set_dict(dict(saved))
+            elif "global_step" in state_dict:
+                self._learning_rate.set_dict({"step_num": state_dict["global_step"]})
         values.keep()
         self._pending_state = values
         self._tell_unused()

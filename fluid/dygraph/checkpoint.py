@@ -67,9 +67,16 @@ def save_dygraph(state_dict: Mapping[str, Any], model_path: str | os.PathLike[st
     if not os.path.basename(model_path):
         raise ProgramError(f"{model_path!r} names a folder; give the start of the files' names too, such as '{model_path}model'")
     suffix = ".pdopt" if _of_optimizer(state_dict) else ".pdparams"
-    arrays = {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in state_dict.items()}
+    arrays = {
+        name: value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        for name, value in state_dict.items()
+        if not isinstance(value, Mapping)
+    }
     names = {name: value.name for name, value in state_dict.items() if hasattr(value, "name")}
-    write_arrays(model_path + suffix, arrays, {_NAMES: names})
+    tables: dict[str, dict[str, Any]] = {_NAMES: names}
+    if suffix == ".pdopt" and "global_step" in arrays:
+        tables["LR_Scheduler"] = {"step_num": int(arrays["global_step"].item())}  # which Fluid 1.8 reads
+    write_arrays(model_path + suffix, arrays, tables)
 
 
 @checked

@@ -76,8 +76,9 @@ class LearningRateDecay:
         return {"step_num": self.step_num}
 
     def set_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a `state_dict`."""
-        self.step_num = int(np.asarray(state["step_num"]).item())
+        """Continue from a `state_dict`, also one of Fluid 1.8."""
+        number = state["step_num"] if "step_num" in state else state["epoch_num"]
+        self.step_num = int(np.asarray(number).item())
 
 
 def _check_numbers(schedule: LearningRateDecay, **numbers: Any) -> None:

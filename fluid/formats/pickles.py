@@ -461,7 +461,7 @@ def read_stamp(path: str) -> str:
 
 @checked
 def write_arrays(
-    path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, str]] | None = None, stamp: str = ""
+    path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, str | int]] | None = None, stamp: str = ""
 ) -> None:
     """Write arrays by name atomically, as ``pickle.dump(dict, protocol=2)`` would, in a form that every version of numpy reads.
 
@@ -470,7 +470,7 @@ def write_arrays(
     Args:
         path: the file.
         arrays: arrays by name.
-        tables: dicts of strings by name, which follow the arrays.
+        tables: dicts of strings and integers by name, which follow the arrays.
         stamp: what `read_stamp` returns; it follows the pickle, where readers of pickles do not look.
 
     Raises:
@@ -492,7 +492,8 @@ def write_arrays(
             _write_bytes(file, array.reshape(-1).view(np.uint8).data, protocol)
             file.write(b"tb")
         for name, table in (tables or {}).items():
-            file.write(_text(name) + b"}(" + b"".join(_text(key) + _text(value) for key, value in table.items()) + b"u")
+            items = (_text(key) + (_integer(one) if isinstance(one, int) else _text(one)) for key, one in table.items())
+            file.write(_text(name) + b"}(" + b"".join(items) + b"u")
         file.write(b"u.")
         if stamp:
             file.write(b"\n# saved together: " + stamp.encode() + b"\n")

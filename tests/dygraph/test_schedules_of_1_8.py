@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -137,3 +139,24 @@ def test_senseless_settings_are_refused(case: tuple[type[Exception], str, Callab
     kind, message, make = case
     with pytest.raises(kind, match=message):
         make()
+
+
+def test_the_step_of_a_schedule_is_saved_and_read_as_in_1_8(tmp_path: Path) -> None:
+    """Fluid 1.8 keeps it under LR_Scheduler, a dict in the state, beside the global_step of 1.6."""
+    with dygraph.guard():
+        net = dygraph.Linear(2, 1)
+        optimizer = fluid.optimizer.SGD(dygraph.CosineDecay(0.1, 2, 9), parameter_list=net.parameters())
+        for _ in range(3):
+            fluid.layers.mean(net(dygraph.to_variable(np.ones((1, 2), "float32")))).backward()
+            optimizer.step()
+        fluid.save_dygraph(optimizer.state_dict(), str(tmp_path / "net"))
+        with open(tmp_path / "net.pdopt", "rb") as file:
+            assert pickle.load(file)["LR_Scheduler"] == {"step_num": 3}
+        state = fluid.load_dygraph(str(tmp_path / "net"))[1]
+        assert state is not None
+        by_epochs = {"LR_Scheduler": {"epoch_num": 3}}
+        for saved, schedule in ((state, dygraph.CosineDecay(0.1, 2, 9)), (by_epochs, dygraph.StepDecay(0.1, 2))):
+            fluid.optimizer.SGD(schedule, parameter_list=net.parameters()).set_dict(saved)
+            assert schedule.step_num == 3
+        fluid.save_dygraph(state, str(tmp_path / "again"))
+        assert fluid.load_dygraph(str(tmp_path / "again"))[1] == state

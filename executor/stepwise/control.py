@@ -392,7 +392,8 @@ def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
         array += [None] * (like.shape[0] - len(array))
     model = next((array_of(item) for item in array if item is not None), like[0] if like is not None and like.shape[0] else None)
     if model is None:
-        raise ExecutionError(f"the array {op.input('X')[0]} has no entry to stack")
+        env.set(op.output("Out")[0], _no_entries(machine.xp, op, like))
+        return
     entries = [machine.xp.zeros_like(model) if item is None else array_of(item) for item in array]
     env.set(op.output("Out")[0], machine.xp.stack(entries))
 
@@ -400,6 +401,16 @@ def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
 @runs("unstack_array")
 def unstack_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], [item.copy() for item in array_of(tensor_in(op, "X", env))])
+
+
+def _no_entries(xp: Any, op: Operator, like: Any) -> Any:
+    """The stack of an array without entries, from a loop without trips; sizes of entries that are not known count as 0."""
+    if like is not None:
+        return xp.zeros_like(like)
+    var = op.block.find_var(op.output("Out")[0])
+    if var is None or not var.has_shape:
+        raise ExecutionError(f"the array {op.input('X')[0]} has no entry to stack")
+    return xp.zeros((0, *(max(size, 0) for size in var.shape[1:])), var.dtype.array_dtype)
 
 
 @runs("tensor_array_to_tensor", "join_array")

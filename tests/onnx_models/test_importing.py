@@ -411,6 +411,23 @@ def test_places_in_sequences_that_a_run_tells(op_type: str, tmp_path: Path) -> N
         np.testing.assert_array_equal(slope, wanted)
 
 
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_a_loop_without_trips_gives_no_outputs_of_trips(times: int, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["h", "h"], ["g"]), helper.make_node("Identity", ["c"], ["d"])]
+    body = graph(
+        "body",
+        [*nodes, helper.make_node("Identity", ["g"], ["e"])],
+        [("i", INT64), ("c", BOOL), ("h", FLOAT)],
+        [("d", BOOL), ("g", FLOAT), ("e", FLOAT)],
+    )
+    loop = [helper.make_node("Loop", ["times", "", "x"], ["y", "all"], body=body)]
+    path = saved(tmp_path / "m.onnx", loop, {"times": (INT64, []), "x": (FLOAT, [2, 3])}, ["y", "all"])
+    x = np.ones((2, 3), np.float32)
+    y, steps = run(load(path), np.int64(times), x)
+    np.testing.assert_array_equal(y, x * 2**times)
+    assert steps.shape == (times, 2, 3) and steps.dtype == np.float32
+
+
 def test_a_loop_that_turns_a_sequence_round(tmp_path: Path) -> None:
     """The loop carries a new sequence after each trip; gradients flow back through all of them."""
     sequence = helper.make_tensor_sequence_value_info

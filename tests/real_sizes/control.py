@@ -99,7 +99,8 @@ class Program(Builder, Statements):
     def statements(self, variables: Sequence[Variable], depth: int) -> list[Variable]:
         here = list(variables)
         flat = [*self.flat, self.write_state]
-        nesting = [*self.nesting, self.branch, self.rnn, self.loop_over_array, self.loop_by_values, self.rows_apart]
+        nesting = [*self.nesting, self.branch, self.rnn, self.loop_over_array, self.loop_by_values]
+        nesting += [self.loop_over_stack, self.rows_apart]
         for number in self.choices.repeat(4 if depth else 6, 60 if depth else 80):
             nests = depth < 2 and self.choices.chance(35 if depth or number else 70)
             statement = self.choices.pick(nesting if nests else flat)
@@ -144,6 +145,27 @@ class Program(Builder, Statements):
         with self.repeated(trips):
             repeat(trips, body)
         variables.append(layers.array_read(array, integer(trips)))
+
+    def loop_over_stack(self, variables: list[Variable], depth: int) -> None:
+        """A branch of each trip pushes to a stack, or joins its upper two entries, as integers say."""
+        trips, one = self.choices.between(1, 8), integer(1)
+        moves, size = self.integers([trips], 2), integer(1)
+        stack = layers.array_write(layers.tanh(self.choices.pick(variables)), integer(0))
+
+        def push() -> None:
+            entry = self.value([*variables, layers.array_read(stack, size - 1)])
+            layers.array_write(layers.tanh(entry), size, stack)
+            layers.assign(size + 1, size)
+
+        def join() -> None:
+            below = layers.elementwise_max(size - 2, self.zero)
+            lower, upper = layers.array_read(stack, below), layers.array_read(stack, size - 1)
+            layers.array_write(layers.tanh(layers.elementwise_sub(self.value([lower, *variables]), upper)), below, stack)
+            layers.assign(layers.elementwise_max(size - 1, one), size)
+
+        with self.repeated(2 * trips):
+            repeat(trips, lambda i: layers.cond(layers.equal(layers.gather(moves, i), one), push, join))
+        variables.append(layers.array_read(stack, self.zero))
 
     def loop_by_values(self, variables: list[Variable], depth: int) -> None:
         """Values, not a counter, end it."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .. import layers
+from ..eager.tensor import Tensor
 from ..errors import ProgramError
+from ..ir.program import Variable
 from ..param_attr import AttrLike
 from .layers import Layer
 from .nn import BatchNorm
@@ -396,6 +400,11 @@ class _Loss(Layer):
             raise ProgramError(f"{type(self).__name__}: reduction should be 'mean', 'sum' or 'none', not {reduction!r}")
         self._reduction = reduction
 
+    @staticmethod
+    def _weights_of(weight: Any) -> Any:
+        """Weights as a tensor; None for none."""
+        return weight if weight is None or isinstance(weight, Variable) else Tensor(np.asarray(weight, "float32"))
+
     def _reduced(self, losses: Any) -> Any:
         if self._reduction == "none":
             return losses
@@ -477,7 +486,7 @@ class NLLLoss(_Loss):
 
     def __init__(self, weight: Any = None, reduction: str = "mean", ignore_index: int = -100) -> None:
         super().__init__(reduction)
-        self._weight, self._ignored = weight, ignore_index
+        self._weight, self._ignored = self._weights_of(weight), ignore_index
 
     def forward(self, input: Any, label: Any) -> Any:
         labels = layers.reshape(label, [-1, 1])
@@ -507,7 +516,7 @@ class BCELoss(_Loss):
 
     def __init__(self, weight: Any = None, reduction: str = "mean") -> None:
         super().__init__(reduction)
-        self._weight = weight
+        self._weight = self._weights_of(weight)
 
     def forward(self, input: Any, label: Any) -> Any:
         losses = input._ops().bce_loss(input, label)

@@ -457,6 +457,8 @@ class Embedding(_Functional):
         dtype: DTypeLike = "float32",
     ) -> None:
         super().__init__(name_scope, dtype)
+        if not hasattr(size, "__len__") or len(size) != 2:
+            raise FluidTypeError(f"Embedding: size should be [rows, columns] of the table, not {size!r}")
         self._arguments = (list(size), is_sparse, is_distributed, padding_idx, ParamAttr._to_attr(param_attr), dtype)
         self.add_parameter("weight", self.create_parameter(self._arguments[4], self._arguments[0], dtype))
         self.__dict__["_made"] = True

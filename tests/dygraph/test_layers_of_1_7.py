@@ -76,6 +76,11 @@ def test_rows_of_a_table_keep_the_shape_of_ids() -> None:
     with dygraph.guard():
         ids = Tensor(IDS)
         assert dygraph.Embedding([10, 4])(ids).shape == (3, 1, 4)
+        for size in (10, [10]):
+            with pytest.raises(
+                fluid.errors.FluidTypeError, match=r"Embedding: size should be \[rows, columns\] of the table, not"
+            ):
+                dygraph.Embedding(size, 4)
         assert dygraph.Embedding("words", [10, 4])(ids).shape == dygraph.Embedding(None, [10, 4])(ids).shape == (3, 4)
 
 

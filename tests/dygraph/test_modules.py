@@ -48,6 +48,9 @@ def test_losses_with_the_arguments_of_1_8() -> None:
     }
     np.testing.assert_allclose(weighted["none"], [3 * picked[0], 0.0], rtol=1e-5)
     np.testing.assert_allclose([weighted["sum"], weighted["mean"]], [[3 * picked[0]], [picked[0]]], rtol=1e-5)
+    listed = [dygraph.NLLLoss([1.0, 3.0], "sum")(logs, classes), dygraph.BCELoss([1.0, 3.0], "sum")(x, y)]
+    expected = [picked @ weights[[1, 0]], (entropies * weights).sum()]
+    np.testing.assert_allclose([loss.item() for loss in listed], expected, rtol=1e-5)
     with pytest.raises(ProgramError, match="L1Loss: reduction should be 'mean', 'sum' or 'none', not 'max'"):
         dygraph.L1Loss("max")
 

@@ -43,7 +43,7 @@ class _Stored:
     updates: int = 0
 
 
-class _Part(NamedTuple):
+class _NewEntry(NamedTuple):
     """An entry of a new array.
 
     Attributes:
@@ -55,7 +55,7 @@ class _Part(NamedTuple):
     conditions: tuple[Value, ...] = ()
 
 
-_Content: TypeAlias = "_Stored | tuple[_Part, ...]"
+_Content: TypeAlias = "_Stored | tuple[_NewEntry, ...]"
 
 
 class ArrayValues:
@@ -134,7 +134,7 @@ class ArrayValues:
         elif content or op.attr("clears") or entry is None or position is None:
             raise NotLowered("a new array of several entries")
         else:
-            self._contents[target] = (_Part(position, entry),)
+            self._contents[target] = (_NewEntry(position, entry),)
 
     def _read(self, op: Any, reads: Mapping[str, list[Value | None]], target: Value) -> Any:
         content, (position,), (like,) = self._content(reads["X"][0]), reads["I"], reads.get("X_W") or [None]
@@ -162,7 +162,7 @@ class ArrayValues:
         yield from self._add(op, array.name, parts, under)
         self._contents[target] = _Stored(array.name, self._updates[array.name])
 
-    def _add(self, op: Any, name: str, parts: tuple[_Part, ...], under: Under) -> Iterator[Any]:
+    def _add(self, op: Any, name: str, parts: tuple[_NewEntry, ...], under: Under) -> Iterator[Any]:
         for part in parts:
             instruction: Any = self._update(op, ADD, name, part.position, part.entry)
             for condition in reversed(part.conditions):

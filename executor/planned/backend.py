@@ -25,6 +25,7 @@ from .memory import Memory
 from .padded_loops import with_padded_loops
 from .padded_ops import fed_lengths, padded_program
 from .padded_plan import PaddedPlan
+from .padded_steps import has_steps, is_skewed
 from .plan import ArenaPlan, compile_plan
 from .printing import calls_of
 from .sequence_batch import SequenceBatch, batch_of
@@ -125,8 +126,8 @@ class NativeBackend(PlannedBackend):
 
     def _padded_batch(self, request: Request, shapes: _FeedShapes) -> SequenceBatch | None:
         """The sequences of a request, if a program with padded rows computes the same."""
-        batch = batch_of(request, shapes.lengths)
-        if batch is None:
+        batch = batch_of(request, shapes.lengths, shapes.has_steps)
+        if batch is None or is_skewed(batch):
             return None
         form = (batch.division, *request.fetches)
         if form not in shapes.is_padded:
@@ -177,6 +178,8 @@ class _FeedShapes:
         """The version of the program; the counts are valid for it alone."""
         self.lengths = fed_lengths(program)
         """The feeds that hold lengths of padded sequences."""
+        self.has_steps = has_steps(program)
+        """Whether it has loops over the steps of sequences."""
         self.is_padded: dict[Hashable, bool] = {}
         """Which feeds hold sequences, and fetches -> whether the program can be rewritten for padded rows."""
         self._first: set[Hashable] = set()

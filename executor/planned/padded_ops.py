@@ -32,7 +32,7 @@ from .sequence_batch import (
 )
 from .specialization import deciding_names
 
-__all__ = ["VIEWS", "fed_lengths", "keeps_rows", "padded_program"]
+__all__ = ["VIEWS", "fed_lengths", "is_zero", "keeps_rows", "padded_program"]
 
 _FLOATS = (VarType.FP32, VarType.FP64)
 _rewrites = REWRITES.register
@@ -42,7 +42,7 @@ _rewrites = REWRITES.register
 def _rewrite_pool(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (out,), group = op.input("X"), op.output("Out"), to.rows_with_lod(op, "X").group
     kind = str(op.attr("pooltype")).upper()
-    if op.attr("pad_value") or to.block.vars[x].dtype not in _FLOATS:
+    if op.attr("pad_value") or to.block.var(x).dtype not in _FLOATS:
         raise NotRewritten
     target = out if to.parent_of(group) is None else None
     divisor = to.divisor(op, x, group)
@@ -63,7 +63,7 @@ def _rewrite_maximum(to: Rewriter, op: Operator, x: str, out: str | None, group:
     max_index = next(iter(op.output("MaxIndex")), None)
     if max_index not in to.read:
         return maxima
-    if len(to.block.vars[x].shape) != 2:
+    if len(to.block.var(x).shape) != 2:
         raise NotRewritten
     to.private.add(max_index)
     ids = to.ids(group, None)
@@ -113,7 +113,7 @@ def _repeats_by_last_level(to: Rewriter, op: Operator, group: int) -> bool:
 @_rewrites("sequence_expand", "sequence_expand_as")
 def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_with_lod(op, "Y")
-    if x in to.rows or to.block.vars[x].lod_level or op.role & OpRole.BACKWARD or not _repeats_by_last_level(to, op, rows.group):
+    if x in to.rows or to.block.var(x).lod_level or op.role & OpRole.BACKWARD or not _repeats_by_last_level(to, op, rows.group):
         raise NotRewritten
     to.add(op, "take_rows", {"X": x, "Index": to.ids(rows.group, None)}, out)
     return {out: RowFacts(rows.group, op.type == "sequence_expand_as", Padding.COPIES)}
@@ -154,7 +154,7 @@ def _windows(to: Rewriter, op: Operator, rows: RowFacts) -> str:
         raise NotRewritten
     length, (x,) = op.attr("contextLength"), op.input("X")
     in_windows = to.add(op, "take_rows", {"X": x, "Index": to.context(op, rows.group, None)})
-    return to.add(op, "reshape", {"X": in_windows}, shape=[-1, length * to.block.vars[x].shape[1]])
+    return to.add(op, "reshape", {"X": in_windows}, shape=[-1, length * to.block.var(x).shape[1]])
 
 
 @_rewrites("sequence_conv")
@@ -173,7 +173,7 @@ def _rewrite_conv_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
         to.add(op, "matmul", {"X": _windows(to, op, rows), "Y": gradient}, name, transpose_X=True)
     for name in op.output(grad_slot("X")):
         of_windows = to.add(op, "matmul", {"X": gradient, "Y": weight}, transpose_Y=True)
-        in_windows = to.add(op, "reshape", {"X": of_windows}, shape=[-1, op.attr("contextLength"), to.block.vars[x].shape[1]])
+        in_windows = to.add(op, "reshape", {"X": of_windows}, shape=[-1, op.attr("contextLength"), to.block.var(x).shape[1]])
         to.add(op, "add_rows", {"X": in_windows, "Index": to.context(op, rows.group), "Like": x}, name)
         results[name] = replace(rows, padding=Padding.ZEROS)
     return results
@@ -220,7 +220,7 @@ def _rewrite_unpad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     group = to.lengths.get(length)
     if group is None or x in to.rows:
         raise NotRewritten
-    if to.block.vars[x].ndim > 2:
+    if to.block.var(x).ndim > 2:
         to.add(op, "gather_nd", {"X": x, "Index": _steps(to, group)}, out)
     else:
         to.add(op, "unsqueeze", {"X": to.add(op, "gather_nd", {"X": x, "Index": _steps(to, group)})}, out, axes=[1])
@@ -235,7 +235,7 @@ def _rewrite_unpad_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     if x in to.rows or group not in to.lengths.values():
         raise NotRewritten
     rows = to.with_zeros(op, gradient)
-    if to.block.vars[x].ndim == 2:
+    if to.block.var(x).ndim == 2:
         rows = to.add(op, "squeeze", {"X": rows}, axes=[1])
     to.add(op, "gather_nd_grad", {"X": x, "Index": _steps(to, group), grad_slot("Out"): rows}, d_x, slot=grad_slot("X"))
     return {}
@@ -244,7 +244,7 @@ def _rewrite_unpad_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites("sequence_pad")
 def _rewrite_pad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (out,), group, steps = op.input("X"), op.output("Out"), to.rows_with_lod(op, "X").group, int(op.attr("padded_length"))
-    if steps < 0 or to.parent_of(group) is not None or not _is_zero(to, op.input("PadValue")[0]):
+    if steps < 0 or to.parent_of(group) is not None or not is_zero(to, op.input("PadValue")[0]):
         raise NotRewritten
     places = to.index(Index(group, padded_places, Extent.SEQUENCES, width=steps, arguments=(steps, op)))
     to.add(op, "take_rows", {"X": x, "Index": places}, out)
@@ -254,7 +254,7 @@ def _rewrite_pad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     return {}
 
 
-def _is_zero(to: Rewriter, name: str) -> bool:
+def is_zero(to: Rewriter, name: str) -> bool:
     """Whether a value is a constant 0."""
     makers = [op for op in to.block.ops if name in op.output_arg_names]
     return bool(makers) and makers[-1].type == "fill_constant" and not makers[-1].inputs and not float(makers[-1].attr("value"))
@@ -307,7 +307,7 @@ def _rewrite_concat_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 def _fed_bounds(to: Rewriter, op: Operator) -> tuple[str, ...]:
     """The feeds that hold the bounds of slices."""
     names = (op.input("Offset")[0], op.input("Length")[0])
-    if not all(to.block.vars[name].is_data and name not in to.rows for name in names) or to.writes(names):
+    if not all(to.block.var(name).is_data and name not in to.rows for name in names) or to.writes(names):
         raise NotRewritten
     return names
 
@@ -368,7 +368,7 @@ def keeps_rows(op: Operator, x: Variable, out: Variable) -> bool:
 def _rewrite_view(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     """Keep an op that leaves the rows where they are."""
     (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_of(op, "X")
-    if len(op.input_arg_names) > 1 or not keeps_rows(op, to.block.vars[x], to.block.vars[out]):
+    if len(op.input_arg_names) > 1 or not keeps_rows(op, to.block.var(x), to.block.var(out)):
         raise NotRewritten
     to.block.ops.append(op)
     return {out: rows}
@@ -377,7 +377,7 @@ def _rewrite_view(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 @_rewrites(*(f"{op_type}_grad" for op_type in VIEWS))
 def _rewrite_view_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (d_x,), (gradient,), rows = op.output(grad_slot("X")), op.input(grad_slot("Out")), to.rows_of(op, grad_slot("Out"))
-    variables = to.block.vars[d_x], to.block.vars[gradient]
+    variables = to.block.var(d_x), to.block.var(gradient)
     if not all(var.has_shape for var in variables) or not keeps_rows(op, *variables):
         raise NotRewritten
     op.inputs[grad_slot("Out")] = [to.with_zeros(op, gradient)]
@@ -410,10 +410,10 @@ def _rewrite_dropout_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 def _sum_over_rows(to: Rewriter, op: Operator) -> tuple[dict[str, Any], int]:
     """The attributes of the `reduce_sum` in a reduction over rows, and the count of numbers that it adds in each row."""
     (x,) = op.input("X")
-    shape, is_mean = to.block.vars[x].shape, op.type.startswith("mean")
+    shape, is_mean = to.block.var(x).shape, op.type.startswith("mean")
     is_whole = is_mean or bool(op.attr("reduce_all"))
     axes = {axis % len(shape) for axis in (range(len(shape)) if is_whole else op.attr("dim"))}
-    if 0 not in axes or -1 in shape[1:] or to.block.vars[x].dtype not in _FLOATS:
+    if 0 not in axes or -1 in shape[1:] or to.block.var(x).dtype not in _FLOATS:
         raise NotRewritten
     if not is_mean and max(op.attr("in_dtype"), op.attr("out_dtype")) >= 0:
         raise NotRewritten
@@ -426,7 +426,7 @@ def _rewrite_sum(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     """Write a sum, or a mean, of the real rows."""
     (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_of(op, "X")
     attrs, count = _sum_over_rows(to, op)
-    if not to.block.vars[out].shape:
+    if not to.block.var(out).shape:
         raise NotRewritten
     if op.type == "reduce_sum":
         to.add(op, "reduce_sum", {"X": to.with_zeros(op, x)}, out, **attrs)

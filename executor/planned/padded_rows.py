@@ -12,8 +12,9 @@ get the real rows alone (`real_rows`), if the shapes of their results follow fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import suppress
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import FluidError
-from fluid.ir.program import Operator, Program
+from fluid.ir.program import Block, Operator, Program
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import EMPTY, OpDef, grad_slot
 from fluid.opdef.tables import OpTable
@@ -54,6 +55,8 @@ __all__ = ["REWRITES", "UNPADDING", "NotRewritten", "PaddedProgram", "Padding", 
 
 UNPADDING = "sequence_unpad"
 """The op that makes rows of sequences from padded ones, ``[sequences, steps, ...]``."""
+_WITHOUT_ROWS = frozenset({UNPADDING, "write_to_array"})
+"""Ops that are rewritten even if they read no rows."""
 _FLOATS = (VarType.FP32, VarType.FP64)
 _GRAD = grad_slot("")
 _SIZES = (1009, 2003)
@@ -175,17 +178,25 @@ class Rewriter:
         """Name -> facts, for values with padding rows."""
         self.indices: dict[str, Index] = {}
         self._names: dict[Index, str] = {}
+        self._numbers = itertools.count()
+        """The numbers of new names."""
         self.read: set[str] = set()
         """The names that ops read."""
         self._lost: set[str] = set()
         """Outputs of the original ops that the rewritten program does not compute."""
         self.private: set[str] = set()
         """Values that only rewritten ops understand."""
+        self.loops: dict[str, Any] = {}
+        """Facts about values of loops over steps, such as rank tables (see `padded_steps`), by name."""
+        self.held: set[str] = set()
+        """Values that ops to come read, so that no op may overwrite them."""
+        self.ops: Sequence[Operator] = ()
+        """The ops of the original program."""
 
     def run(self) -> PaddedProgram:
         """Rewrite all ops; `NotRewritten` if that is impossible."""
-        ops = ops_to_run(self.block, self._fetches)
-        if any(op.sub_blocks or op.type in COLLECTIVE for op in ops):
+        self.ops = ops = ops_to_run(self.block, self._fetches)
+        if any((op.sub_blocks and op.type not in REWRITES) or op.type in COLLECTIVE for op in ops):
             raise NotRewritten
         self.read = {name for op in ops for name in op.input_arg_names}
         self.block.ops = []
@@ -193,7 +204,7 @@ class Rewriter:
             self.block.vars[name].lod_level = 0
             self._open_rows(name)
         for op in ops:
-            self._visit(op)
+            self.visit(op)
         if not (self._lost | self.private).isdisjoint(self._fetches):
             raise NotRewritten
         specs = {**self._batch.specs, **{name: self._spec(index) for name, index in self.indices.items()}}
@@ -203,7 +214,10 @@ class Rewriter:
     def _spec(self, index: Index) -> Spec:
         return index.spec(*self.sizes[index.group])
 
-    def _visit(self, op: Operator) -> None:
+    def visit(self, op: Operator) -> None:
+        """Write an op, or others in its place, into the block."""
+        if not self.held.isdisjoint(op.output_arg_names):
+            raise NotRewritten
         inputs, start = dict(op.inputs), len(self.block.ops)
         for attempt in (self._rewrite, self._keep, self._compute_by_rows, self._compute_real_rows):
             with suppress(NotRewritten):
@@ -219,13 +233,19 @@ class Rewriter:
 
     def _rewrite(self, op: Operator) -> Mapping[str, RowFacts]:
         """Write other ops in place of an op; its outputs with padding rows."""
-        reads_no_rows = self.rows.keys().isdisjoint(op.input_arg_names)
-        if op.type not in REWRITES or (reads_no_rows and op.type != UNPADDING):
+        if op.type not in REWRITES or (op.type not in _WITHOUT_ROWS and not self._has_facts(op)):
             raise NotRewritten
         start = len(self.block.ops)
         outputs = REWRITES[op.type](self, op)
-        self._lost |= {*op.output_arg_names} - {name for new in self.block.ops[start:] for name in new.output_arg_names}
+        lost = {*op.output_arg_names} - {name for new in self.block.ops[start:] for name in new.output_arg_names} - {EMPTY}
+        if any(self.block.var(name).persistable for name in lost):
+            raise NotRewritten
+        self._lost |= lost
         return outputs
+
+    def _has_facts(self, op: Operator) -> bool:
+        """Whether an op reads a value with padding rows, or one of a loop over steps."""
+        return any(name in self.rows or name in self.loops for name in op.input_arg_names)
 
     def _keep(self, op: Operator) -> Mapping[str, RowFacts]:
         """Keep an op that reads no rows."""
@@ -290,7 +310,7 @@ class Rewriter:
         definition = op.definition
         if definition is None or op.type in HANDLERS or op.attrs.get("is_sparse") or not self._are_tensors(op):
             raise NotRewritten
-        if self.rows.keys().isdisjoint(op.input_arg_names) or self._reads_private(op):
+        if self.rows.keys().isdisjoint(op.input_arg_names) or self._reads_private(op) or self.block.idx:
             raise NotRewritten
         outputs = self._outputs_with_rows(op, definition)
         reads = {name: self.rows[name] for name in op.input_arg_names if name in self.rows}
@@ -377,6 +397,31 @@ class Rewriter:
         return None
 
     # -- what rewriting functions use
+    @contextmanager
+    def writing_to(self, block: Block) -> Iterator[None]:
+        """A context: ops are added to another block."""
+        outside, self.block = self.block, block
+        try:
+            yield
+        finally:
+            self.block = outside
+
+    def readable(self, name: str) -> str:
+        """The name of a value that all ops understand; `NotRewritten` if only rewritten ops do."""
+        if name in self._lost or name in self.private:
+            raise NotRewritten
+        return name
+
+    def hold(self, name: str) -> str:
+        """Let no op overwrite a value; returns its name."""
+        self.held.add(name)
+        return name
+
+    def fresh_name(self, base: str) -> str:
+        """A name that no block declares."""
+        numbered = (f"{base}.{number}" for number in self._numbers)
+        return next(name for name in numbered if not any(name in block.vars for block in self.program.blocks))
+
     def rows_of(self, op: Operator, slot: str, padding: Padding | None = None) -> RowFacts:
         """Facts about the rows of an input; `NotRewritten` if it has no padding rows, or of another kind than `padding`."""
         (name,) = op.input(slot)
@@ -409,6 +454,12 @@ class Rewriter:
         """Whether an op so far has written one of some names."""
         return any(not set(names).isdisjoint(op.output_arg_names) for op in self.block.ops)
 
+    def steps_of(self, group: int) -> int:
+        """The number of steps that the longest sequence is padded to; `NotRewritten` for sequences that ops make."""
+        if group >= len(self._batch.steps):
+            raise NotRewritten
+        return self._batch.steps[group]
+
     def parent_of(self, group: int) -> int | None:
         """The LoD without its last level; None for one level."""
         parents = self._batch.parents
@@ -440,9 +491,10 @@ class Rewriter:
     def index(self, index: Index) -> str:
         """The name of the feed that holds an index."""
         if index not in self._names:
-            name = self._names[index] = self.block.fresh_name("sequences.0")
+            outside = self.program.global_block()
+            name = self._names[index] = self.fresh_name("sequences")
             spec = self._spec(index)
-            self.block.create_var(name=name, shape=spec.shape, dtype=spec.dtype, is_data=True, stop_gradient=True)
+            outside.create_var(name=name, shape=spec.shape, dtype=spec.dtype, is_data=True, stop_gradient=True)
             self.indices[name] = index
         return self._names[index]
 
@@ -479,11 +531,11 @@ class Rewriter:
         compute = {"AVERAGE": divisors_of, "SQRT": square_roots_of}.get(str(op.attr("pooltype")).upper())
         if compute is None:
             return None
-        return self.index(Index(group, compute, Extent.SEQUENCES, dtype=self.block.vars[rows].dtype))
+        return self.index(Index(group, compute, Extent.SEQUENCES, dtype=self.block.var(rows).dtype))
 
     def count(self, rows: str, group: int, factor: int) -> str:
         """The number of real rows, times a factor."""
-        return self.index(Index(group, number_of_rows, Extent.BATCH, dtype=self.block.vars[rows].dtype, arguments=(factor,)))
+        return self.index(Index(group, number_of_rows, Extent.BATCH, dtype=self.block.var(rows).dtype, arguments=(factor,)))
 
     def add(
         self,
@@ -495,7 +547,7 @@ class Rewriter:
         **attrs: Any,
     ) -> str:
         """Add an op that stands for a part of `op`; returns the name of its output, a new one if `out` is None."""
-        name = out if out is not None else self.block.fresh_name("rows.0")
+        name = out if out is not None else self.fresh_name("rows")
         if out is None:
             self.block.create_var(name=name, stop_gradient=True)
         self.block.append_op(op_type, inputs, {slot: name}, attrs, frames=op.frames)
@@ -508,7 +560,7 @@ class Rewriter:
 
     def zeros(self, op: Operator, rows: str, count: int) -> str:
         """Zeros: `count` rows as wide as the rows of a value."""
-        var = self.block.vars[rows]
+        var = self.block.var(rows)
         if -1 in var.shape[1:] or var.dtype not in _FLOATS:
             raise NotRewritten
         return self.add(op, "fill_constant", {}, shape=[count, *var.shape[1:]], dtype=var.dtype, value=0.0)

@@ -19,9 +19,9 @@ from ..backend import Request
 from ..kernels.sequence import places_in_concatenation, sliced
 
 __all__ = [
-    "DerivedLod", "Extent", "Index", "SequenceBatch", "batch_of", "countdown_of", "divisors_of", "filled", "joined_offsets",
-    "joined_rows", "number_of_rows", "padded_places", "places_in_slices", "places_of_part",
-    "row_numbers_of", "rows_in", "sliced_offsets", "sliced_rows", "square_roots_of", "steps_of",
+    "DerivedLod", "Extent", "Index", "SequenceBatch", "batch_of", "countdown_of", "divisors_of", "filled", "goes_on",
+    "joined_offsets", "joined_rows", "number_of_rows", "padded_places", "places_at_steps", "places_in_slices", "places_of_part",
+    "ranks_of", "row_numbers_of", "rows_at_steps", "rows_in", "sliced_offsets", "sliced_rows", "square_roots_of", "steps_of",
 ]  # fmt: skip
 
 
@@ -35,6 +35,8 @@ class SequenceBatch:
         sizes: for each LoD, the number of sequences of its last level, and the capacity. Nested sequences fill the capacity
             around them: the last ones are empty.
         parents: for each LoD, the number of the LoD without its last level; None for one level.
+        steps: for each LoD, the number of steps that its longest sequence is padded to; empty for programs without loops over
+            steps.
         specs: the specs of the feeds with their padding, without LoDs.
     """
 
@@ -42,12 +44,13 @@ class SequenceBatch:
     lengths: Mapping[str, int]
     sizes: tuple[tuple[int, int], ...]
     parents: tuple[int | None, ...]
+    steps: tuple[int, ...]
     specs: Mapping[str, Spec]
 
     @property
     def key(self) -> Hashable:
         """What a plan for such batches depends on."""
-        return (*self.division, *self.sizes, *self.specs.items())
+        return (*self.division, *self.sizes, *self.steps, *self.specs.items())
 
     @property
     def division(self) -> tuple[Any, ...]:
@@ -65,11 +68,12 @@ class SequenceBatch:
         return {number: lods[number] for number in range(len(self.sizes))}
 
 
-def batch_of(request: Request, lengths: Sequence[str] = ()) -> SequenceBatch | None:
+def batch_of(request: Request, lengths: Sequence[str] = (), has_steps: bool = False) -> SequenceBatch | None:
     """The sequences of a request; None if it has none, or feeds a list, or sequences without rows.
 
     Args:
         lengths: the feeds that hold lengths of sequences.
+        has_steps: whether the program has loops over the steps of sequences.
     """
     if len(request.specs) < len(request.feeds):
         return None
@@ -89,7 +93,8 @@ def batch_of(request: Request, lengths: Sequence[str] = ()) -> SequenceBatch | N
         count = len(lod[-1] or ()) - 1 if parent is None else sizes[parent][1]
         sizes.append((count, capacity_of(rows_in(lod), len(lods))))
     specs = {name: Spec((sizes[group][1], *fed[name].shape[1:]), fed[name].dtype) for name, group in groups.items()}
-    return SequenceBatch(groups, group_of_lengths, tuple(sizes), parents, {**fed, **specs})
+    steps = tuple(capacity_of(int(np.diff(lod[-1] or ()).max()), len(lods)) for lod in levels) if has_steps else ()
+    return SequenceBatch(groups, group_of_lengths, tuple(sizes), parents, steps, {**fed, **specs})
 
 
 def _lod_of(lengths: Any) -> Lod:
@@ -113,6 +118,7 @@ class Extent(Enum):
     ROWS = "each row"
     SEQUENCES = "each sequence"
     OFFSETS = "each end of a sequence"
+    STEPS = "each step"
     BATCH = "the batch"
 
 
@@ -149,6 +155,7 @@ class Index:
         padding: the number in padding rows; None for the numbers of the first row.
         dtype: the element type.
         width: the count of numbers in a row; 0 for an array of one dimension.
+        steps: the count of steps.
         beside: the numbers of further LoDs, whose offsets are arguments of `compute`, too.
         feeds: the names of feeds whose arrays are arguments, too.
         arguments: further arguments of `compute`.
@@ -160,6 +167,7 @@ class Index:
     padding: int | None = -1
     dtype: VarType = VarType.INT64
     width: int = 0
+    steps: int = 0
     beside: tuple[int, ...] = ()
     feeds: tuple[str, ...] = ()
     arguments: tuple[Any, ...] = ()
@@ -167,6 +175,7 @@ class Index:
     def spec(self, count: int, capacity: int) -> Spec:
         """The spec of the index for a number of sequences and a capacity."""
         lengths = {Extent.ROWS: capacity, Extent.SEQUENCES: count, Extent.OFFSETS: count + 1, Extent.BATCH: 1}
+        lengths[Extent.STEPS] = self.steps
         return Spec((lengths[self.extent], *([self.width] if self.width else [])), self.dtype)
 
     def array(self, offsets: Mapping[int, Any], capacity: int, feeds: Mapping[str, Any]) -> Any:
@@ -270,6 +279,37 @@ def steps_of(offsets: Any) -> Any:
     """For each row, the number of its sequence and its place there."""
     ids = ids_of(offsets)
     return np.stack([ids, np.arange(offsets[-1]) - offsets[ids]], axis=1)
+
+
+def _present(offsets: Any) -> Any:
+    """For each sequence its number; for an empty one, the number of the first that is not empty."""
+    lengths = np.diff(offsets)
+    return np.where(lengths > 0, np.arange(len(lengths)), (lengths > 0).argmax())
+
+
+def rows_at_steps(offsets: Any, steps: int) -> Any:
+    """``[steps, sequences]``: the row of each sequence at each step. A sequence that is over repeats its last row."""
+    numbers = _present(offsets)
+    return offsets[numbers] + np.minimum(np.arange(steps)[:, None], np.diff(offsets)[numbers] - 1)
+
+
+def goes_on(offsets: Any, steps: int) -> Any:
+    """``[steps, sequences]``: whether each sequence has another step after this one."""
+    return np.arange(1, steps + 1)[:, None] < np.diff(offsets)[_present(offsets)]
+
+
+def places_at_steps(offsets: Any) -> Any:
+    """For each row, its place among the rows of all steps, ``[steps, sequences]``."""
+    sequence, step = steps_of(offsets).T
+    return step * (len(offsets) - 1) + sequence
+
+
+def ranks_of(offsets: Any) -> Any:
+    """For each sequence, its place if the longest come first; 0 for an empty one."""
+    lengths = np.diff(offsets)
+    ranks = np.empty_like(lengths)
+    ranks[np.argsort(-lengths, kind="stable")] = np.arange(len(lengths))
+    return np.where(lengths > 0, ranks, 0)
 
 
 def number_of_rows(offsets: Any, factor: int) -> Any:

@@ -14,6 +14,7 @@ from checks import each, fresh_programs
 import fluid
 from fluid import layers
 from fluid.executor.native import cache, compiler
+from fluid.executor.planned import backend
 from fluid.executor.planned.padded_loops import with_padded_loops
 from fluid.executor.stepwise.control import Runs
 from fluid.ir.program import Program, Variable
@@ -21,6 +22,12 @@ from fluid.ir.program import Program, Variable
 SIZE, WIDTH = 5, 4
 Attention = Callable[[Variable, Variable, Variable], Variable]
 """Computes a context from the state of a step, the encoded words and their keys."""
+
+
+@pytest.fixture(autouse=True)
+def _without_padded_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run loops as they run for batches of very different lengths."""
+    monkeypatch.setattr(backend, "is_skewed", lambda batch: True)
 
 
 def batch(source: Sequence[int], target: Sequence[int], dtype: str = "float32", seed: int = 0) -> dict[str, Any]:

@@ -1,0 +1,355 @@
+"""`DynamicRNN`: its loop is written as a recurrence over padded steps, so one native plan serves batches of many lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each
+from padded_runs import BATCHES, WIDTH, Run, assert_close, assert_runs_agree, fed
+
+import fluid
+from fluid import layers
+from fluid.executor.planned.padded_plan import PaddedPlan
+from fluid.ir.program import Variable
+
+SIZE = 5
+Step = Callable[[layers.DynamicRNN, str], "list[Variable]"]
+"""Builds the block of a recurrence; returns its outputs."""
+
+
+def before(build: Callable[[], Variable]) -> Variable:
+    """Build a layer outside of the recurrence."""
+    program = fluid.default_main_program()
+    with program.block_guard(program.global_block()):
+        return build()
+
+
+def simple(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[SIZE], value=0.5, dtype=dtype)
+    after = layers.fc([x, state], SIZE, act="tanh")
+    rnn.update_memory(state, after)
+    return [after]
+
+
+def of_two_states(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """An LSTM's cell by hand, whose gates depend on ids, too."""
+    x, ids = rnn.step_input(fed("x", dtype)), rnn.step_input(fed("ids"))
+    state, cell = (rnn.memory(shape=[SIZE], value=value, dtype=dtype) for value in (0.0, 1.0))
+    word = layers.embedding(ids, [11, 3], dtype=dtype)
+    gates = layers.fc([x, word, state], 4 * SIZE)
+    forget, enter, leave, new = layers.split(gates, 4, dim=1)
+    new_cell = layers.sigmoid(forget) * cell + layers.sigmoid(enter) * layers.tanh(new)
+    after = layers.sigmoid(leave) * layers.tanh(new_cell)
+    rnn.update_memory(cell, new_cell)
+    rnn.update_memory(state, after)
+    return [after, cell]
+
+
+def from_outside(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """Memories from outside, in the order of the batch and in rank order; a static input."""
+    x, first = rnn.step_input(fed("x", dtype)), before(lambda: layers.fc(fed("dense", dtype), SIZE))
+    state, ranked = rnn.memory(init=first, need_reorder=True), rnn.memory(init=first)
+    static = rnn.static_input(fed("dense", dtype))
+    after = layers.fc([x, state, layers.tanh(static)], SIZE, act="sigmoid")
+    rnn.update_memory(state, after)
+    rnn.update_memory(ranked, ranked * 0.5 + after)
+    return [after, ranked]
+
+
+def of_one_first_value(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    first = before(lambda: layers.fc(fed("dense", dtype), SIZE))
+    x, state, cell = rnn.step_input(fed("x", dtype)), rnn.memory(init=first), rnn.memory(init=first)
+    after = layers.fc([x, state, layers.tanh(cell)], SIZE, act="sigmoid")
+    rnn.update_memory(state, after)
+    rnn.update_memory(cell, cell * 0.5 + after)
+    return [after]
+
+
+def attentive(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    x, words = rnn.step_input(fed("x", dtype)), rnn.static_input(fed("beside", dtype))
+    state = rnn.memory(shape=[SIZE], dtype=dtype)
+    query = layers.sequence_expand(layers.fc(state, SIZE), words)
+    weights = layers.sequence_softmax(layers.fc(layers.tanh(layers.fc(words, SIZE) + query), 1))
+    context = layers.sequence_pool(layers.elementwise_mul(words, weights, axis=0), "sum")
+    after = layers.fc([x, state, context], SIZE, act="tanh")
+    rnn.update_memory(state, after)
+    return [after]
+
+
+def attentive_to_itself(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """The steps and the static sequences have one LoD."""
+    x, words = rnn.step_input(fed("x", dtype)), rnn.static_input(before(lambda: layers.fc(fed("x", dtype), SIZE)))
+    state = rnn.memory(shape=[SIZE], dtype=dtype)
+    gated = layers.elementwise_mul(words, layers.sigmoid(layers.sequence_expand_as(state, words)))
+    after = layers.fc([x, layers.sequence_pool(gated, "average"), layers.sequence_pool(words, "max")], SIZE, act="tanh")
+    rnn.update_memory(state, after)
+    return [after]
+
+
+def greedy(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """Each step reads the id that the step before has chosen."""
+    rnn.step_input(fed("x", dtype))
+    word, state = rnn.memory(shape=[1], value=1, dtype="int64"), rnn.memory(shape=[SIZE], dtype=dtype)
+    read = layers.reshape(layers.embedding(word, [11, 3], dtype=dtype), [-1, 3])
+    after = layers.fc([read, state], SIZE, act="tanh")
+    scores = layers.fc(after, 11)
+    best = layers.unsqueeze(layers.argmax(scores, axis=1), [1])
+    rnn.update_memory(word, best)
+    rnn.update_memory(state, after)
+    return [best, scores]
+
+
+def without_states(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    x, static = rnn.step_input(fed("x", dtype)), rnn.static_input(fed("dense", dtype))
+    return [layers.fc(x, SIZE), x, x + static, static]
+
+
+def of_growth(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """A sequence that went on after its end would overflow, and divide by 0."""
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], value=1.0, dtype=dtype)
+    after = layers.elementwise_div(state * 1.01, state + 1.0) + layers.abs(x)
+    rnn.update_memory(state, after)
+    return [after, layers.log(after)]
+
+
+STEPS = [
+    simple,
+    of_two_states,
+    from_outside,
+    of_one_first_value,
+    attentive,
+    attentive_to_itself,
+    greedy,
+    without_states,
+    of_growth,
+]
+
+
+def recurrence(step: Step, dtype: str = "float32") -> list[Variable]:
+    rnn = layers.DynamicRNN()
+    with rnn.block():
+        outputs = step(rnn, dtype)
+        rnn.output(*outputs)
+    results = rnn()
+    results = results if isinstance(results, list) else [results]
+    last = layers.sequence_last_step(layers.cast(results[0], dtype))
+    return [*results, layers.fc([last, layers.sequence_pool(layers.cast(results[-1], dtype), "max")], 2)]
+
+
+@each("step", STEPS)
+@each("dtype", ["float32", "float64"])
+def test_predictions_have_padded_plans(step: Step, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [lengths for lengths in BATCHES if lengths[0] < 100]
+    run = assert_runs_agree(lambda: recurrence(step, dtype), monkeypatch, batches, dtype)
+    assert "while" not in str(run.plan([3, 2, 0, 4, 1]))
+
+
+def test_predictions_on_one_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_runs_agree(lambda: recurrence(of_two_states), monkeypatch, [[5], [1], [9], [40]])
+
+
+def nested(lengths: Sequence[Sequence[int]], seed: int = 0) -> dict[str, Any]:
+    """Texts of sentences with these numbers of words."""
+    sentences, words = [len(text) for text in lengths], [count for text in lengths for count in text]
+    rng = np.random.default_rng(seed)
+    lod = [[0, *accumulate(sentences)], [0, *accumulate(words)]]
+    return {"words": (rng.standard_normal((sum(words), WIDTH)).astype("float32"), lod)}
+
+
+TEXTS = [
+    [[3, 1], [2], [4, 1, 2]], [[0, 2], [], [1, 0, 5]], [[1], [1], [1]], [[2, 2], [2, 2], [2, 2]], [[9, 9, 9, 9, 9], [], [1]],
+]  # fmt: skip
+
+
+def pooled(words: Variable) -> Variable:
+    return layers.sequence_pool(layers.fc(words, SIZE, act="tanh"), "average")
+
+
+def weighted(words: Variable) -> Variable:
+    weights = layers.sequence_softmax(layers.fc(words, 1))
+    return layers.sequence_pool(layers.elementwise_mul(words, weights, axis=0), "sum")
+
+
+def encoded(words: Variable) -> Variable:
+    return layers.sequence_last_step(layers.dynamic_gru(layers.fc(layers.sequence_reverse(words), 3 * SIZE), SIZE))
+
+
+def over_sentences(sentence: Callable[[Variable], Variable]) -> list[Variable]:
+    words = fluid.data("words", [None, WIDTH], "float32", 2)
+    rnn = layers.DynamicRNN()
+    with rnn.block():
+        read, state = rnn.step_input(words), rnn.memory(shape=[SIZE])
+        after = layers.fc([sentence(read), state], SIZE, act="tanh")
+        rnn.update_memory(state, after)
+        rnn.output(after)
+    return [rnn(), layers.fc(layers.sequence_last_step(rnn()), 2)]
+
+
+def over_words(sentence: Callable[[Variable], Variable]) -> list[Variable]:
+    """A recurrence over the words of each sentence, and one over the sentences of each text."""
+    words = fluid.data("words", [None, WIDTH], "float32", 2)
+    inner = layers.DynamicRNN()
+    with inner.block():
+        read, state = inner.step_input(words, level=1), inner.memory(shape=[SIZE])
+        after = layers.fc([read, state], SIZE, act="tanh")
+        inner.update_memory(state, after)
+        inner.output(after)
+    outer = layers.DynamicRNN()
+    with outer.block():
+        read, state = outer.step_input(before(lambda: sentence(inner()))), outer.memory(shape=[SIZE])
+        after = layers.fc([read, state], SIZE, act="tanh")
+        outer.update_memory(state, after)
+        outer.output(after)
+    return [inner(), outer()]
+
+
+@each("build", [over_sentences, over_words])
+@each("sentence", [pooled, weighted, encoded])
+def test_predictions_over_nested_sequences_have_padded_plans(
+    build: Callable[..., list[Variable]], sentence: Callable[[Variable], Variable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op_by_op, padded = (Run(lambda: build(sentence), native, monkeypatch) for native in (False, True))
+    for number, lengths in enumerate(TEXTS):
+        monkeypatch.setenv("FLUID_NATIVE", "0")
+        expected = op_by_op.tensors(nested(lengths, number))
+        monkeypatch.setenv("FLUID_NATIVE", "1")
+        found = padded.tensors(nested(lengths, number))
+        assert_close(list(map(np.asarray, found)), list(map(np.asarray, expected)))
+        assert [one.lod() for one in found] == [one.lod() for one in expected]
+        plan = padded.executor.plan(padded.program, nested(lengths), padded.fetches, scope=padded.scope)
+        assert isinstance(plan, PaddedPlan)
+
+
+def reads_all_rows(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """A step depends on the number of sequences that are not over."""
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
+    after = layers.tanh(x + state - layers.reduce_mean(x))
+    rnn.update_memory(state, after)
+    return [after]
+
+
+def reads_mean_of_states(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
+    after = layers.tanh(x + state - layers.reduce_mean(state, dim=0, keep_dim=True))
+    rnn.update_memory(state, after)
+    return [after]
+
+
+def reads_words_unshrunk(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """A value from outside, which is the same in each step."""
+    total = before(lambda: layers.reduce_sum(layers.sequence_pool(fed("beside", dtype), "sum"), dim=0, keep_dim=True))
+    x = rnn.step_input(fed("x", dtype))
+    return [layers.fc(x, 3) + total]
+
+
+@each("step", [reads_all_rows, reads_mean_of_states])
+def test_steps_that_mix_sequences_run_op_by_op(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    op_by_op, native = (Run(lambda: recurrence(step), flag, monkeypatch) for flag in (False, True))
+    for lengths in ([3, 1, 2], [2, 0, 4]):
+        assert_close(native.step(lengths), op_by_op.step(lengths))
+        assert not isinstance(native.plan(lengths), PaddedPlan)
+
+
+def test_values_from_outside_stay_in_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_runs_agree(lambda: recurrence(reads_words_unshrunk), monkeypatch, BATCHES[:3])
+
+
+def test_batches_of_very_different_lengths_leave_out_what_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    native = Run(lambda: recurrence(simple), True, monkeypatch)
+    assert isinstance(native.plan([200, 1, 2, 1]), PaddedPlan)
+    assert not isinstance(native.plan([400, *[2] * 40]), PaddedPlan)
+
+
+def trained(step: Step, dtype: str) -> list[Variable]:
+    *results, scores = recurrence(step, dtype)
+    loss = layers.mean(layers.softmax_with_cross_entropy(scores, fed("label")))
+    if results[0].dtype.name.startswith("FP"):
+        loss = loss + layers.mean(layers.square(results[0]))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    return [loss, *results]
+
+
+@each("step", STEPS)
+@each("dtype", ["float32", "float64"])
+def test_training_has_padded_plans(step: Step, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [lengths for lengths in BATCHES if lengths[0] < 70]
+    run = assert_runs_agree(lambda: trained(step, dtype), monkeypatch, batches, dtype)
+    assert "while" not in str(run.plan([3, 2, 0, 4, 1]))
+
+
+def test_gradients_of_feeds_go_through_recurrences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is the input of steps, the first value of a state and a static input has one gradient of three parts."""
+
+    def build() -> list[Variable]:
+        x, dense = fed("x"), fed("dense")
+        rnn = layers.DynamicRNN()
+        with rnn.block():
+            read, state = rnn.step_input(x), rnn.memory(init=dense, need_reorder=True)
+            ranked, own = rnn.memory(init=dense, need_reorder=True), rnn.static_input(x)
+            after = layers.tanh(read * state + rnn.static_input(dense) + layers.sequence_pool(own, "max") + ranked)
+            rnn.update_memory(state, after)
+            rnn.update_memory(ranked, after)
+            rnn.output(after, read)
+        loss = layers.mean(layers.square(rnn()[0])) + layers.mean(rnn()[1])
+        return [loss, *fluid.gradients([loss], [x, dense])]
+
+    assert_runs_agree(build, monkeypatch, [[2, 0, 3, 1, 1], [4, 4, 4], [1], [0, 5, 0]])
+
+
+def test_values_without_gradients_stop_them_in_recurrences(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(no_grad: bool) -> list[Variable]:
+        x = fed("x")
+        rnn = layers.DynamicRNN()
+        with rnn.block():
+            read, state = rnn.step_input(x), rnn.memory(shape=[SIZE])
+            word, former = layers.fc(read, SIZE, act="tanh"), layers.fc(state, SIZE, act="tanh")
+            former.stop_gradient = True
+            after = layers.tanh(word + former + state + layers.fc(read, SIZE))
+            rnn.update_memory(state, after)
+            rnn.output(after)
+        loss = layers.mean(rnn())
+        return [loss, *fluid.gradients([loss], [x], no_grad_set=[word.name] if no_grad else None)]
+
+    for no_grad in (False, True):
+        assert_runs_agree(lambda: build(no_grad), monkeypatch, [[2, 0, 3, 1, 1], [4, 1]])  # noqa: B023
+
+
+def drops(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
+    after = layers.tanh(layers.dropout(x + state, 0.4))
+    rnn.update_memory(state, after)
+    return [after]
+
+
+def looks_up_sparsely(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    ids, state = rnn.step_input(fed("ids")), rnn.memory(shape=[3], dtype=dtype)
+    after = layers.tanh(layers.embedding(ids, [11, 3], is_sparse=True, dtype=dtype) + state)
+    rnn.update_memory(state, after)
+    return [after]
+
+
+@each("step", [drops, looks_up_sparsely])
+def test_draws_and_sparse_gradients_run_op_by_op(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    op_by_op, native = (Run(lambda: trained(step, "float32"), flag, monkeypatch) for flag in (False, True))
+    for lengths in ([3, 1, 2], [2, 0, 4]):
+        assert_close(native.step(lengths), op_by_op.step(lengths))
+        assert not isinstance(native.plan(lengths), PaddedPlan)
+
+
+def test_arrays_that_the_scope_keeps_run_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build() -> list[Variable]:
+        results = recurrence(simple)
+        arrays = [op.output("Out")[0] for op in results[0].block.ops if op.type == "lod_tensor_to_array"]
+        results[0].block.var(arrays[0]).persistable = True
+        return results
+
+    native = Run(build, True, monkeypatch)
+    assert not isinstance(native.plan([2, 1]), PaddedPlan)
+    native.tensors(native.feed([2, 1]))
+    assert any(
+        len(native.scope.find_var(name).get_lod_tensor_array()) == 2 for name in native.scope.local_var_names() if "array" in name
+    )

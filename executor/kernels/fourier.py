@@ -22,13 +22,13 @@ def _scipy_or_numpy() -> Any:
     return scipy.fft
 
 
-def _transforms(xp: Any) -> Any:
+def transforms(xp: Any) -> Any:
     """The module of fast transforms for arrays of `xp`."""
     return _scipy_or_numpy() if xp is np else xp.fft
 
 
 def _full(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool) -> Any:
-    module = _transforms(xp)
+    module = transforms(xp)
     return (module.fftn if forward else module.ifftn)(X, axes=axes, norm=normalization)
 
 
@@ -41,8 +41,8 @@ def _of_real(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool
     if not onesided:
         return _full(xp, X, axes, normalization, forward)
     if forward:
-        return _transforms(xp).rfftn(X, axes=axes, norm=normalization)
-    return _transforms(xp).rfftn(X, axes=axes, norm=ADJOINT_FACTOR[normalization]).conj()
+        return transforms(xp).rfftn(X, axes=axes, norm=normalization)
+    return transforms(xp).rfftn(X, axes=axes, norm=ADJOINT_FACTOR[normalization]).conj()
 
 
 @kernel("fft_r2c")
@@ -54,7 +54,7 @@ def fft_r2c(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool,
 def fft_c2r(xp: Any, X: Any, axes: list[int], normalization: str, forward: bool, Out: Any) -> None:
     if forward:
         X, normalization = X.conj(), ADJOINT_FACTOR[normalization]
-    xp.copyto(Out, _transforms(xp).irfftn(X, [Out.shape[axis] for axis in axes], axes, norm=normalization))
+    xp.copyto(Out, transforms(xp).irfftn(X, [Out.shape[axis] for axis in axes], axes, norm=normalization))
 
 
 @kernel("double_inner")

@@ -58,7 +58,12 @@ def _solved(xp: Any, op_type: str, X: Any, Y: Any) -> Any:
     """The solutions for columns Y."""
     batch = np.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
     with _explained(op_type, "the matrices should be invertible"):
-        return xp.linalg.solve(xp.broadcast_to(X, (*batch, *X.shape[-2:])), xp.broadcast_to(Y, (*batch, *Y.shape[-2:])))
+        return xp.linalg.solve(_of_batch(xp, X, batch), _of_batch(xp, Y, batch))
+
+
+def _of_batch(xp: Any, matrices: Any, batch: tuple[int, ...]) -> Any:
+    """Broadcast matrices to a batch; for small ones, this takes longer than their solution."""
+    return matrices if matrices.shape[:-2] == batch else xp.broadcast_to(matrices, (*batch, *matrices.shape[-2:]))
 
 
 @kernel("solve")
@@ -88,8 +93,8 @@ def _solved_triangular(xp: Any, op_type: str, X: Any, Y: Any, is_upper: bool, tr
     batch = np.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
     if not is_unit and not np.diagonal(X, 0, -2, -1).all():
         raise ExecutionError(f"{op_type}: the matrices should be invertible (a diagonal has a 0)")
-    solutions = np.array(np.broadcast_to(Y, (*batch, *Y.shape[-2:])), order="C")
-    solve_triangular(np.broadcast_to(X, (*batch, *X.shape[-2:])), solutions, is_upper, transpose, is_unit)
+    solutions = np.array(_of_batch(np, Y, batch), order="C")
+    solve_triangular(_of_batch(np, X, batch), solutions, is_upper, transpose, is_unit)
     return solutions
 
 

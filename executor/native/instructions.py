@@ -114,9 +114,11 @@ class NativeInstruction(_ListReader):
         calls: its kernel calls, in order.
         writers: signature of a kernel -> its writer.
         workspace_bytes: bytes of workspace that its kernels need.
+        checks: number of a check -> the check; if one fails, its number is stored, and the table stops.
     """
 
     is_native = True
+    checks: Mapping[int, Check] = {}
     ops: list[Operator]
     read: list[Value]
     written: list[Value]
@@ -154,7 +156,7 @@ def within_branches(instructions: Sequence[Any]) -> set[int]:
     """The numbers of instructions that run under a condition, and of the marks around them."""
     within, depth = set[int](), 0
     for number, instruction in enumerate(instructions):
-        kernel = instruction.calls[0].kernel if instruction.is_native and instruction.calls else ""
+        kernel = instruction.calls[0].kernel if instruction.is_native and len(instruction.calls) == 1 else ""
         depth += kernel in (IF_TRUE, IF_FALSE)
         if depth:
             within.add(number)

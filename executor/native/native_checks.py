@@ -32,7 +32,7 @@ class NativeCheck(NativeInstruction):
     """
 
     def __init__(self, checks: Mapping[int, tuple[Check, Sequence[IdRange]]], target: Target) -> None:
-        self.checks = {number: check for number, (check, _) in checks.items()}
+        self.checks: dict[int, Check] = {number: check for number, (check, _) in checks.items()}
         self.ops = [check.op for check in self.checks.values()]
         self.written, self.layouts, self.shares, self.workspace_bytes = [FAILED], {}, {}, 0
         ids = list(dict.fromkeys(id_range.value for _, ranges in checks.values() for id_range in ranges))
@@ -72,24 +72,25 @@ def _write_stop(target: Target, name: str) -> WrittenKernel:
     return written_condition(target, name)
 
 
-def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], target: Target) -> list[Any]:
+def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], target: Target, first_number: int = 1) -> list[Any]:
     """Replace checks by native ones, so that the native instructions around them form one table. Adds the spec of `FAILED`."""
     results: list[Any] = []  # a dict holds the checks of one native instruction
-    count = 0
+    number = first_number
     for instruction in instructions:
-        ranges = ranges_of(instruction) if isinstance(instruction, Check) and count < MOST_CHECKS else None
+        ranges = ranges_of(instruction) if isinstance(instruction, Check) and number <= MOST_CHECKS else None
         if ranges is None:
             results.append(instruction)
         elif ranges:
-            count += 1
             if not (results and isinstance(results[-1], dict)):
                 results.append({})
-            results[-1][count] = instruction, ranges
-    if count:
+            results[-1][number] = instruction, ranges
+            number += 1
+    if number > first_number:
         specs[FAILED] = Spec((1,), VarType.UINT8)
     return [NativeCheck(item, target) if isinstance(item, dict) else item for item in results]
 
 
-def failed_check(instructions: Collection[Any], number: int) -> Check:
-    """The check with a number that native code has stored in `FAILED`."""
-    return next(item.checks[number] for item in instructions if isinstance(item, NativeCheck) and number in item.checks)
+def checks_of(instructions: Collection[Any]) -> dict[int, Check]:
+    """Number -> the check, for all checks that native code makes; their numbers are stored in `FAILED`."""
+    native = [item for item in instructions if isinstance(item, NativeInstruction)]
+    return {number: check for item in native for number, check in item.checks.items()}

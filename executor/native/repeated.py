@@ -27,7 +27,7 @@ from .id_ranges import ranges_of
 from .instructions import AFTER_BARRIER, CLEARED, GO_ON, RECORD_WORDS, Check, KernelCall, NativeInstruction, within_branches
 from .kernel import written_condition
 from .lowering import NotLowered
-from .native_checks import FAILED, MOST_CHECKS, failed_check, with_native_checks
+from .native_checks import FAILED, MOST_CHECKS, checks_of, with_native_checks
 from .op_instructions import Op, OpInstruction, assignment
 from .plans import with_native_code
 from .pool import pool
@@ -392,7 +392,7 @@ def _raise_failure(instructions: Sequence[Any], arrays: Mapping[Value, Any]) -> 
         raise TripStoppedError(int(arrays[FAULT][1]))
     if FAILED in arrays and (number := int(arrays[FAILED][0])):
         arrays[FAILED][0] = 0
-        check = failed_check(instructions, number)
+        check = checks_of(instructions)[number]
         _run_on_numpy(check.op, check.call(arrays.__getitem__), 0)
         raise AssertionError(f"{check.label} fails in native code alone")
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import accumulate, takewhile
+from itertools import accumulate, groupby, takewhile
 from operator import length_hint
 from typing import Any
 
@@ -28,8 +28,8 @@ from ..kernels.collective import group_of, make_progress
 from ..kernels.engine import Step, engine_of
 from ..kernels.table import is_check, kernel_of
 from ..native.fallback import or_unavailable
-from ..native.instructions import CLEARED, Check, NativeInstruction, stand_in, within_branches
-from ..native.native_checks import FAILED, NativeCheck, failed_check
+from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, NativeInstruction, stand_in, within_branches
+from ..native.native_checks import FAILED, NativeCheck, checks_of
 from ..runtime.calls import Call
 from ..runtime.random import RandomStreams
 from ..runtime.scope import Scope
@@ -43,6 +43,7 @@ from .memory import Memory, Scratch
 from .placement import padded
 from .plan import AnyInstruction, ArenaPlan, Instruction
 from .real_rows import OFFSETS, RealRows, RealRowsStep
+from .repeated_trips import RepeatedTrips
 
 __all__ = ["BoundArenaPlan"]
 
@@ -205,9 +206,7 @@ class BoundArenaPlan:
                 if tables is not None and not (number and plan.instructions[number - 1].is_native):
                     repeated = [native for native in _native_from(plan.instructions, number) if id(native) not in once]
                     with or_unavailable():
-                        self.steps += [tables.add(repeated)] if repeated else []
-                    if any(isinstance(native, NativeCheck) for native in repeated):
-                        self.steps.append(self._report_of_checks())
+                        self.steps += self._native_steps(repeated, tables)
                 continue
             try:
                 calls = self._calls(instruction, plan.frees[number])
@@ -285,7 +284,8 @@ class BoundArenaPlan:
             is_constant = isinstance(instruction, Instruction) and instruction.op.type == "assign_value"
             outputs = instruction.written
             has_memory = all(value in self.plan.offset_of and value not in passed_on for value in outputs)
-            is_code = instruction.is_native and not isinstance(instruction, NativeCheck)
+            is_code = isinstance(instruction, NativeInstruction) and not instruction.checks
+            is_code = is_code and not isinstance(instruction, RepeatedTrips)
             is_early = is_constant or (is_code and checked.isdisjoint(outputs))  # at binding, checks come before native code
             if has_memory and is_early and not instruction.shares and number not in conditional:
                 once[id(instruction)] = instruction
@@ -544,13 +544,25 @@ class BoundArenaPlan:
                 raise
             raise self._failure(len(self.steps) - length_hint(steps) - 1, error) from error
 
+    def _native_steps(self, instructions: Sequence[NativeInstruction], tables: Any) -> list[Step]:
+        """Steps that run native instructions: one for each loop with a condition, and one for the code between such loops."""
+        steps: list[Step] = []
+        for is_loop, group in groupby(instructions, lambda item: isinstance(item, RepeatedTrips)):
+            items: list[Any] = list(group)
+            report = self._report_of_checks() if any(item.checks for item in items) else None
+            if is_loop:
+                steps += [item.step(tables, self.array, report) for item in items]
+            else:
+                steps += [tables.add(items)] if report is None else [tables.add(items), report]
+        return steps
+
     def _report_of_checks(self) -> Step:
         """A step behind a table: it raises the error of the check that has stopped the table."""
         failed = memoryview(self.array(FAILED))
 
         def report() -> None:
             if number := failed[0]:
-                check = failed_check(self.plan.instructions, number)
+                check = checks_of(self.plan.instructions)[number]
                 self._run_check(check)
                 raise AssertionError(f"{check.label} fails in native code alone")
 
@@ -566,8 +578,10 @@ class BoundArenaPlan:
         return self._failure_of(self.plan.instructions[bisect_right(self._starts, position) - 1], error)
 
     def _failure_of(self, instruction: AnyInstruction, error: Exception) -> ExecutionError:
-        op, specs = instruction.op, self.plan.specs
-        inputs = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
+        op, specs, read = instruction.op, self.plan.specs, dict.fromkeys(instruction.read)
+        if read and all(name.startswith(NATIVE_PREFIX) for name, _ in read):  # in a loop: the user knows none of these names
+            return op_failure(op, error)
+        inputs = "; ".join(f"{value[0]} is {specs[value]}" for value in read if value in specs)
         return op_failure(op, error, inputs or "no inputs")
 
     def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Watch | None) -> None:

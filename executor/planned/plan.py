@@ -29,7 +29,7 @@ from ..kernels.table import kernel_of
 from ..native.block_compiler import NativeBlocks
 from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
 from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, NativeInstruction
-from ..native.native_checks import FAILED, with_native_checks
+from ..native.native_checks import FAILED, checks_of, with_native_checks
 from ..native.target import Target
 from ..runtime.scope import Scope
 from ..runtime.specs import spec_of
@@ -613,7 +613,8 @@ class _Planner:
     def use_native_checks(self, target: Target) -> None:
         """Let native code check ids, where the plan has native code."""
         if self.new_tables is not None and any(isinstance(instruction, Check) for instruction in self.instructions):
-            self.instructions = with_native_checks(self.instructions, self.specs, target)
+            last = max(checks_of(self.instructions), default=0)
+            self.instructions = with_native_checks(self.instructions, self.specs, target, last + 1)
 
     # -- places
     def place(self, reuse: bool) -> None:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fluid.executor.kernels.fourier import transforms
+
 
 class ValueAsked(TypeError):
     """A kernel asks for a value, which only running tells."""
@@ -211,6 +213,7 @@ class Namespace:
     __name__ = "numpy"
     ndarray = Array
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=recorded(np.lib.stride_tricks.as_strided)))
+    fft = SimpleNamespace(**{name: recorded(getattr(transforms(np), name)) for name in ("fftn", "ifftn", "rfftn", "irfftn")})
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(np, name)

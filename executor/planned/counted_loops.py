@@ -27,6 +27,8 @@ __all__ = ["with_recurrences"]
 
 _MOST_TRIPS = 1 << 11
 """The most trips that are counted while planning: counting one takes some ten microseconds."""
+_MOST_BYTES = 1 << 24
+"""The most bytes of states that are read after a loop, of all trips: a recurrence stacks them, a loop has the last ones alone."""
 
 
 def with_recurrences(
@@ -103,6 +105,8 @@ def _counted_loop(
     if not trips:
         return None
     finals = [name for name in states if name in readers or name in fetches]
+    if trips * sum(specs[results[name]].nbytes for name in finals) > _MOST_BYTES:
+        return None
     return _CountedLoop(trips, items, states, finals)
 
 
@@ -171,10 +175,12 @@ def _replace(op: Operator, loop: _CountedLoop) -> None:
     for name in loop.states:
         outer = block.var(name)
         body.create_var(name=name, dtype=outer.dtype, shape=outer.shape)
-    ops = body.ops
-    sources = {array: ops[index].input("X")[0] for array, index in loop.items.items()}
-    body.ops = [one for index, one in enumerate(ops) if index not in loop.items.values()]
-    stacks = {name: _stack(body, source, loop.trips) for name, source in (sources | {name: name for name in loop.finals}).items()}
+    stacks: dict[str, str] = {}
+    for array, index in loop.items.items():  # where it is written: a later op of the trip may overwrite the value
+        source = body.ops[index].input("X")[0]
+        stacks[array] = _stack(body, source, loop.trips, index)
+        body.remove_op(index + 1)
+    stacks |= {name: _stack(body, name, loop.trips, len(body.ops)) for name in loop.finals}
     states = _prune(body, [*stacks.values()], loop.states)
     trip = block.create_var(name=block.program.fresh_name("trip"), dtype="int64", shape=(loop.trips,))
     body.create_var(name=trip.name, dtype="int64", shape=())
@@ -193,14 +199,14 @@ def _replace(op: Operator, loop: _CountedLoop) -> None:
             reader.type, reader.attrs, reader.inputs = "assign", {}, {"X": [stacks[reader.input("X")[0]]]}
 
 
-def _stack(body: Block, name: str, trips: int) -> str:
-    """Let a recurrence stack the values that a name has at the end of its trips; returns the name of the stack."""
+def _stack(body: Block, name: str, trips: int, place: int) -> str:
+    """Let a recurrence stack the values that a name has before an op of its block; returns the name of the stack."""
     source, outer = body.var(name), body.parent
     assert outer is not None, "the body lies in another block"
     stack = body.program.fresh_name(f"{name}.stack")
     outer.create_var(name=stack, dtype=source.dtype, shape=(trips, *source.shape))
     body.create_var(name=stack, dtype=source.dtype, shape=source.shape)
-    body.append_op("assign", {"X": name}, {"Out": stack})
+    body.insert_op(place, "assign", inputs={"X": name}, outputs={"Out": stack})
     return stack
 
 

@@ -78,6 +78,32 @@ def test_a_counted_loop_gives_a_stack_of_known_size(trips: int) -> None:
     assert sums.shape == (trips,) and states.shape == (trips, 2, 3) and np.array_equal(states[-1], end)
 
 
+@pytest.mark.parametrize("trips", [1, 4])
+def test_values_are_collected_before_the_trip_overwrites_them(trips: int) -> None:
+    x, number = fluid.data("x", [2, 3]), layers.fill_constant([1], "int64", 0)
+    state, limit = layers.assign(x), layers.fill_constant([1], "int64", trips)
+    before, after = (ops().new_array(dtype=int(fluid.core.VarDesc.VarType.FP32)) for _ in range(2))
+    going = layers.less_than(number, limit)
+    loop = layers.While(going)
+    with loop.block():
+        layers.array_write(state, number, before)
+        layers.assign(layers.scale(state, 2.0), state)
+        layers.array_write(state, number, after)
+        layers.increment(number, 1)
+        layers.less_than(number, limit, cond=going)
+    first, second, last = run_like_the_reference(ROW, [ops().stack_array(before), ops().stack_array(after), state], True)
+    powers = 2.0 ** np.arange(trips).reshape(-1, 1, 1)
+    np.testing.assert_array_equal(first, ROW["x"] * powers)
+    np.testing.assert_array_equal(second, 2 * first)
+    np.testing.assert_array_equal(last, second[-1])
+
+
+def test_a_large_state_that_is_read_after_the_loop_is_not_stacked() -> None:
+    x = fluid.data("x", [1 << 19])
+    _, last = collect(16, lambda state, number: state * 1.5, x, read=lambda state, array: layers.mean(state))
+    run_like_the_reference({"x": np.ones(1 << 19, "float32")}, [last], is_counted=False)
+
+
 def test_the_sizes_of_feeds_count_trips() -> None:
     x = fluid.data("x", [None, 3])
     rows = layers.cast(layers.slice(layers.shape(x), axes=[0], starts=[0], ends=[1]), "int64")

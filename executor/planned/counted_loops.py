@@ -21,12 +21,10 @@ from fluid.values.types import VarType
 from ..stepwise.debug import has_effect
 from ..stepwise.interpreter import step_captures
 from ..stepwise.positions import Affine, affine_values
-from .native_loops import constants_before, count_trips
+from .trip_counts import MOST_TRIPS, constants_before, count_trips
 
 __all__ = ["with_recurrences"]
 
-_MOST_TRIPS = 1 << 11
-"""The most trips that are counted while planning: counting one takes some ten microseconds."""
 _MOST_BYTES = 1 << 24
 """The most bytes of states that are read after a loop, of all trips: a recurrence stacks them, a loop has the last ones alone."""
 
@@ -101,7 +99,7 @@ def _counted_loop(
         name in results and specs.get(results[name]) is not None and specs[results[name]] == specs.get(instruction.outer[name])
         for name in states
     )
-    trips = count_trips(op, region, _MOST_TRIPS, shapes) if len(items) == len(arrays) and is_settled else None
+    trips = count_trips(op, region, MOST_TRIPS, shapes) if len(items) == len(arrays) and is_settled else None
     if not trips:
         return None
     finals = [name for name in states if name in readers or name in fetches]

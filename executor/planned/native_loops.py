@@ -10,21 +10,16 @@ copied to the first after the trip.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fluid.errors import FluidError
-from fluid.ir.dataflow import needed_ops
 from fluid.ir.program import Operator
 from fluid.ir.regions import Region, region_of
-from fluid.ir.versions import BlockVersions, Value
+from fluid.ir.versions import Value
 from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
 
-from ..binding.compiled import apply_op
-from ..kernels.table import kernel_of
 from ..native.branches import BranchMark, named_writes
 from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Operand, Writer, stand_in
 from ..native.op_instructions import OpInstruction
@@ -34,11 +29,9 @@ from ..stepwise.indexed_arrays import ArrayRoom
 from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LOOPS, LoopBody, total_of
 from ..stepwise.repeated import Loop, RandomSource
+from .trip_counts import count_trips
 
 __all__ = ["Copied", "NativeLoop", "NativeLoops", "TripPlace"]
-
-
-_NO_SPECS: Mapping[str, Spec] = MappingProxyType({})
 
 
 class TripPlace(NamedTuple):
@@ -399,78 +392,3 @@ class _LoopMaker:
         """The memory of the condition of a ``while``."""
         (name,) = self._instruction.op.input("Condition")
         return self._last[name]
-
-
-# --------------------------------------------------------------------------------------------------- numbers of trips
-def count_trips(op: Operator, region: Region, most: int, specs: Mapping[str, Spec] = _NO_SPECS) -> int | None:
-    """Count the trips of a ``while`` from constants; None if its condition depends on anything else, or if they are too many.
-
-    Args:
-        specs: see `constants_before`.
-    """
-    (condition,) = op.input("Condition")
-    versions = BlockVersions(region.body)
-    needed = {versions.current(condition)}
-    inner = [versions.ops[index] for index in needed_ops(versions, needed, carried=region.carried)]
-    values = constants_before(op, {condition, *(name for name, version in needed if not version)}, specs)
-    if values is None:
-        return None
-    for count in range(most + 1):
-        if not values[condition].item():
-            return count
-        if not all(_add_outputs(one, values) for one in inner):
-            return None
-    return None
-
-
-def constants_before(op: Operator, names: Iterable[str], specs: Mapping[str, Spec] = _NO_SPECS) -> dict[str, Any] | None:
-    """Compute the values that names have before an op from constants; returns None if they depend on anything else.
-
-    Args:
-        specs: name -> spec, for names whose shape counts as a constant.
-    """
-    needed, chosen = set(names), list[Operator]()
-    earlier = op.block.ops[: op.block.ops.index(op)]
-    for one in reversed(earlier):
-        if not needed.isdisjoint(one.output_arg_names):
-            chosen.append(one)
-            needed.difference_update(one.output_arg_names)
-            needed.update(name for slot, name in _inputs(one) if not (name in specs and _is_shape_only(one, slot)))
-    values: dict[str, Any] = {}
-    return values if not needed and all(_add_outputs(one, values, specs) for one in reversed(chosen)) else None
-
-
-def _inputs(op: Operator) -> list[tuple[str, str]]:
-    """The slot and the name of each input."""
-    return [(slot, name) for slot, names in op.inputs.items() for name in names if name != EMPTY]
-
-
-def _is_shape_only(op: Operator, slot: str) -> bool:
-    declared = op.definition.inputs.get(slot) if op.definition is not None else None
-    return declared is not None and declared.shape_only
-
-
-def _add_outputs(op: Operator, values: dict[str, Any], specs: Mapping[str, Spec] = _NO_SPECS) -> bool:
-    """Compute an op from known values, and add its outputs to them. Returns False if the op draws, owns a block, or fails."""
-    definition, kernel = op.definition, kernel_of(op.type)
-    shapes = {name: stand_in(specs[name]) for slot, name in _inputs(op) if name in specs and _is_shape_only(op, slot)}
-    available = {**shapes, **values}
-    if definition is None or op.sub_blocks or kernel is None or any(name not in available for _, name in _inputs(op)):
-        return False
-    if kernel.reads_lods or any(key == "rng" for _, _, key in kernel.parameters):
-        return False
-    arrays: dict[str, Any] = {}
-    for slot, listed in op.inputs.items():
-        if slot in definition.inputs and listed:
-            items = [available.get(name) for name in listed]
-            arrays[slot] = items if definition.inputs[slot].many else items[0]
-    wanted = {slot for slot, listed in op.outputs.items() if any(name != EMPTY for name in listed)}
-    try:
-        results = apply_op(op.type, arrays, definition.defaults(op.attrs), wanted=wanted)
-    except (FluidError, ArithmeticError, LookupError, TypeError, ValueError):
-        return False  # running it will report the error
-    for slot, listed in op.outputs.items():
-        value = results.get(slot)
-        pairs = zip(listed, value if isinstance(value, list) else [value], strict=False)
-        values.update((name, item) for name, item in pairs if name != EMPTY and item is not None)
-    return True

@@ -27,6 +27,7 @@ from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LOOPS
 from .native_loops import Copied, NativeLoop, NativeLoops, TripPlace
 from .repeated_trips import LoopCode, RepeatedTrips
+from .trip_counts import MOST_TRIPS
 
 __all__ = ["UnrolledLoop", "with_unrolled_loops"]
 
@@ -34,8 +35,6 @@ _MOST_CALLS = 1 << 13
 """The most kernel calls of all trips: binding one takes some microseconds."""
 _CALLS_REPEATED, _MOST_REPEATED = 256, 32
 """The most calls and trips of a table that is repeated; it has at least two trips. Interrupts wait for its end."""
-_MOST_TRIPS = 1 << 11
-"""The most trips of a ``while`` that are counted while planning: counting a trip takes some ten microseconds."""
 
 
 class _LoopCalls:
@@ -269,7 +268,7 @@ def with_unrolled_loops(
         captures: variable of step scopes -> the names that gradient blocks read.
     """
     all_specs = dict(specs)
-    loops, families = NativeLoops(all_specs, captures, target, _MOST_TRIPS), _families(instructions)
+    loops, families = NativeLoops(all_specs, captures, target, MOST_TRIPS), _families(instructions)
     fitting, unfit = dict[int, list[NativeInstruction]](), set[int]()
     first_number = 1
     for number, family in families.items():

@@ -360,6 +360,8 @@ def cos(x: Variable, name: str | None = None) -> Variable:
 def cos_sim(X: Variable, Y: Variable) -> Variable:
     """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all.
 
+    Vectors shorter than 1e-4 count as if they were so long; the cosine with zeros is 0.
+
     Args:
         X: ``[rows, ...]``; what follows the rows is one vector.
         Y: of the shape of X, or with one row.

@@ -115,18 +115,18 @@ def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
     return apply("reduce_sum", {"X": products}, {"dim": [-1], "keep_dim": True}, layer="dot", name=name)
 
 
-def cross(input: Variable, y: Variable, dim: int | None = None) -> Variable:
+def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
     """The cross products of vectors of three elements.
 
     Args:
-        input, y: of one shape and element type.
+        input, other: of one shape and element type.
         dim: the dimension of the vectors; by default the first one of size 3.
 
     >>> x, y = fluid.dygraph.to_variable([1.0, 0.0, 0.0]), fluid.dygraph.to_variable([0.0, 1.0, 0.0])
     >>> layers.cross(x, y)
     Tensor([0., 0., 1.], shape=[3], dtype=float32)
     """
-    return apply("cross", {"X": input, "Y": y}, {} if dim is None else {"dim": dim})
+    return apply("cross", {"X": input, "Y": other}, {} if dim is None else {"dim": dim})
 
 
 def kron(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
@@ -226,12 +226,12 @@ def clamp(
 
 # ---------------------------------------------------------------------------------------------------------- comparisons
 def allclose(
-    input: Variable, y: Variable, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, name: str | None = None
+    input: Variable, other: Variable, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, name: str | None = None
 ) -> Variable:
-    """Whether all elements of `input` differ by at most ``atol + rtol * |y|`` from `y`: bool of shape [1].
+    """Whether all elements of `input` differ by at most ``atol + rtol * |other|`` from `other`: bool of shape [1].
 
     Args:
-        input, y: of one shape and element type.
+        input, other: of one shape and element type.
         rtol, atol: the tolerances.
         equal_nan: whether NaN equals NaN.
 
@@ -240,7 +240,7 @@ def allclose(
     Tensor([ True], shape=[1], dtype=bool)
     """
     attrs = {"rtol": str(rtol), "atol": str(atol), "equal_nan": equal_nan}
-    is_close = apply("allclose", {"Input": input, "Other": y}, attrs)
+    is_close = apply("allclose", {"Input": input, "Other": other}, attrs)
     return constant(apply("reshape2", {"X": is_close}, {"shape": [1]}, layer="allclose", name=name))
 
 

@@ -1,0 +1,273 @@
+"""Loops beside jax's `scan` and `while_loop`: processor time of one thread, all sides in turns.
+
+The number of trips is constant, or values decide. Some loops look up rows by ids, which Fluid checks in each trip.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from fnmatch import fnmatch
+
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import header, milliseconds
+from jax import lax
+
+import fluid
+from fluid import layers
+
+RANDOM = np.random.default_rng(0)
+ROUNDS, BLOCK = 7, 0.15
+WORKLOADS = {}
+"""Name -> a function that makes a step of Fluid and one of jax."""
+
+
+def workload(name, *args):
+    def add(make):
+        WORKLOADS[name.format(*args)] = lambda: make(*args)
+        return make
+
+    return add
+
+
+def normal(*shape, scale=1.0):
+    return (RANDOM.standard_normal(shape) * scale).astype("float32")
+
+
+# -------------------------------------------------------------------------------------------------------------- sides
+def of_fluid(build, feed, is_trained=False):
+    """A step of the program that `build` makes of its feeds; trained ones return the gradients of the parameters, too."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+        main = fluid.default_main_program()
+        results = [build(*(fluid.data(name, list(value.shape), str(value.dtype)) for name, value in feed.items()))]
+        if is_trained:
+            results = [layers.mean(layers.square(results[0]))]
+            results += fluid.gradients(results, main.all_parameters())
+        executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+        executor.run(fluid.default_startup_program(), scope=scope)
+    return lambda: executor.run(main, feed, results, scope=scope)
+
+
+def of_jax(compute, inputs, weights, is_trained=False):
+    """A step of a function of weights and inputs."""
+    if not is_trained:
+        compiled = jax.jit(compute)
+        return lambda: [np.asarray(compiled(weights, *inputs))]
+    compiled = jax.jit(jax.value_and_grad(lambda weights, *inputs: jnp.mean(compute(weights, *inputs) ** 2)))
+
+    def step():
+        loss, gradients = compiled(weights, *inputs)
+        return [np.asarray(loss), *map(np.asarray, gradients)]
+
+    return step
+
+
+def parameter(value):
+    initializer = fluid.initializer.NumpyArrayInitializer(value)
+    return layers.create_parameter(list(value.shape), "float32", attr=fluid.ParamAttr(initializer=initializer))
+
+
+def repeat(trips, body, states):
+    """The states after so many trips of a `while_loop`."""
+    index, end = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", trips)
+    return layers.while_loop(
+        lambda index, *states: layers.less_than(index, end),
+        lambda index, *states: [index + 1, *body(index, *states)],
+        [index, *states],
+    )[1:]
+
+
+# -------------------------------------------------------------------------------------------------------------- loops
+def differential_equation(rows, is_trained):
+    """Fifty steps of Runge and Kutta for a small perceptron."""
+    x, first, second, step = normal(rows, 2), normal(2, 64, scale=0.5), normal(64, 2, scale=0.5), 0.05
+
+    def advance(y, slope):
+        k1 = slope(y)
+        k2 = slope(y + step / 2 * k1)
+        k3 = slope(y + step / 2 * k2)
+        return y + step / 6 * (k1 + 2.0 * k2 + 2.0 * k3 + slope(y + step * k3))
+
+    def build(x):
+        a, b = parameter(first), parameter(second)
+
+        def slope(y):
+            return layers.matmul(layers.tanh(layers.matmul(y, a)), b)
+
+        return repeat(50, lambda index, y: [advance(y, slope)], [x])[0]
+
+    def compute(weights, x):
+        a, b = weights
+        return lax.scan(lambda y, _: (advance(y, lambda y: jnp.tanh(y @ a) @ b), None), x, None, length=50)[0]
+
+    return of_fluid(build, {"x": x}, is_trained), of_jax(compute, [x], [first, second], is_trained)
+
+
+def recurrence(rows, is_trained):
+    """An LSTM over 40 words that gathers the words of each step by its number."""
+    words, weight, bias = normal(40, rows, 64), normal(128, 256, scale=0.1), normal(256, scale=0.1)
+
+    def build(words):
+        w, b = parameter(weight), parameter(bias)
+
+        def step(index, h, c):
+            word = layers.reshape(layers.gather(words, index), [rows, 64])
+            i, f, o, g = layers.split(layers.matmul(layers.concat([word, h], 1), w) + b, 4, 1)
+            c = layers.sigmoid(f) * c + layers.sigmoid(i) * layers.tanh(g)
+            return [layers.sigmoid(o) * layers.tanh(c), c]
+
+        zeros = layers.fill_constant([rows, 64], "float32", 0.0)
+        return repeat(40, step, [zeros, zeros])[0]
+
+    def compute(weights, words):
+        w, b = weights
+
+        def step(states, word):
+            h, c = states
+            i, f, o, g = jnp.split(jnp.concatenate([word, h], 1) @ w + b, 4, 1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
+
+        zeros = jnp.zeros((rows, 64))
+        return lax.scan(step, (zeros, zeros), words)[0][0]
+
+    return of_fluid(build, {"words": words}, is_trained), of_jax(compute, [words], [weight, bias], is_trained)
+
+
+for size, mode in ((size, mode) for size in (1, 32) for mode in (False, True)):
+    suffix = ", trained" if mode else ""
+    workload(f"differential equation, batch {{}}{suffix}", size, mode)(differential_equation)
+    workload(f"LSTM by gather, batch {{}}{suffix}", size, mode)(recurrence)
+
+
+@workload("greedy decoding, 30 words, batch {}", 1)
+@workload("greedy decoding, 30 words, batch {}", 32)
+def decoding(rows):
+    """Each word is the likeliest one after the word before it."""
+    table, of_word, of_state, to_words = normal(1000, 64), normal(64, 64, scale=0.2), normal(64, 64, scale=0.2), normal(64, 1000)
+    state = normal(rows, 64)
+
+    def build(state):
+        e, w, u, o = map(parameter, (table, of_word, of_state, to_words))
+
+        def step(index, h, word):
+            h = layers.tanh(layers.matmul(layers.gather(e, word), w) + layers.matmul(h, u))
+            return [h, layers.argmax(layers.matmul(h, o), 1)]
+
+        return repeat(30, step, [state, layers.fill_constant([rows], "int64", 1)])[0]
+
+    def compute(weights, state):
+        e, w, u, o = weights
+
+        def step(states, _):
+            h = jnp.tanh(e[states[1]] @ w + states[0] @ u)
+            return (h, jnp.argmax(h @ o, 1)), None
+
+        return lax.scan(step, (state, jnp.ones(rows, int)), None, length=30)[0][0]
+
+    weights = [jnp.asarray(value) for value in (table, of_word, of_state, to_words)]
+    return of_fluid(build, {"state": state}), of_jax(compute, [state], weights)
+
+
+@workload("Newton's method on {} numbers", 7)
+@workload("Newton's method on {} numbers", 1025)
+def roots(count):
+    """Square roots, until all are near."""
+    numbers = np.abs(normal(count)) + np.float32(0.5)
+
+    def build(numbers):
+        near = layers.fill_constant([1], "float32", 1e-4)
+        return layers.while_loop(
+            lambda y: layers.greater_than(layers.reduce_max(layers.abs(y * y - numbers), keep_dim=True), near),
+            lambda y: [0.5 * (y + numbers / y)],
+            [layers.fill_constant([count], "float32", 1.0)],
+        )[0]
+
+    def compute(weights, numbers):
+        return lax.while_loop(
+            lambda y: jnp.max(jnp.abs(y * y - numbers)) > 1e-4, lambda y: 0.5 * (y + numbers / y), jnp.ones_like(numbers)
+        )
+
+    return of_fluid(build, {"numbers": numbers}), of_jax(compute, [numbers], [])
+
+
+@workload("Kalman filter, {} steps", 100)
+def kalman_filter(steps):
+    """Means of four states, of which two are observed; each step solves two equations."""
+    move, see = (np.eye(4) + 0.1 * np.eye(4, k=2)).astype("float32"), np.eye(2, 4, dtype="float32")
+    noise, error = 0.01 * np.eye(4, dtype="float32"), 0.1 * np.eye(2, dtype="float32")
+    observed = normal(steps, 2, 1)
+
+    def build(observed):
+        f, h, q, r = map(parameter, (move, see, noise, error))
+        first = layers.fill_constant([4, 1], "float32", 0.0), layers.assign(np.eye(4, dtype="float32"))
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            seen = rnn.step_input(observed)
+            mean, variance = (rnn.memory(init=value) for value in first)
+            ahead = layers.matmul(f, mean)
+            spread = layers.matmul(layers.matmul(f, variance), f, transpose_y=True) + q
+            known = layers.matmul(h, spread)
+            gain = fluid.extend.ops().solve(layers.matmul(known, h, transpose_y=True) + r, known)
+            after = ahead + layers.matmul(gain, seen - layers.matmul(h, ahead), transpose_x=True)
+            rnn.update_memory(mean, after)
+            rnn.update_memory(variance, spread - layers.matmul(gain, known, transpose_x=True))
+            rnn.step_output(after)
+        return rnn()
+
+    def compute(weights, observed):
+        def step(states, seen):
+            mean, variance = states
+            ahead, spread = move @ mean, move @ variance @ move.T + noise
+            known = see @ spread
+            gain = jnp.linalg.solve(known @ see.T + error, known)
+            after = ahead + gain.T @ (seen - see @ ahead)
+            return (after, spread - gain.T @ known), after
+
+        return lax.scan(step, (jnp.zeros((4, 1)), jnp.eye(4)), observed)[1]
+
+    return of_fluid(build, {"observed": observed}), of_jax(compute, [observed], [])
+
+
+# --------------------------------------------------------------------------------------------------------------- race
+def processor_seconds(run, times):
+    start = time.process_time()
+    for _ in range(times):
+        run()
+    return (time.process_time() - start) / times
+
+
+def race(ours, theirs):
+    """Median processor seconds of a step of both sides, in turns of blocks."""
+    times = {}
+    for run in (ours, theirs):
+        run()
+        times[run] = max(1, int(BLOCK / max(processor_seconds(run, 3), 1e-6))), []
+    for _ in range(ROUNDS):
+        for run, (count, seconds) in times.items():
+            seconds.append(processor_seconds(run, count))
+    return [statistics.median(seconds) for _, seconds in times.values()]
+
+
+def main():
+    header("Loops beside jax", torch=False)
+    fluid.set_num_threads(1)
+    print(f"jax {jax.__version__}\n\n| loop | Fluid | jax | Fluid / jax |\n|---|---|---|---|")
+    patterns = sys.argv[1:] or ["*"]
+    for name, make in WORKLOADS.items():
+        if any(fnmatch(name, pattern) for pattern in patterns):
+            ours, theirs = make()
+            for mine, expected in zip(ours(), theirs(), strict=True):
+                np.testing.assert_allclose(mine, expected, rtol=1e-2, atol=2e-3 * np.abs(expected).max(), err_msg=name)
+            fluid_seconds, jax_seconds = race(ours, theirs)
+            print(f"| {name} | {milliseconds(fluid_seconds)} | {milliseconds(jax_seconds)} | {fluid_seconds / jax_seconds:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

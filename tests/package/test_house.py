@@ -39,8 +39,11 @@ def test_names_are_plain(words: ModuleType) -> None:
 
 def test_words_are_counted(words: ModuleType) -> None:
     count = words.Count()
-    count.add('def found(other, size):\n    """The sum of what it reads."""\n    # as many as there are\n    return size\n')
+    text = 'def found(other, size):\n    """The sum of what it reads."""\n    # as many as there are\n    return size\n'
+    count.add(text, frozenset())
     assert (count.names, count.vague, count.phrases) == (3, 2, 2)
+    count.add(text, frozenset({"other"}))
+    assert count.vague == 3
 
 
 def lengths() -> list[int]:

@@ -41,10 +41,10 @@ class EntryInstruction(NativeInstruction):
         op: the op that it belongs to.
         kind: `READ`, `READ_OR_ZEROS`, `WRITE`, `CLEAR` or `ADD`.
         memory: the value with the memory of the array.
-        room: the size of that memory.
+        room: the size of the memory.
         position: one integer.
         integer: its type.
-        entry: what is read, or written.
+        entry: the value to write, or the value that gets the entry.
         target: the processor.
     """
 

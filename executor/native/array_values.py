@@ -63,7 +63,7 @@ class ArrayValues:
 
     Args:
         rooms: array from outside -> the size of its memory.
-        specs: the specs of values; those of entries that are read, and of memories, are added.
+        specs: value -> its spec; gets the specs of memories and of entries that instructions read.
         target: the processor.
     """
 

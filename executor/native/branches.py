@@ -368,8 +368,8 @@ class _Expansion:
             raise NotLowered("a result that only a branch within makes")
         otherwise = [*self._copies(condition), *self._zeros()]
         saved_values = [value for value in saved.values() if value in branches.specs and branches.specs[value].size]
-        made = {value for item in body for value in item.written}
-        saved_values += [value for value in self._leave_with_arrays(condition) if value in made]
+        written_in_body = {value for item in body for value in item.written}
+        saved_values += [value for value in self._leave_with_arrays(condition) if value in written_in_body]
         return [
             *first,
             self._branch(IF_TRUE, condition, body, [*results, *saved_values]),

@@ -131,10 +131,10 @@ class _Attempt:
 
     def _expanded(self, branches: Branches, number: int, instruction: Any) -> list[Any]:
         if number not in self._stepwise:
-            known = len(self._specs)
+            count_before = len(self._specs)
             with suppress(NotLowered):
                 return branches.expand(instruction)
-            while len(self._specs) > known:  # a result of a branch that runs step by step may not exist
+            while len(self._specs) > count_before:  # a result of a branch that runs step by step may not exist
                 self._specs.popitem()
         region = region_of(instruction.op) if instruction.op.type in BRANCHES else None
         if region is not None and region.frames in branches.frames:

@@ -70,8 +70,8 @@ _MOST_COLUMNS = 1 << 29
 """A position, and twice the number of columns, are integers of 32 bits."""
 _MOST_PLACES, _MOST_OF_LONG_ROWS, _LONG_ROW = 16, 8, 1024
 """The most elements of a row that are found one by one, each in two passes over the row. Measured with AVX2: for 16 of 5,000
-columns numpy takes 0.65 of the time, for 8 of 5,000 1.4 times, for 16 of 1,000 1.3 times. Half as many of 8 bytes: for 10 of
-1,000 integers numpy takes 1.1 times."""
+columns numpy takes 0.65 of the time, for 8 of 5,000 1.4 times, for 16 of 1,000 1.3 times. The limits are half for elements of 8
+bytes: for 10 of 1,000 such integers numpy takes 1.1 times."""
 
 
 def _as_rows(X: GraphTensor, axis: int) -> GraphNode:

@@ -284,8 +284,8 @@ class BoundArenaPlan:
             is_constant = isinstance(instruction, Instruction) and instruction.op.type == "assign_value"
             outputs = instruction.written
             has_memory = all(value in self.plan.offset_of and value not in passed_on for value in outputs)
-            is_code = isinstance(instruction, NativeInstruction) and not instruction.checks
-            is_code = is_code and not isinstance(instruction, RepeatedTrips)
+            is_repeated = isinstance(instruction, RepeatedTrips)
+            is_code = isinstance(instruction, NativeInstruction) and not (instruction.checks or is_repeated)
             is_early = is_constant or (is_code and checked.isdisjoint(outputs))  # at binding, checks come before native code
             if has_memory and is_early and not instruction.shares and number not in conditional:
                 once[id(instruction)] = instruction

@@ -32,10 +32,10 @@ _MOST_BYTES = 1 << 24
 def with_recurrences(
     program: Program, instructions: Sequence[Any], specs: Mapping[Value, Spec], fetches: Collection[str]
 ) -> Program | None:
-    """Copy a program; in the copy, loops of block 0 that are known to collect values are recurrences; None if none are.
+    """Copy a program with recurrences in place of the loops of block 0 that collect values; None if there is no such loop.
 
     Args:
-        instructions: those of the program's ops, in order.
+        instructions: the instructions of the program's ops, in order.
         specs: the specs of values, as far as they are known.
         fetches: the names that a run returns.
     """
@@ -133,7 +133,7 @@ def _readers_after(op: Operator) -> dict[str, list[Operator]]:
 
 
 def _collecting_op(op: Operator, versions: BlockVersions, array: str) -> int | None:
-    """The number of the op by which each trip adds one entry to an array that is empty before the loop; None if there is none."""
+    """Find the op that appends one entry in each trip to an array that is empty before the loop; returns its number, or None."""
     uses = [index for index, one in enumerate(versions.ops) if array in (*one.input_arg_names, *one.output_arg_names)]
     earlier = op.block.ops[: op.block.ops.index(op)]
     makers = [one.type for one in earlier if array in (*one.input_arg_names, *one.output_arg_names)]

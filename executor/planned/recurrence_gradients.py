@@ -57,8 +57,8 @@ class _Gradient:
     def _is_plain(self) -> bool:
         """Whether no gradient is clipped or sparse."""
         ops = [*self._block.ops, *self._recurrence.segment, *self._recurrence.steps]
-        clips = (op for op in ops if op.type in _CLIPS and not {*op.input_arg_names}.isdisjoint(op.output_arg_names))
-        return not any(True for _ in clips) and not any(op.attrs.get("is_sparse") for op in ops)
+        has_clips = any(op.type in _CLIPS and not {*op.input_arg_names}.isdisjoint(op.output_arg_names) for op in ops)
+        return not has_clips and not any(op.attrs.get("is_sparse") for op in ops)
 
     def _source(self, name: str) -> str:
         """The value outside that stands for a value read by the loop; the two have one gradient."""

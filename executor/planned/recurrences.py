@@ -381,8 +381,8 @@ class Recurrence:
         """Append the recurrence, and write its results as rows of sequences."""
         index, befores = self._index_of_steps(goes_on, VarType.BOOL), [*self.states.values()]
         slices = list(dict.fromkeys(self._slices.values())) or [self._slice(index, index)]  # they tell the number of steps
-        made = {name for op in self.body.ops for name in op.output_arg_names} | {*slices, *befores, EMPTY}
-        reads = dict.fromkeys(name for op in self.body.ops for name in op.input_arg_names if name not in made)
+        in_body = {name for op in self.body.ops for name in op.output_arg_names} | {*slices, *befores, EMPTY}
+        reads = dict.fromkeys(name for op in self.body.ops for name in op.input_arg_names if name not in in_body)
         scopes = self._to.fresh_name("scopes")
         self.outside.create_var(name=scopes, type=VarType.STEP_SCOPES)
         states = {"has_states": bool(befores), "ex_states": befores, "states": afters}

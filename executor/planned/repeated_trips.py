@@ -14,7 +14,7 @@ from ..native.instructions import Check, KernelCall, NativeInstruction, Writer
 
 @dataclass(eq=False)
 class LoopCode(NativeInstruction):
-    """A part of a loop: the code before or behind its trips.
+    """A loop, or a part of one, as kernel calls.
 
     Attributes:
         text: describes it.

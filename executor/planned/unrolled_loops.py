@@ -90,7 +90,7 @@ class _LoopCalls:
             yield call
 
 
-class UnrolledLoop(NativeInstruction):
+class UnrolledLoop(LoopCode):
     """A loop as the kernel calls of all its trips.
 
     Args:
@@ -99,17 +99,21 @@ class UnrolledLoop(NativeInstruction):
     """
 
     def __init__(self, loop: NativeLoop, target: Target) -> None:
-        self.ops, self.read, self.written, self._text = loop.ops, loop.read, loop.written, loop.describe()
-        self.layouts, self.shares, self.workspace_bytes = loop.layouts, loop.shares, loop.workspace_bytes
         calls, trips = _LoopCalls(loop, target), loop.trips or 0
-        self.checks, self.writers = calls.checks, calls.writers
-        self.calls = [*calls.copies(loop.before, 0), *calls.in_trip(calls.body, 0)]
+        all_calls = [*calls.copies(loop.before, 0), *calls.in_trip(calls.body, 0)]
         for trip in range(1, trips):
-            self.calls += calls.in_trip(calls.varying, trip)
-        self.calls += calls.copies(loop.after, trips)
-
-    def describe(self) -> str:
-        return self._text
+            all_calls += calls.in_trip(calls.varying, trip)
+        all_calls += calls.copies(loop.after, trips)
+        super().__init__(
+            loop.ops,
+            loop.describe(),
+            all_calls,
+            calls.writers,
+            loop.read,
+            loop.written,
+            **_memory_facts(loop),
+            checks=calls.checks,
+        )
 
 
 class _RepeatedLoop:
@@ -133,7 +137,7 @@ class _RepeatedLoop:
         loop, calls, text = self._loop, self._calls, f"before {self._loop.describe()}"
         sources = [*_sources(loop.before), *(self._memory(value) for item in self._invariant for value in item.read)]
         kernel_calls = [*calls.copies(loop.before, 0), *calls.in_trip(self._invariant, 0)]
-        return LoopCode(loop.ops, text, kernel_calls, calls.writers, sources, self._results_before, **self._memory_facts)
+        return LoopCode(loop.ops, text, kernel_calls, calls.writers, sources, self._results_before, **_memory_facts(self._loop))
 
     @property
     def _results_before(self) -> list[Value]:
@@ -153,7 +157,7 @@ class _RepeatedLoop:
             calls.writers,
             list(dict.fromkeys([*loop.read, *self._results_before])),
             list(dict.fromkeys([*calls.second_of, *(value for value in loop.written if value not in self._results)])),
-            **self._memory_facts,
+            **_memory_facts(self._loop),
             checks=calls.checks,
             to_first=to_first,
             first=first,
@@ -178,7 +182,7 @@ class _RepeatedLoop:
             calls.writers,
             _sources(loop.after),
             self._results,
-            **self._memory_facts,
+            **_memory_facts(self._loop),
         )
 
     @property
@@ -189,10 +193,9 @@ class _RepeatedLoop:
         """The value of the plan whose memory a value of the block has."""
         return self._loop.places[value].value
 
-    @property
-    def _memory_facts(self) -> dict[str, Any]:
-        loop = self._loop
-        return {"layouts": loop.layouts, "shares": loop.shares, "workspace_bytes": loop.workspace_bytes}
+
+def _memory_facts(loop: NativeLoop) -> dict[str, Any]:
+    return {"layouts": loop.layouts, "shares": loop.shares, "workspace_bytes": loop.workspace_bytes}
 
 
 def _sources(copies: Iterable[Copied]) -> list[Value]:

@@ -30,7 +30,7 @@ def collect(
         step: the next state.
         state: the first state.
         first: where the loop begins to count.
-        read: makes what is collected, from the state and the array.
+        read: makes the collected value from the state and the array; by default the state.
         condition: whether a state lets the loop go on.
     """
     number = layers.fill_constant([1], "int64", first)
@@ -53,7 +53,7 @@ def types(executor: fluid.Executor, feed: dict[str, Any], fetches: list[Any]) ->
 
 
 def run_like_the_reference(feed: dict[str, Any], fetches: list[Any], is_counted: bool) -> list[Any]:
-    """The results of a run, which are those of the reference. Its plan holds a loop unless the number of trips is counted."""
+    """Run a program, and compare with the reference. Its plan holds a loop unless the number of trips is counted."""
     executor = fluid.Executor()
     assert ("while" not in types(executor, feed, fetches)) is is_counted
     expected, results = executor.interpret(feed=feed, fetch_list=fetches), executor.run(feed=feed, fetch_list=fetches)

@@ -96,7 +96,7 @@ def test_what_has_no_meaning() -> None:
 
 
 def test_ones_at_the_end_of_an_operand_give_way_to_the_axis(fresh: None) -> None:
-    """As in Fluid 1.x: y has as many dimensions as x, and its first one stands at `axis`."""
+    """As in Fluid 1.x: y has two dimensions, like x, but its first dimension meets dimension `axis` of x."""
     x, y = fluid.data("x", [None, 4]), fluid.data("y", [4, 1])
     y.stop_gradient = False
     product = layers.elementwise_mul(x, y, axis=1)

@@ -87,7 +87,7 @@ def test_finished_sequences_go_on_unless_imputed() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_imputing_changes_nothing_where_no_beam_ends() -> None:
-    """Log probabilities start at -1e9; those of the first step must keep their digits beside that."""
+    """Log probabilities start at -1e9: adding the first step's must not round them."""
     scores = layers.assign(np.array([-100.0] + [0.0] * (len(OUT[0]) - 1), "float32"))
     table = fluid.initializer.NumpyArrayInitializer(TABLE)
     functions = {

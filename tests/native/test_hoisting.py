@@ -31,7 +31,7 @@ def filled(index: Variable, end: Variable) -> Variable:
 
 
 def numbers_of_the_trip(index: Variable, end: Variable) -> Variable:
-    """As many in each trip, but the loop cannot know that."""
+    """A range of equal length in each trip. Its bounds change, so it cannot move out of the loop."""
     return layers.range(index, end + index, integer(1), "int64")
 
 

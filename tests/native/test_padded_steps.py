@@ -217,9 +217,9 @@ def test_predictions_over_nested_sequences_have_padded_plans(
         monkeypatch.setenv("FLUID_NATIVE", "0")
         expected = op_by_op.tensors(nested(lengths, number))
         monkeypatch.setenv("FLUID_NATIVE", "1")
-        found = padded.tensors(nested(lengths, number))
-        assert_close(list(map(np.asarray, found)), list(map(np.asarray, expected)))
-        assert [one.lod() for one in found] == [one.lod() for one in expected]
+        results = padded.tensors(nested(lengths, number))
+        assert_close(list(map(np.asarray, results)), list(map(np.asarray, expected)))
+        assert [one.lod() for one in results] == [one.lod() for one in expected]
         plan = padded.executor.plan(padded.program, nested(lengths), padded.fetches, scope=padded.scope)
         assert isinstance(plan, PaddedPlan)
 

@@ -327,7 +327,7 @@ def until(end: Variable, body: Callable[..., list[Variable]], states: list[Varia
 @each("trips", [0, 1, 2, 33, 66])
 @each("width", [3, 700])
 def test_a_fed_number_of_trips(trips: int, width: int) -> None:
-    """The results are those of an even and of an odd number of trips, with one thread and with two."""
+    """Even and odd numbers of trips are right, with one thread and with two."""
 
     def build() -> Sequence[Variable]:
         x, y, end = fluid.data("x", [40, width]), fluid.data("y", [40, width]), fluid.data("end", [1], "int64")

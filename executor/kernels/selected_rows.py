@@ -278,4 +278,4 @@ def _optimizers(how: Callable[..., None], *op_types: str) -> None:
 _optimizers(row_by_row, "sgd", "adagrad", "ftrl")
 _optimizers(_adam, "adam", "adamw")
 _optimizers(_part_by_part, "momentum", "adamax", "adadelta", "decayed_adagrad", "lion", "nadam", "radam", "rmsprop")
-_optimizers(all_at_once, "lamb", "lars_momentum", "dpsgd")
+_optimizers(all_at_once, "lamb", "lars_momentum", "dpsgd", "uncorrected_lamb")

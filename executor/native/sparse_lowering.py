@@ -251,8 +251,9 @@ def _everywhere(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[
 
 _lowers("adagrad", "ftrl")(_row_by_row)
 _lowers(
-    "adadelta", "adamax", "decayed_adagrad", "lamb", "lars_momentum", "lion", "momentum", "nadam", "radam", "rmsprop"
-)(_everywhere)  # fmt: skip
+    *("adadelta", "adamax", "decayed_adagrad", "lamb", "lars_momentum", "lion", "momentum", "nadam", "radam", "rmsprop"),
+    "uncorrected_lamb",
+)(_everywhere)
 
 
 @_lowers("adam", "adamw")

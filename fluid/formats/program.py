@@ -28,7 +28,7 @@ from ..ir.checked import checked
 from ..ir.collector import collector_paused
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning, too_deep
-from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION, VARIABLE_ATTRS
+from ..opdef.registry import OUR_SLOTS, PADDLE_OPS, PADDLE_SLOTS, REGION, VARIABLE_ATTRS
 from ..proto import BlockDesc, OpDesc, ProgramDesc, ProgramFrame, TensorDesc, VarDesc
 from ..values.types import VarType, is_floating
 from .room import Room
@@ -261,7 +261,7 @@ class _ProgramWriter:
                 if parts and (side, slot) in parts:
                     entry.append(parts[side, slot])
                 fields.append(_framed(number, b"".join(entry)))
-        fields.append(self._types[op.type])
+        fields.append(self._types[PADDLE_OPS.get(op.type, op.type)])
         attrs = _attrs_to_write(op)
         if named:
             attrs = {name: value for name, value in attrs.items() if name not in named}
@@ -427,7 +427,7 @@ def _looks_like(data: bytes) -> str:
 class _ProgramReader:
     """Makes a program from bytes, op by op, so that only one of protobuf's op messages is in memory at a time.
 
-    `careful` is set if the message that is read has fields that the schema lacks.
+    `careful` is set if the message that is read has fields that the schema lacks, `is_of_1` if Paddle 1.x wrote the file.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -444,6 +444,7 @@ class _ProgramReader:
 
         self.program = Program()
         self.program.allowed_ops = frozenset()
+        self.is_of_1 = message.version.version < 2_000_000
         self.blocks = self.program.blocks = [Block(self.program, index) for index in range(len(message.blocks))]
         for index, block in enumerate(message.blocks):
             self.room.block()
@@ -583,6 +584,8 @@ class _ProgramReader:
         op_type = self.texts[desc.type]
         inputs = self.read_slots(op_type, "inputs", desc.inputs, parts)
         outputs = self.read_slots(op_type, "outputs", desc.outputs, parts)
+        if op_type == "lamb" and self.is_of_1 and "Beta1PowOut" not in outputs:
+            op_type = "uncorrected_lamb"
         op = Operator(block, op_type, inputs, outputs, {})
         kinds: dict[str, str] = {}
         strange = 0

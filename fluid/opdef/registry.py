@@ -55,6 +55,7 @@ __all__ = [
     "LINEAR",
     "NOT_DIFFERENTIABLE",
     "OUR_SLOTS",
+    "PADDLE_OPS",
     "PADDLE_SLOTS",
     "REGION",
     "SEEDS",
@@ -129,6 +130,8 @@ PADDLE_SLOTS = {
 """(op, slot) -> Paddle's name of the slot, where it does not follow its own naming convention."""
 OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in PADDLE_SLOTS.items()}
 """(op, Paddle's name of the slot) -> the slot, where they differ."""
+PADDLE_OPS = {"uncorrected_lamb": "lamb"}
+"""Op type -> the type that files of Paddle 1.x have for it."""
 VARIABLE_ATTRS = {(op_type, "output_size"): "OutputSize" for op_type in ("unpool", "unpool_grad")}
 """(op, attribute) -> the slot of the variables that Paddle names in the attribute."""
 SEEDS = {"seed", "startup_seed", "use_random"}

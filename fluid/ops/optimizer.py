@@ -150,6 +150,23 @@ def lamb() -> None:
 
 
 @_update(
+    "uncorrected_lamb(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float)"
+    " -> ParamOut, Moment1Out, Moment2Out",
+    updates.uncorrected_lamb,
+    *_ADAM,
+    weight_decay=required("float"),
+    beta1=0.9,
+    beta2=0.999,
+    epsilon=1e-6,
+)
+def uncorrected_lamb() -> None:
+    """`lamb` as Paddle 1.8 computes it: moments are not corrected by the powers, and the norms count without decay, too.
+
+    Files of Paddle 1.x call it lamb. Beta1Pow and Beta2Pow are not read.
+    """
+
+
+@_update(
     "adagrad(Param: float, Grad, Moment: float, LearningRate, MasterParam?) -> ParamOut, MomentOut, MasterParamOut?",
     updates.adagrad,
     "Moment",

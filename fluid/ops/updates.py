@@ -217,16 +217,26 @@ def ftrl(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
 
 def lamb(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
     update, beta1, beta2, decay = _Update(f, values, attrs), attrs["beta1"], attrs["beta2"], attrs["weight_decay"]
-    first = update.average(values["Moment1"], update.grad, beta1)
-    second = update.average(values["Moment2"], f.square(update.grad), beta2)
+    first, second = _moments(update, attrs)
     root = f.sqrt(second / (1.0 - update.number("Beta2Pow")))
     direction = first / (1.0 - update.number("Beta1Pow")) / (root + attrs["epsilon"]) + update.param * decay
-    rate = update.rate
-    if decay != 0 or attrs["always_adapt"]:
-        size, change = _norm(f, update.param), _norm(f, direction)
-        rate = rate * _ratio(f, size, change, size, change)
+    rate = _adapted_rate(update, direction) if decay != 0 or attrs["always_adapt"] else update.rate
     powers = _next_powers(f, values, beta1, beta2)
     return update.results(update.param - direction * rate, Moment1Out=first, Moment2Out=second, **powers)
+
+
+def uncorrected_lamb(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
+    update = _Update(f, values, attrs)
+    first, second = _moments(update, attrs)
+    direction = first / (f.sqrt(second) + attrs["epsilon"]) + update.param * attrs["weight_decay"]
+    param = update.param - direction * _adapted_rate(update, direction)
+    return update.results(param, Moment1Out=first, Moment2Out=second)
+
+
+def _adapted_rate(update: _Update, direction: Any) -> Any:
+    """The rate times the norm of the parameter, divided by the norm of the direction."""
+    size, change = _norm(update.f, update.param), _norm(update.f, direction)
+    return update.rate * _ratio(update.f, size, change, size, change)
 
 
 def lars_momentum(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:

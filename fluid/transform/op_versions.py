@@ -18,7 +18,7 @@ from ..errors import FluidError, ProgramError
 from ..formats.pir.files import is_of_pir
 from ..ir.attr_kinds import KINDS, attr_kind, fits
 from ..ir.program import COMMON_ATTRS, Operator, Program, Variable
-from ..opdef.registry import EMPTY
+from ..opdef.registry import EMPTY, PADDLE_OPS
 from ..values.types import VarType
 from .edit import Edit, EditReport, infer_downstream
 from .op_rows import Refused, Row
@@ -49,7 +49,8 @@ def known_ops(target: str) -> frozenset[str]:
                 listed = sections.setdefault(line.strip("[]\n"), [])
             elif not line.startswith("#"):
                 listed += line.split()
-    return frozenset(sections["both"] + sections[target.removeprefix("paddle-")])
+    renamed = PADDLE_OPS if target == "paddle-1.6" else ()
+    return frozenset([*sections["both"], *sections[target.removeprefix("paddle-")], *renamed])
 
 
 def knows(target: str, op_type: str) -> bool:

@@ -15,6 +15,7 @@ from paths import TESTS
 
 import fluid
 from fluid import dygraph
+from fluid.formats.program import with_versions
 from fluid.formats.text import parse_program_text
 from fluid.ir.program import Program
 
@@ -169,3 +170,37 @@ def test_every_value_is_looked_at() -> None:
 def test_values(name: str) -> None:
     with dygraph.guard():
         assert VALUES[name](pickle.loads((FILES / f"value_{name}.pickle").read_bytes()))
+
+
+def lamb_of_paddle_1(decay: float) -> Program:
+    """A program of Paddle 1.8 with one update, read from its file."""
+    program = Program()
+    block = program.global_block()
+    sizes = {"Param": 3, "Grad": 3, "Moment1": 3, "Moment2": 3, "LearningRate": 1, "Beta1Pow": 1, "Beta2Pow": 1}
+    for name, size in sizes.items():
+        block.create_var(name=name, shape=[size], dtype="float32", persistable=True)
+    outputs = {f"{name}Out": [name] for name in ("Param", "Moment1", "Moment2")}
+    block.append_op("uncorrected_lamb", {name: [name] for name in sizes}, outputs, {"weight_decay": decay})
+    data = program.serialize_to_string()
+    assert b"uncorrected" not in data
+    again = Program.parse_from_string(data)
+    assert again.serialize_to_string() == data
+    return again
+
+
+@each("decay, expected", [(0.0, [0.8050579, 2.098338, -3.303854]), (0.1, [0.6962751, 2.012969, -3.218135])])
+def test_lamb_of_paddle_1(decay: float, expected: list[float]) -> None:
+    """Paddle 1.x does not correct the moments; the numbers are of Paddle 1.8.5."""
+    scope, numbers = fluid.Scope(), {"LearningRate": [0.1], "Beta1Pow": [0.9], "Beta2Pow": [0.999]}
+    moments = {"Moment1": [0.1, 0, 0.2], "Moment2": [0.1, 0.2, 0.3]}
+    for name, value in {"Param": [1, 2, -3], "Grad": [0.5, -1, 2], **moments, **numbers}.items():
+        scope.var(name).get_tensor().set(np.float32(value))
+    fluid.Executor().run(lamb_of_paddle_1(decay), scope=scope)
+    np.testing.assert_allclose(np.asarray(scope.find_var("Param").get_tensor()), expected, rtol=1e-6)
+
+
+def test_lamb_of_paddle_2() -> None:
+    program = lamb_of_paddle_1(0.0)
+    program.wire = with_versions(2_000_000, [])
+    again = Program.parse_from_string(program.serialize_to_string())
+    assert [op.type for op in again.global_block().ops] == ["lamb"]

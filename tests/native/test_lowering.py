@@ -24,7 +24,8 @@ LOWERED = {
         "affine_channel clip_by_norm dist frobenius_norm group_norm instance_norm l1_norm layer_norm logsumexp mean norm p_norm "
         "reduce_amax reduce_max reduce_mean reduce_min reduce_sum squared_l2_norm"
     ),
-    "optimizers": "adadelta adagrad adam adamax adamw decayed_adagrad ftrl lamb lars_momentum momentum rmsprop sgd",
+    "optimizers": "adadelta adagrad adam adamax adamw decayed_adagrad ftrl lamb lars_momentum momentum rmsprop sgd "
+    "uncorrected_lamb",
     "images": "batch_norm conv2d conv2d_transpose depthwise_conv2d depthwise_conv2d_transpose pool2d",
     "products": "addmm bmm dot einsum matmul matmul_v2 mul mv",
     "parts and places": (

@@ -146,6 +146,11 @@ def lamb(
     return {**found, "Beta1PowOut": Beta1Pow * beta1, "Beta2PowOut": Beta2Pow * beta2}
 
 
+def uncorrected_lamb(Beta1Pow: Any, Beta2Pow: Any, **others: Any) -> Any:
+    found = lamb(Beta1Pow=0.0, Beta2Pow=0.0, always_adapt=True, **others)
+    return {slot: found[slot] for slot in ("ParamOut", "Moment1Out", "Moment2Out")}
+
+
 def adagrad(Param: Any, Grad: Any, Moment: Any, LearningRate: Any, epsilon: float = 1e-6) -> Any:
     m = Moment + Grad * Grad
     return {"ParamOut": Param - LearningRate * Grad / (np.sqrt(m) + epsilon), "MomentOut": m}
@@ -342,6 +347,8 @@ for shape in (*SHAPES, LARGE):
         {"weight_decay": 0.0, "always_adapt": True, "beta1": 0.5, "beta2": 0.75, "epsilon": 1e-3},
     ):
         add("lamb", Sample(adam_inputs(*shape), attrs, lamb, tolerance=10))
+    for attrs in ({"weight_decay": 0.01}, {"weight_decay": 0.0, "beta1": 0.5, "beta2": 0.75, "epsilon": 1e-3}):
+        add("uncorrected_lamb", Sample(adam_inputs(*shape), attrs, uncorrected_lamb, tolerance=10))
 
     for attrs in ({}, {"epsilon": 0.1}):
         given = {"Param": data(*shape), "Grad": data(*shape), "Moment": data(*shape, low=0.1), "LearningRate": RATE}

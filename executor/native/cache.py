@@ -35,6 +35,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from ...formats.writing import reason
+from ...values.cache import Cache
 from ..runtime.cache_folder import CacheFolder, is_own
 from ..runtime.forks import fork_safe_lock
 from ..runtime.threads import available_cores, get_num_threads
@@ -59,6 +60,8 @@ _DEFINED = re.compile(r"^(?:define [^@\n]*)?@([\w.]+)", re.MULTILINE)
 
 _loaded: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
 """Key of a kernel -> the library that holds it."""
+_keys_by_path: Cache[str, frozenset[bytes]] = Cache()
+"""Path of a bundle on disk -> its keys. They never change, as the file's name is a digest of them."""
 _recent: OrderedDict[int, Library] = OrderedDict()
 """The libraries that were used last, by id: they stay loaded when no plan uses them any more. LLVM 22 frees a library's code, but
 keeps 9 kB and more about each library that it ever loaded."""
@@ -295,12 +298,28 @@ def _read(path: str, most: int = _MOST_BYTES) -> bytes:
     return b""
 
 
+def _bundles(place: str) -> list[str]:
+    """The paths of all bundles."""
+    with suppress(OSError):
+        return [os.path.join(place, name) for name in os.listdir(place) if name.endswith(_BUNDLE) and _NAME.fullmatch(name)]
+    return []
+
+
+def _keys_of(path: str) -> frozenset[bytes]:
+    """The keys of a bundle; each process reads them once."""
+    keys = _keys_by_path.get(path)
+    if keys is None:
+        keys = frozenset(_keys_in(_read(path, 1 << 16)))
+        if path == _path(os.path.dirname(path), keys):
+            _keys_by_path.keep(path, keys)
+    return keys
+
+
 def _on_disk(place: str, keys: Collection[bytes]) -> Iterator[_Bundle]:
     """Load few bundles with the given kernels: the bundle of exactly these, or those with most of them first."""
     paths = [_path(place, keys)]
     if not os.path.exists(paths[0]):
-        bundles = [path for _, path, _ in _files(place) if path.endswith(_BUNDLE)]
-        shared = [(len(set(_keys_in(_read(path, 1 << 16))).intersection(keys)), path) for path in bundles]
+        shared = [(len(_keys_of(path).intersection(keys)), path) for path in _bundles(place)]
         paths = [path for number, path in sorted(shared, reverse=True) if number]
     left = set(keys)
     for path in paths:

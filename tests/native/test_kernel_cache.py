@@ -271,6 +271,17 @@ def test_damage_does_not_spread_to_other_bundles(place: Path, compiled: list[int
         assert results(compile_kernels(writers(1))) == {"add1": 1}, name
 
 
+def test_bundles_of_other_kernels_are_read_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    read = cache._read
+    monkeypatch.setattr(cache, "_read", lambda path, *most: reads.append(path) or read(path, *most))
+    for number in range(1, 6):
+        compile_kernels(writers(number))
+        forget()
+    assert len(reads) == len(set(reads)) == 4
+    assert results(compile_kernels({**writers(3), "add9": writers(9)["add9"]})) == {"add3": 3, "add9": 9}
+
+
 UNTRUSTED: dict[str, Callable[[Path], object]] = {
     "a link": lambda path: path.symlink_to(path.parent),
     "a file": lambda path: path.write_bytes(b""),

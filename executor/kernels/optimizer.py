@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from fluid.ops.updates import NADAM_BASE, TINY_DECAY
+from fluid.ops.updates import NADAM_BASE, TINY_DECAY, decays_of
 
 from .manipulation import ranges
 from .portable import copy, sum_of_squares
@@ -470,8 +470,7 @@ def ftrl(
 @prepared("lars_momentum", inplace={**_MASTER, "VelocityOut": "Velocity"})
 def lars_momentum(xp: Any, scratch: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> list[Call]:
     steps: list[Call] = []
-    count, decays = len(inputs["Param"]), attrs["lars_weight_decay"]
-    for i, decay in zip(range(count), decays if len(decays) == count else decays * count, strict=True):
+    for i, decay in enumerate(decays_of(len(inputs["Param"]), attrs)):
         one_in, one_out = ({slot: arrays[i] for slot, arrays in slots.items() if arrays} for slots in (inputs, outputs))
         steps += _lars(xp, scratch, one_in, one_out, attrs, decay)
     return steps

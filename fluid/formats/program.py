@@ -26,6 +26,7 @@ from ..errors import FormatError, ProgramError
 from ..ir.attr_kinds import BY_NUMBER, KINDS, attr_kind, fits
 from ..ir.checked import checked
 from ..ir.collector import collector_paused
+from ..ir.paddle_attrs import REQUIRED, SAME_INPUTS, attrs_of_paddle
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning, too_deep
 from ..opdef.registry import OUR_SLOTS, PADDLE_OPS, PADDLE_SLOTS, REGION, VARIABLE_ATTRS
@@ -253,7 +254,7 @@ class _ProgramWriter:
         wire, fields = op.wire, []
         parts = wire.parts if wire is not None else {}
         named = {name: slot for (type_, name), slot in VARIABLE_ATTRS.items() if type_ == op.type and op.inputs.get(slot)}
-        for number, side, slots in ((1, "inputs", op.inputs), (2, "outputs", op.outputs)):
+        for number, side, slots in ((1, "inputs", _inputs_to_write(op)), (2, "outputs", op.outputs)):
             for slot, names in slots.items():
                 if slot in named.values():
                     continue
@@ -349,20 +350,29 @@ def _attr_entry(op: Operator, name: str, value: Any, kind: str | None = None, le
     return data
 
 
+def _inputs_to_write(op: Operator) -> dict[str, list[str]]:
+    """The inputs of an operator, with one more where Paddle 1.8 asks for it."""
+    slot, same = SAME_INPUTS.get(op.type, ("", ""))
+    return {**op.inputs, slot: op.inputs[same]} if op.inputs.get(same) and slot not in op.inputs else op.inputs
+
+
 def _attrs_to_write(op: Operator) -> dict[str, Any]:
-    """The attributes of an operator; with defaults for gradient ops and ops that own blocks, whose defaults Paddle does not know.
+    """The attributes of an operator, with defaults where Paddle has none: for gradient ops, and for ops that own blocks.
 
     An op that was read from a file has all attributes that it needs.
     """
     definition = op.definition
     if op.wire is not None and op.wire.type == op.type:
         return op.attrs
-    if definition is None or (definition.forward is None and definition.rule is not REGION):
+    if definition is None:
         return op.attrs
-    defaults = {name: attr.default for name, attr in definition.attrs.items() if name not in op.attrs and not attr.required}
+    if definition.forward is None and definition.rule is not REGION:
+        return op.attrs | {name: definition.attrs[name].default for name in REQUIRED.get(op.type, ()) if name not in op.attrs}
+    defaults = {name: attr.default for name, attr in definition.attrs.items() if not attr.required}
+    defaults |= {name: value for name, (_, value) in attrs_of_paddle(op.type).items()}
     if definition.rule is REGION:  # Paddle derives names inside, and does not read them from lists
         defaults = {name: value for name, value in defaults.items() if not name.endswith("_grads")}
-    return op.attrs | defaults
+    return op.attrs | {name: value for name, value in defaults.items() if name not in op.attrs}
 
 
 def _write_value(op: Operator, kind: str, value: Any, entry: Any) -> None:

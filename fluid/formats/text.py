@@ -468,10 +468,11 @@ class _Parser:
         kinds: dict[str, str] = {}
         if line.accept("{"):
             line.many("}", lambda: self.attr(line, op, kinds))
-        if kinds:
+        is_from_file = self.program.wire is not None
+        if kinds or is_from_file:
             from .program import OpWire
 
-            op.wire = OpWire(kinds=kinds)
+            op.wire = OpWire(op.type if is_from_file else "", kinds)
         if self.roles[-1] and OpRole.NAME not in op.attrs:
             op.attrs[OpRole.NAME] = self.roles[-1]
         block.ops.append(op)

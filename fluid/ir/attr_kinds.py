@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ProgramError
 from ..values.types import AttrType
+from .paddle_attrs import attrs_of_paddle
 from .roles import OpRole
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def attr_kind(op: Operator, name: str, value: Any) -> str:
     """
     definition = op.definition
     attr = definition.attrs.get(name) if definition is not None else None
-    kind = attr.kind if attr is not None else _EVERY_OP.get(name, "")
+    kind = attr.kind if attr is not None else _EVERY_OP.get(name) or attrs_of_paddle(op.type).get(name, ("",))[0]
     if fits(kind, value):
         return kind
     many = "s" if isinstance(value, (list, tuple)) else ""

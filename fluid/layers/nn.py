@@ -1485,7 +1485,7 @@ def _sliced(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str
         if any(isinstance(item, Variable) for item in items):
             inputs[slot + "List"] = one_each(items)
             flags = [-1 if isinstance(item, Variable) else flag for item, flag in zip(items, flags, strict=True)]
-    if -1 in flags:
+    if -1 in flags or op_type == "strided_slice":  # Paddle 1.8 ends the process without them
         attrs["infer_flags"] = flags
     return apply(op_type, inputs, attrs)
 

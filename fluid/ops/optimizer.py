@@ -354,12 +354,12 @@ def ftrl() -> None:
     """
 
 
-def _lars_momentum(inputs: Mapping[str, Any], lars_weight_decay: list[float]) -> dict[str, Any]:
+def _lars_momentum(inputs: Mapping[str, Any], lars_weight_decay: list[float] | float) -> dict[str, Any]:
     count = len(inputs["Param"])
     for slot in ("Grad", "Velocity", "LearningRate"):
         if len(inputs[slot]) != count:
             raise InferenceError(f"lars_momentum: there are {count} tensors in Param but {len(inputs[slot])} in {slot}")
-    if len(lars_weight_decay) not in (1, count):
+    if isinstance(lars_weight_decay, (list, tuple)) and len(lars_weight_decay) not in (1, count):
         raise InferenceError(f"lars_momentum: lars_weight_decay should hold 1 number or {count}, not {list(lars_weight_decay)}")
     for rate in inputs["LearningRate"]:
         one_number("LearningRate", rate)

@@ -239,10 +239,16 @@ def _adapted_rate(update: _Update, direction: Any) -> Any:
     return update.rate * _ratio(update.f, size, change, size, change)
 
 
+def decays_of(count: int, attrs: Mapping[str, Any]) -> list[float]:
+    """The decay of each of `count` parameters of `lars_momentum`; in files of Paddle 1.x the attribute is one number."""
+    decays = attrs["lars_weight_decay"]
+    decays = list(decays) if isinstance(decays, (list, tuple)) else [decays]
+    return decays if len(decays) == count else decays * count
+
+
 def lars_momentum(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
-    count, decays = len(values["Param"]), attrs["lars_weight_decay"]
     results: dict[str, list[Any]] = {}
-    for place, decay in enumerate(decays if len(decays) == count else list(decays) * count):
+    for place, decay in enumerate(decays_of(len(values["Param"]), attrs)):
         one = {slot: items[place] for slot, items in values.items() if items}
         for slot, value in _lars(f, one, attrs, decay).items():
             results.setdefault(slot, []).append(value)

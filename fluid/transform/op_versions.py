@@ -19,6 +19,7 @@ from ..formats.pir.files import is_of_pir
 from ..ir.attr_kinds import KINDS, attr_kind, fits
 from ..ir.program import COMMON_ATTRS, Operator, Program, Variable
 from ..opdef.registry import EMPTY, PADDLE_OPS
+from ..ops.updates import decays_of
 from ..values.types import VarType
 from .edit import Edit, EditReport, infer_downstream
 from .op_rows import Refused, Row
@@ -131,6 +132,14 @@ def _fill_constant(op: Operator) -> None:
     _set(op, "fill_constant", shape=list(op.attrs.get("shape", [])) or [1], value=value, **same_attrs)
 
 
+def _lars_momentum(op: Operator) -> None:
+    (decay, *more) = decays_of(len(op.input("Param")), op.all_attrs())
+    if more or op.attr("epsilon") or op.attr("rescale_grad") != 1.0:
+        raise Refused("it updates several parameters, adds an epsilon, or scales the gradient")
+    same_attrs = {"mu": op.attr("mu"), "lars_coeff": op.attr("lars_coeff"), "lars_weight_decay": decay}
+    _set(op, "lars_momentum", **same_attrs)
+
+
 def _complete(op: Operator) -> None:
     """Add all attributes and empty slots, which Paddle needs to build further ops on an op that it has not made itself."""
     definition = op.definition
@@ -159,6 +168,8 @@ _TO_1_6 = [
     Row("silu", lambda op: _set(op, "swish", beta=1.0)),
     *[Row(kind, _interp_v2) for kind in sorted(_INTERP)],
     Row("fill_constant", _fill_constant),
+    Row("lars_momentum", _lars_momentum),
+    Row("adadelta", attrs={"multi_precision": False}, slots=("LearningRate", *_MASTER)),
     Row("adam", attrs={"multi_precision": False, "use_global_beta_pow": False}, slots=(*_MASTER, "SkipUpdate", "EpsilonTensor")),
     Row("arg_max", attrs={"flatten": False, "dtype": 3, "keepdims": False}),
     Row("arg_min", attrs={"flatten": False, "dtype": 3, "keepdims": False}),

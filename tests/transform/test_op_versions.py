@@ -77,6 +77,12 @@ def silu():
     return ops().silu(data("x", [3, 4])), ["swish"]
 
 
+def lars_momentum():
+    inputs = {slot: data(slot.lower(), [3]) for slot in ("Param", "Grad", "Velocity")}
+    inputs["LearningRate"] = data("rate", [1])
+    return append("lars_momentum", inputs, {"mu": 0.9}, ParamOut="float32", VelocityOut="float32"), ["lars_momentum"]
+
+
 def interp(kind, shape, size):
     names = ("out_h", "out_w") if len(size) == 2 else ("out_d", "out_h", "out_w")
     x, attrs = data("x", shape), dict(zip(names, size, strict=True))
@@ -162,7 +168,7 @@ def rnn_memory_helper_grad():
 REWRITTEN = {
     "paddle-1.6": [
         matmul_v2, bmm, top_k_v2, tile, expand_v2, flatten_contiguous_range, silu, bilinear_interp_v2, nearest_interp_v2,
-        trilinear_interp_v2, fill_constant,
+        trilinear_interp_v2, fill_constant, lars_momentum,
     ],
     "paddle-2.6": [
         one_hot, unsqueeze, isfinite, expand_as, expand_to, diag, read_from_array,

@@ -88,30 +88,43 @@ def _polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
 def _modulo(f: Function, x: Value, period: Sequence[float], offset: int) -> tuple[Value, Value]:
     """Reduce an argument: an integer that ends in the bits of ``n + offset``, and ``x - n * period``; ``n = round(x / period)``.
 
-    The period is given as a sum of numbers, the greatest first, so that the difference is nearly exact. Adding a large number
-    rounds the quotient, and leaves n in the last bits of the sum.
+    The period is given as a sum of numbers, the greatest first, so that the difference is nearly exact.
+    """
+    bits, n = _quotient(f, x, sum(period), offset)
+    for part in period:
+        x = f.fma(n, -part, x)
+    return bits, x
+
+
+def _quotient(f: Function, x: Value, period: float, offset: int) -> tuple[Value, Value]:
+    """An integer that ends in the bits of ``n + offset``, and ``n = round(x / period)``.
+
+    Adding a large number rounds the quotient, and leaves n in the last bits of the sum.
     """
     form = _format(x)
     large = 1.5 * 2.0**form.fraction + offset
-    shifted = f.fma(x, 1 / sum(period), large)
-    n = f.sub(shifted, large)
-    for part in period:
-        x = f.fma(n, -part, x)
-    return f.bits_as(shifted, form.integer), x
+    shifted = f.fma(x, 1 / period, large)
+    return f.bits_as(shifted, form.integer), f.sub(shifted, large)
 
 
 # -- exponentials
 def _exp(f: Function, x: Value) -> Value:
     """exp of numbers within `exp_bounds`."""
     form = _format(x)
-    # 2**n as a product of two powers of 2, with exponents n / 2 rounded down and up: neither overflows or is denormal, even if
-    # the result does or is. In the low bits, which become the exponent, the large constant of `_modulo` has zeros.
     bits, reduced = _modulo(f, x, form.ln2, 2 * form.bias)
+    return _times_power_of_two(f, _polynomial(f, reduced, (*form.exp, 1.0, 1.0)), bits)
+
+
+def _times_power_of_two(f: Function, x: Value, bits: Value) -> Value:
+    """``x * 2**n``, where the bits end in those of ``n + 2 * bias``.
+
+    It multiplies by two powers of 2, with exponents n / 2 rounded down and up: neither overflows or is denormal, even if the
+    result does or is. In the low bits, which become the exponent, the large constant of `_quotient` has zeros.
+    """
     half = f.shift_right_logical(bits, 1)
-    result = _polynomial(f, reduced, (*form.exp, 1.0, 1.0))
     for power_ in (half, f.sub(bits, half)):
-        result = f.mul(result, f.bits_as(f.shift_left(power_, form.fraction), x.type))
-    return result
+        x = f.mul(x, f.bits_as(f.shift_left(power_, _format(x).fraction), x.type))
+    return x
 
 
 def _near_expm1(f: Function, x: Value) -> Value:
@@ -280,8 +293,8 @@ _LOG_DOUBLE = (
 """``(log((1 + s) / (1 - s)) / s - 2) / s**2`` in ``s * s`` for ``|s| <= 0.2``."""
 
 
-def log(f: Function, x: Value) -> Value:
-    """The natural logarithm; within 0.94 and 0.84 ulp."""
+def _exponent_and_rest(f: Function, x: Value) -> tuple[Value, Value]:
+    """k and m of ``x = 2**k * (1 + m)``, m from -1/3 to 1/3; x is positive and finite."""
     form = _format(x)
     is_denormal = f.compare("olt", x, 2.0 ** (1 - form.bias))
     bits = f.bits_as(f.select(is_denormal, f.mul(x, 2.0**form.fraction), x), form.integer)
@@ -296,7 +309,13 @@ def log(f: Function, x: Value) -> Value:
         f.select(is_denormal, constant(integer_offset + form.bias + form.fraction, x.type), integer_offset + form.bias),
     )
     m_bits = f.add(f.bit_and(above, (1 << form.fraction) - 1), two_thirds)
-    m = f.sub(f.bits_as(m_bits, x.type), 1.0)
+    return k, f.sub(f.bits_as(m_bits, x.type), 1.0)
+
+
+def log(f: Function, x: Value) -> Value:
+    """The natural logarithm; within 0.94 and 0.84 ulp."""
+    form = _format(x)
+    k, m = _exponent_and_rest(f, x)
     high, low = form.ln2
     square = f.mul(m, m)
     if form is _FLOAT:
@@ -310,6 +329,11 @@ def log(f: Function, x: Value) -> Value:
         # log(1 + m) = m - (half - s * (half + s**2 * polynomial))
         result = f.fma(k, high, f.sub(m, f.sub(half, f.fma(s, series, f.mul(k, low)))))
     result = f.select(f.compare("olt", x, 0.0), _NAN, result)
+    return _log_at_bounds(f, x, result)
+
+
+def _log_at_bounds(f: Function, x: Value, result: Value) -> Value:
+    """The logarithm, `result` but for 0, infinity and NaN."""
     result = f.select(f.compare("oeq", x, 0.0), -_INFINITY, result)
     return f.select(f.compare("olt", x, _INFINITY), result, x)
 
@@ -322,12 +346,87 @@ def log1p(f: Function, x: Value) -> Value:
     return copysign(f, f.add(log(f, total), lost), x)
 
 
+_LN2_SHORT = (0.6931471805598903, 5.497923018708371e-14)
+"""The logarithm of 2: a number of 42 bits, whose product with an exponent is exact, and the remainder."""
+_TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
+_LOG_TAIL = (
+    0.1219635756978303,
+    0.11652734508665301,
+    0.13337185364142076,
+    0.1538454240880213,
+    0.1818181893024613,
+    0.22222222218460067,
+    0.28571428571435764,
+    0.39999999999999997,
+)
+"""``((log((1 + s) / (1 - s)) / s - 2) / s**2 - 2 / 3) / s**2`` in ``s * s`` for ``|s| <= 0.2``; interpolated at Chebyshev's
+points."""
+
+
+def _sum_and_error(f: Function, large: Operand, small: Value) -> tuple[Value, Value]:
+    """The rounded sum, and what rounding took from it: exactly if `large` is 0 or of greater magnitude, else nearly."""
+    total = f.add(small, large)
+    return total, f.sub(small, f.sub(total, large))
+
+
+def _product_and_error(f: Function, a: Value, b: Value) -> tuple[Value, Value]:
+    """The rounded product, and what rounding took from it."""
+    product = f.mul(a, b)
+    return product, f.fma(a, b, f.neg(product))
+
+
+def _log_in_two(f: Function, x: Value) -> tuple[Value, Value]:
+    """The logarithm of a DOUBLE as a sum of two numbers, within 2**-62 of it; the second means nothing for 0 and infinity."""
+    k, m = _exponent_and_rest(f, x)
+    divisor, divisor_low = _sum_and_error(f, 2.0, m)
+    inverse = f.div(1.0, divisor)
+    s = f.mul(m, inverse)
+    s_low = f.mul(f.fma(s, f.neg(divisor_low), f.fma(s, f.neg(divisor), m)), inverse)
+    square, square_low = _product_and_error(f, s, s)
+    square_low = f.fma(f.mul(s, 2.0), s_low, square_low)
+    factor, factor_low = _sum_and_error(f, _TWO_THIRDS[0], f.mul(square, _polynomial(f, square, _LOG_TAIL)))
+    factor_low = f.add(factor_low, _TWO_THIRDS[1])
+    cubic, cubic_low = _product_and_error(f, square, factor)
+    cubic_low = f.add(cubic_low, f.fma(square, factor_low, f.mul(square_low, factor)))
+    rest, rest_low = _product_and_error(f, s, cubic)
+    rest_low = f.add(rest_low, f.fma(s, cubic_low, f.mul(s_low, cubic)))
+    near, near_low = _sum_and_error(f, f.mul(s, 2.0), rest)
+    near_low = f.add(near_low, f.fma(s_low, constant(2.0, x.type), rest_low))
+    high, low = _sum_and_error(f, f.mul(k, _LN2_SHORT[0]), near)
+    high, low = _sum_and_error(f, high, f.add(low, f.fma(k, constant(_LN2_SHORT[1], x.type), near_low)))
+    return _log_at_bounds(f, x, high), low
+
+
+def _exp_of_sum(f: Function, x: Value, low: Value) -> Value:
+    """``exp(x + low)`` of DOUBLE numbers, within 0.62 ulp; `low` is small beside x or 0."""
+    form = _DOUBLE
+    small, large = form.exp_bounds
+    x = f.min(large, f.max(small, x))
+    bits, n = _quotient(f, x, form.ln2[0], 2 * form.bias)
+    x, low = _sum_and_error(f, f.fma(n, -_LN2_SHORT[0], x), f.fma(n, -_LN2_SHORT[1], low))
+    tail = f.fma(f.mul(x, x), _polynomial(f, x, form.exp), f.fma(low, x, low))
+    result, lost = _sum_and_error(f, 1.0, x)
+    return _times_power_of_two(f, f.add(result, f.add(lost, tail)), bits)
+
+
+def _magnitude_of_power(f: Function, base: Value, exponent: Value) -> Value:
+    """``base**exponent`` of DOUBLE numbers, the base not negative, within 0.80 ulp; not for infinite powers of 1."""
+    high, low = _log_in_two(f, base)
+    product, error = _product_and_error(f, exponent, high)
+    low = f.fma(exponent, low, error)
+    return _exp_of_sum(f, product, f.select(f.compare("olt", absolute(f, product), _DOUBLE.exp_bounds[1] + 40.0), low, 0.0))
+
+
 def power(f: Function, x: Value, exponent: Value) -> Value:
-    """``x**exponent``, special values as C's pow has them; FLOAT within 0.50 ulp, DOUBLE by the C library, one by one."""
-    if x.type.element == "double":
+    """``x**exponent``, special values as C's pow has them; within 0.50 and 0.80 ulp."""
+    if x.type.element == "float":
+        base, by = f.convert(absolute(f, x), DOUBLE), f.convert(exponent, DOUBLE)
+        size = f.convert(exp(f, f.mul(by, log(f, base))), FLOAT)
+    elif "double" in f.module.target.fused:
+        base, by = absolute(f, x), exponent
+        size = _magnitude_of_power(f, base, by)
+    else:  # errors of products are not at hand
         return f.intrinsic("pow", x, exponent)
-    base, by = f.convert(absolute(f, x), DOUBLE), f.convert(exponent, DOUBLE)
-    size = f.convert(exp(f, f.mul(by, log(f, base))), FLOAT)
     is_one = f.bit_and(f.compare("oeq", base, 1.0), f.compare("ord", by, by))  # where the exponent is infinite, too
     size = f.select(is_one, 1.0, size)
     is_integer = f.compare("oeq", round_(f, exponent), exponent)

@@ -197,6 +197,78 @@ def roots(count):
     return of_fluid(build, {"numbers": numbers}), of_jax(compute, [numbers], [])
 
 
+@workload("descent with a line search, {} numbers", 10)
+@workload("descent with a line search, {} numbers", 300)
+def line_search(count):
+    """Thirty steps down a quadratic function; a loop in each one halves the step until it is good."""
+    a = normal(count, count, scale=0.2)
+    a, b = (a @ a.T + np.eye(count)).astype("float32"), normal(count, 1)
+
+    def build(a, b):
+        def loss(x):
+            return layers.reduce_sum(x * layers.matmul(a, x), keep_dim=True) * 0.5 - layers.reduce_sum(x * b, keep_dim=True)
+
+        def descend(index, x):
+            slope, before = layers.matmul(a, x) - b, layers.reshape(loss(x), [1])
+            least = 0.3 * layers.reduce_sum(slope * slope)
+
+            def goes_on(step):
+                is_bad = layers.greater_than(layers.reshape(loss(x - step * slope), [1]), before - step * least)
+                return layers.logical_and(is_bad, layers.greater_than(step, layers.fill_constant([1], "float32", 1e-3)))
+
+            step = layers.while_loop(goes_on, lambda step: [step * 0.5], [layers.fill_constant([1], "float32", 1.0)])[0]
+            return [x - step * slope]
+
+        return repeat(30, descend, [layers.fill_constant([count, 1], "float32", 0.0)])[0]
+
+    def compute(weights, a, b):
+        def loss(x):
+            return 0.5 * jnp.sum(x * (a @ x)) - jnp.sum(x * b)
+
+        def descend(index, x):
+            slope, before = a @ x - b, loss(x)
+            least = 0.3 * jnp.sum(slope * slope)
+            step = lax.while_loop(
+                lambda step: (loss(x - step * slope) > before - step * least) & (step > 1e-3),
+                lambda step: step * 0.5,
+                jnp.float32(1.0),
+            )
+            return x - step * slope
+
+        return lax.fori_loop(0, 30, descend, jnp.zeros((count, 1)))
+
+    return of_fluid(build, {"a": a, "b": b}), of_jax(compute, [a, b], [])
+
+
+@workload("words, then sentences, batch {}", 1)
+@workload("words, then sentences, batch {}", 16)
+def sentences(rows):
+    """A recurrence over five sentences, with one over eight words in each trip."""
+    words, of_word, of_sentence = normal(40, rows, 32), normal(32, 32, scale=0.2), normal(32, 32, scale=0.2)
+
+    def build(words):
+        (w, v), zeros = map(parameter, (of_word, of_sentence)), layers.fill_constant([rows, 32], "float32", 0.0)
+
+        def sentence(number, text):
+            def word(index, h):
+                return [layers.tanh(layers.matmul(h, w) + layers.reshape(layers.gather(words, number * 8 + index), [rows, 32]))]
+
+            return [layers.tanh(layers.matmul(text, v) + repeat(8, word, [zeros])[0])]
+
+        return repeat(5, sentence, [zeros])[0]
+
+    def compute(weights, words):
+        w, v = weights
+
+        def sentence(text, words):
+            h = lax.scan(lambda h, word: (jnp.tanh(h @ w + word), None), jnp.zeros((rows, 32)), words)[0]
+            return jnp.tanh(text @ v + h), None
+
+        return lax.scan(sentence, jnp.zeros((rows, 32)), words.reshape(5, 8, rows, 32))[0]
+
+    return of_fluid(build, {"words": words}), of_jax(compute, [words], [of_word, of_sentence])
+
+
 @workload("Kalman filter, {} steps", 100)
 def kalman_filter(steps):
     """Means of four states, of which two are observed; each step solves two equations."""

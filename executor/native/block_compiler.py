@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from fluid.ir.program import Program
 from fluid.ir.versions import Value
@@ -14,6 +16,12 @@ from ..stepwise.repeated import CompiledBlock, RandomSource
 from .fallback import NativeUnavailable, or_unavailable, warn_of
 from .target import Target
 
+if TYPE_CHECKING:
+    from .repeated import LoopWriter
+
+LoopsIn: TypeAlias = "Callable[[Target, dict[Value, Spec]], LoopWriter]"
+"""Returns the writer of a block's loops for a processor, from the specs of the block's values; specs are added."""
+
 
 class NativeBlocks:
     """Compiles blocks whose ops are all native.
@@ -21,10 +29,11 @@ class NativeBlocks:
     Args:
         program: the program of the blocks, for warnings.
         target: the processor that runs them.
+        loops: makes the code of loops in blocks.
     """
 
-    def __init__(self, program: Program, target: Target) -> None:
-        self._program, self._target = program, target
+    def __init__(self, program: Program, target: Target, loops: LoopsIn) -> None:
+        self._program, self._target, self._loops = program, target, loops
 
     def compile(
         self,
@@ -46,7 +55,8 @@ class NativeBlocks:
             with or_unavailable():
                 from .repeated import compiled_block
 
-                return compiled_block(body, specs, outputs, self._target, source, rooms)
+                loops = partial(self._loops, self._target)
+                return compiled_block(body, specs, outputs, self._target, source, rooms, loops)
         except NativeUnavailable as error:
             warn_of(error, self._program)
             return None

@@ -61,7 +61,14 @@ GO_ON = "go on if true"
 """Signature in place of a kernel's: all records behind it are skipped if a byte is zero."""
 ALL_RECORDS = 1 << 40
 """The number of records that these two skip: more than any table has."""
-BRANCH_FLAGS = {IF_TRUE: BRANCH, IF_FALSE: BRANCH | UNLESS, END_BRANCH: BRANCH, STOP: BRANCH | UNLESS, GO_ON: BRANCH}
+BEGIN_LOOP, LEAVE_LOOP, REPEAT_LOOP = "begin loop if true", "leave loop if false", "repeat loop if true"
+"""Signatures in place of a kernel's. The first and the last one stand around records that repeat while a byte is not zero; the
+second one, between them, skips the rest if a byte is zero."""
+BRANCH_FLAGS = {
+    **dict.fromkeys((IF_TRUE, END_BRANCH, GO_ON, BEGIN_LOOP, LEAVE_LOOP), BRANCH),
+    **dict.fromkeys((IF_FALSE, STOP, REPEAT_LOOP), BRANCH | UNLESS),
+}
+"""Signature in place of a kernel's -> the flags of its record."""
 
 
 class KernelCall(NamedTuple):

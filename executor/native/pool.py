@@ -33,6 +33,8 @@ _AWAKE = 250
 """Turns at a barrier before sleeping, some 50 us: several times the wake-up time, or one sleep would cause the next."""
 _IDLE = 4
 """A worker waits at most this many times longer between two runs than at a barrier before it sleeps."""
+_RECORDS_BACK = 1 << 10
+"""After so many records of loops, native code returns to Python, which handles interrupts."""
 
 # Layout of a context in 32-bit words; a cache line has 16. The word behind each word that threads wait on counts the sleepers.
 # The table to run is in the cache line of the epoch, because a worker that sees the epoch change already has that line.
@@ -155,7 +157,8 @@ done:
 }
 
 ; One thread's part of all records of a table. The first thread computes serial records as if there were no other.
-define internal void @share(ptr %context, ptr %table, i64 %count, i32 %thread32, i32 %threads32) #0 {
+; Returns the number of the record behind the last one, or of the record to go on with (see `on`).
+define internal i64 @share(ptr %context, ptr %table, i64 %count, i32 %thread32, i32 %threads32) #0 {
 entry:
   %thread = sext i32 %thread32 to i64
   %threads = sext i32 %threads32 to i64
@@ -164,6 +167,7 @@ entry:
   br i1 %any, label %record, label %done
 record:
   %i = phi i64 [ 0, %entry ], [ %next, %on ]
+  %patience = phi i64 [ $back, %entry ], [ %left, %on ]
   %start = mul i64 %i, $record_words
   %at = getelementptr i64, ptr %table, i64 %start
   %flags_at = getelementptr i64, ptr %at, i64 2
@@ -195,12 +199,10 @@ compute:
   br label %on
 on:
   %over = phi i64 [ %asked, %ask ], [ 0, %choose ], [ 0, %compute ]
-  %following = add i64 %i, 1
-  %next = add i64 %following, %over
-  %goes_on = icmp slt i64 %next, %count
-  br i1 %goes_on, label %record, label %done
+$go_on
 done:
-  ret void
+  %end = phi i64 [ 0, %entry ], [ %next, %on ]
+  ret i64 %end
 }
 
 ; What a worker does until there are fewer threads than its number: wait for the next run, take part.
@@ -222,15 +224,15 @@ wait:
 run:
   %table = load ptr, ptr %table_at
   %count = load i64, ptr %count_at
-  call void @share(ptr %context, ptr %table, i64 %count, i32 %thread, i32 %threads)
+  %end = call i64 @share(ptr %context, ptr %table, i64 %count, i32 %thread, i32 %threads)
   %last = call i1 @arrive(ptr %context, i32 %threads)
   br label %wait
 done:
   ret void
 }
 
-; Run a table with all threads.
-define void @run(ptr %context, ptr %table, i64 %count) #0 {
+; Run a table with all threads. Returns as `share` does.
+define i64 @run(ptr %context, ptr %table, i64 %count) #0 {
 entry:
   %threads_at = getelementptr i32, ptr %context, i64 $threads
   %table_at = getelementptr i32, ptr %context, i64 $table
@@ -239,14 +241,27 @@ entry:
   store ptr %table, ptr %table_at
   store i64 %count, ptr %count_at
   call void @advance(ptr %context)
-  call void @share(ptr %context, ptr %table, i64 %count, i32 0, i32 %threads)
+  %end = call i64 @share(ptr %context, ptr %table, i64 %count, i32 0, i32 %threads)
   call void @barrier(ptr %context, i32 %threads)
-  ret void
+  ret i64 %end
 }
 """)
 
+_GO_ON = """\
+  ; Go to the next record: behind the skipped ones, or back in a loop. Stop after many records of loops, so that Python can
+  ; handle interrupts.
+  %following = add i64 %i, 1
+  %next = add i64 %following, %over
+  %is_back = icmp slt i64 %over, 0
+  %back = select i1 %is_back, i64 %over, i64 0
+  %left = add i64 %patience, %back
+  %is_within = icmp slt i64 %next, %count
+  %is_patient = icmp sgt i64 %left, 0
+  %goes_on = and i1 %is_within, %is_patient
+  br i1 %goes_on, label %record, label %done"""
+
 _ALONE = Template("""
-; How many of the next records a branch skips.
+; How many of the next records a branch skips; a negative number leads back.
 define internal i64 @skipped(ptr %record, i64 %flags) #0 {
 entry:
   %operands_at = getelementptr i64, ptr %record, i64 1
@@ -263,13 +278,14 @@ entry:
   ret i64 %skipped
 }
 
-; Run a table with one thread, which waits for nobody.
-define void @run_alone(ptr %table, i64 %count) #0 {
+; Run a table with one thread, which waits for nobody. Returns as `share` does.
+define i64 @run_alone(ptr %table, i64 %count) #0 {
 entry:
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %record, label %done
 record:
   %i = phi i64 [ 0, %entry ], [ %next, %on ]
+  %patience = phi i64 [ $back, %entry ], [ %left, %on ]
   %start = mul i64 %i, $record_words
   %at = getelementptr i64, ptr %table, i64 %start
   %flags_at = getelementptr i64, ptr %at, i64 2
@@ -288,12 +304,10 @@ compute:
   br label %on
 on:
   %over = phi i64 [ %asked, %ask ], [ 0, %compute ]
-  %following = add i64 %i, 1
-  %next = add i64 %following, %over
-  %goes_on = icmp slt i64 %next, %count
-  br i1 %goes_on, label %record, label %done
+$go_on
 done:
-  ret void
+  %end = phi i64 [ 0, %entry ], [ %next, %on ]
+  ret i64 %end
 }
 """)
 
@@ -318,7 +332,7 @@ def pool_text(target: Target, name: str = "functions") -> str:
         f"  %at{number} = getelementptr ptr, ptr %addresses, i64 {number}\n  store ptr @{function}, ptr %at{number}\n"
         for number, function in enumerate(functions)
     )
-    text = _ALONE.substitute(record_words=RECORD_WORDS, branch=BRANCH, unless=UNLESS)
+    text = _ALONE.substitute(record_words=RECORD_WORDS, branch=BRANCH, unless=UNLESS, back=_RECORDS_BACK, go_on=_GO_ON)
     text += f"\ndefine void @{name}(ptr %addresses) #0 {{\nentry:\n{stores}  ret void\n}}\n"
     if family is None:
         return text
@@ -334,6 +348,8 @@ def pool_text(target: Target, name: str = "functions") -> str:
         serial=SERIAL,
         after_barrier=AFTER_BARRIER,
         branch=BRANCH,
+        back=_RECORDS_BACK,
+        go_on=_GO_ON,
         threads=_THREADS,
         table=_TABLE,
         count=_COUNT,
@@ -356,9 +372,9 @@ class Pool:
         (write_addresses,) = self._kernels.addresses.values()
         CFUNCTYPE(None, c_void_p)(write_addresses)(addresses.ctypes.data)
         run_alone, run, worker = addresses.tolist()
-        self._run_alone = CFUNCTYPE(None, c_void_p, c_int64)(run_alone)
+        self._run_alone = CFUNCTYPE(c_int64, c_void_p, c_int64)(run_alone)
         if self._has_threads:
-            self._run = CFUNCTYPE(None, c_void_p, c_void_p, c_int64)(run)
+            self._run = CFUNCTYPE(c_int64, c_void_p, c_void_p, c_int64)(run)
             self._worker = CFUNCTYPE(None, c_void_p, c_int32, c_int32)(worker)
         memory = np.zeros(_CONTEXT_WORDS + 16, np.int32)
         start = -memory.ctypes.data // 4 % 16
@@ -416,26 +432,27 @@ class Pool:
         branches, as in a table too small for threads, no other thread is woken.
         """
         assert tables.dtype == np.int64 and tables.flags.c_contiguous and tables.shape[2:] == (RECORD_WORDS,)
-        first, size, count = tables.ctypes.data, tables.strides[0], tables.shape[1]
-        run_alone = self._run_alone
+        first, count, (size, record, _) = tables.ctypes.data, tables.shape[1], tables.strides
 
-        def alone(number: int, tables: Any = tables) -> None:
-            run_alone(first + number * size, count)
+        def runner(run: Callable[[int, int], int]) -> Callable[[int], None]:
+            def run_table(number: int, tables: Any = tables) -> None:
+                start, place = first + number * size, 0
+                while place < count:
+                    place += run(start + place * record, count - place)
 
-        if not self._has_threads or bool((tables[:, :, 2] & (SERIAL | BRANCH)).all()):
-            return alone
-        run, context = self._run, self._address
+            return run_table
 
-        def together(number: int, tables: Any = tables) -> None:
-            with self._lock:
-                if self._count != get_num_threads() and not self._is_closed:
-                    self._resize(get_num_threads())
-                if self._workers:
-                    run(context, first + number * size, count)
-                    return
-            run_alone(first + number * size, count)
+        is_alone = not self._has_threads or bool((tables[:, :, 2] & (SERIAL | BRANCH)).all())
+        return runner(self._run_alone if is_alone else self._run_together)
 
-        return together
+    def _run_together(self, table: int, count: int) -> int:
+        """Run a table with all threads, or a part of it; returns as the compiled functions do."""
+        with self._lock:
+            if self._count != get_num_threads() and not self._is_closed:
+                self._resize(get_num_threads())
+            if self._workers:
+                return int(self._run(self._address, table, count))
+        return int(self._run_alone(table, count))
 
 
 @cache

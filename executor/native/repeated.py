@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from fluid.errors import op_failure
+from fluid.ir.dataflow import Facts
 from fluid.ir.versions import Value
 from fluid.values.memory import ALIGNMENT, aligned_bytes
 from fluid.values.spec import Spec
@@ -19,6 +20,7 @@ from ..kernels.table import CHECKS, load_kernels
 from ..runtime.calls import Call
 from ..stepwise.indexed_arrays import ArrayRoom, TripStoppedError
 from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots, Step
+from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..stepwise.repeated import RandomSource
 from .array_entries import FAULT
 from .array_values import ArrayValues
@@ -38,6 +40,17 @@ from .target import Target
 def no_source(op: Any, attrs: Mapping[str, Any]) -> Any:
     """The source of random numbers of blocks that draw none."""
     raise AssertionError(f"{op.type} draws no numbers here")
+
+
+class LoopWriter(Protocol):
+    """Makes loops in a block native code."""
+
+    def code(self, instruction: Any) -> NativeInstruction | None:
+        """The code of the instruction of a loop; None if it runs step by step."""
+
+
+LoopsOfBlock: TypeAlias = "Callable[[dict[Value, Spec]], LoopWriter]"
+"""Returns the writer of a block's loops from the specs of its values; specs are added."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +88,24 @@ def compiled_block(
     target: Target,
     source: RandomSource,
     rooms: Mapping[str, ArrayRoom],
+    loops: LoopsOfBlock | None,
 ) -> RepeatedBlock | None:
     """See `NativeBlocks.compile`."""
-    code = block_code(body, specs, outputs, target, rooms)
+    code = block_code(body, specs, outputs, target, rooms, loops)
     return RepeatedBlock(code, target, source, body.condition) if code is not None else None
 
 
 def block_code(
-    body: LoopBody, specs: Mapping[Value, Spec], outputs: Collection[Value], target: Target, rooms: Mapping[str, ArrayRoom]
+    body: LoopBody,
+    specs: Mapping[Value, Spec],
+    outputs: Collection[Value],
+    target: Target,
+    rooms: Mapping[str, ArrayRoom],
+    loops: LoopsOfBlock | None,
 ) -> BlockCode | None:
     """Lower the steps of a block; None if it has to run op by op. See `NativeBlocks.compile`."""
+    if loops is None and any(step.owns_loop for step in body.steps):
+        return None
     external = {*specs, *outputs, *(value for pair in body.updated.items() for value in pair)}
     on_numpy: set[int] = set()
     while True:
@@ -102,7 +123,7 @@ def block_code(
             items = with_native_code(instructions, all_specs, live, storage, target, fewest=1)
         except NotLowered:
             return None
-        left = {item.number for item in items if isinstance(item, OpInstruction)}
+        left = {item.number for item in items if isinstance(item, OpInstruction) and not item.dynamic}
         if -1 in left or not any(item.is_native for item in items):
             return None
         if left <= on_numpy:
@@ -110,9 +131,19 @@ def block_code(
         on_numpy |= left
     if not {*live} <= {value for item in items for value in item.written}:
         return None
+    if loops is not None and not _add_loops(items, loops(all_specs)):
+        return None
     memories = {(name, 0) for name in rooms}
     code = BlockCode(items, all_specs, external | memories, frozenset(branches.only_if), arrays.rooms)
     return code if _can_check(code) else None
+
+
+def _add_loops(items: list[Any], loops: LoopWriter) -> bool:
+    """Put native code in the place of loops; returns False if a loop runs step by step."""
+    for number, item in enumerate(items):
+        if isinstance(item, OpInstruction) and item.dynamic:
+            items[number] = loops.code(item)
+    return None not in items
 
 
 def _can_check(code: BlockCode) -> bool:
@@ -149,6 +180,9 @@ class _Steps:
         instruction = OpInstruction(
             op, step.definition, dict(step.reads), dict(step.writes), outer=dict(step.outer), number=number
         )
+        if step.owns_loop:
+            self._add_loop(op, instruction)
+            return
         if op.type in BRANCHES or op.type in CHOICES or self._branches.uses_arrays(op):
             self.instructions += self._branches.expand(instruction)
             return
@@ -171,6 +205,19 @@ class _Steps:
         }
         self.instructions += self._branches.expand(instruction)
         self.instructions += [assignment(copy, value) for value, copy in results_of.items()]
+
+    def _add_loop(self, op: Any, instruction: OpInstruction) -> None:
+        """Add a loop, with the specs of its results that are sure to exist."""
+        specs, outer = self._specs, instruction.outer
+        if not self._branches.only_if.keys().isdisjoint(outer.values()):
+            raise NotLowered("a value that may not exist")
+        facts = Facts(lambda name: AbstractValue(specs[outer[name]]) if outer.get(name) in specs else None)
+        SpecAnalysis().visit(op, 0, facts)
+        for value in instruction.written:
+            fact = facts.get(value[0])
+            if fact is not None and fact.is_certain and fact.tensor is not None:
+                specs[value] = fact.tensor
+        self.instructions.append(replace(instruction, dynamic=True))
 
     def _checked(self, step: Step) -> set[Value]:
         """The values that a check of the step inspects."""
@@ -214,7 +261,8 @@ class RepeatedBlock:
 
     def __init__(self, code: BlockCode, target: Target, source: RandomSource, condition: Value | None = None) -> None:
         specs, external = dict(code.specs), code.external
-        instructions = with_native_checks(code.instructions, specs, target)
+        last_check = max(checks_of(code.instructions), default=0)
+        instructions = with_native_checks(code.instructions, specs, target, last_check + 1)
         self._specs, self.may_be_missing, self.rooms = specs, code.may_be_missing, code.rooms
         regions = [item for item in instructions if isinstance(item, NativeInstruction)]
         calls = [call for region in regions for call in region.calls]
@@ -224,14 +272,16 @@ class RepeatedBlock:
             writers[GO_ON] = partial(written_condition, target)
         workspace_bytes = max(region.workspace_bytes for region in regions)
         kernels, workspace, self._kept_alive = loaded(calls, writers, lambda value: specs[value].nbytes, workspace_bytes, target)
-        self._arrays = arrays = _allocated(specs, external)
+        operands = [operand for call in calls for operand in call.operands]
+        on_numpy = [value for item in instructions if not item.is_native for value in (*item.read, *item.written)]
+        used = dict.fromkeys([*(value for value, _ in operands if value is not None), *on_numpy])
+        self._arrays = arrays = _allocated({value: specs[value] for value in used if value not in external})
         for signal in (FAILED, FAULT):
             if signal in arrays:
                 arrays[signal][:] = 0
         self._raise_failure = partial(_raise_failure, instructions, arrays) if FAILED in arrays or FAULT in arrays else None
         addresses: dict[Value | None, int] = {None: workspace}
         addresses |= {value: array.ctypes.data for value, array in arrays.items()}
-        operands = [operand for call in calls for operand in call.operands]
         self._words = np.array([addresses.get(value, 0) + offset for value, offset in operands], np.int64)
         """Of one trip, the addresses of operands; where the caller gives memory, the offsets."""
         self._places = [place for place, (value, _) in enumerate(operands) if value not in addresses]
@@ -278,9 +328,9 @@ class RepeatedBlock:
         return self._trips
 
 
-def _allocated(specs: Mapping[Value, Spec], external: Collection[Value]) -> dict[Value, Any]:
-    """Allocate the arrays of the values that nobody gives; images with a halo begin as zeros."""
-    sizes = {value: -(-spec.nbytes // ALIGNMENT) * ALIGNMENT for value, spec in specs.items() if value not in external}
+def _allocated(specs: Mapping[Value, Spec]) -> dict[Value, Any]:
+    """Allocate arrays; images with a halo begin as zeros."""
+    sizes = {value: -(-spec.nbytes // ALIGNMENT) * ALIGNMENT for value, spec in specs.items()}
     memory = aligned_bytes(np.zeros if any(name.startswith(CLEARED) for name, _ in sizes) else np.empty, sum(sizes.values()))
     arrays: dict[Value, Any] = {}
     start = 0

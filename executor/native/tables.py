@@ -19,10 +19,13 @@ from .cache import Kernels, compile_kernels
 from .instructions import (
     AFTER_BARRIER,
     ALL_RECORDS,
+    BEGIN_LOOP,
     BRANCH_FLAGS,
     END_BRANCH,
     GO_ON,
+    LEAVE_LOOP,
     RECORD_WORDS,
+    REPEAT_LOOP,
     SERIAL,
     STOP,
     KernelCall,
@@ -49,17 +52,29 @@ def flags_of(calls: Iterable[KernelCall]) -> Iterator[int]:
 
 
 def skips_of(calls: Sequence[KernelCall]) -> list[int]:
-    """For each call, the number of records that it may skip: between a branch and its end, or to the end of the table."""
-    skips, open_branches = [0] * len(calls), list[int]()
+    """For each call, the number of records that it may skip: between a branch and its end, in a loop, or to the end of the table.
+
+    A negative number leads back to the first record of a loop.
+    """
+    skips, open_branches, open_loops = [0] * len(calls), list[int](), list[list[int]]()
     for place, call in enumerate(calls):
-        if call.kernel == END_BRANCH:
+        if call.kernel == BEGIN_LOOP:
+            open_loops.append([place])
+        elif call.kernel == LEAVE_LOOP:
+            open_loops[-1].append(place)
+        elif call.kernel == REPEAT_LOOP:
+            exits = open_loops.pop()
+            skips[place] = exits[0] - place
+            for start in exits:
+                skips[start] = place - start
+        elif call.kernel == END_BRANCH:
             start = open_branches.pop()
             skips[start] = place - start - 1
         elif call.kernel in (GO_ON, STOP):
             skips[place] = ALL_RECORDS
         elif call.kernel in BRANCH_FLAGS:
             open_branches.append(place)
-    assert not open_branches, "each branch ends in its table"
+    assert not open_branches and not open_loops, "each branch and each loop ends in its table"
     return skips
 
 

@@ -22,6 +22,7 @@ from ..runtime.scope import Scope
 from ..stepwise.program import BoundSteps, StepwisePlan
 from .bound_plan import BoundArenaPlan
 from .memory import Memory
+from .nested_loops import loops_in_block
 from .padded_loops import with_padded_loops
 from .padded_ops import fed_lengths, padded_program
 from .padded_plan import PaddedPlan
@@ -143,7 +144,7 @@ class NativeBackend(PlannedBackend):
         if request.has_sequences:
             if target is None:
                 return StepwisePlan(request.program, request.fetches, self._place)
-            blocks, rewritten = NativeBlocks(request.program, target), with_padded_loops(request.program)
+            blocks, rewritten = NativeBlocks(request.program, target, loops_in_block), with_padded_loops(request.program)
             return StepwisePlan(request.program, request.fetches, self._place, blocks, rewritten)
         if shapes.are_common(tuple(request.specs.items())):
             return self._plan(request, target)

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import accumulate, groupby, takewhile
+from itertools import accumulate, takewhile
 from operator import length_hint
 from typing import Any
 
@@ -43,7 +43,6 @@ from .memory import Memory, Scratch
 from .placement import padded
 from .plan import AnyInstruction, ArenaPlan, Instruction
 from .real_rows import OFFSETS, RealRows, RealRowsStep
-from .repeated_trips import RepeatedTrips
 
 __all__ = ["BoundArenaPlan"]
 
@@ -284,8 +283,7 @@ class BoundArenaPlan:
             is_constant = isinstance(instruction, Instruction) and instruction.op.type == "assign_value"
             outputs = instruction.written
             has_memory = all(value in self.plan.offset_of and value not in passed_on for value in outputs)
-            is_repeated = isinstance(instruction, RepeatedTrips)
-            is_code = isinstance(instruction, NativeInstruction) and not (instruction.checks or is_repeated)
+            is_code = isinstance(instruction, NativeInstruction) and not instruction.checks
             is_early = is_constant or (is_code and checked.isdisjoint(outputs))  # at binding, checks come before native code
             if has_memory and is_early and not instruction.shares and number not in conditional:
                 once[id(instruction)] = instruction
@@ -545,16 +543,11 @@ class BoundArenaPlan:
             raise self._failure(len(self.steps) - length_hint(steps) - 1, error) from error
 
     def _native_steps(self, instructions: Sequence[NativeInstruction], tables: Any) -> list[Step]:
-        """Steps that run native instructions: one for each loop with a condition, and one for the code between such loops."""
-        steps: list[Step] = []
-        for is_loop, group in groupby(instructions, lambda item: isinstance(item, RepeatedTrips)):
-            items: list[Any] = list(group)
-            report = self._report_of_checks() if any(item.checks for item in items) else None
-            if is_loop:
-                steps += [item.step(tables, self.array, report) for item in items]
-            else:
-                steps += [tables.add(items)] if report is None else [tables.add(items), report]
-        return steps
+        """The steps that run native instructions: a table, and a report where they check ids."""
+        if not instructions:
+            return []
+        report = [self._report_of_checks()] if any(item.checks for item in instructions) else []
+        return [tables.add(instructions), *report]
 
     def _report_of_checks(self) -> Step:
         """A step behind a table: it raises the error of the check that has stopped the table."""

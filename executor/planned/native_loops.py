@@ -11,6 +11,7 @@ copied to the first after the trip.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from fluid.values.spec import Spec
 from ..native.branches import BranchMark, named_writes
 from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Operand, Writer, stand_in
 from ..native.op_instructions import OpInstruction
-from ..native.repeated import BlockCode, block_code, no_source
+from ..native.repeated import BlockCode, LoopsOfBlock, block_code, no_source
 from ..native.target import Target
 from ..stepwise.indexed_arrays import ArrayRoom
 from ..stepwise.interpreter import Captured
@@ -126,13 +127,13 @@ class _StepwiseError(Exception):
 class _Compiler:
     """Lowers the block of a loop, for `Loop`."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, target: Target, loops: LoopsOfBlock | None) -> None:
+        self._target, self._loops = target, loops
 
     def compile(
         self, body: LoopBody, specs: Mapping[Value, Spec], outputs: Any, source: RandomSource, rooms: Mapping[str, ArrayRoom]
     ) -> Any:
-        return block_code(body, specs, outputs, self._target, rooms)
+        return block_code(body, specs, outputs, self._target, rooms, self._loops)
 
 
 class NativeLoops:
@@ -142,27 +143,45 @@ class NativeLoops:
         specs: the specs of values; the loops' buffers are added.
         captures: variable of step scopes -> the names that gradient blocks read.
         target: the processor.
-        most_trips: the most trips of a ``while`` that are counted in advance.
+        within: makes the code of loops in blocks; None if loops with such blocks stay.
     """
 
     def __init__(
-        self, specs: dict[Value, Spec], captures: Mapping[str, Captured], target: Target, most_trips: int = 1 << 16
+        self,
+        specs: dict[Value, Spec],
+        captures: Mapping[str, Captured],
+        target: Target,
+        within: LoopsOfBlock | None = None,
     ) -> None:
-        self._specs, self._captures, self._target, self._most_trips = specs, captures, target, most_trips
+        self._specs, self._captures, self._compiler = specs, captures, _Compiler(target, within)
         self._frames: dict[str, _Frames] = {}
         self._count = 0
 
     def expand(self, instruction: Any) -> Any:
         """Replace the instruction of a loop by native code. Other instructions, and loops that run step by step, stay."""
-        region = region_of(instruction.op) if instruction.op.type in LOOPS else None
-        if region is None:
+        if instruction.op.type not in LOOPS:
             return instruction
-        loop = Loop(_Compiler(self._target), instruction.op, region, self._captures, no_source)
-        self._count += 1
         try:
-            return _LoopMaker(self._specs, self._frames, f"loop{self._count}.", loop, instruction, self._most_trips).make()
+            return self._made(instruction, 1 << 16)
         except _StepwiseError as error:
             return replace(instruction, obstacle=str(error))
+
+    def loop(self, instruction: Any, most_trips: int) -> NativeLoop | None:
+        """The native code of a loop; None if it runs step by step.
+
+        Args:
+            most_trips: the most trips of a ``while`` that are counted in advance.
+        """
+        with suppress(_StepwiseError):
+            return self._made(instruction, most_trips)
+        return None
+
+    def _made(self, instruction: Any, most_trips: int) -> NativeLoop:
+        region = region_of(instruction.op)
+        assert region is not None, "a loop owns a block"
+        loop = Loop(self._compiler, instruction.op, region, self._captures, no_source)
+        self._count += 1
+        return _LoopMaker(self._specs, self._frames, f"loop{self._count}.", loop, instruction, most_trips).make()
 
 
 class _LoopMaker:
@@ -173,7 +192,7 @@ class _LoopMaker:
         tag: begins the names of new values.
         loop: the roles of the block's names.
         instruction: the instruction of the plan.
-        most_trips: see `NativeLoops`.
+        most_trips: see `NativeLoops.loop`.
     """
 
     def __init__(

@@ -42,6 +42,7 @@ from ..stepwise.repeated import BlockCompiler
 from ..stepwise.unsupported import refuse_unsupported
 from .counted_loops import with_recurrences
 from .gathering import gather_lookups
+from .nested_loops import loops_in_block
 from .placement import Tenant, live_bytes, place, place_apart
 from .real_rows import OFFSETS, RealRows
 from .specialization import is_decided_by_values, specialized
@@ -267,7 +268,7 @@ def compile_plan(
     planner.place(reuse)
     plan = planner.plan()
     plan.program = program
-    plan.block_compiler = NativeBlocks(planner.program, target) if target is not None else None
+    plan.block_compiler = NativeBlocks(planner.program, target, loops_in_block) if target is not None else None
     plan.values = {name: array.tobytes() for name, array in values.items()}
     return plan
 

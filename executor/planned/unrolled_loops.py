@@ -1,40 +1,51 @@
 """Loops in the tables of their plan: a trip costs no Python time.
 
 A loop fits if native code computes its whole block and checks its ids. A known number of trips is unrolled. If values decide
-whether another trip follows, some trips are unrolled, and repeated while the condition is true. If the gradient of a loop does
-not fit, the loop stays, too: it has to store values for the gradient as Python objects.
+whether another trip follows, or there are very many, two trips are repeated: marks in the table lead back. Loops in the blocks of
+loops are parts of the outer loop's trips. If the gradient of a loop does not fit, the loop stays, too: it has to store values for
+the gradient as Python objects.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
+from fluid.ir.program import Operator
 from fluid.ir.regions import region_of
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
 from ..native.copying import copy_call
-from ..native.instructions import GO_ON, Check, KernelCall, NativeInstruction, Operand, Writer, within_branches
+from ..native.instructions import (
+    BEGIN_LOOP,
+    END_BRANCH,
+    IF_TRUE,
+    LEAVE_LOOP,
+    REPEAT_LOOP,
+    Check,
+    KernelCall,
+    NativeInstruction,
+    Operand,
+    Writer,
+    within_branches,
+)
 from ..native.kernel import written_condition
-from ..native.native_checks import FAILED, checks_of, with_native_checks
+from ..native.native_checks import CODE_OF_CHECK, FAILED, checks_of, with_native_checks
 from ..native.target import Target
 from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LOOPS
 from .native_loops import Copied, NativeLoop, NativeLoops, TripPlace
-from .repeated_trips import LoopCode, RepeatedTrips
 from .trip_counts import MOST_TRIPS
 
-__all__ = ["UnrolledLoop", "with_unrolled_loops"]
+__all__ = ["LoopCode", "TableLoops", "with_unrolled_loops"]
 
 _MOST_CALLS = 1 << 13
-"""The most kernel calls of all trips: binding one takes some microseconds."""
-_CALLS_REPEATED, _MOST_REPEATED = 256, 32
-"""The most calls and trips of a table that is repeated; it has at least two trips. Interrupts wait for its end."""
+"""The most kernel calls of a loop in its table: binding one takes some microseconds."""
 
 
 class _LoopCalls:
@@ -60,14 +71,38 @@ class _LoopCalls:
     def checks(self) -> dict[int, Check]:
         return {number: _placed(check, self._loop) for item in self.body for number, check in item.checks.items()}
 
-    @property
-    def invariant(self) -> list[NativeInstruction]:
-        """The code that computes the same in every trip."""
-        return [item for item in self.body if id(item) in self._invariant]
+    def unrolled(self, trips: int) -> Iterator[KernelCall]:
+        """The calls of so many trips."""
+        loop, varying = self._loop, [item for item in self.body if id(item) not in self._invariant]
+        yield from self.copies(loop.before, 0)
+        for trip in range(trips):
+            yield from self.in_trip(varying if trip else self.body, trip)
+        yield from self.copies(loop.after, trips)
 
-    @property
-    def varying(self) -> list[NativeInstruction]:
-        return [item for item in self.body if id(item) not in self._invariant]
+    def repeated(self, condition: TripPlace | None) -> Iterator[KernelCall]:
+        """The calls of two trips between marks, which repeat them while a condition is true."""
+        assert condition is not None, "trips are counted, or a condition decides"
+        loop, first, second = self._loop, condition.value, self.second_of[condition.value]
+        invariant = [item for item in self.body if id(item) in self._invariant]
+        varying = [item for item in self.body if id(item) not in self._invariant]
+        yield from self.copies(loop.before, 0)
+        if invariant:
+            yield self._mark(IF_TRUE, first)
+            yield from self.in_trip(invariant, 0)
+            yield self._mark(END_BRANCH, first)
+        yield self._mark(BEGIN_LOOP, first)
+        yield from self.in_trip(varying, 0)
+        yield self._mark(LEAVE_LOOP, second)
+        yield from self.in_trip(varying, 1)
+        yield self._mark(REPEAT_LOOP, first)
+        yield self._mark(IF_TRUE, first)  # an even trip was the last one: its results lie in the second buffers
+        yield from self.copies(loop.between, 0)
+        yield self._mark(END_BRANCH, first)
+        yield from self.copies(loop.after, 0)
+
+    def _mark(self, kind: str, condition: Value) -> KernelCall:
+        self.writers[kind] = partial(written_condition, self._target)
+        return KernelCall(kind, [(condition, 0)], is_serial=False)
 
     def in_trip(self, items: Iterable[NativeInstruction], trip: int) -> Iterator[KernelCall]:
         """The calls of parts of the block in a trip."""
@@ -90,116 +125,37 @@ class _LoopCalls:
             yield call
 
 
-class UnrolledLoop(LoopCode):
-    """A loop as the kernel calls of all its trips.
+@dataclass(eq=False)
+class LoopCode(NativeInstruction):
+    """A loop as kernel calls.
 
-    Args:
-        loop: the loop; native code computes its whole block and checks its ids, and its number of trips is known.
-        target: the processor.
+    Attributes:
+        text: describes it.
     """
 
-    def __init__(self, loop: NativeLoop, target: Target) -> None:
-        calls, trips = _LoopCalls(loop, target), loop.trips or 0
-        all_calls = [*calls.copies(loop.before, 0), *calls.in_trip(calls.body, 0)]
-        for trip in range(1, trips):
-            all_calls += calls.in_trip(calls.varying, trip)
-        all_calls += calls.copies(loop.after, trips)
-        super().__init__(
-            loop.ops,
-            loop.describe(),
-            all_calls,
-            calls.writers,
-            loop.read,
-            loop.written,
-            **_memory_facts(loop),
-            checks=calls.checks,
-        )
+    ops: list[Operator]
+    text: str
+    calls: list[KernelCall]
+    writers: dict[str, Writer]
+    read: list[Value]
+    written: list[Value]
+    layouts: dict[Value, str]
+    shares: dict[Value, Value]
+    workspace_bytes: int
+    checks: dict[int, Check] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, loop: NativeLoop, specs: dict[Value, Spec], target: Target) -> LoopCode:
+        """The code of a loop; native code computes its whole block and checks its ids. Adds the specs of its buffers."""
+        if loop.trips is None:
+            loop = _with_two_conditions(loop, specs)
+        calls = _LoopCalls(loop, target)
+        all_calls = [*(calls.unrolled(loop.trips) if loop.trips is not None else calls.repeated(loop.condition))]
+        facts = loop.ops, loop.describe(), all_calls, calls.writers, loop.read, loop.written
+        return cls(*facts, loop.layouts, loop.shares, loop.workspace_bytes, calls.checks)
 
-class _RepeatedLoop:
-    """A loop whose condition decides how many trips there are: code before its trips, code to repeat, and code behind them.
-
-    Args:
-        loop: the loop; native code computes its whole block and checks its ids, and its condition has two buffers.
-        target: the processor.
-    """
-
-    def __init__(self, loop: NativeLoop, target: Target) -> None:
-        self._loop, self._calls = loop, _LoopCalls(loop, target)
-        self._calls.writers[GO_ON] = partial(written_condition, target)
-        self._invariant = [item for item in self._calls.invariant if not item.checks]
-
-    def parts(self) -> list[NativeInstruction]:
-        return [self._before(), self._trips(), self._behind()]
-
-    def _before(self) -> LoopCode:
-        """Copies of the first values, and the code that computes the same in every trip."""
-        loop, calls, text = self._loop, self._calls, f"before {self._loop.describe()}"
-        sources = [*_sources(loop.before), *(self._memory(value) for item in self._invariant for value in item.read)]
-        kernel_calls = [*calls.copies(loop.before, 0), *calls.in_trip(self._invariant, 0)]
-        return LoopCode(loop.ops, text, kernel_calls, calls.writers, sources, self._results_before, **_memory_facts(self._loop))
-
-    @property
-    def _results_before(self) -> list[Value]:
-        invariant = (self._memory(value) for item in self._invariant for value in item.written)
-        return list(dict.fromkeys([*(copied.target.value for copied in self._loop.before), *invariant]))
-
-    def _trips(self) -> RepeatedTrips:
-        loop, calls = self._loop, self._calls
-        assert loop.condition is not None
-        first = loop.condition.value
-        second = calls.second_of[first]
-        to_first = LoopCode(loop.ops, "copies between trips", [*calls.copies(loop.between, 0)], calls.writers, [], [])
-        return RepeatedTrips(
-            loop.ops,
-            loop.describe(),
-            list(self._calls_of_trips(first, second)),
-            calls.writers,
-            list(dict.fromkeys([*loop.read, *self._results_before])),
-            list(dict.fromkeys([*calls.second_of, *(value for value in loop.written if value not in self._results)])),
-            **_memory_facts(self._loop),
-            checks=calls.checks,
-            to_first=to_first,
-            first=first,
-            second=second,
-        )
-
-    def _calls_of_trips(self, first: Value, second: Value) -> Iterator[KernelCall]:
-        """The calls of an even number of trips, with a record behind each trip that stops if the condition is false."""
-        varying = [item for item in self._calls.body if item not in self._invariant]
-        calls_of_trip = max(sum(len(item.calls) for item in varying), 1)
-        for trip in range(2 * max(1, min(_MOST_REPEATED, _CALLS_REPEATED // calls_of_trip) // 2)):
-            if trip:
-                yield KernelCall(GO_ON, [(second if trip % 2 else first, 0)], is_serial=False)
-            yield from self._calls.in_trip(varying, trip)
-
-    def _behind(self) -> LoopCode:
-        loop, calls, text = self._loop, self._calls, f"behind {self._loop.describe()}"
-        return LoopCode(
-            loop.ops,
-            text,
-            [*calls.copies(loop.after, 0)],
-            calls.writers,
-            _sources(loop.after),
-            self._results,
-            **_memory_facts(self._loop),
-        )
-
-    @property
-    def _results(self) -> list[Value]:
-        return [copied.target.value for copied in self._loop.after]
-
-    def _memory(self, value: Value) -> Value:
-        """The value of the plan whose memory a value of the block has."""
-        return self._loop.places[value].value
-
-
-def _memory_facts(loop: NativeLoop) -> dict[str, Any]:
-    return {"layouts": loop.layouts, "shares": loop.shares, "workspace_bytes": loop.workspace_bytes}
-
-
-def _sources(copies: Iterable[Copied]) -> list[Value]:
-    return [copied.source.value for copied in copies if copied.source is not None]
+    def describe(self) -> str:
+        return self.text
 
 
 def _with_two_conditions(loop: NativeLoop, specs: dict[Value, Spec]) -> NativeLoop:
@@ -229,12 +185,6 @@ def _placed(check: Check, loop: NativeLoop) -> Check:
     return Check(replace(instruction, reads=placed(instruction.reads), writes=placed(instruction.writes)), specs)
 
 
-def _with_native_checks(loop: NativeLoop, specs: dict[Value, Spec], target: Target, first_number: int) -> NativeLoop:
-    """Let native code check the ids of a loop's block."""
-    body = with_native_checks(loop.body, specs, target, first_number)
-    return replace(loop, body=body, places={**loop.places, FAILED: TripPlace(FAILED)})
-
-
 def _buffer_pairs(between: Sequence[Copied]) -> Iterator[tuple[Value, Value]]:
     """The two buffers of each value that passes from trip to trip, in both orders."""
     for target, source, _ in between:
@@ -262,6 +212,54 @@ def _invariant_code(loop: NativeLoop) -> set[int]:
     return {id(loop.body[number]) for number in candidates}
 
 
+class TableLoops:
+    """Makes loops parts of the table that runs the instructions around them.
+
+    Args:
+        specs: the specs of values; the specs of the loops' buffers are added.
+        captures: variable of step scopes -> the names that gradient blocks read.
+        target: the processor.
+        checks: number of a check -> the check, for those that native code makes; the loops' ones are added.
+    """
+
+    def __init__(
+        self,
+        specs: dict[Value, Spec],
+        captures: Mapping[str, Captured],
+        target: Target,
+        checks: dict[int, Check] | None = None,
+    ) -> None:
+        self._specs, self._target, self._checks = specs, target, {} if checks is None else checks
+        self._loops = NativeLoops(specs, captures, target, self.within)
+
+    def within(self, specs: dict[Value, Spec]) -> TableLoops:
+        """The same for the loops in the block of a loop, which no gradient reads."""
+        return TableLoops(specs, {}, self._target, self._checks)
+
+    def code(self, instruction: Any) -> LoopCode | None:
+        """The code of a loop; None if it does not fit."""
+        for most_trips in (MOST_TRIPS, 0):
+            loop = self._loops.loop(instruction, most_trips)
+            if loop is not None and _calls_in_table(loop) <= _MOST_CALLS:
+                loop = self._with_native_checks(loop)
+                if all(isinstance(item, NativeInstruction) for item in loop.body):
+                    return LoopCode.of(loop, self._specs, self._target)
+        return None
+
+    def _with_native_checks(self, loop: NativeLoop) -> NativeLoop:
+        """Let native code check the ids of a loop's block."""
+        body = with_native_checks(loop.body, self._specs, self._target, max(self._checks, default=0) + 1)
+        if checks := checks_of(body):
+            self._checks |= checks
+            self._specs[FAILED] = CODE_OF_CHECK
+        return replace(loop, body=body, places={**loop.places, FAILED: TripPlace(FAILED)})
+
+
+def _calls_in_table(loop: NativeLoop) -> int:
+    trips = 2 if loop.trips is None else loop.trips
+    return trips * sum(len(item.calls) for item in loop.body if isinstance(item, NativeInstruction))
+
+
 def with_unrolled_loops(
     instructions: Sequence[Any], specs: dict[Value, Spec], captures: Mapping[str, Captured], target: Target
 ) -> list[Any]:
@@ -271,26 +269,18 @@ def with_unrolled_loops(
         captures: variable of step scopes -> the names that gradient blocks read.
     """
     all_specs = dict(specs)
-    loops, families = NativeLoops(all_specs, captures, target, MOST_TRIPS), _families(instructions)
-    fitting, unfit = dict[int, list[NativeInstruction]](), set[int]()
-    first_number = 1
+    loops, families = TableLoops(all_specs, captures, target), _families(instructions)
+    fitting, unfit = dict[int, LoopCode](), set[int]()
     for number, family in families.items():
-        loop = loops.expand(instructions[number]) if family not in unfit else None
-        if isinstance(loop, NativeLoop):
-            loop = _with_native_checks(loop, all_specs, target, first_number)
-        if isinstance(loop, NativeLoop) and _fits(loop):
-            fitting[number] = (
-                [UnrolledLoop(loop, target)]
-                if loop.trips
-                else _RepeatedLoop(_with_two_conditions(loop, all_specs), target).parts()
-            )
-            first_number += len(checks_of(fitting[number]))
-        else:
+        code = loops.code(instructions[number]) if family not in unfit else None
+        if code is None:
             unfit.add(family)
+        else:
+            fitting[number] = code
     accepted = {number: code for number, code in fitting.items() if families[number] not in unfit}
-    for item in chain(*accepted.values()):
+    for item in accepted.values():
         specs |= {value: all_specs[value] for value in (*item.read, *item.written)}
-    return list(chain.from_iterable(accepted.get(number, [instruction]) for number, instruction in enumerate(instructions)))
+    return [accepted.get(number, instruction) for number, instruction in enumerate(instructions)]
 
 
 def _families(instructions: Sequence[Any]) -> dict[int, int]:
@@ -303,10 +293,3 @@ def _families(instructions: Sequence[Any]) -> dict[int, int]:
             if region.scopes is not None:
                 family_of_scopes[region.scopes] = families[number]
     return families
-
-
-def _fits(loop: NativeLoop) -> bool:
-    """Whether native code computes the whole block, by not too many calls if their number is known."""
-    if not all(isinstance(item, NativeInstruction) for item in loop.body):
-        return False
-    return (loop.trips or 1) * sum(len(item.calls) for item in loop.body if isinstance(item, NativeInstruction)) <= _MOST_CALLS

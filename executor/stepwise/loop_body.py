@@ -70,8 +70,14 @@ class Step:
     frame: Sequence[Value] = ()
 
     @property
+    def owns_loop(self) -> bool:
+        return self.op is not None and self.op.type in LOOPS
+
+    @property
     def read(self) -> set[Value]:
         """The values that it reads."""
+        if self.owns_loop:
+            return {*self.outer.values()}
         if self.op is not None and self.op.type in BRANCHES:
             condition = self.reads["Cond"] if self.op.type != "conditional_block_grad" else []
             return {*self.outer.values(), *self.frame, *(value for value in condition if value is not None)}
@@ -318,8 +324,8 @@ class _Builder:
             raise _OpByOpError
         elif op.type in _OF_RANK_TABLE:
             _OF_RANK_TABLE[op.type](self, op, reads, writes)
-        elif op.type in BRANCHES:
-            self._add_branch(index, op, definition)
+        elif op.type in BRANCHES or op.type in LOOPS:
+            self._add_owner(index, op, definition)
         elif op.sub_blocks or (op.type in HANDLERS and op.type not in CHOICES):
             raise _OpByOpError
         else:
@@ -336,11 +342,15 @@ class _Builder:
         if any(map(self._is_array, names)):
             raise _OpByOpError
 
-    def _add_branch(self, index: int, op: Operator, definition: OpDef) -> None:
-        """Add a branch, with the outer values that its blocks read or write."""
+    def _add_owner(self, index: int, op: Operator, definition: OpDef) -> None:
+        """Add a branch or a loop, with the outer values that its blocks read or write."""
         region, versions = region_of(op), self._versions
         assert region is not None, "the op owns a block"
         names = set[str]().union(*outer_names(region.body))
+        if op.type in LOOPS:
+            names |= {*op.input_arg_names, *op.output_arg_names} - {region.scopes, EMPTY}
+            if region.frames is not None or region.scopes in self._saved or any(map(self._is_array, names)):
+                raise _OpByOpError  # with a gradient, or arrays
         for block in nested_blocks([op]):
             names -= block.forward.vars.keys() if block.forward is not None else set()
         frame: list[Value] = []

@@ -17,7 +17,7 @@ from fluid.executor.native.block_compiler import NativeBlocks
 from fluid.executor.native.bounds import Footprint
 from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Module
-from fluid.executor.native.instructions import IF_FALSE, IF_TRUE, KernelCall, Operand
+from fluid.executor.native.instructions import BRANCH_FLAGS, UNLESS, KernelCall, Operand
 from fluid.executor.native.kernel import checked_words, fault_in
 from fluid.values.memory import aligned_bytes
 
@@ -75,8 +75,8 @@ def _narrowed(bounds: tuple[int, int, int], footprint: Footprint) -> tuple[int, 
 def _run(call: KernelCall, kernel: Any, addresses: Any, bounds: Sequence[tuple[int, int, int]]) -> Callable[[], bool]:
     """A function that runs a kernel on operands at `addresses`; feeds may be read in place. Returns whether it skips records."""
 
-    if call.kernel in (IF_TRUE, IF_FALSE):
-        return lambda: bool(c_bool.from_address(int(addresses[0])).value) != (call.kernel == IF_TRUE)
+    if call.kernel in BRANCH_FLAGS:
+        return lambda: bool(c_bool.from_address(int(addresses[0])).value) == bool(BRANCH_FLAGS[call.kernel] & UNLESS)
 
     threads = 1 if call.is_serial else _THREADS
 

@@ -18,8 +18,7 @@ import fluid
 from fluid import layers
 from fluid.executor.native.copying import copy_call, write_copied
 from fluid.executor.planned import unrolled_loops
-from fluid.executor.planned.repeated_trips import RepeatedTrips
-from fluid.executor.planned.unrolled_loops import UnrolledLoop
+from fluid.executor.planned.unrolled_loops import LoopCode
 from fluid.ir.program import Variable
 
 Build = Callable[[], Sequence[Variable]]
@@ -36,7 +35,7 @@ def unrolled_in(build: Build, feed: dict[str, Any]) -> list[Any]:
         executor = fluid.Executor()
         executor.run(fluid.default_startup_program())
         plan: Any = executor.plan(feed=feed, fetch_list=fetches)
-        return [item for item in plan.instructions if isinstance(item, (RepeatedTrips, UnrolledLoop))]
+        return [item for item in plan.instructions if isinstance(item, LoopCode)]
 
 
 def assert_same_bits(build: Build, feed: dict[str, Any], loops: int) -> None:

@@ -55,6 +55,7 @@ LATE = {
     ("fluid.executor.native.native_checks", "fluid.executor.native.id_kernels"): "the compiler, if a kernel is not on disk",
     ("fluid.executor.planned.plan", "fluid.executor.planned.native_loops"): "the compiler, for libraries with loops",
     ("fluid.executor.planned.plan", "fluid.executor.planned.unrolled_loops"): "the compiler, for plans with loops",
+    ("fluid.executor.planned.nested_loops", "fluid.executor.planned.unrolled_loops"): "the compiler, for loops in loops",
     ("fluid.executor.planned.backend", "fluid.executor.native.compiler"): "the compiler, for who has installed llvmlite",
     ("fluid.executor.native.one_op", "fluid.executor.native.compiler"): "the compiler, for who has installed llvmlite",
     ("fluid.executor.native.one_op", "fluid.executor.native.functions"): "some twenty modules, for who has installed llvmlite",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def checked_feeds(
         name = name.name if isinstance(name, Variable) else name
         var = block.vars.get(name)
         if var is None:
-            _pass_over(name, feed, block)
+            _pass_over(name, feed, program)
             continue
         try:
             feeds[name] = _fed(var, value, place, device_array)
@@ -46,16 +47,31 @@ def checked_feeds(
     return feeds
 
 
-def _pass_over(name: Any, feed: Mapping[Any, Any], block: Block) -> None:
+_passed_over: WeakKeyDictionary[Program, tuple[int, dict[Any, str]]] = WeakKeyDictionary()
+"""Program -> its version; and a fed name that no variable has, with the fed names -> the warning."""
+
+
+def _pass_over(name: Any, feed: Mapping[Any, Any], program: Program) -> None:
     """Warn that no variable has a fed name; a `FeedError` where it resembles the name of a variable without a feed."""
+    version, warnings = _passed_over.get(program, (None, {}))
+    if version != program.version:
+        warnings = {}
+        _passed_over[program] = program.version, warnings
+    fed = frozenset(getattr(key, "name", key) for key in feed)
+    warning = warnings.get((name, fed))
+    if warning is None:
+        warnings[name, fed] = warning = _warning_of(name, fed, program.global_block())
+    warn_user(warning)
+
+
+def _warning_of(name: Any, fed: Collection[Any], block: Block) -> str:
     data = [var.name for var in block.vars.values() if var.is_data]
-    fed = {getattr(key, "name", key) for key in feed}
     hint = did_you_mean(name, [key for key in data if key not in fed])
     problem = f"{shown(name)} is fed, but the program has no such variable"
     if hint or not isinstance(name, str):
         raise FeedError(problem + (hint or f"; it is fed {', '.join(data) or 'nothing'}"))
     hint = did_you_mean(name, data) or f"; it is fed {', '.join(data) or 'nothing'}"
-    warn_user(f"{problem}, so the value is passed over{hint}")
+    return f"{problem}, so the value is passed over{hint}"
 
 
 def one_feed(feed: Any) -> Any:

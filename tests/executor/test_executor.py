@@ -215,6 +215,9 @@ def test_unknown_feed() -> None:
             with pytest.warns(UserWarning, match=message.format(name, hint)):
                 (value,) = Executor().run(main(), {"image": X, name: X}, [doubled])
             assert np.array_equal(value, 2 * X)
+    data("labels")
+    with pytest.raises(FeedError, match=r"'label' is fed, .* did you mean labels"):  # the program has changed
+        Executor().run(main(), {"image": X, "label": X}, [doubled])
     with (
         pytest.warns(UserWarning, match="'q' is fed"),
         pytest.raises(FeedError, match=r"(?s)image .* is read but has no value.*fed: 'q', which is no variable of the program"),

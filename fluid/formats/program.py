@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from ..ir.verify import self_owning, too_deep
 from ..opdef.registry import OUR_SLOTS, PADDLE_OPS, PADDLE_SLOTS, REGION, VARIABLE_ATTRS
 from ..proto import BlockDesc, OpDesc, ProgramDesc, ProgramFrame, TensorDesc, VarDesc
 from ..values.types import VarType, is_floating
+from .gradient_inputs import missing_inputs
 from .room import Room
 
 __all__ = [
@@ -67,6 +68,8 @@ class OpWire:
     """Attributes repeated later in the file, and attributes of unknown types: position, name ("" for the latter), message."""
     parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """Unknown fields of slots and attributes: (``inputs``, ``outputs`` or ``attrs``, name) -> message."""
+    filled: frozenset[str] = frozenset()
+    """Inputs that the file does not list; see `missing_inputs`."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -351,7 +354,9 @@ def _attr_entry(op: Operator, name: str, value: Any, kind: str | None = None, le
 
 
 def _inputs_to_write(op: Operator) -> dict[str, list[str]]:
-    """The inputs of an operator, with one more where Paddle 1.8 asks for it."""
+    """The inputs of an operator as in its file; a new one may have one more, where Paddle 1.8 asks for it."""
+    if op.wire is not None and op.wire.type == op.type:
+        return {slot: names for slot, names in op.inputs.items() if slot not in op.wire.filled}
     slot, same = SAME_INPUTS.get(op.type, ("", ""))
     return {**op.inputs, slot: op.inputs[same]} if op.inputs.get(same) and slot not in op.inputs else op.inputs
 
@@ -464,6 +469,9 @@ class _ProgramReader:
         for block, desc in zip(self.blocks, message.blocks, strict=True):
             self.read_block(block, desc, is_careful)
         self.check_owners()
+        for op, names in missing_inputs(self.blocks):
+            op.inputs |= names
+            op.wire = replace(op.wire, filled=frozenset(names))
         self.guess_roles()
         message.ClearField("blocks")
         self.program.wire = _versions_of(message)

@@ -138,8 +138,8 @@ SEEDS = {"seed", "startup_seed", "use_random"}
 """Attributes that mark an op as one that draws random numbers."""
 UNUSED_SLOTS = {("save", "kLookupTablePath")}
 """(op, slot) that Paddle has, and that nothing is written to here."""
-UNREAD_SLOTS = {"batch_norm_grad": ("Mean", "Variance")}
-"""Inputs that Paddle's gradient op has under some attributes, and that hold what ours reads in other slots."""
+UNREAD_SLOTS = {"batch_norm_grad": ("Mean", "Variance"), "leaky_relu_grad": ("Out",), "center_loss_grad": ("X",)}
+"""Inputs that Paddle's gradient op has under some attributes, or in some versions, and that ours does without."""
 
 
 _ONE = ("one",)

@@ -13,6 +13,7 @@ import copy
 import functools
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..errors import FluidError, ProgramError
 from ..formats.pir.files import is_of_pir
@@ -148,6 +149,8 @@ def _complete(op: Operator) -> None:
         op.outputs = {**{slot: [] for slot in definition.outputs}, **op.outputs}
         op.attrs = op.all_attrs()
     op.attrs = {**copy.deepcopy(dict(COMMON_ATTRS)), **op.attrs}
+    if op.wire is not None:
+        op.wire = replace(op.wire, filled=frozenset())
 
 
 # ------------------------------------------------------------------------------------------------------------ the table

@@ -14,6 +14,7 @@ from fluid.ops.pool import pool_geometry
 
 from .cores import position_type
 from .emitter import BOOL, BYTE, FLOAT, INT32, UBYTE
+from .global_pool_lowering import global_pool, global_pool_gradient, is_one_window
 from .graph import (
     Convolved,
     ConvolvedBack,
@@ -297,6 +298,8 @@ def _has_uneven_windows(X: GraphTensor, attrs: dict[str, Any]) -> bool:
 
 @lowers("pool2d")
 def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+    if is_one_window(X, attrs):
+        return global_pool(X, attrs)
     if _has_uneven_windows(X, attrs):
         return uneven_pool(X, attrs)
     axis = channel_axis(X, attrs)
@@ -309,6 +312,8 @@ def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
 
 @lowers("pool2d_grad")
 def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
+    if is_one_window(X, attrs):
+        return {"X@GRAD": global_pool_gradient(X, dOut, attrs)}
     if _has_uneven_windows(X, attrs):
         return {"X@GRAD": uneven_pool_gradient(X, dOut, attrs)}
     axis = channel_axis(X, attrs)

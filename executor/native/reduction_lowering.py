@@ -66,7 +66,7 @@ def reduce_prod_grad(X: GraphTensor, dim: list[int], reduce_all: bool) -> GraphT
 
 
 # ------------------------------------------------------------------------------------------------- positions of extremes
-_MOST_COLUMNS = 1 << 29
+MOST_COLUMNS = 1 << 29
 """A position, and twice the number of columns, are integers of 32 bits."""
 _MOST_PLACES, _MOST_OF_LONG_ROWS, _LONG_ROW = 16, 8, 1024
 """The most elements of a row that are found one by one, each in two passes over the row. Measured with AVX2: for 16 of 5,000
@@ -78,7 +78,7 @@ def _as_rows(X: GraphTensor, axis: int) -> GraphNode:
     """A tensor as a matrix whose rows lie along an axis."""
     only_numbers(X)
     axis %= max(X.ndim, 1)
-    if X.ndim and X.shape[axis] >= _MOST_COLUMNS:
+    if X.ndim and X.shape[axis] >= MOST_COLUMNS:
         raise NotLowered("positions of more than 32 bits")
     order = [*(number for number in range(X.ndim) if number != axis), axis]
     node = X.node if X.ndim < 2 or axis == X.ndim - 1 else mapped("copy", transposed(plain(X.node), order))
@@ -104,7 +104,7 @@ def _is_nan(node: GraphNode) -> GraphNode:
     return mapped("une", node, node, element=BOOL)
 
 
-def _greatest_place(rows: GraphNode) -> tuple[GraphNode, GraphNode]:
+def greatest_place(rows: GraphNode) -> tuple[GraphNode, GraphNode]:
     """The greatest element of each row and its first position; a NaN is greater than all numbers, as in numpy."""
     greatest = _greatest(rows, [1])
     is_hit = mapped("oeq", rows, greatest, element=BOOL)
@@ -162,7 +162,7 @@ def _greatest_places(rows: GraphNode, k: int) -> tuple[list[GraphNode], list[Gra
 def arg_max(X: GraphTensor, axis: int, flatten: bool, specs: dict[str, Any]) -> GraphTensor:
     only_numbers(X)
     rows = reshaped(plain(X.node), (1, X.node.size)) if flatten else _as_rows(X, axis)
-    return _position(_greatest_place(rows)[1], specs["Out"])
+    return _position(greatest_place(rows)[1], specs["Out"])
 
 
 @lowers("arg_min")
@@ -189,7 +189,7 @@ def top_k_v2(X: GraphTensor, K: Any, k: int, axis: int, largest: bool, specs: di
     node = X.node if largest else _reversed(X.node)
     rows = _as_rows(GraphTensor(node), axis)
     if k == 1:
-        parts = [[part] for part in _greatest_place(rows)]
+        parts = [[part] for part in greatest_place(rows)]
     else:
         parts = list(_greatest_places(rows, k))
     values, places = (part[0] if k == 1 else joined(part, 1) for part in parts)

@@ -383,6 +383,11 @@ def _root(squares: Any) -> Any:
     return root(ops_of(squares), squares)
 
 
+def _largest(sizes: Any, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> Any:
+    """The largest of absolute values; 0 of none."""
+    return (sum if 0 in sizes.shape else largest)(sizes, axis=axis, keepdims=keepdims)
+
+
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norms of matrices.
 
@@ -401,10 +406,10 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
         result = _root(sum(square(absolute(x)), axis=(-2, -1)))
     elif ord in ("nuc", 2, -2):
         values = svdvals(x)
-        result = sum(values, axis=-1) if ord == "nuc" else (largest if ord == 2 else smallest)(values, axis=-1)
+        result = sum(values, axis=-1) if ord == "nuc" else _largest(values) if ord == 2 else smallest(values, axis=-1)
     elif ord in (1, -1, inf, -inf):
         sums = sum(absolute(x), axis=-2 if ord in (1, -1) else -1)
-        result = (largest if ord > 0 else smallest)(sums, axis=-1)
+        result = _largest(sums) if ord > 0 else smallest(sums, axis=-1)
     else:
         raise ProgramError(f"matrix_norm: ord should be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}")
     return reshaped(result, (*result.shape, 1, 1)) if keepdims else result
@@ -427,7 +432,7 @@ def vector_norm(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdim
     x = operand(x)
     size = absolute(x if x.dtype in _FLOATS else cast(x, VarType.FP32))
     if ord == inf:
-        return largest(size, axis=axis, keepdims=keepdims)
+        return _largest(size, axis, keepdims)
     if ord == -inf:
         return smallest(size, axis=axis, keepdims=keepdims)
     if ord == 0:

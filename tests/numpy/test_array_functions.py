@@ -416,3 +416,10 @@ def test_fourier(x: Any, data: Any) -> None:
     size = data.draw(st.integers(1, 9))
     agree("fft.fftfreq", size, d=0.5, dtype=np.dtype("float64"))
     agree("fft.rfftfreq", size, dtype=np.dtype("float32"))
+
+
+def test_norms_of_no_elements() -> None:
+    for shape, axis in [((0, 3, 3), None), ((0, 3, 3), (0, 1)), ((0, 0), -1), ((3, 0), 1), ((0, 3), 1)]:
+        agree("linalg.vector_norm", np.zeros(shape, "float32"), axis=axis, keepdims=True, ord=float("inf"))
+    for order in ("fro", "nuc", 1, 2, float("inf")):
+        agree("linalg.matrix_norm", np.zeros((0, 0)), ord=order)

@@ -54,9 +54,11 @@ class AutoMixedPrecisionLists:
     Args:
         custom_white_list: ops to make white, regardless of the defaults.
         custom_black_list: ops that are black as well.
+        custom_black_varnames: names of variables; ops that read or write one of them compute in float32, whatever their type.
 
     Attributes:
         white_list, black_list, gray_list: the sets of op types that follow.
+        black_varnames: the set of names.
 
     Raises:
         ProgramError: an op is in both lists.
@@ -67,19 +69,29 @@ class AutoMixedPrecisionLists:
     (True, False, True)
     """
 
-    def __init__(self, custom_white_list: Iterable[str] | None = None, custom_black_list: Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        custom_white_list: Iterable[str] | None = None,
+        custom_black_list: Iterable[str] | None = None,
+        custom_black_varnames: Iterable[str] | None = None,
+    ) -> None:
         white, black = _types("custom_white_list", custom_white_list), _types("custom_black_list", custom_black_list)
         if both := white & black:
             raise ProgramError(f"AutoMixedPrecisionLists: {', '.join(sorted(both))} cannot be in both lists")
         self.white_list = {*_WHITE} - black | white
         self.black_list = {*_BLACK} - white | black
         self.gray_list = {*_GRAY} - white - black
+        self.black_varnames = _listed("custom_black_varnames", custom_black_varnames, "names")
+
+
+def _listed(argument: str, texts: Iterable[str] | None, kind: str) -> set[str]:
+    if isinstance(texts, str):
+        raise FluidTypeError(f"AutoMixedPrecisionLists: {argument} should be a list of {kind}, not the text {texts!r}")
+    return set(texts or ())
 
 
 def _types(argument: str, op_types: Iterable[str] | None) -> set[str]:
-    if isinstance(op_types, str):
-        raise FluidTypeError(f"AutoMixedPrecisionLists: {argument} should be a list of op types, not the text {op_types!r}")
-    wanted = set(op_types or ())
+    wanted = _listed(argument, op_types, "op types")
     for op_type in wanted:
         registry.get(op_type)  # raises an error with a suggestion if there is none
     return wanted

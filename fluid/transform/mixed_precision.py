@@ -82,6 +82,7 @@ class _Casting:
         """Rewrite the op at a position; its position now."""
         op = block.ops[index]
         is_half = op.type in self._lists.white_list or (op.type in self._lists.gray_list and self._follows(op, computed))
+        is_half = is_half and self._lists.black_varnames.isdisjoint({*op.input_arg_names, *op.output_arg_names})
         stays = FLOAT32_SLOTS.get(op.type, frozenset()) if is_half else frozenset()
         for slot, names in op.inputs.items():
             wanted = self._half if is_half and slot not in stays else VarType.FP32

@@ -191,6 +191,16 @@ def test_lists_are_honoured() -> None:
             AutoMixedPrecisionLists(*arguments)
 
 
+def test_ops_of_black_variables_compute_in_float32() -> None:
+    x = fluid.data("x", [None, 4])
+    first = layers.fc(x, 4, bias_attr=False)
+    second = layers.fc(first, 4, bias_attr=False)
+    third = layers.fc(second, 4, bias_attr=False)
+    lists = AutoMixedPrecisionLists(custom_black_varnames={second.name})
+    decorate(fluid.optimizer.SGD(0.1), amp_lists=lists).minimize(layers.mean(third * third))
+    assert [var.dtype.text for var in (first, second, third)] == ["float16", "float32", "float32"]
+
+
 def test_gray_ops_follow_what_ops_give_them() -> None:
     x = fluid.data("x", [None, 4])
     product = layers.fc(x, 4, bias_attr=False)

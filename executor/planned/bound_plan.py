@@ -36,9 +36,11 @@ from ..runtime.scope import Scope
 from ..runtime.specs import spec_of
 from ..runtime.threads import OnNumpy
 from ..runtime.timing import Watch, counted, timed
+from ..stepwise.indexed_arrays import IndexedArray
 from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.meeting import Meeting, reductions_in_flight
 from ..stepwise.program import not_made
+from .array_loops import ArrayLoop
 from .memory import Memory, Scratch
 from .placement import padded
 from .plan import AnyInstruction, ArenaPlan, Instruction
@@ -208,7 +210,7 @@ class BoundArenaPlan:
                         self.steps += self._native_steps(repeated, tables)
                 continue
             try:
-                calls = self._calls(instruction, plan.frees[number])
+                calls = self._calls(instruction, plan.frees[number], tables)
                 if id(instruction) in once:
                     for call in calls:
                         call()
@@ -253,12 +255,14 @@ class BoundArenaPlan:
             if never_changes(self._stored[name]):
                 drop_pages(self._stored[name])
 
-    def _calls(self, instruction: AnyInstruction, frees: list[Value]) -> list[Any]:
+    def _calls(self, instruction: AnyInstruction, frees: list[Value], tables: Any) -> list[Any]:
         """The calls of an instruction that is not native."""
         if isinstance(instruction, Instruction):
             real = RealRows.of(instruction.op)
             if real is not None:
                 return self._bind_real_rows(instruction, real)
+            if instruction.loop_code is not None:
+                return [self._loop_step(instruction, frees, tables)]
             return [self._dynamic_step(instruction, frees)] if instruction.dynamic else self._bind_op(instruction)
         return [instruction.call(self.array)] if isinstance(instruction, Check) else []
 
@@ -460,7 +464,7 @@ class BoundArenaPlan:
         arrays = {name: self.array(value) for name, value in instruction.outer.items() if value in self.plan.specs}
         fixed = {name: array for name, array in arrays.items() if array is not None}
         from_cells = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
-        outs, xp = instruction.written, self.place.xp
+        outs, xp = instruction.results, self.place.xp
         targets = [(value, self.array(value) if value in self.plan.specs else None) for value in outs]
         persistable = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
         planned = {id(array) for array in fixed.values()}
@@ -489,6 +493,20 @@ class BoundArenaPlan:
                 cells.pop(value, None)
 
         return step
+
+    def _loop_step(self, instruction: Instruction, frees: list[Value], tables: Any) -> Step:
+        """A step that runs a loop with arrays of tensors."""
+        code = instruction.loop_code
+        assert code is not None
+        return ArrayLoop(
+            instruction,
+            {name: IndexedArray(room, self.array(memory)) for name, (memory, room) in code.arrays.items()},
+            [memoryview(self.array(value)).cast("B") for value in (code.fault, FAILED) if value in code.written],
+            tables.add([code]),
+            self._dynamic_step(instruction, frees),
+            self._cells,
+            frees,
+        )
 
     # -- running
     def settings(self) -> AbstractContextManager[Any]:

@@ -22,7 +22,17 @@ from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
 
 from ..native.branches import BranchMark, named_writes
-from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Operand, Writer, stand_in
+from ..native.instructions import (
+    CLEARED,
+    NATIVE_PREFIX,
+    Check,
+    KernelCall,
+    NativeInstruction,
+    Operand,
+    Writer,
+    stand_in,
+    within_branches,
+)
 from ..native.op_instructions import OpInstruction
 from ..native.repeated import BlockCode, LoopsOfBlock, block_code, no_source
 from ..native.target import Target
@@ -62,6 +72,7 @@ class NativeLoop(NativeInstruction):
         places: value of the block -> its memory.
         before, between, after: the copies before the first trip, after each trip, and after the last one.
         block_specs: the specs of the values of the block.
+        arrays: array of tensors -> its memory, a value of the plan, and the size of it.
     """
 
     ops: list[Operator]
@@ -73,6 +84,7 @@ class NativeLoop(NativeInstruction):
     between: list[Copied]
     after: list[Copied]
     block_specs: Mapping[Value, Spec]
+    arrays: Mapping[str, tuple[Value, ArrayRoom]] = field(default_factory=dict)
     shares: dict[Value, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -120,6 +132,16 @@ class _Frames(NamedTuple):
     values: Mapping[str, tuple[TripPlace, Spec]]
 
 
+_LEAST_ROOM, _MOST_ROOM, _ROOM_BYTES = 64, 1 << 12, 1 << 22
+"""The number of entries that an array of tensors has room for, and the most bytes of more than the least number."""
+
+
+def _room_of(entry_bytes: int, trips: int | None) -> int:
+    """How many entries there should be room for in an array: one more for each trip, if their number is known."""
+    most = min(_MOST_ROOM, _ROOM_BYTES // max(entry_bytes, 1))
+    return max(min(_LEAST_ROOM if trips is None else trips + _LEAST_ROOM, most), 1)
+
+
 class _StepwiseError(Exception):
     """The loop has to run step by step; the message says why."""
 
@@ -144,6 +166,7 @@ class NativeLoops:
         captures: variable of step scopes -> the names that gradient blocks read.
         target: the processor.
         within: makes the code of loops in blocks; None if loops with such blocks stay.
+        entries: array of tensors -> the spec of its entries; None if loops with arrays stay.
     """
 
     def __init__(
@@ -152,7 +175,9 @@ class NativeLoops:
         captures: Mapping[str, Captured],
         target: Target,
         within: LoopsOfBlock | None = None,
+        entries: Mapping[Value, Spec] | None = None,
     ) -> None:
+        self._entries = entries
         self._specs, self._captures, self._compiler = specs, captures, _Compiler(target, within)
         self._frames: dict[str, _Frames] = {}
         self._count = 0
@@ -162,7 +187,10 @@ class NativeLoops:
         if instruction.op.type not in LOOPS:
             return instruction
         try:
-            return self._made(instruction, 1 << 16)
+            loop = self._made(instruction, 1 << 16)
+            if any(isinstance(loop.body[number], Check) for number in within_branches(loop.body)):
+                raise _StepwiseError("ids are checked in a branch of its block")
+            return loop
         except _StepwiseError as error:
             return replace(instruction, obstacle=str(error))
 
@@ -180,8 +208,11 @@ class NativeLoops:
         region = region_of(instruction.op)
         assert region is not None, "a loop owns a block"
         loop = Loop(self._compiler, instruction.op, region, self._captures, no_source)
+        if (loop.entries or not loop.is_possible) and self._entries is not None and not loop.is_captured:
+            loop = Loop(self._compiler, instruction.op, region, self._captures, no_source, LoopBody.with_indexed_arrays)
         self._count += 1
-        return _LoopMaker(self._specs, self._frames, f"loop{self._count}.", loop, instruction, most_trips).make()
+        tag, entries = f"loop{self._count}.", self._entries or {}
+        return _LoopMaker(self._specs, self._frames, tag, loop, instruction, most_trips, entries).make()
 
 
 class _LoopMaker:
@@ -193,10 +224,18 @@ class _LoopMaker:
         loop: the roles of the block's names.
         instruction: the instruction of the plan.
         most_trips: see `NativeLoops.loop`.
+        entries: see `NativeLoops`.
     """
 
     def __init__(
-        self, specs: dict[Value, Spec], frames: dict[str, _Frames], tag: str, loop: Loop, instruction: Any, most_trips: int
+        self,
+        specs: dict[Value, Spec],
+        frames: dict[str, _Frames],
+        tag: str,
+        loop: Loop,
+        instruction: Any,
+        most_trips: int,
+        entries: Mapping[Value, Spec],
     ) -> None:
         if not loop.is_possible or loop.entries:
             raise _StepwiseError("its block uses arrays of tensors, owns a loop, or passes values as native code cannot")
@@ -211,6 +250,7 @@ class _LoopMaker:
         op = instruction.op
         self._is_reversed = op.attrs.get("reverse", False) != (self._past is not None)
         self._trips = self._number_of_trips(most_trips)
+        self._entries = entries
         self._places: dict[Value, TripPlace] = {}
         self._before: list[Copied] = []
         self._between: list[Copied] = []
@@ -285,12 +325,13 @@ class _LoopMaker:
             self._stack(name, code.spec(self._loop.last(name)))
         for name in self._loop.summed:
             self._sum(name, code.spec(self._loop.last(name)))
+        arrays = {name: (self._memory(name, room), room) for name, room in code.rooms.items()}
         self._place_others(code)
         self._copy_results()
         condition = self._condition() if self._trips is None else None
         ops, places = [self._instruction.op], self._places
         copies = self._before, self._between, self._after
-        return NativeLoop(ops, self._trips, condition, code.instructions, places, *copies, code.specs)
+        return NativeLoop(ops, self._trips, condition, code.instructions, places, *copies, code.specs, arrays)
 
     def _sources(
         self,
@@ -314,13 +355,28 @@ class _LoopMaker:
 
     def _compiled(self, specs: Mapping[str, Spec]) -> BlockCode:
         """Compile the block for specs of the names that it reads."""
-        blocks: Any = self._loop.compiled({name: stand_in(specs[name]) for name in self._loop.reads}, {}, {None})
+        former = self._former_entries()
+        self._loop.room = max([_room_of(entry[0].nbytes, self._trips) for entry in former.values() if entry], default=_LEAST_ROOM)
+        blocks: Any = self._loop.compiled({name: stand_in(specs[name]) for name in self._loop.reads}, former, {None})
         code = None if blocks is None else blocks[None]
-        if isinstance(code, BlockCode) and code.checks_in_branches:
-            raise _StepwiseError("ids are checked in a branch of its block")
         if not isinstance(code, BlockCode):
             raise _StepwiseError("an op of its block has no native code, or a value changes its shape from trip to trip")
         return code
+
+    def _former_entries(self) -> dict[str, list[Any]]:
+        """Array of tensors -> an entry like those that it has before the loop; none if they are unknown."""
+        entries: dict[str, list[Any]] = {}
+        for name in self._loop.indexed:
+            value = self._instruction.outer.get(name)
+            spec = self._entries.get(value) if value is not None else None
+            entries[name] = [stand_in(spec)] if spec is not None else []
+        return entries
+
+    def _memory(self, name: str, room: ArrayRoom) -> Value:
+        """Create the memory of an array of tensors."""
+        place = self._places[name, 0] = TripPlace((f"{NATIVE_PREFIX}{self._tag}{name}", 0))
+        self._specs[place.value] = room.memory
+        return place.value
 
     def _sequence(self, outer: str) -> tuple[TripPlace, Spec]:
         value, spec = self._outer(outer)
@@ -390,7 +446,7 @@ class _LoopMaker:
         """Copy the results to the values that the op makes, and register the memory that a gradient reads."""
         loop, region = self._loop, self._region
         outputs = {name: value for slot, name, value in named_writes(self._instruction) if slot != region.scopes_slot}
-        results = [(name, self._last[name]) for name in region.writes]
+        results = [(name, self._last[name]) for name in region.writes if name in self._last]
         results += [(part.name, self._stacked[part.inner][0]) for part in region.stacked if part.name != EMPTY]
         results += [(part.name, self._last[total_of(part.inner)]) for part in region.summed if part.name != EMPTY]
         results += [(part.name, self._last[part.inner]) for part in region.final if part.name != EMPTY]

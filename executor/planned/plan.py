@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ..backend import BoundPlan
     from ..native.cache import Kernels
     from ..native.tables import Tables
+    from .unrolled_loops import LoopCode
 
 __all__ = ["ArenaPlan", "Instruction", "compile_native_plan", "compile_plan"]
 
@@ -77,12 +78,20 @@ class Instruction:
     """Slot -> spec, for inputs used only for their shape and type."""
     obstacle: str = ""
     """Why native code does not run a loop, if `use_native_loops` has tried to."""
+    loop_code: LoopCode | None = None
+    """Native code that runs in place of a loop with arrays of tensors, as long as these fit into its memory."""
     is_native: ClassVar[bool] = False
     is_op: ClassVar[bool] = True
 
     @property
-    def written(self) -> list[Value]:
+    def results(self) -> list[Value]:
+        """The values that its op writes."""
         return [value for values in self.writes.values() for value in values if value is not None]
+
+    @property
+    def written(self) -> list[Value]:
+        results = self.results
+        return results if self.loop_code is None else list(dict.fromkeys([*results, *self.loop_code.written]))
 
     @property
     def read(self) -> list[Value]:
@@ -98,7 +107,13 @@ class Instruction:
 
     def line(self, outs: str, ins: str) -> str:
         """Print the instruction as a line of a plan; `outs` and `ins` are its outputs and inputs as text."""
-        return f"{outs} = {self.op.type}({ins})" + ("  (step by step)" if self.dynamic else "")
+        return f"{outs} = {self.op.type}({ins})" + self._way
+
+    @property
+    def _way(self) -> str:
+        if self.loop_code is not None:
+            return "  (native code)"
+        return "  (step by step)" if self.dynamic else ""
 
     def drawing(self, slot: str, specs: Mapping[Value, Spec]) -> Instruction:
         """A copy of the op that only draws random numbers into one output, without reading its inputs."""
@@ -605,11 +620,21 @@ class _Planner:
                 from ..native.tables import Tables
                 from .unrolled_loops import with_unrolled_loops
 
-                self.instructions = with_unrolled_loops(self.instructions, self.specs, step_captures(self.program), target)
-                if any(instruction.is_native for instruction in self.instructions):
+                captures, entries = step_captures(self.program), self._specs_of_entries
+                self.instructions = with_unrolled_loops(self.instructions, self.specs, captures, target, entries)
+                if any(item.is_native or (isinstance(item, Instruction) and item.loop_code) for item in self.instructions):
                     self.new_tables = partial(Tables, target)
         except NativeUnavailable as error:
             warn_of(error, self.program)
+
+    @property
+    def _specs_of_entries(self) -> dict[Value, Spec]:
+        """Array of tensors -> the spec of its entries, where it is known."""
+        arrays = {value: fact.spec for value, fact in self.facts.items() if fact.is_array and fact.spec is not None}
+        entries = {
+            value: replace(spec, type=VarType.LOD_TENSOR) for value, spec in arrays.items() if spec.dtype is not VarType.RAW
+        }
+        return {value: spec for value, spec in entries.items() if spec.known and not spec.lod}
 
     def use_native_checks(self, target: Target) -> None:
         """Let native code check ids, where the plan has native code."""

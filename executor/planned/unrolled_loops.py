@@ -20,6 +20,7 @@ from fluid.ir.regions import region_of
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
+from ..native.array_entries import FAULT, EntryInstruction
 from ..native.copying import copy_call
 from ..native.instructions import (
     BEGIN_LOOP,
@@ -37,6 +38,7 @@ from ..native.instructions import (
 from ..native.kernel import written_condition
 from ..native.native_checks import CODE_OF_CHECK, FAILED, checks_of, with_native_checks
 from ..native.target import Target
+from ..stepwise.indexed_arrays import ArrayRoom
 from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LOOPS
 from .native_loops import Copied, NativeLoop, NativeLoops, TripPlace
@@ -131,6 +133,8 @@ class LoopCode(NativeInstruction):
 
     Attributes:
         text: describes it.
+        arrays: array of tensors -> its memory, a value of the plan, and the size of it.
+        fault: the memory of `FAULT`; None without arrays.
     """
 
     ops: list[Operator]
@@ -143,6 +147,8 @@ class LoopCode(NativeInstruction):
     shares: dict[Value, Value]
     workspace_bytes: int
     checks: dict[int, Check] = field(default_factory=dict)
+    arrays: Mapping[str, tuple[Value, ArrayRoom]] = field(default_factory=dict)
+    fault: Value | None = None
 
     @classmethod
     def of(cls, loop: NativeLoop, specs: dict[Value, Spec], target: Target) -> LoopCode:
@@ -152,7 +158,10 @@ class LoopCode(NativeInstruction):
         calls = _LoopCalls(loop, target)
         all_calls = [*(calls.unrolled(loop.trips) if loop.trips is not None else calls.repeated(loop.condition))]
         facts = loop.ops, loop.describe(), all_calls, calls.writers, loop.read, loop.written
-        return cls(*facts, loop.layouts, loop.shares, loop.workspace_bytes, calls.checks)
+        fault = loop.places[FAULT].value if FAULT in loop.places else None
+        code = cls(*facts, loop.layouts, loop.shares, loop.workspace_bytes, calls.checks, loop.arrays, fault)
+        code.written += [*(memory for memory, _ in loop.arrays.values()), *([fault] if fault is not None else [])]
+        return code
 
     def describe(self) -> str:
         return self.text
@@ -201,6 +210,7 @@ def _invariant_code(loop: NativeLoop) -> set[int]:
     varying = {place.value for place in loop.places.values() if place.stride}
     varying |= {value for value, count in writers.items() if count > 1} | {value for value, _ in _buffer_pairs(loop.between)}
     candidates = {*range(len(loop.body))} - within_branches(loop.body)
+    candidates -= {number for number, item in enumerate(loop.body) if isinstance(item, EntryInstruction)}
     count = -1
     while count != len(candidates):
         count = len(candidates)
@@ -220,6 +230,7 @@ class TableLoops:
         captures: variable of step scopes -> the names that gradient blocks read.
         target: the processor.
         checks: number of a check -> the check, for those that native code makes; the loops' ones are added.
+        entries: array of tensors -> the spec of its entries; None if loops with arrays do not fit.
     """
 
     def __init__(
@@ -228,9 +239,10 @@ class TableLoops:
         captures: Mapping[str, Captured],
         target: Target,
         checks: dict[int, Check] | None = None,
+        entries: Mapping[Value, Spec] | None = None,
     ) -> None:
         self._specs, self._target, self._checks = specs, target, {} if checks is None else checks
-        self._loops = NativeLoops(specs, captures, target, self.within)
+        self._loops = NativeLoops(specs, captures, target, self.within, entries)
 
     def within(self, specs: dict[Value, Spec]) -> TableLoops:
         """The same for the loops in the block of a loop, which no gradient reads."""
@@ -261,15 +273,22 @@ def _calls_in_table(loop: NativeLoop) -> int:
 
 
 def with_unrolled_loops(
-    instructions: Sequence[Any], specs: dict[Value, Spec], captures: Mapping[str, Captured], target: Target
+    instructions: Sequence[Any],
+    specs: dict[Value, Spec],
+    captures: Mapping[str, Captured],
+    target: Target,
+    entries: Mapping[Value, Spec],
 ) -> list[Any]:
     """Unroll the loops of a plan that fit, with all their gradients. Adds the specs of their buffers.
 
+    A loop with arrays of tensors stays an instruction that runs step by step, with code that runs in its place.
+
     Args:
         captures: variable of step scopes -> the names that gradient blocks read.
+        entries: array of tensors -> the spec of its entries.
     """
     all_specs = dict(specs)
-    loops, families = TableLoops(all_specs, captures, target), _families(instructions)
+    loops, families = TableLoops(all_specs, captures, target, entries=entries), _families(instructions)
     fitting, unfit = dict[int, LoopCode](), set[int]()
     for number, family in families.items():
         code = loops.code(instructions[number]) if family not in unfit else None
@@ -277,9 +296,12 @@ def with_unrolled_loops(
             unfit.add(family)
         else:
             fitting[number] = code
-    accepted = {number: code for number, code in fitting.items() if families[number] not in unfit}
+    accepted: dict[int, Any] = {number: code for number, code in fitting.items() if families[number] not in unfit}
     for item in accepted.values():
         specs |= {value: all_specs[value] for value in (*item.read, *item.written)}
+    for number, code in accepted.items():
+        if code.arrays:
+            accepted[number] = replace(instructions[number], loop_code=code)
     return [accepted.get(number, instruction) for number, instruction in enumerate(instructions)]
 
 

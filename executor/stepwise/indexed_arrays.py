@@ -35,6 +35,9 @@ class EntryState(IntEnum):
     UPDATED = 3
 
 
+_PRESENT, _UPDATED = int(EntryState.PRESENT), int(EntryState.UPDATED)
+
+
 @dataclass(frozen=True)
 class ArrayRoom:
     """The size of an array's memory.
@@ -74,23 +77,34 @@ class TripStoppedError(Exception):
 
 
 class IndexedArray:
-    """The memory of an array in one execution of a loop.
+    """The memory of an array in a loop.
 
     Args:
-        former: the entries before the loop.
         room: its size.
+        memory: `ArrayRoom.memory` as an array of bytes; new memory by default.
     """
 
-    def __init__(self, former: Sequence[Any], room: ArrayRoom) -> None:
-        self._former, spec = former, room.spec
-        self._memory = np.zeros(room.memory.size, np.uint8)
+    def __init__(self, room: ArrayRoom, memory: Any = None) -> None:
+        self._memory, spec = np.empty(room.memory.size, np.uint8) if memory is None else memory, room.spec
         size = room.memory.size - room.count
         self._states, self._entries = self._memory[size:], self._memory[:0]
         if spec is not None:
             self._entries = self._memory[:size].view(spec.dtype.array_dtype).reshape(room.count, *spec.shape)
-        for position, entry in enumerate(former if spec is not None else ()):
+        self._former: Sequence[Any] = ()
+
+    def load(self, former: Sequence[Any]) -> None:
+        """Store the entries before the loop."""
+        self._former, self._states[:] = former, 0
+        for position, entry in enumerate(former if len(self._entries) else ()):
             if entry is not None:
-                self._entries[position], self._states[position] = entry, EntryState.PRESENT
+                self._entries[position], self._states[position] = entry, _PRESENT
+
+    def can_load(self, former: Sequence[Any]) -> bool:
+        """Whether these entries have the shape and type of the memory, and there is room for them."""
+        entries, items = self._entries, [entry for entry in former if entry is not None]
+        if len(former) > len(self._states) or not all(type(item) is np.ndarray for item in items):
+            return False
+        return not items or {(item.shape, item.dtype) for item in items} == {(entries.shape[1:], entries.dtype)}
 
     @staticmethod
     def fits(room: ArrayRoom) -> bool:
@@ -103,8 +117,12 @@ class IndexedArray:
 
     def values(self) -> list[Any]:
         """The entries after the loop; None for missing ones."""
-        entries = list(self._former)
-        for position in (self._states & 1).nonzero()[0].tolist():  # updated or cleared
-            entries += [None] * (position + 1 - len(entries))
-            entries[position] = self._entries[position] if self._states[position] == EntryState.UPDATED else None
+        entries, positions = list(self._former), (self._states & 1).nonzero()[0].tolist()  # updated or cleared
+        if positions:
+            count = positions[-1] + 1
+            entries += [None] * (count - len(entries))
+            stored = self._entries[:count].copy()  # the next run uses the memory again
+            is_updated = (self._states[:count] == _UPDATED).tolist()
+            for position in positions:
+                entries[position] = stored[position] if is_updated[position] else None
         return entries

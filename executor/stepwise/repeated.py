@@ -606,7 +606,9 @@ class _Memory:
         arrays = LoopArrays(loop.entries, former, block.spec, counters, integers, in_entries, active, past is None)
         if not all(map(IndexedArray.fits, block.rooms.values())):
             return None
-        indexed = {name: IndexedArray(former[name], room) for name, room in block.rooms.items()}
+        indexed = {name: IndexedArray(room) for name, room in block.rooms.items()}
+        for name, array in indexed.items():
+            array.load(former[name])
         return cls(loop, blocks, firsts, fixed, by_number, arrays, indexed, active, capacity, is_reversed)
 
     def _spec(self, name: str) -> Spec:

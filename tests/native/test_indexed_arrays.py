@@ -42,6 +42,15 @@ def assert_native(build: Build, feed: dict[str, Any], op_by_op: int = 0, toleran
     assert_alike(build, feed, tolerance=tolerance)
 
 
+def assert_in_plan(build: Build, feed: dict[str, Any], loops: int = 1) -> None:
+    """Assert that so many loops with arrays have native code in the plan."""
+    with fresh_programs():
+        fetches, executor = list(build()), fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        instructions: Any = executor.plan(feed=feed, fetch_list=fetches).instructions
+        assert sum(getattr(item, "loop_code", None) is not None for item in instructions) == loops
+
+
 def counted(trips: Variable, body: Callable[[Variable], None]) -> None:
     index = integer(0)
     more = layers.less_than(index, trips)
@@ -64,7 +73,7 @@ def moves(words: int) -> Any:
     return np.array(order, np.int64)
 
 
-def parser(dtype: str, rows: int, has_writes_in_branches: bool) -> Build:
+def parser(dtype: str, rows: int, has_writes_in_branches: bool, is_trained: bool = True) -> Build:
     """A stack of states; a reduction joins the upper two of them."""
 
     def build() -> Sequence[Variable]:
@@ -95,6 +104,8 @@ def parser(dtype: str, rows: int, has_writes_in_branches: bool) -> Build:
 
         counted(layers.cast(layers.reshape(layers.shape(order), [1]), "int64"), move)
         root = layers.array_read(stack, integer(0))
+        if not is_trained:
+            return [root, layers.array_length(stack)]
         loss = layers.mean(layers.square(root))
         return [root, layers.array_length(stack), *fluid.gradients([loss], [words]), *minimized(loss)]
 
@@ -108,6 +119,23 @@ def parser(dtype: str, rows: int, has_writes_in_branches: bool) -> Build:
 def test_a_parser_is_trained(dtype: str, rows: int, has_writes_in_branches: bool, words: int) -> None:
     feed = {"words": normal(words, rows, 5, dtype=dtype), "order": moves(words)}
     assert_native(parser(dtype, rows, has_writes_in_branches), feed, tolerance=1e-5 if dtype == "float32" else 1e-12)
+
+
+@each("dtype", ["float32", "float64"])
+@each("rows", [1, 17])
+@each("has_writes_in_branches", [False, True])
+@each("words", [1, 2, 9, 70])
+def test_a_parser_predicts_by_the_code_of_its_plan(dtype: str, rows: int, has_writes_in_branches: bool, words: int) -> None:
+    """The stack of 70 words outgrows the memory of the plan; then the loop runs as others do."""
+    feed = {"words": normal(words, rows, 5, dtype=dtype), "order": moves(words)}
+    if words == 70:
+        feed["order"] = np.repeat([0, 1], [words, words - 1])
+
+    def build() -> Sequence[Variable]:
+        return parser(dtype, rows, has_writes_in_branches, is_trained=False)()
+
+    assert_in_plan(build, feed)
+    assert_alike(build, feed, runs=3, tolerance=1e-5 if dtype == "float32" else 1e-12)
 
 
 @each("has_writes_in_branches", [False, True])
@@ -313,3 +341,103 @@ def test_an_array_that_changes_after_it_was_copied_runs_op_by_op() -> None:
         return [total]
 
     assert_native(build, {"x": normal(3), "place": np.int64([0])}, op_by_op=8)
+
+
+# ------------------------------------------------------------------------------------------------- loops of a plan
+def filled(trips: Variable, state: Variable, is_reversed: bool = False) -> tuple[Variable, Variable]:
+    """An array with an entry of each trip, and the last state."""
+    array, last = layers.create_array("float32"), layers.assign(state)
+
+    def body(index: Variable) -> None:
+        layers.array_write(last, (trips - 1 - index) if is_reversed else index, array)
+        layers.assign(last * 0.5 + 1.0, last)
+
+    counted(trips, body)
+    return array, last
+
+
+@each("trips", [0, 1, 2, 17, 40])
+@each("width", [1, 17, 1025])
+@each("is_fed", [False, True])
+def test_one_loop_fills_an_array_and_another_reads_it(trips: int, width: int, is_fed: bool) -> None:
+    def build() -> Sequence[Variable]:
+        x, total = fluid.data("x", [2, width]), layers.fill_constant([2, width], "float32", 0.0)
+        end = fluid.data("end", [1], "int64") if is_fed else integer(trips)
+        array, last = filled(end, x, is_reversed=True)
+        counted(end, lambda index: layers.assign(total * 0.5 + layers.array_read(array, index), total))
+        return [total, last, layers.array_length(array)]
+
+    feed = {"x": normal(2, width), **({"end": np.array([trips])} if is_fed else {})}
+    if trips:
+        assert_in_plan(build, feed, loops=2)
+    assert_alike(build, feed, runs=3)
+
+
+def test_an_entry_is_the_state_of_the_next_trip() -> None:
+    """As loops of Paddle pass states: trip i reads entry i and writes entry i + 1."""
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [3, 4])
+        states = layers.array_write(x, integer(0))
+
+        def body(index: Variable) -> None:
+            layers.array_write(layers.tanh(layers.array_read(states, index)) + 0.25, index + 1, states)
+
+        counted(integer(6), body)
+        return [layers.tensor_array_to_tensor(states, 0)[0], layers.array_read(states, integer(6))]
+
+    assert_in_plan(build, {"x": normal(3, 4)})
+    assert_alike(build, {"x": normal(3, 4)}, runs=3)
+
+
+def test_results_of_a_run_stay_when_the_next_one_runs() -> None:
+    with fresh_programs():
+        x = fluid.data("x", [3])
+        array, _ = filled(integer(4), x)
+        executor, first = fluid.Executor(), normal(3)
+        results = [executor.run(feed={"x": value}, fetch_list=[array])[0] for value in (first, first + 1, first)]
+        np.testing.assert_array_equal(results[0], results[2])
+        assert not np.array_equal(results[0][0], results[1][0])
+        np.testing.assert_array_equal(results[0][0], first)
+
+
+@each("place", [-1, 5, 1 << 40])
+def test_a_position_without_an_entry_gives_the_error_of_steps(place: int) -> None:
+    """And the next run is right."""
+
+    def error_and_result(native: str) -> tuple[str, Any]:
+        with fresh_programs(), patch.dict(os.environ, FLUID_NATIVE=native):
+            x, at = fluid.data("x", [3]), fluid.data("at", [1], "int64")
+            array, total = filled(integer(5), x)[0], layers.assign(x)
+            counted(integer(2), lambda index: layers.assign(total + layers.array_read(array, at), total))
+            executor, feed = fluid.Executor(), {"x": normal(3), "at": np.array([3])}
+            executor.run(feed=feed, fetch_list=[total])
+            with pytest.raises(fluid.errors.ExecutionError) as raised:
+                executor.run(feed={**feed, "at": np.array([place])}, fetch_list=[total])
+            return str(raised.value), executor.run(feed=feed, fetch_list=[total])[0]
+
+    (error, result), (expected_error, expected) = map(error_and_result, "10")
+    assert error == expected_error
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+def test_a_wrong_id_in_a_branch_gives_the_error_of_steps() -> None:
+    feed = {"words": normal(3, 1, 5), "order": np.int64([0, 0, 0, 0, 1])}
+    ours, expected = "", ""
+    for native in (True, False):
+        with pytest.raises(fluid.errors.ExecutionError, match="gather") as raised:
+            results_of(parser("float32", 1, False, is_trained=False), feed, native=native, runs=1)
+        ours, expected = expected, str(raised.value).partition("at run time")[0].strip()
+    assert ours == expected
+
+
+def test_entries_of_several_shapes_run_step_by_step() -> None:
+    def build() -> Sequence[Variable]:
+        x, index = fluid.data("x", [2, 3]), integer(0)
+        array = layers.array_write(x, index)
+        layers.array_write(layers.concat([x, x], 0), integer(1), array)
+        total = layers.fill_constant([3], "float32", 0.0)
+        counted(integer(2), lambda index: layers.assign(total + layers.reduce_sum(layers.array_read(array, index), 0), total))
+        return [total]
+
+    assert_alike(build, {"x": normal(2, 3)})

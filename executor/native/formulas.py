@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from . import mathematics as m
-from .emitter import Function, Value
+from .emitter import Function, Type, Value, constant
 
 
 def _relation(name: str) -> Callable[[Function, Value, Value], Value]:
@@ -46,3 +47,16 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     **{name: getattr(m, name) for name in _ELEMENTARY},
     **{name: _relation(name) for name in ("olt", "ole", "ogt", "oge", "oeq", "une")},
 }
+
+
+# -- reductions: `kind` is sum, max or min
+def neutral(kind: str, type_: Type) -> Value:
+    """The number that does not change a sum, a maximum or a minimum."""
+    half = 1 << (8 * type_.bytes - 1)
+    least, greatest = (-inf, inf) if type_.is_float else (-half, half - 1)
+    return constant({"sum": 0, "max": least, "min": greatest}[kind], type_)
+
+
+def combine(f: Function, kind: str, total: Value, value: Value) -> Value:
+    """Add a value to a sum, or take it into a maximum or a minimum."""
+    return f.add(total, value) if kind == "sum" else FORMULAS[kind](f, value, total)

@@ -153,6 +153,11 @@ class Group:
     def rows(self) -> int:
         return self.total // self.columns if self.columns else 1
 
+    @property
+    def summed_rows(self) -> int:
+        """Neighbouring rows that each of `sums` reduces to one; 0 without sums."""
+        return max(map(rows_reduced, self.sums), default=0)
+
 
 class FusionSchedule:
     """Groups, and ops that run on numpy kernels, in execution order."""
@@ -490,6 +495,8 @@ class FusionSchedule:
             per_row = isinstance(node, Choice)
         if columns is not None and group.columns not in (None, columns):
             return False
+        if group.sums and rows_reduced(node) not in (0, group.summed_rows):
+            return False
         columns = columns or group.columns
         if not _is_chain(group.breaks | breaks | ({columns} if columns else set())):
             return False
@@ -630,6 +637,13 @@ def _is_repeated_along_rows(operand: GraphNode, node: GraphNode, columns: int) -
 def _is_along_rows(node: Reduction) -> bool:
     """Whether a reduction is over the last dimensions, not the first ones."""
     return all(extent == 1 for extent in node.shape[min(node.axes) :])
+
+
+def rows_reduced(node: GraphNode) -> int:
+    """Neighbouring rows that a reduction over rows reduces to one; 0 for other nodes."""
+    if not isinstance(node, Reduction) or _is_along_rows(node):
+        return 0
+    return prod(node.source.shape[axis] for axis in node.axes)
 
 
 def _requirements(node: GraphNode) -> tuple[int, frozenset[int], int | None] | None:

@@ -478,10 +478,15 @@ def broadcast_to(node: GraphNode, shape: Shape) -> GraphNode:
     return node if node.shape == shape else Map(shape, node.element, "copy", (node,))
 
 
+_FEW_SUMMED_ROWS, _MOST_SUMMED_ROWS = 16, 1024
+"""The most rows that one running sum adds up (see `Limits.summed_rows_in_memory`), and the fewest that are worth a pass."""
+
+
 def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:
     """Reduce a node over axes, which remain with extent 1.
 
-    Each run of neighbouring axes becomes one reduction, the last run first.
+    Each run of neighbouring axes becomes one reduction, the last run first. Long sums over axes in the middle, which would lose
+    digits, are sums of sums, or move the axes to the end.
     """
     if isinstance(source, ChannelsFirst):
         places = places_of_channels_last(source.ndim)
@@ -498,16 +503,30 @@ def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:
         else:
             runs.append([axis])
     for run in reversed(runs):
-        before, after = prod(source.shape[: run[0]]), prod(source.shape[run[-1] + 1 :])
-        if after != 1 and (before != 1 or kind != "sum"):  # neither along rows nor a sum over rows: move the axes to the end
+        before, count, after = (prod(extents) for extents in _around(source.shape, run))
+        if before != 1 and after != 1 and kind == "sum" and count > _MOST_SUMMED_ROWS:
+            rows = max(size for size in range(1, _MOST_SUMMED_ROWS + 1) if count % size == 0)
+            if rows >= _FEW_SUMMED_ROWS:
+                parts = reduced(kind, reshaped(source, (before, count // rows, rows, after)), [2])
+                source = reshaped(reduced(kind, parts, [1]), _with_ones(source.shape, run))
+                continue
             order = [axis for axis in range(source.ndim) if axis not in run] + run
             turned = Map(tuple(source.shape[axis] for axis in order), source.element, "copy", (transposed(source, order),))
-            rows = reduced(kind, turned, range(source.ndim - len(run), source.ndim))
-            source = reshaped(rows, tuple(1 if axis in run else extent for axis, extent in enumerate(source.shape)))
+            totals = reduced(kind, turned, range(source.ndim - len(run), source.ndim))
+            source = reshaped(totals, _with_ones(source.shape, run))
             continue
-        shape = tuple(1 if axis in run else extent for axis, extent in enumerate(source.shape))
-        source = Reduction(shape, source.element, kind, source, tuple(run))
+        source = Reduction(_with_ones(source.shape, run), source.element, kind, source, tuple(run))
     return source
+
+
+def _with_ones(shape: Shape, run: Sequence[int]) -> Shape:
+    """A shape whose axes of a run have extent 1."""
+    return tuple(1 if axis in run else extent for axis, extent in enumerate(shape))
+
+
+def _around(shape: Shape, run: Sequence[int]) -> tuple[Shape, Shape, Shape]:
+    """The extents before, in and after a run of axes."""
+    return shape[: run[0]], shape[run[0] : run[-1] + 1], shape[run[-1] + 1 :]
 
 
 def reshaped(node: GraphNode, shape: Shape) -> GraphNode:

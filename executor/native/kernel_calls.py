@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any
 
 from .cores import Phase, phases_of
-from .emitter import Function, Type, Value, zero
+from .emitter import Function, Type, Value
+from .formulas import combine, neutral
 from .fusion import source_of
-from .graph import GraphNode, offset_of
+from .graph import GraphNode, Reduction, offset_of
 from .instructions import WORKSPACE, KernelCall, Operand, Writer, WrittenKernel
 from .kernel import Share, written_kernel
+from .loops import Nest
 from .regions import NativeRegion
 from .signatures import describe_region, digest_of, signature_of
 from .target import Target
@@ -64,8 +66,8 @@ class _Finder:
         for kernel in kernels:
             yield KernelCall(kernel, operands, region.is_serial)
         for node, value in sums.items():
-            assert region.nest is not None
-            kernel = self._totals(region.nest.chunks, region.nest.columns, node.element, region.target)
+            assert region.nest is not None and isinstance(node, Reduction)
+            kernel = self._totals(node, region.nest, region.target)
             yield KernelCall(kernel, [(value, 0), (value_of[node], 0)], is_serial=True)
 
     def _kernels_of(self, region: NativeRegion) -> tuple[list[str], int]:
@@ -78,10 +80,11 @@ class _Finder:
             self.writers.update((kernel, partial(_kernel, region, phase)) for kernel, phase in zip(kernels, phases, strict=True))
         return self._kernels[description]
 
-    def _totals(self, chunks: int, columns: int, element: Type, target: Target) -> str:
-        """The kernel that adds up partial sums."""
-        signature = digest_of("totals", chunks, columns, element.element)
-        self.writers.setdefault(signature, partial(_kernel_of_totals, chunks, columns, element, target))
+    def _totals(self, node: Reduction, nest: Nest, target: Target) -> str:
+        """The kernel that combines the parts of a reduction over rows."""
+        signature = digest_of("totals", nest.chunks, nest.columns, node.element.element, node.kind)
+        parts = partial(_kernel_of_totals, nest.chunks, nest.columns, node.element, node.kind, target)
+        self.writers.setdefault(signature, parts)
         return signature
 
 
@@ -102,8 +105,8 @@ def _kernel(region: NativeRegion, phase: Phase, name: str) -> WrittenKernel:
     return written_kernel(name, len(region.sources) + len(region.targets) + (region.nest is None), body, region.target)
 
 
-def _kernel_of_totals(chunks: int, columns: int, element: Type, target: Target, name: str) -> WrittenKernel:
-    """Write a kernel that adds up rows of partial sums."""
+def _kernel_of_totals(chunks: int, columns: int, element: Type, kind: str, target: Target, name: str) -> WrittenKernel:
+    """Write a kernel that combines rows of partial sums, maxima or minima."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         parts, out = pointers
@@ -114,16 +117,17 @@ def _kernel_of_totals(chunks: int, columns: int, element: Type, target: Target, 
 
             def vector(i: Value, at: int = at, width: int = width) -> None:
                 column, type_ = f.add(f.mul(i, width), at), element.of(width)
+                begin = neutral(kind, type_)
 
                 def part(number: Value, total: Value) -> list[Value]:
                     place = f.at(parts, f.add(f.mul(number, columns), column), element)
-                    return [f.add(total, f.load(place, type_))]
+                    return [combine(f, kind, total, f.load(place, type_))]
 
                 def some(first: Value, total: Value) -> list[Value]:
                     end = f.min(f.add(first, most), chunks)
-                    return [f.add(total, *f.loop(first, end, 1, [zero(type_)], part, at_least_once=True))]
+                    return [combine(f, kind, total, *f.loop(first, end, 1, [begin], part, at_least_once=True))]
 
-                (total,) = f.loop(0, chunks, most, [zero(type_)], some)
+                (total,) = f.loop(0, chunks, most, [begin], some)
                 f.store(total, f.at(out, column, element))
 
             count = (columns - at) // width

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from math import gcd, inf, prod
+from math import gcd, prod
 from typing import Any
 
-from .emitter import BOOL, INT64, Function, Operand, Type, Value, constant, zero
-from .formulas import FORMULAS
+from .emitter import BOOL, INT64, Function, Operand, Type, Value, constant
+from .formulas import FORMULAS, combine, neutral
 from .fusion import HEAVY, Group, source_of, strides_over
 from .graph import Choice, Constant, GraphNode, Map, Position, Reduction, Rows, operands_of
 from .images import from_rows, lanes_of, square_lanes, to_rows, write_transposed
@@ -82,30 +82,34 @@ class Nest:
         breaks = sorted(group.breaks | ({group.columns} if group.columns else set()), reverse=True)
         extents = [large // small for large, small in pairwise(breaks)]
         columns = group.columns
-        inner = 1
-        of_row = []
-        for extent in reversed(extents):
-            of_row.append(columns is not None and inner < columns)
-            inner *= extent
-        of_row.reverse()
+        parts = self._parts_of_index_space(extents)
         all_steps = [steps for steps in self._all_strides(extents) if steps is not None]
-        merged: list[tuple[int, bool]] = []
-        for place, (extent, is_row) in enumerate(zip(extents, of_row, strict=True)):
+        merged: list[tuple[int, str]] = []
+        for place, (extent, part) in enumerate(zip(extents, parts, strict=True)):
             mergeable = (
-                bool(merged) and merged[-1][1] == is_row and all(steps[place - 1] == steps[place] * extent for steps in all_steps)
+                bool(merged) and merged[-1][1] == part and all(steps[place - 1] == steps[place] * extent for steps in all_steps)
             )
             if mergeable:
-                merged[-1] = (merged[-1][0] * extent, is_row)
+                merged[-1] = (merged[-1][0] * extent, part)
             else:
-                merged.append((extent, is_row))
+                merged.append((extent, part))
         sizes = [extent for extent, _ in merged] or [1]
-        inner_count = sum(is_row for _, is_row in merged) if columns is not None else 1
+        inner_count = sum(part == "columns" for _, part in merged) if columns is not None else 1
         inner_count = max(inner_count, 1) if columns != 1 else 0
         cut = len(sizes) - inner_count
         self.row_extents, self.column_extents = sizes[:cut] or [1], sizes[cut:] or [1]
         self.columns = prod(self.column_extents)
         self.rows = prod(self.row_extents)
         self.flat = columns is None and self.rows == 1
+
+    def _parts_of_index_space(self, extents: Sequence[int]) -> list[str]:
+        """For each dimension: columns, rows that a sum reduces to one, or other rows."""
+        columns, inner, parts = self.group.columns or 0, 1, []
+        for extent in reversed(extents):
+            is_summed = inner < columns * self.group.summed_rows
+            parts.append("columns" if inner < columns else "summed" if is_summed else "rows")
+            inner *= extent
+        return parts[::-1]
 
     def _is_outside(self, operand: GraphNode) -> bool:
         """Whether an operand is in memory that another group has written."""
@@ -163,13 +167,20 @@ class Nest:
         self.chunk = max(-(-limits.part // max(self.columns * self.strip, 1)), least, 1)
         vectors = len(self.group.sums) * sum(count for _, count, _ in self._segments())
         self._in_registers = bool(self.group.sums) and vectors <= limits.sum_vectors * min(len(self.group.sums), 2)
-        if self.is_serial and self.group.sums:
+        if self.sums_are_whole:
+            self.chunk = self.group.summed_rows // self.strip
+        elif self.is_serial and self.group.sums:
             self.chunk = max(strips, 1)
         elif self.group.sums and not self._in_registers:
             self.chunk = min(self.chunk, max(limits.summed_rows_in_memory // self.strip, 1))
         self.strips = strips
         self.chunks = -(-strips // self.chunk)
         self.all_chunks = self.chunks + (1 if self.remaining_columns else 0)
+
+    @property
+    def sums_are_whole(self) -> bool:
+        """Whether each chunk computes whole sums over rows, not parts of them."""
+        return 0 < self.group.summed_rows < self.rows
 
     # -- copies that turn rows into columns
     @cached_property
@@ -249,7 +260,7 @@ class Nest:
         targets = {node: f.at(self.pointers.output(node), f.mul(number, self.columns), node.element) for node in sums}
         self._targets = targets
         if self._in_registers:
-            begin = [(node, _neutral(node, node.element.of(width))) for node, _, width in places]
+            begin = [(node, neutral(node.kind, node.element.of(width))) for node, _, width in places]
 
             def row(index: Value, *values: Value) -> list[Value]:
                 register_sums = dict(zip([(node, at) for node, at, _ in places], values, strict=True))
@@ -263,7 +274,8 @@ class Nest:
             for at, count, width in segments:
 
                 def clear(i: Value, node: Reduction = node, at: int = at, width: int = width) -> None:
-                    f.store(zero(node.element.of(width)), f.at(targets[node], f.add(f.mul(i, width), at), node.element))
+                    at_column = f.at(targets[node], f.add(f.mul(i, width), at), node.element)
+                    f.store(neutral(node.kind, node.element.of(width)), at_column)
 
                 f.loop(0, count, 1, [], clear)
 
@@ -305,8 +317,8 @@ class Nest:
             return f.loop(start, stop, step, begin, body, at_least_once=True)
 
         def part(first: Value, *before: Value) -> list[Value]:
-            neutral = [_neutral(node, value.type) for node, value in totals]
-            values = f.loop(first, f.min(f.add(first, most), stop), step, neutral, body, at_least_once=True)
+            restart = [neutral(node.kind, value.type) for node, value in totals]
+            values = f.loop(first, f.min(f.add(first, most), stop), step, restart, body, at_least_once=True)
             return [_combine(f, *reduction) for reduction in zip(nodes, before, values, strict=True)]
 
         return f.loop(start, stop, most, begin, part, at_least_once=True)
@@ -359,7 +371,7 @@ class Nest:
             self._block = _ColumnBlock(f.int64(0), [])
             totals = self._write_block(writes, along, sums, register_sums)
         else:
-            start = [(node, _neutral(node, node.element)) for node in along]
+            start = [(node, neutral(node.kind, node.element)) for node in along]
 
             def block(number: Value, *before: Value) -> list[Value]:
                 places = self._coordinates(number, self.column_extents[:-1])
@@ -390,7 +402,7 @@ class Nest:
         totals: dict[Reduction, list[Value]] = {node: [] for node in along}
         for at, count, width in self._segments():
             times = 4 if along and count >= 8 else 1
-            begin = [(node, _neutral(node, node.element.of(width))) for node in along for _ in range(times)]
+            begin = [(node, neutral(node.kind, node.element.of(width))) for node in along for _ in range(times)]
 
             def vectors(index: Value, *values: Value, at: int = at, width: int = width, times: int = times) -> list[Value]:
                 results = list(values)
@@ -442,10 +454,10 @@ class Nest:
         for node, value in of_sums:
             if register_sums is not None:
                 assert static is not None
-                register_sums[node, static] = f.add(register_sums[node, static], value)
+                register_sums[node, static] = _combine(f, node, register_sums[node, static], value)
             else:
                 place = f.at(self._targets[node], column, node.element)
-                f.store(f.add(f.load(place, node.element.of(width)), value), place)
+                f.store(_combine(f, node, f.load(place, node.element.of(width)), value), place)
 
     def _row_pointer(self, node: GraphNode, step: int) -> Value:
         """The pointer to the start of the current row of a stored node."""
@@ -652,16 +664,8 @@ def _with_columns(steps: Sequence[int], extents: Sequence[int]) -> list[int]:
     return [*steps, *[0] * (len(extents) - len(steps))]
 
 
-def _neutral(node: Reduction, type_: Type) -> Value:
-    half = 1 << (8 * type_.bytes - 1)
-    least, greatest = (-inf, inf) if type_.is_float else (-half, half - 1)
-    return constant({"sum": 0, "max": least, "min": greatest}[node.kind], type_)
-
-
 def _combine(f: Function, node: Reduction, total: Value, value: Value) -> Value:
-    if total.type.is_vector:
-        value = broadcast(f, value, total.type.lanes)
-    return f.add(total, value) if node.kind == "sum" else FORMULAS[node.kind](f, value, total)
+    return combine(f, node.kind, total, broadcast(f, value, total.type.lanes) if total.type.is_vector else value)
 
 
 def _across(f: Function, node: Reduction, vector: Value) -> Value:

@@ -418,7 +418,7 @@ def _region(group: Group, stored: set[GraphNode], values: _Values, target: Targe
                 values.of[source] = source.value
     nest = None if group.core is not None else Nest(group, in_order, target)
     partial: dict[GraphNode, Value] = {}
-    if nest is not None and nest.chunks > 1:
+    if nest is not None and nest.chunks > 1 and not nest.sums_are_whole:
         sums = [node for node in group.nodes if node in group.sums]
         partial = {node: values.new((nest.chunks, nest.columns), node.element) for node in sums}
     return NativeRegion(values.graph.ops_of(group), group, nest, values.of, in_order, partial, core_output, target)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 
-from .emitter import INT32, INT64, Function, Type, Value, constant, zero
-from .formulas import FORMULAS
+from .emitter import INT32, INT64, Function, Type, Value, zero
+from .formulas import combine, neutral
 from .images import affine, parts
 from .kernel import Share
 from .target import Target
@@ -50,13 +49,6 @@ def _by_columns(f: Function, width: int, element: Type, share: Share, target: Ta
         f.loop(*share.of(f, 1), 1, [], lambda _: body(f.int64(full_blocks * block), parts(remaining_columns, most)))
 
 
-def _neutral(kind: str, type_: Type) -> Value:
-    """The number that does not change a sum, a maximum or a minimum."""
-    most = 1 << (8 * type_.bytes - 1)
-    greatest, least = (inf, -inf) if type_.is_float else (most - 1, -most)
-    return constant({"sum": 0, "max": least, "min": greatest}[kind], type_)
-
-
 def write_scattered(
     f: Function, rows: RowSource, ids: RowSource, table: Value, height: int, cleared: int, kind: str, share: Share, target: Target
 ) -> None:
@@ -64,13 +56,10 @@ def write_scattered(
     number of the reduction before."""
     (count, width), element = rows.shape, rows.element
 
-    def combined(total: Value, row: Value) -> Value:
-        return f.add(total, row) if kind == "sum" else FORMULAS[kind](f, row, total)
-
     def columns(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
         def clear(row: Value) -> None:
             for start, lanes in vectors:
-                f.store(_neutral(kind, element.of(lanes)), f.at(table, affine(f, start, (row, width), (first, 1)), element))
+                f.store(neutral(kind, element.of(lanes)), f.at(table, affine(f, start, (row, width), (first, 1)), element))
 
         def add(row: Value) -> None:
             number = ids.number(f, row)
@@ -78,7 +67,7 @@ def write_scattered(
                 number = f.between(number, 0, height - 1)
                 for start, lanes in vectors:
                     place = f.at(table, affine(f, start, (number, width), (first, 1)), element)
-                    f.store(combined(f.load(place, element.of(lanes)), rows.part(f, row, first, start, lanes)), place)
+                    f.store(combine(f, kind, f.load(place, element.of(lanes)), rows.part(f, row, first, start, lanes)), place)
 
         f.loop(0, cleared, 1, [], clear)
         f.loop(0, count, 1, [], add)

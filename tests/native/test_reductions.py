@@ -1,0 +1,93 @@
+"""Reductions over any axes, alone and beside formulas and each other, are as on numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from beside_numpy import assert_alike
+from checks import each
+
+import fluid
+from fluid import layers
+
+KINDS = (layers.reduce_sum, layers.reduce_mean, layers.reduce_max, layers.reduce_min)
+CASES = (
+    ((5, 33, 17), [1]),
+    ((257, 130), [0]),
+    ((2, 1500, 9), [1]),
+    ((2, 1031, 20), [1]),
+    ((4, 300, 1), [1]),
+    ((3, 7, 2), [1]),
+    ((2, 3, 5, 33), [0, 2]),
+    ((2, 3, 5, 33), [1, 2]),
+    ((6, 1, 4, 300), [1, 2]),
+    ((1, 19, 1030), [1]),
+    ((9, 4, 5, 3, 6), [1, 3]),
+)
+
+
+def _drawn(shape: Sequence[int], dtype: str) -> Any:
+    return np.random.default_rng(len(shape)).integers(-40, 40, shape).astype(dtype)
+
+
+@each("shape, axes", CASES)
+def test_reductions_beside_formulas(shape: Sequence[int], axes: list[int]) -> None:
+    for dtype in ("float32", "float64"):
+
+        def build(dtype: str = dtype) -> list[Any]:
+            x = fluid.data("x", list(shape), dtype)
+            x.stop_gradient = False
+            scaled = layers.scale(x, 0.5)
+            reduced = [kind(scaled, dim=axes, keep_dim=True) for kind in KINDS]
+            centered = layers.square(scaled - reduced[1])
+            variance = layers.reduce_mean(centered, dim=axes)
+            loss = layers.reduce_sum(layers.sums(reduced)) + layers.reduce_sum(layers.sqrt(variance + 1.0))
+            return [*reduced, centered, variance, *fluid.gradients([loss], [x])]
+
+        assert_alike(build, {"x": _drawn(shape, dtype)}, tolerance=3e-6)
+
+
+@each("shape, axes", CASES)
+def test_reductions_of_integers_and_truths(shape: Sequence[int], axes: list[int]) -> None:
+    def build() -> list[Any]:
+        x = fluid.data("x", list(shape), "int64")
+        narrow = layers.cast(x, "int32")
+        truths = layers.less_than(x, layers.fill_constant([1], "int64", -30))
+        reduced = [kind(number, dim=axes) for number in (x, narrow) for kind in (KINDS[0], *KINDS[2:])]
+        return [*reduced, layers.reduce_any(truths, dim=axes), layers.reduce_all(truths, dim=axes)]
+
+    assert_alike(build, {"x": _drawn(shape, "int64")}, tolerance=0)
+
+
+def test_sums_over_different_rows_of_one_array() -> None:
+    """A kernel computes only sums of equal numbers of rows; each of these needs its own."""
+
+    def build() -> list[Any]:
+        x = fluid.data("x", [6, 10, 15, 8])
+        scaled = layers.scale(x, 3.0)
+        axes = ([0], [1], [2], [0, 1], [1, 2], [0, 1, 2], [3])
+        return [kind(scaled, dim=list(dim)) for dim in axes for kind in (layers.reduce_sum, layers.reduce_max)]
+
+    assert_alike(build, {"x": _drawn((6, 10, 15, 8), "float32")})
+
+
+def test_extremes_of_rows_keep_nan() -> None:
+    values = _drawn((3, 40, 50), "float32")
+    values[1, 7, 9] = values[2, 39, 49] = np.nan
+
+    def build() -> list[Any]:
+        x = layers.scale(fluid.data("x", [3, 40, 50]), 2.0)
+        return [kind(x, dim=dim) for dim in ([0], [1], [0, 1], [2]) for kind in KINDS]
+
+    with np.errstate(invalid="ignore"):
+        assert_alike(build, {"x": values})
+
+
+def test_joined_reductions() -> None:
+    def build() -> list[Any]:
+        x = layers.scale(fluid.data("x", [4, 30, 20]), 2.0)
+        return [layers.concat([layers.reduce_mean(x, dim=[1]), layers.reduce_max(x, dim=[1])], axis=1)]
+
+    assert_alike(build, {"x": _drawn((4, 30, 20), "float32")})

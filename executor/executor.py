@@ -22,6 +22,7 @@ from fluid.values.place import CPUPlace, Place, no_place
 
 from . import backends, feeding  # noqa: F401  (importing backends registers them)
 from .backend import BoundPlan, Check, Plan, Request, Unavailable, backends_of, cache_plan, is_fitting
+from .dataset_runs import run_from_dataset
 from .fetching import fetched, raise_if_not_finite
 from .pruned import PrunedPrograms
 from .records import FeedRecord, RunRecord
@@ -214,20 +215,22 @@ class Executor:
         scope: Scope | None = None,
         thread: int = 0,
         debug: bool = False,
-        fetch_list: Any = None,
-        fetch_info: Any = None,
+        fetch_list: Sequence[Variable | str] | None = None,
+        fetch_info: Sequence[str] | None = None,
         print_period: int = 100,
         fetch_handler: Any = None,
     ) -> None:
-        """Not supported: Paddle reads datasets in processes of its own. `fluid.io.DataLoader` reads data here.
+        """Run a program on each batch of a dataset once, and print the fetched values now and then.
 
         Args:
-            program, dataset, scope, thread, debug, fetch_list, fetch_info, print_period, fetch_handler: as in Fluid 1.6.
-
-        Raises:
-            ExecutionError: always; it says what to use instead.
+            program, scope: see `run`.
+            dataset: of `fluid.DatasetFactory`.
+            fetch_list: variables to print, or names.
+            fetch_info: the words before each; their names by default.
+            print_period: the number of batches from print to print.
+            thread, debug, fetch_handler: accepted as in Fluid 1.6, without effect.
         """
-        raise feeding.no_datasets("train_from_dataset")
+        run_from_dataset(self, program, dataset, scope, fetch_list, fetch_info, print_period, use_prune=False)
 
     def infer_from_dataset(
         self,
@@ -236,20 +239,17 @@ class Executor:
         scope: Scope | None = None,
         thread: int = 0,
         debug: bool = False,
-        fetch_list: Any = None,
-        fetch_info: Any = None,
+        fetch_list: Sequence[Variable | str] | None = None,
+        fetch_info: Sequence[str] | None = None,
         print_period: int = 100,
         fetch_handler: Any = None,
     ) -> None:
-        """Not supported, as `train_from_dataset`.
+        """The same as `train_from_dataset`, without updates: only the ops that the fetches need run.
 
         Args:
-            program, dataset, scope, thread, debug, fetch_list, fetch_info, print_period, fetch_handler: as in Fluid 1.6.
-
-        Raises:
-            ExecutionError: always; it says what to use instead.
+            program, dataset, scope, thread, debug, fetch_list, fetch_info, print_period, fetch_handler: the same.
         """
-        raise feeding.no_datasets("infer_from_dataset")
+        run_from_dataset(self, program, dataset, scope, fetch_list, fetch_info, print_period, use_prune=True)
 
     # -- requests
     def _check_request(self, request: Request, device_array: type[Any] = np.ndarray) -> Request:

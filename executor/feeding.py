@@ -369,11 +369,3 @@ def mesh_of(program: Any, place: Place) -> Mesh | None:
 def scope_of(scope: Any) -> Scope:
     """The scope that the user means: the global one for None."""
     return global_scope() if scope is None else checked_scope(scope)
-
-
-def no_datasets(method: str) -> ExecutionError:
-    """The error of methods that read Paddle's datasets."""
-    return ExecutionError(
-        f"{method}: Paddle's dataset engines are not here; read the files in a generator, and run the program on the batches of "
-        "fluid.io.DataLoader.from_generator(...)"
-    )

@@ -68,6 +68,7 @@ from .framework import (
 )
 from .input import data, embedding, one_hot
 from .ir.tracebacks import install as install_hooks
+from .loading.slot_files import DatasetFactory
 from .lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from .not_here import names_not_here, stand_in_modules
 from .param_attr import ParamAttr, WeightNormParamAttr
@@ -111,6 +112,7 @@ __all__ = [
     "CUDAPlace",
     "CompiledProgram",
     "DataFeeder",
+    "DatasetFactory",
     "ExecutionStrategy",
     "Executor",
     "FluidError",

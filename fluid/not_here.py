@@ -15,17 +15,13 @@ __all__ = ["NOT_HERE", "NotHere", "names_here", "names_not_here", "stand_in_modu
 _NO_SERVERS = (
     "there are no parameter servers here; all processes are workers that sum their gradients: fluid.incubate.fleet.collective"
 )
-_DATASETS = (
-    "Paddle's dataset engines, processes in C++, are not here; read the files in a generator, and give it to "
-    "fluid.io.DataLoader.from_generator"
-)
+_DATASETS = "fluid.DatasetFactory reads text files of slots in this process, and is told of them by its methods alone"
 _COMPRESSION = "Paddle's compression of models is not here"
 _SEARCH = "ops of search engines are not here"
 _SERVERS = "it reads tables of parameter servers"
 
 NOT_HERE: dict[str, str] = {
     "fluid.DataFeedDesc": _DATASETS,
-    "fluid.DatasetFactory": _DATASETS,
     "fluid.DistributeTranspiler": _NO_SERVERS,
     "fluid.DistributeTranspilerConfig": _NO_SERVERS,
     "fluid.communicator": _NO_SERVERS,
@@ -62,16 +58,12 @@ NOT_HERE: dict[str, str] = {
     "fluid.core.get_fetch_variable": "fetch_list is an argument of Executor.run, which returns what is fetched",
     "fluid.core.set_feed_variable": "feed is an argument of Executor.run",
     "fluid.data_feed_desc": _DATASETS,
-    "fluid.dataset.DatasetFactory": _DATASETS,
-    "fluid.dataset.InMemoryDataset": _DATASETS,
-    "fluid.dataset.QueueDataset": _DATASETS,
     "fluid.distribute_lookup_table": _NO_SERVERS,
     "fluid.dygraph.Tracer": "it records ops in C++; fluid.dygraph.trace gives a program of what ran",
     "fluid.dygraph.TreeConv": _SEARCH,
     "fluid.executor.FetchHandler": _DATASETS,
     "fluid.framework.IrGraph": "programs are changed as programs here: program.replace, insert, prune, ...",
     "fluid.framework.OpProtoHolder": "fluid.opdef.registry.find(op_type) has the definition of an op",
-    "fluid.incubate.data_generator": _DATASETS,
     "fluid.incubate.fleet.parameter_server": _NO_SERVERS,
     "fluid.incubate.fleet.utils": "files of Hadoop and tables of parameter servers are not read here",
     "fluid.layers.io.ListenAndServ": _NO_SERVERS,
@@ -185,7 +177,7 @@ _MODULES = (
     "communicator", "contrib.int8_inference", "contrib.quantize",
     "contrib.quantize.quantize_transpiler", "contrib.slim", "contrib.slim.core", "contrib.slim.graph", "contrib.slim.prune",
     "contrib.slim.quantization", "contrib.utils", "contrib.utils.hdfs_utils", "contrib.utils.lookup_table_utils",
-    "data_feed_desc", "distribute_lookup_table", "incubate.data_generator",
+    "data_feed_desc", "distribute_lookup_table",
     "incubate.fleet.parameter_server", "incubate.fleet.parameter_server.distribute_transpiler",
     "incubate.fleet.parameter_server.pslib", "incubate.fleet.utils", "op", "trainer_desc",
     "trainer_factory", "transpiler.distribute_transpiler", "transpiler.ps_dispatcher",

@@ -15,16 +15,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from ..loading.slot_files import DatasetFactory, InMemoryDataset, QueueDataset
 from ..not_here import names_here, names_not_here
 
-__all__ = ["cifar", "diabetes", "digits", "imdb", "mnist"]
+_MODULES = ["cifar", "diabetes", "digits", "imdb", "mnist"]
+__all__ = [*_MODULES, "DatasetFactory", "InMemoryDataset", "QueueDataset"]
 
 __dir__ = names_here(__name__)
 
-_not_here = names_not_here(__name__, f"; the data sets are {', '.join(__all__)}")
+_not_here = names_not_here(__name__, f"; the data sets are {', '.join(_MODULES)}")
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     return _not_here(name)

@@ -163,9 +163,3 @@ def test_loops_of_variables_and_tensors(run: Callable[..., Any]) -> None:
     for first in ([x, tensor], [tensor, {"more": x}]):
         with pytest.raises(FluidError, match=r"while_loop: loop_vars mixes .* give variables of one program, or tensors"):
             layers.while_loop(lambda a, b: True, lambda a, b: [a, b], first)
-
-
-def test_datasets(run: Callable[..., Any]) -> None:
-    for method in (fluid.Executor.train_from_dataset, fluid.Executor.infer_from_dataset):
-        with pytest.raises(FluidError, match=f"^{method.__name__}: Paddle's dataset engines are not here"):
-            method(fluid.Executor())

@@ -16,7 +16,7 @@ from checks import each
 
 import fluid
 from fluid import layers, reader
-from fluid.errors import ExecutionError, FeedError, FluidTypeError, ProgramError
+from fluid.errors import FeedError, FluidTypeError, ProgramError
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -297,10 +297,3 @@ def test_feeds_for_several_devices_are_refused() -> None:
     _, _, total = network()
     with pytest.raises(FeedError, match="feed is a list of 2 dicts, one for each device"):
         fluid.Executor().run(feed=[{}, {}], fetch_list=[total])  # type: ignore[arg-type]
-
-
-def test_datasets_are_refused() -> None:
-    executor = fluid.Executor()
-    for run in (executor.train_from_dataset, executor.infer_from_dataset):
-        with pytest.raises(ExecutionError, match=r"_from_dataset: Paddle's dataset engines are not here; .*from_generator"):
-            run()

@@ -30,6 +30,7 @@ from fluid.parallel.mesh import Mesh
 from fluid.values.cache import OP_LIMIT
 from fluid.values.place import Place
 from fluid.values.spec import Spec
+from fluid.values.unchanging import never_changes
 
 from .runtime.scope import Scope
 from .runtime.specs import spec_of
@@ -106,6 +107,8 @@ class Plan(Protocol):
     Attributes:
         externals: the specs of the variables that it reads from the scope; for a scope with other specs, it is compiled again.
         absent: names that the scope did not hold.
+
+    A plan may also have `unchanging`, names of variables that nothing can change (see `never_changes`).
     """
 
     program: Program
@@ -142,6 +145,8 @@ class Backend(Protocol):
 def is_fitting(plan: Plan, scope: Scope) -> bool:
     """Whether a scope's variables still have the specs for which the plan was compiled."""
     if any(scope.held(name) is not None for name in plan.absent):
+        return False
+    if not all(never_changes(scope.held(name)) for name in getattr(plan, "unchanging", ())):
         return False
     arrays = ((scope.held(name), spec) for name, spec in plan.externals.items())
     return all(array is not None and spec_of(array) == spec for array, spec in arrays)

@@ -350,7 +350,7 @@ def _packed_product(core: PackedMatrix) -> matmul.MatrixProduct:
     inner, columns = core.source.shape
     b_strides = strides_of(core.source)
     return matmul.MatrixProduct(
-        core.rows, columns, inner, (inner, 1), (b_strides[0], b_strides[1]), columns, (), False, core.element, True
+        1, columns, inner, (inner, 1), (b_strides[0], b_strides[1]), columns, (), False, core.element, True
     )
 
 

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import accumulate
+from math import prod
 from operator import mul
 
 from .cores import packed_filter_size, packed_integers_size, packed_matrix_size
-from .graph import GraphNode, PackedFilter, PackedIntegers, PackedMatrix, Reduction, reshaped
+from .fusion import source_of
+from .graph import (
+    GraphNode,
+    PackedFilter,
+    PackedIntegers,
+    PackedMatrix,
+    PlanArray,
+    Product,
+    Reduction,
+    Shape,
+    offset_of,
+    packed_matrix,
+    reshaped,
+    strides_of,
+)
 from .target import Limits, Target
+
+_FEWEST_PACKED = 1 << 10
+"""The least elements of a constant matrix that is packed."""
 
 
 def fit(nodes: Iterable[GraphNode], target: Target) -> None:
@@ -23,6 +41,32 @@ def fit(nodes: Iterable[GraphNode], target: Target) -> None:
                 node.shape = (packed_integers_size(node, target),)
             case Reduction() if node.size == 1:
                 _cut(node, target.limits)
+
+
+def pack_constants(nodes: Iterable[GraphNode], constants: Container[str], target: Target) -> None:
+    """Let products read packed copies of their right matrices, where these are variables that never change.
+
+    Args:
+        constants: the names of these variables. Their matrices are packed once, when a plan is bound.
+    """
+    packed: dict[tuple[GraphNode, int, Shape, Shape], PackedMatrix] = {}
+    for node in sorted(nodes, key=lambda node: node.serial):
+        if type(node) is not Product or node.packed is not None or not _is_constant(node.right, constants):
+            continue
+        *batch, inner, columns = node.right.shape
+        if prod(batch) == 1 and columns >= target.lanes(node.element.bytes) and inner * columns >= _FEWEST_PACKED:
+            matrix = reshaped(node.right, (inner, columns))
+            key = source_of(matrix), offset_of(matrix), matrix.shape, strides_of(matrix)
+            if key not in packed:
+                packed[key] = packed_matrix(matrix)
+                packed[key].serial = node.serial
+            node.packed = packed[key]
+
+
+def _is_constant(node: GraphNode, constants: Container[str]) -> bool:
+    """Whether the elements of a node are those of a variable that never changes."""
+    source = source_of(node)
+    return isinstance(source, PlanArray) and not source.value[1] and source.value[0] in constants
 
 
 def _cut(total: Reduction, limits: Limits) -> None:

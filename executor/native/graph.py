@@ -163,7 +163,7 @@ class Product(Core):
     left: GraphNode
     right: GraphNode
     packed: PackedMatrix | None = None
-    """The right matrix, packed, if several products share it."""
+    """The right matrix, packed, if several products share it, or if it never changes."""
 
 
 @dataclass(eq=False, repr=False)
@@ -255,13 +255,12 @@ class Leaves(Core):
 
 @dataclass(eq=False, repr=False)
 class PackedMatrix(Core):
-    """A matrix [K, N] packed as the right operand of products with `rows` rows.
+    """A matrix [K, N] packed as the right operand of products of any number of rows.
 
     `fitting` sets its number of elements.
     """
 
     source: GraphNode
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -651,6 +650,11 @@ def assembled(shape: Shape, parts: Sequence[tuple[GraphNode, Sequence[int]]]) ->
     for piece, (_, start) in zip(pieces, parts, strict=True):
         put_within(piece, result, sum(map(mul, start, strides)), strides)
     return result
+
+
+def packed_matrix(matrix: GraphNode) -> PackedMatrix:
+    """A matrix, packed as the right operand of products."""
+    return PackedMatrix((0,), matrix.element, matrix)
 
 
 def product(left: GraphNode, right: GraphNode) -> GraphNode:

@@ -151,7 +151,9 @@ def _spread_tiling(product: MatrixProduct, target: Target, widest: int) -> _Tili
         loads = panels * rows + tiles * vectors
         return loads / (_axis(product, tiles, panels, copying)[1] if is_shared else 1.0), height * width
 
-    height, width = min(_sizes(rows, min(vectors, widest), target), key=cost)
+    panel = min(vectors, packed_vectors(target) if product.b_is_packed else widest)
+    sizes = [size for size in _sizes(rows, panel, target) if size[1] == panel or not product.b_is_packed]
+    height, width = min(sizes, key=cost)
     axis, _ = _axis(product, -(-rows // height), -(-vectors // width), copying)
     is_in_place = not packs and not product.b_is_packed and product.b_strides[1] == 1
     deepest = depth_bytes(rows, inner * element_bytes, inner * columns * element_bytes, is_in_place, target.limits)
@@ -191,6 +193,14 @@ def _sizes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
     limits = target.limits
     sizes = itertools.product(range(1, min(rows, limits.tile_rows) + 1), range(1, min(columns, limits.tile_vectors) + 1))
     return [(height, width) for height, width in sizes if height * width + width + 1 < target.registers]
+
+
+@cache
+def packed_vectors(target: Target) -> int:
+    """The vectors in a row of a packed panel, for any number of rows: as wide as the tiles with the fewest loads."""
+    limits = target.limits
+    sizes = _sizes(limits.tile_rows, limits.tile_vectors, target)
+    return min(sizes, key=lambda size: (1 / size[0] + 1 / size[1], -size[0] * size[1]))[1]
 
 
 def _axis(product: MatrixProduct, tiles: int, panels: int, copying: Mapping[str, int]) -> tuple[str, float]:

@@ -48,6 +48,7 @@ def with_native_code(
     storage: Mapping[str, Spec],
     target: Target,
     fewest: int,
+    constants: Container[str] = (),
 ) -> list[Any]:
     """Replace ops of a plan by native regions for a processor, and verify the result (see `native_regions`).
 
@@ -60,7 +61,8 @@ def with_native_code(
     while True:
         all_specs = dict(specs)
         try:
-            results = _Attempt(instructions, all_specs, live_out, storage, target, stepwise).results(fewest)
+            attempt = _Attempt(instructions, all_specs, live_out, storage, target, stepwise, constants)
+            results = attempt.results(fewest)
             break
         except _RefusedError as error:
             if not error.numbers or error.numbers <= stepwise:
@@ -93,6 +95,8 @@ class _Attempt:
     Args:
         target: the processor.
         stepwise: the numbers of these ops.
+        constants: names of variables of the scope that never change. Branches do not use them: no code of theirs runs once, when
+            the plan is bound.
     """
 
     def __init__(
@@ -103,9 +107,10 @@ class _Attempt:
         storage: Mapping[str, Spec],
         target: Target,
         stepwise: Container[int],
+        constants: Container[str],
     ) -> None:
         self._instructions, self._specs, self._live_out, self._storage = instructions, specs, live_out, storage
-        self._stepwise, self._target, self._tags = stepwise, target, count(1)
+        self._stepwise, self._target, self._constants, self._tags = stepwise, target, constants, count(1)
 
     def results(self, fewest: int) -> list[Any]:
         """The instructions with native code; raises `_RefusedError` if more ops have to run step by step."""
@@ -161,6 +166,7 @@ class _Attempt:
                 refused.append(branch.number)
         if refused:
             raise _RefusedError(refused)
-        results = native_regions(items, self._specs, live_out, self._storage, self._target, fewest, latest, tag)
+        constants = () if tag else self._constants
+        results = native_regions(items, self._specs, live_out, self._storage, self._target, fewest, latest, tag, constants)
         results = in_blocks(results, self._specs, self._storage, self._target)
         return [part for item in results for part in (item.marked(self._target) if isinstance(item, Branch) else [item])]

@@ -25,6 +25,7 @@ from .graph import (
     contiguous,
     joined,
     mapped,
+    packed_matrix,
     plain,
     product,
     put_within,
@@ -119,10 +120,6 @@ def _check(g: Geometry, Input: GraphTensor, attrs: dict[str, Any]) -> None:
         raise NotLowered("nothing to compute")
 
 
-def _packed(matrix: GraphNode, rows: int) -> PackedMatrix:
-    return PackedMatrix((0,), matrix.element, matrix, rows)
-
-
 def _product_with(left: GraphNode, right: GraphNode, packed: PackedMatrix) -> Product:
     return Product((left.shape[0], right.shape[1]), left.element, left, right, packed)
 
@@ -213,7 +210,7 @@ def _network(
             bias = of_input if MODES[g.mode].splits_gates else mapped("add", of_input, of_hidden)
             coming = mapped("add", product(flat, _turned(w.input)), bias)
             right = _turned(w.hidden)
-            packed = _packed(right, batch)
+            packed = packed_matrix(right)
             number = layer * g.directions + direction
             now = [mapped("copy", _state_of(state, number)) for state in states]
             for index, state in enumerate(now):
@@ -333,7 +330,7 @@ class _Gradients:
         g, layout, steps, batch = self._g, self._layout, self._steps, self._batch
         hidden, mode = g.hidden, MODES[g.mode]
         w = _weights_of_pass(g, self._weights, layer, direction)
-        packed = _packed(w.hidden, batch)
+        packed = packed_matrix(w.hidden)
         zeros = mapped("copy", constant(0.0, self._element))
         grads: list[GraphNode] = [zeros if grad is None else grad for grad in d_lasts]
         wide = (mode.gates + mode.splits_gates) * hidden

@@ -16,7 +16,7 @@ from fluid.values.types import VarType
 from .cores import halos_of, is_small, keeps_partial_sums, output_of
 from .costs import fast_transform_seconds, multiplication_seconds
 from .emitter import BYTE, FLOAT, Type
-from .fitting import fit
+from .fitting import fit, pack_constants
 from .fusion import HEAVY, FusionSchedule, Group, base_of, is_elementwise, reads_of, source_of
 from .graph import (
     ChannelsFirst,
@@ -160,6 +160,7 @@ def native_regions(
     fewest: int,
     latest: Mapping[str, Value] = MappingProxyType({}),
     tag: str = "",
+    constants: Container[str] = (),
 ) -> list[Any]:
     """The instructions of a plan, or of a branch, with native regions in place of the ops that can be lowered.
 
@@ -172,11 +173,13 @@ def native_regions(
         fewest: if fewer ops than this can be lowered, none is.
         latest: of a branch, name in the scope -> its value before.
         tag: part of the names of new values, different for each branch of a plan.
+        constants: names of variables of the scope that never change.
     """
     graph = _graph_of(instructions, specs, set(live_out), storage, target, latest)
     if len(graph.lowered) < fewest:
         return list(instructions)
     owners = _owners(graph)
+    pack_constants(_needed(owners), constants, target)
     fit(_needed(owners), target)
     needed = _needed(owners)
     stored = set(owners.values())

@@ -94,5 +94,5 @@ def _packing_of(node: GraphNode) -> Any:
         case PackedIntegers():
             return node.source.shape, node.segments
         case PackedMatrix():
-            return node.rows, node.source.shape
+            return node.source.shape
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -41,7 +42,7 @@ from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.meeting import Meeting, reductions_in_flight
 from ..stepwise.program import not_made
 from .array_loops import ArrayLoop
-from .memory import Memory, Scratch
+from .memory import Memory, Packed, Scratch
 from .placement import padded
 from .plan import AnyInstruction, ArenaPlan, Instruction
 from .real_rows import OFFSETS, RealRows, RealRowsStep
@@ -97,6 +98,8 @@ class BoundArenaPlan:
         """Key of a check -> the instructions bound so far that make it."""
         self._lasting: dict[Value, Any] = {}
         """The arrays of values computed once, at binding."""
+        self._packed: dict[Value, tuple[Hashable, Packed]] = {}
+        """Those that other plans of the scope can use, too, with their keys in the memory of the scope."""
         self._tables: Any = None
         """Keeps native code alive."""
         self._views: dict[Value, Any] = {}
@@ -195,6 +198,7 @@ class BoundArenaPlan:
         self.steps, self._starts = [], []
         tables = plan.new_tables() if plan.new_tables is not None else None
         once = self._find_constant_code()
+        packed_before = self._place_constants(once)
         flights = reductions_in_flight(plan.instructions, plan.storage) if self._meeting is not None else {}
         waits: dict[int, list[Call]] = {}
         for number, instruction in enumerate(plan.instructions):
@@ -226,12 +230,17 @@ class BoundArenaPlan:
         self._tables = tables
         self._is_native = not any(instruction.is_op and id(instruction) not in once for instruction in plan.instructions)
         if tables is not None:
-            code = [item for item in once.values() if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck)]
+            code = [
+                item
+                for number, item in once.items()
+                if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck) and number not in packed_before
+            ]
             with or_unavailable():
                 first = tables.add(code) if code else None
                 tables.compile(self._address, lambda value: plan.specs[value].nbytes)
             if first is not None:
                 first()
+        self._memory.packed.update(self._packed.values())
         self._release_weights(copied, once)
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
         self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
@@ -275,7 +284,7 @@ class BoundArenaPlan:
         Returns:
             The instructions by their id.
         """
-        instructions, specs = self.plan.instructions, self.plan.specs
+        instructions = self.plan.instructions
         checks = [instruction for instruction in instructions if isinstance(instruction, (Check, NativeCheck))]
         checked = {value for check in checks for value in check.read}
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
@@ -300,12 +309,49 @@ class BoundArenaPlan:
                 if not changing.isdisjoint((*instruction.read, *instruction.written)):
                     changing.update(instruction.written)
                     del once[id(instruction)]
-        for instruction in once.values():
-            for value in instruction.written:
-                spec = specs[value]
-                if value not in self._lasting:
-                    self._lasting[value] = empty_array(self.place.xp, spec.shape, spec.dtype.array_dtype)
         return once | {id(check): check for check in checks if changing.isdisjoint(check.read)}
+
+    def _place_constants(self, once: Mapping[int, AnyInstruction]) -> set[int]:
+        """Give memory to the values that are computed once, at binding, or the arrays that another plan of the scope has packed.
+
+        Returns:
+            The ids of the instructions whose values are packed already.
+        """
+        former, self._packed = self._packed, {}  # keeps the arrays of a plan that binds again
+        writers = Counter(value for instruction in once.values() for value in instruction.written)
+        packed_before: set[int] = set()
+        for number, instruction in once.items():
+            if isinstance(instruction, (Check, NativeCheck)):
+                continue
+            key = self._packing_key(instruction)
+            if key is None or [writers[value] for value in instruction.written] != [1]:
+                for value in instruction.written:
+                    if value not in self._lasting:
+                        self._lasting[value] = self._new_array(value)
+                continue
+            (value,) = instruction.written
+            packed = self._memory.packed.get(key)
+            if packed is None:
+                packed = Packed(self._new_array(value), [self.scope.array(name) for name, _ in instruction.read])
+            else:
+                packed_before.add(number)
+            self._lasting[value], self._packed[value] = packed.array, (key, packed)
+        former.clear()
+        return packed_before
+
+    def _new_array(self, value: Value) -> Any:
+        spec = self.plan.specs[value]
+        return empty_array(self.place.xp, spec.shape, spec.dtype.array_dtype)
+
+    def _packing_key(self, instruction: AnyInstruction) -> Hashable:
+        """The kernels that compute a value from variables of the scope alone, with the ids of these; None for other code."""
+        if not isinstance(instruction, NativeInstruction) or any(name not in self._stored or n for name, n in instruction.read):
+            return None
+        source: dict[Value | None, int] = {value: id(self.scope.array(value[0])) for value in instruction.read}
+        source[None] = 0  # the workspace
+        return tuple(
+            (call.kernel, *((source.get(value, -1), offset) for value, offset in call.operands)) for call in instruction.calls
+        )
 
     def _wait_for_reductions(self, number: int, waits: dict[int, list[Call]]) -> None:
         """Add waits for the reductions whose results instruction `number` reads, and let the other reductions progress.

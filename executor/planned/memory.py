@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from fluid.values.memory import aligned_bytes
 
 from .placement import padded
 
-__all__ = ["Borrower", "Memory", "Scratch"]
+__all__ = ["Borrower", "Memory", "Packed", "Scratch"]
 
 
 class Borrower(Protocol):
@@ -48,13 +50,29 @@ class Scratch:
         self._lent = []
 
 
+@dataclass(eq=False)
+class Packed:
+    """An array that native code has made of arrays that never change, such as a weight packed in panels.
+
+    It keeps these `sources`: they are known by their ids.
+    """
+
+    array: Any
+    sources: Sequence[Any]
+
+
 class Memory:
-    """The arena shared by all plans of one scope: they run in turn, and no value in it outlives a run."""
+    """The memory shared by all plans of one scope: the arena, and packed weights.
+
+    Plans run in turn, and no value in the arena outlives a run. A packed weight lives as long as a bound plan that reads it.
+    """
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
         self._arena: Any = None
         self._borrowers: WeakSet[Borrower] = WeakSet()
+        self.packed: WeakValueDictionary[Hashable, Packed] = WeakValueDictionary()
+        """Kernels and the ids of the arrays that they read -> the packed array."""
 
     def lend(self, size: int, borrower: Borrower) -> Any:
         """An arena of at least `size` bytes; a smaller one is replaced, and its borrowers lose it."""

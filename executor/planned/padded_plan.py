@@ -35,6 +35,10 @@ class PaddedPlan:
     def absent(self) -> frozenset[str]:
         return self._plan.absent
 
+    @property
+    def unchanging(self) -> frozenset[str]:
+        return self._plan.unchanging
+
     def bind(self, scope: Scope) -> BoundPlan:
         return _BoundPaddedPlan(self, self._plan.bind(scope))
 

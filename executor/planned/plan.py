@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
@@ -24,6 +24,7 @@ from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
+from fluid.values.unchanging import never_changes
 
 from ..kernels.table import kernel_of
 from ..native.block_compiler import NativeBlocks
@@ -178,6 +179,8 @@ class ArenaPlan:
     """Name -> bytes of the feeds and variables of the scope whose values may have decided shapes or branches."""
     is_provisional: bool = False
     """Whether a later run with the same feeds may have another plan."""
+    unchanging: frozenset[str] = frozenset()
+    """Names of variables that native code takes to never change: it packs their matrices when the plan is bound."""
     step_by_step: bool = False
     """Whether its program runs op by op: it stores arrays of tensors or rank tables in the scope (then there are no
     instructions), or reads a `SelectedRows` there, whose number of rows may change."""
@@ -360,6 +363,7 @@ class _Planner:
         self.tenants: dict[Value, Tenant] = {}
         self.new_tables: Callable[[], Tables] | None = None
         self.kernels: Kernels | None = None
+        self.packed: frozenset[str] = frozenset()
         self._memo: dict[Any, dict[str, Any]] = {}
         self._analysis = SpecAnalysis()
 
@@ -572,16 +576,17 @@ class _Planner:
 
             self.instructions, self.specs, self.kernels = instructions, specs, kernels
             self.new_tables = partial(Tables, target)
+            self.packed = self.unchanging
 
     def _native_code(self, target: Target) -> tuple[list[AnyInstruction], dict[Value, Spec], Kernels | None]:
         """The instructions including native code, the specs of all values, and the kernels if they came from disk."""
         from .records import read_native_code, record_path, write_native_code
 
         originals, fetched = self._originals, self._fetched
-        path = record_path(self.program, self.specs, self.storage, self.fetches, target)
+        path = record_path(self.program, self.specs, self.storage, self.unchanging, self.fetches, target)
         if path is not None and (code := read_native_code(path, originals, self.specs, self.storage, fetched, target)):
             return code.instructions, {**self.specs, **code.specs}, code.kernels
-        instructions, specs = self.lowered(target, _FEWEST)
+        instructions, specs = self.lowered(target, _FEWEST, self.unchanging)
         if path is not None and any(instruction.is_native for instruction in instructions):
             write_native_code(path, originals, instructions, specs)
         return instructions, specs, None
@@ -596,12 +601,22 @@ class _Planner:
     def _fetched(self) -> list[Value]:
         return [self.versions.current(name) for name in self.fetches]
 
-    def lowered(self, target: Target, fewest: int) -> tuple[list[AnyInstruction], dict[Value, Spec]]:
+    @cached_property
+    def unchanging(self) -> frozenset[str]:
+        """The variables of the scope that the plan does not overwrite, and nothing else can change (see `never_changes`)."""
+        overwritten = {value[0] for instruction in self.instructions for value in instruction.written}
+        read = self.externals.keys() - overwritten - self.feeds.keys()
+        return frozenset(name for name in read if never_changes(self.scope.array(name)))
+
+    def lowered(
+        self, target: Target, fewest: int, constants: Container[str] = ()
+    ) -> tuple[list[AnyInstruction], dict[Value, Spec]]:
         """The instructions including native code, and the specs of all values; see `native_regions`."""
         from ..native.plans import with_native_code
 
         specs = dict(self.specs)
-        return with_native_code(self._originals, specs, self._fetched, self.storage, target, fewest), specs
+        instructions = with_native_code(self._originals, specs, self._fetched, self.storage, target, fewest, constants)
+        return instructions, specs
 
     def use_native_loops(self, target: Target) -> None:
         """Replace loops that would run step by step."""
@@ -781,4 +796,5 @@ class _Planner:
             step_by_step=any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values()),
             new_tables=self.new_tables,
             kernels=self.kernels,
+            unchanging=self.packed,
         )

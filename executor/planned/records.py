@@ -51,13 +51,19 @@ _FEWEST_OPS = 32
 
 # ------------------------------------------------------------------------------------------------------------ the name
 def record_path(
-    program: Program, specs: Mapping[Value, Spec], storage: Iterable[str], fetches: Sequence[str], target: Target
+    program: Program,
+    specs: Mapping[Value, Spec],
+    storage: Iterable[str],
+    unchanging: Iterable[str],
+    fetches: Sequence[str],
+    target: Target,
 ) -> str | None:
     """The file of a program's native code; None if it is not stored.
 
     Args:
         specs: the specs of all values of the program's plan, before native code is made.
         storage: names whose values live in the scope, where they are overwritten in place.
+        unchanging: names of variables of the scope that nothing can change.
         target: the processor that the code is for.
     """
     ops = program.global_block().ops
@@ -73,7 +79,15 @@ def record_path(
         return None
     spec_rows = [(*value, spec.shape, int(spec.dtype), int(spec.type), spec.lod) for value, spec in specs.items()]
     try:
-        parts = [made_by(target), sources, spec_rows, sorted(storage), list(fetches), *_program_facts(program)]
+        parts = [
+            made_by(target),
+            sources,
+            spec_rows,
+            sorted(storage),
+            sorted(unchanging),
+            list(fetches),
+            *_program_facts(program),
+        ]
     except NativeUnavailable:
         return None
     digest = sha256(marshal.dumps(parts, 2))  # version 2 maps equal parts to equal bytes; several times as fast as JSON

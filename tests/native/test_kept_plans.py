@@ -187,7 +187,7 @@ def test_checks_are_kept(planned: list[int]) -> None:
 def path_of(plan: Any, fetches: list[str] | None = None) -> str | None:
     """The file of a plan's native code."""
     specs = {value: spec for value, spec in plan.specs.items() if not value[0].startswith(NATIVE_PREFIX)}
-    return records.record_path(plan.program, specs, plan.storage, fetches or plan.fetches, compiler.host())
+    return records.record_path(plan.program, specs, plan.storage, plan.unchanging, fetches or plan.fetches, compiler.host())
 
 
 def attribute_set(value: Any) -> Any:
@@ -239,7 +239,7 @@ def test_what_is_no_data_or_not_of_this_package_is_not_kept(monkeypatch: pytest.
     def is_kept(build: Callable[[], Any]) -> bool:
         with fresh_programs() as (main, _):
             build()
-            return records.record_path(main, {}, {}, [], compiler.host()) is not None
+            return records.record_path(main, {}, {}, [], [], compiler.host()) is not None
 
     def loop() -> None:
         count = layers.fill_constant([1], "int64", 0)

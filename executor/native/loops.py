@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from math import gcd, prod
 from typing import Any
@@ -13,7 +13,7 @@ from .emitter import BOOL, INT64, Function, Operand, Type, Value, constant
 from .formulas import FORMULAS, combine, neutral
 from .fusion import HEAVY, Group, source_of, strides_over
 from .graph import Choice, Constant, GraphNode, Map, Position, Reduction, Rows, operands_of
-from .images import from_rows, lanes_of, square_lanes, to_rows, write_transposed
+from .images import from_rows, lanes_of, square_lanes, to_rows, transpose
 from .kernel import Share
 from .target import Target
 
@@ -37,6 +37,8 @@ def _available(group: Group, stage: Mapping[GraphNode, int], source: GraphNode, 
     return stage[source] + (1 if along_rows or crosses else 0)
 
 
+_LEAST_EDGE = 4
+"""The least edge of squares that are transposed in registers: smaller ones take longer than elements one by one."""
 Totals = Sequence[tuple[Reduction, Value]]
 """Reductions with their values so far."""
 
@@ -176,6 +178,8 @@ class Nest:
         self.strips = strips
         self.chunks = -(-strips // self.chunk)
         self.all_chunks = self.chunks + (1 if self.remaining_columns else 0)
+        if self._turns_rows:
+            self._cut_turned()
 
     @property
     def sums_are_whole(self) -> bool:
@@ -189,27 +193,65 @@ class Nest:
         (node, *further), rows, columns = self.group.nodes, self.row_extents, self.column_extents
         if further or self.group.uniform or self.stored != [node] or not isinstance(node, Map) or node.formula != "copy":
             return False
-        if self.flat or len(rows) < 2 or len(columns) > 1 or min(rows[-1], columns[0]) < self._edge(node):
+        if self.flat or min(rows[-1], columns[-1]) < min(self._edge, _LEAST_EDGE):
             return False
         operand = node.operands[0]
         if not self._is_outside(operand) or operand.element != node.element or node.element == BOOL:
             return False
         steps, outputs = self._operand_strides(operand, node.shape), self._operand_strides(node, node.shape)
-        return steps[-2] == 1 and steps[-1] > 1 and outputs[-1] == 1
+        return steps[len(rows) - 1] == 1 and steps[-1] > 1 and outputs[-1] == 1
 
-    def _edge(self, node: GraphNode) -> int:
-        return square_lanes(node.element, self.target)
+    @cached_property
+    def _edge(self) -> int:
+        """The edge of the squares that are transposed in registers."""
+        edge = square_lanes(self.group.nodes[0].element, self.target)
+        while edge > max(min(self.row_extents[-1], self.column_extents[-1]), 1):
+            edge //= 2
+        return edge
+
+    def _cut_turned(self) -> None:
+        """Let each chunk copy some squares of rows; an even number, so that it reads and writes whole cache lines."""
+        squares = -(-self.row_extents[-1] // self._edge)
+        self.turned = max(self.limits.part // (self._edge * self.column_extents[-1]) // 2 * 2, 2)
+        outer = prod(self.row_extents[:-1]) * prod(self.column_extents[:-1])
+        self.all_chunks = self.chunks = outer * -(-squares // self.turned)
 
     def _write_turned(self, number: Value) -> None:
-        """Copy the rows of a strip, in squares that are transposed in registers."""
-        f, (node,) = self.f, self.group.nodes
+        """Copy a chunk, in squares that are transposed in registers; the last ones overlap others.
+
+        Squares follow each other in pairs of rows and columns, which share cache lines.
+        """
+        f, (node,), edge = self.f, self.group.nodes, self._edge
         assert isinstance(node, Map)
-        (operand,), places = node.operands, self._coordinates(number, self.row_extents[:-1])
+        (operand,), (*outer_rows, rows), (*outer_columns, columns) = node.operands, self.row_extents, self.column_extents
+        squares, across = -(-rows // edge), -(-columns // edge)
+        outer, block = f.divided(number, -(-squares // self.turned))
+        places = self._coordinates(outer, outer_rows + outer_columns) if outer_rows + outer_columns else []
+
+        def pointer(first: Value, steps: list[int]) -> Value:
+            between = steps[: len(outer_rows)] + steps[len(outer_rows) + 1 : -1]
+            return self._strided_pointer(first, places, between, node.element)
+
         steps, outputs = self._operand_strides(operand, node.shape), self._operand_strides(node, node.shape)
-        source = self._strided_pointer(self.pointers.first(operand), places, steps[:-2], node.element)
-        output = self._strided_pointer(self.pointers.output(node), places, outputs[:-2], node.element)
-        rows, turned = from_rows(f, node.element, source, steps[-1]), to_rows(f, node.element, output, outputs[-2])
-        write_transposed(f, self.column_extents[0], self.row_extents[-1], self._edge(node), rows, turned)
+        load = from_rows(f, node.element, pointer(self.pointers.first(operand), steps), steps[-1])
+        store = to_rows(f, node.element, pointer(self.pointers.output(node), outputs), outputs[len(outer_rows)])
+
+        def square(across: Value, down: Value) -> None:
+            column, row = (f.min(f.mul(place, edge), size - edge) for place, size in ((across, columns), (down, rows)))
+            source, output = load(column, row), store(row, column)
+            for shift, vector in enumerate(transpose(f, [source(shift, edge) for shift in range(edge)])):
+                output(shift, vector)
+
+        def pairs(stop: Operand, first: Value) -> Callable[[Callable[[Value], None]], Any]:
+            return partial(f.loop, first, f.min(f.add(first, 2), stop), 1, [])
+
+        def quads(down: Value) -> None:
+            below = pairs(stop, down)
+            f.loop(0, across, 2, [], lambda first: pairs(across, first)(lambda column: below(partial(square, column))))
+
+        start = f.mul(block, self.turned)
+        stop = f.min(f.add(start, self.turned), squares)
+        f.loop(start, stop, 2, [], quads)
 
     # -- writing
     def write(self, f: Function, pointers: Any, share: Share) -> None:
@@ -221,6 +263,9 @@ class Nest:
             return
 
         def chunk(number: Value) -> None:
+            if self._turns_rows:
+                self._write_turned(number)
+                return
             if not self.remaining_columns:
                 self._write_chunk(number)
                 return
@@ -249,9 +294,6 @@ class Nest:
             last = f.add(first, self.chunk)
             if self.strips % self.chunk:
                 last = f.min(last, self.strips)
-        if self._turns_rows:
-            f.loop(first, last, 1, [], self._write_turned, at_least_once=True)
-            return
         sums = [node for node in self.group.nodes if isinstance(node, Reduction) and node in self.group.sums]
         segments = self._segments()
         places = [

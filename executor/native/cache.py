@@ -8,12 +8,7 @@ the few objects takes a third of the time of loading many. A file of the cache i
 compiled together. Its name is a digest of its keys, so a program finds its bundle at once. Kernels that programs share are found
 by the list of keys in each bundle.
 
-Plans are stored beside the bundles (`fluid.executor.planned.records`), under the same rules.
-
-The folder is ``FLUID_NATIVE_CACHE`` (``0`` or empty: no cache), or else the system's folder for user caches. It is used only if
-it belongs to the user, is no link, and nobody else can write to it. The same holds for a file, whose digest must also be right;
-other files are ignored and replaced. The limits are 64 MiB and 512 files; the least recently used files are removed first. If
-nothing can be written, one warning is issued, and each process compiles for itself.
+Plans are stored beside the bundles (`fluid.executor.planned.records`), under the same rules (`sealed.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +17,6 @@ import hashlib
 import json
 import os
 import re
-import stat
-import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,28 +27,21 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from ...formats.writing import reason
 from ...values.cache import Cache
-from ..runtime.cache_folder import CacheFolder, is_own
 from ..runtime.forks import fork_safe_lock
 from ..runtime.threads import available_cores, get_num_threads
 from .bounds import Footprint
 from .compiler import Library, NativeUnavailable, compile_object, versions
 from .instructions import Writer, WrittenKernel
+from .sealed import BUNDLE, bundles, folder, note_use, read, seal, unseal, write_file
 from .target import Target
 
 _FORMAT = 4
 """Version of the bundles' format, of the kernels' calling convention, and of the compiler's settings."""
 _HEAD = b"fluid kernels %d\n" % _FORMAT
 _KEY_BYTES = 32
-_MOST_BYTES, _MOST_FILES = 64 << 20, 512
 _LONG_TEXT = 200_000
 """Characters per module: this many take some 70 ms to compile, and each module adds some 1.3 ms."""
-_BUNDLE, PLAN = ".kernels", ".plan"
-"""File name suffixes of bundles, and of plans (see `fluid.executor.planned.records`)."""
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-"""Flags to create a file that must not exist."""
-_NAME = re.compile(rf"[0-9a-f]{{64}}(?:{_BUNDLE}|{PLAN})")
 _DEFINED = re.compile(r"^(?:define [^@\n]*)?@([\w.]+)", re.MULTILINE)
 
 _loaded: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
@@ -69,7 +55,6 @@ _loading = fork_safe_lock()
 """Held while kernels are compiled or loaded: scopes share plans, so several threads may need the same kernels. It is newer than
 the lock of `ThreadPoolExecutor`, which compiling takes."""
 _MOST_RECENT, _MOST_RECENT_BYTES = 256, 16 << 20
-_FOLDER = CacheFolder("FLUID_NATIVE_CACHE", "native", "native kernels")
 
 
 @dataclass(frozen=True)
@@ -226,12 +211,12 @@ class _Bundle:
         parts = [json.dumps(list(self.footprints.values())).encode(), *self.objects]
         sizes = [len(parts), *map(len, parts)]
         numbers = b"".join(size.to_bytes(4, "little") for size in sizes)
-        return _seal(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, numbers, *parts)))
+        return seal(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, numbers, *parts)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> _Bundle | None:
         """Parse a file; None if it is no bundle or damaged."""
-        body = _unseal(_HEAD, data)
+        body = unseal(_HEAD, data)
         if body is None:
             return None
         keys = _keys_in(data)
@@ -244,19 +229,6 @@ class _Bundle:
         return cls(dict(zip(keys, json.loads(footprints), strict=True)), objects)
 
 
-def _seal(head: bytes, body: bytes) -> bytes:
-    """The contents of a file: head, digest of the body, body."""
-    return b"".join((head, hashlib.sha256(body).digest(), body))
-
-
-def _unseal(head: bytes, data: bytes) -> bytes | None:
-    """The body of a file; None if its head or digest is wrong."""
-    start = len(head) + 32
-    if not data.startswith(head) or hashlib.sha256(data[start:]).digest() != data[len(head) : start]:
-        return None
-    return data[start:]
-
-
 def _keys_in(data: bytes) -> list[bytes]:
     """The keys at the beginning of a bundle, unverified."""
     start = len(_HEAD) + 32
@@ -267,49 +239,15 @@ def _keys_in(data: bytes) -> list[bytes]:
 
 
 # -- on disk
-def folder() -> str | None:
-    """The folder of the cache, created if it is missing; None if there is no cache or the folder is not trusted."""
-    return _FOLDER.path()
-
-
 def _path(place: str, keys: Collection[bytes]) -> str:
-    return os.path.join(place, hashlib.sha256(b"".join(sorted(keys))).hexdigest() + _BUNDLE)
-
-
-def _files(place: str) -> list[tuple[float, str, int]]:
-    """(time of last use, path, size) of each file, most recently used first."""
-    files = []
-    with suppress(OSError), os.scandir(place) as entries:
-        for entry in entries:
-            if _NAME.fullmatch(entry.name):
-                with suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    files.append((status.st_mtime, entry.path, status.st_size))
-    return sorted(files, reverse=True)
-
-
-def _read(path: str, most: int = _MOST_BYTES) -> bytes:
-    """Read at most `most` bytes of a file; empty if it is not the user's, no regular file, or unreadable."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with suppress(OSError), open(os.open(path, flags), "rb") as file:
-        status = os.fstat(file.fileno())
-        if stat.S_ISREG(status.st_mode) and is_own(status):
-            return file.read(min(most, status.st_size))  # Python allocates the requested number of bytes
-    return b""
-
-
-def _bundles(place: str) -> list[str]:
-    """The paths of all bundles."""
-    with suppress(OSError):
-        return [os.path.join(place, name) for name in os.listdir(place) if name.endswith(_BUNDLE) and _NAME.fullmatch(name)]
-    return []
+    return os.path.join(place, hashlib.sha256(b"".join(sorted(keys))).hexdigest() + BUNDLE)
 
 
 def _keys_of(path: str) -> frozenset[bytes]:
     """The keys of a bundle; each process reads them once."""
     keys = _keys_by_path.get(path)
     if keys is None:
-        keys = frozenset(_keys_in(_read(path, 1 << 16)))
+        keys = frozenset(_keys_in(read(path, 1 << 16)))
         if path == _path(os.path.dirname(path), keys):
             _keys_by_path.keep(path, keys)
     return keys
@@ -319,54 +257,16 @@ def _on_disk(place: str, keys: Collection[bytes]) -> Iterator[_Bundle]:
     """Load few bundles with the given kernels: the bundle of exactly these, or those with most of them first."""
     paths = [_path(place, keys)]
     if not os.path.exists(paths[0]):
-        shared = [(len(_keys_of(path).intersection(keys)), path) for path in _bundles(place)]
+        shared = [(len(_keys_of(path).intersection(keys)), path) for path in bundles(place)]
         paths = [path for number, path in sorted(shared, reverse=True) if number]
     left = set(keys)
     for path in paths:
-        bundle = _Bundle.from_bytes(_read(path))
+        bundle = _Bundle.from_bytes(read(path))
         if bundle and not left.isdisjoint(bundle.keys):
             left.difference_update(bundle.keys)
-            _note_use(path)
+            note_use(path)
             yield bundle
 
 
-def _note_use(path: str) -> None:
-    with suppress(OSError):
-        os.utime(path)
-
-
-def read_sealed(path: str, head: bytes) -> bytes | None:
-    """The body of a file of the cache with this head; None if it is missing, damaged or not the user's."""
-    body = _unseal(head, _read(path))
-    if body is not None:
-        _note_use(path)
-    return body
-
-
-def write_sealed(path: str, head: bytes, body: bytes) -> None:
-    """Write a file that `read_sealed` reads: the head, a digest and the body."""
-    _write_file(path, _seal(head, body))
-
-
 def _write(place: str, bundle: _Bundle) -> None:
-    _write_file(_path(place, bundle.keys), bundle.to_bytes())
-
-
-def _write_file(path: str, data: bytes) -> None:
-    """Write a file of the cache, then remove the oldest files above the limits."""
-    place = os.path.dirname(path)
-    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}"
-    try:
-        with open(os.open(temporary, _NEW, 0o600), "wb") as file:
-            file.write(data)  # an incomplete file has a wrong digest
-        os.replace(temporary, path)
-    except OSError as error:
-        with suppress(OSError):
-            os.unlink(temporary)
-        _FOLDER.warn(place, f"{path}: the file cannot be written: {reason(error)}")
-    total = 0
-    for number, (_, old_path, size) in enumerate(_files(place)):
-        total += size
-        if total > _MOST_BYTES or number >= _MOST_FILES:
-            with suppress(OSError):
-                os.unlink(old_path)
+    write_file(_path(place, bundle.keys), bundle.to_bytes())

@@ -5,17 +5,22 @@ Every obstacle to native code raises `NativeUnavailable` with the reason; caller
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from ctypes import CDLL, string_at
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import count
-from typing import Any
+from hashlib import sha256
+from importlib.util import find_spec
+from itertools import count, takewhile
+from typing import Any, NamedTuple
 
 from .bounds import Footprint
 from .fallback import NativeUnavailable
+from .loader import load
+from .sealed import TOOLS, folder, read_sealed, write_sealed
 from .target import Target
 
 __all__ = ["Library", "NativeUnavailable", "compile_library", "compile_object", "host", "versions"]
@@ -42,12 +47,60 @@ def _llvm() -> Any:
     return llvm
 
 
-@cache
 def versions() -> str:
     """The releases of llvmlite and of its LLVM."""
+    return _tools().versions
+
+
+class _Tools(NamedTuple):
+    """The compiler, and LLVM's names of this processor and its features."""
+
+    versions: str
+    triple: str
+    cpu: str
+    features: dict[str, bool]
+
+
+@cache
+def _tools() -> _Tools:
+    """The compiler and the processor; from a file of the cache, if one of this llvmlite and processor is there."""
+    path = _path_of_tools()
+    body = read_sealed(path, _HEAD) if path is not None else None
+    if body is not None:
+        return _Tools(*json.loads(body))
+    llvm = _llvm()
     import llvmlite
 
-    return f"llvmlite {llvmlite.__version__}, LLVM {_llvm().llvm_version_info}"
+    try:
+        features = dict(llvm.get_host_cpu_features())
+    except RuntimeError as error:
+        raise NativeUnavailable(f"LLVM does not know this processor's features: {error}") from None
+    versions = f"llvmlite {llvmlite.__version__}, LLVM {llvm.llvm_version_info}"
+    tools = _Tools(versions, llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+    if path is not None:
+        write_sealed(path, _HEAD, json.dumps(tools).encode())
+    return tools
+
+
+_HEAD = b"fluid tools 1\n"
+_OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+"""Lines of ``/proc/cpuinfo`` that tell processors apart."""
+
+
+def _path_of_tools() -> str | None:
+    """The file for this llvmlite and processor; None where the system does not describe the processor, or nothing is kept."""
+    place, found = folder(), find_spec("llvmlite")
+    if place is None or found is None or found.origin is None:
+        return None
+    try:
+        with open("/proc/cpuinfo") as lines:
+            described = [line for line in takewhile(str.strip, lines) if line.partition("\t")[0].strip() in _OF_PROCESSOR]
+        library = os.path.join(os.path.dirname(found.origin), "binding", "libllvmlite.so")
+        facts = [(path, status.st_size, status.st_mtime_ns) for path in (found.origin, library) for status in [os.stat(path)]]
+    except OSError:
+        return None
+    digest = sha256(repr((facts, described, sys.version_info, sys.maxsize)).encode()).hexdigest()
+    return os.path.join(place, digest + TOOLS) if described else None
 
 
 @cache
@@ -57,12 +110,8 @@ def host() -> Target:
     Raises:
         NativeUnavailable: the processor's family is not supported, or it lacks a required feature.
     """
-    llvm = _llvm()
-    triple = llvm.get_process_triple()
-    try:
-        features = dict(llvm.get_host_cpu_features())
-    except RuntimeError as error:
-        raise NativeUnavailable(f"LLVM does not know this processor's features: {error}") from None
+    _, triple, cpu, features = _tools()
+    features = dict(features)
     for name in _features_to_leave_out(features):
         features |= {feature: False for feature in features if feature == name or _needs(feature, name)}
     if features.get("amx-tile") and not _lets_use_tiles():
@@ -74,7 +123,7 @@ def host() -> Target:
     elif not triple.startswith(("aarch64", "arm64")):
         raise NativeUnavailable(f"kernels are made for x86-64 and 64-bit ARM, not for {triple}")
     feature_flags = ",".join(f"{'+' if features[name] else '-'}{name}" for name in sorted(features))
-    return Target.of(triple, llvm.get_host_cpu_name(), feature_flags)
+    return Target.of(triple, cpu, feature_flags)
 
 
 def _lets_use_tiles() -> bool:
@@ -198,6 +247,12 @@ class Library:
     addresses: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._image = load(self.objects)
+        addresses = self._linked() if self._image is None else self._image.addresses
+        self.addresses = {name: addresses[name] for name in self.footprints}
+
+    def _linked(self) -> Any:
+        """The addresses of functions that LLVM's linker loads."""
         builder = _llvm().JITLibraryBuilder().add_current_process()
         for code in self.objects:
             builder.add_object_img(code)
@@ -207,7 +262,7 @@ class Library:
             self._tracker = builder.link(_linker(), f"library{next(_numbers)}")
         except RuntimeError as error:
             raise NativeUnavailable(f"compiled kernels cannot be loaded: {error}") from None
-        self.addresses = {name: self._tracker[name] for name in self.footprints}
+        return self._tracker
 
     @property
     def size(self) -> int:

@@ -31,9 +31,10 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS, check_of
-from ..native.cache import PLAN, Kernels, available_kernels, folder, made_by, read_sealed, write_sealed
+from ..native.cache import Kernels, available_kernels, made_by
 from ..native.fallback import NativeUnavailable, fault
 from ..native.instructions import NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer, WrittenKernel, values_read
+from ..native.sealed import PLAN, folder, read_sealed, write_sealed
 from ..native.target import Target
 from ..native.verifying import verify_accesses, verify_order, verify_writes
 from ..stepwise.handlers import HANDLERS

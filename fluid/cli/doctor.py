@@ -14,9 +14,9 @@ import numpy as np
 
 from .. import __version__
 from ..errors import ExecutionError, FluidError, how_to_install
-from ..executor.native.cache import folder
 from ..executor.native.compiler import host
 from ..executor.native.fallback import NativeUnavailable, is_enabled, or_unavailable
+from ..executor.native.sealed import folder
 from ..executor.runtime.threads import available_cores, blas_threads, get_num_threads
 from ..install_check import run_check
 from ..values.place import XLA_DEVICES, get_cuda_device_count

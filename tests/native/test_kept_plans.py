@@ -23,7 +23,7 @@ from test_kernel_cache import DAMAGES, forget
 import fluid
 from fluid import layers
 from fluid.executor.kernels.table import CHECKS, check_of
-from fluid.executor.native import cache, compiler, plans
+from fluid.executor.native import cache, compiler, plans, sealed
 from fluid.executor.native.compiler import NativeUnavailable
 from fluid.executor.native.instructions import NATIVE_PREFIX
 from fluid.executor.planned import records
@@ -395,13 +395,13 @@ def test_edited_plans_raise_nothing(build: Callable[[], Any], place: Path) -> No
     """Files with a right digest but wrong contents are ignored."""
     expected = Process(build).losses()
     path = plan_files(place)[-1]
-    record = json.loads(cache.read_sealed(str(path), records._HEAD) or b"")
+    record = json.loads(sealed.read_sealed(str(path), records._HEAD) or b"")
     draws = random.Random(0)
     others = 0
     for _ in range(40 * MORE):
         edited = copy.deepcopy(record)
         edit(edited, draws)
-        cache.write_sealed(str(path), records._HEAD, json.dumps(edited).encode())
+        sealed.write_sealed(str(path), records._HEAD, json.dumps(edited).encode())
         others += Process(build).losses() != expected
     assert others <= 2 * MORE  # nobody can see that a kernel should read at another place of the same array
 
@@ -409,9 +409,9 @@ def test_edited_plans_raise_nothing(build: Callable[[], Any], place: Path) -> No
 def test_a_plan_that_runs_an_op_twice_is_passed_over(place: Path, planned: list[int]) -> None:
     expected = Process(convolutions).losses()
     path = plan_files(place)[-1]
-    record = json.loads(cache.read_sealed(str(path), records._HEAD) or b"")
+    record = json.loads(sealed.read_sealed(str(path), records._HEAD) or b"")
     ops = [number for number, (kind, *_) in enumerate(record["instructions"]) if kind == "op"]
     record["instructions"].insert(ops[0], record["instructions"][ops[0]])
-    cache.write_sealed(str(path), records._HEAD, json.dumps(record).encode())
+    sealed.write_sealed(str(path), records._HEAD, json.dumps(record).encode())
     planned.clear()
     assert Process(convolutions).losses() == expected and planned

@@ -24,12 +24,13 @@ from checks import Checks, each
 
 import fluid
 from fluid import layers
-from fluid.executor.native import cache, compiler
-from fluid.executor.native.cache import Kernels, Writer, folder
+from fluid.executor.native import cache, compiler, sealed
+from fluid.executor.native.cache import Kernels, Writer
 from fluid.executor.native.compiler import NativeUnavailable
 from fluid.executor.native.emitter import DOUBLE, Function, Module, Value
 from fluid.executor.native.instructions import WrittenKernel
 from fluid.executor.native.kernel import Share, write_kernel
+from fluid.executor.native.sealed import folder, read
 from fluid.executor.native.target import Target
 from fluid.executor.runtime import cache_folder
 
@@ -85,6 +86,7 @@ def results(kernels: Kernels) -> dict[str, float]:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of the test's own, in a process where nothing is loaded; no warning may appear."""
     path = tmp_path / "cache"
+    compiler.host()  # its file lies elsewhere
     monkeypatch.setenv("FLUID_NATIVE_CACHE", str(path))
     forget()
     with warnings.catch_warnings():
@@ -273,8 +275,8 @@ def test_damage_does_not_spread_to_other_bundles(place: Path, compiled: list[int
 
 def test_bundles_of_other_kernels_are_read_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
-    read = cache._read
-    monkeypatch.setattr(cache, "_read", lambda path, *most: reads.append(path) or read(path, *most))
+    read = cache.read
+    monkeypatch.setattr(cache, "read", lambda path, *most: reads.append(path) or read(path, *most))
     for number in range(1, 6):
         compile_kernels(writers(number))
         forget()
@@ -364,10 +366,10 @@ def test_what_was_not_used_for_longest_goes_first(place: Path, monkeypatch: pyte
     notes = place / "notes.txt"
     notes.write_bytes(b"the user's")
     store(0)  # is used again
-    monkeypatch.setattr(cache, "_MOST_FILES", 3)
+    monkeypatch.setattr(sealed, "_MOST_FILES", 3)
     newest = store(4)
     assert set(place.iterdir()) == {paths[0], paths[3], newest, notes}
-    monkeypatch.setattr(cache, "_MOST_BYTES", 2 * newest.stat().st_size - 1)
+    monkeypatch.setattr(sealed, "MOST_BYTES", 2 * newest.stat().st_size - 1)
     newest = store(5)
     assert set(place.iterdir()) == {newest, notes}
 
@@ -389,8 +391,10 @@ def test_a_text_that_llvm_refuses(place: Path) -> None:
 def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     import llvmlite.binding as llvm
 
+    monkeypatch.setenv("FLUID_NATIVE_CACHE", "0")
+
     def unavailable(ask: Callable[[], object]) -> str:
-        for function in (compiler._llvm, compiler.host):
+        for function in (compiler._llvm, compiler._tools, compiler.host):
             function.cache_clear()
         with pytest.raises(NativeUnavailable) as told:
             ask()
@@ -417,6 +421,7 @@ def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> No
             patch.setattr(llvm, "get_host_cpu_features", lambda: features)
             for words, vector_bytes in {"": 64, "-avx512vl": 64, "-avx512f": 32, " -avx512f, -avx512vl,": 32}.items():
                 patch.setenv("FLUID_NATIVE_FEATURES", words)
+                compiler._tools.cache_clear()
                 compiler.host.cache_clear()
                 assert compiler.host().vector_bytes == vector_bytes
             assert compiler.host().features == "+avx2,-avx512f,-avx512vl,+f16c,+fma"
@@ -426,7 +431,7 @@ def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> No
                 patch.setenv("FLUID_NATIVE_FEATURES", wrong)
                 assert unavailable(compiler.host).startswith(f"FLUID_NATIVE_FEATURES: {wrong} takes no feature")
     finally:
-        for function in (compiler._llvm, compiler.host):
+        for function in (compiler._llvm, compiler._tools, compiler.host):
             function.cache_clear()
 
 
@@ -436,7 +441,7 @@ def test_reading_takes_memory_that_the_size_of_the_file_bounds(tmp_path: Path) -
     path.write_bytes(b"x" * 1000)
     tracemalloc.start()
     try:
-        assert cache._read(str(path)) == b"x" * 1000 and cache._read(str(path), 10) == b"x" * 10
+        assert read(str(path)) == b"x" * 1000 and read(str(path), 10) == b"x" * 10
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()

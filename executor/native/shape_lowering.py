@@ -345,7 +345,7 @@ def _gathered_rows(X: GraphTensor, ids: GraphNode, rows: int, shape: tuple[int, 
     return GraphTensor(reshaped(Rows((ids.size, table.shape[1]), table.element, table, ids), shape))
 
 
-@lowers("gather")
+@lowers("gather", copies=True)
 def gather(X: GraphTensor, Index: GraphTensor, Axis: Any, axis: int, specs: dict[str, Any]) -> GraphTensor:
     _none(Axis)
     axis %= X.ndim

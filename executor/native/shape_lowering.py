@@ -348,8 +348,12 @@ def _gathered_rows(X: GraphTensor, ids: GraphNode, rows: int, shape: tuple[int, 
 @lowers("gather", copies=True)
 def gather(X: GraphTensor, Index: GraphTensor, Axis: Any, axis: int, specs: dict[str, Any]) -> GraphTensor:
     _none(Axis)
-    axis %= X.ndim
-    return _gathered_rows(X, _ids_along(Index, X.shape, axis), axis + 1, specs["Out"].shape)
+    axis, shape = axis % X.ndim, specs["Out"].shape
+    if isinstance(X.node, ChannelsFirst) and axis > 1 and len(shape) == X.ndim:  # all channels of a pixel are one row
+        pixels, (images, channels, *extents) = GraphTensor(channels_last(X.node)), shape
+        rows = _gathered_rows(pixels, _ids_along(Index, pixels.shape, axis - 1), axis, (images, *extents, channels))
+        return GraphTensor(channels_first(rows.node))
+    return _gathered_rows(X, _ids_along(Index, X.shape, axis), axis + 1, shape)
 
 
 def _ids_along(Index: GraphTensor, shape: Sequence[int], axis: int) -> GraphNode:

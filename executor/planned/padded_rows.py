@@ -370,7 +370,12 @@ class Rewriter:
         rows, var = self.rows.get(name), self.block.var(name)
         if rows is None:
             return self._batch.specs.get(name) or Spec(var.shape, var.dtype)
-        return Spec((_made_up_rows(rows.group, variant), *var.shape[1:]), var.dtype, lod=self._lod(rows, variant))
+        return Spec((self._made_up_rows(rows.group, variant), *var.shape[1:]), var.dtype, lod=self._lod(rows, variant))
+
+    def _made_up_rows(self, group: int, variant: int) -> int:
+        """The number of rows of a LoD in a batch of made-up lengths, the longest of which differs between the batches."""
+        rows: int = (_SIZES[variant] + group * 8) * (2 + variant) ** (len(self.levels_of(group)) - 1)
+        return rows
 
     def _lod(self, rows: RowFacts, variant: int) -> Lod:
         """The LoD of rows in a batch of made-up lengths."""
@@ -378,18 +383,18 @@ class Rewriter:
             return ()
         lod: list[tuple[int, ...]] = []
         for group in self.levels_of(rows.group):
-            count, total = lod[-1][-1] if lod else self.sizes[group][0], _made_up_rows(group, variant)
+            count, total = lod[-1][-1] if lod else self.sizes[group][0], self._made_up_rows(group, variant)
             lod.append(tuple(total * number // count for number in range(count + 1)))
         return tuple(lod)
 
     def _rows_of_output(self, specs: Sequence[Spec | None], padding: Padding) -> RowFacts | None:
         """Facts about an output with these specs in batches of made-up lengths; None for an output without padding rows."""
         first, second = specs
-        if first is None or second is None:
+        if first is None or second is None or first.shape[1:] != second.shape[1:]:
             raise NotRewritten
         for group in range(len(self.sizes)):
             for rows in (RowFacts(group, True, padding), RowFacts(group, False, padding)):
-                expected = [(_made_up_rows(group, variant), self._lod(rows, variant)) for variant in range(len(_SIZES))]
+                expected = [(self._made_up_rows(group, variant), self._lod(rows, variant)) for variant in range(len(_SIZES))]
                 if [(spec.shape[0], spec.lod) for spec in (first, second) if spec.shape] == expected:
                     return rows
         if first != second or first.lod or (first.shape and first.shape[0] == -1):
@@ -564,11 +569,6 @@ class Rewriter:
         if -1 in var.shape[1:] or var.dtype not in _FLOATS:
             raise NotRewritten
         return self.add(op, "fill_constant", {}, shape=[count, *var.shape[1:]], dtype=var.dtype, value=0.0)
-
-
-def _made_up_rows(group: int, variant: int) -> int:
-    """The number of rows of a LoD in a batch of made-up lengths."""
-    return _SIZES[variant] + group * 8
 
 
 def _spec_at(specs: Any, number: int) -> Spec | None:

@@ -479,3 +479,17 @@ def test_capacities_leave_a_quarter_free_at_most() -> None:
         assert rows <= capacity <= max(1.25 * rows, rows + 7) and capacity == capacity_of(capacity)
     assert len({capacity_of(rows) for rows in range(1, 1 << 14)}) < 45
     assert {capacity_of(rows, 3) for rows in range(1, 1 << 10)} == {8, 16, 32, 64, 128, 256, 512, 1024}
+
+
+def test_the_longest_of_nested_sequences_decides_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is as long as the longest sequence is not padded to a capacity."""
+    x = fluid.data("x", [None, 2], lod_level=2)
+    padded, lengths = layers.sequence_pad(layers.relu(x), layers.zeros([1], "float32"))
+    for counts in ([1, 2, 3], [1, 1, 5]):
+        feed = {"x": fluid.create_lod_tensor(np.ones((sum(counts), 2), "float32"), [[2, 1], counts], fluid.CPUPlace())}
+        expected = (np.arange(max(counts)) < np.array(counts)[:, None]).astype("float32")
+        for native in "01":
+            monkeypatch.setenv("FLUID_NATIVE", native)
+            found, found_lengths = fluid.Executor().run(feed=feed, fetch_list=[padded, lengths])
+            np.testing.assert_array_equal(found, np.repeat(expected[..., None], 2, 2))
+            assert found_lengths.tolist() == counts

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate, takewhile
 from operator import length_hint
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,11 +41,15 @@ from ..stepwise.indexed_arrays import IndexedArray
 from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.meeting import Meeting, reductions_in_flight
 from ..stepwise.program import not_made
+from ..stepwise.repeated import Frames
 from .array_loops import ArrayLoop
 from .memory import Memory, Packed, Scratch
 from .placement import padded
 from .plan import AnyInstruction, ArenaPlan, Instruction
 from .real_rows import OFFSETS, RealRows, RealRowsStep
+
+if TYPE_CHECKING:
+    from .native_loops import SavedRuns
 
 __all__ = ["BoundArenaPlan"]
 
@@ -102,6 +106,8 @@ class BoundArenaPlan:
         """Those that other plans of the scope can use, too, with their keys in the memory of the scope."""
         self._tables: Any = None
         """Keeps native code alive."""
+        self._frames: dict[Value, Frames] = {}
+        """Step scopes of a loop with arrays -> the values of its runs, where native code leaves them."""
         self._views: dict[Value, Any] = {}
         """Cache of the arrays of temporaries."""
         self._scratch = Scratch(place.xp)
@@ -544,15 +550,21 @@ class BoundArenaPlan:
         """A step that runs a loop with arrays of tensors."""
         code = instruction.loop_code
         assert code is not None
-        return ArrayLoop(
-            instruction,
-            {name: IndexedArray(room, self.array(memory)) for name, (memory, room) in code.arrays.items()},
-            [memoryview(self.array(value)).cast("B") for value in (code.fault, FAILED) if value in code.written],
-            tables.add([code]),
-            self._dynamic_step(instruction, frees),
-            self._cells,
-            frees,
-        )
+        arrays = [(IndexedArray(array.room, self.array(array.memory)), array.before, array.after) for array in code.arrays]
+        signals = [memoryview(self.array(value)).cast("B") for value in (code.fault, FAILED) if value in code.written]
+        frames = self._frames_of(code.runs) if code.runs is not None else None
+        past = (code.past.scopes, self._frames[code.past.scopes]) if code.past is not None else None
+        run, otherwise = tables.add([code]), self._dynamic_step(instruction, frees)
+        return ArrayLoop(arrays, signals, frames, past, run, otherwise, self._cells, frees)
+
+    def _frames_of(self, runs: SavedRuns) -> tuple[Value, Frames]:
+        """The step scopes of a loop, and the values of its runs in the memory of the plan."""
+        stacks = {}
+        for name, (place, spec) in runs.values.items():
+            memory = self.array(place.value).reshape(-1).view("uint8")[place.offset :] if spec.size else np.empty(0, "uint8")
+            stacks[name] = memory[: runs.trips * spec.nbytes].view(spec.dtype.array_dtype).reshape(runs.trips, *spec.shape)
+        self._frames[runs.scopes] = frames = Frames(runs.trips, stacks, runs.branches, arrays=runs.unread)
+        return runs.scopes, frames
 
     # -- running
     def settings(self) -> AbstractContextManager[Any]:

@@ -10,7 +10,7 @@ copied to the first after the trip.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -61,6 +61,39 @@ class Copied(NamedTuple):
     size: int
 
 
+class ArrayMemory(NamedTuple):
+    """The memory of an array of tensors.
+
+    Attributes:
+        memory: a value of the plan.
+        room: its size.
+        before: the array before the loop; None if it begins without entries.
+        after: the array after the loop; None if nothing reads it.
+    """
+
+    memory: Value
+    room: ArrayRoom
+    before: Value | None
+    after: Value | None
+
+
+class SavedRuns(NamedTuple):
+    """The values that the trips of a loop leave for its gradient.
+
+    Attributes:
+        scopes: the value of its step scopes.
+        trips: their number.
+        values: name -> the memory of its values of all runs, and their spec.
+        branches, unread: see `Frames`.
+    """
+
+    scopes: Value
+    trips: int
+    values: Mapping[str, tuple[TripPlace, Spec]]
+    branches: Mapping[str, Collection[str]]
+    unread: Collection[str]
+
+
 @dataclass(eq=False)
 class NativeLoop(NativeInstruction):
     """A loop.
@@ -72,7 +105,9 @@ class NativeLoop(NativeInstruction):
         places: value of the block -> its memory.
         before, between, after: the copies before the first trip, after each trip, and after the last one.
         block_specs: the specs of the values of the block.
-        arrays: array of tensors -> its memory, a value of the plan, and the size of it.
+        arrays: the memories of its arrays of tensors.
+        runs: what the trips leave for a gradient; None if no gradient reads them.
+        past: for a gradient, what the trips of the forward loop have left.
     """
 
     ops: list[Operator]
@@ -84,7 +119,9 @@ class NativeLoop(NativeInstruction):
     between: list[Copied]
     after: list[Copied]
     block_specs: Mapping[Value, Spec]
-    arrays: Mapping[str, tuple[Value, ArrayRoom]] = field(default_factory=dict)
+    arrays: Sequence[ArrayMemory] = ()
+    runs: SavedRuns | None = None
+    past: SavedRuns | None = None
     shares: dict[Value, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,13 +160,6 @@ class NativeLoop(NativeInstruction):
             return None
         place = self.places[value]
         return place._replace(offset=place.offset + offset)
-
-
-class _Frames(NamedTuple):
-    """The values that a loop keeps for its gradient: for each name, the memory of its values of all runs, and their spec."""
-
-    trips: int
-    values: Mapping[str, tuple[TripPlace, Spec]]
 
 
 _LEAST_ROOM, _MOST_ROOM, _ROOM_BYTES = 64, 1 << 12, 1 << 22
@@ -179,7 +209,7 @@ class NativeLoops:
     ) -> None:
         self._entries = entries
         self._specs, self._captures, self._compiler = specs, captures, _Compiler(target, within)
-        self._frames: dict[str, _Frames] = {}
+        self._frames: dict[str, SavedRuns] = {}
         self._count = 0
 
     def expand(self, instruction: Any) -> Any:
@@ -208,7 +238,7 @@ class NativeLoops:
         region = region_of(instruction.op)
         assert region is not None, "a loop owns a block"
         loop = Loop(self._compiler, instruction.op, region, self._captures, no_source)
-        if (loop.entries or not loop.is_possible) and self._entries is not None and not loop.is_captured:
+        if (loop.entries or not loop.is_possible) and self._entries is not None:
             loop = Loop(self._compiler, instruction.op, region, self._captures, no_source, LoopBody.with_indexed_arrays)
         self._count += 1
         tag, entries = f"loop{self._count}.", self._entries or {}
@@ -230,7 +260,7 @@ class _LoopMaker:
     def __init__(
         self,
         specs: dict[Value, Spec],
-        frames: dict[str, _Frames],
+        frames: dict[str, SavedRuns],
         tag: str,
         loop: Loop,
         instruction: Any,
@@ -251,6 +281,7 @@ class _LoopMaker:
         self._is_reversed = op.attrs.get("reverse", False) != (self._past is not None)
         self._trips = self._number_of_trips(most_trips)
         self._entries = entries
+        self._runs: SavedRuns | None = None
         self._places: dict[Value, TripPlace] = {}
         self._before: list[Copied] = []
         self._between: list[Copied] = []
@@ -325,13 +356,15 @@ class _LoopMaker:
             self._stack(name, code.spec(self._loop.last(name)))
         for name in self._loop.summed:
             self._sum(name, code.spec(self._loop.last(name)))
-        arrays = {name: (self._memory(name, room), room) for name, room in code.rooms.items()}
+        arrays = [self._array(name, room) for name, room in code.rooms.items()]
         self._place_others(code)
         self._copy_results()
         condition = self._condition() if self._trips is None else None
         ops, places = [self._instruction.op], self._places
         copies = self._before, self._between, self._after
-        return NativeLoop(ops, self._trips, condition, code.instructions, places, *copies, code.specs, arrays)
+        return NativeLoop(
+            ops, self._trips, condition, code.instructions, places, *copies, code.specs, arrays, self._runs, self._past
+        )
 
     def _sources(
         self,
@@ -372,11 +405,19 @@ class _LoopMaker:
             entries[name] = [stand_in(spec)] if spec is not None else []
         return entries
 
-    def _memory(self, name: str, room: ArrayRoom) -> Value:
+    def _array(self, name: str, room: ArrayRoom) -> ArrayMemory:
         """Create the memory of an array of tensors."""
         place = self._places[name, 0] = TripPlace((f"{NATIVE_PREFIX}{self._tag}{name}", 0))
         self._specs[place.value] = room.memory
-        return place.value
+        totals = {total_of(part.inner): part.name for part in self._region.summed if part.name != EMPTY}
+        if name in totals:
+            return ArrayMemory(place.value, room, None, self._outputs.get(totals[name]))
+        return ArrayMemory(place.value, room, self._instruction.outer.get(name), self._outputs.get(name))
+
+    @property
+    def _outputs(self) -> dict[str, Value]:
+        """Name in the program -> the value that the op makes."""
+        return {name: value for slot, name, value in named_writes(self._instruction) if slot != self._region.scopes_slot}
 
     def _sequence(self, outer: str) -> tuple[TripPlace, Spec]:
         value, spec = self._outer(outer)
@@ -444,17 +485,19 @@ class _LoopMaker:
     # -- results
     def _copy_results(self) -> None:
         """Copy the results to the values that the op makes, and register the memory that a gradient reads."""
-        loop, region = self._loop, self._region
-        outputs = {name: value for slot, name, value in named_writes(self._instruction) if slot != region.scopes_slot}
+        loop, region, outputs = self._loop, self._region, self._outputs
         results = [(name, self._last[name]) for name in region.writes if name in self._last]
         results += [(part.name, self._stacked[part.inner][0]) for part in region.stacked if part.name != EMPTY]
-        results += [(part.name, self._last[total_of(part.inner)]) for part in region.summed if part.name != EMPTY]
+        sums = [(part.name, self._last.get(total_of(part.inner))) for part in region.summed if part.name != EMPTY]
+        results += [(name, source) for name, source in sums if source is not None]
         results += [(part.name, self._last[part.inner]) for part in region.final if part.name != EMPTY]
         for name, source in results:
             self._copy_result(outputs.get(name), source)
         if region.scopes is not None and loop.is_captured:
             after = {name: place for name, place in self._stacked.items() if name in loop.local}
-            self._all_frames[region.scopes] = _Frames(self._known_trips, after | self._saved)
+            scopes = self._instruction.writes[region.scopes_slot][0]
+            self._runs = SavedRuns(scopes, self._known_trips, after | self._saved, loop.branches, loop.unread_arrays)
+            self._all_frames[region.scopes] = self._runs
 
     def _copy_result(self, target: Value | None, source: TripPlace) -> None:
         if target is None:

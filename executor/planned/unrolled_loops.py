@@ -38,10 +38,9 @@ from ..native.instructions import (
 from ..native.kernel import written_condition
 from ..native.native_checks import CODE_OF_CHECK, FAILED, checks_of, with_native_checks
 from ..native.target import Target
-from ..stepwise.indexed_arrays import ArrayRoom
 from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LOOPS
-from .native_loops import Copied, NativeLoop, NativeLoops, TripPlace
+from .native_loops import ArrayMemory, Copied, NativeLoop, NativeLoops, SavedRuns, TripPlace
 from .trip_counts import MOST_TRIPS
 
 __all__ = ["LoopCode", "TableLoops", "with_unrolled_loops"]
@@ -133,7 +132,7 @@ class LoopCode(NativeInstruction):
 
     Attributes:
         text: describes it.
-        arrays: array of tensors -> its memory, a value of the plan, and the size of it.
+        arrays, runs, past: see `NativeLoop`.
         fault: the memory of `FAULT`; None without arrays.
     """
 
@@ -147,7 +146,9 @@ class LoopCode(NativeInstruction):
     shares: dict[Value, Value]
     workspace_bytes: int
     checks: dict[int, Check] = field(default_factory=dict)
-    arrays: Mapping[str, tuple[Value, ArrayRoom]] = field(default_factory=dict)
+    arrays: Sequence[ArrayMemory] = ()
+    runs: SavedRuns | None = None
+    past: SavedRuns | None = None
     fault: Value | None = None
 
     @classmethod
@@ -159,8 +160,9 @@ class LoopCode(NativeInstruction):
         all_calls = [*(calls.unrolled(loop.trips) if loop.trips is not None else calls.repeated(loop.condition))]
         facts = loop.ops, loop.describe(), all_calls, calls.writers, loop.read, loop.written
         fault = loop.places[FAULT].value if FAULT in loop.places else None
-        code = cls(*facts, loop.layouts, loop.shares, loop.workspace_bytes, calls.checks, loop.arrays, fault)
-        code.written += [*(memory for memory, _ in loop.arrays.values()), *([fault] if fault is not None else [])]
+        more = loop.arrays, loop.runs, loop.past, fault
+        code = cls(*facts, loop.layouts, loop.shares, loop.workspace_bytes, calls.checks, *more)
+        code.written += [*(array.memory for array in loop.arrays), *([fault] if fault is not None else [])]
         return code
 
     def describe(self) -> str:
@@ -299,10 +301,19 @@ def with_unrolled_loops(
     accepted: dict[int, Any] = {number: code for number, code in fitting.items() if families[number] not in unfit}
     for item in accepted.values():
         specs |= {value: all_specs[value] for value in (*item.read, *item.written)}
+    with_arrays = {families[number] for number, code in accepted.items() if code.arrays}
     for number, code in accepted.items():
-        if code.arrays:
-            accepted[number] = replace(instructions[number], loop_code=code)
+        if families[number] in with_arrays:  # if one of them has to run step by step, its gradients do
+            accepted[number] = _with_code(instructions[number], code)
     return [accepted.get(number, instruction) for number, instruction in enumerate(instructions)]
+
+
+def _with_code(instruction: Any, code: LoopCode) -> Any:
+    """The instruction of a loop with code that runs in its place."""
+    past = code.past.values.values() if code.past is not None else ()
+    read = [*code.read, *(place.value for place, spec in past if spec.size)]
+    outer = {f"{name}.{version}": (name, version) for name, version in read}
+    return replace(instruction, loop_code=code, outer={**instruction.outer, **outer})
 
 
 def _families(instructions: Sequence[Any]) -> dict[int, int]:

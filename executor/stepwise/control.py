@@ -441,12 +441,12 @@ def join_array(machine: Machine, op: Operator, env: Environment) -> None:
 def split_array(machine: Machine, op: Operator, env: Environment) -> None:
     slots = ("X", "Like") if op.type == "split_array" else (grad_slot("Out"), "X")
     array, like, axis = array_of(tensor_in(op, slots[0], env)), array_in(op, slots[1], env), op.attr("axis")
-    parts, start = [], 0
+    parts, start, is_stack = [], 0, op.attr("use_stack")
+    before = (slice(None),) * (axis % array.ndim)
     for item in like:
         shape = array_of(item).shape
-        end = start + (1 if op.attr("use_stack") else shape[axis])
-        part = machine.xp.moveaxis(machine.xp.moveaxis(array, axis, 0)[start:end], 0, axis)
-        parts.append(with_lod(part.reshape(shape).copy(), lod_of(item)))
+        end = start + (1 if is_stack else shape[axis])
+        parts.append(with_lod(array[(*before, slice(start, end))].reshape(shape).copy(), lod_of(item)))
         start = end
     for name in op.output("Out" if op.type == "split_array" else grad_slot("X")):
         env.set(name, parts)

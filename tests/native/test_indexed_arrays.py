@@ -441,3 +441,110 @@ def test_entries_of_several_shapes_run_step_by_step() -> None:
         return [total]
 
     assert_alike(build, {"x": normal(2, 3)})
+
+
+# -------------------------------------------------------------------------------------------- gradients in a plan
+@each("trips", [1, 2, 5, 17])
+@each("rows, width", [(1, 1), (3, 17), (2, 1025)])
+@each("shape", ["states", "outputs", "both"])
+def test_a_loop_and_its_gradient_have_code_in_the_plan(trips: int, rows: int, width: int, shape: str) -> None:
+    """A loop that reads its inputs, and passes its states or gives its outputs, by arrays."""
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [trips, rows, width])
+        x.stop_gradient = False
+        weight, zeros = layers.create_parameter([width], "float32"), layers.fill_constant([rows, width], "float32", 0.5)
+        zeros.stop_gradient = False
+        states, outputs, h = layers.array_write(zeros, integer(0)), layers.create_array("float32"), layers.assign(zeros)
+
+        def body(index: Variable) -> None:
+            word = layers.squeeze(layers.gather(x, index), [0])
+            before = layers.array_read(states, index) if shape != "outputs" else h
+            after = layers.tanh(before * weight + word)
+            if shape == "states":
+                layers.array_write(after, index + 1, states)
+                return
+            layers.assign(after, h)
+            layers.array_write(after * 2.0, index, outputs)
+            if shape == "both":
+                layers.array_write(after, index + 1, states)
+
+        counted(integer(trips), body)
+        out, _ = layers.tensor_array_to_tensor(states if shape == "states" else outputs, 0)
+        loss = layers.mean(layers.square(out))
+        return [out, *fluid.gradients([loss], [x, zeros]), *minimized(loss)]
+
+    feed = {"x": normal(trips, rows, width)}
+    assert_in_plan(build, feed, loops=3)  # two gradients
+    assert_native(build, feed)
+    assert_alike(build, feed, runs=4)
+
+
+def test_a_gradient_follows_its_loop_when_there_is_no_room() -> None:
+    """The array outgrows its memory in the loop; then both run as other loops do, in the next run, too."""
+
+    def build() -> Sequence[Variable]:
+        x, far = fluid.data("x", [3]), fluid.data("far", [1], "int64")
+        x.stop_gradient = False
+        array, h = layers.array_write(x, integer(0)), layers.assign(x)
+
+        def body(index: Variable) -> None:
+            layers.assign(layers.tanh(h) * 1.5, h)
+            layers.array_write(h, index * far + 1, array)
+
+        counted(integer(3), body)
+        at = far * 2 + 1
+        loss = layers.reduce_sum(layers.square(layers.array_read(array, at)))
+        return [loss, *fluid.gradients([loss], [x])]
+
+    for far in (1, 500, 5000):
+        assert_in_plan(build, {"x": normal(3), "far": np.array([far])}, loops=2)
+        assert_alike(build, {"x": normal(3), "far": np.array([far])}, runs=3)
+
+
+def test_runs_with_and_without_room_take_turns() -> None:
+    def results(native: str) -> list[Any]:
+        with fresh_programs(), patch.dict(os.environ, FLUID_NATIVE=native):
+            x, far = fluid.data("x", [3]), fluid.data("far", [1], "int64")
+            x.stop_gradient = False
+            array, h = layers.array_write(x, integer(0)), layers.assign(x)
+
+            def body(index: Variable) -> None:
+                layers.assign(layers.tanh(h) * 1.5 + layers.array_read(array, integer(0)), h)
+                layers.array_write(h, index * far + 1, array)
+
+            counted(integer(3), body)
+            loss = layers.reduce_sum(layers.square(layers.array_read(array, far + 1)))
+            fetches, executor = [loss, *fluid.gradients([loss], [x])], fluid.Executor()
+            feeds = [{"x": normal(3) + number, "far": np.array([far])} for number, far in enumerate((1, 900, 2, 900, 1))]
+            return [value for feed in feeds for value in executor.run(feed=feed, fetch_list=fetches)]
+
+    for value, expected in zip(results("1"), results("0"), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+def test_second_derivatives_through_arrays() -> None:
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [2, 3])
+        x.stop_gradient = False
+        array = layers.array_write(x, integer(0))
+
+        def body(index: Variable) -> None:
+            layers.array_write(layers.tanh(layers.array_read(array, index) * x), index + 1, array)
+
+        counted(integer(3), body)
+        (first,) = fluid.gradients([layers.reduce_sum(layers.square(layers.array_read(array, integer(3))))], [x])
+        return [first, *fluid.gradients([layers.reduce_sum(layers.square(first))], [x])]
+
+    assert_alike(build, {"x": normal(2, 3)}, runs=3)
+
+
+def test_branches_on_arrays_are_trained_in_a_plan() -> None:
+    """The parser, whose moves are known in number."""
+
+    def build() -> Sequence[Variable]:
+        return parser("float32", 2, True)()
+
+    feed = {"words": normal(6, 2, 5), "order": moves(6)}
+    assert_native(build, feed)
+    assert_alike(build, feed, runs=4)

@@ -362,9 +362,9 @@ def integer(number: int) -> Variable:
     return layers.fill_constant([1], "int64", number)
 
 
-def counted(trips: int, body: Callable[[Variable], None], start: int = 0) -> None:
+def counted(trips: int, body: Callable[[Variable], None], start: int = 0, end: Variable | None = None) -> None:
     """Run `body` for each number from `start` on."""
-    i, end = integer(start), integer(start + trips)
+    i, end = integer(start), integer(start + trips) if end is None else end
     below = layers.less_than(i, end)
     loop = layers.While(below)
     with loop.block():
@@ -476,8 +476,12 @@ def test_an_entry_that_is_missing_is_named() -> None:
             results_of(build, {"x": normal(3)}, native=native, runs=1)
 
 
-def test_positions_that_meet_run_op_by_op_from_there_on() -> None:
-    """One position falls and another one rises, so in the third trip they are equal."""
+@each("is_fed", [False, True])
+def test_positions_that_meet(is_fed: bool) -> None:
+    """One position falls and another one rises, so they are equal in the third trip. The plan's code finds entries by position.
+
+    Where the number of trips is fed, and a gradient reads them, the loop runs op by op from there on.
+    """
 
     def build() -> Sequence[Variable]:
         x, end = fluid.data("x", [3]), integer(4)
@@ -491,11 +495,12 @@ def test_positions_that_meet_run_op_by_op_from_there_on() -> None:
             layers.array_write(layers.tanh(layers.array_read(array, i)), at, array)
             layers.array_write(layers.array_read(array, at) * layers.array_read(array, i), i, array)
 
-        counted(5, body)
+        counted(5, body, end=fluid.data("trips", [1], "int64") if is_fed else None)
         joined, _ = layers.tensor_array_to_tensor(array, 0, use_stack=True)
         return [joined, *fluid.gradients([layers.mean(joined)], [x])]
 
-    assert_native(build, {"x": normal(3)}, op_by_op=2 * (3 + 5))
+    feed = {"x": normal(3), **({"trips": np.array([5])} if is_fed else {})}
+    assert_native(build, feed, op_by_op=2 * (3 + 5) if is_fed else 0)
 
 
 def test_entries_of_two_shapes_run_op_by_op() -> None:

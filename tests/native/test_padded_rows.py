@@ -493,3 +493,15 @@ def test_the_longest_of_nested_sequences_decides_a_shape(monkeypatch: pytest.Mon
             found, found_lengths = fluid.Executor().run(feed=feed, fetch_list=[padded, lengths])
             np.testing.assert_array_equal(found, np.repeat(expected[..., None], 2, 2))
             assert found_lengths.tolist() == counts
+
+
+@each("layer", [layers.sequence_expand, layers.sequence_expand_as], ids=["sequence_expand", "sequence_expand_as"])
+def test_a_row_for_each_sequence_is_asked_for(layer: Callable[..., Variable], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With native code, too, more rows than sequences are refused."""
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    x, rows = fluid.data("x", [None, 2], lod_level=1), fluid.data("rows", [None, 2])
+    out = layers.relu(layer(layers.relu(rows), layers.relu(x)))
+    sequences = fluid.create_lod_tensor(np.ones((6, 2), "float32"), [[1, 2, 3]], fluid.CPUPlace())
+    for count in (2, 4):
+        with pytest.raises(ExecutionError, match=f"{layer.__name__} failed: X float32.{count}, 2. .*3 sequences"):
+            fluid.Executor().run(feed={"x": sequences, "rows": np.ones((count, 2), "float32")}, fetch_list=[out])

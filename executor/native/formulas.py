@@ -49,14 +49,14 @@ FORMULAS: dict[str, Callable[..., Value]] = {
 }
 
 
-# -- reductions: `kind` is sum, max or min
+# -- reductions: `kind` is sum, prod, max or min
 def neutral(kind: str, type_: Type) -> Value:
-    """The number that does not change a sum, a maximum or a minimum."""
+    """The number that does not change a sum, a product, a maximum or a minimum."""
     half = 1 << (8 * type_.bytes - 1)
     least, greatest = (-inf, inf) if type_.is_float else (-half, half - 1)
-    return constant({"sum": 0, "max": least, "min": greatest}[kind], type_)
+    return constant({"sum": 0, "prod": 1, "max": least, "min": greatest}[kind], type_)
 
 
 def combine(f: Function, kind: str, total: Value, value: Value) -> Value:
-    """Add a value to a sum, or take it into a maximum or a minimum."""
-    return f.add(total, value) if kind == "sum" else FORMULAS[kind](f, value, total)
+    """Take a value into a sum, a product, a maximum or a minimum."""
+    return FORMULAS[{"sum": "add", "prod": "mul"}.get(kind, kind)](f, value, total)

@@ -97,7 +97,7 @@ class Map(GraphNode):
 
 @dataclass(eq=False, repr=False)
 class Reduction(GraphNode):
-    """A reduction over `axes`, which remain with extent 1; `kind` is ``sum``, ``max`` or ``min``."""
+    """A reduction over `axes`, which remain with extent 1; `kind` is ``sum``, ``prod``, ``max`` or ``min``."""
 
     kind: str
     source: GraphNode
@@ -516,6 +516,11 @@ def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:
             continue
         source = Reduction(_with_ones(source.shape, run), source.element, kind, source, tuple(run))
     return source
+
+
+def with_one(shape: Shape, axis: int) -> Shape:
+    """A shape with extent 1 along an axis."""
+    return _with_ones(shape, [axis % len(shape)])
 
 
 def _with_ones(shape: Shape, run: Sequence[int]) -> Shape:

@@ -16,6 +16,7 @@ from .cores import position_type
 from .emitter import BOOL, BYTE, FLOAT, INT32, UBYTE
 from .global_pool_lowering import global_pool, global_pool_gradient, is_one_window
 from .graph import (
+    ChannelsFirst,
     Convolved,
     ConvolvedBack,
     FilterGradient,
@@ -32,6 +33,7 @@ from .graph import (
     mapped,
     plain,
     product,
+    reduced,
     reshaped,
     sliced,
     transposed,
@@ -363,6 +365,11 @@ def _channels_of_groups(X: GraphTensor, groups: int, axis: int) -> list[GraphNod
 @lowers("maxout")
 def maxout(X: GraphTensor, groups: int, axis: int) -> GraphTensor:
     axis %= X.ndim
+    if not isinstance(X.node, ChannelsFirst) and axis < X.ndim - 1:
+        only_floats(X)
+        before, after = X.shape[:axis], X.shape[axis + 1 :]
+        parts = reshaped(plain(X.node), (*before, X.shape[axis] // groups, groups, *after))
+        return GraphTensor(reshaped(reduced("max", parts, [axis + 1]), (*before, X.shape[axis] // groups, *after)))
     return with_channels_at(axis, maximum(_channels_of_groups(X, groups, axis)))
 
 

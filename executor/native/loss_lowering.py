@@ -7,7 +7,7 @@ from math import prod
 
 from .activation_lowering import chosen
 from .emitter import BOOL, INT32, INT64
-from .graph import Choice, GraphNode, Position, Scattered, mapped, plain, reshaped, sliced
+from .graph import Choice, GraphNode, Position, Scattered, mapped, plain, reduced, reshaped, sliced
 from .lowering import NAMESPACE, GraphTensor, NotLowered, differs, lowers, number_like
 from .shape_lowering import elements_along
 
@@ -15,26 +15,32 @@ f = NAMESPACE
 
 
 # ------------------------------------------------------------------------------------------------------- hard labels
-def labels_of(Label: GraphTensor, shape: tuple[int, ...], ignore_index: int) -> tuple[GraphNode, GraphNode]:
-    """The labels of rows, with 0 for ignored ones; and a mask of the valid labels."""
-    if Label.node.element not in (INT32, INT64) or Label.node.size != prod(shape[:-1]):
+def labels_of(labels: GraphNode, shape: tuple[int, ...], ignore_index: int) -> tuple[GraphNode, GraphNode]:
+    """Labels in a shape, with 0 for ignored ones; and a mask of the valid labels."""
+    if labels.element not in (INT32, INT64) or labels.size != prod(shape):
         raise NotLowered("labels that are no integers, or not one for each row")
-    label = reshaped(Label.node, (*shape[:-1], 1))
+    label = reshaped(labels, shape)
     is_valid = differs(label, ignore_index)
     return mapped("select", is_valid, label, number_like(0, label), element=label.element), is_valid
 
 
-def picked(source: GraphNode, ids: GraphNode) -> GraphNode:
-    """Pick one element of each row of `source`, along its last axis."""
+def picked(source: GraphNode, ids: GraphNode, axis: int = -1) -> GraphNode:
+    """Pick one element along an axis."""
+    if axis % source.ndim < source.ndim - 1:
+        chosen = mapped("select", is_label(source.shape, ids, axis), source, number_like(0.0, source), element=source.element)
+        return reduced("sum", chosen, [axis])
     rows = source.size // source.shape[-1]
     choice = Choice((rows, 1), source.element, reshaped(source, (rows, source.shape[-1])), reshaped(ids, (rows, 1)))
     return reshaped(choice, (*source.shape[:-1], 1))
 
 
-def is_label(shape: tuple[int, ...], label: GraphNode) -> GraphNode:
-    """A mask of the labelled element of each row."""
-    ids = mapped("convert", label, element=INT32)
-    return mapped("oeq", Position(shape, INT32), ids, element=BOOL)
+def is_label(shape: tuple[int, ...], label: GraphNode, axis: int = -1) -> GraphNode:
+    """A mask of the labelled elements along an axis."""
+    ids, axis = mapped("convert", label, element=INT32), axis % len(shape)
+    if axis == len(shape) - 1:
+        return mapped("oeq", Position(shape, INT32), ids, element=BOOL)
+    numbers = mapped("copy", Position((shape[axis],), INT32))
+    return mapped("oeq", reshaped(numbers, (shape[axis], *[1] * (len(shape) - 1 - axis))), ids, element=BOOL)
 
 
 def _only_last(axis: int, ndim: int) -> None:
@@ -45,7 +51,7 @@ def _only_last(axis: int, ndim: int) -> None:
 @lowers("pick")
 def pick(X: GraphTensor, Index: GraphTensor, axis: int, ignore_index: int, default: float) -> GraphTensor:
     _only_last(axis, X.ndim)
-    ids, is_valid = labels_of(Index, X.shape, ignore_index)
+    ids, is_valid = labels_of(Index.node, (*X.shape[:-1], 1), ignore_index)
     return chosen(GraphTensor(is_valid), GraphTensor(picked(X.node, ids)), default)
 
 
@@ -61,7 +67,7 @@ def place(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, axis: int, igno
     _only_last(axis, X.ndim)
 
     def placed(x: GraphNode, index: GraphNode) -> GraphNode:
-        ids, is_valid = labels_of(GraphTensor(index), shape, ignore_index)
+        ids, is_valid = labels_of(index, (*shape[:-1], 1), ignore_index)
         hit = mapped("and", is_label(shape, ids), is_valid)
         return mapped("select", hit, x, number_like(0.0, x), element=x.element)
 

@@ -13,6 +13,7 @@ from fluid.values.types import as_dtype
 
 from .emitter import BOOL, DOUBLE, FLOAT, HALF, INT32, INT64, Type
 from .graph import (
+    ChannelsFirst,
     Constant,
     GraphNode,
     Rows,
@@ -30,6 +31,7 @@ from .graph import (
     reduced,
     reshaped,
     transposed,
+    with_one,
 )  # fmt: skip
 from .integer_lowering import quantized_product
 from .loss_lowering import is_label, labels_of, minus_log, picked
@@ -453,8 +455,24 @@ def _axis_last(tensor: GraphTensor, axis: int) -> tuple[GraphNode, Callable[[Gra
     return plain(transposed(node, order)), lambda result: GraphTensor(mapped("copy", transposed(result, back)))
 
 
+_FEW_COLUMNS = 16
+"""Fewer neighbouring elements along the axes after one leave vectors empty when it is reduced in place."""
+
+
+def _reducible(tensor: GraphTensor, axis: int) -> tuple[GraphNode, int, Callable[[GraphNode], GraphTensor]]:
+    """A node and its axis to reduce along, moved to the end if that pays; and the function that moves it back in results."""
+    after = prod(tensor.shape[axis % max(tensor.ndim, 1) + 1 :])
+    if after < _FEW_COLUMNS or isinstance(tensor.node, ChannelsFirst):
+        node, back = _axis_last(tensor, axis)
+        return node, max(node.ndim, 1) - 1, back
+    only_floats(tensor)
+    if not tensor.node.size:
+        raise NotLowered("nothing to reduce")
+    return plain(tensor.node), axis % tensor.ndim, GraphTensor
+
+
 def _softmax(node: GraphNode, axis: int) -> tuple[GraphNode, GraphNode, GraphNode]:
-    """Softmax along the last axis; also returns each row's maximum and sum of exponentials."""
+    """Softmax along an axis; also returns the maxima and the sums of exponentials."""
     top = reduced("max", node, [axis])
     exponentials = mapped("exp", mapped("sub", node, top))
     total = reduced("sum", exponentials, [axis])
@@ -463,14 +481,14 @@ def _softmax(node: GraphNode, axis: int) -> tuple[GraphNode, GraphNode, GraphNod
 
 @lowers("softmax")
 def softmax(X: GraphTensor, axis: int) -> GraphTensor:
-    x, back = _axis_last(X, axis)
-    return back(_softmax(x, x.ndim - 1)[0])
+    x, axis, back = _reducible(X, axis)
+    return back(_softmax(x, axis)[0])
 
 
 @lowers("log_softmax")
 def log_softmax(X: GraphTensor, axis: int) -> GraphTensor:
-    x, back = _axis_last(X, axis)
-    _, top, total = _softmax(x, x.ndim - 1)
+    x, axis, back = _reducible(X, axis)
+    _, top, total = _softmax(x, axis)
     return back(mapped("sub", mapped("sub", x, top), mapped("log", total)))
 
 
@@ -485,19 +503,18 @@ def softmax_with_cross_entropy(
     axis: int,
     specs: dict[str, Any],
 ) -> dict[str, GraphTensor]:
-    x, back = _axis_last(Logits, axis)
-    last = x.ndim - 1
+    x, along, back = _reducible(Logits, axis)
     if use_softmax:
-        softmax, top, total = _softmax(x, last)
+        softmax, top, total = _softmax(x, along)
     else:
         softmax = x
     if soft_label:
-        label, _ = _axis_last(Label, axis)
+        label = _beside(x, along, Label, axis)
         logs = mapped("sub", mapped("sub", x, top), mapped("log", total)) if use_softmax else mapped("neg", minus_log(x))
-        loss = mapped("neg", reduced("sum", mapped("mul", label, logs), [last]))
+        loss = mapped("neg", reduced("sum", mapped("mul", label, logs), [along]))
     else:
-        ids, is_valid = labels_of(_labels_last(Label, axis), x.shape, ignore_index)
-        chosen = picked(x, ids)
+        ids, is_valid = labels_of(_beside(x, along, Label, axis), with_one(x.shape, along), ignore_index)
+        chosen = picked(x, ids, along)
         missed = mapped("sub", mapped("log", total), mapped("sub", chosen, top)) if use_softmax else minus_log(chosen)
         loss = mapped("select", is_valid, missed, number_like(0.0, x), element=x.element)
     losses = back(loss)
@@ -507,10 +524,12 @@ def softmax_with_cross_entropy(
     }
 
 
-def _labels_last(Label: GraphTensor, axis: int) -> GraphTensor:
-    """Labels (of extent 1 along an axis) in the order of rows along that axis."""
-    order = [place for place in range(Label.ndim) if place != axis % Label.ndim]
-    return GraphTensor(plain(transposed(Label.node, [*order, axis % Label.ndim])))
+def _beside(x: GraphNode, along: int, tensor: GraphTensor, axis: int) -> GraphNode:
+    """A tensor with its axis where `_reducible` has put that of `x`."""
+    if along < x.ndim - 1 or axis % tensor.ndim == tensor.ndim - 1:
+        return plain(tensor.node)
+    order = [place for place in range(tensor.ndim) if place != axis % tensor.ndim]
+    return plain(transposed(tensor.node, [*order, axis % tensor.ndim]))
 
 
 @lowers("softmax_with_cross_entropy_grad")
@@ -527,11 +546,11 @@ def softmax_with_cross_entropy_grad(
 ) -> dict[str, GraphTensor]:
     if soft_label or not use_softmax or dLoss is None or dSoftmax is not None or wanted != {"Logits@GRAD"}:
         raise ByRule
-    softmax, back = _axis_last(Softmax, axis)
-    gradient, _ = _axis_last(dLoss, axis)
-    ids, is_valid = labels_of(_labels_last(Label, axis), softmax.shape, ignore_index)
+    softmax, along, back = _reducible(Softmax, axis)
+    gradient = _beside(softmax, along, dLoss, axis)
+    ids, is_valid = labels_of(_beside(softmax, along, Label, axis), with_one(softmax.shape, along), ignore_index)
     gradient = mapped("select", is_valid, gradient, number_like(0.0, gradient), element=gradient.element)
-    hit = mapped("convert", is_label(softmax.shape, ids), element=softmax.element)
+    hit = mapped("convert", is_label(softmax.shape, ids, along), element=softmax.element)
     return {"Logits@GRAD": back(mapped("mul", mapped("sub", softmax, hit), gradient))}
 
 

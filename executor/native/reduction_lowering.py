@@ -10,7 +10,7 @@ from fluid.ops.reduction import reduced_axes
 from fluid.values.spec import Spec
 
 from .emitter import BOOL, INT32
-from .graph import GraphNode, Position, broadcast_to, constant, joined, mapped, plain, reduced, reshaped, sliced, transposed
+from .graph import GraphNode, Position, broadcast_to, constant, joined, mapped, plain, reduced, reshaped, transposed
 from .lowering import ByRule, GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers, only_truths
 
 
@@ -39,23 +39,11 @@ def reduce_min(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str
 
 @lowers("reduce_prod")
 def reduce_prod(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
-    """Multiply the first half by the second half, until one factor is left."""
-    only_numbers(X)
-    axes = reduced_axes(X.ndim, dim, reduce_all)
-    order = [*(axis for axis in range(X.ndim) if axis not in axes), *axes]
-    count = prod(X.shape[axis] for axis in axes)
-    factors = reshaped(plain(transposed(plain(X.node), order)), (X.node.size // max(count, 1), count))
-    if count > _MOST_FACTORS or not factors.size:
-        raise NotLowered("products of many factors, or of none")
-    while count > 1:
-        half, count = count // 2, -(-count // 2)
-        halves = mapped("mul", sliced(factors, 1, 0, half), sliced(factors, 1, half, half))
-        factors = joined([halves, mapped("copy", sliced(factors, 1, 2 * half, 1))], 1) if count > half else halves
-    return GraphTensor(reshaped(mapped("copy", factors), specs["Out"].shape))
+    return GraphTensor(reshaped(mapped("copy", reduced("prod", X.node, _axes(X, dim, reduce_all))), specs["Out"].shape))
 
 
-_MOST_FACTORS, _MOST_SQUARED = 4096, 64
-"""The most factors of a product, and the most along an axis for its gradient, whose rule pairs each factor with each."""
+_MOST_SQUARED = 8
+"""The most factors of a product for its gradient, whose rule pairs each factor with each; numpy's kernel is linear."""
 
 
 @lowers("reduce_prod_grad")

@@ -91,3 +91,47 @@ def test_joined_reductions() -> None:
         return [layers.concat([layers.reduce_mean(x, dim=[1]), layers.reduce_max(x, dim=[1])], axis=1)]
 
     assert_alike(build, {"x": _drawn((4, 30, 20), "float32")})
+
+
+@each("shape, axes", CASES)
+def test_products(shape: Sequence[int], axes: list[int]) -> None:
+    def build() -> list[Any]:
+        x = fluid.data("x", list(shape))
+        x.stop_gradient = False
+        product = layers.reduce_prod(layers.scale(x, 1 / 4096, bias=1.0), dim=axes)
+        return [product, *fluid.gradients([layers.reduce_sum(product)], [x])]
+
+    assert_alike(build, {"x": _drawn(shape, "float32")})
+
+
+@each(
+    "shape, axis",
+    [((3, 5, 33), 1), ((2, 21, 9, 17), 1), ((2, 21, 9, 17), 2), ((1, 1030, 40), 1), ((7, 3, 2), 1), ((4, 1, 20), 1)],
+)
+def test_softmax_and_cross_entropy_along_any_axis(shape: Sequence[int], axis: int) -> None:
+    labels = np.random.default_rng(0).integers(0, shape[axis], [*shape[:axis], 1, *shape[axis + 1 :]])
+    labels[0, 0, 0] = -100  # ignored
+
+    def build() -> list[Any]:
+        x, y = fluid.data("x", list(shape)), fluid.data("y", list(labels.shape), "int64")
+        x.stop_gradient = False
+        scaled = layers.scale(x, 0.3)
+        loss, softmax = layers.softmax_with_cross_entropy(scaled, y, axis=axis, return_softmax=True)
+        soft = layers.softmax_with_cross_entropy(scaled, layers.softmax(scaled * 0.5, axis=axis), soft_label=True, axis=axis)
+        logs = layers.log_softmax(scaled, axis=axis)
+        total = layers.reduce_sum(loss) + layers.reduce_sum(layers.square(soft)) + layers.reduce_sum(layers.square(logs))
+        weighted = layers.reduce_sum(layers.square(layers.softmax(scaled, axis=axis)))
+        return [loss, softmax, soft, logs, weighted, *fluid.gradients([total, weighted], [x])]
+
+    assert_alike(build, {"x": _drawn(shape, "float32"), "y": labels})
+
+
+@each("shape, axis, groups", [((2, 12, 5, 9), 1, 3), ((3, 4, 1, 2), 1, 4), ((2, 3, 5, 8), -1, 2)])
+def test_maxout_of_images(shape: Sequence[int], axis: int, groups: int) -> None:
+    def build() -> list[Any]:
+        x = fluid.data("x", list(shape))
+        x.stop_gradient = False
+        out = layers.maxout(layers.scale(x, 0.5), groups, axis=axis)
+        return [out, *fluid.gradients([layers.reduce_sum(layers.square(out))], [x])]
+
+    assert_alike(build, {"x": _drawn(shape, "float32")})

@@ -269,6 +269,123 @@ def sentences(rows):
     return of_fluid(build, {"words": words}), of_jax(compute, [words], [of_word, of_sentence])
 
 
+@workload("Viterbi by arrays, 50 words, {} tags", 5)
+@workload("Viterbi by arrays, 50 words, {} tags", 40)
+def viterbi(count):
+    """One loop writes the best tags before each tag to an array, another one reads it from the end."""
+    emitted, moves, steps = normal(50, count), normal(count, count), 50
+
+    def build(emitted, moves):
+        scores, end = layers.gather(emitted, layers.fill_constant([1], "int64", 0)), layers.fill_constant([1], "int64", steps - 1)
+        before, path = layers.create_array("int64"), layers.create_array("int64")
+
+        def word(index, scores):
+            total = layers.transpose(scores, [1, 0]) + moves
+            layers.array_write(layers.argmax(total, 0), index, before)
+            return [layers.reshape(layers.reduce_max(total, 0), [1, count]) + layers.gather(emitted, index + 1)]
+
+        def back(index, tag):
+            tag = layers.gather(layers.array_read(before, end - 1 - index), tag)
+            layers.array_write(tag, end - 1 - index, path)
+            return [tag]
+
+        (scores,) = repeat(steps - 1, word, [scores])
+        repeat(steps - 1, back, [layers.reshape(layers.argmax(scores, 1), [1])])
+        return layers.cast(layers.tensor_array_to_tensor(path, 0)[0], "int32")
+
+    def compute(weights, emitted, moves):
+        def word(scores, row):
+            total = scores[:, None] + moves
+            return jnp.max(total, 0) + row, jnp.argmax(total, 0)
+
+        scores, before = lax.scan(word, emitted[0], emitted[1:])
+        return lax.scan(lambda tag, row: (row[tag], row[tag]), jnp.argmax(scores), before, reverse=True)[1]
+
+    return of_fluid(build, {"emitted": emitted, "moves": moves}), of_jax(compute, [emitted, moves], [])
+
+
+@workload("recurrence that writes an array, batch {}, trained", 1)
+@workload("recurrence that writes an array, batch {}, trained", 32)
+def outputs_in_array(rows):
+    words, weight = normal(20, rows, 16), normal(16, 16, scale=0.3)
+
+    def build(words):
+        w, outputs = parameter(weight), layers.create_array("float32")
+        zeros = layers.fill_constant([rows, 16], "float32", 0.0)
+        zeros.stop_gradient = False
+
+        def word(index, h):
+            h = layers.tanh(layers.matmul(h, w) + layers.reshape(layers.gather(words, index), [rows, 16]))
+            layers.array_write(h, index, outputs)
+            return [h]
+
+        repeat(20, word, [zeros])
+        return layers.tensor_array_to_tensor(outputs, 0)[0]
+
+    def compute(weights, words):
+        def word(h, row):
+            h = jnp.tanh(h @ weights[0] + row)
+            return h, h
+
+        return lax.scan(word, jnp.zeros((rows, 16)), words)[1].reshape(20 * rows, 16)
+
+    return of_fluid(build, {"words": words}, True), of_jax(compute, [words], [weight], True)
+
+
+@workload("parser with a stack, {} words", 20)
+def parser(count):
+    """A move pushes a word, or joins the upper two entries of the stack."""
+    order = np.array([0, 0, 1, 0, 0, 1, 1] * count)[: 2 * count - 1]
+    depths = np.cumsum(1 - 2 * order)
+    assert depths.min() > 0
+    words, of_word, left, right = normal(len(order), 1, 32), *(normal(32, 32, scale=0.3) for _ in range(3))
+
+    def build(words, order):
+        w, u, v = map(parameter, (of_word, left, right))
+        depth, one = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 1)
+        stack = layers.array_write(layers.fill_constant([1, 32], "float32", 0.0), depth)
+
+        def move(index):
+            def push(state, place):
+                layers.array_write(state, place, stack)
+                layers.assign(place + 1, depth)
+
+            def shift():
+                push(layers.matmul(layers.squeeze(layers.gather(words, index), [0]), w), depth)
+
+            def join():
+                states = [
+                    layers.matmul(layers.array_read(stack, depth - 2), u),
+                    layers.matmul(layers.array_read(stack, depth - 1), v),
+                ]
+                push(layers.tanh(states[0] + states[1]), depth - 2)
+
+            layers.cond(layers.equal(layers.gather(order, index), one), join, shift)
+
+        index, end = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 2 * count - 1)
+        goes_on = layers.less_than(index, end)
+        loop = layers.While(goes_on)
+        with loop.block():
+            move(index)
+            layers.increment(index, 1)
+            layers.less_than(index, end, cond=goes_on)
+        return layers.array_read(stack, layers.fill_constant([1], "int64", 0))
+
+    def compute(weights, words, order):
+        w, u, v = weights
+
+        def move(states, step):
+            (stack, depth), (word, kind) = states, step
+            state = lax.cond(kind == 1, lambda: jnp.tanh(stack[depth - 2] @ u + stack[depth - 1] @ v), lambda: word @ w)
+            place = jnp.where(kind == 1, depth - 2, depth)
+            return (stack.at[place].set(state), place + 1), None
+
+        return lax.scan(move, (jnp.zeros((count + 1, 1, 32)), 0), (words, order))[0][0][0]
+
+    weights = [of_word, left, right]
+    return of_fluid(build, {"words": words, "order": order}), of_jax(compute, [words, order], weights)
+
+
 @workload("Kalman filter, {} steps", 100)
 def kalman_filter(steps):
     """Means of four states, of which two are observed; each step solves two equations."""

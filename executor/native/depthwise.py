@@ -89,6 +89,17 @@ def _pixels(target: Target) -> int:
     return 6 if target.registers == 16 else 8
 
 
+def _height(walk: Walk, target: Target) -> int:
+    """The number of rows of a tile: two where they read the same elements, and registers hold the sums of both."""
+    rows, columns = walk.taps
+    shares = walk.steps[0] == walk.tap_steps[0] and len(rows) > 1 and len(rows) * len(columns) <= _MOST_TAPS
+    return min(walk.extents[0], 2) if shares and target.registers > 16 else 1
+
+
+_MOST_TAPS = 25
+"""The most taps of a tile of two rows: all of them are unrolled."""
+
+
 def _blocks(images: int, rows: int, bytes_of_row: int, limits: Limits) -> int:
     """The number of blocks of rows that an image is cut into."""
     needed = max(-(-limits.convolution_chunks // images), -(-rows * bytes_of_row // limits.gradient_bytes))
@@ -110,8 +121,9 @@ def _write_walk(
     count, channels, element = walk.output.count, walk.output.channels, g.element
     if not prod(walk.extents) * count * channels:
         return
-    blocks = _blocks(count, walk.extents[0], walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes, target.limits)
-
+    height = _height(walk, target)
+    pairs, bytes_of_row = walk.extents[0] // height, walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes
+    blocks = _blocks(count, pairs, height * bytes_of_row, target.limits)
     walks = prod(walk.repeats)
 
     def chunk(number: Value) -> None:
@@ -121,26 +133,34 @@ def _write_walk(
         taps = affine(f, 0, (shift_down, walk.tap_shifts[0] * g.kernel[1]), (shift_along, walk.tap_shifts[1]))
         weights = f.at(packed, f.mul(taps, channels), element)
         base = f.at(source, affine(f, walk.start, (image, walk.source.strides[0])), element)
-        rows = bounds_of(f, block, blocks, walk.extents[0])
 
-        def row(number: Value) -> None:
+        def rows(number: Value, height: int) -> None:
             for start, size, tiles in split(walk.extents[1], _pixels(target)):
-                f.loop(0, tiles, 1, [], lambda tile, start=start, size=size: pixels(number, affine(f, start, (tile, size)), size))
 
-        def pixels(row: Value, column: Value, size: int) -> None:
+                def tile(place: Value, start: int = start, size: int = size) -> None:
+                    pixels(number, affine(f, start, (place, size)), (height, size))
+
+                f.loop(0, tiles, 1, [], tile)
+
+        def pixels(row: Value, column: Value, extents: tuple[int, int]) -> None:
             x = f.at(base, affine(f, 0, (row, walk.steps[0]), (column, walk.steps[1])), element)
-            first = Pixel(
-                image,
-                f.add(affine(f, 0, (row, walk.spacing[0])), origin[0]),
-                f.add(affine(f, 0, (column, walk.spacing[1])), origin[1]),
-            )
-            each_vector(f, channels, target.lanes(element.bytes), partial(write_tile, x, first, size))
+            along = f.add(affine(f, 0, (column, walk.spacing[1])), origin[1])
+            down = (f.add(affine(f, place * walk.spacing[0], (row, walk.spacing[0])), origin[0]) for place in range(extents[0]))
+            firsts = [Pixel(image, place, along) for place in down]
+            each_vector(f, channels, target.lanes(element.bytes), partial(write_tile, x, firsts, extents[1]))
 
-        def write_tile(x: Value, first: Pixel, size: int, channel: Operand, lanes: int) -> None:
+        def write_tile(x: Value, firsts: Sequence[Pixel], size: int, channel: Operand, lanes: int) -> None:
             at, filter_ = f.at(x, channel, element), f.at(weights, channel, element)
-            sums = _products(f, g, walk, at, filter_, size, lanes, target.limits.depthwise_taps)
+            if len(firsts) == 1:
+                sums = [_products(f, g, walk, at, filter_, size, lanes, target.limits.depthwise_taps)]
+            else:
+                sums = _products_of_rows(f, g, walk, at, filter_, (len(firsts), size), lanes)
+            for first, totals in zip(firsts, sums, strict=True):
+                store(first, totals, channel)
+
+        def store(first: Pixel, totals: Sequence[Value], channel: Operand) -> None:
             y = f.at(output, walk.output.offset(f, first, channel), element)
-            for place, total in enumerate(sums):
+            for place, total in enumerate(totals):
                 shift = place * walk.spacing[1]
                 last: Value | None = total
                 if epilogue is not None:
@@ -148,7 +168,10 @@ def _write_walk(
                 if last is not None:
                     f.store(last, f.at(y, shift * walk.output.strides[2], element))
 
-        f.loop(*rows, 1, [], row, at_least_once=True)
+        f.loop(*bounds_of(f, block, blocks, pairs), 1, [], lambda number: rows(f.mul(number, height), height), at_least_once=True)
+        if walk.extents[0] % height:
+            with f.when(f.compare("eq", block, blocks - 1)):
+                rows(f.int64(pairs * height), 1)
 
     f.loop(*share.of(f, count * blocks * walks), 1, [], chunk)
 
@@ -182,6 +205,29 @@ def _products(
         return f.loop(0, len(rows), 1, sums, row)
     for number in range(len(rows)):
         sums = row(f.int64(number), *sums)
+    return sums
+
+
+def _products_of_rows(
+    f: Function, g: Convolution, walk: Walk, x: Value, filter_: Value, extents: tuple[int, int], lanes: int
+) -> list[list[Value]]:
+    """Compute the sums of a tile of some rows and columns, all unrolled; each element that rows share is loaded once.
+
+    Taps are added in the order of `_products`.
+    """
+    vector, channels, (height, width), (rows, columns) = g.element.of(lanes), g.x.channels, extents, walk.taps
+    sums = [[zero(vector) for _ in range(width)] for _ in range(height)]
+    for down in range(height + len(rows) - 1):
+        loaded: dict[int, Value] = {}
+        for along, column in enumerate(columns):
+            for row in range(max(0, down - len(rows) + 1), min(height, down + 1)):
+                tap = rows[down - row] * g.kernel[1] + column
+                weight = f.load(f.at(filter_, tap * channels, g.element), vector)
+                for pixel in range(width):
+                    offset = down * walk.tap_steps[0] + pixel * walk.steps[1] + along * walk.tap_steps[1]
+                    if offset not in loaded:
+                        loaded[offset] = f.load(f.at(x, offset, g.element), vector)
+                    sums[row][pixel] = f.fma(loaded[offset], weight, sums[row][pixel])
     return sums
 
 

@@ -172,6 +172,24 @@ def test_more_convolutions_are_the_sum_over_taps(case: Case, element: Type, whic
     check_convolution(replace(case, element=element), nth_target(which))
 
 
+TWO_ROWS = [
+    Case(1, 1, (1, 5), 1, (5, 5), pads=(2, 2), groups=1, depthwise=True),
+    Case(2, 3, (3, 7), 3, (5, 5), pads=(2, 2), groups=3, depthwise=True),
+    Case(1, 5, (4, 17), 5, (3, 3), pads=(1, 1), groups=5, depthwise=True),
+    Case(1, 63, (9, 6), 63, (5, 4), pads=(2, 1), groups=63, depthwise=True),
+    Case(1, 17, (65, 3), 17, (2, 3), pads=(0, 1), groups=17, depthwise=True),
+    Case(2, 16, (10, 9), 16, (3, 3), (2, 2), (2, 2), (2, 2), groups=16, depthwise=True),
+    Case(1, 4, (7, 9), 4, (3, 5), (1, 2), (1, 2), groups=4, element=DOUBLE, depthwise=True),
+]
+"""Tiles of two rows, with and without a single row at the end."""
+
+
+@each("case", TWO_ROWS)
+def test_depthwise_tiles_of_two_rows(case: Case) -> None:
+    for number in range(len(TARGETS)):
+        check_convolution(case, nth_target(number))
+
+
 def check_convolution(case: Case, target: Target) -> None:
     """Output and both gradients, by the same kernels with 1, 2 and 4 threads, for a processor whose code runs here."""
     g, dtype = case.geometry(), DTYPES[case.element]

@@ -13,34 +13,65 @@ import fluid
 from fluid import layers
 from fluid.ir.program import Variable
 
-__all__ = ["assert_alike", "assert_layer_is_native", "results_of"]
+__all__ = ["Built", "assert_alike", "assert_layer_is_native", "results_of"]
 
 Build = Callable[[], "Sequence[Variable]"]
 
 
-def results_of(build: Build, feed: Mapping[str, Any], native: bool, runs: int = 2, threads: int = 1) -> dict[str, Any]:
-    """The fetches of the last of some runs, and the variables of the scope after it, by name.
+class Built:
+    """Default programs that run natively and on numpy, each time from the first values of seed 1.
 
     Args:
-        build: appends to the default programs, and returns what is fetched. First values come from seed 1.
+        build: appends to the default programs, and returns what is fetched.
     """
-    before = fluid.get_num_threads()
-    with fresh_programs(), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLUID_NATIVE", str(int(native)))
-        program, startup, scope = fluid.default_main_program(), fluid.default_startup_program(), fluid.global_scope()
-        program.random_seed = startup.random_seed = 1
-        fetches = list(build())
-        executor = fluid.Executor()
-        executor.run(startup)
-        fluid.set_num_threads(threads)
-        try:
-            for _ in range(runs):
-                values = executor.run(program, dict(feed), fetches)
-        finally:
-            fluid.set_num_threads(before)
+
+    def __init__(self, build: Build) -> None:
+        self._program, self._startup = fluid.default_main_program(), fluid.default_startup_program()
+        self._program.random_seed = self._startup.random_seed = 1
+        self._fetches = list(build())
+        self._executors = {native: fluid.Executor() for native in (False, True)}
+
+    def _started(self, native: bool) -> fluid.Scope:
+        """A scope with the first values."""
+        scope = fluid.Scope()
+        self._executors[native].run(self._startup, scope=scope)
+        return scope
+
+    def results(self, feed: Mapping[str, Any], native: bool, runs: int = 2, threads: int = 1) -> dict[str, Any]:
+        """The fetches of the last of some runs, and the variables of the scope after it, by name."""
+        before = fluid.get_num_threads()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FLUID_NATIVE", str(int(native)))
+            scope = self._started(native)
+            fluid.set_num_threads(threads)
+            try:
+                for _ in range(runs):
+                    values = self._executors[native].run(self._program, dict(feed), self._fetches, scope=scope)
+            finally:
+                fluid.set_num_threads(before)
         named = {f"fetch {number}": value for number, value in enumerate(values)}
-        state = {name: scope.array(name) for name, var in program.global_block().vars.items() if var.persistable}
+        state = {name: scope.array(name) for name, var in self._program.global_block().vars.items() if var.persistable}
         return named | {name: np.array(array) for name, array in state.items() if array is not None}
+
+    def plan(self, feed: Mapping[str, Any]) -> str:
+        """The native plan as text."""
+        return str(self._executors[True].plan(self._program, dict(feed), self._fetches, scope=self._started(True)))
+
+    def assert_alike(self, feed: Mapping[str, Any], runs: int = 2, tolerance: float = 1e-5) -> None:
+        """Assert that native code, with one and with two threads, gives the same results as numpy."""
+        expected = self.results(feed, native=False, runs=runs)
+        for threads in (1, 2):
+            found = self.results(feed, native=True, runs=runs, threads=threads)
+            assert found.keys() == expected.keys()
+            for name, value in expected.items():
+                bound = tolerance * max(float(np.abs(value[np.isfinite(value)]).max(initial=0)), 1e-3)
+                np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=f"{name}, {threads} threads")
+
+
+def results_of(build: Build, feed: Mapping[str, Any], native: bool, runs: int = 2, threads: int = 1) -> dict[str, Any]:
+    """The results of new programs; see `Built`."""
+    with fresh_programs():
+        return Built(build).results(feed, native, runs, threads)
 
 
 def assert_alike(build: Build, feed: Mapping[str, Any], runs: int = 2, tolerance: float = 1e-5) -> None:
@@ -49,13 +80,8 @@ def assert_alike(build: Build, feed: Mapping[str, Any], runs: int = 2, tolerance
     Args:
         tolerance: the largest error, as a part of the largest number of an array.
     """
-    expected = results_of(build, feed, native=False, runs=runs)
-    for threads in (1, 2):
-        found = results_of(build, feed, native=True, runs=runs, threads=threads)
-        assert found.keys() == expected.keys()
-        for name, value in expected.items():
-            bound = tolerance * max(float(np.abs(value[np.isfinite(value)]).max(initial=0)), 1e-3)
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=f"{name}, {threads} threads")
+    with fresh_programs():
+        Built(build).assert_alike(feed, runs, tolerance)
 
 
 def assert_layer_is_native(
@@ -84,8 +110,7 @@ def assert_layer_is_native(
         weights = layers.create_parameter(list(out.shape), "float32")
         return [out, *fluid.gradients([layers.reduce_sum(out * weights)], [x, *parameters])]
 
-    assert_alike(build, {"x": values}, tolerance=tolerance)
     with fresh_programs():
-        fetches, executor = build(), fluid.Executor()
-        executor.run(fluid.default_startup_program())
-        assert f"on numpy: {on_numpy}\n" in str(executor.plan(feed={"x": values}, fetch_list=fetches))
+        built = Built(build)
+        built.assert_alike({"x": values}, tolerance=tolerance)
+        assert f"on numpy: {on_numpy}\n" in built.plan({"x": values})

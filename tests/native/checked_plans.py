@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, c_bool, c_int64, c_void_p
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -37,7 +37,7 @@ class CheckedTables(tables.Tables):
         self._array = address.__self__.array  # of the plan that is bound
         kernel_texts = {kernel: write("kernel") for kernel, write in self._writers.items()}
         libraries = {
-            kernel: Library([compile_object(text, self.target)], {"kernel": footprints})
+            kernel: Library([_compiled(text, self.target)], {"kernel": footprints})
             for kernel, (text, footprints) in kernel_texts.items()
         }
         self._workspace = aligned_bytes(np.empty, self._workspace_bytes)
@@ -64,6 +64,10 @@ class CheckedTables(tables.Tables):
             return start, start, start + len(self._workspace)
         array = self._array(value)
         return array.ctypes.data + offset, *np.lib.array_utils.byte_bounds(array)
+
+
+_compiled = lru_cache(256)(compile_object)
+"""The object file of a text; plans that are bound again need the same ones."""
 
 
 def _narrowed(bounds: tuple[int, int, int], footprint: Footprint) -> tuple[int, int, int]:

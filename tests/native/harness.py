@@ -20,7 +20,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -155,10 +155,13 @@ def compiled(phases: Body | Sequence[Body], operands: int, target: Target | None
     module = texts(phases, operands, checked, processor)
     library = _library(module.text, tuple(module.names), processor)
 
-    def footprints(threads: int) -> list[list[Footprint]]:
-        return list(texts(phases, operands, target=replace(processor, threads=threads)).footprints.values())
-
+    footprints = partial(_footprints, phases, operands, processor)
     return Compiled([library.addresses[name] for name in module.names], footprints, checked, library)
+
+
+def _footprints(phases: Body | Sequence[Body], operands: int, target: Target, threads: int) -> list[list[Footprint]]:
+    """What each kernel says that it accesses of each operand, if so many threads run it."""
+    return list(texts(phases, operands, target=replace(target, threads=threads)).footprints.values())
 
 
 @cache
@@ -186,8 +189,9 @@ def run(
         align: bytes that the kernel takes arrays to be aligned to; None for those of an element. They are never aligned to more.
     """
     results: list[Any] | None = None
+    footprints = cache(partial(_footprints, phases, len(arrays), target or compiler.host()))
     for mode in (True, False) if checked else (False,):
-        kernels = compiled(phases, len(arrays), target, mode)
+        kernels = replace(compiled(phases, len(arrays), target, mode), footprints=footprints)
         for count in threads:
             these = kernels(arrays, count, align)
             for operand, (one, other) in enumerate(zip(these, results or these, strict=True)):

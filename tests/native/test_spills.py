@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ def regions(build: Callable[[], Any]) -> list[NativeRegion]:
         return [step for step in executor.plan(main, feed, [loss]).instructions if isinstance(step, NativeRegion)]
 
 
+@cache
 def assembly(text: str, target: Target) -> str:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

@@ -150,8 +150,19 @@ def test_a_program_does_not_grow_with_the_lengths(net: Callable[[Variable], Vari
     assert sizes[0] == sizes[1]
 
 
-@pytest.mark.parametrize("is_reverse", [False, True])
-@pytest.mark.parametrize("kind", ["lstm", "lstmp", "gru", "gru_origin"])
+@pytest.mark.parametrize(
+    "kind, is_reverse",
+    [
+        ("lstm", True),
+        ("lstmp", False),
+        ("gru", True),
+        ("gru_origin", False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [("lstm", False), ("lstmp", True), ("gru", False), ("gru_origin", True)]
+        ),
+    ],
+)
 def test_recurrences_over_uneven_sequences(kind: str, is_reverse: bool) -> None:
     """Values and gradients of two orders, with first states, peepholes, clips and empty sequences."""
     lengths, random = [2, 0, 5, 1, 0], np.random.default_rng(5)

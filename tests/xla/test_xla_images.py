@@ -87,6 +87,7 @@ def check(seed: int) -> None:
             np.testing.assert_allclose(scope.array(name), at_host.array(name), rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.usefixtures("quick_to_compile")
 @each("seed", list(range(6)))
 def test_random_nets_of_images_have_the_values_of_the_plan(seed: int) -> None:
     check(seed)
@@ -98,6 +99,7 @@ def test_more_random_nets_of_images_have_the_values_of_the_plan(seed: int) -> No
     check(seed)
 
 
+@pytest.mark.usefixtures("quick_to_compile")
 @each("name", list(OPS))
 def test_each_op_after_a_convolution_and_before_one(name: str) -> None:
     with fresh_programs():

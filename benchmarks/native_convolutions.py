@@ -28,7 +28,7 @@ from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import FLOAT, Module
 from fluid.executor.native.geometry import Convolution
 from fluid.executor.native.halo import Halo
-from fluid.executor.native.images import Images, write_channels_first, write_channels_last
+from fluid.executor.native.images import Images
 from fluid.executor.native.kernel import write_kernel
 from fluid.executor.native.pooling import (
     PoolGeometry,
@@ -65,10 +65,16 @@ class Kernel:
         self._call(self._words.ctypes.data, thread, threads)
 
 
+def without_halo(images: Images, array: Any) -> Any:
+    """The images of an array, without their halo."""
+    rows, columns = images.halo
+    return array[:, rows : rows + images.height, columns : columns + images.width]
+
+
 def images_of(images: Images) -> tuple[Any, Any]:
     """An array laid out as `images`, and the same images as [N, C, H, W]."""
-    array, h = aligned(images.shape), images.halo
-    inner = array[:, h : h + images.height, h : h + images.width]
+    array = aligned(images.shape)
+    inner = without_halo(images, array)
     inner[...] = _random.standard_normal(inner.shape, np.float32)
     return array, np.ascontiguousarray(inner.transpose(0, 3, 1, 2))
 
@@ -172,10 +178,10 @@ def convolution_rows(
     w = aligned((m, c // groups, k, k))
     w[...] = _random.standard_normal(w.shape, np.float32)
     if is_depthwise:
-        sizes = c * k * k, c * k * k, depthwise.depthwise_partial_elements(g)
+        sizes = c * k * k, c * k * k, depthwise.depthwise_partial_elements(g, target)
         writers: tuple[Any, ...] = (depthwise.write_packed_depthwise,) * 2
         writers += (depthwise.write_depthwise, depthwise.write_depthwise_input_gradient)
-        phases = depthwise.depthwise_filter_gradient_phases(g, target)
+        add_up, total = depthwise.write_depthwise_partial_filters, depthwise.write_depthwise_filter_gradient
     else:
         sizes = (
             convolution.packed_elements(g, target),
@@ -184,7 +190,7 @@ def convolution_rows(
         )
         writers = (convolution.write_packed_filter, convolution.write_packed_filter_for_input)
         writers += (convolution.write_forward, convolution.write_input_gradient)
-        phases = convolution.filter_gradient_phases(g, target)
+        add_up, total = convolution.write_partial_filters, convolution.write_filter_gradient
     packed, packed_back, partials = (aligned((size,)) for size in sizes)
     dw = aligned(w.shape)
     operands = [w, packed], [w, packed_back], [x, packed, y], [dy, packed_back, dx]
@@ -195,7 +201,10 @@ def convolution_rows(
     if not is_depthwise:
         forward = in_blocks(g, winograd.forward_blocks(g, target), pack, [w, x, y]) or forward
         back = in_blocks(g, winograd.input_blocks(g, target), pack_back, [w, dy, dx]) or back
-    sums = [Kernel(lambda f, p, share, write=write: write(f, *p, share), [x, dy, partials, dw]) for write in phases]
+    sums = [
+        Kernel(lambda f, p, share: add_up(f, g, *p, share, target), [x, dy, partials]),
+        Kernel(lambda f, p, share: total(f, g, *p, share, target), [partials, dw]),
+    ]
     gradient = None if is_depthwise else winograd_gradient.gradient_blocks(g, target)
     if gradient is not None:
         workspace = aligned((gradient.shared_bytes // 4 + gradient.bytes // 2,))
@@ -223,9 +232,8 @@ def convolution_rows(
         show(f"{what}, input", [back], [back_of(*each, (True, False, False)) for each in layouts], work, best)
     show(f"{what}, filter", sums, [back_of(*each, (False, True, False)) for each in layouts], work, best)
     show(f"{what}, packing", [pack, pack_back], [], 0, best)
-    halo = g.y.halo
     expected = forward_of(*tensors)().numpy()
-    found = y[:, halo : halo + out, halo : halo + out].transpose(0, 3, 1, 2)
+    found = without_halo(g.y, y).transpose(0, 3, 1, 2)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * abs(expected).max(), err_msg=what)
 
 
@@ -285,23 +293,6 @@ def pool_rows(what: str, n: int, c: int, h: int, k: int, stride: int, pad: int, 
         show(f"{what}, {name}", [kernel], both, 0, best)
 
 
-def layouts(target: Target, best: float, word: str) -> None:
-    for n, c, h in ((32, 3, 32), (8, 3, 224), (32, 64, 32)):
-        what = f"layout N{n} C{c} {h}x{h}"
-        if word not in what:
-            continue
-        images = Images.dense(n, h, h, c, Halo(1, 1))
-        array, there = images_of(images)
-        tensor = torch.from_numpy(there)
-        last = tensor.to(memory_format=torch.channels_last)
-        kernels = [
-            Kernel(lambda f, p, share, i=images: write_channels_last(f, i, FLOAT, *p, share, target), [there, array]),
-            Kernel(lambda f, p, share, i=images: write_channels_first(f, i, FLOAT, *p, share, target), [array, there.copy()]),
-        ]
-        show(f"{what}, channels last", kernels[:1], [lambda t=tensor: t.contiguous(memory_format=torch.channels_last)], 0, best)
-        show(f"{what}, channels first", kernels[1:], [lambda t=last: t.contiguous()], 0, best)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--avx2", action="store_true", help="vectors of 256 bits, whatever the processor has")
@@ -315,7 +306,6 @@ def main() -> None:
     print(f"vectors of {8 * target.vector_bytes} bits; peak of multiply-adds in one thread: {best:.0f} GFLOP/s\n")
     convolutions(target, best, options.only)
     pools(target, best, options.only)
-    layouts(target, best, options.only)
 
 
 if __name__ == "__main__":

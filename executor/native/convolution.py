@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import prod
 
 from .emitter import Function, Operand, Type, Value, zero
-from .filter_gradient import filter_gradient_phases, partial_elements, write_filter_gradient, write_partial_filters
+from .filter_gradient import partial_elements, write_filter_gradient, write_partial_filters
 from .geometry import Convolution, Walk, forward_walk, input_walks
 from .images import Epilogue, Pixel, affine, bounds_of, lanes_of, parts, require_halo, within
 from .kernel import Share
@@ -35,7 +35,6 @@ from .tiles import Panel, Tiling, add_products, panels_of, split, unrolled, widt
 
 __all__ = [
     "Convolution",
-    "filter_gradient_phases",
     "first_pixel",
     "packed_elements",
     "packed_elements_for_input",

@@ -14,7 +14,7 @@ from math import prod
 
 from .convolution import first_pixel
 from .emitter import Function, Operand, Value, zero
-from .filter_gradient import RowEpilogue, Writer, add_partials, to_filter
+from .filter_gradient import RowEpilogue, add_partials, to_filter
 from .geometry import Convolution, Walk, forward_walk, input_walks
 from .images import (
     Epilogue,
@@ -375,15 +375,3 @@ def write_depthwise_filter_gradient(
         write_transposed(f, g.taps, channels, square_lanes(element, target), source, output)
 
     f.loop(*share.of(f, 1), 1, [], chunk)
-
-
-def depthwise_filter_gradient_phases(geometry: Convolution, target: Target, epilogue: RowEpilogue | None = None) -> list[Writer]:
-    """Like `filter_gradient_phases`; ``partials`` has `depthwise_partial_elements` elements."""
-
-    def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
-        write_depthwise_partial_filters(f, geometry, x, dy, partials, share, target)
-
-    def total(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
-        write_depthwise_filter_gradient(f, geometry, partials, d_filter, share, target, epilogue)
-
-    return [sums, total]

@@ -568,10 +568,6 @@ class Function:
         affine = self.bounds.between(0, (1 << 64 - by) - 1) if a.type is INT64 and isinstance(by, int) and by > 0 else None
         return self.value(f"lshr {a.type} {a}, {self._as(by, a.type)}", a.type, affine=affine)
 
-    def shift_right(self, a: Value, by: Operand) -> Value:
-        """Arithmetic shift: fills with the sign."""
-        return self.value(f"ashr {a.type} {a}, {self._as(by, a.type)}", a.type)
-
     def neg(self, a: Value) -> Value:
         return self.value(f"fneg {a.type} {a}", a.type) if a.type.is_float else self.sub(0, a)
 

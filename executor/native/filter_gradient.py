@@ -28,8 +28,6 @@ from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unr
 RowEpilogue = Callable[[Function, Value, Value, Value], "Value | None"]
 """``epilogue(f, value, row, column)``: the vector to store in place of `value` (consecutive elements of a filter's row, from a
 column on); None if the epilogue has stored its results itself."""
-Writer = Callable[[Function, Value, Value, Value, Value, Share], None]
-"""``writer(f, x, dy, partials, d_filter, share)`` writes one of the kernels for a filter's gradient."""
 
 
 def _gradient_tiling(g: Convolution, target: Target) -> Tiling:
@@ -271,19 +269,3 @@ def add_partials(f: Function, element: Type, sums: Value, size: int, count: int,
     f.loop(0, main, lanes, [], lambda number: add(number, lanes))
     for start, remaining_lanes in parts(size - main, lanes):
         add(f.int64(main + start), remaining_lanes)
-
-
-def filter_gradient_phases(
-    geometry: Convolution,
-    target: Target,
-    epilogue: RowEpilogue | None = None,
-) -> list[Writer]:
-    """The kernels for the gradient of a filter, in order. ``partials`` has `partial_elements` elements."""
-
-    def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
-        write_partial_filters(f, geometry, x, dy, partials, share, target)
-
-    def total(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
-        write_filter_gradient(f, geometry, partials, d_filter, share, target, epilogue)
-
-    return [sums, total]

@@ -1,4 +1,4 @@
-"""The image layout of native convolutions and pools, and conversions from and to [N, C, H, W].
+"""The image layout of native convolutions and pools.
 
 Channels are contiguous. An image may have a halo: a border of zero pixels in place of a convolution's padding. The allocator of
 an array of images zeroes the halo once. Kernels read it and never write it.
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from .emitter import Function, Operand, Type, Value
 from .halo import NO_HALO, Halo
-from .kernel import Share
 from .target import Target
 
 
@@ -268,61 +267,3 @@ def write_transposed(f: Function, rows: int, columns: int, lanes: int, source: S
 def square_lanes(element: Type, target: Target) -> int:
     """Edge of the squares that transpose a matrix: 256 bits, the fastest on every processor."""
     return min(target.lanes(element.bytes), 32 // element.bytes)
-
-
-def write_channels_last(
-    f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, target: Target
-) -> None:
-    """Convert images [N, C, H, W] to the layout `images`. The halo is not written."""
-    pixels, lanes = images.height * images.width, square_lanes(element, target)
-
-    def part(image: Value, first: Value, count: int) -> None:
-        planes = f.at(source, affine(f, 0, (image, images.channels * pixels), (first, 1)), element)
-        rows = from_rows(f, element, planes, pixels)
-        write_transposed(
-            f, images.channels, count, lanes, rows, to_places(f, element, _place(f, images, element, output, image, first))
-        )
-
-    _in_parts(f, images, share, target.limits.layout_pixels, part)
-
-
-def write_channels_first(
-    f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, target: Target
-) -> None:
-    """Convert images from the layout `images` to [N, C, H, W]."""
-    pixels, lanes = images.height * images.width, square_lanes(element, target)
-
-    def part(image: Value, first: Value, count: int) -> None:
-        planes = f.at(output, affine(f, 0, (image, images.channels * pixels), (first, 1)), element)
-        places = from_places(f, element, _place(f, images, element, source, image, first))
-        write_transposed(f, count, images.channels, lanes, places, to_rows(f, element, planes, pixels))
-
-    _in_parts(f, images, share, target.limits.layout_pixels, part)
-
-
-def _place(f: Function, images: Images, element: Type, array: Value, image: Value, first: Value) -> Callable[[Value], Value]:
-    """A function from a pixel's number, counted from `first`, to the pointer to that pixel of an image."""
-
-    def place(number: Value) -> Value:
-        row, column = f.divided(f.add(first, number), max(images.width, 1))
-        return f.at(array, images.offset(f, Pixel(image, row, column)), element)
-
-    return place
-
-
-def _in_parts(f: Function, images: Images, share: Share, most: int, part: Callable[[Value, Value, int], None]) -> None:
-    """Call ``part(image, first, count)`` for chunks of at most `most` pixels of each image. If possible, all chunks have the
-    same size, so that the code is written once."""
-    pixels = images.height * images.width
-    least = -(-pixels // most)
-    size = next((pixels // count for count in range(max(least, 1), 2 * least + 1) if pixels % count == 0), most)
-    full_parts, remaining_pixels = divmod(pixels, size)
-
-    def chunk(number: Value) -> None:
-        image, part_index = f.divided(number, full_parts)
-        part(image, f.mul(part_index, size), size)
-
-    if full_parts:
-        f.loop(*share.of(f, images.count * full_parts), 1, [], chunk)
-    if remaining_pixels:
-        f.loop(*share.of(f, images.count), 1, [], lambda image: part(image, f.int64(full_parts * size), remaining_pixels))

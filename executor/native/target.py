@@ -146,8 +146,6 @@ class Limits:
     """Maximal vectors of channels that a pool computes together."""
     pool_unrolled: int = 4
     """Maximal rows or columns of a pooling window that are unrolled."""
-    layout_pixels: int = 1024
-    """Pixels per chunk in a layout conversion."""
     image_block_bytes: int = 8 << 20
     """Bytes of a value of images above which neighbouring regions run block by block of images."""
 

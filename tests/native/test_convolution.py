@@ -14,25 +14,27 @@ from red_zones import Guarded, Kernels, check_halo, inner, laid_out
 from fluid.executor.native.compiler import compile_object
 from fluid.executor.native.convolution import (
     Convolution,
-    filter_gradient_phases,
     packed_elements,
     packed_elements_for_input,
     partial_elements,
+    write_filter_gradient,
     write_forward,
     write_input_gradient,
     write_packed_filter,
     write_packed_filter_for_input,
+    write_partial_filters,
 )
 from fluid.executor.native.depthwise import (
-    depthwise_filter_gradient_phases,
     depthwise_partial_elements,
     write_depthwise,
+    write_depthwise_filter_gradient,
     write_depthwise_input_gradient,
+    write_depthwise_partial_filters,
     write_packed_depthwise,
 )
 from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
 from fluid.executor.native.halo import Halo
-from fluid.executor.native.images import Images, Pixel, write_channels_first, write_channels_last
+from fluid.executor.native.images import Images, Pixel
 from fluid.executor.native.target import Target
 
 DTYPES = {FLOAT: np.float32, DOUBLE: np.float64}
@@ -107,7 +109,8 @@ class Writers:
 
     forward: Any
     back: Any
-    phases: Any
+    partials: Any
+    total: Any
     pack: Any
     pack_back: Any
     sizes: Any
@@ -116,7 +119,8 @@ class Writers:
 DENSE = Writers(
     write_forward,
     write_input_gradient,
-    filter_gradient_phases,
+    write_partial_filters,
+    write_filter_gradient,
     write_packed_filter,
     write_packed_filter_for_input,
     lambda g, target: (packed_elements(g, target), packed_elements_for_input(g, target), partial_elements(g, target)),
@@ -124,7 +128,8 @@ DENSE = Writers(
 DEPTHWISE = Writers(
     write_depthwise,
     write_depthwise_input_gradient,
-    depthwise_filter_gradient_phases,
+    write_depthwise_partial_filters,
+    write_depthwise_filter_gradient,
     write_packed_depthwise,
     write_packed_depthwise,
     lambda g, target: (g.taps * g.x.channels, g.taps * g.x.channels, depthwise_partial_elements(g, target)),
@@ -201,7 +206,8 @@ def check_convolution(case: Case, target: Target) -> None:
     forward = kernels.add(3, lambda f, p, share: writers.forward(f, g, *p, share, target))
     back = kernels.add(3, lambda f, p, share: writers.back(f, g, *p, share, target))
     dense = replace(g, y=Images.dense(g.y.count, g.y.height, g.y.width, g.y.channels))  # nothing lies behind the last pixel
-    phases = [kernels.add(4, lambda f, p, share, write=write: write(f, *p, share)) for write in writers.phases(dense, target)]
+    add_up = kernels.add(3, lambda f, p, share: writers.partials(f, dense, *p, share, target))
+    total = kernels.add(2, lambda f, p, share: writers.total(f, dense, *p, share, target))
     pack = kernels.add(2, lambda f, p, share: writers.pack(f, g, *p, share, target))
     pack_back = kernels.add(2, lambda f, p, share: writers.pack_back(f, g, *p, share, target))
     bits: list[Any] = []
@@ -214,8 +220,8 @@ def check_convolution(case: Case, target: Target) -> None:
         kernels.run(pack_back, [filter_, packed_back], threads)
         kernels.run(forward, [image, packed, y], threads)
         kernels.run(back, [gradient, packed_back, dx], threads)
-        for phase in phases:
-            kernels.run(phase, [image, dense_gradient, partials, dw], threads)
+        kernels.run(add_up, [image, dense_gradient, partials], threads)
+        kernels.run(total, [partials, dw], threads)
         bits.append((inner(g.y, y.array), inner(g.x, dx.array), dw.array))
         check_halo(g.y, y)
         check_halo(g.x, dx)
@@ -246,16 +252,17 @@ def test_an_epilogue_changes_what_is_stored() -> None:
 
     def update(f: Function, p: Any, share: Any) -> None:
         def descend(f: Function, value: Value, row: Value, column: Value) -> None:
-            at = f.at(p[3], f.add(f.mul(row, 27), column), FLOAT)
+            at = f.at(p[1], f.add(f.mul(row, 27), column), FLOAT)
             f.store(f.fma(value, -0.5, f.load(at, value.type)), at)
 
-        filter_gradient_phases(g, target, descend)[1](f, *p, share)
+        write_filter_gradient(f, g, *p, share, target, descend)
 
     plain = kernels.add(3, lambda f, p, share: write_forward(f, g, *p, share, target))
     fused = kernels.add(4, forward)
     pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, target))
-    sums, total = (kernels.add(4, lambda f, p, share, w=w: w(f, *p, share)) for w in filter_gradient_phases(g, target))
-    descend = kernels.add(4, update)
+    add_up = kernels.add(3, lambda f, p, share: write_partial_filters(f, g, *p, share, target))
+    total = kernels.add(2, lambda f, p, share: write_filter_gradient(f, g, *p, share, target))
+    descend = kernels.add(2, update)
     packed, image, dy = Guarded((packed_elements(g, target),)), laid_out(g.x, x), laid_out(g.y, y)
     kernels.run(pack, [Guarded.of(w), packed])
     outputs = laid_out(g.y, y * 0), laid_out(g.y, y * 0)
@@ -264,8 +271,9 @@ def test_an_epilogue_changes_what_is_stored() -> None:
     plain_output, fused_output = (inner(g.y, each.array) for each in outputs)
     assert np.array_equal(fused_output, np.maximum(plain_output + y, 0))
     partials, dw, filter_ = Guarded((partial_elements(g, target),)), Guarded(w.shape), Guarded.of(w)
-    for phase, written in ((sums, dw), (total, dw), (sums, filter_), (descend, filter_)):
-        kernels.run(phase, [image, dy, partials, written])
+    for kernel, written in ((total, dw), (descend, filter_)):
+        kernels.run(add_up, [image, dy, partials])
+        kernels.run(kernel, [partials, written])
     np.testing.assert_allclose(filter_.array, w - 0.5 * dw.array, rtol=1e-5, atol=1e-6)
 
 
@@ -279,36 +287,6 @@ def test_a_halo_that_is_too_narrow_is_refused() -> None:
     rows_alone = replace(narrow, x=Images.dense(1, 4, 4, 2, Halo(1, 0)))
     with pytest.raises(ValueError, match="the input has a halo of 1 x 0 pixels; this kernel reads 1"):
         texts(lambda f, p, share: write_forward(f, rows_alone, *p, share, TARGETS[0]), 3)
-
-
-@each(
-    "shape, halo, element",
-    [
-        ((2, 19, 5, 7), 1, FLOAT),
-        ((1, 3, 4, 4), 0, DOUBLE),
-        ((2, 8, 33, 33), 2, FLOAT),
-        ((1, 2, 1, 1033), 0, FLOAT),
-        ((2, 0, 3, 3), 1, FLOAT),
-    ],
-)
-def test_layouts_there_and_back(shape: tuple[int, ...], halo: int, element: Type) -> None:
-    count, channels, height, width = shape
-    images = Images.dense(count, height, width, channels, Halo(halo, halo // 2))
-    array = np.random.default_rng(0).standard_normal(shape).astype(DTYPES[element])
-    for target in TARGETS:
-        check_layouts(target, images, element, array)
-
-
-def check_layouts(target: Target, images: Images, element: Type, array: Any) -> None:
-    kernels = Kernels(target)
-    there = kernels.add(2, lambda f, p, share: write_channels_last(f, images, element, *p, share, target))
-    back = kernels.add(2, lambda f, p, share: write_channels_first(f, images, element, *p, share, target))
-    for threads in (1, 3):
-        moved, returned = laid_out(images, np.full_like(array, np.nan)), Guarded(array.shape, array.dtype)
-        kernels.run(there, [Guarded.of(array), moved], threads)
-        assert np.array_equal(moved.array, laid_out(images, array).array)
-        kernels.run(back, [moved, returned], threads)
-        assert np.array_equal(returned.array, array)
 
 
 def test_the_geometry_says_what_halos_and_how_much_code_it_takes() -> None:

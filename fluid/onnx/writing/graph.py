@@ -295,13 +295,13 @@ class OnnxGraph:
             return x
         return self.in_shape(x, like.sizes, lambda: self.sizes_of(like))
 
-    def in_shape(self, x: OnnxTensor, sizes: tuple[int, ...], exact: Callable[[], Sequence[Size]]) -> OnnxTensor:
+    def in_shape(self, x: OnnxTensor, sizes: tuple[int, ...], exact: Callable[[], Sequence[Size]] | None = None) -> OnnxTensor:
         """Reshape a tensor to sizes with at most one unknown; if there are more, `exact` computes them."""
         unknown = [place for place, size in enumerate(sizes) if not is_number(size)]
         if len(unknown) > 1 or (unknown and 0 in sizes):
-            exact_sizes = list(exact())
-            # One of the unknown sizes follows from the others.
-            return self.reshape(x, exact_sizes, sizes)
+            if exact is None:
+                raise NotExported(f"a reshape of {x.spec} to {sizes}: it leaves more than one size to be computed at run time")
+            return self.reshape(x, list(exact()), sizes)
         return self._reshape(x, self.ints(*(-1 if place in unknown else size for place, size in enumerate(sizes))), sizes)
 
     def squeeze(self, x: OnnxTensor, *axes: int) -> OnnxTensor:

@@ -86,12 +86,7 @@ def nanmedian(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any) -> dict[
     half = g.binary("Mul", g.binary("Add", low, high), g.number(0.5, low))
     medians = g.where(is_empty, g.number(math.nan, low), g.where(same, low, half))
     index = g.where(is_empty, g.ints(-1), places)
-
-    def fail() -> Any:
-        raise NotExported("medians over several dimensions that are known only at run time")
-
-    shapes = {slot: specs[slot].shape for slot in ("Out", "MedianIndex")}
-    return {slot: g.in_shape(value, shapes[slot], fail) for slot, value in {"Out": medians, "MedianIndex": index}.items()}
+    return {slot: g.in_shape(value, specs[slot].shape) for slot, value in {"Out": medians, "MedianIndex": index}.items()}
 
 
 def _plus(g: OnnxGraph, x: OnnxTensor, number: int) -> OnnxTensor:
@@ -186,9 +181,5 @@ def median(g: OnnxGraph, x: OnnxTensor, axis: list[int], mode: str, specs: Any) 
     places = g.gather(order, g.ints(*middle), 1)
     values = g.reduce("ReduceMean", gather_along(g, rows, places, 1), [1], keep=True)
     has_nan = g.cast(g.reduce("ReduceMax", g.cast(nan_mask, VarType.INT32), [1], keep=True), VarType.BOOL)
-
-    def fail() -> Any:
-        raise NotExported("medians over several dimensions that are known only at run time")
-
     results = {"out": g.where(has_nan, g.number(math.nan, values), values), "medians": places}
-    return {slot: g.in_shape(value, specs[slot].shape, fail) for slot, value in results.items()}
+    return {slot: g.in_shape(value, specs[slot].shape) for slot, value in results.items()}

@@ -259,22 +259,23 @@ class _IntegerProductWriter:
         """Write the loops over segments: ``add(a, packed, sums)`` adds the products of a segment to the sums."""
         f = self.f
 
-        def within(
-            a: Value, packed: Value, sums: Sequence[Value], segments: tuple[tuple[int, int], ...], size: int
+        def loop_over(
+            segments: Sequence[tuple[int, int]], a: Value, packed: Value, size: int, sums: Sequence[Value]
         ) -> list[Value]:
+            """Write a loop over the first axis of segments, around the loops over the others; `packed` has `size` bytes."""
             if not segments:
                 return add(a, packed, sums)
             (count, stride), *inner = segments
             size //= count
 
-            def one(number: Value, *sums: Value) -> list[Value]:
-                of_a, of_b = f.at(a, f.mul(number, stride), UBYTE), f.at(packed, f.mul(number, size), BYTE)
-                return within(of_a, of_b, sums, tuple(inner), size)
+            def add_segment(number: Value, *sums: Value) -> list[Value]:
+                segment, filters = f.at(a, f.mul(number, stride), UBYTE), f.at(packed, f.mul(number, size), BYTE)
+                return loop_over(inner, segment, filters, size, sums)
 
-            return f.loop(0, count, 1, sums, one)
+            return f.loop(0, count, 1, sums, add_segment)
 
-        several = tuple(segment for segment in self.shape.segments if segment[0] > 1)
-        return within(a, packed, sums, several, self.panel_bytes)
+        axes = [axis for axis in self.shape.segments if axis[0] > 1]
+        return loop_over(axes, a, packed, self.panel_bytes, sums)
 
     def _multiply_tiles(self, a: Value, packed: Value, rows: int, vectors: int) -> Value:
         """Compute sums by tiles of AMX; returns the place of the sums of the first row.

@@ -464,10 +464,10 @@ class _ProductWriter:
             return self._write_blocks(item, a, part)
 
         def panel(column: Value, width: int) -> None:
-            this = self._panel(item, part, column, width)
+            right = self._panel(item, part, column, width)
             if self.tiling.packs:
-                this = self._copied(this, self.workspace, part.extent)
-            self._for_groups("rows", self.tiles, lambda row, rows: self._write_tile(item, a, part, this, row, rows))
+                right = self._copied(right, self.workspace, part.extent)
+            self._for_groups("rows", self.tiles, lambda row, rows: self._write_tile(item, a, part, right, row, rows))
 
         return self.for_panels(panel)
 
@@ -488,8 +488,8 @@ class _ProductWriter:
             def tiles(row: Value, rows: int) -> None:
                 def tile(column: Value, width: int) -> None:
                     panel = self._panel(item, part, column, width)
-                    this = panel.at(copy_of(column), tiling.lanes) if tiling.packs else panel
-                    self._write_tile(item, a, part, this, row, rows)
+                    right = panel.at(copy_of(column), tiling.lanes) if tiling.packs else panel
+                    self._write_tile(item, a, part, right, row, rows)
 
                 self.for_panels(tile)
 
@@ -707,7 +707,7 @@ class _ProductWriter:
         staged = f.stack(product.element, tile.columns * tile.rows)
         self._store(pieces, staged, tile.rows)
 
-        def some(begin: Value, rows: int) -> None:
+        def finish_rows(begin: Value, rows: int) -> None:
             turned = []
             for column in range(0, tile.columns, edge):
                 width = min(edge, tile.columns - column)
@@ -718,8 +718,8 @@ class _ProductWriter:
             self._finish(replace(tile, rows=rows, row=f.add(tile.row, begin), c=place), turned)
 
         main = tile.rows // edge * edge
-        self._loop(0, main, edge, [], partial(some, rows=edge))
-        self._loop(main, tile.rows, edge, [], partial(some, rows=tile.rows - main))
+        self._loop(0, main, edge, [], partial(finish_rows, rows=edge))
+        self._loop(main, tile.rows, edge, [], partial(finish_rows, rows=tile.rows - main))
 
     def _accumulated(self, tile: _ProductTile, piece: _Piece) -> Value:
         """Add the old contents of C to a piece, except in the first part of a product that does not accumulate."""

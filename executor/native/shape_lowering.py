@@ -267,6 +267,7 @@ def _repeated(node: GraphNode, axis: int, count: int) -> GraphNode:
 
 @lowers("unpad_by")
 def unpad_by(X: GraphTensor, Like: GraphTensor, Paddings: Any, paddings: list[int], mode: str) -> GraphTensor:
+    """Cut the padding off a gradient, and add its numbers to the elements that they are copies of."""
     _none(Paddings)
     only_floats(X)
     node = X.node

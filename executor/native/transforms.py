@@ -52,7 +52,7 @@ class Transforms:
     _matrices: dict[tuple[Line, Type, bool, bool], GraphNode] = field(default_factory=dict)
 
     def matrix(self, line: Line, element: Type, of_complex: bool, to_complex: bool) -> GraphNode:
-        """The matrix of a transform, [inputs, outputs], with a dimension of 2 after each that is of complex numbers."""
+        """The matrix of a transform, [inputs, outputs]. Complex inputs, or outputs, add a dimension of 2 behind theirs."""
         key = line, element, of_complex, to_complex
         if key not in self._matrices:
             self._matrices[key] = self._matrix(*key)

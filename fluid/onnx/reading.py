@@ -127,7 +127,7 @@ class _Scan:
             shift += 7
 
     def _fields(self, data: memoryview, start: int, end: int, depth: int) -> Iterator[tuple[int, int, int, int]]:
-        """The fields between two bytes that hold bytes: number, start of the field, start of its content, and end."""
+        """Yield the fields of bytes (strings, messages, arrays) in a range: number, start, start of the content, end."""
         if depth > _DEEPEST:
             raise FormatError(
                 f"{self._path}: more than {_DEEPEST} messages inside of each other, at byte {start}; no model has as many"

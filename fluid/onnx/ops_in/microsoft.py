@@ -171,19 +171,19 @@ def _positions_along(b: Builder, scores: Any, axis: int) -> Any:
 
 
 def _mask_of(b: Builder, node: OnnxNode, mask: Any, scores: Any) -> Any:
-    """The summand of scores [N, heads, S, T] that masks places: 0, or a large negative number."""
-    least = node.float("mask_filter_value", -10000.0)
+    """A number to add to each score [N, heads, S, T]: 0, or a large negative one at masked positions."""
+    masked = node.float("mask_filter_value", -10000.0)
     one = b.number(1, scores.dtype)
-    if mask.ndim == 1:  # the number of places of each sequence
+    if mask.ndim == 1:  # the number of positions of each sequence
         if -1 not in (mask.shape[0], scores.shape[0]) and mask.shape[0] != scores.shape[0]:
             raise FormatError(f"its mask {mask.shape} should have a length for each of {scores.shape[0]} sequences")
         lengths = b.ones_like_axes(b.cast(mask, scores.dtype), 0, 3)
-        seen = b.cast(b.f.less_equal(_positions_along(b, scores, 3), b.f.expand_to(lengths, scores)), scores.dtype)
+        is_visible = b.cast(b.f.less_equal(_positions_along(b, scores, 3), b.f.expand_to(lengths, scores)), scores.dtype)
     elif mask.ndim in (2, 3):
-        seen = b.f.unsqueeze2(b.cast(mask, scores.dtype), axes=[1, 2] if mask.ndim == 2 else [1])
+        is_visible = b.f.unsqueeze2(b.cast(mask, scores.dtype), axes=[1, 2] if mask.ndim == 2 else [1])
     else:
         raise FormatError(f"its mask has {mask.ndim} dimensions; it should have 1, 2 or 3")
-    return b.f.scale(one - seen, scale=least)
+    return b.f.scale(one - is_visible, scale=masked)
 
 
 def _attended(b: Builder, node: OnnxNode, parts: Any, mask: Any, added: Any, heads: int) -> Any:

@@ -13,7 +13,7 @@ from ..table import imports
 @imports("BatchNormalization")
 def batch_norm(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
-    training = bool(node.int("training_mode", 0)) if node.opset >= 14 else not node.int("is_test", 1) if node.opset < 7 else False
+    training = _is_training(node)
     is_flat = x.ndim < 2
     if is_flat:
         x = b.unsqueeze(x, [1])
@@ -31,6 +31,13 @@ def batch_norm(b: Builder, node: OnnxNode) -> Any:
     )
     y = b.squeeze(outputs["Y"], [1]) if is_flat else outputs["Y"]
     return (y, outputs["MeanOut"], outputs["VarianceOut"]) if training else y
+
+
+def _is_training(node: OnnxNode) -> bool:
+    """Whether a batch normalization computes the statistics of its batch; opsets from 7 to 13 always read stored ones."""
+    if node.opset >= 14:
+        return bool(node.int("training_mode", 0))
+    return node.opset < 7 and not node.int("is_test", 1)
 
 
 @imports("InstanceNormalization")

@@ -306,7 +306,7 @@ def _coordinates_at_run(b: Builder, how: str, have: Any, want: Any, scale: Any) 
 
 
 def _rounded(b: Builder, at: Any, how: str) -> Any:
-    """The nearest positions, by `nearest_mode`."""
+    """Round positions to integers, by a `nearest_mode` of ONNX."""
     half = b.number(0.5, VarType.FP64)
     modes: dict[str, Callable[[], Any]] = {
         "round_prefer_floor": lambda: b.f.ceil(at - half),

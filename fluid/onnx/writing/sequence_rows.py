@@ -69,6 +69,7 @@ def take_rows(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor) -> OnnxTensor:
 
 @exports("add_rows")
 def add_rows(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
+    """Add rows at the positions of an index. Those with negative positions go to one more row, which is cut off."""
     count = g.size(Like, 0)
     index = g.reshape(g.cast(Index, VarType.INT64), [-1], (-1,))
     last = g.squeeze(g.as_size(count), 0)

@@ -58,6 +58,7 @@ def _column(g: OnnxGraph, vector: OnnxTensor, like: OnnxTensor) -> OnnxTensor:
 
 
 def _sums(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
+    """Sum the rows of each sequence."""
     lengths = lengths_of_rows(X)
     ids = ids_of(g, lengths, g.size(X, 0))
     dims = g.joined_sizes([g.size(lengths, 0), *g.sizes_of(X)[1:]])

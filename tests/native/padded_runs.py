@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import accumulate
 from typing import Any
 
@@ -68,13 +69,25 @@ class Run:
 
     def __init__(self, build: Net, native: bool, patch: pytest.MonkeyPatch, threads: int = 1, dtype: str = "float32") -> None:
         patch.setenv("FLUID_NATIVE", str(int(native)))
-        self.program, startup = fluid.Program(), fluid.Program()
-        self.program.random_seed = startup.random_seed = 1
-        with fluid.program_guard(self.program, startup), fluid.unique_name.guard():
+        self.program, self._startup = fluid.Program(), fluid.Program()
+        self.program.random_seed = self._startup.random_seed = 1
+        with fluid.program_guard(self.program, self._startup), fluid.unique_name.guard():
             self.fetches = build()
-        self.executor, self.scope, self._threads, self._dtype = fluid.Executor(), fluid.Scope(), threads, dtype
-        self.executor.run(startup, scope=self.scope)
+        self.executor, self._threads, self._dtype = fluid.Executor(), threads, dtype
+        self.scope = self._started()
         self.names = {name for name, var in self.program.global_block().vars.items() if var.is_data}
+
+    def _started(self) -> fluid.Scope:
+        """A scope with the first values."""
+        scope = fluid.Scope()
+        self.executor.run(self._startup, scope=scope)
+        return scope
+
+    def beside(self, threads: int) -> Run:
+        """The same program and plans in a scope of their own, run by so many threads."""
+        run = copy(self)
+        run.scope, run._threads = self._started(), threads
+        return run
 
     def feed(self, lengths: Sequence[int]) -> dict[str, Any]:
         return {name: value for name, value in feed_of(lengths, sum(lengths), self._dtype).items() if name in self.names}

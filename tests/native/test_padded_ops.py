@@ -14,7 +14,7 @@ from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.ir.program import Variable
 
-FEW = [[2, 0, 3, 1, 1], [2, 0, 3, 1, 1], [1, 0, 0, 0, 0], [4, 4, 0, 0, 3], [3, 3, 3, 3, 4], [4, 3, 3, 3, 4], [8, 0, 0, 0, 0]]
+FEW = [[2, 0, 3, 1, 1], [2, 0, 3, 1, 1], [1, 0, 0, 0, 0], [4, 4, 0, 0, 3], [3, 3, 3, 3, 4], [8, 0, 0, 0, 0], [4, 3, 3, 3, 4]]
 
 
 def tags_in(rows: Variable) -> Variable:
@@ -86,7 +86,7 @@ def numpy_ops(run: Run, lengths: list[int]) -> str:
 
 @each("name", OF_ROWS)
 def test_functions_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = assert_runs_agree(of_rows(OF_ROWS[name]), monkeypatch, FEW)
+    run = assert_runs_agree(of_rows(OF_ROWS[name]), monkeypatch, FEW[:-1])  # of two capacities, each filled by one of them
     by_numpy = {"pow": "pow, pow_grad"} | dict.fromkeys([name for name in OF_ROWS if name.startswith("dropout")], "dropout")
     assert numpy_ops(run, FEW[0]) == by_numpy.get(name, "none")
 

@@ -114,16 +114,17 @@ NETS = {
 
 @each("name", NETS)
 def test_batches_of_ever_new_lengths_are_computed_as_on_numpy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [Run(NETS[name], native, monkeypatch, threads) for native, threads in ((False, 1), (True, 1), (True, 2))]
+    on_numpy, native = (Run(NETS[name], native, monkeypatch) for native in (False, True))
+    by_two_threads = native.beside(threads=2)
     for lengths in BATCHES:
         monkeypatch.setenv("FLUID_NATIVE", "0")
-        expected = runs[0].step(lengths)
+        expected = on_numpy.step(lengths)
         monkeypatch.setenv("FLUID_NATIVE", "1")
-        found, by_two = (run.step(lengths) for run in runs[1:])
+        found, by_two = native.step(lengths), by_two_threads.step(lengths)
         assert_close(found, expected)
         assert all(np.array_equal(*pair) for pair in zip(found, by_two, strict=True)), "threads change no bit"
-        assert isinstance(runs[1].plan(lengths), PaddedPlan)
-        assert "on numpy: none" in str(runs[1].plan(lengths))
+        assert isinstance(native.plan(lengths), PaddedPlan)
+        assert "on numpy: none" in str(native.plan(lengths))
 
 
 def test_new_lengths_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

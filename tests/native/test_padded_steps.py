@@ -140,11 +140,16 @@ def recurrence(step: Step, dtype: str = "float32") -> list[Variable]:
     return [*results, layers.fc([last, layers.sequence_pool(layers.cast(results[-1], dtype), "max")], 2)]
 
 
+def batches_of(dtype: str, longest: int) -> list[list[int]]:
+    """Batches with short first sequences; for float64 only three, of two capacities, as the rewriting asks for no type."""
+    batches = [lengths for lengths in BATCHES if lengths[0] < longest]
+    return batches if dtype == "float32" else batches[:3]
+
+
 @each("step", STEPS)
 @each("dtype", ["float32", "float64"])
 def test_predictions_have_padded_plans(step: Step, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = [lengths for lengths in BATCHES if lengths[0] < 100]
-    run = assert_runs_agree(lambda: recurrence(step, dtype), monkeypatch, batches, dtype)
+    run = assert_runs_agree(lambda: recurrence(step, dtype), monkeypatch, batches_of(dtype, 100), dtype)
     assert "while" not in str(run.plan([3, 2, 0, 4, 1]))
 
 
@@ -276,8 +281,7 @@ def trained(step: Step, dtype: str) -> list[Variable]:
 @each("step", STEPS)
 @each("dtype", ["float32", "float64"])
 def test_training_has_padded_plans(step: Step, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = [lengths for lengths in BATCHES if lengths[0] < 70]
-    run = assert_runs_agree(lambda: trained(step, dtype), monkeypatch, batches, dtype)
+    run = assert_runs_agree(lambda: trained(step, dtype), monkeypatch, batches_of(dtype, 70), dtype)
     assert "while" not in str(run.plan([3, 2, 0, 4, 1]))
 
 

@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import atexit
+import copy
 import gc
 import shutil
 import signal
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import pytest
 from checks import MORE, few_optimizations, fresh_programs
 from hypothesis import settings
@@ -102,6 +104,14 @@ def _numpy_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def _seeded() -> None:
     """Weights are the same in every run, so that a comparison cannot fail once in a hundred; tests of entropy set a seed of 0."""
     fluid.seed(1)
+
+
+@pytest.fixture(autouse=True)
+def _draws_of_its_module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generator of random numbers in a test file begins each test as it was at import: no test depends on those before it."""
+    for name, value in vars(request.module).items():
+        if isinstance(value, np.random.Generator):
+            monkeypatch.setitem(vars(request.module), name, copy.deepcopy(value))
 
 
 @pytest.fixture(scope="session")

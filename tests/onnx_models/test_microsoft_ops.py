@@ -278,7 +278,7 @@ def test_a_quantized_lstm_trains(dtype: Any, by_columns: bool, tmp_path: Path) -
         fluid.optimizer.SGD(0.5).minimize(loss)
         executor.run(fluid.default_startup_program())
         losses = [executor.run(model.program, feed, [loss])[0].item() for _ in range(50)]
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.9 * losses[0]
 
 
 def test_a_quantized_lstm_without_values_does_not_train(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from .sequence_batch import (
     countdown_of,
     divisors_of,
     filled,
+    lods_of,
     number_of_rows,
     row_numbers_of,
     rows_in,
@@ -135,8 +136,7 @@ class PaddedProgram:
         """The fetched values of the original program, for fetched values of the rewritten one."""
         if not any(self.rows):
             return list(results)
-        lods: dict[int, Lod] = {group: (tuple(offsets.tolist()),) for group, offsets in self._offsets(feeds).items()}
-        lods |= self.batch.lods(feeds)
+        lods = lods_of(self._offsets(feeds).values(), (*self.batch.parents, *[None] * len(self.derived)))
         return [
             result if rows is None else with_lod(result[: rows_in(lods[rows.group])], lods[rows.group] if rows.has_lod else ())
             for result, rows in zip(results, self.rows, strict=True)

@@ -16,7 +16,7 @@ from fluid.values.spec import Lod, Spec
 
 from ..binding.arrays import bind_op
 from ..runtime.calls import Call
-from .sequence_batch import rows_in
+from .sequence_batch import lods_of, rows_in
 
 __all__ = ["OFFSETS", "RealRows", "RealRowsStep"]
 
@@ -55,12 +55,8 @@ class RealRows:
         op.attrs[_ATTRIBUTE] = [*facts, self.parents]
 
     def lods(self, offsets: Sequence[Any]) -> list[Lod]:
-        """The LoD at each place, for the offsets of its last level. Empty sequences that fill a level up are left out."""
-        lods: list[Lod] = []
-        for numbers, parent in zip(offsets, self.parents, strict=True):
-            above = lods[parent] if parent >= 0 else ()
-            lods.append((*above, tuple((numbers[: rows_in(above) + 1] if above else numbers).tolist())))
-        return lods
+        """The LoD at each place, for the offsets of its last level."""
+        return lods_of(offsets, (None if parent < 0 else parent for parent in self.parents))
 
     def spec(self, name: str, spec: Spec, offsets: Sequence[Spec]) -> Spec:
         """The spec of an input with a LoD of the right numbers of rows and sequences: shapes depend on no more than these."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -20,8 +20,9 @@ from ..kernels.sequence import places_in_concatenation, sliced
 
 __all__ = [
     "DerivedLod", "Extent", "Index", "SequenceBatch", "batch_of", "countdown_of", "divisors_of", "filled", "goes_on",
-    "joined_offsets", "joined_rows", "number_of_rows", "padded_places", "places_at_steps", "places_in_slices", "places_of_part",
-    "ranks_of", "row_numbers_of", "rows_at_steps", "rows_in", "sliced_offsets", "sliced_rows", "square_roots_of", "steps_of",
+    "joined_offsets", "joined_rows", "lods_of", "number_of_rows", "padded_places", "places_at_steps", "places_in_slices",
+    "places_of_part", "ranks_of", "row_numbers_of", "rows_at_steps", "rows_in", "sliced_offsets", "sliced_rows",
+    "square_roots_of", "steps_of",
 ]  # fmt: skip
 
 
@@ -103,6 +104,19 @@ def _lod_of(lengths: Any) -> Lod:
     if numbers.dtype.kind not in "iu" or numbers.min(initial=0) < 0:
         return ()
     return ((0, *np.cumsum(numbers).tolist()),)
+
+
+def lods_of(offsets: Iterable[Any], parents: Iterable[int | None]) -> list[Lod]:
+    """The LoDs with these last levels. Empty sequences that fill a level up are left out.
+
+    Args:
+        parents: for each LoD, the number of the LoD without its last level, which comes before it; None for one level.
+    """
+    lods: list[Lod] = []
+    for numbers, parent in zip(offsets, parents, strict=True):
+        above = () if parent is None else lods[parent]
+        lods.append((*above, tuple((numbers[: rows_in(above) + 1] if above else numbers).tolist())))
+    return lods
 
 
 def rows_in(lod: Lod) -> int:

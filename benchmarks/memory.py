@@ -4,14 +4,18 @@ The least, for ops in the program's order and gradients that are kept until SGD 
 is computed, the outputs of the layers up to k are alive (each serves its own relu and the next layer's matrix), the
 gradients of the parameters above k, and the gradient that flows, twice while a matrix multiplication makes one from the
 other. With checkpoints, outputs between them are computed again for backward: only those of one segment are alive then.
-Parameters and the fed array are not counted. For Fluid, what numpy really allocates is counted, by tracemalloc; for
-torch, what its allocator does, by its profiler.
+Parameters and the fed array are not counted. For Fluid, growth of the process is counted, and what later steps allocate, by
+tracemalloc; for torch, what its allocator does, by its profiler.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
+import resource
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -47,20 +51,30 @@ def fluid_step(layers, x, checkpoints=0):
     return executor, plan, start, lambda: executor.run(program, feed=feed, fetch_list=[loss])[0].item()
 
 
+def resident_bytes():
+    """Bytes of the process in memory now (Linux)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def fluid_peak(executor, step):
-    """Bytes that the plan's arrays take, and most bytes that a later step allocates beside them."""
+    """Bytes in memory that the plan's arrays take, and most bytes that a later step allocates beside them.
+
+    Pages that nothing has touched take no memory: native code reserves workspace for more threads than there are.
+    """
     executor.close()  # forget the plan, so that the first step makes it and its arrays again
-    tracemalloc.start()
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # give freed pages back
+    before = resident_bytes()
     step()
-    traces = tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)])
-    kept = sum(trace.size for trace in traces.traces)
+    arrays = resident_bytes() - before
+    tracemalloc.start()
     step()
     before = tracemalloc.get_traced_memory()[0]
     tracemalloc.reset_peak()
     step()
     beside = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
-    return kept, beside
+    return arrays, beside
 
 
 def torch_step(layers, x, start, checkpoints=0):
@@ -106,14 +120,14 @@ def compare(args, x, checkpoints, remark):
     optimizer, theirs = torch_step(args.layers, x, start, checkpoints)
     check_losses({name: [step() for _ in range(3)] for name, step in (("fluid", ours), ("torch", theirs))})
     print(str(plan).splitlines()[0])
-    kept, beside = fluid_peak(executor, ours)
+    arrays, beside = fluid_peak(executor, ours)
     peak = torch_peak(optimizer, theirs)
-    print(f"arrays of the plan {kept / 2**20:.2f} MiB, at most {beside / 2**20:.2f} MiB beside them in a step\n")
+    print(f"arrays of the plan {arrays / 2**20:.2f} MiB, at most {beside / 2**20:.2f} MiB beside them in a step\n")
     row(
         f"memory, {args.layers} layers" + (f", {checkpoints} checkpoints" if checkpoints else ""),
-        f"{(kept + beside) / 2**20:.1f} MiB",
+        f"{(arrays + beside) / 2**20:.1f} MiB",
         f"{peak / 2**20:.1f} MiB",
-        ratio=f"{(kept + beside) / peak:.2f}",
+        ratio=f"{(arrays + beside) / peak:.2f}",
         remark=remark,
     )
 

@@ -19,7 +19,10 @@ from differentiation import new_case
 from paths import TESTS
 
 import fluid
+from fluid.autodiff.expand import _EXPANSIONS
+from fluid.autodiff.reverse import _REGION_GRADIENTS
 from fluid.executor.kernels.table import KERNELS
+from fluid.executor.stepwise.handlers import HANDLERS
 from fluid.opdef import registry
 
 __all__ = ["MORE", "Checks", "each", "few_optimizations", "fresh_programs", "own_ops", "some"]
@@ -166,8 +169,10 @@ def few_optimizations() -> Iterator[None]:
 
 @contextmanager
 def own_ops() -> Iterator[None]:
-    """Ops and kernels that are defined inside the ``with`` are forgotten at its end."""
-    with patch.dict(registry._ops), patch.dict(KERNELS):
+    """Ops that are defined inside the ``with``, with kernels, handlers and gradients, are forgotten at its end."""
+    with ExitStack() as stack:
+        for table in (registry._ops, KERNELS, HANDLERS, _REGION_GRADIENTS, _EXPANSIONS):
+            stack.enter_context(patch.dict(table))
         yield
 
 

@@ -111,3 +111,9 @@ _NONE: Mapping[str, tuple[str, Any]] = {}
 def attrs_of_paddle(op_type: str) -> Mapping[str, tuple[str, Any]]:
     """Attribute -> its kind in files and its value, of an op or of one of its gradient ops."""
     return _by_op().get(op_type.replace("_grad", ""), _NONE)
+
+
+def is_paddle_default(op_type: str, name: str, value: Any) -> bool:
+    """Whether an attribute is one that files for Paddle 1.8 add: the op computes the same without it."""
+    kind, default = attrs_of_paddle(op_type).get(name, ("", None))
+    return bool(kind) and bool(value == default)

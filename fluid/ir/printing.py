@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..values.types import VarType
 from .attr_kinds import BlockValue, fits
-from .paddle_attrs import attrs_of_paddle
+from .paddle_attrs import is_paddle_default
 from .roles import COMMON_ATTRS, ROLE_NAMES, OpRole
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _attrs(op: Operator, style: _Style, in_section: bool) -> str:
             attr = definition.attrs.get(name) if definition is not None else None
             if name in NOISE or name in _BACKENDS or (attr is not None and not attr.required and attr.default == value):
                 continue
-            if attrs_of_paddle(op.type).get(name, ("", None))[1] == value:
+            if is_paddle_default(op.type, name, value):
                 continue
         elif in_section and name == OpRole.NAME and _section(op):
             continue

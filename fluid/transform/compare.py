@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import printable
 from ..ir.checked import checked
+from ..ir.paddle_attrs import is_paddle_default
 from ..ir.printing import NOISE, op_to_string
 from ..ir.program import Block, Operator, Program
 from ..not_here import names_here
@@ -117,9 +118,9 @@ def diff(
 
 def telling_attrs(op: Operator) -> list[tuple[str, Any]]:
     """The attributes that affect what an op computes, sorted by name."""
-    attrs = {name: value for name, value in op.all_attrs().items() if name not in NOISE}
-    plain = {name: f"block {value.idx}" if isinstance(value, Block) else value for name, value in attrs.items()}
-    return sorted(plain.items(), key=lambda item: item[0])
+    attrs = [(name, f"block {value.idx}" if isinstance(value, Block) else value) for name, value in op.all_attrs().items()]
+    telling = [(name, value) for name, value in attrs if name not in NOISE and not is_paddle_default(op.type, name, value)]
+    return sorted(telling, key=lambda item: item[0])
 
 
 def _key(op: Operator) -> tuple[str, str]:

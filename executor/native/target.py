@@ -92,8 +92,9 @@ class Limits:
     """Maximal length of a chain of deferred formulas."""
     nearby_groups: int = 6
     """Number of last groups that are tried for a node that could also run earlier."""
-    long_row: int = 1 << 15
-    """Maximal elements of a row in a group with rows: threads do not share a row."""
+    long_row: int = 1 << 18
+    """Maximal elements of a row in a group with rows: threads do not share a row. For 32 rows of 50,000, softmax takes 0.6 to 0.9
+    of the time in such a group, layer_norm 0.35 (AVX-512, one thread)."""
     small_core: int = 1 << 17
     """Maximal multiplications of a core that one thread computes."""
 

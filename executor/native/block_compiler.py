@@ -29,7 +29,7 @@ class NativeBlocks:
     Args:
         program: the program of the blocks, for warnings.
         target: the processor that runs them.
-        loops: makes the code of loops in blocks.
+        loops: makes the writer of native code for loops in blocks.
     """
 
     def __init__(self, program: Program, target: Target, loops: LoopsIn) -> None:

@@ -52,6 +52,12 @@ def versions() -> str:
     return _tools().versions
 
 
+_HEAD_OF_TOOLS = b"fluid tools 1\n"
+"""Begins the files of `_Tools`, with the version of their format."""
+_PROCESSOR_LINES = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+"""Lines of ``/proc/cpuinfo`` that tell processors apart."""
+
+
 class _Tools(NamedTuple):
     """The compiler, and LLVM's names of this processor and its features."""
 
@@ -63,9 +69,9 @@ class _Tools(NamedTuple):
 
 @cache
 def _tools() -> _Tools:
-    """The compiler and the processor; from a file of the cache, if one of this llvmlite and processor is there."""
+    """Ask LLVM about itself and this processor, or read its former answer in the cache, without loading LLVM."""
     path = _path_of_tools()
-    body = read_sealed(path, _HEAD) if path is not None else None
+    body = read_sealed(path, _HEAD_OF_TOOLS) if path is not None else None
     if body is not None:
         return _Tools(*json.loads(body))
     llvm = _llvm()
@@ -78,25 +84,20 @@ def _tools() -> _Tools:
     versions = f"llvmlite {llvmlite.__version__}, LLVM {llvm.llvm_version_info}"
     tools = _Tools(versions, llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
     if path is not None:
-        write_sealed(path, _HEAD, json.dumps(tools).encode())
+        write_sealed(path, _HEAD_OF_TOOLS, json.dumps(tools).encode())
     return tools
 
 
-_HEAD = b"fluid tools 1\n"
-_OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
-"""Lines of ``/proc/cpuinfo`` that tell processors apart."""
-
-
 def _path_of_tools() -> str | None:
-    """The file for this llvmlite and processor; None where the system does not describe the processor, or nothing is kept."""
-    place, found = folder(), find_spec("llvmlite")
-    if place is None or found is None or found.origin is None:
+    """The file for this llvmlite and processor; None if there is no cache, or the system does not describe the processor."""
+    place, llvmlite = folder(), find_spec("llvmlite")
+    if place is None or llvmlite is None or llvmlite.origin is None:
         return None
     try:
         with open("/proc/cpuinfo") as lines:
-            described = [line for line in takewhile(str.strip, lines) if line.partition("\t")[0].strip() in _OF_PROCESSOR]
-        library = os.path.join(os.path.dirname(found.origin), "binding", "libllvmlite.so")
-        facts = [(path, status.st_size, status.st_mtime_ns) for path in (found.origin, library) for status in [os.stat(path)]]
+            described = [line for line in takewhile(str.strip, lines) if line.partition("\t")[0].strip() in _PROCESSOR_LINES]
+        library = os.path.join(os.path.dirname(llvmlite.origin), "binding", "libllvmlite.so")
+        facts = [(path, status.st_size, status.st_mtime_ns) for path in (llvmlite.origin, library) for status in [os.stat(path)]]
     except OSError:
         return None
     digest = sha256(repr((facts, described, sys.version_info, sys.maxsize)).encode()).hexdigest()
@@ -252,7 +253,7 @@ class Library:
         self.addresses = {name: addresses[name] for name in self.footprints}
 
     def _linked(self) -> Any:
-        """The addresses of functions that LLVM's linker loads."""
+        """Load the objects by LLVM's linker; returns the address of each function by its name."""
         builder = _llvm().JITLibraryBuilder().add_current_process()
         for code in self.objects:
             builder.add_object_img(code)

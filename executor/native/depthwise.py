@@ -97,7 +97,7 @@ def _height(walk: Walk, target: Target) -> int:
 
 
 _MOST_TAPS = 25
-"""The most taps of a tile of two rows: all of them are unrolled."""
+"""The most taps of a tile of two rows, whose code is written for each tap."""
 
 
 def _blocks(images: int, rows: int, bytes_of_row: int, limits: Limits) -> int:
@@ -122,8 +122,8 @@ def _write_walk(
     if not prod(walk.extents) * count * channels:
         return
     height = _height(walk, target)
-    pairs, bytes_of_row = walk.extents[0] // height, walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes
-    blocks = _blocks(count, pairs, height * bytes_of_row, target.limits)
+    bands, bytes_of_row = walk.extents[0] // height, walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes
+    blocks = _blocks(count, bands, height * bytes_of_row, target.limits)
     walks = prod(walk.repeats)
 
     def chunk(number: Value) -> None:
@@ -168,10 +168,10 @@ def _write_walk(
                 if last is not None:
                     f.store(last, f.at(y, shift * walk.output.strides[2], element))
 
-        f.loop(*bounds_of(f, block, blocks, pairs), 1, [], lambda number: rows(f.mul(number, height), height), at_least_once=True)
+        f.loop(*bounds_of(f, block, blocks, bands), 1, [], lambda number: rows(f.mul(number, height), height), at_least_once=True)
         if walk.extents[0] % height:
             with f.when(f.compare("eq", block, blocks - 1)):
-                rows(f.int64(pairs * height), 1)
+                rows(f.int64(bands * height), 1)
 
     f.loop(*share.of(f, count * blocks * walks), 1, [], chunk)
 

@@ -58,5 +58,5 @@ def neutral(kind: str, type_: Type) -> Value:
 
 
 def combine(f: Function, kind: str, total: Value, value: Value) -> Value:
-    """Take a value into a sum, a product, a maximum or a minimum."""
+    """Add a value to a total: a sum, a product, a maximum or a minimum."""
     return FORMULAS[{"sum": "add", "prod": "mul"}.get(kind, kind)](f, value, total)

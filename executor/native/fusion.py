@@ -155,7 +155,7 @@ class Group:
 
     @property
     def summed_rows(self) -> int:
-        """Neighbouring rows that each of `sums` reduces to one; 0 without sums."""
+        """The number of neighbouring rows that each of `sums` reduces to one; 0 without sums."""
         return max(map(rows_reduced, self.sums), default=0)
 
 
@@ -640,7 +640,7 @@ def _is_along_rows(node: Reduction) -> bool:
 
 
 def rows_reduced(node: GraphNode) -> int:
-    """Neighbouring rows that a reduction over rows reduces to one; 0 for other nodes."""
+    """The number of neighbouring rows that a reduction over rows reduces to one; 0 for other nodes."""
     if not isinstance(node, Reduction) or _is_along_rows(node):
         return 0
     return prod(node.source.shape[axis] for axis in node.axes)

@@ -1,4 +1,4 @@
-"""Lowers pools with one window, the whole image or volume: where channels come first, they are reductions of rows."""
+"""Lowers global pools, whose window is a whole image or volume. Where channels come first, they are reductions of rows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from .lowering import GraphTensor, number_like, only_floats
 from .reduction_lowering import MOST_COLUMNS, greatest_place
 
 
-def is_one_window(X: GraphTensor, attrs: Mapping[str, Any]) -> bool:
-    """Whether a pool's only window is each whole image or volume, with elements, and memory has channels first."""
+def is_global_pool(X: GraphTensor, attrs: Mapping[str, Any]) -> bool:
+    """Whether a pool has one window, a whole image or volume that is not empty, and channels come first in memory."""
     channels, axes = image_axes(attrs["data_format"], X.ndim)
     extents = [X.shape[axis] for axis in axes]
     _, sizes, _, pads = pool_geometry(extents, attrs)
-    is_whole = sizes == extents and not any(map(any, pads))
-    return (
-        is_whole and channels == 1 and not isinstance(X.node, ChannelsFirst) and 0 < X.node.size and prod(extents) < MOST_COLUMNS
-    )
+    has_one_window = sizes == extents and not any(map(any, pads))
+    has_channels_first = channels == 1 and not isinstance(X.node, ChannelsFirst)
+    return has_one_window and has_channels_first and 0 < X.node.size and prod(extents) < MOST_COLUMNS
 
 
 def _channel_rows(X: GraphTensor) -> GraphNode:

@@ -477,15 +477,16 @@ def broadcast_to(node: GraphNode, shape: Shape) -> GraphNode:
     return node if node.shape == shape else Map(shape, node.element, "copy", (node,))
 
 
-_FEW_SUMMED_ROWS, _MOST_SUMMED_ROWS = 16, 1024
-"""The most rows that one running sum adds up (see `Limits.summed_rows_in_memory`), and the fewest that are worth a pass."""
+_FEWEST_SUMMED_ROWS, _MOST_SUMMED_ROWS = 16, 1024
+"""Rows that one running sum adds up: sums of fewer are not worth a pass over memory, sums of more lose digits (see
+`Limits.summed_rows_in_memory`)."""
 
 
 def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:
     """Reduce a node over axes, which remain with extent 1.
 
-    Each run of neighbouring axes becomes one reduction, the last run first. Long sums over axes in the middle, which would lose
-    digits, are sums of sums, or move the axes to the end.
+    Each run of neighbouring axes becomes one reduction, the last run first. A long sum over axes in the middle would lose
+    digits: it becomes a sum of sums, or its axes move to the end.
     """
     if isinstance(source, ChannelsFirst):
         places = places_of_channels_last(source.ndim)
@@ -502,10 +503,10 @@ def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:
         else:
             runs.append([axis])
     for run in reversed(runs):
-        before, count, after = (prod(extents) for extents in _around(source.shape, run))
+        before, count, after = (prod(extents) for extents in _split_at(source.shape, run))
         if before != 1 and after != 1 and kind == "sum" and count > _MOST_SUMMED_ROWS:
             rows = max(size for size in range(1, _MOST_SUMMED_ROWS + 1) if count % size == 0)
-            if rows >= _FEW_SUMMED_ROWS:
+            if rows >= _FEWEST_SUMMED_ROWS:
                 parts = reduced(kind, reshaped(source, (before, count // rows, rows, after)), [2])
                 source = reshaped(reduced(kind, parts, [1]), _with_ones(source.shape, run))
                 continue
@@ -523,13 +524,13 @@ def with_one(shape: Shape, axis: int) -> Shape:
     return _with_ones(shape, [axis % len(shape)])
 
 
-def _with_ones(shape: Shape, run: Sequence[int]) -> Shape:
-    """A shape whose axes of a run have extent 1."""
-    return tuple(1 if axis in run else extent for axis, extent in enumerate(shape))
+def _with_ones(shape: Shape, axes: Sequence[int]) -> Shape:
+    """A shape with extent 1 along some axes."""
+    return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
 
 
-def _around(shape: Shape, run: Sequence[int]) -> tuple[Shape, Shape, Shape]:
-    """The extents before, in and after a run of axes."""
+def _split_at(shape: Shape, run: Sequence[int]) -> tuple[Shape, Shape, Shape]:
+    """Split a shape into the extents before, in and after a run of neighbouring axes."""
     return shape[: run[0]], shape[run[0] : run[-1] + 1], shape[run[-1] + 1 :]
 
 

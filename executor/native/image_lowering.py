@@ -14,7 +14,7 @@ from fluid.ops.pool import pool_geometry
 
 from .cores import position_type
 from .emitter import BOOL, BYTE, FLOAT, INT32, UBYTE
-from .global_pool_lowering import global_pool, global_pool_gradient, is_one_window
+from .global_pool_lowering import global_pool, global_pool_gradient, is_global_pool
 from .graph import (
     ChannelsFirst,
     Convolved,
@@ -300,7 +300,7 @@ def _has_uneven_windows(X: GraphTensor, attrs: dict[str, Any]) -> bool:
 
 @lowers("pool2d")
 def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    if is_one_window(X, attrs):
+    if is_global_pool(X, attrs):
         return global_pool(X, attrs)
     if _has_uneven_windows(X, attrs):
         return uneven_pool(X, attrs)
@@ -314,7 +314,7 @@ def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
 
 @lowers("pool2d_grad")
 def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
-    if is_one_window(X, attrs):
+    if is_global_pool(X, attrs):
         return {"X@GRAD": global_pool_gradient(X, dOut, attrs)}
     if _has_uneven_windows(X, attrs):
         return {"X@GRAD": uneven_pool_gradient(X, dOut, attrs)}
@@ -365,7 +365,7 @@ def _channels_of_groups(X: GraphTensor, groups: int, axis: int) -> list[GraphNod
 @lowers("maxout")
 def maxout(X: GraphTensor, groups: int, axis: int) -> GraphTensor:
     axis %= X.ndim
-    if not isinstance(X.node, ChannelsFirst) and axis < X.ndim - 1:
+    if not isinstance(X.node, ChannelsFirst) and axis < X.ndim - 1:  # reads memory once, in its order
         only_floats(X)
         before, after = X.shape[:axis], X.shape[axis + 1 :]
         parts = reshaped(plain(X.node), (*before, X.shape[axis] // groups, groups, *after))

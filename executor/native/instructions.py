@@ -62,8 +62,8 @@ GO_ON = "go on if true"
 ALL_RECORDS = 1 << 40
 """The number of records that these two skip: more than any table has."""
 BEGIN_LOOP, LEAVE_LOOP, REPEAT_LOOP = "begin loop if true", "leave loop if false", "repeat loop if true"
-"""Signatures in place of a kernel's. The first and the last one stand around records that repeat while a byte is not zero; the
-second one, between them, skips the rest if a byte is zero."""
+"""Signatures in place of a kernel's. The records between the first and the last one run if the byte of the first one is not zero,
+and again while the byte of the last one is not zero. The second one, between them, leaves the loop if its byte is zero."""
 BRANCH_FLAGS = {
     **dict.fromkeys((IF_TRUE, END_BRANCH, GO_ON, BEGIN_LOOP, LEAVE_LOOP), BRANCH),
     **dict.fromkeys((IF_FALSE, STOP, REPEAT_LOOP), BRANCH | UNLESS),

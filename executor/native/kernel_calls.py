@@ -83,8 +83,8 @@ class _Finder:
     def _totals(self, node: Reduction, nest: Nest, target: Target) -> str:
         """The kernel that combines the parts of a reduction over rows."""
         signature = digest_of("totals", nest.chunks, nest.columns, node.element.element, node.kind)
-        parts = partial(_kernel_of_totals, nest.chunks, nest.columns, node.element, node.kind, target)
-        self.writers.setdefault(signature, parts)
+        writer = partial(_kernel_of_totals, nest.chunks, nest.columns, node.element, node.kind, target)
+        self.writers.setdefault(signature, writer)
         return signature
 
 
@@ -106,7 +106,7 @@ def _kernel(region: NativeRegion, phase: Phase, name: str) -> WrittenKernel:
 
 
 def _kernel_of_totals(chunks: int, columns: int, element: Type, kind: str, target: Target, name: str) -> WrittenKernel:
-    """Write a kernel that combines rows of partial sums, maxima or minima."""
+    """Write a kernel that combines rows of partial results: sums, products, maxima or minima."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         parts, out = pointers

@@ -38,7 +38,7 @@ def _available(group: Group, stage: Mapping[GraphNode, int], source: GraphNode, 
 
 
 _LEAST_EDGE = 4
-"""The least edge of squares that are transposed in registers: smaller ones take longer than elements one by one."""
+"""The least edge of squares that are transposed in registers; copying elements one by one is faster than smaller squares."""
 Totals = Sequence[tuple[Reduction, Value]]
 """Reductions with their values so far."""
 
@@ -105,7 +105,7 @@ class Nest:
         self.flat = columns is None and self.rows == 1
 
     def _parts_of_index_space(self, extents: Sequence[int]) -> list[str]:
-        """For each dimension: columns, rows that a sum reduces to one, or other rows."""
+        """The part of each dimension: columns, rows that a sum reduces to one, or other rows."""
         columns, inner, parts = self.group.columns or 0, 1, []
         for extent in reversed(extents):
             is_summed = inner < columns * self.group.summed_rows
@@ -210,7 +210,7 @@ class Nest:
         return edge
 
     def _cut_turned(self) -> None:
-        """Let each chunk copy some squares of rows; an even number, so that it reads and writes whole cache lines."""
+        """Cut the rows into chunks of an even number of squares, which read and write whole cache lines."""
         squares = -(-self.row_extents[-1] // self._edge)
         self.turned = max(self.limits.part // (self._edge * self.column_extents[-1]) // 2 * 2, 2)
         outer = prod(self.row_extents[:-1]) * prod(self.column_extents[:-1])
@@ -224,8 +224,8 @@ class Nest:
         f, (node,), edge = self.f, self.group.nodes, self._edge
         assert isinstance(node, Map)
         (operand,), (*outer_rows, rows), (*outer_columns, columns) = node.operands, self.row_extents, self.column_extents
-        squares, across = -(-rows // edge), -(-columns // edge)
-        outer, block = f.divided(number, -(-squares // self.turned))
+        squares_down, squares_across = -(-rows // edge), -(-columns // edge)
+        outer, block = f.divided(number, -(-squares_down // self.turned))
         places = self._coordinates(outer, outer_rows + outer_columns) if outer_rows + outer_columns else []
 
         def pointer(first: Value, steps: list[int]) -> Value:
@@ -236,22 +236,23 @@ class Nest:
         load = from_rows(f, node.element, pointer(self.pointers.first(operand), steps), steps[-1])
         store = to_rows(f, node.element, pointer(self.pointers.output(node), outputs), outputs[len(outer_rows)])
 
-        def square(across: Value, down: Value) -> None:
+        def copy_square(across: Value, down: Value) -> None:
             column, row = (f.min(f.mul(place, edge), size - edge) for place, size in ((across, columns), (down, rows)))
             source, output = load(column, row), store(row, column)
             for shift, vector in enumerate(transpose(f, [source(shift, edge) for shift in range(edge)])):
                 output(shift, vector)
 
-        def pairs(stop: Operand, first: Value) -> Callable[[Callable[[Value], None]], Any]:
-            return partial(f.loop, first, f.min(f.add(first, 2), stop), 1, [])
+        def copy_two_rows(down: Value) -> None:
+            end = f.min(f.add(down, 2), stop)
+            f.loop(0, squares_across, 2, [], lambda across: copy_two_columns(across, down, end))
 
-        def quads(down: Value) -> None:
-            below = pairs(stop, down)
-            f.loop(0, across, 2, [], lambda first: pairs(across, first)(lambda column: below(partial(square, column))))
+        def copy_two_columns(first: Value, down: Value, end: Value) -> None:
+            last = f.min(f.add(first, 2), squares_across)
+            f.loop(first, last, 1, [], lambda across: f.loop(down, end, 1, [], partial(copy_square, across)))
 
         start = f.mul(block, self.turned)
-        stop = f.min(f.add(start, self.turned), squares)
-        f.loop(start, stop, 2, [], quads)
+        stop = f.min(f.add(start, self.turned), squares_down)
+        f.loop(start, stop, 2, [], copy_two_rows)
 
     # -- writing
     def write(self, f: Function, pointers: Any, share: Share) -> None:

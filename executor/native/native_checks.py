@@ -20,7 +20,8 @@ from .target import Target
 
 FAILED: Value = (f"{NATIVE_PREFIX}failed", 0)
 """One byte: the number of the check that has failed in a run, or 0."""
-CODE_OF_CHECK = Spec((1,), VarType.UINT8)
+SPEC_OF_FAILED = Spec((1,), VarType.UINT8)
+"""The spec of `FAILED`."""
 MOST_CHECKS = 255
 
 
@@ -87,7 +88,7 @@ def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], ta
             results[-1][number] = instruction, ranges
             number += 1
     if number > first_number:
-        specs[FAILED] = CODE_OF_CHECK
+        specs[FAILED] = SPEC_OF_FAILED
     return [NativeCheck(item, target) if isinstance(item, dict) else item for item in results]
 
 

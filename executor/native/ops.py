@@ -455,14 +455,14 @@ def _axis_last(tensor: GraphTensor, axis: int) -> tuple[GraphNode, Callable[[Gra
     return plain(transposed(node, order)), lambda result: GraphTensor(mapped("copy", transposed(result, back)))
 
 
-_FEW_COLUMNS = 16
-"""Fewer neighbouring elements along the axes after one leave vectors empty when it is reduced in place."""
+_FEWEST_COLUMNS = 16
+"""An axis is reduced in place if so many neighbouring elements follow it; with fewer, vectors would stay partly empty."""
 
 
-def _reducible(tensor: GraphTensor, axis: int) -> tuple[GraphNode, int, Callable[[GraphNode], GraphTensor]]:
-    """A node and its axis to reduce along, moved to the end if that pays; and the function that moves it back in results."""
+def _axis_to_reduce(tensor: GraphTensor, axis: int) -> tuple[GraphNode, int, Callable[[GraphNode], GraphTensor]]:
+    """Move an axis to the end if reducing it in place is slower; returns node, axis, and a function that moves it back."""
     after = prod(tensor.shape[axis % max(tensor.ndim, 1) + 1 :])
-    if after < _FEW_COLUMNS or isinstance(tensor.node, ChannelsFirst):
+    if after < _FEWEST_COLUMNS or isinstance(tensor.node, ChannelsFirst):
         node, back = _axis_last(tensor, axis)
         return node, max(node.ndim, 1) - 1, back
     only_floats(tensor)
@@ -481,13 +481,13 @@ def _softmax(node: GraphNode, axis: int) -> tuple[GraphNode, GraphNode, GraphNod
 
 @lowers("softmax")
 def softmax(X: GraphTensor, axis: int) -> GraphTensor:
-    x, axis, back = _reducible(X, axis)
+    x, axis, back = _axis_to_reduce(X, axis)
     return back(_softmax(x, axis)[0])
 
 
 @lowers("log_softmax")
 def log_softmax(X: GraphTensor, axis: int) -> GraphTensor:
-    x, axis, back = _reducible(X, axis)
+    x, axis, back = _axis_to_reduce(X, axis)
     _, top, total = _softmax(x, axis)
     return back(mapped("sub", mapped("sub", x, top), mapped("log", total)))
 
@@ -503,17 +503,17 @@ def softmax_with_cross_entropy(
     axis: int,
     specs: dict[str, Any],
 ) -> dict[str, GraphTensor]:
-    x, along, back = _reducible(Logits, axis)
+    x, along, back = _axis_to_reduce(Logits, axis)
     if use_softmax:
         softmax, top, total = _softmax(x, along)
     else:
         softmax = x
     if soft_label:
-        label = _beside(x, along, Label, axis)
+        label = _with_axis_as_in(x, along, Label, axis)
         logs = mapped("sub", mapped("sub", x, top), mapped("log", total)) if use_softmax else mapped("neg", minus_log(x))
         loss = mapped("neg", reduced("sum", mapped("mul", label, logs), [along]))
     else:
-        ids, is_valid = labels_of(_beside(x, along, Label, axis), with_one(x.shape, along), ignore_index)
+        ids, is_valid = labels_of(_with_axis_as_in(x, along, Label, axis), with_one(x.shape, along), ignore_index)
         chosen = picked(x, ids, along)
         missed = mapped("sub", mapped("log", total), mapped("sub", chosen, top)) if use_softmax else minus_log(chosen)
         loss = mapped("select", is_valid, missed, number_like(0.0, x), element=x.element)
@@ -524,8 +524,8 @@ def softmax_with_cross_entropy(
     }
 
 
-def _beside(x: GraphNode, along: int, tensor: GraphTensor, axis: int) -> GraphNode:
-    """A tensor with its axis where `_reducible` has put that of `x`."""
+def _with_axis_as_in(x: GraphNode, along: int, tensor: GraphTensor, axis: int) -> GraphNode:
+    """Move an axis of a tensor to the end if `_axis_to_reduce` has moved the axis of `x`, which is now `along`."""
     if along < x.ndim - 1 or axis % tensor.ndim == tensor.ndim - 1:
         return plain(tensor.node)
     order = [place for place in range(tensor.ndim) if place != axis % tensor.ndim]
@@ -546,9 +546,9 @@ def softmax_with_cross_entropy_grad(
 ) -> dict[str, GraphTensor]:
     if soft_label or not use_softmax or dLoss is None or dSoftmax is not None or wanted != {"Logits@GRAD"}:
         raise ByRule
-    softmax, along, back = _reducible(Softmax, axis)
-    gradient = _beside(softmax, along, dLoss, axis)
-    ids, is_valid = labels_of(_beside(softmax, along, Label, axis), with_one(softmax.shape, along), ignore_index)
+    softmax, along, back = _axis_to_reduce(Softmax, axis)
+    gradient = _with_axis_as_in(softmax, along, dLoss, axis)
+    ids, is_valid = labels_of(_with_axis_as_in(softmax, along, Label, axis), with_one(softmax.shape, along), ignore_index)
     gradient = mapped("select", is_valid, gradient, number_like(0.0, gradient), element=gradient.element)
     hit = mapped("convert", is_label(softmax.shape, ids, along), element=softmax.element)
     return {"Logits@GRAD": back(mapped("mul", mapped("sub", softmax, hit), gradient))}

@@ -95,8 +95,8 @@ class _Attempt:
     Args:
         target: the processor.
         stepwise: the numbers of these ops.
-        constants: names of variables of the scope that never change. Branches do not use them: no code of theirs runs once, when
-            the plan is bound.
+        constants: names of variables of the scope that never change. Branches do not use them: matrices are packed when the plan
+            is bound, and code of branches never runs then.
     """
 
     def __init__(

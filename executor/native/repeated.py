@@ -43,10 +43,10 @@ def no_source(op: Any, attrs: Mapping[str, Any]) -> Any:
 
 
 class LoopWriter(Protocol):
-    """Makes loops in a block native code."""
+    """Writes native code for the loops in a block."""
 
     def code(self, instruction: Any) -> NativeInstruction | None:
-        """The code of the instruction of a loop; None if it runs step by step."""
+        """The code of a loop, from its instruction; None if it runs step by step."""
 
 
 LoopsOfBlock: TypeAlias = "Callable[[dict[Value, Spec]], LoopWriter]"
@@ -131,15 +131,15 @@ def block_code(
         on_numpy |= left
     if not {*live} <= {value for item in items for value in item.written}:
         return None
-    if loops is not None and not _add_loops(items, loops(all_specs)):
+    if loops is not None and not _replace_loops(items, loops(all_specs)):
         return None
     memories = {(name, 0) for name in rooms}
     code = BlockCode(items, all_specs, external | memories, frozenset(branches.only_if), arrays.rooms)
     return code if _can_check(code) else None
 
 
-def _add_loops(items: list[Any], loops: LoopWriter) -> bool:
-    """Put native code in the place of loops; returns False if a loop runs step by step."""
+def _replace_loops(items: list[Any], loops: LoopWriter) -> bool:
+    """Replace the instructions of loops by native code; returns False if a loop runs step by step."""
     for number, item in enumerate(items):
         if isinstance(item, OpInstruction) and item.dynamic:
             items[number] = loops.code(item)

@@ -62,6 +62,7 @@ def read(path: str, most: int = MOST_BYTES) -> bytes:
 
 
 def note_use(path: str) -> None:
+    """Count a file as used now, so that it is removed later."""
     with suppress(OSError):
         os.utime(path)
 

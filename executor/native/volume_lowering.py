@@ -16,7 +16,7 @@ from fluid.ops.conv import conv_geometry
 from fluid.ops.pool import pool_geometry
 
 from .emitter import DOUBLE
-from .global_pool_lowering import global_pool, global_pool_gradient, is_one_window
+from .global_pool_lowering import global_pool, global_pool_gradient, is_global_pool
 from .graph import GraphNode, Shape, broadcast_to, joined, mapped, plain, reshaped, sliced, transposed
 from .image_lowering import (
     channel_axis,
@@ -256,7 +256,7 @@ class _VolumePool:
 
 @lowers("pool3d")
 def pool3d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    if is_one_window(X, attrs):
+    if is_global_pool(X, attrs):
         return global_pool(X, attrs)
     axis = channel_axis(X, attrs)
     volume = _volumes_of(X, axis)
@@ -265,7 +265,7 @@ def pool3d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
 
 @lowers("pool3d_grad")
 def pool3d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
-    if is_one_window(X, attrs):
+    if is_global_pool(X, attrs):
         return {"X@GRAD": global_pool_gradient(X, dOut, attrs)}
     axis = channel_axis(X, attrs)
     volume, gradient = _volumes_of(X, axis), _volumes_of(dOut, axis)

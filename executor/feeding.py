@@ -48,7 +48,7 @@ def checked_feeds(
 
 
 _passed_over: WeakKeyDictionary[Program, tuple[int, dict[Any, str]]] = WeakKeyDictionary()
-"""Program -> its version; and a fed name that no variable has, with the fed names -> the warning."""
+"""Program -> its version, and the warnings so far: a fed name that no variable has, and all fed names -> the text."""
 
 
 def _pass_over(name: Any, feed: Mapping[Any, Any], program: Program) -> None:
@@ -65,6 +65,7 @@ def _pass_over(name: Any, feed: Mapping[Any, Any], program: Program) -> None:
 
 
 def _warning_of(name: Any, fed: Collection[Any], block: Block) -> str:
+    """The text of the warning; a `FeedError` where the name resembles the name of a variable without a feed."""
     data = [var.name for var in block.vars.values() if var.is_data]
     hint = did_you_mean(name, [key for key in data if key not in fed])
     problem = f"{shown(name)} is fed, but the program has no such variable"

@@ -1,4 +1,4 @@
-"""Loops with arrays of tensors as native code: between the lists that hold the arrays and the memory that the code reads."""
+"""Steps that run loops with arrays of tensors by native code: entries move from lists to memory, and back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["ArrayLoop"]
 
 
 class ArrayLoop:
-    """A step that runs a loop.
+    """A step that runs a loop with arrays of tensors.
 
     Args:
-        arrays: the memories of its arrays of tensors, with the arrays before and after the loop; None for none.
+        arrays: for each array, its memory, and its values before and after the loop; None for values that do not exist.
         signals: the memory where native code notes that it could not go on; its first byte is not zero then.
-        frames: the step scopes of the loop, and what its runs leave for gradients; None if no gradient reads them.
-        past: for a gradient, the step scopes of the forward loop, and what its runs leave if they were native.
+        frames: the step scopes of the loop, and what its trips leave for gradients; None if no gradient reads them.
+        past: for a gradient, the step scopes of the forward loop, and what its trips leave if they were native.
         run: runs the native code.
         otherwise: runs the loop step by step, if its arrays do not fit, or native code could not go on.
         cells: value -> its list; the results are added.

@@ -103,7 +103,7 @@ class BoundArenaPlan:
         self._lasting: dict[Value, Any] = {}
         """The arrays of values computed once, at binding."""
         self._packed: dict[Value, tuple[Hashable, Packed]] = {}
-        """Those that other plans of the scope can use, too, with their keys in the memory of the scope."""
+        """Those that other plans of the scope can use, too, with their keys in `Memory.packed`."""
         self._tables: Any = None
         """Keeps native code alive."""
         self._frames: dict[Value, Frames] = {}
@@ -238,8 +238,8 @@ class BoundArenaPlan:
         if tables is not None:
             code = [
                 item
-                for number, item in once.items()
-                if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck) and number not in packed_before
+                for key, item in once.items()
+                if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck) and key not in packed_before
             ]
             with or_unavailable():
                 first = tables.add(code) if code else None
@@ -318,15 +318,15 @@ class BoundArenaPlan:
         return once | {id(check): check for check in checks if changing.isdisjoint(check.read)}
 
     def _place_constants(self, once: Mapping[int, AnyInstruction]) -> set[int]:
-        """Give memory to the values that are computed once, at binding, or the arrays that another plan of the scope has packed.
+        """Give memory to the values that are computed once, at binding: new arrays, or arrays that another plan has packed.
 
         Returns:
             The ids of the instructions whose values are packed already.
         """
-        former, self._packed = self._packed, {}  # keeps the arrays of a plan that binds again
+        former, self._packed = self._packed, {}  # `former` keeps the arrays of a plan that binds again until they are found below
         writers = Counter(value for instruction in once.values() for value in instruction.written)
         packed_before: set[int] = set()
-        for number, instruction in once.items():
+        for instruction_id, instruction in once.items():
             if isinstance(instruction, (Check, NativeCheck)):
                 continue
             key = self._packing_key(instruction)
@@ -340,7 +340,7 @@ class BoundArenaPlan:
             if packed is None:
                 packed = Packed(self._new_array(value), [self.scope.array(name) for name, _ in instruction.read])
             else:
-                packed_before.add(number)
+                packed_before.add(instruction_id)
             self._lasting[value], self._packed[value] = packed.array, (key, packed)
         former.clear()
         return packed_before
@@ -350,7 +350,7 @@ class BoundArenaPlan:
         return empty_array(self.place.xp, spec.shape, spec.dtype.array_dtype)
 
     def _packing_key(self, instruction: AnyInstruction) -> Hashable:
-        """The kernels that compute a value from variables of the scope alone, with the ids of these; None for other code."""
+        """A key of code that reads only variables of the scope: its kernels, with the ids of the arrays; None for other code."""
         if not isinstance(instruction, NativeInstruction) or any(name not in self._stored or n for name, n in instruction.read):
             return None
         source: dict[Value | None, int] = {value: id(self.scope.array(value[0])) for value in instruction.read}

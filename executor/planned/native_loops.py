@@ -163,13 +163,17 @@ class NativeLoop(NativeInstruction):
 
 
 _LEAST_ROOM, _MOST_ROOM, _ROOM_BYTES = 64, 1 << 12, 1 << 22
-"""The number of entries that an array of tensors has room for, and the most bytes of more than the least number."""
+"""The least and the most entries that an array of tensors has room for, and the most bytes: large entries get less room."""
 
 
 def _room_of(entry_bytes: int, trips: int | None) -> int:
-    """How many entries there should be room for in an array: one more for each trip, if their number is known."""
+    """The number of entries that an array gets room for; each trip may add one, if the number of trips is known."""
     most = min(_MOST_ROOM, _ROOM_BYTES // max(entry_bytes, 1))
     return max(min(_LEAST_ROOM if trips is None else trips + _LEAST_ROOM, most), 1)
+
+
+_MOST_COUNTED_TRIPS = 1 << 16
+"""The most trips of a ``while`` that are counted in advance for a library."""
 
 
 class _StepwiseError(Exception):
@@ -195,7 +199,7 @@ class NativeLoops:
         specs: the specs of values; the loops' buffers are added.
         captures: variable of step scopes -> the names that gradient blocks read.
         target: the processor.
-        within: makes the code of loops in blocks; None if loops with such blocks stay.
+        within: makes the code of loops in the blocks of loops; None if loops with such blocks stay.
         entries: array of tensors -> the spec of its entries; None if loops with arrays stay.
     """
 
@@ -217,7 +221,7 @@ class NativeLoops:
         if instruction.op.type not in LOOPS:
             return instruction
         try:
-            loop = self._made(instruction, 1 << 16)
+            loop = self._made(instruction, _MOST_COUNTED_TRIPS)
             if any(isinstance(loop.body[number], Check) for number in within_branches(loop.body)):
                 raise _StepwiseError("ids are checked in a branch of its block")
             return loop

@@ -80,7 +80,7 @@ class Instruction:
     obstacle: str = ""
     """Why native code does not run a loop, if `use_native_loops` has tried to."""
     loop_code: LoopCode | None = None
-    """Native code that runs in place of a loop with arrays of tensors, as long as these fit into its memory."""
+    """Native code that runs in place of a loop with arrays of tensors, if the arrays fit into its memory."""
     is_native: ClassVar[bool] = False
     is_op: ClassVar[bool] = True
 
@@ -108,10 +108,10 @@ class Instruction:
 
     def line(self, outs: str, ins: str) -> str:
         """Print the instruction as a line of a plan; `outs` and `ins` are its outputs and inputs as text."""
-        return f"{outs} = {self.op.type}({ins})" + self._way
+        return f"{outs} = {self.op.type}({ins})" + self._how_it_runs
 
     @property
-    def _way(self) -> str:
+    def _how_it_runs(self) -> str:
         if self.loop_code is not None:
             return "  (native code)"
         return "  (step by step)" if self.dynamic else ""
@@ -180,7 +180,7 @@ class ArenaPlan:
     is_provisional: bool = False
     """Whether a later run with the same feeds may have another plan."""
     unchanging: frozenset[str] = frozenset()
-    """Names of variables that native code takes to never change: it packs their matrices when the plan is bound."""
+    """Names of variables that should never change: native code packs their matrices when the plan is bound."""
     step_by_step: bool = False
     """Whether its program runs op by op: it stores arrays of tensors or rank tables in the scope (then there are no
     instructions), or reads a `SelectedRows` there, whose number of rows may change."""
@@ -604,7 +604,7 @@ class _Planner:
 
     @cached_property
     def unchanging(self) -> frozenset[str]:
-        """The variables of the scope that the plan does not overwrite, and nothing else can change (see `never_changes`)."""
+        """The variables of the scope that neither the plan overwrites nor anything else can change (see `never_changes`)."""
         overwritten = {value[0] for instruction in self.instructions for value in instruction.written}
         read = self.externals.keys() - overwritten - self.feeds.keys()
         return frozenset(name for name in read if never_changes(self.scope.array(name)))

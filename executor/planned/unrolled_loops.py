@@ -1,9 +1,9 @@
 """Loops in the tables of their plan: a trip costs no Python time.
 
 A loop fits if native code computes its whole block and checks its ids. A known number of trips is unrolled. If values decide
-whether another trip follows, or there are very many, two trips are repeated: marks in the table lead back. Loops in the blocks of
-loops are parts of the outer loop's trips. If the gradient of a loop does not fit, the loop stays, too: it has to store values for
-the gradient as Python objects.
+whether another trip follows, or there are very many, two trips are repeated: marks in the table lead back. A loop in the block of
+a loop is a part of each outer trip. If the gradient of a loop does not fit, the loop stays, too: it has to store values for the
+gradient as Python objects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..native.instructions import (
     within_branches,
 )
 from ..native.kernel import written_condition
-from ..native.native_checks import CODE_OF_CHECK, FAILED, checks_of, with_native_checks
+from ..native.native_checks import FAILED, SPEC_OF_FAILED, checks_of, with_native_checks
 from ..native.target import Target
 from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LOOPS
@@ -63,8 +63,10 @@ class _LoopCalls:
 
     def __init__(self, loop: NativeLoop, target: Target) -> None:
         self._loop, self._target = loop, target
-        self._invariant = _invariant_code(loop)
         self.body = [item for item in loop.body if isinstance(item, NativeInstruction)]
+        invariant = _invariant_code(loop)
+        self._invariant = [item for item in self.body if id(item) in invariant]
+        self._varying = [item for item in self.body if id(item) not in invariant]
         self.writers: dict[str, Writer] = {name: writer for item in self.body for name, writer in item.writers.items()}
         self.second_of = dict(_buffer_pairs(loop.between))
 
@@ -73,35 +75,36 @@ class _LoopCalls:
         return {number: _placed(check, self._loop) for item in self.body for number, check in item.checks.items()}
 
     def unrolled(self, trips: int) -> Iterator[KernelCall]:
-        """The calls of so many trips."""
-        loop, varying = self._loop, [item for item in self.body if id(item) not in self._invariant]
+        """The calls of a known number of trips, one trip behind the other."""
+        loop = self._loop
         yield from self.copies(loop.before, 0)
         for trip in range(trips):
-            yield from self.in_trip(varying if trip else self.body, trip)
+            yield from self.in_trip(self._varying if trip else self.body, trip)
         yield from self.copies(loop.after, trips)
 
     def repeated(self, condition: TripPlace | None) -> Iterator[KernelCall]:
         """The calls of two trips between marks, which repeat them while a condition is true."""
         assert condition is not None, "trips are counted, or a condition decides"
         loop, first, second = self._loop, condition.value, self.second_of[condition.value]
-        invariant = [item for item in self.body if id(item) in self._invariant]
-        varying = [item for item in self.body if id(item) not in self._invariant]
         yield from self.copies(loop.before, 0)
-        if invariant:
+        if self._invariant:
             yield self._mark(IF_TRUE, first)
-            yield from self.in_trip(invariant, 0)
+            yield from self.in_trip(self._invariant, 0)
             yield self._mark(END_BRANCH, first)
         yield self._mark(BEGIN_LOOP, first)
-        yield from self.in_trip(varying, 0)
+        yield from self.in_trip(self._varying, 0)
         yield self._mark(LEAVE_LOOP, second)
-        yield from self.in_trip(varying, 1)
+        yield from self.in_trip(self._varying, 1)
         yield self._mark(REPEAT_LOOP, first)
-        yield self._mark(IF_TRUE, first)  # an even trip was the last one: its results lie in the second buffers
+        yield self._mark(
+            IF_TRUE, first
+        )  # the loop was left after the first of the two trips: its results lie in the second buffers
         yield from self.copies(loop.between, 0)
         yield self._mark(END_BRANCH, first)
         yield from self.copies(loop.after, 0)
 
     def _mark(self, kind: str, condition: Value) -> KernelCall:
+        """A record that reads a condition; see `BRANCH_FLAGS`."""
         self.writers[kind] = partial(written_condition, self._target)
         return KernelCall(kind, [(condition, 0)], is_serial=False)
 
@@ -153,7 +156,7 @@ class LoopCode(NativeInstruction):
 
     @classmethod
     def of(cls, loop: NativeLoop, specs: dict[Value, Spec], target: Target) -> LoopCode:
-        """The code of a loop; native code computes its whole block and checks its ids. Adds the specs of its buffers."""
+        """Make the code of a loop whose whole block is native, with checks of ids. Adds the specs of its buffers."""
         if loop.trips is None:
             loop = _with_two_conditions(loop, specs)
         calls = _LoopCalls(loop, target)
@@ -231,7 +234,7 @@ class TableLoops:
         specs: the specs of values; the specs of the loops' buffers are added.
         captures: variable of step scopes -> the names that gradient blocks read.
         target: the processor.
-        checks: number of a check -> the check, for those that native code makes; the loops' ones are added.
+        checks: number of a check -> the check, for checks that native code makes; checks of the loops are added.
         entries: array of tensors -> the spec of its entries; None if loops with arrays do not fit.
     """
 
@@ -247,7 +250,7 @@ class TableLoops:
         self._loops = NativeLoops(specs, captures, target, self.within, entries)
 
     def within(self, specs: dict[Value, Spec]) -> TableLoops:
-        """The same for the loops in the block of a loop, which no gradient reads."""
+        """The maker of the loops in the block of a loop, whose trips no gradient reads."""
         return TableLoops(specs, {}, self._target, self._checks)
 
     def code(self, instruction: Any) -> LoopCode | None:
@@ -265,11 +268,12 @@ class TableLoops:
         body = with_native_checks(loop.body, self._specs, self._target, max(self._checks, default=0) + 1)
         if checks := checks_of(body):
             self._checks |= checks
-            self._specs[FAILED] = CODE_OF_CHECK
+            self._specs[FAILED] = SPEC_OF_FAILED
         return replace(loop, body=body, places={**loop.places, FAILED: TripPlace(FAILED)})
 
 
 def _calls_in_table(loop: NativeLoop) -> int:
+    """The number of kernel calls of a loop in its table."""
     trips = 2 if loop.trips is None else loop.trips
     return trips * sum(len(item.calls) for item in loop.body if isinstance(item, NativeInstruction))
 
@@ -303,13 +307,13 @@ def with_unrolled_loops(
         specs |= {value: all_specs[value] for value in (*item.read, *item.written)}
     with_arrays = {families[number] for number, code in accepted.items() if code.arrays}
     for number, code in accepted.items():
-        if families[number] in with_arrays:  # if one of them has to run step by step, its gradients do
+        if families[number] in with_arrays:  # if a loop has to run step by step in a run, its gradients do
             accepted[number] = _with_code(instructions[number], code)
     return [accepted.get(number, instruction) for number, instruction in enumerate(instructions)]
 
 
 def _with_code(instruction: Any, code: LoopCode) -> Any:
-    """The instruction of a loop with code that runs in its place."""
+    """Add to the instruction of a loop the code that runs in its place."""
     past = code.past.values.values() if code.past is not None else ()
     read = [*code.read, *(place.value for place, spec in past if spec.size)]
     outer = {f"{name}.{version}": (name, version) for name, version in read}

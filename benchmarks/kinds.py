@@ -26,12 +26,12 @@ Step = Callable[[], Any]
 SECONDS = 2.0
 
 
-def median_milliseconds(step: Step) -> float:
-    """The processor's time of a step, after some that are not counted."""
+def median_milliseconds(step: Step, seconds: float = SECONDS) -> float:
+    """The processor's time of a step, after some that are not counted; steps are repeated for some seconds."""
     for _ in range(3):
         step()
     times: list[float] = []
-    while len(times) < 5 or sum(times) < SECONDS:
+    while len(times) < 5 or sum(times) < seconds:
         start = time.process_time()
         step()
         times.append(time.process_time() - start)

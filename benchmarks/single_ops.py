@@ -1,6 +1,7 @@
 """Single ops of programs beside torch's, with and without gradients, in one thread of the processor.
 
-Both sides multiply floating inputs by a number first: native code joins this to the op, as it joins the ops of nets. ``python benchmarks/single_ops.py softmax`` times the ops with that word in their names.
+Both sides multiply floating inputs by a number first: native code joins this to the op, as it joins the ops of nets.
+``python benchmarks/single_ops.py softmax`` times the ops with that word in their names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loads object files into this process without LLVM, whose library takes 40 MB: kernels on disk need no compiler.
 
-It takes the objects that LLVM makes of kernels for x86-64 Linux, in a small code model. Objects of another kind, or with unknown
-parts, are left to LLVM's linker.
+It knows objects that LLVM makes of kernels for x86-64 Linux, in a small code model. Other objects, and those with unknown parts,
+are left to LLVM's linker.
 """
 
 from __future__ import annotations
@@ -66,13 +66,11 @@ class _Object:
                 start = self.sections[names][4] + name
                 yield number, self.code[start : self.code.index(b"\0", start)].decode(), section, value
 
-    def relocations(self) -> Iterator[tuple[int, int, int, int]]:
-        """Offset in the image, type, symbol and addend of each place that holds an address."""
+    def relocations(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """Section, offset in it, type, symbol and addend of each place that holds an address."""
         for _, kind, _, _, at, size, _, section, *_ in self.sections:
-            if kind == _RELOCATIONS and section in self.offset_of:
-                for number in range(size // _RELOCATION.size):
-                    place, how, symbol, addend = _RELOCATION.unpack_from(self.code, at + number * _RELOCATION.size)
-                    yield self.offset_of[section] + place, how, symbol, addend
+            for number in range(size // _RELOCATION.size if kind == _RELOCATIONS else 0):
+                yield section, *_RELOCATION.unpack_from(self.code, at + number * _RELOCATION.size)
 
 
 class Image:
@@ -84,8 +82,8 @@ class Image:
 
     def __init__(self, objects: Sequence[_Object]) -> None:
         self._jumps: dict[int, int] = {}
-        """Address of a function of the process, or of a symbol -> the offset of the jump to it, before its address."""
-        calls = sum(how in (_CALL, *_BY_POINTER) for item in objects for _, how, _, _ in _all_relocations(item))
+        """Address of a function of the process, or of a symbol -> the offset of the jump to it; the address follows the jump."""
+        calls = sum(kind in (_CALL, *_BY_POINTER) for item in objects for _, _, kind, *_ in item.relocations())
         end = self._place(objects, 0, is_code=True)
         self._next, self._code_bytes = end, _aligned(end + 16 * calls, mmap.PAGESIZE)
         size = _aligned(self._place(objects, self._code_bytes, is_code=False), mmap.PAGESIZE)
@@ -106,34 +104,38 @@ class Image:
         return end
 
     def _load(self, item: _Object) -> None:
+        """Copy the sections of an object to their offsets, and fill in the addresses that they hold."""
         for number, offset in item.offset_of.items():
             _, kind, _, _, at, size, *_ = item.sections[number]
             if kind != _NO_BITS:
                 self._memory[offset : offset + size] = item.code[at : at + size]
         address_of: dict[int, int] = {}
-        outside: set[int] = set()
+        external: set[int] = set()
         for number, name, section, value in item.symbols():
             if section in item.offset_of:
                 address_of[number] = self._start + item.offset_of[section] + value
                 self.addresses[name] = address_of[number]
             elif section == 0 and name:
                 address_of[number] = _function(name)
-                outside.add(number)
-        for place, how, symbol, addend in item.relocations():
+                external.add(number)
+        for section, offset, kind, symbol, addend in item.relocations():
+            if section not in item.offset_of:
+                continue
             if symbol not in address_of:
                 raise _UnexpectedError("a symbol without an address")
-            self._relocate(place, how, address_of[symbol], addend, symbol in outside)
+            self._relocate(item.offset_of[section] + offset, kind, address_of[symbol], addend, symbol in external)
 
-    def _relocate(self, place: int, how: int, address: int, addend: int, is_outside: bool) -> None:
-        if how == _ABSOLUTE:
+    def _relocate(self, place: int, kind: int, address: int, addend: int, is_external: bool) -> None:
+        """Write the address of a symbol, or the distance to it, at a place of the image."""
+        if kind == _ABSOLUTE:
             self._memory[place : place + 8] = (address + addend).to_bytes(8, "little", signed=True)
             return
-        if how in _BY_POINTER:
+        if kind in _BY_POINTER:
             address = self._start + self._jump(address) + len(_JUMP)
-        elif how == _CALL and is_outside:
+        elif kind == _CALL and is_external:
             address = self._start + self._jump(address)
-        elif how not in (_RELATIVE, _CALL) or is_outside:
-            raise _UnexpectedError(f"a relocation of type {how}")
+        elif kind not in (_RELATIVE, _CALL) or is_external:
+            raise _UnexpectedError(f"a relocation of type {kind}")
         distance = address + addend - (self._start + place)
         if not -(1 << 31) <= distance < 1 << 31:
             raise _UnexpectedError("memory that is too far away")
@@ -157,12 +159,6 @@ class Image:
             constants and protect(self._start + self._code_bytes, constants, read)
         ):
             raise _UnexpectedError("a system that forbids new code")
-
-
-def _all_relocations(item: _Object) -> Iterator[tuple[int, int, int, int]]:
-    for _, kind, _, _, at, size, *_ in item.sections:
-        if kind == _RELOCATIONS:
-            yield from (_RELOCATION.unpack_from(item.code, at + number) for number in range(0, size, _RELOCATION.size))
 
 
 def _aligned(size: int, alignment: int) -> int:

@@ -15,7 +15,7 @@ __all__ = ["NOT_HERE", "NotHere", "names_here", "names_not_here", "stand_in_modu
 _NO_SERVERS = (
     "there are no parameter servers here; all processes are workers that sum their gradients: fluid.incubate.fleet.collective"
 )
-_DATASETS = "fluid.DatasetFactory reads text files of slots in this process, and is told of them by its methods alone"
+_DATASETS = "datasets are read in this process: fluid.DatasetFactory makes them, and their methods describe the files"
 _COMPRESSION = "Paddle's compression of models is not here"
 _SEARCH = "ops of search engines are not here"
 _SERVERS = "it reads tables of parameter servers"

@@ -115,13 +115,13 @@ def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     (x,), (out,), rows = op.input("X"), op.output("Out"), to.rows_with_lod(op, "Y")
     if x in to.rows or to.block.var(x).lod_level or op.role & OpRole.BACKWARD or not _repeats_by_last_level(to, op, rows.group):
         raise NotRewritten
-    one_for_each = _with_a_row_for_each(to, op, x, rows.group)
-    to.add(op, "take_rows", {"X": one_for_each, "Index": to.ids(rows.group, None)}, out)
+    checked = _with_checked_rows(to, op, x, rows.group)
+    to.add(op, "take_rows", {"X": checked, "Index": to.ids(rows.group, None)}, out)
     return {out: RowFacts(rows.group, op.type == "sequence_expand_as", Padding.COPIES)}
 
 
-def _with_a_row_for_each(to: Rewriter, op: Operator, x: str, group: int) -> str:
-    """The name of a value with a row for each sequence; planning fails for another number of rows."""
+def _with_checked_rows(to: Rewriter, op: Operator, x: str, group: int) -> str:
+    """Let planning fail unless a value has a row for each sequence; rows for nested sequences are not checked."""
     sizes = to.block.var(x).shape[1:]
     if to.parent_of(group) is not None or -1 in sizes:
         return x

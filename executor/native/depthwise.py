@@ -13,7 +13,7 @@ from functools import partial
 from math import prod
 
 from .convolution import first_pixel
-from .emitter import Function, Operand, Value, zero
+from .emitter import Function, Operand, Type, Value, zero
 from .filter_gradient import RowEpilogue, add_partials, to_filter
 from .geometry import Convolution, Walk, forward_walk, input_walks
 from .images import (
@@ -156,17 +156,7 @@ def _write_walk(
             else:
                 sums = _products_of_rows(f, g, walk, at, filter_, (len(firsts), size), lanes)
             for first, totals in zip(firsts, sums, strict=True):
-                store(first, totals, channel)
-
-        def store(first: Pixel, totals: Sequence[Value], channel: Operand) -> None:
-            y = f.at(output, walk.output.offset(f, first, channel), element)
-            for place, total in enumerate(totals):
-                shift = place * walk.spacing[1]
-                last: Value | None = total
-                if epilogue is not None:
-                    last = epilogue(f, total, first.neighbour(f, shift), f.int64(channel))
-                if last is not None:
-                    f.store(last, f.at(y, shift * walk.output.strides[2], element))
+                _store_pixels(f, walk, output, first, totals, channel, element, epilogue)
 
         f.loop(*bounds_of(f, block, blocks, bands), 1, [], lambda number: rows(f.mul(number, height), height), at_least_once=True)
         if walk.extents[0] % height:
@@ -174,6 +164,27 @@ def _write_walk(
                 rows(f.int64(bands * height), 1)
 
     f.loop(*share.of(f, count * blocks * walks), 1, [], chunk)
+
+
+def _store_pixels(
+    f: Function,
+    walk: Walk,
+    output: Value,
+    first: Pixel,
+    totals: Sequence[Value],
+    channel: Operand,
+    element: Type,
+    epilogue: Epilogue | None,
+) -> None:
+    """Store the sums of neighbouring pixels of a row, from `first` on; or what the epilogue makes of them."""
+    y = f.at(output, walk.output.offset(f, first, channel), element)
+    for place, total in enumerate(totals):
+        shift = place * walk.spacing[1]
+        result: Value | None = total
+        if epilogue is not None:
+            result = epilogue(f, total, first.neighbour(f, shift), f.int64(channel))
+        if result is not None:
+            f.store(result, f.at(y, shift * walk.output.strides[2], element))
 
 
 def _products(

@@ -238,10 +238,13 @@ def _power_of_one_exponent(x: Any, y: Any, out: Any) -> None:
 
 @prepared("elementwise_pow", inplace={"Out": "X"})
 def elementwise_pow(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> Call:
-    x, y = pair(X, Y, axis)
-    if xp is np and y.size == 1 and Out.dtype.kind == "f":
-        return partial(_power_of_one_exponent, x, y, Out)
-    return partial(xp.power, x, y, Out)
+    return _powers(xp, *pair(X, Y, axis), Out)
+
+
+def _powers(xp: Any, x: Any, y: Any, out: Any) -> Call:
+    if xp is np and y.size == 1 and out.dtype.kind == "f":
+        return partial(_power_of_one_exponent, x, y, out)
+    return partial(xp.power, x, y, out)
 
 
 def _power(xp: Any, X: Any, factor: float, Out: Any) -> list[Call]:
@@ -256,7 +259,7 @@ def _power(xp: Any, X: Any, factor: float, Out: Any) -> list[Call]:
 
 @prepared("pow", inplace={"Out": "X"})
 def pow_(xp: Any, X: Any, FactorTensor: Any, factor: float, Out: Any) -> list[Call]:
-    return _power(xp, X, factor, Out) if FactorTensor is None else [partial(xp.power, X, FactorTensor.reshape(()), Out)]
+    return _power(xp, X, factor, Out) if FactorTensor is None else [_powers(xp, X, FactorTensor.reshape(()), Out)]
 
 
 @prepared("where", inplace={"Out": "Y"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from fluid.ops.norm import uses_global_stats
@@ -182,11 +182,20 @@ def assign(X: GraphTensor) -> GraphTensor:
 @lowers("pow")
 def pow_(X: GraphTensor, FactorTensor: GraphTensor | None, factor: float) -> GraphTensor:
     only_floats(X)
-    formula = {2.0: "square", 0.5: "sqrt", -1.0: "reciprocal", 1.0: "copy", -0.5: "rsqrt"}.get(factor)
+    formula = {2.0: "square", 0.5: "sqrt", -1.0: "reciprocal", 1.0: "copy"}.get(factor)
     if FactorTensor is not None:
         only_floats(FactorTensor)
         return GraphTensor(mapped("pow", X.node, mapped("convert", _one(FactorTensor, X.ndim), element=X.node.element)))
+    if factor == -0.5:
+        return GraphTensor(_inverse_root(X.node))
     return GraphTensor(mapped("pow", X.node, number_like(factor, X.node)) if formula is None else mapped(formula, X.node))
+
+
+def _inverse_root(x: GraphNode) -> GraphNode:
+    """The power of -0.5; unlike the inverse of the root, it is infinity for -0.0 and 0 for -infinity."""
+    infinity = number_like(inf, x)
+    is_least = mapped("oeq", x, number_like(-inf, x), element=BOOL)
+    return mapped("rsqrt", mapped("select", is_least, infinity, mapped("add", x, number_like(0.0, x)), element=x.element))
 
 
 @lowers("fill_constant")

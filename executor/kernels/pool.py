@@ -180,7 +180,10 @@ _NO_PLACE = -100
 
 
 def _find_maxima(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, Index: Any, empty: int = 0) -> list[Call]:
-    """Calls that find where in its image the first maximum of each window lies; `empty` for windows in the padding."""
+    """Calls that find where in its image the first maximum of each window lies; `empty` for windows in the padding.
+
+    A NaN is greater than all numbers. Elements of a window are visited from the last to the first, which remains of equal ones.
+    """
     extents = tuple(axis.extent for axis in axes)
     places = xp.arange(prod(extents), dtype=Index.dtype).reshape(extents)
     steps: list[Call] = []
@@ -197,15 +200,18 @@ def _find_maxima(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, Index:
     for axis in reversed(axes):  # the first maximum of the first row that has it
         shape = list(values.shape)
         shape[axis.axis] = axis.out
-        best, better = scratch(tuple(shape), X.dtype), scratch(tuple(shape), xp.dtype(bool))
+        best, hits, nans = scratch(tuple(shape), X.dtype), *(scratch(tuple(shape), xp.dtype(bool)) for _ in range(2))
         index = Index if axis is axes[0] else scratch(tuple(shape), Index.dtype)
         steps += [fill(xp, index, empty), fill(xp, best, -xp.inf)]
-        for window_part, element_part in axis.taps():
+        for window_part, element_part in reversed(list(axis.taps())):
             windows, elements = axis.at(window_part), axis.at(element_part)
+            value, is_hit, is_nan = values[elements], hits[windows], nans[windows]
             steps += [
-                partial(xp.greater, values[elements], best[windows], better[windows]),
-                partial(xp.copyto, best[windows], values[elements], where=better[windows]),
-                partial(xp.copyto, index[windows], places[elements], where=better[windows]),
+                partial(xp.maximum, best[windows], value, out=best[windows]),
+                partial(xp.equal, value, best[windows], is_hit),
+                partial(xp.not_equal, value, value, is_nan),
+                partial(xp.logical_or, is_hit, is_nan, is_hit),
+                partial(xp.copyto, index[windows], places[elements], where=is_hit),
             ]
         values, places = best, index
     return steps

@@ -225,10 +225,10 @@ def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
 
 
 def _argmax(xp: Any, X: Any, offsets: Any, top: Any) -> Any:
-    """The first row, of each sequence that has any, where each element is `top`."""
+    """The first row, of each sequence that has any, where each element is `top`, or NaN."""
     ids = xp.asarray(ids_of(offsets))
     rows = xp.arange(len(X)).reshape(-1, *[1] * (X.ndim - 1))
-    places = xp.where(xp.take(top, ids, axis=0) == X, rows, len(X))
+    places = xp.where((xp.take(top, ids, axis=0) == X) | (X != X), rows, len(X))
     first = xp.full(top.shape, -1, places.dtype)
     _reduce(xp, xp.minimum, places, offsets, first)
     return first

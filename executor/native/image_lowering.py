@@ -342,13 +342,18 @@ def maximum(parts: Sequence[GraphNode]) -> GraphNode:
 
 
 def maximum_back(parts: Sequence[GraphNode], gradient: GraphNode) -> list[GraphNode]:
-    """The gradients of tensors from their maximum's: the first of equal elements gets it."""
+    """The gradients of tensors from their maximum's: the first of equal elements gets it, or the first NaN."""
     best = list(accumulate(parts, lambda a, b: mapped("max", a, b)))
     zero, gradients = number_like(0.0, gradient), []
+
+    def is_greatest(node: GraphNode) -> GraphNode:
+        is_equal, is_nan = mapped("oeq", node, best[-1], element=BOOL), mapped("une", node, node, element=BOOL)
+        return mapped("or", is_equal, is_nan, element=BOOL)
+
     for place, part in enumerate(parts):
-        chosen = mapped("oeq", part, best[-1], element=BOOL)
+        chosen = is_greatest(part)
         if place:
-            is_first = mapped("une", best[place - 1], best[-1], element=BOOL)
+            is_first = mapped("not", is_greatest(best[place - 1]), element=BOOL)
             chosen = mapped("and", chosen, is_first, element=BOOL)
         gradients.append(mapped("select", chosen, gradient, zero, element=gradient.element))
     return gradients

@@ -142,7 +142,7 @@ def write_max_pool(
 ) -> None:
     """Write a kernel for the maxima of windows (if `y` is given) and their first positions (if `positions` is given).
 
-    NaN is greater than all numbers. Positions have the element type `PoolGeometry.position` and the layout of the output.
+    A NaN is greater than all numbers. Positions have the element type `PoolGeometry.position` and the layout of the output.
     """
     integer = INT32 if pool.element.bits == 32 else INT64
     infinity = constant(-math.inf, pool.element)
@@ -165,12 +165,13 @@ def write_max_pool(
             greater, new_places = [], []
             for number, (start, lanes) in enumerate(vectors):
                 value = f.load(f.at(at, start, pool.element), pool.element.of(lanes))
-                is_nan = f.compare("uno", value, value)
                 if places:
-                    is_new = f.bit_or(f.compare("ogt", value, carried[number]), is_nan)
+                    is_no_nan = f.compare("ord", carried[number], carried[number])  # the first NaN stays
+                    is_new = f.bit_and(f.compare("ugt", value, carried[number]), is_no_nan)
                     greater.append(f.select(is_new, value, carried[number]))
                     new_places.append(f.select(is_new, f.splat(place, lanes), carried[len(vectors) + number]))
                 else:
+                    is_nan = f.compare("uno", value, value)
                     greater.append(f.select(is_nan, value, f.max(value, carried[number])))
             return greater + new_places
 

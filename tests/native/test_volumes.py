@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from beside_numpy import assert_layer_is_native
+import numpy as np
+from beside_numpy import assert_alike, assert_layer_is_native
 from checks import each
 
+import fluid
 from fluid import layers
 from fluid.ir.program import Variable
 
@@ -63,3 +65,15 @@ def test_a_net_of_volumes_with_batch_norm() -> None:
 def test_the_first_of_equal_channels_gets_the_gradient_of_maxout(groups: int, axis: int) -> None:
     shape = (2, 12, 3, 5) if axis == 1 else (2, 3, 5, 12)
     assert_layer_is_native(shape, lambda x: layers.maxout(x, groups, axis=axis), steps=1.0)
+
+
+@each("data_format", ["NCDHW", "NDHWC"])
+def test_a_nan_gets_the_gradient_of_a_maximum(data_format: str) -> None:
+    values = np.random.default_rng(0).choice([np.nan, 1.0, 2.0, 3.0], (2, 4, 3, 4, 5), p=[0.1, 0.3, 0.3, 0.3]).astype("float32")
+
+    def build() -> list[Variable]:
+        x = fluid.data("x", list(values.shape))
+        x.stop_gradient = False
+        return fluid.gradients([layers.reduce_sum(layers.pool3d(x, global_pooling=True, data_format=data_format))], [x])
+
+    assert_alike(build, {"x": values})

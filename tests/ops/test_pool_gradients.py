@@ -52,3 +52,23 @@ def test_a_window_in_the_padding_passes_its_gradient_to_nobody(native: str, monk
         feed = dict(zip((x.name, d_out.name), arrays, strict=True))
         (result,) = fluid.Executor().run(feed=feed, fetch_list=[d_x])
         np.testing.assert_allclose(result, expected_gradient(*arrays, size, stride, pad), 1e-6, 1e-6, err_msg=str(extents))
+
+
+@each("native", ["0", "1"])
+@each("axis", [1, 3])
+def test_of_maxima_without_a_greatest_number_the_first_nan_or_element_gets_the_gradient(
+    axis: int, native: str, monkeypatch: pytest.MonkeyPatch, fresh: None
+) -> None:
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    monkeypatch.setattr(plan, "_FEWEST", 1)
+    draws = np.random.default_rng(0)
+    groups = draws.choice([np.nan, -np.inf, 1.0, 2.0], (2, 5, 4, 40, 3)).astype("float32")  # [N, groups, rows, columns, members]
+    order, back = ((0, 1, 4, 2, 3), (0, 1, 3, 4, 2)) if axis == 1 else ((0, 2, 3, 1, 4), (0, 3, 1, 2, 4))
+    images = groups.transpose(order)
+    images = images.reshape((2, 15, 4, 40) if axis == 1 else (2, 4, 40, 15))
+    x = fluid.data("x", list(images.shape))
+    x.stop_gradient = False
+    gradients = fluid.gradients([layers.reduce_sum(layers.maxout(x, 3, axis=axis))], [x])
+    (found,) = fluid.Executor().run(feed={"x": images}, fetch_list=gradients)
+    expected = np.arange(3) == groups.argmax(-1)[..., None]
+    np.testing.assert_array_equal(found.reshape(groups.transpose(order).shape).transpose(back), expected)

@@ -7,6 +7,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluid.ops.reduction import reduced_axes
 
 from .manipulation import numbers
@@ -134,12 +136,33 @@ kernel("arg_max")(_position("argmax"))
 kernel("arg_min")(_position("argmin"))
 
 
+def has_wide_rows(shape: Sequence[int], axis: int) -> bool:
+    """Whether running sums along an axis add rows of so many neighbouring elements that a call for each row is fastest.
+
+    Measured with AVX-512: for [32, 50, 128] along axis 1, a call for each row takes 0.2 of the time of numpy's cumsum, for
+    [4, 1000, 64] 1.5.
+    """
+    after = prod(shape[axis % max(len(shape), 1) + 1 :])
+    return bool(shape) and shape[axis] <= 1024 and prod(shape) // max(shape[axis], 1) >= 512 and after >= 16
+
+
+def _running_sums(source: Any, target: Any) -> list[Call]:
+    """Calls of numpy that add up along the first axis, row by row."""
+    if not len(source):
+        return []
+    sums = [partial(np.add, before, row, total) for before, row, total in zip(target, source[1:], target[1:], strict=False)]
+    return [partial(np.copyto, target[0], source[0]), *sums]
+
+
 @prepared("cumsum")
 def cumsum(xp: Any, X: Any, axis: int, flatten: bool, exclusive: bool, reverse: bool, Out: Any) -> list[Call]:
     source = X.reshape(-1) if flatten else xp.moveaxis(X, axis, 0)
     target = Out if flatten else xp.moveaxis(Out, axis, 0)
     if reverse:
         source, target = source[::-1], target[::-1]
+    first = []
     if exclusive:
-        return [fill(xp, target[:1], 0), partial(xp.cumsum, source[:-1], 0, None, target[1:])]
-    return [partial(xp.cumsum, source, 0, None, target)]
+        first, source, target = [fill(xp, target[:1], 0)], source[:-1], target[1:]
+    if xp is np and not flatten and has_wide_rows(X.shape, axis) and X.dtype == Out.dtype and X.dtype.kind in "fiu":
+        return [*first, *_running_sums(source, target)]
+    return [*first, partial(xp.cumsum, source, 0, None, target)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fluid.ops.shapes import normalize_axes
 
+from ..kernels.reduction import has_wide_rows
 from .emitter import BOOL, INT32
 from .graph import GraphNode, Position, broadcast_to, constant, mapped, plain, reshaped, sliced, transposed
 from .lowering import GraphTensor, NotLowered, lowers, number_like
@@ -87,6 +88,8 @@ def cumsum(X: GraphTensor, axis: int, flatten: bool, exclusive: bool, reverse: b
     place = axis % max(node.ndim, 1)
     if not node.ndim or not node.size or node.shape[place] > _LONGEST or node.element == BOOL:
         raise NotLowered("a running sum of a number, of truth values, of nothing, or of many elements")
+    if has_wide_rows(node.shape, place):
+        raise NotLowered("running sums of wide rows, which numpy adds in one pass")
     count, distance = node.shape[place], 1
     while distance < count:
         node = mapped("add", node, _moved(node, place, distance, reverse))

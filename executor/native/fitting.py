@@ -26,7 +26,7 @@ from .graph import (
 from .target import Limits, Target
 
 _FEWEST_PACKED = 1 << 10
-"""The least elements of a constant matrix that is packed."""
+"""The fewest elements of a constant matrix that is packed when a plan is bound."""
 
 
 def fit(nodes: Iterable[GraphNode], target: Target) -> None:

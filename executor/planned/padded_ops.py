@@ -121,7 +121,7 @@ def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 
 def _with_checked_rows(to: Rewriter, op: Operator, x: str, group: int) -> str:
-    """Let planning fail unless a value has a row for each sequence; rows for nested sequences are not checked."""
+    """Let planning fail unless a value has a row for each sequence; not checked for nested sequences and open sizes of rows."""
     sizes = to.block.var(x).shape[1:]
     if to.parent_of(group) is not None or -1 in sizes:
         return x

@@ -85,6 +85,7 @@ class AutoMixedPrecisionLists:
 
 
 def _listed(argument: str, texts: Iterable[str] | None, kind: str) -> set[str]:
+    """The texts of a list; one text in place of a list is an error."""
     if isinstance(texts, str):
         raise FluidTypeError(f"AutoMixedPrecisionLists: {argument} should be a list of {kind}, not the text {texts!r}")
     return set(texts or ())

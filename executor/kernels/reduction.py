@@ -64,11 +64,27 @@ def reduce_prod(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> 
     return partial(xp.prod, X, axes, None, Out.reshape(keepdims_shape(X.shape, axes)))
 
 
+def _products_of_other_rows(rows: Any) -> Any:
+    """For each element, the product of the others along the first axis: of those before, times those behind."""
+    others = np.ones(rows.shape, rows.dtype)
+    for before, row, product in zip(others, rows, others[1:], strict=False):
+        np.multiply(before, row, product)
+    behind = np.ones_like(others[0])
+    for product, row in zip(others[::-1], rows[::-1], strict=True):
+        product *= behind
+        behind *= row
+    return others
+
+
 @kernel("reduce_prod_grad")
 def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any) -> None:
     if not X.size:
         return
     axes = reduced_axes(X.ndim, dim, reduce_all)
+    if xp is np and len(axes) == 1 and has_wide_rows(X.shape, axes[0]):
+        others = _products_of_other_rows(np.moveaxis(X, axes[0], 0))
+        np.multiply(np.moveaxis(others, 0, axes[0]), _spread(dOut, X.shape, axes), dX)
+        return
     last = tuple(range(X.ndim - len(axes), X.ndim))
     moved = xp.moveaxis(X, axes, last)
     factors = moved.reshape(*keepdims_shape(X.shape, axes), -1)

@@ -1,4 +1,4 @@
-"""Running sums of wide rows, which are added row by row, are numpy's."""
+"""Running sums and products of wide rows go row by row, and give what numpy gives."""
 
 from __future__ import annotations
 
@@ -31,3 +31,13 @@ def test_running_sums_of_wide_rows(shape: Sequence[int], axis: int) -> None:
                 sums = np.cumsum(ordered, axis, dtype=dtype) - (ordered if exclusive else 0)
                 expected = np.flip(sums, axis) if reverse else sums
                 np.testing.assert_array_equal(apply_op("cumsum", {"X": x}, attrs)["Out"], expected, err_msg=f"{dtype} {attrs}")
+
+
+@each("shape, axis", SHAPES)
+def test_gradients_of_products_of_wide_rows(shape: Sequence[int], axis: int) -> None:
+    x = np.random.default_rng(0).choice([0.0, 0.5, -1.0, 2.0], shape, p=[0.01, 0.3, 0.39, 0.3])
+    rows = np.moveaxis(x, axis, 0)
+    others = np.stack([np.delete(rows, place, 0).prod(0) for place in range(min(len(rows), 60))]) if rows.size else rows
+    attrs = {"dim": [axis]}
+    gradient = apply_op("reduce_prod_grad", {"X": x, "Out@GRAD": np.ones(rows.shape[1:])}, attrs)["X@GRAD"]
+    np.testing.assert_allclose(np.moveaxis(gradient, axis, 0)[: len(others)], others, rtol=1e-12)

@@ -121,11 +121,11 @@ def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 
 def _with_checked_rows(to: Rewriter, op: Operator, x: str, group: int) -> str:
-    """Let planning fail unless a value has a row for each sequence; not checked for nested sequences and open sizes of rows."""
-    sizes = to.block.var(x).shape[1:]
-    if to.parent_of(group) is not None or -1 in sizes:
+    """Let planning fail unless a value has a row for each sequence; not checked for nested sequences."""
+    if to.parent_of(group) is not None:
         return x
-    return to.add(op, "reshape", {"X": x}, shape=[to.sizes[group][0], *sizes])
+    same = [0] * (len(to.block.var(x).shape) - 1)
+    return to.add(op, "reshape", {"X": x}, shape=[to.sizes[group][0], *same])
 
 
 @_rewrites("sequence_expand_grad", "sequence_expand_as_grad")

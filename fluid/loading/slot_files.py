@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import subprocess
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -105,15 +106,16 @@ class DatasetBase:
         """The values of a line; `FormatError` names the place and the variable."""
         words, start, sample = line.split(), 0, []
         for var in self._variables:
-            kind = np.float32 if is_floating(var.dtype) else np.int64
             try:
                 count = int(words[start])
-                values = np.array(words[start + 1 : start + 1 + count], dtype=bytes).astype(kind)
+                values = _numbers(words[start + 1 : start + 1 + count], var)
             except (IndexError, OverflowError, ValueError) as error:
                 raise FormatError(f"{where}: no count and values of {var.name} at word {start + 1}: {error}") from None
             if count < 1 or len(values) != count:
                 raise FormatError(f"{where}: {var.name} should have {count} values, and one at least, but {len(values)} follow")
-            sample.append(values.astype(var.dtype.numpy))
+            if var.lod_level and count % (width := _width(var)):
+                raise FormatError(f"{where}: {var.name} ({var.describe()}) has {count} values, which fill no rows of {width}")
+            sample.append(values)
             start += count + 1
         if start != len(words):
             raise FormatError(f"{where}: {len(words) - start} words follow the values of {len(self._variables)} variables")
@@ -121,6 +123,22 @@ class DatasetBase:
 
     def _feed(self, batch: list[Sample]) -> dict[str, Any]:
         return {var.name: _column(var, [sample[place] for sample in batch]) for place, var in enumerate(self._variables)}
+
+
+def _numbers(words: list[bytes], var: Fed) -> Any:
+    """Numbers of a variable's dtype; `OverflowError` if it cannot hold them."""
+    exact = np.array(words, dtype=bytes).astype(np.float64 if is_floating(var.dtype) else np.int64)
+    with np.errstate(over="ignore"):
+        values = exact.astype(var.dtype.numpy)
+    lost = np.isfinite(values) != np.isfinite(exact) if is_floating(var.dtype) else values != exact
+    if lost.any():
+        raise OverflowError(f"{words[int(lost.argmax())].decode()} is too large for {var.dtype.name.lower()}")
+    return values
+
+
+def _width(var: Fed) -> int:
+    """The numbers of a row of a sequence; 1 if it is not known."""
+    return max(prod(var.shape[1:]), 1)
 
 
 def _column(var: Fed, rows: list[Any]) -> Any:

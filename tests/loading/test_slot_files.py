@@ -93,6 +93,7 @@ def test_a_pipe_command_makes_the_lines(tmp_path: Path) -> None:
         ("2 1 2 1 0.5 1 3 4", r"line 2: 1 words follow the values of 3 variables"),
         ("3 1 2 3 1 0.5 1 3", r"a \(int64\[-1, 2\].*lines of a batch have \[2, 3\] values"),
         ("1 99999999999999999999 1 0.5 1 3", r"line 2: no count and values of a"),
+        ("2 1 2 1 1e300 1 3", r"line 2: no count and values of b at word 4: 1e300 is too large for fp32"),
     ],
 )
 def test_wrong_lines(line: str, words: str, tmp_path: Path) -> None:
@@ -101,6 +102,21 @@ def test_wrong_lines(line: str, words: str, tmp_path: Path) -> None:
     made.set_filelist([str(tmp_path / "bad.txt")])
     with pytest.raises(FluidError, match=words):
         list(made.batches())
+
+
+def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
+    """An integer that a dtype cannot hold, and sequences of rows that a line does not fill."""
+    for text, var, words in (
+        ("1 4294967301", fluid.data("n", [None, 1], "int32"), "4294967301 is too large for int32"),
+        ("3 1 2 3\n5 1 2 3 4 5", fluid.data("s", [None, 2], "int64", 1), r"line 1: s .* has 3 values, which fill no rows of 2"),
+    ):
+        (tmp_path / "bad.txt").write_text(f"{text}\n")
+        made = fluid.DatasetFactory().create_dataset("QueueDataset")
+        made.set_filelist([str(tmp_path / "bad.txt")])
+        made.set_use_var([var])
+        made.set_batch_size(2)
+        with pytest.raises(FluidError, match=words):
+            list(made.batches())
 
 
 def test_wrong_calls(tmp_path: Path) -> None:

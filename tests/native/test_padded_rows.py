@@ -482,6 +482,7 @@ def test_capacities_leave_a_quarter_free_at_most() -> None:
     assert {capacity_of(rows, 3) for rows in range(1, 1 << 10)} == {8, 16, 32, 64, 128, 256, 512, 1024}
 
 
+@pytest.mark.usefixtures("fresh")
 def test_the_longest_of_nested_sequences_decides_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is as long as the longest sequence is not padded to a capacity."""
     x = fluid.data("x", [None, 2], lod_level=2)
@@ -496,11 +497,14 @@ def test_the_longest_of_nested_sequences_decides_a_shape(monkeypatch: pytest.Mon
             assert found_lengths.tolist() == counts
 
 
+@each("width", [2, None])
 @each("layer", [layers.sequence_expand, layers.sequence_expand_as], ids=["sequence_expand", "sequence_expand_as"])
-def test_a_row_for_each_sequence_is_asked_for(layer: Callable[..., Variable], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_for_each_sequence_is_asked_for(
+    layer: Callable[..., Variable], width: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With native code, too, more rows than sequences are refused."""
     monkeypatch.setenv("FLUID_NATIVE", "1")
-    x, rows = fluid.data("x", [None, 2], lod_level=1), fluid.data("rows", [None, 2])
+    x, rows = fluid.data("x", [None, 2], lod_level=1), fluid.data("rows", [None, width])
     out = layers.relu(layer(layers.relu(rows), layers.relu(x)))
     sequences = fluid.create_lod_tensor(np.ones((6, 2), "float32"), [[1, 2, 3]], fluid.CPUPlace())
     for count in (2, 4):

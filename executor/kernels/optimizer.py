@@ -227,6 +227,16 @@ def lamb(
     return _unless(inputs.get("SkipUpdate"), before, steps)
 
 
+@prepared("uncorrected_lamb", inplace=_ADAM)
+def uncorrected_lamb(
+    xp: Any, scratch: Any, Grad: Any, Moment1Out: Any, Moment2Out: Any, inputs: Slots, outputs: Slots, attrs: Slots
+) -> list[Call]:
+    """`lamb` with powers of 0, which leave the moments as they are."""
+    zero = xp.zeros(1, inputs["LearningRate"].dtype)
+    uncorrected = {**inputs, "Beta1Pow": zero, "Beta2Pow": zero}
+    return lamb(xp, scratch, Grad, Moment1Out, Moment2Out, uncorrected, outputs, {**attrs, "always_adapt": True})
+
+
 def _adapt_to_norms(xp: Any, param: Any, direction: Any, rate: OutArray) -> None:
     size, change = _norm(xp, param, param.dtype), _norm(xp, direction, param.dtype)
     xp.multiply(rate, _ratio(xp, (size > 0) & (change > 0), size, change), out=rate)

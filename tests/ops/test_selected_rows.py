@@ -15,10 +15,13 @@ import fluid
 from fluid import dygraph, layers, optimizer
 from fluid.eager.dispatch import namespace
 from fluid.errors import ExecutionError, FluidTypeError
+from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels import selected_rows as kernels
+from fluid.executor.kernels.table import KERNELS, SPARSE_KERNELS, load_kernels
 from fluid.executor.stepwise.control import add
 from fluid.formats.text import parse_program_text, program_to_string
 from fluid.ir.program import Program, program_guard
+from fluid.opdef import registry
 from fluid.values.bfloat16 import computable, to_bfloat16, to_float32
 from fluid.values.lod_array import LoDArray
 from fluid.values.selected_rows import SelectedRows, put_rows
@@ -220,6 +223,29 @@ def test_optimizer_does_what_it_does_with_a_dense_gradient(name: str, part: int,
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         np.testing.assert_allclose(found[key], value, rtol=2e-5, atol=1e-6, err_msg=key)
+
+
+def test_optimizers_that_take_rows_compute_with_arrays_as_well() -> None:
+    load_kernels()
+    updates = {op_type for op_type in SPARSE_KERNELS if "ParamOut" in registry.find(op_type).outputs}
+    assert "uncorrected_lamb" in updates
+    assert updates <= KERNELS.keys()
+
+
+@each("decay", [0.0, 0.1])
+def test_lamb_of_paddle_1_takes_rows(decay: float) -> None:
+    rows = SelectedRows(np.array([4, 1, 4]), np.arange(6, dtype="float32").reshape(3, 2) - 2, 5)
+    numbers = np.linspace(-1, 2, 10, dtype="float32").reshape(5, 2)
+    inputs = {"Param": numbers, "Moment1": numbers / 2, "Moment2": np.abs(numbers), "LearningRate": np.float32([0.1])}
+    inputs |= {"Beta1Pow": np.float32([0.9]), "Beta2Pow": np.float32([0.999])}
+
+    def updated(grad: Any) -> Any:
+        copies = {slot: array.copy() for slot, array in inputs.items()}
+        return apply_op("uncorrected_lamb", {**copies, "Grad": grad}, {"weight_decay": decay})
+
+    found, expected = updated(rows), updated(rows.dense(np))
+    for slot, value in expected.items():
+        np.testing.assert_allclose(np.asarray(found[slot]), np.asarray(value), rtol=1e-6, err_msg=slot)
 
 
 ROW_BY_ROW: dict[str, Callable[[], Any]] = {

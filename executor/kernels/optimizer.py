@@ -234,7 +234,8 @@ def uncorrected_lamb(
     """`lamb` with powers of 0, which leave the moments as they are."""
     zero = xp.zeros(1, inputs["LearningRate"].dtype)
     uncorrected = {**inputs, "Beta1Pow": zero, "Beta2Pow": zero}
-    return lamb(xp, scratch, Grad, Moment1Out, Moment2Out, uncorrected, outputs, {**attrs, "always_adapt": True})
+    steps: list[Call] = lamb(xp, scratch, Grad, Moment1Out, Moment2Out, uncorrected, outputs, {**attrs, "always_adapt": True})
+    return steps
 
 
 def _adapt_to_norms(xp: Any, param: Any, direction: Any, rate: OutArray) -> None:

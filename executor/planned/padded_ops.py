@@ -121,9 +121,9 @@ def _rewrite_expand(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 
 def _with_checked_rows(to: Rewriter, op: Operator, x: str, group: int) -> str:
-    """Let planning fail unless a value has a row for each sequence; not checked for nested sequences."""
+    """Let planning fail unless a value has a row for each sequence; only a run tells the number of nested ones."""
     if to.parent_of(group) is not None:
-        return x
+        raise NotRewritten
     same = [0] * (len(to.block.var(x).shape) - 1)
     return to.add(op, "reshape", {"X": x}, shape=[to.sizes[group][0], *same])
 

@@ -497,16 +497,16 @@ def test_the_longest_of_nested_sequences_decides_a_shape(monkeypatch: pytest.Mon
             assert found_lengths.tolist() == counts
 
 
-@each("width", [2, None])
+@each(("width", "lengths"), [(2, [[1, 2, 3]]), (None, [[1, 2, 3]]), (2, [[1, 2], [1, 2, 3]])])
 @each("layer", [layers.sequence_expand, layers.sequence_expand_as], ids=["sequence_expand", "sequence_expand_as"])
 def test_a_row_for_each_sequence_is_asked_for(
-    layer: Callable[..., Variable], width: Any, monkeypatch: pytest.MonkeyPatch
+    layer: Callable[..., Variable], width: Any, lengths: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With native code, too, more rows than sequences are refused."""
     monkeypatch.setenv("FLUID_NATIVE", "1")
-    x, rows = fluid.data("x", [None, 2], lod_level=1), fluid.data("rows", [None, width])
+    x, rows = fluid.data("x", [None, 2], lod_level=len(lengths)), fluid.data("rows", [None, width])
     out = layers.relu(layer(layers.relu(rows), layers.relu(x)))
-    sequences = fluid.create_lod_tensor(np.ones((6, 2), "float32"), [[1, 2, 3]], fluid.CPUPlace())
+    sequences = fluid.create_lod_tensor(np.ones((6, 2), "float32"), lengths, fluid.CPUPlace())
     for count in (2, 4):
         with pytest.raises(ExecutionError, match=f"{layer.__name__} failed: X float32.{count}, 2. .*3 sequences"):
             fluid.Executor().run(feed={"x": sequences, "rows": np.ones((count, 2), "float32")}, fetch_list=[out])

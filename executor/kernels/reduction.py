@@ -65,15 +65,15 @@ def reduce_prod(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> 
 
 
 def _products_of_other_rows(rows: Any) -> Any:
-    """For each element, the product of the others along the first axis: of those before, times those behind."""
-    others = np.ones(rows.shape, rows.dtype)
-    for before, row, product in zip(others, rows, others[1:], strict=False):
+    """For each element, the product of the elements before and behind it along the first axis."""
+    products = np.ones(rows.shape, rows.dtype)
+    for before, row, product in zip(products, rows, products[1:], strict=False):
         np.multiply(before, row, product)
-    behind = np.ones_like(others[0])
-    for product, row in zip(others[::-1], rows[::-1], strict=True):
+    behind = np.ones_like(products[0])
+    for product, row in zip(products[::-1], rows[::-1], strict=True):
         product *= behind
         behind *= row
-    return others
+    return products
 
 
 @kernel("reduce_prod_grad")
@@ -82,8 +82,8 @@ def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: boo
         return
     axes = reduced_axes(X.ndim, dim, reduce_all)
     if xp is np and len(axes) == 1 and has_wide_rows(X.shape, axes[0]):
-        others = _products_of_other_rows(np.moveaxis(X, axes[0], 0))
-        np.multiply(np.moveaxis(others, 0, axes[0]), _spread(dOut, X.shape, axes), dX)
+        products = _products_of_other_rows(np.moveaxis(X, axes[0], 0))
+        np.multiply(np.moveaxis(products, 0, axes[0]), _spread(dOut, X.shape, axes), dX)
         return
     last = tuple(range(X.ndim - len(axes), X.ndim))
     moved = xp.moveaxis(X, axes, last)

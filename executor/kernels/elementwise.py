@@ -223,7 +223,7 @@ def clip(xp: Any, X: Any, Min: Any, Max: Any, min: float, max: float, Out: Any) 
     return partial(xp.clip, X, low, high, Out)
 
 
-def _power_of_one_exponent(x: Any, y: Any, out: Any) -> None:
+def _power_of_one_exponent(x: Any, y: Any, out: OutArray) -> None:
     """Compute ``out = x ** y``, where `y` has one element.
 
     numpy (2.4.6) computes the root for 0.5, but the powers of -0.0 and -infinity are 0.0 and infinity.

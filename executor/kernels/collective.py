@@ -71,7 +71,7 @@ for _kind in KINDS:
     _define_reduction(_kind)
 
 
-def start_coalesced(xp: Any, X: Sequence[Any], nranks: int, sent_as: Any, Out: Sequence[Any]) -> None:
+def start_coalesced(xp: Any, X: Sequence[Any], nranks: int, sent_as: Any, Out: Sequence[OutArray]) -> None:
     """Begin to sum all X, together, into Out."""
     group = group_of(xp)
     check_workers(group, nranks)
@@ -80,7 +80,7 @@ def start_coalesced(xp: Any, X: Sequence[Any], nranks: int, sent_as: Any, Out: S
     group.start_allreduce(Out, "sum", sent_as)
 
 
-def finish_coalesced(xp: Any, Out: Sequence[Any]) -> None:
+def finish_coalesced(xp: Any, Out: Sequence[OutArray]) -> None:
     """Wait for the end of a sum begun by `start_coalesced`."""
     group_of(xp).finish(Out)
 

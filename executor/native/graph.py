@@ -16,6 +16,7 @@ from operator import attrgetter, mul
 from typing import Any
 
 from fluid.ir.versions import Value
+from fluid.ops.shapes import reduced as reduced_shape
 
 from .emitter import Type
 from .fallback import NativeFault
@@ -508,25 +509,15 @@ def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:
             rows = max(size for size in range(1, _MOST_SUMMED_ROWS + 1) if count % size == 0)
             if rows >= _FEWEST_SUMMED_ROWS:
                 parts = reduced(kind, reshaped(source, (before, count // rows, rows, after)), [2])
-                source = reshaped(reduced(kind, parts, [1]), _with_ones(source.shape, run))
+                source = reshaped(reduced(kind, parts, [1]), reduced_shape(source.shape, run, keep_dim=True))
                 continue
             order = [axis for axis in range(source.ndim) if axis not in run] + run
             turned = Map(tuple(source.shape[axis] for axis in order), source.element, "copy", (transposed(source, order),))
             totals = reduced(kind, turned, range(source.ndim - len(run), source.ndim))
-            source = reshaped(totals, _with_ones(source.shape, run))
+            source = reshaped(totals, reduced_shape(source.shape, run, keep_dim=True))
             continue
-        source = Reduction(_with_ones(source.shape, run), source.element, kind, source, tuple(run))
+        source = Reduction(reduced_shape(source.shape, run, keep_dim=True), source.element, kind, source, tuple(run))
     return source
-
-
-def with_one(shape: Shape, axis: int) -> Shape:
-    """A shape with extent 1 along an axis."""
-    return _with_ones(shape, [axis % len(shape)])
-
-
-def _with_ones(shape: Shape, axes: Sequence[int]) -> Shape:
-    """A shape with extent 1 along some axes."""
-    return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
 
 
 def _split_at(shape: Shape, run: Sequence[int]) -> tuple[Shape, Shape, Shape]:

@@ -40,6 +40,7 @@ from .graph import (
 )
 from .integer_lowering import convolved_bytes, quantized_convolution, shifted, shifted_zero
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
+from .reduction_lowering import is_greatest
 from .resampling_lowering import uneven_pool, uneven_pool_gradient
 
 _FEW_CHANNELS = 8
@@ -345,15 +346,10 @@ def maximum_back(parts: Sequence[GraphNode], gradient: GraphNode) -> list[GraphN
     """The gradients of tensors from their maximum's: the first of equal elements gets it, or the first NaN."""
     best = list(accumulate(parts, lambda a, b: mapped("max", a, b)))
     zero, gradients = number_like(0.0, gradient), []
-
-    def is_greatest(node: GraphNode) -> GraphNode:
-        is_equal, is_nan = mapped("oeq", node, best[-1], element=BOOL), mapped("une", node, node, element=BOOL)
-        return mapped("or", is_equal, is_nan, element=BOOL)
-
     for place, part in enumerate(parts):
-        chosen = is_greatest(part)
+        chosen = is_greatest(part, best[-1])
         if place:
-            is_first = mapped("not", is_greatest(best[place - 1]), element=BOOL)
+            is_first = mapped("not", is_greatest(best[place - 1], best[-1]), element=BOOL)
             chosen = mapped("and", chosen, is_first, element=BOOL)
         gradients.append(mapped("select", chosen, gradient, zero, element=gradient.element))
     return gradients

@@ -9,6 +9,7 @@ from typing import Any
 from fluid.ops.norm import uses_global_stats
 from fluid.ops.reduction import reduced_axes
 from fluid.ops.shapes import aligned as aligned_shape
+from fluid.ops.shapes import reduced as reduced_shape
 from fluid.values.types import as_dtype
 
 from .emitter import BOOL, DOUBLE, FLOAT, HALF, INT32, INT64, Type
@@ -31,7 +32,6 @@ from .graph import (
     reduced,
     reshaped,
     transposed,
-    with_one,
 )  # fmt: skip
 from .integer_lowering import quantized_product
 from .loss_lowering import is_label, labels_of, minus_log, picked
@@ -449,35 +449,27 @@ def mul_grad(
 
 
 # ------------------------------------------------------------------------------------------------------ softmax and loss
-def _axis_last(tensor: GraphTensor, axis: int) -> tuple[GraphNode, Callable[[GraphNode], GraphTensor]]:
-    """Move an axis to the end, contiguously; also returns the function that moves it back in a result of the same shape."""
-    only_floats(tensor)
-    node, ndim = tensor.node, tensor.ndim
-    if not node.size:
-        raise NotLowered("nothing to reduce")
-    if axis % max(ndim, 1) == max(ndim, 1) - 1:
-        return node, GraphTensor
-    if ndim == 4 and axis % ndim == 1:
-        return plain(channels_last(node)), lambda result: GraphTensor(channels_first(result))
-    order = [*(place for place in range(ndim) if place != axis % ndim), axis % ndim]
-    back = [order.index(place) for place in range(ndim)]
-    return plain(transposed(node, order)), lambda result: GraphTensor(mapped("copy", transposed(result, back)))
-
-
 _FEWEST_COLUMNS = 16
 """An axis is reduced in place if so many neighbouring elements follow it; with fewer, vectors would stay partly empty."""
 
 
 def _axis_to_reduce(tensor: GraphTensor, axis: int) -> tuple[GraphNode, int, Callable[[GraphNode], GraphTensor]]:
     """Move an axis to the end if reducing it in place is slower; returns node, axis, and a function that moves it back."""
-    after = prod(tensor.shape[axis % max(tensor.ndim, 1) + 1 :])
-    if after < _FEWEST_COLUMNS or isinstance(tensor.node, ChannelsFirst):
-        node, back = _axis_last(tensor, axis)
-        return node, max(node.ndim, 1) - 1, back
     only_floats(tensor)
-    if not tensor.node.size:
+    node, ndim = tensor.node, tensor.ndim
+    if not node.size:
         raise NotLowered("nothing to reduce")
-    return plain(tensor.node), axis % tensor.ndim, GraphTensor
+    last = max(ndim, 1) - 1
+    axis %= last + 1
+    if axis == last:
+        return node, last, GraphTensor
+    if prod(tensor.shape[axis + 1 :]) >= _FEWEST_COLUMNS and not isinstance(node, ChannelsFirst):
+        return plain(node), axis, GraphTensor
+    if ndim == 4 and axis == 1:
+        return plain(channels_last(node)), last, lambda result: GraphTensor(channels_first(result))
+    order = [*(place for place in range(ndim) if place != axis), axis]
+    back = [order.index(place) for place in range(ndim)]
+    return plain(transposed(node, order)), last, lambda result: GraphTensor(mapped("copy", transposed(result, back)))
 
 
 def _softmax(node: GraphNode, axis: int) -> tuple[GraphNode, GraphNode, GraphNode]:
@@ -522,7 +514,7 @@ def softmax_with_cross_entropy(
         logs = mapped("sub", mapped("sub", x, top), mapped("log", total)) if use_softmax else mapped("neg", minus_log(x))
         loss = mapped("neg", reduced("sum", mapped("mul", label, logs), [along]))
     else:
-        ids, is_valid = labels_of(_with_axis_as_in(x, along, Label, axis), with_one(x.shape, along), ignore_index)
+        ids, is_valid = _labels_beside(x, along, Label, axis, ignore_index)
         chosen = picked(x, ids, along)
         missed = mapped("sub", mapped("log", total), mapped("sub", chosen, top)) if use_softmax else minus_log(chosen)
         loss = mapped("select", is_valid, missed, number_like(0.0, x), element=x.element)
@@ -541,6 +533,12 @@ def _with_axis_as_in(x: GraphNode, along: int, tensor: GraphTensor, axis: int) -
     return plain(transposed(tensor.node, [*order, axis % tensor.ndim]))
 
 
+def _labels_beside(x: GraphNode, along: int, Label: GraphTensor, axis: int, ignore_index: int) -> tuple[GraphNode, GraphNode]:
+    """Labels, to broadcast beside `x`, and a mask of the valid ones; see `_with_axis_as_in` and `labels_of`."""
+    shape = reduced_shape(x.shape, [along], keep_dim=True)
+    return labels_of(_with_axis_as_in(x, along, Label, axis), shape, ignore_index)
+
+
 @lowers("softmax_with_cross_entropy_grad")
 def softmax_with_cross_entropy_grad(
     Label: GraphTensor,
@@ -557,7 +555,7 @@ def softmax_with_cross_entropy_grad(
         raise ByRule
     softmax, along, back = _axis_to_reduce(Softmax, axis)
     gradient = _with_axis_as_in(softmax, along, dLoss, axis)
-    ids, is_valid = labels_of(_with_axis_as_in(softmax, along, Label, axis), with_one(softmax.shape, along), ignore_index)
+    ids, is_valid = _labels_beside(softmax, along, Label, axis, ignore_index)
     gradient = mapped("select", is_valid, gradient, number_like(0.0, gradient), element=gradient.element)
     hit = mapped("convert", is_label(softmax.shape, ids, along), element=softmax.element)
     return {"Logits@GRAD": back(mapped("mul", mapped("sub", softmax, hit), gradient))}

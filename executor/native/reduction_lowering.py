@@ -7,6 +7,7 @@ from math import inf, nan, prod
 from typing import Any
 
 from fluid.ops.reduction import reduced_axes
+from fluid.ops.shapes import reduced as reduced_shape
 from fluid.values.spec import Spec
 
 from .emitter import BOOL, INT32
@@ -96,10 +97,13 @@ def _is_nan(node: GraphNode) -> GraphNode:
 def greatest_place(rows: GraphNode) -> tuple[GraphNode, GraphNode]:
     """The greatest element of each row and its first position; a NaN is greater than all numbers, as in numpy."""
     greatest = _greatest(rows, [1])
-    is_hit = mapped("oeq", rows, greatest, element=BOOL)
-    if rows.element.is_float:
-        is_hit = mapped("or", is_hit, _is_nan(rows), element=BOOL)
-    return greatest, _first(is_hit, Position(rows.shape, INT32))
+    return greatest, _first(is_greatest(rows, greatest), Position(rows.shape, INT32))
+
+
+def is_greatest(node: GraphNode, greatest: GraphNode) -> GraphNode:
+    """Whether elements are as large as the greatest of theirs; a NaN is greater than all numbers."""
+    is_equal = mapped("oeq", node, greatest, element=BOOL)
+    return mapped("or", is_equal, _is_nan(node), element=BOOL) if node.element.is_float else is_equal
 
 
 def _bounds(node: GraphNode) -> tuple[GraphNode, GraphNode]:
@@ -230,7 +234,7 @@ def _test(truths: GraphNode, axes: Any, dim: list[int], reduce_all: bool, out: S
 def expand_reduced(X: GraphTensor, Like: GraphTensor, dim: list[int], reduce_all: bool, average: bool) -> GraphTensor:
     only_floats(X)
     shape, axes = Like.shape, reduced_axes(Like.ndim, dim, reduce_all)
-    node = reshaped(X.node, tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)))
+    node = reshaped(X.node, reduced_shape(shape, axes, keep_dim=True))
     if average:
         node = mapped("mul", node, number_like(1.0 / max(prod(shape[axis] for axis in axes), 1), node))
     return GraphTensor(broadcast_to(node, shape))

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..data_feeder import Fed
 from ..errors import DataError, FluidTypeError, FormatError, ProgramError, shown
+from ..reader import batch
 from ..values.lod_tensor import LoDTensor
 from ..values.types import VarType, is_floating
 
@@ -75,14 +76,7 @@ class DatasetBase:
 
     def batches(self) -> Iterator[dict[str, Any]]:
         """The feeds of a pass, by the names of the variables."""
-        batch: list[Sample] = []
-        for sample in self.samples():
-            batch.append(sample)
-            if len(batch) == self._batch_size:
-                yield self._feed(batch)
-                batch = []
-        if batch:
-            yield self._feed(batch)
+        return map(self._feed, batch(self.samples, self._batch_size)())
 
     def _read(self, path: str) -> Iterator[Sample]:
         try:
@@ -121,8 +115,8 @@ class DatasetBase:
             raise FormatError(f"{where}: {len(words) - start} words follow the values of {len(self._variables)} variables")
         return sample
 
-    def _feed(self, batch: list[Sample]) -> dict[str, Any]:
-        return {var.name: _column(var, [sample[place] for sample in batch]) for place, var in enumerate(self._variables)}
+    def _feed(self, samples: list[Sample]) -> dict[str, Any]:
+        return {var.name: _column(var, [sample[place] for sample in samples]) for place, var in enumerate(self._variables)}
 
 
 def _numbers(words: list[bytes], var: Fed) -> Any:

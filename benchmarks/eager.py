@@ -87,7 +87,7 @@ def show(workload, eager):
     found = race({"fluid": runs["fluid"], "program": program, "forward": forward, "unrecorded": dygraph.no_grad(forward)})
     times = found["fluid"] / found["program"]
     recording = (found["forward"] - found["unrecorded"]) / found["program"]
-    remark = f"{workload.remark}, eager; {times:.2f} of the time as a program, of which recording {recording:.2f}"
+    remark = f"{workload.remark}, eager; {times:.2f} times the program's time, recording {recording:.2f} of it"
     race_row(workload.what, runs, remark)
 
 

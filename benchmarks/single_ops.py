@@ -17,13 +17,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import torch
 from common import header
-from kinds import median_milliseconds
+from kinds import median_milliseconds, normal
+from more_kinds import integers
 from torch.nn import functional
 
 import fluid
 from fluid import layers
-
-_random = np.random.default_rng(0)
 
 
 class Case(NamedTuple):
@@ -35,21 +34,13 @@ class Case(NamedTuple):
     torch: Callable[..., Any]
 
 
-def draw(*shape: int) -> Any:
-    return _random.standard_normal(shape, np.float32)
-
-
-def integers(below: int, *shape: int) -> Any:
-    return _random.integers(0, below, shape)
-
-
 # --------------------------------------------------------------------------------------------------------------- cases
 def reductions() -> Iterator[Case]:
     for shape, axis in (
         ((32, 50, 128), 1), ((4, 1000, 64), 1), ((100, 32, 64), 0), ((257, 1023), 0), ((8, 64, 28, 28), 1), ((64, 1000), 1),
         ((1000, 3), 1), ((3, 100_000), 0),
     ):  # fmt: skip
-        x, what = draw(*shape), f"{list(shape)} over axis {axis}"
+        x, what = normal(*shape), f"{list(shape)} over axis {axis}"
         for name, ours, theirs in (
             ("mean", layers.reduce_mean, torch.mean), ("maximum", layers.reduce_max, torch.amax),
             ("product", layers.reduce_prod, torch.prod), ("logsumexp", layers.logsumexp, torch.logsumexp),
@@ -60,27 +51,27 @@ def reductions() -> Iterator[Case]:
 
 def normalizations() -> Iterator[Case]:
     for shape, axis in (((64, 1000), 1), ((32, 50_257), 1), ((32, 50, 128), 1), ((8, 21, 64, 64), 1), ((16, 8, 128, 128), 3)):
-        x, what = draw(*shape), f"{list(shape)} along axis {axis}"
+        x, what = normal(*shape), f"{list(shape)} along axis {axis}"
         for name, theirs in (("softmax", functional.softmax), ("log_softmax", functional.log_softmax)):
             ours = getattr(layers, name)
             yield Case(f"{name}, {what}", [x], lambda x, f=ours, a=axis: f(x, axis=a), lambda x, f=theirs, a=axis: f(x, a))
     for shape in ((32, 50, 256), (4096, 64), (32, 50_257)):
         yield Case(
             f"layer_norm, {list(shape)}",
-            [draw(*shape)],
+            [normal(*shape)],
             lambda x: layers.layer_norm(x, begin_norm_axis=len(x.shape) - 1, scale=False, shift=False),
             lambda x: functional.layer_norm(x, x.shape[-1:]),
         )
     for classes in (1000, 50_257):
         yield Case(
             f"cross entropy of {classes} classes",
-            [draw(32, classes), integers(classes, 32, 1)],
+            [normal(32, classes), integers(classes, 32, 1)],
             layers.softmax_with_cross_entropy,
             lambda x, y: functional.cross_entropy(x, y[:, 0], reduction="none"),
         )
     yield Case(
         "cross entropy of pixels, 21 classes",
-        [draw(4, 21, 64, 64), integers(21, 4, 1, 64, 64)],
+        [normal(4, 21, 64, 64), integers(21, 4, 1, 64, 64)],
         lambda x, y: layers.softmax_with_cross_entropy(x, y, axis=1),
         lambda x, y: functional.cross_entropy(x, y[:, 0], reduction="none"),
     )
@@ -89,15 +80,18 @@ def normalizations() -> Iterator[Case]:
 def searches() -> Iterator[Case]:
     for shape, k in (((64, 1000), 5), ((1000, 200), 3), ((16, 50_000), 5), ((16, 50_000), 20)):
         yield Case(
-            f"the {k} largest of {list(shape)}", [draw(*shape)], lambda x, k=k: layers.topk(x, k)[0], lambda x, k=k: x.topk(k)[0]
+            f"the {k} largest of {list(shape)}",
+            [normal(*shape)],
+            lambda x, k=k: layers.topk(x, k)[0],
+            lambda x, k=k: x.topk(k)[0],
         )
     for shape in ((64, 1000), (2000, 12)):
-        yield Case(f"sort, {list(shape)}", [draw(*shape)], lambda x: layers.argsort(x)[0], lambda x: x.sort(-1)[0])
+        yield Case(f"sort, {list(shape)}", [normal(*shape)], lambda x: layers.argsort(x)[0], lambda x: x.sort(-1)[0])
 
 
 def images() -> Iterator[Case]:
     for shape in ((16, 1, 224, 224), (8, 64, 28, 28)):
-        x = draw(*shape)
+        x = normal(*shape)
         for kind, pool in (("max", functional.adaptive_max_pool2d), ("avg", functional.adaptive_avg_pool2d)):
             yield Case(
                 f"global {kind} pool, {list(shape)}",
@@ -107,7 +101,7 @@ def images() -> Iterator[Case]:
             )
     yield Case(
         "maxout of 2, [8, 64, 28, 28]",
-        [draw(8, 64, 28, 28)],
+        [normal(8, 64, 28, 28)],
         lambda x: layers.maxout(x, 2),
         lambda x: x.unflatten(1, (32, 2)).amax(2),
     )
@@ -115,7 +109,7 @@ def images() -> Iterator[Case]:
 
 def powers() -> Iterator[Case]:
     for dtype in ("float32", "float64"):
-        x, y = (np.abs(draw(300, 1000)) + 0.1).astype(dtype), draw(300, 1000).astype(dtype)
+        x, y = (np.abs(normal(300, 1000)) + 0.1).astype(dtype), normal(300, 1000).astype(dtype)
         yield Case(f"pow of {dtype}, [300, 1000]", [x, y], layers.elementwise_pow, torch.pow)
 
 

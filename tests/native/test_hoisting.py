@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from beside_numpy import results_of
 from checks import each
-from test_indexed_arrays import assert_native, counted, integer, minimized, normal
+from control_flow_programs import integer, repeat
+from test_indexed_arrays import assert_native, minimized, normal
 
 import fluid
 from fluid import layers
@@ -53,7 +54,7 @@ def marked(numbers: Numbers, trips: int, has_branch: bool = False) -> Callable[[
                 mark = layers.cond(is_first, lambda: layers.cast(places, "float32"), lambda: mark * 2.0)
             layers.assign(layers.tanh(layers.elementwise_add(state * w, mark, axis=1)), state)
 
-        counted(integer(trips), body)
+        repeat(integer(trips), body)
         return [state, *minimized(layers.mean(state * state))]
 
     return build
@@ -83,7 +84,7 @@ def test_an_op_that_fails_before_the_loop_is_named_where_it_stands() -> None:
             places = layers.range(integer(0), integer(3), step * 1, "int64")
             layers.assign(state + layers.cast(places, "float32"), state)
 
-        counted(fluid.data("trips", [1], "int64"), body)
+        repeat(fluid.data("trips", [1], "int64"), body)
         return [state]
 
     feed = {"x": normal(3), "step": np.int64([0]), "trips": np.int64([2])}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from beside_numpy import assert_alike, results_of
 from checks import each, fresh_programs
+from control_flow_programs import integer, repeat
 
 import fluid
 from fluid import layers
@@ -19,10 +20,6 @@ from fluid.ir.program import Variable
 
 Build = Callable[[], Sequence[Variable]]
 Step = Callable[..., None]
-
-
-def integer(number: int) -> Variable:
-    return layers.fill_constant([1], "int64", number)
 
 
 def normal(*shape: int, dtype: str = "float32") -> Any:
@@ -49,16 +46,6 @@ def assert_in_plan(build: Build, feed: dict[str, Any], loops: int = 1) -> None:
         executor.run(fluid.default_startup_program())
         instructions: Any = executor.plan(feed=feed, fetch_list=fetches).instructions
         assert sum(getattr(item, "loop_code", None) is not None for item in instructions) == loops
-
-
-def counted(trips: Variable, body: Callable[[Variable], None]) -> None:
-    index = integer(0)
-    more = layers.less_than(index, trips)
-    loop = layers.While(more)
-    with loop.block():
-        body(index)
-        layers.increment(index, 1)
-        layers.less_than(index, trips, cond=more)
 
 
 # ------------------------------------------------------------------------------------------------------------- a stack
@@ -102,7 +89,7 @@ def parser(dtype: str, rows: int, has_writes_in_branches: bool, is_trained: bool
             if not has_writes_in_branches:
                 push(state, depth - 2 * layers.cast(is_join, "int64"))
 
-        counted(layers.cast(layers.reshape(layers.shape(order), [1]), "int64"), move)
+        repeat(layers.cast(layers.reshape(layers.shape(order), [1]), "int64"), move)
         root = layers.array_read(stack, integer(0))
         if not is_trained:
             return [root, layers.array_length(stack)]
@@ -181,7 +168,7 @@ def chosen(step: Step, dtype: str = "float32", trips: int = 5) -> Build:
         def body(index: Variable) -> None:
             step(index, layers.equal(layers.gather(flags, index), one), x, array, more)
 
-        counted(integer(trips), body)
+        repeat(integer(trips), body)
         totals = [layers.reduce_sum(layers.tensor_array_to_tensor(item, 0)[0], 0) for item in (array, more)]
         lengths = [layers.array_length(item) for item in (array, more)]
         return [*totals, *lengths, *fluid.gradients([layers.reduce_sum(totals[0] * totals[1])], [x])]
@@ -265,7 +252,7 @@ def test_a_wrong_position_is_named_if_the_branch_is_taken(position: int, is_writ
                 layers.array_write(total * 2.0, place, array)
             layers.assign(total + layers.array_read(array, place if not is_written else integer(0)), total)
 
-        counted(integer(4), lambda index: layers.cond(layers.equal(layers.gather(flags, index), integer(1)), use))
+        repeat(integer(4), lambda index: layers.cond(layers.equal(layers.gather(flags, index), integer(1)), use))
         return [total, layers.array_length(array)]
 
     feed = {"x": normal(3), "flags": np.int64([0, 0, 0, 0]), "place": np.int64([position])}
@@ -293,7 +280,7 @@ def test_ids_are_checked_in_branches_that_run(is_taken: bool) -> None:
             word = layers.cond(is_word, lambda: layers.gather(table, layers.gather(ids, index)), lambda: state * 2.0)
             layers.assign(layers.tanh(state + word), state)
 
-        counted(integer(4), body)
+        repeat(integer(4), body)
         return [state, *minimized(layers.mean(state))]
 
     feed = {"ids": np.int64([3, 0, 11, 5]), "flags": np.int64([1, 0, int(is_taken), 1])}
@@ -321,7 +308,7 @@ def test_a_coin_in_each_trip_falls_as_it_does_op_by_op(trips: int) -> None:
             layers.array_write(new, depth + 1, array)
             layers.assign(depth + 1, depth)
 
-        counted(integer(trips), body)
+        repeat(integer(trips), body)
         return [layers.tensor_array_to_tensor(array, 0)[0], layers.uniform_random([2])]
 
     assert_native(build, {"x": normal(2, 3)})
@@ -337,7 +324,7 @@ def test_an_array_that_changes_after_it_was_copied_runs_op_by_op() -> None:
             layers.array_write(total + 1.0, place * index, array)
             layers.assign(total + layers.array_read(copy, integer(0)), total)
 
-        counted(integer(4), body)
+        repeat(integer(4), body)
         return [total]
 
     assert_native(build, {"x": normal(3), "place": np.int64([0])}, op_by_op=8)
@@ -352,7 +339,7 @@ def filled(trips: Variable, state: Variable, is_reversed: bool = False) -> tuple
         layers.array_write(last, (trips - 1 - index) if is_reversed else index, array)
         layers.assign(last * 0.5 + 1.0, last)
 
-    counted(trips, body)
+    repeat(trips, body)
     return array, last
 
 
@@ -364,7 +351,7 @@ def test_one_loop_fills_an_array_and_another_reads_it(trips: int, width: int, is
         x, total = fluid.data("x", [2, width]), layers.fill_constant([2, width], "float32", 0.0)
         end = fluid.data("end", [1], "int64") if is_fed else integer(trips)
         array, last = filled(end, x, is_reversed=True)
-        counted(end, lambda index: layers.assign(total * 0.5 + layers.array_read(array, index), total))
+        repeat(end, lambda index: layers.assign(total * 0.5 + layers.array_read(array, index), total))
         return [total, last, layers.array_length(array)]
 
     feed = {"x": normal(2, width), **({"end": np.array([trips])} if is_fed else {})}
@@ -383,7 +370,7 @@ def test_an_entry_is_the_state_of_the_next_trip() -> None:
         def body(index: Variable) -> None:
             layers.array_write(layers.tanh(layers.array_read(states, index)) + 0.25, index + 1, states)
 
-        counted(integer(6), body)
+        repeat(integer(6), body)
         return [layers.tensor_array_to_tensor(states, 0)[0], layers.array_read(states, integer(6))]
 
     assert_in_plan(build, {"x": normal(3, 4)})
@@ -409,7 +396,7 @@ def test_a_position_without_an_entry_gives_the_error_of_steps(place: int) -> Non
         with fresh_programs(), patch.dict(os.environ, FLUID_NATIVE=native):
             x, at = fluid.data("x", [3]), fluid.data("at", [1], "int64")
             array, total = filled(integer(5), x)[0], layers.assign(x)
-            counted(integer(2), lambda index: layers.assign(total + layers.array_read(array, at), total))
+            repeat(integer(2), lambda index: layers.assign(total + layers.array_read(array, at), total))
             executor, feed = fluid.Executor(), {"x": normal(3), "at": np.array([3])}
             executor.run(feed=feed, fetch_list=[total])
             with pytest.raises(fluid.errors.ExecutionError) as raised:
@@ -438,7 +425,7 @@ def test_entries_of_several_shapes_run_step_by_step() -> None:
         array = layers.array_write(x, index)
         layers.array_write(layers.concat([x, x], 0), integer(1), array)
         total = layers.fill_constant([3], "float32", 0.0)
-        counted(integer(2), lambda index: layers.assign(total + layers.reduce_sum(layers.array_read(array, index), 0), total))
+        repeat(integer(2), lambda index: layers.assign(total + layers.reduce_sum(layers.array_read(array, index), 0), total))
         return [total]
 
     assert_alike(build, {"x": normal(2, 3)})
@@ -470,7 +457,7 @@ def test_a_loop_and_its_gradient_have_code_in_the_plan(trips: int, rows: int, wi
             if shape == "both":
                 layers.array_write(after, index + 1, states)
 
-        counted(integer(trips), body)
+        repeat(integer(trips), body)
         out, _ = layers.tensor_array_to_tensor(states if shape == "states" else outputs, 0)
         loss = layers.mean(layers.square(out))
         return [out, *fluid.gradients([loss], [x, zeros]), *minimized(loss)]
@@ -493,7 +480,7 @@ def test_a_gradient_follows_its_loop_when_there_is_no_room() -> None:
             layers.assign(layers.tanh(h) * 1.5, h)
             layers.array_write(h, index * far + 1, array)
 
-        counted(integer(3), body)
+        repeat(integer(3), body)
         at = far * 2 + 1
         loss = layers.reduce_sum(layers.square(layers.array_read(array, at)))
         return [loss, *fluid.gradients([loss], [x])]
@@ -514,7 +501,7 @@ def test_runs_with_and_without_room_take_turns() -> None:
                 layers.assign(layers.tanh(h) * 1.5 + layers.array_read(array, integer(0)), h)
                 layers.array_write(h, index * far + 1, array)
 
-            counted(integer(3), body)
+            repeat(integer(3), body)
             loss = layers.reduce_sum(layers.square(layers.array_read(array, far + 1)))
             fetches, executor = [loss, *fluid.gradients([loss], [x])], fluid.Executor()
             feeds = [{"x": normal(3) + number, "far": np.array([far])} for number, far in enumerate((1, 900, 2, 900, 1))]
@@ -533,7 +520,7 @@ def test_second_derivatives_through_arrays() -> None:
         def body(index: Variable) -> None:
             layers.array_write(layers.tanh(layers.array_read(array, index) * x), index + 1, array)
 
-        counted(integer(3), body)
+        repeat(integer(3), body)
         (first,) = fluid.gradients([layers.reduce_sum(layers.square(layers.array_read(array, integer(3))))], [x])
         return [first, *fluid.gradients([layers.reduce_sum(layers.square(first))], [x])]
 

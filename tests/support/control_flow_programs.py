@@ -30,9 +30,9 @@ def integer(value: int) -> Variable:
     return layers.fill_constant([1], "int64", value)
 
 
-def repeat(trips: int, body: Callable[[Variable], Any]) -> Variable:
+def repeat(trips: int | Variable, body: Callable[[Variable], Any]) -> Variable:
     """Run `body`, called with the trip's number, so many times; the number of trips that were made."""
-    i, n = integer(0), integer(trips)
+    i, n = integer(0), integer(trips) if isinstance(trips, int) else trips
     go_on = layers.less_than(i, n)
     loop = layers.While(go_on)
     with loop.block():

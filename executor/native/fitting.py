@@ -64,7 +64,7 @@ def pack_constants(nodes: Iterable[GraphNode], constants: Container[str], target
 
 
 def _is_constant(node: GraphNode, constants: Container[str]) -> bool:
-    """Whether the elements of a node are those of a variable that never changes."""
+    """Whether a node reads a variable that never changes, and nothing else."""
     source = source_of(node)
     return isinstance(source, PlanArray) and not source.value[1] and source.value[0] in constants
 

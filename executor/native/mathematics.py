@@ -116,7 +116,7 @@ def _exp(f: Function, x: Value) -> Value:
 
 
 def _times_power_of_two(f: Function, x: Value, bits: Value) -> Value:
-    """``x * 2**n``, where the bits end in those of ``n + 2 * bias``.
+    """``x * 2**n``; the last bits of `bits` are ``n + 2 * bias``.
 
     It multiplies by two powers of 2, with exponents n / 2 rounded down and up: neither overflows or is denormal, even if the
     result does or is. In the low bits, which become the exponent, the large constant of `_quotient` has zeros.

@@ -103,7 +103,7 @@ class BoundArenaPlan:
         self._lasting: dict[Value, Any] = {}
         """The arrays of values computed once, at binding."""
         self._packed: dict[Value, tuple[Hashable, Packed]] = {}
-        """Those that other plans of the scope can use, too, with their keys in `Memory.packed`."""
+        """Value -> its key in `Memory.packed` and its array, for the arrays that all plans of the scope share."""
         self._tables: Any = None
         """Keeps native code alive."""
         self._frames: dict[Value, Frames] = {}

@@ -54,7 +54,7 @@ class Scratch:
 class Packed:
     """An array that native code has made of arrays that never change, such as a weight packed in panels.
 
-    It keeps these `sources`, so that no other array gets their ids, by which it is found.
+    It keeps its `sources` alive: `Memory.packed` finds it by their ids, and no new array may get these.
     """
 
     array: Any

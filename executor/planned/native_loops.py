@@ -221,7 +221,7 @@ class NativeLoops:
         if instruction.op.type not in LOOPS:
             return instruction
         try:
-            loop = self._made(instruction, _MOST_COUNTED_TRIPS)
+            loop = self._make_loop(instruction, _MOST_COUNTED_TRIPS)
             if any(isinstance(loop.body[number], Check) for number in within_branches(loop.body)):
                 raise _StepwiseError("ids are checked in a branch of its block")
             return loop
@@ -235,10 +235,11 @@ class NativeLoops:
             most_trips: the most trips of a ``while`` that are counted in advance.
         """
         with suppress(_StepwiseError):
-            return self._made(instruction, most_trips)
+            return self._make_loop(instruction, most_trips)
         return None
 
-    def _made(self, instruction: Any, most_trips: int) -> NativeLoop:
+    def _make_loop(self, instruction: Any, most_trips: int) -> NativeLoop:
+        """Make the native code of a loop; `_StepwiseError` if it has to run step by step."""
         region = region_of(instruction.op)
         assert region is not None, "a loop owns a block"
         loop = Loop(self._compiler, instruction.op, region, self._captures, no_source)
@@ -401,7 +402,7 @@ class _LoopMaker:
         return code
 
     def _former_entries(self) -> dict[str, list[Any]]:
-        """Array of tensors -> an entry like those that it has before the loop; none if they are unknown."""
+        """Array of tensors -> a list with a stand-in for its entries before the loop; an empty list if their spec is unknown."""
         entries: dict[str, list[Any]] = {}
         for name in self._loop.indexed:
             value = self._instruction.outer.get(name)

@@ -373,7 +373,7 @@ class Rewriter:
         return Spec((self._made_up_rows(rows.group, variant), *var.shape[1:]), var.dtype, lod=self._lod(rows, variant))
 
     def _made_up_rows(self, group: int, variant: int) -> int:
-        """The number of rows of a LoD in a batch of made-up lengths, the longest of which differs between the batches."""
+        """The number of rows of a LoD in a made-up batch; the longest sequences of two such batches differ."""
         rows: int = (_SIZES[variant] + group * 8) * (2 + variant) ** (len(self.levels_of(group)) - 1)
         return rows
 

@@ -400,7 +400,7 @@ class _Planner:
             self._clear()
 
     def _infer_instruction(self, index: int) -> None:
-        """Make the instruction of an op, infer its results, and look up what it reads first in the scope."""
+        """Make an op's instruction, infer its results, and look up the variables that no earlier op reads in the scope."""
         op, versions = self.versions.ops[index], self.versions
         outer = {value[0]: value for values in versions.reads[index].values() for value in values if value is not None}
         needed = set(outer)

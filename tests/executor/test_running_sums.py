@@ -37,7 +37,7 @@ def test_running_sums_of_wide_rows(shape: Sequence[int], axis: int) -> None:
 def test_gradients_of_products_of_wide_rows(shape: Sequence[int], axis: int) -> None:
     x = np.random.default_rng(0).choice([0.0, 0.5, -1.0, 2.0], shape, p=[0.01, 0.3, 0.39, 0.3])
     rows = np.moveaxis(x, axis, 0)
-    others = np.stack([np.delete(rows, place, 0).prod(0) for place in range(min(len(rows), 60))]) if rows.size else rows
+    expected = np.stack([np.delete(rows, place, 0).prod(0) for place in range(min(len(rows), 60))]) if rows.size else rows
     attrs = {"dim": [axis]}
     gradient = apply_op("reduce_prod_grad", {"X": x, "Out@GRAD": np.ones(rows.shape[1:])}, attrs)["X@GRAD"]
-    np.testing.assert_allclose(np.moveaxis(gradient, axis, 0)[: len(others)], others, rtol=1e-12)
+    np.testing.assert_allclose(np.moveaxis(gradient, axis, 0)[: len(expected)], expected, rtol=1e-12)

@@ -30,36 +30,36 @@ def dataset(folder: Path, kind: str = "QueueDataset", count: int = 7) -> Any:
     lines = [f"2 {i} {i + 1} 1 {i / 10} {1 + i % 3} {' '.join(str(i + k) for k in range(1 + i % 3))}\n" for i in range(count)]
     (folder / "first.txt").write_text("".join(lines[:2]) + "\n")
     (folder / "second.txt").write_text("".join(lines[2:]))
-    made = fluid.DatasetFactory().create_dataset(kind)
-    made.set_filelist([str(folder / "first.txt"), str(folder / "second.txt")])
-    made.set_use_var(variables())
-    made.set_batch_size(3)
-    made.set_thread(2)
-    return made
+    slots = fluid.DatasetFactory().create_dataset(kind)
+    slots.set_filelist([str(folder / "first.txt"), str(folder / "second.txt")])
+    slots.set_use_var(variables())
+    slots.set_batch_size(3)
+    slots.set_thread(2)
+    return slots
 
 
 def test_what_paddle_1_8_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The sums are of Paddle 1.8.5, of the same file."""
-    made = dataset(tmp_path)
-    a, b, c = made._variables
+    slots = dataset(tmp_path)
+    a, b, c = slots._variables
     fetches = [layers.reduce_sum(layers.cast(a, "float32")), layers.reduce_sum(b)]
     fetches.append(layers.sequence_pool(layers.cast(c, "float32"), "sum"))
-    fluid.Executor().train_from_dataset(dataset=made, fetch_list=fetches, fetch_info=["a", "b", "c"], print_period=2)
+    fluid.Executor().train_from_dataset(dataset=slots, fetch_list=fetches, fetch_info=["a", "b", "c"], print_period=2)
     assert capsys.readouterr().out == "step 2: a [27.], b [1.2], c [[ 3.]\n [ 9.]\n [18.]]\n"
-    fluid.Executor().infer_from_dataset(dataset=made, fetch_list=fetches[:1], print_period=3)
+    fluid.Executor().infer_from_dataset(dataset=slots, fetch_list=fetches[:1], print_period=3)
     assert capsys.readouterr().out.endswith(" [13.]\n")
 
 
 def test_samples_in_memory_are_shuffled_and_trained_on(tmp_path: Path) -> None:
-    made = dataset(tmp_path, "InMemoryDataset")
+    slots = dataset(tmp_path, "InMemoryDataset")
     with pytest.raises(FluidError, match="call load_into_memory first"):
-        made.local_shuffle()
-    made.load_into_memory()
+        slots.local_shuffle()
+    slots.load_into_memory()
     random.seed(1)
-    made.local_shuffle()
-    firsts = [int(row[0]) for feed in made.batches() for row in feed["a"]]
-    assert sorted(firsts) == list(range(7)) != firsts and made.get_memory_data_size() == 7
-    a, b, _ = made._variables
+    slots.local_shuffle()
+    firsts = [int(row[0]) for feed in slots.batches() for row in feed["a"]]
+    assert sorted(firsts) == list(range(7)) != firsts and slots.get_memory_data_size() == 7
+    a, b, _ = slots._variables
     embedded = layers.reduce_sum(fluid.embedding(a, [9, 1], is_sparse=True, param_attr="table"), 1)
     loss = layers.mean(layers.square(embedded - b))
     fluid.optimizer.SGD(0.1).minimize(loss)
@@ -67,21 +67,21 @@ def test_samples_in_memory_are_shuffled_and_trained_on(tmp_path: Path) -> None:
     executor.run(fluid.default_startup_program())
     table = fluid.global_scope().find_var("table").get_tensor()
     before = np.array(table)
-    executor.infer_from_dataset(dataset=made, fetch_list=[loss])
+    executor.infer_from_dataset(dataset=slots, fetch_list=[loss])
     assert np.array_equal(table, before)
-    executor.train_from_dataset(dataset=made)
+    executor.train_from_dataset(dataset=slots)
     assert not np.array_equal(table, before)
-    made.release_memory()
-    assert made.get_memory_data_size() == 0
+    slots.release_memory()
+    assert slots.get_memory_data_size() == 0
 
 
 def test_a_pipe_command_makes_the_lines(tmp_path: Path) -> None:
-    made = dataset(tmp_path)
-    made.set_pipe_command("head -n 1")
-    assert [feed["a"].tolist() for feed in made.batches()] == [[[0, 1], [2, 3]]]
-    made.set_pipe_command("exit 3")
+    slots = dataset(tmp_path)
+    slots.set_pipe_command("head -n 1")
+    assert [feed["a"].tolist() for feed in slots.batches()] == [[[0, 1], [2, 3]]]
+    slots.set_pipe_command("exit 3")
     with pytest.raises(FluidError, match=r"first.txt: the pipe command 'exit 3' ended with status 3"):
-        list(made.batches())
+        list(slots.batches())
 
 
 @each(
@@ -98,10 +98,10 @@ def test_a_pipe_command_makes_the_lines(tmp_path: Path) -> None:
 )
 def test_wrong_lines(line: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text(f"2 1 2 1 0.5 1 3\n{line}\n")
-    made = dataset(tmp_path)
-    made.set_filelist([str(tmp_path / "bad.txt")])
+    slots = dataset(tmp_path)
+    slots.set_filelist([str(tmp_path / "bad.txt")])
     with pytest.raises(FluidError, match=words):
-        list(made.batches())
+        list(slots.batches())
 
 
 def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
@@ -111,31 +111,31 @@ def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
         ("3 1 2 3\n5 1 2 3 4 5", fluid.data("s", [None, 2], "int64", 1), r"line 1: s .* has 3 values, which fill no rows of 2"),
     ):
         (tmp_path / "bad.txt").write_text(f"{text}\n")
-        made = fluid.DatasetFactory().create_dataset("QueueDataset")
-        made.set_filelist([str(tmp_path / "bad.txt")])
-        made.set_use_var([var])
-        made.set_batch_size(2)
+        slots = fluid.DatasetFactory().create_dataset("QueueDataset")
+        slots.set_filelist([str(tmp_path / "bad.txt")])
+        slots.set_use_var([var])
+        slots.set_batch_size(2)
         with pytest.raises(FluidError, match=words):
-            list(made.batches())
+            list(slots.batches())
 
 
 def test_wrong_calls(tmp_path: Path) -> None:
-    made, executor = dataset(tmp_path), fluid.Executor()
+    slots, executor = dataset(tmp_path), fluid.Executor()
     for call, words in (
         (lambda: fluid.DatasetFactory().create_dataset("QueDataset"), "known are QueueDataset, InMemoryDataset"),
-        (lambda: made.set_filelist("a.txt"), "a list of paths, not the text 'a.txt'"),
-        (lambda: made.set_batch_size(0), "should be a positive integer"),
-        (lambda: made.set_hdfs_config("hdfs://x", "u"), "files of Hadoop"),
-        (lambda: made.local_shuffle(), "no samples in memory to shuffle"),
+        (lambda: slots.set_filelist("a.txt"), "a list of paths, not the text 'a.txt'"),
+        (lambda: slots.set_batch_size(0), "should be a positive integer"),
+        (lambda: slots.set_hdfs_config("hdfs://x", "u"), "files of Hadoop"),
+        (lambda: slots.local_shuffle(), "no samples in memory to shuffle"),
         (lambda: executor.train_from_dataset(), "one that fluid.DatasetFactory makes, not NoneType"),
-        (lambda: executor.train_from_dataset(dataset=made, fetch_list=["a"], fetch_info=["x", "y"]), "2 texts for the 1 var"),
+        (lambda: executor.train_from_dataset(dataset=slots, fetch_list=["a"], fetch_info=["x", "y"]), "2 texts for the 1 var"),
         (lambda: list(fluid.DatasetFactory().create_dataset().batches()), "needs set_filelist"),
     ):
         with pytest.raises(FluidError, match=words):
             call()
-    made.set_filelist(["absent.txt"])
+    slots.set_filelist(["absent.txt"])
     with pytest.raises(FluidError, match=r"absent.txt: the file cannot be read: No such file"):
-        list(made.batches())
+        list(slots.batches())
 
 
 class Clicks(MultiSlotDataGenerator):

@@ -22,7 +22,7 @@ class Built:
     """Default programs that run natively and on numpy, each time from the first values of seed 1.
 
     Args:
-        build: appends to the default programs, and returns what is fetched.
+        build: appends to the default programs, and returns the fetches.
     """
 
     def __init__(self, build: Build) -> None:
@@ -61,11 +61,11 @@ class Built:
         """Assert that native code, with one and with two threads, gives the same results as numpy."""
         expected = self.results(feed, native=False, runs=runs)
         for threads in (1, 2):
-            found = self.results(feed, native=True, runs=runs, threads=threads)
-            assert found.keys() == expected.keys()
+            results = self.results(feed, native=True, runs=runs, threads=threads)
+            assert results.keys() == expected.keys()
             for name, value in expected.items():
                 bound = tolerance * max(float(np.abs(value[np.isfinite(value)]).max(initial=0)), 1e-3)
-                np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=f"{name}, {threads} threads")
+                np.testing.assert_allclose(results[name], value, rtol=0, atol=bound, err_msg=f"{name}, {threads} threads")
 
 
 def results_of(build: Build, feed: Mapping[str, Any], native: bool, runs: int = 2, threads: int = 1) -> dict[str, Any]:

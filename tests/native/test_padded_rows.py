@@ -484,7 +484,7 @@ def test_capacities_leave_a_quarter_free_at_most() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_the_longest_of_nested_sequences_decides_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is as long as the longest sequence is not padded to a capacity."""
+    """A shape that follows from the longest sequence has no padding."""
     x = fluid.data("x", [None, 2], lod_level=2)
     padded, lengths = layers.sequence_pad(layers.relu(x), layers.zeros([1], "float32"))
     for counts in ([1, 2, 3], [1, 1, 5]):

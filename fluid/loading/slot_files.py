@@ -13,7 +13,6 @@ import numpy as np
 
 from ..data_feeder import Fed
 from ..errors import DataError, FluidTypeError, FormatError, ProgramError, shown
-from ..reader import batch
 from ..values.lod_tensor import LoDTensor
 from ..values.types import VarType, is_floating
 
@@ -76,6 +75,8 @@ class DatasetBase:
 
     def batches(self) -> Iterator[dict[str, Any]]:
         """The feeds of a pass, by the names of the variables."""
+        from ..reader import batch  # loads multiprocessing
+
         return map(self._feed, batch(self.samples, self._batch_size)())
 
     def _read(self, path: str) -> Iterator[Sample]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import warnings
@@ -21,6 +22,7 @@ from ..errors import FluidTypeError, MissingAttributeError, ProgramError, did_yo
 from ..executor.runtime.random import RANDOM
 from ..initializer import Initializer
 from ..ir.program import program_guard
+from ..layers.rnn import CellParameters, RNNCell, UnitOfCell
 from ..param_attr import AttrLike
 from ..training.states import check_state, renamed, some
 from ..values.types import DTypeLike, VarType, as_dtype
@@ -48,6 +50,7 @@ _ELSEWHERE = {
     "zero_grad": "net.clear_gradients()",
 }
 """Methods of layers in other frameworks -> what to write here."""
+_OF_EACH_LAYER = frozenset({"_arguments", "_buffers", "_given", "_norms", "_parameters", "_sub_layers"})
 
 
 class _Incomplete(list[Any]):
@@ -433,6 +436,10 @@ class Layer(core.Layer):
             self._drop(name)
             attributes["_sub_layers"][name] = value
             return
+        if isinstance(value, (RNNCell, UnitOfCell)):
+            self._drop(name)
+            attributes[name], attributes["_sub_layers"][name] = value, _layer_of_cell(value)
+            return
         if name in attributes["_norms"]:
             if value is not None:
                 raise FluidTypeError(
@@ -445,6 +452,7 @@ class Layer(core.Layer):
             if name in attributes[parts]:
                 if value is None:
                     attributes[parts][name] = None
+                    attributes.pop(name, None)
                     return
                 if parts == "_buffers" and isinstance(value, Tensor):
                     attributes[parts][name] = value
@@ -545,6 +553,7 @@ class Layer(core.Layer):
     def parameters(self, include_sublayers: bool = True) -> list[Any]:
         """All parameters, each once; warns of layers that make theirs in a first call still to come."""
         tensors = [tensor for _, tensor in self.named_parameters(include_sublayers=include_sublayers)]
+        self._tell_hidden(include_sublayers)
         layers = self._unmade(include_sublayers)
         if not layers:
             return tensors
@@ -555,6 +564,22 @@ class Layer(core.Layer):
             stacklevel=2,
         )
         return _Incomplete(tensors, unmade)
+
+    def _tell_hidden(self, include_sublayers: bool) -> None:
+        """Warn of layers, cells and parameters in lists, tuples and dicts that are not parts of any layer here."""
+        layers = self.sublayers(include_self=True) if include_sublayers else [self]
+        found = {id(part) for layer in layers for part in (layer, *layer._parameters.values(), *layer.__dict__.values())}
+        for layer in layers:
+            for name, value in layer.__dict__.items():
+                if name in _OF_EACH_LAYER or not isinstance(value, (list, tuple, dict)):
+                    continue
+                if any(_is_part(item) and id(item) not in found for _, item in _items("", value)):
+                    warnings.warn(
+                        f"{name} of {layer._full_name} is a {type(value).__name__}: the layers and parameters in it are neither "
+                        "trained nor saved. Make it a fluid.dygraph.LayerList or ParameterList, or make each of them an "
+                        "attribute",
+                        stacklevel=3,
+                    )
 
     def named_buffers(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
         """(name, buffer) of all buffers, each once; names are joined by dots.
@@ -594,6 +619,7 @@ class Layer(core.Layer):
             structured_name_prefix: the start of all names.
         """
         tensors = self._state(None, include_sublayers)
+        self._tell_hidden(include_sublayers)
         unmade = self._unmade(include_sublayers)
         for start, layer in unmade:
             tensors.update(
@@ -699,6 +725,100 @@ class Layer(core.Layer):
     def extra_repr(self) -> str:
         """Text in the `repr` of the layer, for settings of the class."""
         return ", ".join(f"{name}={list(tensor.shape)}" for name, tensor in self._parameters.items() if tensor is not None)
+
+
+class CellParts(Layer):
+    """The layers and cells among the attributes of a cell, which is an attribute of a layer."""
+
+    def __init__(self, cell: RNNCell) -> None:
+        self.__dict__["_cell"] = type(cell).__name__
+        super().__init__()
+        for name, value in vars(cell).items():
+            for part, item in _items(name, value):
+                if isinstance(item, (Layer, RNNCell, UnitOfCell)):
+                    self.add_sublayer(part, item if isinstance(item, Layer) else _layer_of_cell(item))
+
+    def _kind_of_name(self, name_scope: str | None) -> str:
+        return _snake(self._cell)
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        raise ProgramError(f"{self._full_name} keeps the parameters of a {self._cell}: call that, not this")
+
+    def extra_repr(self) -> str:
+        return ", ".join(filter(None, [self._cell, super().extra_repr()]))
+
+
+class CellLayer(CellParts):
+    """Keeps the parameters of a cell, with the names of Paddle 1.8: ``_weight``, ``_gate_bias``. The first call makes them."""
+
+    def __init__(self, cell: RNNCell, parameters: CellParameters) -> None:
+        super().__init__(cell)
+        attributes, helper = self.__dict__, parameters.helper
+        kinds = ("weight",) if helper.bias_attr is False else ("weight", "bias")
+        attributes["_names"] = [_name_in_cell(part, kind) for part in parameters.parts for kind in kinds]
+        attributes["_helper"] = helper
+        parameters.keeper = self
+        for part, pair in parameters.pairs.items():
+            for kind, parameter in zip(kinds, pair, strict=False):
+                if isinstance(parameter, Parameter):
+                    self._put(_name_in_cell(part, kind), parameter)
+        self._note_made()
+        if not self._made:
+            expect_parameters(helper.name)
+
+    @contextlib.contextmanager
+    def keeping(self, part: str, input: Any) -> Iterator[None]:
+        """Inside the ``with``, the parameters of a part of the cell, which is called with `input`, are those of this layer."""
+
+        def keep(wanted: Wanted, is_bias: bool) -> Any:
+            return self._keep(iter([_name_in_cell(part, "bias" if is_bias else "weight")]))(wanted, False)
+
+        program = program_among([input])
+        target = contextlib.nullcontext() if program is None or is_appending(program) else appending(program)
+        with target, keeping(keep, self._helper.name):
+            yield
+        if not self._made:
+            self._note_made()
+
+    def _note_made(self) -> None:
+        self.__dict__["_made"] = all(name in self._parameters for name in self._names)
+        if self._made:
+            if self._given:
+                self._tell_unused(list(self._given), stacklevel=6)
+            self.__dict__["_given"] = None
+
+    def _may_make(self, name: str) -> bool:
+        return name in self._names
+
+    def _names_its(self, name: str) -> bool:
+        return name.startswith((f"{self._helper.name}.w_", f"{self._helper.name}.b_"))
+
+
+def _name_in_cell(part: str, kind: str) -> str:
+    return f"_{part}_{kind}" if part else f"_{kind}"
+
+
+def _layer_of_cell(value: RNNCell | UnitOfCell) -> Any:
+    """The layer that keeps the parameters of a cell, and of the cells and layers in its attributes."""
+    cell = value.cell if isinstance(value, UnitOfCell) else value
+    parameters = next((item for item in vars(cell).values() if isinstance(item, CellParameters)), None)
+    if parameters is None:
+        return CellParts(cell)
+    return parameters.keeper or CellLayer(cell, parameters)
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, (Layer, Parameter, RNNCell, UnitOfCell))
+
+
+def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """(name, item) of each item of a list, tuple or dict, also of nested ones; another value itself."""
+    if isinstance(value, (list, tuple, dict)):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in pairs:
+            yield from _items(f"{name}.{key}", item)
+    else:
+        yield name, value
 
 
 def _parts_of(name: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from .. import unique_name
 from ..building.layer_helper import LayerHelper, extent, keeping_itself
@@ -134,35 +135,57 @@ class RNNCell:
         return "float32"
 
 
-class _Parameters:
-    """The parameters of a cell, created in its first call and shared by all later ones."""
+class Keeper(Protocol):
+    """A layer of eager mode that keeps the parameters of a cell."""
 
-    def __init__(self, name: str, param_attr: AttrLike, bias_attr: AttrLike, dtype: DTypeLike) -> None:
+    def keeping(self, part: str, input: Variable) -> contextlib.AbstractContextManager[None]:
+        """Inside the ``with``, the parameters of a part of the cell, which is called with `input`, are those of the layer."""
+
+
+class CellParameters:
+    """The parameters of a cell, created in its first call and shared by all later ones.
+
+    Args:
+        parts: names of the parts of the cell, each with a weight and a bias; ``""`` for a cell of one part.
+    """
+
+    keeper: Keeper | None = None
+    """The layer of eager mode that keeps them, if any."""
+
+    def __init__(self, name: str, parts: Sequence[str], param_attr: AttrLike, bias_attr: AttrLike, dtype: DTypeLike) -> None:
         self.helper = LayerHelper(name, unique_name.generate(name), param_attr, bias_attr)
-        self.dtype = dtype
-        self._weights: dict[str, tuple[Variable, Variable | None]] = {}
+        self.parts, self.dtype = parts, dtype
+        self.pairs: dict[str, tuple[Variable, Variable | None]] = {}
+        """Part -> weight and bias, where no layer keeps them."""
 
     def affine(self, part: str, inputs: Sequence[Variable], size: int, f: Any) -> Variable:
         """``concat(inputs) @ W + b`` with the weight and bias of a part of the cell."""
         joined = f.concat(list(inputs), axis=1)
-        if joined.shape[1] < 1:
+        features = joined.shape[1]
+        if features < 1:
             first = inputs[0]
             raise ProgramError(f"{self.helper.name}: the number of features of {first.name} ({first.describe()}) must be known")
-        if part not in self._weights:
-            helper = self.helper
-            with keeping_itself():
-                matrix = helper.create_parameter(self._attr(helper.param_attr, part), [joined.shape[1], size], self.dtype)
-                self._weights[part] = matrix, None
-                if helper.bias_attr is not False:
-                    attr = self._attr(helper.bias_attr, part)
-                    self._weights[part] = matrix, helper.create_parameter(attr, [size], self.dtype, is_bias=True)
-        weight, bias = self._weights[part]
-        if weight.shape[0] != joined.shape[1]:
+        if self.keeper is not None:
+            with self.keeper.keeping(part, joined):
+                weight, bias = self._create(part, features, size)
+        else:
+            if part not in self.pairs:
+                with keeping_itself():
+                    self.pairs[part] = self._create(part, features, size)
+            weight, bias = self.pairs[part]
+        if weight.shape[0] != features:
             raise ProgramError(
-                f"{self.helper.name} was made for {weight.shape[0]} features of input and state together, not {joined.shape[1]}"
+                f"{self.helper.name} was made for {weight.shape[0]} features of input and state together, not {features}"
             )
         product: Variable = joined @ weight
         return product if bias is None else product + bias
+
+    def _create(self, part: str, features: int, size: int) -> tuple[Variable, Variable | None]:
+        helper = self.helper
+        weight = helper.create_parameter(self._attr(helper.param_attr, part), [features, size], self.dtype)
+        if helper.bias_attr is False:
+            return weight, None
+        return weight, helper.create_parameter(self._attr(helper.bias_attr, part), [size], self.dtype, is_bias=True)
 
     @staticmethod
     def _attr(attr: Any, part: str) -> Any:
@@ -177,6 +200,12 @@ def _applied(f: Any, activation: Any, default: str, x: Variable) -> Variable:
     activation = default if activation is None else activation
     activated: Variable = activation(x) if callable(activation) else getattr(f, activation)(x)
     return activated
+
+
+class UnitOfCell:
+    """What computes a step by a cell."""
+
+    cell: RNNCell
 
 
 class GRUCell(RNNCell):
@@ -212,7 +241,7 @@ class GRUCell(RNNCell):
     ) -> None:
         self.hidden_size, self.dtype = hidden_size, dtype
         self._gate, self._activation = gate_activation, activation
-        self._parameters = _Parameters(f"{name}/BasicGRUUnit", param_attr, bias_attr, dtype)
+        self._parameters = CellParameters(f"{name}/BasicGRUUnit", ("gate", "candidate"), param_attr, bias_attr, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, Variable]:
         """The new state, twice,.
@@ -275,7 +304,7 @@ class LSTMCell(RNNCell):
     ) -> None:
         self.hidden_size, self.dtype, self.forget_bias = hidden_size, dtype, forget_bias
         self._gate, self._activation = gate_activation, activation
-        self._parameters = _Parameters(f"{name}/BasicLSTMUnit", param_attr, bias_attr, dtype)
+        self._parameters = CellParameters(f"{name}/BasicLSTMUnit", ("",), param_attr, bias_attr, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, list[Variable]]:
         """``h'`` and ``[h', c']``.
@@ -1000,7 +1029,7 @@ def dynamic_lstmp(
     ((-1, 8), (-1, 32))
     """
     inputs, attrs, helper = _lstm_of("lstmp", input, size, proj_size, name, param_attr, bias_attr, use_peepholes)
-    attr = _Parameters._attr(helper.param_attr, "proj")
+    attr = CellParameters._attr(helper.param_attr, "proj")
     inputs["ProjWeight"] = helper.create_parameter(attr, [size // 4, proj_size], input.dtype)
     attrs |= {"is_reverse": is_reverse, "gate_activation": gate_activation, "proj_activation": proj_activation}
     attrs |= {"cell_activation": cell_activation, "candidate_activation": candidate_activation}

@@ -11,14 +11,14 @@ from ...errors import ProgramError
 from ...ir.program import Variable
 from ...layers import GRUCell, LSTMCell, RNNCell, concat, dropout, fill_constant_batch_size_like, rnn
 from ...layers import slice as slice_
-from ...layers.rnn import held, step_mask
+from ...layers.rnn import UnitOfCell, held, step_mask
 from ...param_attr import AttrLike, ParamAttr
 from ...values.types import DTypeLike, as_dtype
 
 __all__ = ["BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm"]
 
 
-class BasicGRUUnit:
+class BasicGRUUnit(UnitOfCell):
     """One step of a GRU.
 
     Args:
@@ -40,16 +40,16 @@ class BasicGRUUnit:
         activation: Any = None,
         dtype: DTypeLike = "float32",
     ) -> None:
-        self._cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name_scope)
+        self.cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name_scope)
 
     def forward(self, input: Variable, pre_hidden: Variable) -> Variable:
         """The new state, ``[batch, hidden_size]``, for an `input` ``[batch, features]`` and the state before, `pre_hidden`."""
-        return self._cell(input, pre_hidden)[0]  # type: ignore[no-any-return]
+        return self.cell(input, pre_hidden)[0]  # type: ignore[no-any-return]
 
     __call__ = forward
 
 
-class BasicLSTMUnit:
+class BasicLSTMUnit(UnitOfCell):
     """One step of an LSTM.
 
     Args:
@@ -72,7 +72,7 @@ class BasicLSTMUnit:
         forget_bias: float = 1.0,
         dtype: DTypeLike = "float32",
     ) -> None:
-        self._cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name_scope)
+        self.cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name_scope)
 
     def forward(self, input: Variable, pre_hidden: Variable, pre_cell: Variable) -> tuple[Variable, Variable]:
         """The new states, ``[batch, hidden_size]``, hidden and cell.
@@ -81,7 +81,7 @@ class BasicLSTMUnit:
             input: ``[batch, features]``.
             pre_hidden, pre_cell: the states before.
         """
-        hidden, cell = self._cell(input, [pre_hidden, pre_cell])[1]
+        hidden, cell = self.cell(input, [pre_hidden, pre_cell])[1]
         return hidden, cell
 
     __call__ = forward

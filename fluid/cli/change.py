@@ -17,6 +17,8 @@ from .common import (
     listed,
     may_overwrite,
     model_argument,
+    output_as_argument,
+    output_option,
     overwriting,
     program_of,
     read_model,
@@ -30,7 +32,8 @@ _TARGETS = click.Choice(list(TARGETS))
 
 @click.command()
 @model_argument()
-@click.argument("output", type=click.Path())
+@output_as_argument
+@output_option("Where to write the model; its ending says how.")
 @click.option("--feed", "feeds", multiple=True, help="What is fed; several times, or with commas. By default, as the model says.")
 @click.option("--fetch", "fetches", multiple=True, required=True, help="What to compute.")
 @click.option("--target", type=_TARGETS, help="Write ops that this version knows.")
@@ -44,7 +47,7 @@ def prune(
     target: str | None,
     force: bool,
 ) -> None:
-    """Write to OUTPUT the part of a model that computes some of its variables, as an inference model."""
+    """Write the part of a model that computes some of its variables, as an inference model."""
     loaded = read_model(model, params)
     program = program_of(loaded)
     before = sum(len(block.ops) for block in program.blocks)
@@ -58,7 +61,8 @@ def prune(
 
 @click.command()
 @model_argument()
-@click.argument("output", type=click.Path())
+@output_as_argument
+@output_option("Where to write the model; its ending says how.")
 @click.option("--target", type=_TARGETS, help="Write ops that this version knows.")
 @click.option("--fold", is_flag=True, help="Compute constants now, and put batch_norms into the weights before them.")
 @click.option("--for-inference", is_flag=True, help="Fold, leave out what only training needs, and make several ops one.")
@@ -74,7 +78,7 @@ def convert(
     sizes: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Write a model to OUTPUT in another form; its ending says which.
+    """Write a model in another form; the ending of OUTPUT says which.
 
     .pdmodel or, for Paddle 3, .json (and .pdiparams beside it), .onnx, .txt (the program alone), .npz, .safetensors, .pdparams
     (the values alone), anything else: a folder with __model__ and a file a parameter. Existing files are overwritten only if you
@@ -100,7 +104,7 @@ def convert(
 @click.command()
 @model_argument()
 @click.argument("calibration", type=click.Path())
-@click.option("-o", "--out", "output", required=True, type=click.Path(), help="Where to write the quantized model.")
+@output_option("Where to write the quantized model.", required=True)
 @click.option("--dynamic", is_flag=True, help="Measure the range of the data in each run; CALIBRATION only tells the errors.")
 @click.option(
     "--batch", type=click.IntRange(1), default=32, show_default=True, help="How many rows of CALIBRATION to run at once."

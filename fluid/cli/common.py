@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import math
@@ -109,6 +110,25 @@ def _wrapped(text: str, width: int, indent: str, further: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def output_option(note: str, required: bool = False) -> Callable[[_F], _F]:
+    """A decorator that adds the option ``-o`` for where to write; `note` is its help."""
+    return click.option("-o", "--out", "--output", "output", required=required, type=click.Path(), help=note)
+
+
+def output_as_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator for a command with a required output: it may also be the last argument, without ``-o``."""
+
+    @functools.wraps(function)
+    def call(output: str | None, last: str | None, **others: Any) -> Any:
+        if output is None and last is None:
+            raise click.UsageError("say where to write: -o OUTPUT")
+        if output is not None and last is not None:
+            raise click.UsageError(f"one output is written, but there are two: {last} and -o {output}")
+        return function(output=output if output is not None else last, **others)
+
+    return click.argument("last", required=False, type=click.Path(), metavar="-o OUTPUT")(call)
 
 
 def overwriting(function: _F) -> _F:

@@ -10,14 +10,23 @@ import click
 from ..ahead import FROZEN_TYPES, compile_program, report_memory
 from ..errors import FeedError
 from ..executor import CPUPlace, Executor
-from .common import echo, echo_lines, human_bytes, listed, may_overwrite, model_argument, overwriting, program_of, read_model
+from .common import (
+    echo,
+    echo_lines,
+    human_bytes,
+    listed,
+    may_overwrite,
+    model_argument,
+    output_option,
+    overwriting,
+    program_of,
+    read_model,
+)
 
 
 @click.command("compile")
 @model_argument()
-@click.option(
-    "-o", "--output", required=True, type=click.Path(), help="Path of the files, without ending; its last part begins all names."
-)
+@output_option("Path of the files, without ending; its last part begins all names.", required=True)
 @click.option(
     "--fetch", "fetches", multiple=True, metavar="[C=]NAME", help="Result of a training step, such as the loss; makes NET_step."
 )

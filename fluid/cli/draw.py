@@ -13,13 +13,13 @@ from ..errors import FluidError
 from ..formats.writing import write_file
 from ..transform.graph import to_dot
 from ..viewer import measure, write_html
-from .common import echo, echo_lines, listed, model_argument, program_of, read_model
+from .common import echo, echo_lines, listed, model_argument, output_option, program_of, read_model
 from .run import read_feeds
 
 
 @click.command()
 @model_argument()
-@click.option("--out", "output", type=click.Path(), help="A .dot, .svg, .png or .pdf file; by default, the dot is printed.")
+@output_option("A .dot, .svg, .png or .pdf file; by default, the dot is printed.")
 def draw(model: str, params: str | None, output: str | None) -> None:
     """Draw the program as a graph. Pictures need graphviz; large programs are better seen with `view`."""
     text = to_dot(program_of(read_model(model, params)))
@@ -44,7 +44,7 @@ def draw(model: str, params: str | None, output: str | None) -> None:
 
 @click.command()
 @model_argument()
-@click.option("--out", "output", type=click.Path(), help="The page; MODEL.html by default.")
+@output_option("The page; MODEL.html by default.")
 @click.option("--open", "shows", is_flag=True, help="Open it in the browser.")
 @click.option("--diff", "old", type=click.Path(), metavar="OLD", help="Show the model OLD beside it, and mark what differs.")
 @click.option(

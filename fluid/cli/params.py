@@ -11,7 +11,20 @@ import numpy as np
 from ..errors import did_you_mean
 from ..saving.models import save_arrays
 from ..values.bfloat16 import BFLOAT16, to_float32
-from .common import as_json, echo, echo_lines, human_bytes, listed, may_overwrite, model_argument, overwriting, read_model, table
+from .common import (
+    as_json,
+    echo,
+    echo_lines,
+    human_bytes,
+    listed,
+    may_overwrite,
+    model_argument,
+    output_as_argument,
+    output_option,
+    overwriting,
+    read_model,
+    table,
+)
 
 
 def _dtype(array: Any) -> str:
@@ -72,11 +85,12 @@ def show(model: str, params: str | None, name: str, is_json: bool) -> None:
 
 @params.command()
 @model_argument()
-@click.argument("output", type=click.Path())
+@output_as_argument
+@output_option("The file: .npz, .safetensors or .pdparams.")
 @click.option("--only", multiple=True, help="Names to write; all by default.")
 @overwriting
 def export(model: str, params: str | None, output: str, only: tuple[str, ...], force: bool) -> None:
-    """Write the values to OUTPUT: .npz, .safetensors or .pdparams."""
+    """Write the values to a file: .npz, .safetensors or .pdparams."""
     loaded = read_model(model, params)
     names = listed(only) or loaded.parameters
     arrays = {name: loaded.value(name) for name in names}

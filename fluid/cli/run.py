@@ -13,7 +13,7 @@ from ..errors import FeedError
 from ..executor import CPUPlace, Executor, LoDTensor
 from ..lod_tensor import create_lod_tensor
 from ..saving.models import Model, read_arrays, save_arrays
-from .common import as_json, echo, listed, model_argument, program_of, read_model, table
+from .common import as_json, echo, listed, model_argument, output_option, program_of, read_model, table
 
 
 @click.command()
@@ -26,7 +26,7 @@ from .common import as_json, echo, listed, model_argument, program_of, read_mode
     help="How many rows each sequence of an input has; outer levels first, with a slash between: words=2,1/3,1,4. In the file of "
     "--feed: an array NAME@LENGTHS, or for several levels NAME@LENGTHS@0, NAME@LENGTHS@1.",
 )
-@click.option("--out", "output", type=click.Path(), help="Where to write what is computed, in the same formats.")
+@output_option("Where to write what is computed, in the same formats.")
 @click.option("--fetch", "fetches", multiple=True, help="What to compute; by default, what the model says.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1), help="How often to run; the last run counts.")
 @click.option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity.")
@@ -46,7 +46,7 @@ def run(
 ) -> None:
     """Run a model on arrays from a file.
 
-    Where rows form sequences, --lengths or arrays in the file say how many rows each has; so do the files of --out.
+    Where rows form sequences, --lengths or arrays in the file say how many rows each has; so do the files of -o.
     """
     loaded = read_model(model, params)
     program = program_of(loaded)

@@ -478,11 +478,11 @@ class Operator:
         raise ProgramError(f"{self.type} is no longer in its block")
 
     def input(self, slot: str) -> list[str]:
-        """The names in an input slot, which may be called by Paddle's name for it."""
+        """The names in an input slot, which may be called by Paddle's name for it; none where the op has no such slot."""
         return list(self.inputs.get(slot) or self._by_paddles_name(self.inputs, slot))
 
     def output(self, slot: str) -> list[str]:
-        """The names in an output slot, which may be called by Paddle's name for it."""
+        """The names in an output slot, which may be called by Paddle's name for it; none where the op has no such slot."""
         return list(self.outputs.get(slot) or self._by_paddles_name(self.outputs, slot))
 
     def _by_paddles_name(self, slots: Mapping[str, list[str]], slot: str) -> Sequence[str]:
@@ -535,7 +535,10 @@ class Operator:
             return copy.copy(definition.attrs[name].default)
         if name in COMMON_ATTRS:
             return copy.copy(COMMON_ATTRS[name])
-        raise ProgramError(f"{self.type} has no attribute {name!r}")
+        names = list(dict.fromkeys((*self.attrs, *(definition.attrs if definition is not None else ()))))
+        raise ProgramError(
+            f"{self.type} has no attribute {name!r}; it has {', '.join(names) or 'none'}{did_you_mean(name, names)}"
+        )
 
     def attr_type(self, name: str) -> AttrType:
         """The kind of an attribute; `ProgramError` if there is none of this name."""

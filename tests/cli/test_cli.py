@@ -883,3 +883,24 @@ def test_converting_for_inference_makes_only_ops_that_the_target_knows(output, t
         model = load(path)
         results.append(executor.run(model.program, {"img": image}, model.fetches, scope=model.scope)[0])
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------------ where to write
+@each("option", ["-o", "--out", "--output"])
+def test_each_command_that_writes_takes_the_same_options(option, tmp_path):
+    net = tmp_path / "net.pdmodel"
+    call("convert", LINREG, option, net)
+    call("prune", LINREG, "--fetch", load(LINREG).fetches[0].name, option, tmp_path / "part.pdmodel")
+    call("params", "export", net, option, tmp_path / "w.npz")
+    call("view", net, option, tmp_path / "page.html")
+    call("draw", net, option, tmp_path / "net.dot")
+    np.savez(tmp_path / "feed.npz", x=np.zeros([2, 13], "float32"))
+    call("run", net, "--feed", tmp_path / "feed.npz", option, tmp_path / "out.npz")
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {"net.pdmodel", "part.pdmodel", "w.npz", "page.html", "net.dot", "out.npz"} <= written
+
+
+@each("command", [["convert", LINREG], ["prune", LINREG, "--fetch", "x"], ["params", "export", LINREG]])
+def test_one_output_is_needed(command, tmp_path):
+    assert "say where to write: -o OUTPUT" in call(*command, status=2)
+    assert "one output is written, but there are two: a.npz and -o b.npz" in call(*command, "a.npz", "-o", "b.npz", status=2)

@@ -21,6 +21,7 @@ from .data_feeder import DataFeeder
 from .errors import EOFException, FeedError, FluidTypeError, ProgramError
 from .executor.runtime.threads import HAS_THREADS
 from .ir.program import Variable, default_main_program
+from .loading.batching import batches_of, checked_size
 from .loading.loader import DatasetLoader
 from .loading.sharding import shard
 from .loading.termination import accept_termination, hold_termination
@@ -60,16 +61,8 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
     >>> list(fluid.io.batch(lambda: range(5), batch_size=2)())
     [[0, 1], [2, 3], [4]]
     """
-    if batch_size < 1:
-        raise ProgramError(f"batch_size should be a positive number, not {batch_size!r}")
-
-    def read() -> Iterator[list[Any]]:
-        samples = iter(reader())
-        while part := list(itertools.islice(samples, batch_size)):
-            if len(part) == batch_size or not drop_last:
-                yield part
-
-    return read
+    size = checked_size(batch_size)
+    return lambda: batches_of(reader(), size, drop_last)
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:

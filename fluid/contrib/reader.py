@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..distributed.process import communicator
+from ..loading.batching import batches_of
 
 __all__ = ["distributed_batch_reader"]
 
@@ -25,8 +25,6 @@ def distributed_batch_reader(batch_reader: Callable[[], Iterable[Any]]) -> Calla
 
     def read() -> Iterator[Any]:
         group = communicator()
-        batches = iter(batch_reader())
-        while len(part := list(itertools.islice(batches, group.size))) == group.size:
-            yield part[group.rank]
+        return (part[group.rank] for part in batches_of(batch_reader(), group.size, drop_last=True))
 
     return read

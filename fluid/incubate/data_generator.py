@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import DataError, shown
+from ..loading.batching import batches_of, checked_size
 from ..not_here import names_here
 
 __all__ = ["DataGenerator", "MultiSlotDataGenerator", "MultiSlotStringDataGenerator"]
@@ -25,7 +26,7 @@ class DataGenerator:
 
     def set_batch(self, batch_size: int) -> None:
         """Set how many samples `generate_batch` gets at once."""
-        self._batch_size = batch_size
+        self._batch_size = checked_size(batch_size)
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[Slots]]:
         """A function that yields the samples of a line; of all data if the line is None. To be defined."""
@@ -44,19 +45,9 @@ class DataGenerator:
         self._print(self.generate_sample(None)())
 
     def _print(self, samples: Iterable[Slots]) -> None:
-        for batch in self._batches(sample for sample in samples if sample is not None):
+        for batch in batches_of((sample for sample in samples if sample is not None), self._batch_size):
             for sample in self.generate_batch(batch)():
                 sys.stdout.write(self._gen_str(sample))
-
-    def _batches(self, samples: Iterable[Slots]) -> Iterator[list[Slots]]:
-        batch: list[Slots] = []
-        for sample in samples:
-            batch.append(sample)
-            if len(batch) == self._batch_size:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
 
     def _gen_str(self, line: Slots) -> str:
         """A sample as a line of slots."""

@@ -12,10 +12,11 @@ import numpy as np
 from ..errors import FluidTypeError, ProgramError
 from ..executor.runtime.threads import HAS_THREADS
 from ..ir.program import Variable, default_main_program
+from .batching import checked_size
 from .collation import FeedCollate, NamedCollate, collate
 from .datasets import IterableDataset, checked_seed, length_of
 from .reading import Batches, IndexedBatches, InitializedBatches, StreamBatches
-from .samplers import BatchSampler, RandomSampler, SequentialSampler, checked_size
+from .samplers import BatchSampler, RandomSampler, SequentialSampler
 from .uploading import UploadAhead, device_of
 from .worker_info import WorkerInfo
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProgramError
+from .batching import batches_of, checked_size
 from .datasets import checked_seed, length_of
 from .sharding import shard
 
@@ -128,14 +129,7 @@ class BatchSampler:
         return count + bool(remainder and not self.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
-        batch: list[int] = []
-        for number in self.sampler:
-            batch.append(number)
-            if len(batch) == self.batch_size:
-                yield batch
-                batch = []
-        if batch and not self.drop_last:
-            yield batch
+        return batches_of(self.sampler, self.batch_size, self.drop_last)
 
 
 class DistributedBatchSampler:
@@ -183,10 +177,3 @@ class DistributedBatchSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter(self._parts())
-
-
-def checked_size(batch_size: Any) -> int:
-    """Check that a value is a batch size, else raise a `ProgramError`."""
-    if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ProgramError(f"batch_size should be a number of samples, at least 1, not {batch_size!r}")
-    return int(batch_size)

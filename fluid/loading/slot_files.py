@@ -15,6 +15,7 @@ from ..data_feeder import Fed
 from ..errors import DataError, FluidTypeError, FormatError, ProgramError, shown
 from ..values.lod_tensor import LoDTensor
 from ..values.types import VarType, is_floating
+from .batching import batches_of, checked_size
 
 __all__ = ["DatasetBase", "DatasetFactory", "InMemoryDataset", "QueueDataset"]
 
@@ -51,9 +52,7 @@ class DatasetBase:
 
     def set_batch_size(self, batch_size: int) -> None:
         """Set how many lines a batch has; the last one may have fewer."""
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ProgramError(f"set_batch_size: {shown(batch_size)} should be a positive integer")
-        self._batch_size = batch_size
+        self._batch_size = checked_size(batch_size)
 
     def set_pipe_command(self, pipe_command: str) -> None:
         """Set the shell command that each file goes through: it reads the file from stdin, and prints lines of slots."""
@@ -75,9 +74,7 @@ class DatasetBase:
 
     def batches(self) -> Iterator[dict[str, Any]]:
         """The feeds of a pass, by the names of the variables."""
-        from ..reader import batch  # loads multiprocessing
-
-        return map(self._feed, batch(self.samples, self._batch_size)())
+        return map(self._feed, batches_of(self.samples(), self._batch_size))
 
     def _read(self, path: str) -> Iterator[Sample]:
         try:

@@ -114,7 +114,7 @@ def test_batch() -> None:
     assert list(reader.batch(count(5), 2)()) == [[0, 1], [2, 3], [4]]
     assert list(reader.batch(count(5), 2, drop_last=True)()) == [[0, 1], [2, 3]]
     assert list(reader.batch(count(0), 2)()) == []
-    with pytest.raises(ProgramError, match="positive"):
+    with pytest.raises(ProgramError, match="a number of samples, at least 1, not 0"):
         reader.batch(count(5), 0)
 
 

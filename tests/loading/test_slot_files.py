@@ -124,7 +124,8 @@ def test_wrong_calls(tmp_path: Path) -> None:
     for call, words in (
         (lambda: fluid.DatasetFactory().create_dataset("QueDataset"), "known are QueueDataset, InMemoryDataset"),
         (lambda: slots.set_filelist("a.txt"), "a list of paths, not the text 'a.txt'"),
-        (lambda: slots.set_batch_size(0), "should be a positive integer"),
+        (lambda: slots.set_batch_size(0), "batch_size should be a number of samples, at least 1, not 0"),
+        (lambda: Clicks().set_batch(0), "batch_size should be a number of samples, at least 1, not 0"),
         (lambda: slots.set_hdfs_config("hdfs://x", "u"), "files of Hadoop"),
         (lambda: slots.local_shuffle(), "no samples in memory to shuffle"),
         (lambda: executor.train_from_dataset(), "one that fluid.DatasetFactory makes, not NoneType"),

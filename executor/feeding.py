@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidError, FluidTypeError, did_you_mean, shown
+from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidError, FluidTypeError, did_you_mean, shown, type_name
 from fluid.ir.advice import of_other_program
 from fluid.ir.frames import warn_user
 from fluid.ir.program import Block, OpRole, Program, Variable, default_main_program
@@ -351,7 +351,9 @@ def program_of(program: Any) -> Program:
     inner = getattr(program, "program", None)
     program = inner if isinstance(inner, Program) else program  # a CompiledProgram
     if not isinstance(program, Program):
-        raise FeedTypeError(f"an Executor runs a Program, not {type(program).__name__}")
+        order = "; the program comes first: run(program, feed, fetch_list), or run(feed=..., fetch_list=...)"
+        hint = order if isinstance(program, (dict, list)) else ""
+        raise FeedTypeError(f"an Executor runs a Program, not {type_name(program)}{hint}")
     return program
 
 

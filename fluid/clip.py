@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import FluidTypeError, ProgramError
+from .ir.checked import check_number
 from .ir.program import Block, OpRole, Parameter, Program, Variable, default_main_program
 from .not_here import names_here, names_not_here
 from .values.types import VarType
@@ -76,8 +77,8 @@ class GradientClipBase:
 
 def _bounds(label: str, most: float, least: float | None) -> tuple[float, float]:
     """Check the bounds; max and min."""
-    greatest = float(most)
-    lowest = -greatest if least is None else float(least)
+    greatest = check_number(most, f"{label}: max")
+    lowest = -greatest if least is None else check_number(least, f"{label}: min")
     if not lowest <= greatest:
         hint = " (-max, as none is given)" if least is None else ""
         raise ProgramError(f"{label}: min {lowest}{hint} should not be above max {greatest}")
@@ -85,9 +86,10 @@ def _bounds(label: str, most: float, least: float | None) -> tuple[float, float]
 
 
 def _norm_bound(label: str, clip_norm: float) -> float:
-    if not float(clip_norm) >= 0:
+    bound = check_number(clip_norm, f"{label}: clip_norm")
+    if not bound >= 0:
         raise ProgramError(f"{label}: clip_norm should not be below 0, as {clip_norm} is")
-    return float(clip_norm)
+    return bound
 
 
 class GradientClipByValue(GradientClipBase):

@@ -28,9 +28,11 @@ __all__ = [
     "InferenceError",
     "LengthsError",
     "MissingAttributeError",
+    "MissingMethodError",
     "NameNotFoundError",
     "OutOfMemoryError",
     "ProgramError",
+    "arguments_text",
     "did_you_mean",
     "gibibytes",
     "how_to_install",
@@ -92,6 +94,10 @@ class FlagError(FluidTypeError, ValueError):
 
 class MissingAttributeError(FluidError, AttributeError):
     """An object has no such attribute; the message says what to write instead."""
+
+
+class MissingMethodError(FluidError, NotImplementedError):
+    """A class does not define a method that it should."""
 
 
 class EagerOnlyError(MissingAttributeError, AssertionError):
@@ -213,8 +219,61 @@ def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Call
     text = str(name)
     if len(text) > _LONGEST_NAME:
         return ""
-    near = get_close_matches(text, [choice for choice in choices if len(choice) <= _LONGEST_NAME], most)
-    return f"; did you mean {' or '.join(map(show, near))}?" if near else ""
+    choices = [choice for choice in choices if len(choice) <= _LONGEST_NAME]
+    near = [choice for choice in choices if choice.lower() == text.lower()] or get_close_matches(text, choices, most)
+    return f"; did you mean {' or '.join(map(show, near[:most]))}?" if near else ""
+
+
+_ARGUMENTS_ELSEWHERE = {
+    "activation": ("act",),
+    "axes": ("dim", "axis"),
+    "axis": ("dim", "axes"),
+    "betas": ("beta1",),
+    "bias": ("bias_attr",),
+    "dim": ("axis", "axes"),
+    "embedding_dim": ("size",),
+    "eps": ("epsilon",),
+    "filters": ("num_filters",),
+    "in_channels": ("num_channels",),
+    "in_features": ("input_dim",),
+    "keepdim": ("keep_dim", "keepdims"),
+    "keepdims": ("keep_dim", "keepdim"),
+    "kernel_size": ("filter_size", "pool_size"),
+    "lr": ("learning_rate",),
+    "num_embeddings": ("size",),
+    "num_features": ("num_channels",),
+    "out_channels": ("num_filters",),
+    "out_features": ("output_dim", "size"),
+    "p": ("dropout_prob", "p"),
+    "padding": ("pool_padding", "paddings"),
+    "params": ("parameter_list",),
+    "pool_size": ("kernel_size",),
+    "rate": ("dropout_prob", "p"),
+    "strides": ("stride", "pool_stride"),
+    "stride": ("pool_stride",),
+    "units": ("output_dim", "size"),
+    "use_bias": ("bias_attr",),
+    "weight_decay": ("regularization",),
+}
+"""Names of arguments in other frameworks -> names here, of which a function has one."""
+
+
+def arguments_text(names: Iterable[str], wanted: str | None = None) -> str:
+    """The end of a message about a call: the arguments that a function takes, and which of them was meant.
+
+    Args:
+        names: of its arguments.
+        wanted: the name that the call has, and the function does not.
+
+    >>> fluid.errors.arguments_text(["input", "num_filters", "filter_size"], "kernel_size")
+    '; it takes input, num_filters, filter_size; did you mean filter_size?'
+    """
+    names = list(names)
+    text = f"; it takes {', '.join(names) or 'no arguments'}"
+    if wanted is None:
+        return text
+    here = [name for name in _ARGUMENTS_ELSEWHERE.get(wanted, ()) if name in names]
+    return f"{text}; did you mean {here[0]}?" if here else text + did_you_mean(wanted, names)
 
 
 def how_to_install(extra: str) -> str:

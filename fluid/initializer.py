@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import FluidTypeError, ProgramError
+from .errors import ProgramError
+from .ir.checked import check_number
 from .ir.program import Block, Operator, Variable
 from .not_here import names_here, names_not_here
 from .values.bfloat16 import computable, converted
@@ -135,10 +136,7 @@ WIDER = {
 def _number(initializer: Initializer, name: str, value: Any, at_least: float | None = None) -> Any:
     """Check that `value` is a number, and not below `at_least`; the value."""
     where = f"{type(initializer).__name__.removesuffix('Initializer')}: {name}"
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise FluidTypeError(f"{where} should be a number, not {value!r}") from None
+    number = check_number(value, where)
     if at_least is not None and not number >= at_least:
         raise ProgramError(f"{where} should not be below {at_least}, as {value!r} is")
     return value

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, Union
 
 from .errors import FluidTypeError
 from .initializer import Initializer
+from .ir.checked import check_number
 from .ir.program import Variable
 from .not_here import names_here
 from .regularizer import WeightDecayRegularizer
@@ -43,6 +44,7 @@ class ParamAttr:
         gradient_clip: Any = None,
         do_model_average: bool = True,
     ) -> None:
+        check_number(learning_rate, "ParamAttr: learning_rate")
         self.name = name
         self.initializer = initializer
         self.learning_rate = learning_rate

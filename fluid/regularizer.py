@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from .ir.checked import check_number
 from .ir.program import Parameter, Variable
 from .not_here import names_here, names_not_here
 from .opdef.inference import OpNamespace
@@ -25,6 +26,7 @@ class WeightDecayRegularizer:
     """
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
+        check_number(regularization_coeff, f"{type(self).__name__.removesuffix('Regularizer')}: regularization_coeff")
         self._regularization_coeff = regularization_coeff
 
     def decay(self, ops: OpNamespace, param: Any) -> Any:

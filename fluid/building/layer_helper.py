@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from .. import unique_name
-from ..errors import ElementTypeError, FluidTypeError, ProgramError
+from ..errors import ElementTypeError, FluidTypeError, ProgramError, did_you_mean
 from ..initializer import Constant, Initializer, NormInitializer, Xavier
 from ..ir.checked import check_variable
 from ..ir.program import Block, Operator, Parameter, Program, Variable, default_main_program
@@ -36,6 +36,7 @@ __all__ = [
     "keeping",
     "keeping_itself",
     "listed",
+    "not_an_activation",
     "product",
     "refuse_tensor",
     "region",
@@ -454,8 +455,17 @@ class LayerHelper:
         definition = registry.find(op_type)
         needed = [slot.name for slot in definition.inputs.values() if not slot.optional] if definition is not None else []
         if definition is None or needed != ["X"] or "Out" not in definition.outputs:
-            raise ProgramError(f"{self.layer_type}: {op_type!r} is not an activation; act names an op of one tensor, as 'relu'")
+            raise ProgramError(f"{self.layer_type}: {not_an_activation(op_type)}")
         return self.apply(op_type, {"X": input_var}, attrs)["Out"]  # type: ignore[no-any-return]
+
+
+_USUAL_ACTIVATIONS = ("elu", "gelu", "leaky_relu", "relu", "relu6", "sigmoid", "softmax", "softplus", "swish", "tanh")
+
+
+def not_an_activation(act: object) -> str:
+    """The message about an `act` that names no activation."""
+    hint = did_you_mean(act, _USUAL_ACTIVATIONS) or f", such as {', '.join(_USUAL_ACTIVATIONS)}"
+    return f"{act!r} is not an activation; act names an op of one tensor{hint}"
 
 
 Keep = Callable[[Wanted, bool], Parameter]

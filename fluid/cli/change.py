@@ -87,6 +87,8 @@ def convert(
     loaded = read_model(model, params, sizes)
     may_overwrite(output, force, model)
     if loaded.program is None:
+        if not output.endswith((".npz", ".safetensors", ".pdparams")):
+            program_of(loaded)
         save_arrays(output, loaded.values())
         echo(f"{output}: {len(loaded.parameters)} values")
         return

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..building.weight_norm import WeightNorm
-from ..errors import FluidTypeError, ProgramError
+from ..errors import FluidTypeError, ProgramError, type_name
 from .layers import Layer
 
 __all__ = ["FunctionLayer", "LayerList", "ParameterList", "Sequential"]
@@ -26,9 +26,10 @@ class FunctionLayer(Layer):
     array([[0., 0., 0.]], dtype=float32)
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Any) -> None:
         if not callable(function):
-            raise FluidTypeError(f"a layer or a function is wanted, not {function!r}")
+            hint = "; give layers one by one: Sequential(*layers)" if isinstance(function, (list, tuple)) else ""
+            raise FluidTypeError(f"a layer or a function is wanted, not {type_name(function)}{hint}")
         super().__init__()
         self._called = function
 

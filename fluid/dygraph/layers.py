@@ -18,7 +18,7 @@ from ..eager.graph import Hooks, RemovableHandle
 from ..eager.mode import state, tracing
 from ..eager.program import EAGER, Parameter
 from ..eager.tensor import Tensor
-from ..errors import FluidTypeError, MissingAttributeError, ProgramError, did_you_mean
+from ..errors import FluidTypeError, MissingAttributeError, MissingMethodError, ProgramError, did_you_mean
 from ..executor.runtime.random import RANDOM
 from ..initializer import Initializer
 from ..ir.program import program_guard
@@ -165,7 +165,9 @@ class Layer(core.Layer):
         Args:
             inputs, kwargs: the arguments of the call.
         """
-        raise NotImplementedError(f"{type(self).__name__} should define forward(...)")
+        methods = [name for name, value in vars(type(self)).items() if inspect.isfunction(value) and name[:1] != "_"]
+        hint = f"; it defines {', '.join(methods)}" if methods else ""
+        raise MissingMethodError(f"{type(self).__name__} should define forward(...){hint}")
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         if state.tracer is not None:
@@ -478,7 +480,7 @@ class Layer(core.Layer):
         elif name in _ELSEWHERE:
             message += f"; write {_ELSEWHERE[name]}"
         elif name[:1] != "_":
-            message += did_you_mean(name, [known for known in dir(type(self)) if known[:1] != "_"])
+            message += did_you_mean(name, [public for public in dir(self) if public[:1] != "_"])
         raise MissingAttributeError(message)
 
     def __delattr__(self, name: str) -> None:

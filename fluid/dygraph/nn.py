@@ -21,13 +21,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import layers
-from ..building.layer_helper import extents, keeping, listed
+from ..building.layer_helper import extents, keeping, listed, not_an_activation
 from ..building.weight_norm import PARTS
 from ..eager.dispatch import namespace
 from ..eager.mode import no_grad, state, tracing
 from ..eager.program import EAGER
 from ..eager.tensor import Tensor
-from ..errors import FluidTypeError, ProgramError, type_name
+from ..errors import FluidTypeError, ProgramError, arguments_text, type_name
 from ..initializer import Uniform
 from ..ir.program import Variable, program_guard
 from ..layers import nn as functional
@@ -259,7 +259,9 @@ class _OfFunction(_Functional):
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{type(self).__name__}{signature}: {error}") from None
+            unknown = next((name for name in kwargs if name not in signature.parameters), None)
+            problem = str(error) if unknown is None else f"there is no argument {unknown!r}"
+            raise FluidTypeError(f"{type(self).__name__}: {problem}{arguments_text(signature.parameters, unknown)}") from None
         bound.apply_defaults()
         options = bound.arguments
         super().__init__(options.get("name_scope"), options.get("dtype", VarType.FP32))
@@ -417,7 +419,7 @@ def _activation(act: Any) -> Any:
     if act is None or callable(act):
         return act
     if registry.find(act) is None:
-        raise ProgramError(f"{act!r} is not an activation; act names an op of one tensor, such as 'relu'")
+        raise ProgramError(not_an_activation(act))
     return partial(_activated, act)
 
 

@@ -300,6 +300,16 @@ def checked(function: _F) -> _F:
     return call  # type: ignore[return-value]
 
 
+def check_number(value: Any, where: str) -> float:
+    """A number, or what becomes one, as a float; a `FluidTypeError` for anything else, such as a text."""
+    try:
+        if isinstance(value, str):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError):
+        raise FluidTypeError(f"{where} should be a number, not {value!r}") from None
+
+
 def check_variable(value: Any, where: str) -> None:
     """Raise a `FluidTypeError` unless `value` is a `Variable` or a tensor of eager mode; `where` names the layer and argument."""
     if value.__class__ is Parameter or isinstance(value, Variable):

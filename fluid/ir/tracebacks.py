@@ -1,19 +1,30 @@
 """Tracebacks of errors: the user's lines, without those inside Fluid.
 
-`FLUID_FULL_TRACEBACK=1` shows all lines. Other kinds of errors are shown as they are, and so are errors where another library has
-put its own hook in place of Python's.
+`FLUID_FULL_TRACEBACK=1` shows all lines. Python's errors about wrong arguments are shown in the same way, with the arguments that
+the function takes. Other kinds of errors are shown as they are, and so are errors where another library has put its own hook in
+place of Python's.
 """
 
 from __future__ import annotations
 
+import inspect
+import linecache
 import os
+import re
 import sys
 import threading
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
 from typing import Any
 
-from ..errors import FluidError
+from ..errors import FluidError, arguments_text
 from .frames import OURS
+
+_WRONG_CALL = re.compile(
+    r"(?P<name>[\w.<>]+)\(\) (got an unexpected keyword argument '(?P<argument>\w+)'|got multiple values for argument "
+    r"|missing \d+ required |takes .*positional argument|got some positional-only)"
+)
+"""Python's messages for calls with arguments that a function does not take."""
 
 
 def install() -> None:
@@ -25,7 +36,7 @@ def install() -> None:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
     if shell is not None and not shell.custom_exceptions:
-        shell.set_custom_exc((FluidError,), _show_in_ipython)
+        shell.set_custom_exc((FluidError, TypeError), _show_in_ipython)
 
 
 def shorten(error: BaseException) -> BaseException:
@@ -63,19 +74,76 @@ def _users(traceback: TracebackType | None) -> TracebackType | None:
     return first
 
 
+def _presented(error: BaseException, traceback: TracebackType | None) -> BaseException:
+    """The error as it is shown."""
+    error = error.with_traceback(traceback)
+    if isinstance(error, FluidError) or _explain_call(error):
+        return shorten(error)
+    return error
+
+
+def _explain_call(error: BaseException) -> bool:
+    """Whether Python raised the error for the arguments of a call by Fluid, or of a function of Fluid; its message then says
+    which arguments that takes."""
+    wrong = _WRONG_CALL.match(str(error)) if type(error) is TypeError else None
+    step = error.__traceback__
+    if wrong is None or step is None:
+        return False
+    while step.tb_next is not None:
+        step = step.tb_next
+    is_ours = OURS[step.tb_frame.f_code.co_filename]
+    function = _called(wrong["name"], step.tb_frame, step.tb_lineno, is_ours)
+    if function is None:
+        return is_ours
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return is_ours
+    names = [name for name in parameters if name != "self"]
+    error.args = (f"{error}{arguments_text(names, wrong['argument'])}",)
+    return True
+
+
+def _called(name: str, frame: FrameType, line: int, is_ours: bool) -> Callable[..., Any] | None:
+    """The function that a frame calls, by its qualified name: a value in one of Fluid's frames, or a function of Fluid that the
+    user's line names."""
+    if is_ours:
+        candidates: Iterator[Any] = iter(frame.f_locals.values())
+    else:
+        text = linecache.getline(frame.f_code.co_filename, line)
+        candidates = (_value(path, frame) for path in re.findall(r"[A-Za-z_][\w.]*(?=\s*\()", text))
+    method = name.rpartition(".")[2]
+    for value in candidates:
+        home = value if inspect.isclass(value) else type(value)
+        for function in (value, getattr(home, method, None)):
+            if inspect.isroutine(function) and function.__qualname__ == name:
+                code = getattr(inspect.unwrap(function), "__code__", frame.f_code)
+                if is_ours or OURS[code.co_filename]:
+                    return function
+    return None
+
+
+def _value(path: str, frame: FrameType) -> Any:
+    """What a dotted name means in a frame; None if it means nothing."""
+    first, *parts = path.split(".")
+    value = frame.f_locals.get(first, frame.f_globals.get(first))
+    for part in parts:
+        value = inspect.getattr_static(value, part, None) if not inspect.ismodule(value) else getattr(value, part, None)
+    return value
+
+
 def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if isinstance(error, FluidError):
-        traceback = shorten(error.with_traceback(traceback)).__traceback__
-    sys.__excepthook__(kind, error, traceback)
+    error = _presented(error, traceback)
+    sys.__excepthook__(kind, error, error.__traceback__)
 
 
 def _show_in_thread(args: Any) -> None:
-    if isinstance(args.exc_value, FluidError):
-        traceback = shorten(args.exc_value).__traceback__
-        args = threading.ExceptHookArgs((args.exc_type, args.exc_value, traceback, args.thread))
+    if args.exc_value is not None:
+        error = _presented(args.exc_value, args.exc_traceback)
+        args = threading.ExceptHookArgs((args.exc_type, error, error.__traceback__, args.thread))
     threading.__excepthook__(args)
 
 
 def _show_in_ipython(shell: Any, kind: Any, error: BaseException, traceback: Any, tb_offset: int | None = None) -> Any:
-    error = shorten(error.with_traceback(traceback))
+    error = _presented(error, traceback)
     return shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset)

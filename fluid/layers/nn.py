@@ -11,7 +11,8 @@ from ..building.sizes import TracedSize
 from ..errors import FluidTypeError, ProgramError
 from ..initializer import Constant, Normal
 from ..ir.checked import Positive, check_variable
-from ..ir.program import Variable
+from ..ir.frames import warn_user
+from ..ir.program import Operator, Variable
 from ..opdef import registry
 from ..param_attr import AttrLike, ParamAttr
 from ..values.types import DTypeLike, VarType, accumulated
@@ -774,8 +775,28 @@ def cross_entropy(input: Variable, label: Variable, soft_label: bool = False, ig
     Tensor([[0.2231],
             [0.6931]], shape=[2, 1], dtype=float32)
     """
+    op = _writer_of(input)
+    if op is not None and op.type == "elementwise_add":  # of a bias?
+        op = _writer_of(input.block.vars.get(op.input("X")[0]))
+    if op is not None and op.type in ("mul", "matmul"):
+        warn_user(
+            f"cross_entropy takes probabilities, and {input.name} is a layer's result without an activation: use "
+            "softmax_with_cross_entropy, or act='softmax'"
+        )
     attrs = {"soft_label": soft_label, "ignore_index": ignore_index}
     return apply("cross_entropy", {"X": input, "Label": label}, attrs)
+
+
+def _writer_of(x: Any) -> Operator | None:
+    """The last op of the block that writes a variable of a program."""
+    return next((op for op in reversed(x.block.ops) if x.name in op.output_arg_names), None) if isinstance(x, Variable) else None
+
+
+def _warn_of_activation(layer: str, x: Variable, activation: str) -> None:
+    """Warn if a layer, which applies an activation to `x`, is given a result of the same activation."""
+    op = _writer_of(x)
+    if op is not None and op.type == activation:
+        warn_user(f"{layer} applies {activation} itself, and {x.name} is a {activation} already: leave that out")
 
 
 def softmax_with_cross_entropy(
@@ -803,6 +824,7 @@ def softmax_with_cross_entropy(
     >>> layers.softmax_with_cross_entropy(logits, fluid.dygraph.to_variable([[2]]))
     Tensor([[0.2395]], shape=[1, 1], dtype=float32)
     """
+    _warn_of_activation("softmax_with_cross_entropy", logits, "softmax")
     softmax_out, loss = apply_many(
         "softmax_with_cross_entropy",
         {"Logits": logits, "Label": label},
@@ -826,6 +848,7 @@ def sigmoid_cross_entropy_with_logits(
     >>> layers.sigmoid_cross_entropy_with_logits(x, fluid.dygraph.to_variable([[1.0, 0.0]]))
     Tensor([[0.6931, 2.1269]], shape=[1, 2], dtype=float32)
     """
+    _warn_of_activation("sigmoid_cross_entropy_with_logits", x, "sigmoid")
     attrs = {"ignore_index": ignore_index, "normalize": normalize}
     return apply("sigmoid_cross_entropy_with_logits", {"X": x, "Label": label}, attrs, name=name)
 

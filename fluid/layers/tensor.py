@@ -16,7 +16,7 @@ from ..ir.program import Parameter, Variable
 from ..param_attr import AttrLike, ParamAttr
 from ..values.bfloat16 import computable, converted
 from ..values.numeric import numeric_array
-from ..values.types import DTypeLike, VarType, as_dtype
+from ..values.types import DTypeLike, VarType, as_dtype, is_floating
 
 __all__ = [
     "argmax",
@@ -166,6 +166,8 @@ def concat(input: Variable | Sequence[Variable], axis: int | Variable = 0, name:
     inputs: dict[str, Any] = {"X": listed(input)}
     attrs = {}
     if isinstance(axis, Variable):
+        if is_floating(axis.dtype):
+            raise FluidTypeError(f"concat: axis is {axis.describe()}; the tensors to join come in a list: concat([x, y], axis=0)")
         inputs["AxisTensor"] = axis
     else:
         attrs["axis"] = axis

@@ -15,7 +15,9 @@ NDArray([0.  , 0.75, 3.  ], dtype=float32)
 """
 
 from math import e, inf, nan, pi
+from typing import TYPE_CHECKING
 
+from ..not_here import names_not_here
 from . import fft, linalg, operators  # noqa: F401
 from .array import NDArray
 from .creation import (
@@ -375,3 +377,7 @@ def __array_namespace_info__() -> ArrayInfo:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)

@@ -166,6 +166,16 @@ class Slot(NamedTuple):
         return separator.join(self.elements) + (f"[{', '.join(self.dims)}]" if self.dims is not None else "")
 
 
+_USUAL: dict[tuple[str, ...], str] = {("int",): "int64", ("float",): "float32", ("real",): "float32"}
+"""Elements of a slot -> the element type to cast to."""
+
+
+def _how_to_cast(slot: Slot) -> str:
+    """A hint for messages about a wrong element type."""
+    kind = _USUAL.get(slot.elements)
+    return f"; convert it by layers.cast(x, {kind!r})" if kind is not None else ""
+
+
 # ---------------------------------------------------------------------------------------------------- attributes
 class Attr(NamedTuple):
     """An attribute: its kind in files (``int``, ``float``, ``string``, ``ints``, ..., ``block``) and its default."""
@@ -599,7 +609,7 @@ class OpDef:
                 if spec is None:
                     continue
                 if slot.elements and spec.dtype not in _ELEMENTS[slot.elements]:
-                    raise ElementTypeError(f"{slot.name} is {spec}; it should be {slot.describe()}")
+                    raise ElementTypeError(f"{slot.name} is {spec}; it should be {slot.describe()}{_how_to_cast(slot)}")
                 if slot.dims is not None and spec.type is VarType.LOD_TENSOR:
                     _match(slot, spec, sizes)
 

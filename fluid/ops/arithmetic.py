@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ElementTypeError, InferenceError
+from ..errors import InferenceError
 from ..opdef.composition import means
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, like
 from ..values.spec import Spec
 from ..values.types import VarType, is_floating
 from .formulas import number_like
-from .shapes import broadcast, fits, since_2
+from .shapes import broadcast, check_types_agree, fits, since_2
 
 
 def _pair(x: Spec, y: Spec, names: str = "X and Y", axis: int = -1) -> Spec:
-    if x.dtype is not y.dtype:
-        raise ElementTypeError(f"{names} are {x} and {y}: cast one to the element type of the other")
+    check_types_agree(dict(zip(names.split(" and "), (x, y), strict=True)))
     return x.with_shape(broadcast(x.shape, y.shape, axis))
 
 
@@ -181,8 +180,7 @@ def allclose() -> None:
 
 
 def _equal_all(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
-    if X.dtype is not Y.dtype:
-        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    check_types_agree({"X": X, "Y": Y})
     return Spec(since_2(declared), VarType.BOOL)
 
 

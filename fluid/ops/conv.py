@@ -35,8 +35,9 @@ def image_axes(data_format: str, ndim: int) -> tuple[int, list[int]]:
 
 
 def channels_last(image: Spec, data_format: str) -> str:
-    """A hint for messages if an image that is taken as NCHW looks like NHWC: its last size is one of 1, 3 and 4."""
-    if image.ndim != 4 or image.shape[3] not in (1, 3, 4) or image_axes(data_format, 4)[0] != 1:
+    """A hint for messages if an image that is taken as NCHW looks like NHWC: its last size is 1, 3 or 4, its second not."""
+    channels = (1, 3, 4)
+    if image.ndim != 4 or image.shape[3] not in channels or image.shape[1] in channels or image_axes(data_format, 4)[0] != 1:
         return ""
     return "; it looks like NHWC: layers.transpose(x, perm=[0, 3, 1, 2]) makes it NCHW"
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ElementTypeError, InferenceError
+from ..errors import InferenceError
 from ..ir.scan import scan
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, ints, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from .sequence import offsets_of
-from .shapes import fits, one_a_row
+from .shapes import check_types_agree, fits, one_a_row
 
 
 def _padded_positions(X: Spec, Length: Spec) -> Spec:
@@ -144,8 +144,7 @@ def crf_decoding() -> None:
 
 def _viterbi(Input: Spec, Transition: Spec, Length: Spec, include_bos_eos_tag: bool) -> tuple[Spec, Spec]:
     tags = Input.shape[2]
-    if Input.dtype is not Transition.dtype:
-        raise ElementTypeError(f"Input is {Input} and Transition is {Transition}: cast one to the element type of the other")
+    check_types_agree({"Input": Input, "Transition": Transition})
     if not fits(Transition.shape[1], tags) or (include_bos_eos_tag and -1 < tags < 2):
         raise InferenceError(f"Transition is {Transition}; it should be between the tags of Input {Input}, with two for the ends")
     if tags == 0 or Input.shape[1] == 0:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ElementTypeError, InferenceError
+from ..errors import InferenceError
 from ..opdef.registry import ShapeOnly, define, required
 from ..values.spec import Spec
+from .shapes import check_types_agree
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -118,8 +119,7 @@ def split_labels(left: str, right: str, result: str) -> tuple[str, str, str, str
 def _sizes(equation: str, terms: Sequence[str], specs: Sequence[Spec]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for term, spec in zip(terms, specs, strict=True):
-        if spec.dtype is not specs[0].dtype:
-            raise ElementTypeError(f"operands {specs[0]} and {spec}: cast one to the element type of the other")
+        check_types_agree({"an operand": specs[0], "another": spec})
         for letter, size in zip(term, spec.shape, strict=True):
             repeated_sizes = {n for x, n in zip(term, spec.shape, strict=True) if x == letter and n >= 0}
             if len(repeated_sizes) > 1:

@@ -15,13 +15,12 @@ from ..opdef.composition import means
 from ..opdef.registry import EXPLICIT, ZERO_GRADIENT, ShapeOnly, define, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_complex, is_floating
-from .shapes import aligned, broadcast, in_order, may_equal, one_number
+from .shapes import aligned, broadcast, check_types_agree, in_order, may_equal, one_number
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
 def _same_dtype(X: Spec, Y: Spec) -> None:
-    if X.dtype is not Y.dtype:
-        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    check_types_agree({"X": X, "Y": Y})
 
 
 def _binary(X: Spec, Y: Spec, axis: int) -> Spec:

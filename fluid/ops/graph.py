@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ElementTypeError, InferenceError
+from ..errors import InferenceError
 from ..opdef.registry import ZERO_GRADIENT, choice, define, ints, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType
-from .shapes import broadcast, fits
+from .shapes import broadcast, check_types_agree, fits
 
 _REDUCTIONS = choice("SUM", "MEAN", "MAX", "MIN")
 _MESSAGES = choice("ADD", "MUL")
@@ -101,8 +101,7 @@ def _sent_with_edges(
     X: Spec, Y: Spec, Src_index: Spec, Dst_index: Spec, Out_size: Spec | None, out_size: list[int]
 ) -> dict[str, Spec]:
     specs = _sent(X, Src_index, Dst_index, Out_size, out_size)
-    if X.dtype is not Y.dtype:
-        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    check_types_agree({"X": X, "Y": Y})
     if not Y.ndim or not fits(Y.shape[0], Src_index.shape[0]):
         raise InferenceError(f"Y is {Y}; it should have a row for each edge of Src_index {Src_index}")
     width = broadcast(X.shape[1:], Y.shape[1:])
@@ -157,8 +156,7 @@ def graph_send_ue_recv(
 
 def _send_uv(x: Spec, y: Spec, src_index: Spec, dst_index: Spec) -> Spec:
     _edges(src_index, dst_index, "src_index and dst_index")
-    if x.dtype is not y.dtype:
-        raise ElementTypeError(f"x is {x} and y is {y}: cast one to the element type of the other")
+    check_types_agree({"x": x, "y": y})
     if not x.ndim or not y.ndim:
         raise InferenceError(f"x is {x} and y is {y}; they should have a row for each node")
     return x.with_shape((max(src_index.shape[0], dst_index.shape[0]), *broadcast(x.shape[1:], y.shape[1:])))

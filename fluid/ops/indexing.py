@@ -12,7 +12,7 @@ from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .formulas import choose
 from .manipulation import LIKE, _diagonal, like_result_of, reshaped, transpose_of
-from .shapes import broadcast, fits, may_equal, normalize_axis
+from .shapes import broadcast, check_types_agree, fits, may_equal, normalize_axis
 
 Shape = tuple[int, ...]
 
@@ -56,8 +56,7 @@ def picked_shape(x: Spec, indices: Sequence[Spec]) -> Shape:
 
 def _index_put(x: Spec, indices: Sequence[Spec], value: Spec) -> Spec:
     shape = picked_shape(x, indices)
-    if value.dtype is not x.dtype:
-        raise ElementTypeError(f"x is {x} and value is {value}: cast one to the element type of the other")
+    check_types_agree({"x": x, "value": value})
     if value.ndim > len(shape) or not all(
         size in (1, -1) or fits(size, n) for size, n in zip(value.shape[::-1], shape[::-1], strict=False)
     ):

@@ -7,14 +7,14 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from ..errors import BackwardError, ElementTypeError, InferenceError
+from ..errors import BackwardError, InferenceError
 from ..opdef.composition import means
 from ..opdef.registry import ANALYTIC, EXPLICIT, NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, choice, define, like, required
 from ..values.spec import Spec
 from ..values.types import VarType, complex_of, is_complex, real_of
 from .complex import real_part
 from .matmul import gradients_of_product
-from .shapes import broadcast, fits, since_2
+from .shapes import broadcast, check_types_agree, fits, since_2
 
 Shape = tuple[int, ...]
 
@@ -87,8 +87,7 @@ _SQUARE = "float[..., N, N]"
 
 
 def _same_type(X: Spec, Y: Spec) -> None:
-    if X.dtype is not Y.dtype:
-        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    check_types_agree({"X": X, "Y": Y})
 
 
 def _of_matrix(X: Spec, declared: Mapping[str, Spec], slot: str = "Out") -> Spec:

@@ -51,6 +51,10 @@ def _loss_shape(op: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -1,
     if not may_equal(Label.shape, expected):
         is_soft = not soft_label and is_floating(Label.dtype) and may_equal(Label.shape, X.shape)
         advice = "; for a probability of each class, such as one-hot rows, give soft_label=True" if is_soft else ""
+        if not soft_label and not advice and Label.ndim == X.ndim - 1:
+            advice = f"; layers.unsqueeze(label, axes=[{axis}]) gives it this shape"
+        elif not soft_label and not advice and may_equal(Label.shape, X.shape):
+            advice = "; for one-hot rows, cast them to float32 and give soft_label=True"
         kind = "soft " if soft_label else ""
         raise InferenceError(f"{op}: {kind}Label {Label} should have shape {list(expected)} for {X}{advice}")
     if is_floating(Label.dtype) != soft_label:

@@ -340,7 +340,7 @@ def _table(W: Spec) -> int:
 
 def _lookup(W: Spec, Ids: Spec) -> Spec:
     if not Ids.ndim or Ids.shape[-1] not in (1, -1):
-        raise InferenceError(f"lookup_table: the last dimension of Ids {Ids} should be 1 (lookup_table_v2 takes ids without it)")
+        raise InferenceError(f"lookup_table: the last dimension of Ids {Ids} should be 1; fluid.embedding takes ids without it")
     return _rows_of_table(W, Ids.shape[:-1])
 
 

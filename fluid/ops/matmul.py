@@ -9,20 +9,19 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from ..errors import ElementTypeError, InferenceError
+from ..errors import InferenceError
 from ..opdef.composition import means
 from ..opdef.registry import ShapeOnly, define
 from ..values.spec import Spec
 from .manipulation import product, transpose_of
-from .shapes import aligned, broadcast, fits, normalize_axis, scalar_shape
+from .shapes import aligned, broadcast, check_types_agree, fits, normalize_axis, scalar_shape
 
 Shape = tuple[int, ...]
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
 def _check(X: Spec, Y: Spec, inner_x: int, inner_y: int) -> None:
-    if X.dtype is not Y.dtype:
-        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    check_types_agree({"X": X, "Y": Y})
     if inner_x != inner_y and -1 not in (inner_x, inner_y):
         raise InferenceError(f"X is {X} and Y is {Y}: {inner_x} columns of X against {inner_y} rows of Y")
 
@@ -271,8 +270,7 @@ def cross(f: Any, X: Any, Y: Any, dOut: Any, dim: int) -> Any:
 
 
 def _kron(X: Spec, Y: Spec) -> Spec:
-    if X.dtype is not Y.dtype:
-        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    check_types_agree({"X": X, "Y": Y})
     ndim = max(X.ndim, Y.ndim)
     pairs = zip(aligned(X.shape, ndim, -1), aligned(Y.shape, ndim, -1), strict=True)
     return X.with_shape(tuple(-1 if -1 in pair else prod(pair) for pair in pairs))

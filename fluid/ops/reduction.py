@@ -16,7 +16,7 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, ShapeOnly,
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .formulas import at_least, choose, number_like
-from .shapes import broadcast, different_axes, normalize_axis, not_of_nothing, reduced, scalar_shape
+from .shapes import broadcast, check_types_agree, different_axes, normalize_axis, not_of_nothing, reduced, scalar_shape
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
@@ -305,8 +305,7 @@ def p_norm(f: Any, X: Any, Out: Any, dOut: Any, porder: float, axis: int, keepdi
 
 
 def _dist(X: Spec, Y: Spec, p: float, declared: Mapping[str, Spec]) -> Spec:
-    if X.dtype is not Y.dtype:
-        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    check_types_agree({"X": X, "Y": Y})
     shape = broadcast(X.shape, Y.shape)
     if abs(p) == inf:
         not_of_nothing("an extremum", shape, range(len(shape)))

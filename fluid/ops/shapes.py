@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..values.spec import fits, may_equal
 from ..values.types import VarType
 
@@ -17,6 +17,7 @@ __all__ = [
     "alike",
     "broadcast",
     "check_transposed",
+    "check_types_agree",
     "different_axes",
     "fits",
     "in_order",
@@ -56,6 +57,16 @@ def within(name: str, number: float, low: float, high: float) -> None:
     """`InferenceError` unless a number, such as an attribute, is in ``[low, high]``."""
     if not low <= number <= high:
         raise InferenceError(f"{name} {number} should be in [{low}, {high}]")
+
+
+def check_types_agree(specs: Mapping[str, Spec]) -> None:
+    """`ElementTypeError` unless two inputs, by name, have the same element type."""
+    (x_name, x), (y_name, y) = specs.items()
+    if x.dtype is not y.dtype:
+        kind = x.dtype if x.dtype is not VarType.FP64 else y.dtype  # numpy's default, which is rarely meant
+        raise ElementTypeError(
+            f"{x_name} is {x} and {y_name} is {y}: cast one to the element type of the other, as by layers.cast(x, {kind.text!r})"
+        )
 
 
 def in_order(low_name: str, low: float, high_name: str, high: float) -> None:

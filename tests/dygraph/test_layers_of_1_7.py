@@ -158,5 +158,8 @@ def test_what_does_not_fit() -> None:
             dygraph.PRelu("channel")
         with pytest.raises(ProgramError, match=r"normalizes \[\.\.\., 5\], not float32\[3, 6\]"):
             dygraph.LayerNorm(5)(Tensor(ROWS))
-        with pytest.raises(TypeError, match=r"Conv2D\(num_channels.*missing a required argument: 'filter_size'"):
+        with pytest.raises(
+            TypeError,
+            match=r"Conv2D: missing a required argument: 'filter_size'; it takes num_channels, num_filters, filter_size",
+        ):
             dygraph.Conv2D(3, 8)

@@ -366,7 +366,10 @@ def test_what_a_signature_says_of_inputs() -> None:
         for fitting in ([y], [y, y.with_dtype(VarType.BOOL)], [y.with_shape((-1, 1))], [y.with_shape((2, -1))]):
             assert probe.infer_specs({"X": x, "Y": fitting}, attrs) == {"Out": x}
         for inputs, said in (
-            ({"X": x.with_dtype(VarType.INT32)}, "X is int32[2, 5, 3]; it should be float[N, ..., C]"),
+            (
+                {"X": x.with_dtype(VarType.INT32)},
+                "X is int32[2, 5, 3]; it should be float[N, ..., C]; convert it by layers.cast(x, 'float32')",
+            ),
             ({"X": x.with_shape((2,))}, "X is float32[2]; it should be float[N, ..., C]"),
             ({"X": x, "Y": [y, x]}, "Y is float32[2, 5, 3]; it should be int or bool[N, 1]"),
             ({"X": x, "Y": [y.with_shape((2, 2))]}, "Y is int64[2, 2]; it should be int or bool[N, 1]"),

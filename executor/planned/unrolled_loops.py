@@ -266,10 +266,12 @@ class TableLoops:
     def _with_native_checks(self, loop: NativeLoop) -> NativeLoop:
         """Let native code check the ids of a loop's block."""
         body = with_native_checks(loop.body, self._specs, self._target, max(self._checks, default=0) + 1)
+        before = loop.before
         if checks := checks_of(body):
             self._checks |= checks
             self._specs[FAILED] = SPEC_OF_FAILED
-        return replace(loop, body=body, places={**loop.places, FAILED: TripPlace(FAILED)})
+            before = [*before, Copied(TripPlace(FAILED), None, 1)]  # there may be no trip
+        return replace(loop, body=body, places={**loop.places, FAILED: TripPlace(FAILED)}, before=before)
 
 
 def _calls_in_table(loop: NativeLoop) -> int:

@@ -317,3 +317,22 @@ def test_tiny_limits_and_other_processors(target: int) -> None:
         set_limits(patches, serial=1, part=8, small_core=1, long_row=4)
         with fresh_programs():
             assert_variables_stay(300, 2)
+
+
+def test_a_loop_without_trips_reports_no_check() -> None:
+    """The only check lies in the loop, and the memory that tells which check has failed holds what another program left."""
+    limit, table = fluid.data("limit", [1], "int64"), fluid.data("table", [5, 3])
+    first = [layers.fill_constant([1], "int64", 0), layers.fill_constant([1, 3], "float32", 0.0)]
+    results = layers.while_loop(
+        lambda index, total: layers.less_than(index, limit),
+        lambda index, total: [index + 1, total + layers.gather(table, index)],
+        first,
+    )
+    executor, feed, other = fluid.Executor(), {"table": np.ones((5, 3), "float32")}, fluid.Program()
+    with fluid.program_guard(other, fluid.Program()):
+        doubled = layers.scale(layers.assign(fluid.data("numbers", [4096], "int64")) * 1, 1.0)
+    for trips in (0, 3, 0):
+        executor.run(other, {"numbers": np.full(4096, -1)}, [doubled])
+        index, total = executor.run(feed={**feed, "limit": np.array([trips])}, fetch_list=results)
+        assert index.item() == trips
+        assert total.tolist() == [[trips] * 3]

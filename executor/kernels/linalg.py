@@ -14,7 +14,7 @@ from fluid.ops.linalg import is_vector
 
 from ..runtime.blas import has_triangular_solver, solve_triangular
 from .manipulation import write_wanted
-from .table import kernel
+from .table import NATIVE_CHECKS, checked, kernel
 
 
 @contextmanager
@@ -24,6 +24,9 @@ def _explained(op_type: str, expected: str) -> Iterator[None]:
         yield
     except np.linalg.LinAlgError as error:
         raise ExecutionError(f"{op_type}: {expected} ({error})") from None
+
+
+_POSITIVE = "the matrices in X should be positive definite"
 
 
 def _adjoint(array: Any) -> Any:
@@ -66,6 +69,66 @@ def _of_batch(xp: Any, matrices: Any, batch: tuple[int, ...]) -> Any:
     return matrices if matrices.shape[:-2] == batch else xp.broadcast_to(matrices, (*batch, *matrices.shape[-2:]))
 
 
+# Native code solves equations with small matrices. These checks find the pivots of its elimination, with the same rounding.
+@checked("solve", table=NATIVE_CHECKS)
+def check_solve(X: Any) -> None:
+    _require_invertible("solve", "the matrices should be invertible", X)
+
+
+@checked("inverse", table=NATIVE_CHECKS)
+def check_inverse(Input: Any) -> None:
+    _require_invertible("inverse", "the matrices in Input should be invertible", Input)
+
+
+def _require_invertible(op_type: str, expected: str, matrices: Any) -> None:
+    """Raise an error if Gauss's elimination with partial pivoting finds a pivot of 0."""
+    size = matrices.shape[-1]
+    work = matrices.reshape(prod(matrices.shape[:-2]), size, size).copy()
+    every = np.arange(len(work))
+    with np.errstate(all="ignore"):
+        for step in range(size):
+            sizes = np.abs(work[:, step:, step])
+            sizes[np.isnan(sizes)] = -1
+            sizes[np.isnan(work[:, step, step]), 0] = np.inf  # nothing is larger than NaN
+            best = step + sizes.argmax(1)
+            work[every, step], work[every, best] = work[every, best], work[every, step].copy()
+            pivot = work[:, step, step]
+            if not pivot.all():
+                raise ExecutionError(f"{op_type}: {expected} (Singular matrix)")
+            factors = work[:, step + 1 :, step] / pivot[:, None]
+            work[:, step + 1 :, step:] -= factors[:, :, None] * work[:, step, None, step:]
+
+
+@checked("triangular_solve", table=NATIVE_CHECKS)
+def check_triangular_solve(X: Any, unitriangular: bool) -> None:
+    if not unitriangular:
+        _require_nonzero_diagonals("triangular_solve", X)
+
+
+@checked("cholesky_solve", table=NATIVE_CHECKS)
+def check_cholesky_solve(Y: Any) -> None:
+    _require_nonzero_diagonals("cholesky_solve", Y)
+
+
+def _require_nonzero_diagonals(op_type: str, matrices: Any) -> None:
+    if not np.diagonal(matrices, 0, -2, -1).all():
+        raise ExecutionError(f"{op_type}: the matrices should be invertible (a diagonal has a 0)")
+
+
+@checked("cholesky", table=NATIVE_CHECKS)
+def check_cholesky(X: Any, upper: bool) -> None:
+    """Raise an error if a pivot of the decomposition is 0 or less."""
+    size = X.shape[-1]
+    work = (X if upper else X.swapaxes(-1, -2)).reshape(prod(X.shape[:-2]), size, size).copy()
+    with np.errstate(all="ignore"):
+        for step in range(size):
+            pivot = work[:, step, step].copy()
+            if (pivot <= 0).any():
+                raise ExecutionError(f"cholesky: {_POSITIVE} (Matrix is not positive definite)")
+            work[:, step] /= np.sqrt(pivot)[:, None]
+            work[:, step + 1 :] -= work[:, step, step + 1 :, None] * work[:, step, None]
+
+
 @kernel("solve")
 def solve(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     columns = Y[..., None] if is_vector(X.shape, Y.shape) else Y
@@ -91,8 +154,8 @@ def _solved_triangular(xp: Any, op_type: str, X: Any, Y: Any, is_upper: bool, tr
             matrix = matrix + xp.eye(X.shape[-1], dtype=X.dtype)
         return _solved(xp, op_type, matrix.swapaxes(-1, -2) if transpose else matrix, Y)
     batch = np.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
-    if not is_unit and not np.diagonal(X, 0, -2, -1).all():
-        raise ExecutionError(f"{op_type}: the matrices should be invertible (a diagonal has a 0)")
+    if not is_unit:
+        _require_nonzero_diagonals(op_type, X)
     solutions = np.array(_of_batch(np, Y, batch), order="C")
     solve_triangular(_of_batch(np, X, batch), solutions, is_upper, transpose, is_unit)
     return solutions
@@ -135,7 +198,7 @@ def matrix_rank(xp: Any, X: Any, TolTensor: Any, tol: float, hermitian: bool, us
 # --------------------------------------------------------------------------------------------------------- decompositions
 @kernel("cholesky")
 def cholesky(xp: Any, X: Any, upper: bool, Out: Any) -> None:
-    with _explained("cholesky", "the matrices in X should be positive definite"):
+    with _explained("cholesky", _POSITIVE):
         lower = xp.linalg.cholesky(_adjoint(X) if upper else X)  # reads the lower triangle alone
     xp.copyto(Out, _adjoint(lower) if upper else lower)
 

@@ -49,6 +49,7 @@ __all__ = [
     "CHECKS",
     "FAMILIES",
     "KERNELS",
+    "NATIVE_CHECKS",
     "SPARSE_CHECKS",
     "SPARSE_KERNELS",
     "Call",
@@ -91,6 +92,9 @@ SPARSE_KERNELS: OpTable[Kernel] = OpTable("kernel for sparse rows")
 
 CHECKS: OpTable[Kernel] = OpTable("check")
 """Op type -> function that checks the values of its inputs."""
+
+NATIVE_CHECKS: OpTable[Kernel] = OpTable("check before native code")
+"""Op type -> function that raises the errors which the kernel finds while it computes, as native code cannot."""
 
 SPARSE_CHECKS: OpTable[Kernel] = OpTable("check for sparse rows")
 """Checks for ops with a `SelectedRows` among inputs or outputs, if they differ."""
@@ -186,9 +190,10 @@ def may_thread(op_type: str, elements: int) -> bool:
 
 
 def check_of(op_type: str) -> Kernel | None:
-    """The function that checks the input values of an op, or None. Loads only the kernels of the op's family."""
+    """The function that checks the input values of an op before native code computes it, or None. Loads only the kernels of the
+    op's family."""
     _load_family(op_type)
-    return CHECKS.get(op_type)
+    return CHECKS.get(op_type) or NATIVE_CHECKS.get(op_type)
 
 
 def sparse_kernel_of(op_type: str) -> Kernel | None:

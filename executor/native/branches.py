@@ -25,7 +25,7 @@ from fluid.opdef.registry import EMPTY, OpDef, get
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_floating
 
-from ..kernels.table import CHECKS
+from ..kernels.table import check_of
 from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import declared_scalars
 from ..stepwise.loop_body import BRANCHES, CHOICES, IS_TAKEN, name_in_branch
@@ -444,7 +444,8 @@ class _Expansion:
             is_handled = op.type in HANDLERS or bool(op.sub_blocks)
             if definition is None or versions.updates[index] or (is_handled and not is_branch and op.type not in CHOICES):
                 raise NotLowered(f"{op.type} within a branch")
-            if op.type in CHECKS and not branches.is_in_loop:
+            is_checked = check_of(op.type) is not None
+            if is_checked and not branches.is_in_loop:
                 raise NotLowered("values that are checked within a branch")
             writes = versions.writes[index]
             if is_branch:
@@ -452,7 +453,7 @@ class _Expansion:
                 inner = OpInstruction(op, definition, self._slots(reads), self._slots(writes), outer=self._outer(op, index))
             else:
                 inner = OpInstruction(op, definition, self._slots(versions.reads[index]), self._slots(writes))
-                if op.type in CHECKS:
+                if is_checked:
                     yield from branches.copied_ids(inner)
                 if op.type not in CHOICES:
                     self._infer(inner)

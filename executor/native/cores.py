@@ -19,6 +19,7 @@ from .graph import (
     Convolved,
     ConvolvedBack,
     Core,
+    Factored,
     FilterGradient,
     Firsts,
     GraphNode,
@@ -37,6 +38,7 @@ from .graph import (
     Product,
     Put,
     Scattered,
+    Solved,
     Windows,
     memory_of,
     operands_of,
@@ -46,6 +48,7 @@ from .halo import NO_HALO, Halo
 from .images import Images, Pixel, affine
 from .kernel import Share
 from .loops import apply_formula, broadcast, column_numbers, write_uniforms
+from .small_matrices import Matrices, write_factored, write_solved
 from .target import Target
 
 Phase: TypeAlias = "Callable[[Function, Any, Value, Share], None]"
@@ -258,6 +261,8 @@ def phases_of(group: Group, target: Target) -> tuple[list[Phase], int]:
             return [_packing_matrix(core, target)], 0
         case Scattered() | Merged() | Put() | Places() | Firsts() | Leaves():
             return [_on_rows(core, target)], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
+        case Solved() | Factored():
+            return [_on_matrices(core, target)], 0
         case PackedFilter():
             return _packing_phases(core, target)
         case Convolved() | ConvolvedBack():
@@ -393,6 +398,20 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts | Leaves, target: 
     return write
 
 
+def _on_matrices(core: Solved | Factored, target: Target) -> Callable[..., None]:
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        def matrices(node: GraphNode, pointer: Value) -> Matrices:
+            return Matrices(pointer, strides_of(node), node.shape, node.element)
+
+        read, results = matrices(core.matrices, pointers.first(core.matrices)), matrices(core, pointers.output(core))
+        if isinstance(core, Factored):
+            write_factored(f, read, results, share, target)
+        else:
+            write_solved(f, read, matrices(core.right, pointers.first(core.right)), results, core.kind, share, target)
+
+    return write
+
+
 def _packing_phases(core: PackedFilter, target: Target) -> tuple[list[Phase], int]:
     geometry = _of_shapes(core.images, core.windows, core.element)
     pack = convolution.write_packed_filter_for_input if core.for_input else convolution.write_packed_filter
@@ -510,6 +529,8 @@ def work_of(core: Core) -> int:
             return core.size * prod(core.windows.kernel)
         case Leaves():
             return core.size * core.depth
+        case Solved() | Factored():
+            return core.matrices.size * core.matrices.shape[-1] + core.size * core.shape[-2]
         case Scattered() | Merged() | Put():
             return core.rows.size + (core.size if isinstance(core, Scattered) and core.table is None else 0)
     return core.size

@@ -28,6 +28,7 @@ from .graph import (
     Constant,
     Core,
     Drawn,
+    Factored,
     FilterGradient,
     Firsts,
     GraphNode,
@@ -49,6 +50,7 @@ from .graph import (
     Rows,
     Scattered,
     Shape,
+    Solved,
     View,
     operands_of,
     strides_of,
@@ -57,6 +59,8 @@ from .target import Limits
 
 _LEAVES = frozenset({Constant, PlanArray, Drawn, Position})
 """Nodes that need no computation."""
+_WITHOUT_EPILOGUE = (PackedFilter, PackedIntegers, PackedMatrix, Scattered, Firsts, Merged, Put, Places, Leaves, Solved, Factored)
+"""Cores whose kernels compute nothing else."""
 _NUMBERS = frozenset({Constant, Position})
 """Nodes that occupy no memory."""
 _LATE = 1 << 32
@@ -553,7 +557,7 @@ class FusionSchedule:
 
     def _fits_core(self, group: Group, node: Map, position: int) -> bool:
         assert group.core is not None
-        if isinstance(group.core, (PackedFilter, PackedIntegers, PackedMatrix, Scattered, Firsts, Merged, Put, Places, Leaves)):
+        if isinstance(group.core, _WITHOUT_EPILOGUE):
             return False
         extents = extents_of(group.core)
         if node.halo and node.shape != group.core.shape:

@@ -255,6 +255,27 @@ class Leaves(Core):
 
 
 @dataclass(eq=False, repr=False)
+class Solved(Core):
+    """The solutions [B, N, K] of equations with small matrices [B, N, N] and right sides [B, N, K].
+
+    Attributes:
+        kind: "any", or which triangle of the matrices counts: "lower" or "upper"; "lower unit" and "upper unit" if their
+            diagonals count as ones.
+    """
+
+    matrices: GraphNode
+    right: GraphNode
+    kind: str
+
+
+@dataclass(eq=False, repr=False)
+class Factored(Core):
+    """The upper factors of Cholesky of small matrices [B, N, N], whose upper triangles count."""
+
+    matrices: GraphNode
+
+
+@dataclass(eq=False, repr=False)
 class PackedMatrix(Core):
     """A matrix [K, N] packed as the right operand of products of any number of rows.
 
@@ -369,6 +390,8 @@ _OPERANDS: dict[type[GraphNode], Callable[[Any], tuple[GraphNode, ...]]] = {
     Put: attrgetter("table", "rows", "ids", "firsts"),
     Places: attrgetter("ids", "firsts"),
     Leaves: attrgetter("source", "bounds", "features", "children"),
+    Solved: attrgetter("matrices", "right"),
+    Factored: lambda node: (node.matrices,),
 }
 
 

@@ -1,16 +1,20 @@
-"""Writes the kernels that test ids: see `native_checks`."""
+"""Writes the kernels that test ids and small matrices: see `native_checks`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+
+from fluid.values.spec import Spec
 
 from .emitter import BOOL, BYTE, INT64, Function, Value, constant
 from .emitter import Operand as Index
-from .id_ranges import IdRange, RangeTest
+from .id_ranges import IdRange, MatrixTest, ValueTest
 from .images import parts
 from .instructions import WrittenKernel
 from .kernel import Share, written_condition, written_kernel
 from .lowering import ELEMENTS
+from .small_matrices import Matrices, is_any_refused
 from .target import Target
 
 __all__ = ["is_outside", "written_condition", "written_tests"]
@@ -28,23 +32,34 @@ def is_outside(f: Function, number: Value, id_range: IdRange) -> Value:
     return outside
 
 
-def written_tests(tests: Sequence[RangeTest], target: Target, name: str) -> WrittenKernel:
+def written_tests(tests: Sequence[ValueTest], target: Target, name: str) -> WrittenKernel:
     """Write a kernel whose first operand gets the number of the first check that fails, or 0."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         failed = f.int64(0)
         for test in reversed(tests):
-            is_wrong = _is_any_outside(f, test, pointers[test.operand], target)
+            pointer, wanted = pointers[test.operand], test.test
+            if isinstance(wanted, MatrixTest):
+                is_wrong = is_any_refused(f, _matrices_of(wanted, test.spec, pointer), wanted.kind, target)
+            else:
+                is_wrong = _is_any_outside(f, wanted, test.spec, pointer, target)
             failed = f.select(is_wrong, f.int64(test.check), failed)
         f.loop(*share.of(f, 1), 1, [], lambda _: f.store_number(f.convert(failed, BYTE), f.at(pointers[0], 0, BYTE)))
 
     return written_kernel(name, 1 + max((test.operand for test in tests), default=0), body, target)
 
 
-def _is_any_outside(f: Function, test: RangeTest, ids: Value, target: Target) -> Value:
+def _matrices_of(test: MatrixTest, spec: Spec, pointer: Value) -> Matrices:
+    """The matrices that are tested; transposed if their lower triangle counts."""
+    *batch, rows, _ = spec.shape
+    steps = (rows, 1) if test.is_upper else (1, rows)
+    return Matrices(pointer, (rows * rows, *steps), (prod(batch), rows, rows), ELEMENTS[spec.dtype])
+
+
+def _is_any_outside(f: Function, one: IdRange, spec: Spec, ids: Value, target: Target) -> Value:
     """Whether any of some ids is out of its range."""
-    element, one = ELEMENTS[test.spec.dtype], test.id_range
-    count = len(range(one.first, test.spec.size, one.step))
+    element = ELEMENTS[spec.dtype]
+    count = len(range(one.first, spec.size, one.step))
     lanes = target.lanes(INT64.bytes) if one.step == 1 else 1
 
     def outside(i: Index, wrong: Value, width: int) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,20 +32,42 @@ class IdRange:
     takes_negatives: bool = False
 
 
-class RangeTest(NamedTuple):
-    """A test of some ids.
+@dataclass(frozen=True)
+class MatrixTest:
+    """A test of small matrices.
+
+    Attributes:
+        value: the tensor.
+        kind: what they should be: "invertible", by elimination without a pivot of 0; "positive", by a decomposition of Cholesky
+            none of whose pivots is 0 or less; or matrices with a "nonzero diagonal".
+        is_upper: whether their upper triangle counts for this decomposition.
+    """
+
+    value: Value
+    kind: str
+    is_upper: bool = True
+
+
+class ValueTest(NamedTuple):
+    """A test of some values.
 
     Attributes:
         check: the number of the check that it belongs to.
-        operand: the number of the operand that holds the ids.
+        operand: the number of the operand that holds the values.
         spec: the spec of this operand.
-        id_range: the range.
+        test: what they should be.
     """
 
     check: int
     operand: int
     spec: Spec
-    id_range: IdRange
+    test: IdRange | MatrixTest
+
+
+def tests_of(check: Check) -> Sequence[IdRange | MatrixTest] | None:
+    """The native tests that stand for a check; None if there are none."""
+    rule = _MATRIX_RULES.get(check.op.type)
+    return ranges_of(check) if rule is None else rule(check)
 
 
 def ranges_of(check: Check) -> list[IdRange] | None:
@@ -142,4 +164,23 @@ _RULES: dict[str, _Rule] = {
     "take_rows": _rows_or_none("X"),
     "add_rows": _rows_or_none("Out"),
     "max_rows": _rows_or_none("Out"),
+}
+
+
+def _matrix_test(slot: str, kind: str) -> Callable[[Check], Sequence[MatrixTest]]:
+    """A rule for the matrices in a slot."""
+
+    def rule(check: Check) -> Sequence[MatrixTest]:
+        attrs, value = check.instruction.definition.defaults(check.op.attrs), check.instruction.reads[slot][0]
+        return [] if attrs.get("unitriangular") else [MatrixTest(value, kind, attrs.get("upper", True))]
+
+    return rule
+
+
+_MATRIX_RULES: dict[str, Callable[[Check], Sequence[MatrixTest]]] = {
+    "cholesky": _matrix_test("X", "positive"),
+    "cholesky_solve": _matrix_test("Y", "nonzero diagonal"),
+    "inverse": _matrix_test("Input", "invertible"),
+    "solve": _matrix_test("X", "invertible"),
+    "triangular_solve": _matrix_test("X", "nonzero diagonal"),
 }

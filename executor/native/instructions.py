@@ -171,8 +171,23 @@ def within_branches(instructions: Sequence[Any]) -> set[int]:
     return within
 
 
-_CHECKED_FLOATS = {"auc": ("Predict",)}
+_CHECKED_FLOATS = {
+    "auc": ("Predict",),
+    "cholesky": ("X",),
+    "cholesky_solve": ("Y",),
+    "inverse": ("Input",),
+    "solve": ("X",),
+    "triangular_solve": ("X",),
+}
 """Type of an op -> the slots of floats that its check inspects; all other checks inspect integers alone."""
+
+
+def inspected_values(instruction: Any, specs: Mapping[Value, Spec]) -> list[Value]:
+    """The values that the check of an op inspects."""
+    values = [value for values in instruction.reads.values() for value in values if value is not None]
+    slots = _CHECKED_FLOATS.get(instruction.definition.type, ())
+    floats = {value for slot in slots for value in instruction.reads.get(slot, ())}
+    return [value for value in dict.fromkeys(values) if value in floats or not is_floating(specs[value].dtype)]
 
 
 class Check(_ListReader):
@@ -183,10 +198,7 @@ class Check(_ListReader):
         self.shares: dict[Value, Value] = {}
         self.written: list[Value] = []
         self.writes: dict[str, list[Value | None]] = {}
-        values = [value for values in instruction.reads.values() for value in values if value is not None]
-        slots = _CHECKED_FLOATS.get(instruction.definition.type, ())
-        floats = {value for slot in slots for value in instruction.reads.get(slot, ())}
-        self.read = [value for value in dict.fromkeys(values) if value in floats or not is_floating(specs[value].dtype)]
+        self.read = inspected_values(instruction, specs)
 
     @property
     def key(self) -> tuple[str, tuple[Value, ...]]:

@@ -1,16 +1,33 @@
-"""Lowers ops on the matrices of a tensor: triangles and diagonals; and running sums."""
+"""Lowers ops on the matrices of a tensor: triangles, diagonals, equations and factors; and running sums."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
+import numpy as np
+
+from fluid.ops.linalg import is_vector
 from fluid.ops.shapes import normalize_axes
 
 from ..kernels.reduction import has_wide_rows
-from .emitter import BOOL, INT32
-from .graph import GraphNode, Position, broadcast_to, constant, mapped, plain, reshaped, sliced, transposed
+from .emitter import BOOL, DOUBLE, FLOAT, INT32
+from .graph import (
+    Factored,
+    GraphNode,
+    Position,
+    Solved,
+    broadcast_to,
+    constant,
+    mapped,
+    plain,
+    reshaped,
+    sliced,
+    transposed,
+)
 from .lowering import GraphTensor, NotLowered, lowers, number_like
 from .shape_lowering import padded
+from .small_matrices import MOST_ROWS
 
 
 def _rows_and_columns(shape: Sequence[int]) -> tuple[GraphNode, GraphNode]:
@@ -74,6 +91,73 @@ def undiagonal(X: GraphTensor, Like: GraphTensor, offset: int, axis1: int, axis2
     column = padded(values, [*[(0, 0)] * len(before), (row, height - row - count)], 0.0) if height > count else values
     matrices = _where("oeq", shape, offset, reshaped(plain(column), (*before, height, 1)))
     return GraphTensor(mapped("copy", transposed(matrices, [order.index(axis) for axis in range(Like.ndim)])))
+
+
+# ------------------------------------------------------------------------------------------------ equations and factors
+_MOST_COLUMNS = 64
+"""The most right sides of equations, so that they fit on the stack."""
+
+
+def _matrices(node: GraphNode, batch: tuple[int, ...]) -> GraphNode:
+    """Small matrices [B, rows, columns] of a batch."""
+    rows, columns = node.shape[-2:]
+    if not 0 < rows <= MOST_ROWS or not 0 < columns <= _MOST_COLUMNS or 0 in batch:
+        raise NotLowered("matrices that are not small")
+    if node.element not in (FLOAT, DOUBLE):
+        raise NotLowered("matrices of other elements")
+    return reshaped(plain(broadcast_to(node, (*batch, rows, columns))), (prod(batch), rows, columns))
+
+
+def _solved(matrices: GraphNode, right: GraphNode, kind: str) -> GraphTensor:
+    """The solutions of equations; see `graph.Solved`."""
+    if matrices.element is not right.element:
+        raise NotLowered("right sides of another precision")
+    batch = np.broadcast_shapes(matrices.shape[:-2], right.shape[:-2])
+    columns = _matrices(right, batch)
+    solutions = Solved(columns.shape, columns.element, _matrices(matrices, batch), columns, kind)
+    return GraphTensor(reshaped(solutions, (*batch, *columns.shape[1:])))
+
+
+def _turned(node: GraphNode) -> GraphNode:
+    """Matrices transposed."""
+    return transposed(plain(node), [*range(node.ndim - 2), node.ndim - 1, node.ndim - 2])
+
+
+@lowers("solve")
+def solve(X: GraphTensor, Y: GraphTensor) -> GraphTensor:
+    if not is_vector(X.shape, Y.shape):
+        return _solved(X.node, Y.node, "any")
+    solutions = _solved(X.node, reshaped(plain(Y.node), (*Y.shape, 1)), "any")
+    return GraphTensor(reshaped(solutions.node, solutions.shape[:-1]))
+
+
+@lowers("inverse")
+def inverse(Input: GraphTensor) -> GraphTensor:
+    ones = _where("oeq", Input.shape, 0, number_like(1.0, Input.node))
+    return _solved(Input.node, ones, "any")
+
+
+def _solved_triangular(matrices: GraphNode, right: GraphNode, upper: bool, transpose: bool, unit: bool = False) -> GraphTensor:
+    kind = f"{'upper' if upper != transpose else 'lower'}{' unit' if unit else ''}"
+    return _solved(_turned(matrices) if transpose else matrices, right, kind)
+
+
+@lowers("triangular_solve")
+def triangular_solve(X: GraphTensor, Y: GraphTensor, upper: bool, transpose: bool, unitriangular: bool) -> GraphTensor:
+    return _solved_triangular(X.node, Y.node, upper, transpose, unitriangular)
+
+
+@lowers("cholesky_solve")
+def cholesky_solve(X: GraphTensor, Y: GraphTensor, upper: bool) -> GraphTensor:
+    halfway = _solved_triangular(Y.node, X.node, upper, upper)
+    return _solved_triangular(Y.node, halfway.node, upper, not upper)
+
+
+@lowers("cholesky")
+def cholesky(X: GraphTensor, upper: bool) -> GraphTensor:
+    matrices = _matrices(X.node if upper else _turned(X.node), X.shape[:-2])
+    factors = Factored(matrices.shape, matrices.element, matrices)
+    return GraphTensor(reshaped(plain(factors if upper else _turned(factors)), X.shape))
 
 
 # ----------------------------------------------------------------------------------------------------------- running sums

@@ -1,4 +1,4 @@
-"""Checks of ids and labels as native code: an id out of its range stops the table, and numpy's check then reports it.
+"""Checks of ids, labels and small matrices as native code: a wrong value stops the table, and numpy's check then reports it.
 
 This module is short because plans import it; `id_kernels` writes the kernels.
 """
@@ -14,7 +14,7 @@ from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .id_ranges import IdRange, RangeTest, ranges_of
+from .id_ranges import IdRange, MatrixTest, ValueTest, tests_of
 from .instructions import NATIVE_PREFIX, STOP, Check, KernelCall, NativeInstruction, Operand, Writer, WrittenKernel
 from .target import Target
 
@@ -26,24 +26,24 @@ MOST_CHECKS = 255
 
 
 class NativeCheck(NativeInstruction):
-    """Tests the ids of neighbouring checks. If one is out of its range, the records behind the check are skipped.
+    """Tests the values of neighbouring checks. If one is wrong, the records behind the check are skipped.
 
     Args:
-        checks: number of a check -> the check and its ranges.
+        checks: number of a check -> the check and its tests.
         target: the processor.
     """
 
-    def __init__(self, checks: Mapping[int, tuple[Check, Sequence[IdRange]]], target: Target) -> None:
+    def __init__(self, checks: Mapping[int, tuple[Check, Sequence[IdRange | MatrixTest]]], target: Target) -> None:
         self.checks: dict[int, Check] = {number: check for number, (check, _) in checks.items()}
         self.ops = [check.op for check in self.checks.values()]
         self.written, self.layouts, self.shares, self.workspace_bytes = [FAILED], {}, {}, 0
-        ids = list(dict.fromkeys(id_range.value for _, ranges in checks.values() for id_range in ranges))
+        tested = list(dict.fromkeys(test.value for _, tests in checks.values() for test in tests))
         tests = [
-            RangeTest(number, 1 + ids.index(id_range.value), check.specs[id_range.value], id_range)
-            for number, (check, ranges) in checks.items()
-            for id_range in ranges
+            ValueTest(number, 1 + tested.index(test.value), check.specs[test.value], test)
+            for number, (check, of_check) in checks.items()
+            for test in of_check
         ]
-        operands: list[Operand] = [(FAILED, 0), *((value, 0) for value in ids)]
+        operands: list[Operand] = [(FAILED, 0), *((value, 0) for value in tested)]
         self.read = list(dict.fromkeys(value for check in self.checks.values() for value in check.read))
         signature = f"check {[_description(test) for test in tests]}"
         self.calls = [KernelCall(signature, operands, is_serial=True), KernelCall(STOP, [(FAILED, 0)], is_serial=False)]
@@ -56,13 +56,13 @@ class NativeCheck(NativeInstruction):
         return f"check what {', '.join(check.op.type for check in self.checks.values())} reads: {ins}"
 
 
-def _description(test: RangeTest) -> tuple[Any, ...]:
+def _description(test: ValueTest) -> tuple[Any, ...]:
     """Everything that the code of a test depends on."""
-    check, operand, spec, id_range = test
-    return check, operand, int(spec.dtype), spec.size, replace(id_range, value=("", 0))
+    check, operand, spec, wanted = test
+    return check, operand, int(spec.dtype), spec.shape, replace(wanted, value=("", 0))
 
 
-def _write_tests(tests: Sequence[RangeTest], target: Target, name: str) -> WrittenKernel:
+def _write_tests(tests: Sequence[ValueTest], target: Target, name: str) -> WrittenKernel:
     from .id_kernels import written_tests
 
     return written_tests(tests, target, name)
@@ -79,13 +79,13 @@ def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], ta
     results: list[Any] = []  # a dict holds the checks of one native instruction
     number = first_number
     for instruction in instructions:
-        ranges = ranges_of(instruction) if isinstance(instruction, Check) and number <= MOST_CHECKS else None
-        if ranges is None:
+        tests = tests_of(instruction) if isinstance(instruction, Check) and number <= MOST_CHECKS else None
+        if tests is None:
             results.append(instruction)
-        elif ranges:
+        elif tests:
             if not (results and isinstance(results[-1], dict)):
                 results.append({})
-            results[-1][number] = instruction, ranges
+            results[-1][number] = instruction, tests
             number += 1
     if number > first_number:
         specs[FAILED] = SPEC_OF_FAILED

@@ -15,7 +15,7 @@ from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_complex, real_of
 
-from ..kernels.table import CHECKS, load_kernels
+from ..kernels.table import CHECKS, check_of, load_kernels
 from .complex_tensors import ComplexTensor, InPairs, in_shape
 from .emitter import BOOL, FLOAT
 from .fallback import warn_of_lowering
@@ -108,7 +108,7 @@ class PlanGraph:
     def _check(self, number: int, instruction: Any) -> None:
         """Register a check of an op's inputs before native code reads them. A gradient op skips its forward op's checks."""
         definition = instruction.definition
-        if definition.type not in CHECKS:
+        if check_of(definition.type) is None:
             return
         check = Check(instruction, self.specs)
         key = check.key

@@ -14,9 +14,9 @@ from fluid.ir.dataflow import Facts
 from fluid.ir.versions import Value
 from fluid.values.memory import ALIGNMENT, aligned_bytes
 from fluid.values.spec import Spec
-from fluid.values.types import VarType, is_floating
+from fluid.values.types import VarType
 
-from ..kernels.table import CHECKS, load_kernels
+from ..kernels.table import check_of, load_kernels
 from ..runtime.calls import Call
 from ..stepwise.indexed_arrays import ArrayRoom, TripStoppedError
 from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots, Step
@@ -25,8 +25,18 @@ from ..stepwise.repeated import RandomSource
 from .array_entries import FAULT
 from .array_values import ArrayValues
 from .branches import Branches, inferred_specs
-from .id_ranges import ranges_of
-from .instructions import AFTER_BARRIER, CLEARED, GO_ON, RECORD_WORDS, Check, KernelCall, NativeInstruction, within_branches
+from .id_ranges import tests_of
+from .instructions import (
+    AFTER_BARRIER,
+    CLEARED,
+    GO_ON,
+    RECORD_WORDS,
+    Check,
+    KernelCall,
+    NativeInstruction,
+    inspected_values,
+    within_branches,
+)
 from .kernel import written_condition
 from .lowering import NotLowered
 from .native_checks import FAILED, MOST_CHECKS, checks_of, with_native_checks
@@ -149,7 +159,7 @@ def _replace_loops(items: list[Any], loops: LoopWriter) -> bool:
 def _can_check(code: BlockCode) -> bool:
     """Whether all checks within branches can be native."""
     checks, conditional = [item for item in code.instructions if isinstance(item, Check)], code.checks_in_branches
-    return not conditional or (len(checks) <= MOST_CHECKS and all(ranges_of(check) is not None for check in conditional))
+    return not conditional or (len(checks) <= MOST_CHECKS and all(tests_of(check) is not None for check in conditional))
 
 
 class _Steps:
@@ -221,9 +231,7 @@ class _Steps:
 
     def _checked(self, step: Step) -> set[Value]:
         """The values that a check of the step inspects."""
-        if step.definition.type not in CHECKS:
-            return set()
-        return {value for value in step.read if not is_floating(self._specs[value].dtype)}
+        return set() if check_of(step.definition.type) is None else {*inspected_values(step, self._specs)}
 
     def _read_masks_as_truths(self, step: Step) -> None:
         """Let native code read the masks of dropout that the forward loop has stored: bytes of 0 or 1."""

@@ -30,7 +30,7 @@ from fluid.opdef import registry
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS, check_of
+from ..kernels.table import CHECKS, KERNELS, NATIVE_CHECKS, SPARSE_CHECKS, SPARSE_KERNELS, check_of
 from ..native.cache import Kernels, available_kernels, made_by
 from ..native.fallback import NativeUnavailable, fault
 from ..native.instructions import NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer, WrittenKernel, values_read
@@ -118,7 +118,8 @@ def _is_built_in(op_type: str) -> bool:
     definition = registry.find(op_type)
     if definition is None:
         return False
-    functions: list[Any] = [table[op_type].fn for table in (KERNELS, SPARSE_KERNELS, CHECKS, SPARSE_CHECKS) if op_type in table]
+    tables = KERNELS, SPARSE_KERNELS, CHECKS, NATIVE_CHECKS, SPARSE_CHECKS
+    functions: list[Any] = [table[op_type].fn for table in tables if op_type in table]
     if op_type in HANDLERS:
         functions.append(HANDLERS[op_type])
     modules = [(definition.forward or definition).module, *(function.__module__ for function in functions)]

@@ -40,7 +40,7 @@ def written_tests(tests: Sequence[ValueTest], target: Target, name: str) -> Writ
         for test in reversed(tests):
             pointer, wanted = pointers[test.operand], test.test
             if isinstance(wanted, MatrixTest):
-                is_wrong = is_any_refused(f, _matrices_of(wanted, test.spec, pointer), wanted.kind, target)
+                is_wrong = is_any_refused(f, matrices_of(wanted, test.spec, pointer), wanted.kind, target)
             else:
                 is_wrong = _is_any_outside(f, wanted, test.spec, pointer, target)
             failed = f.select(is_wrong, f.int64(test.check), failed)
@@ -49,7 +49,7 @@ def written_tests(tests: Sequence[ValueTest], target: Target, name: str) -> Writ
     return written_kernel(name, 1 + max((test.operand for test in tests), default=0), body, target)
 
 
-def _matrices_of(test: MatrixTest, spec: Spec, pointer: Value) -> Matrices:
+def matrices_of(test: MatrixTest, spec: Spec, pointer: Value) -> Matrices:
     """The matrices that are tested; transposed if their lower triangle counts."""
     *batch, rows, _ = spec.shape
     steps = (rows, 1) if test.is_upper else (1, rows)

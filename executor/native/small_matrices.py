@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from .emitter import BOOL, Function, Operand, Type, Value, constant
 from .images import affine, parts
 from .kernel import Share
+from .mathematics import sqrt
 from .target import Target
 
 MOST_ROWS = 16
@@ -209,7 +210,7 @@ def _decompose(f: Function, work: _RowsOnStack, rows: int) -> Value:
 
     def step(k: Value, wrong: Value) -> list[Value]:
         pivot = work.number(k, k)
-        work.divide(k, f.intrinsic("sqrt", pivot))
+        work.divide(k, sqrt(f, pivot))
         f.loop(f.add(k, 1), rows, 1, [], lambda i: work.subtract(i, work.number(k, i), k))
         return [f.bit_or(wrong, f.compare("ole", pivot, 0.0))]
 

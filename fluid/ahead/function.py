@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from ..errors import ProgramError
 from ..executor.native.branches import BranchMark
 from ..executor.native.emitter import BOOL, BYTE, INT32, INT64, POINTER, Function, Type, Value, constant
-from ..executor.native.id_kernels import is_outside
-from ..executor.native.id_ranges import IdRange, ranges_of
+from ..executor.native.id_kernels import is_outside, matrices_of
+from ..executor.native.id_ranges import IdRange, MatrixTest, tests_of
 from ..executor.native.instructions import END_BRANCH, IF_TRUE, Check, KernelCall, NativeInstruction
 from ..executor.native.lowering import ELEMENTS
+from ..executor.native.small_matrices import is_any_refused
 from ..executor.planned.native_loops import Copied, NativeLoop, TripPlace
 from ..ir.program import Operator
 from ..ir.versions import Value as PlanValue
@@ -199,11 +200,15 @@ class FunctionWriter:
                 f.store_number(f.int64(layout.stamp), arena)
 
     def _check(self, check: Check, loop: NativeLoop | None, trip: Value) -> None:
-        """Store the code of an error if an id that an op reads is out of its range, and no error has come before."""
+        """Store the code of an error if a value that an op reads is wrong, and no error has come before."""
         f = self._f
-        for id_range in ranges_of(check) or ():
-            code = Value(str(self._code_of(_error_text(self._entry, check.op, id_range))), INT32)
-            is_wrong = self._is_any_outside(id_range, check.specs[id_range.value], self._address(id_range.value, loop, trip))
+        for test in tests_of(check) or ():
+            code = Value(str(self._code_of(_error_text(self._entry, check.op, test))), INT32)
+            spec, address = check.specs[test.value], self._address(test.value, loop, trip)
+            if isinstance(test, MatrixTest):
+                is_wrong = is_any_refused(f, matrices_of(test, spec, address), test.kind, f.module.target)
+            else:
+                is_wrong = self._is_any_outside(test, spec, address)
             with f.when(f.bit_and(self._is_fine(), is_wrong)):
                 f.store_number(code, self._code)
 
@@ -262,12 +267,15 @@ def fill_zeros(f: Function, target: Value, size: int) -> None:
     f.write(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
 
 
-def _error_text(entry: LibraryFunction, op: Operator, id_range: IdRange) -> str:
-    """The message for an id out of its range, with the line of the user's code."""
+def _error_text(entry: LibraryFunction, op: Operator, test: IdRange | MatrixTest) -> str:
+    """The message for a wrong value, with the line of the user's code."""
     names = {variable: name for name, variable in entry.feeds.items()}
-    name = id_range.value[0].removesuffix(".copy")
+    name = test.value[0].removesuffix(".copy")
     frame = op.user_frame
     line = f", {os.path.basename(frame[0])}:{frame[1]}" if frame is not None else ""
-    is_float = is_floating(entry.plan.specs[id_range.value].dtype) if id_range.value in entry.plan.specs else False
-    wrong = f"a number is outside of [0, {id_range.extent}]" if is_float else f"an id is outside of [0, {id_range.extent})"
+    is_float = is_floating(entry.plan.specs[test.value].dtype) if test.value in entry.plan.specs else False
+    if isinstance(test, MatrixTest):
+        wrong = f"a matrix is not {'positive definite' if test.kind == 'positive' else 'invertible'}"
+    else:
+        wrong = f"a number is outside of [0, {test.extent}]" if is_float else f"an id is outside of [0, {test.extent})"
     return f"{names.get(name, name)}: {wrong} ({op.type}{line})"

@@ -15,7 +15,7 @@ from ..errors import FeedError, FluidError, ProgramError
 from ..executor import Executor, Scope, global_scope
 from ..executor.native.compiler import compile_library
 from ..executor.native.fallback import NativeUnavailable
-from ..executor.native.id_ranges import ranges_of
+from ..executor.native.id_ranges import tests_of
 from ..executor.native.instructions import Check
 from ..executor.native.op_instructions import OpInstruction
 from ..executor.native.target import Target
@@ -339,7 +339,7 @@ def _is_refused(instruction: Any, computed: Container[Value]) -> bool:
     """Whether an instruction cannot be compiled; `computed` are its draws and constants."""
     if isinstance(instruction, (Instruction, OpInstruction)):
         return not (is_draw(instruction) or all(value in computed for value in instruction.written))
-    return isinstance(instruction, Check) and ranges_of(instruction) is None
+    return isinstance(instruction, Check) and tests_of(instruction) is None
 
 
 def _refusal(instruction: Any) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each
-from libraries import assert_equal_steps
+from libraries import Library, assert_equal_steps
 
 import fluid
 from fluid import layers
+from fluid.extend import ops
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -99,6 +100,20 @@ def absent() -> dict[str, Any]:
     return {"same": same, **_classified(h)}
 
 
+def solved() -> dict[str, Any]:
+    """Each trip decomposes a matrix, and solves equations with it and with another one."""
+    x = fluid.data("x", [4, 8])
+    matrix = layers.matmul(x, x, transpose_y=True) + layers.assign(np.eye(4, dtype="float32"))
+    number, last = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 3)
+
+    def body(number: Any, h: Any) -> list[Any]:
+        factor = ops().cholesky(matrix)
+        return [number + 1, ops().cholesky_solve(h, factor) + ops().solve(matrix * 2.0, layers.tanh(h))]
+
+    _, h = layers.while_loop(lambda number, _: number < last, body, [number, layers.fc(x, 8)])
+    return _classified(h)
+
+
 LOOPS: dict[str, Callable[[], dict[str, Any]]] = {
     "recurrent": recurrent,
     "reversed": lambda: recurrent(is_reversed=True),
@@ -106,6 +121,7 @@ LOOPS: dict[str, Callable[[], dict[str, Any]]] = {
     "counted": counted,
     "decided": decided,
     "absent": absent,
+    "solved": solved,
 }
 
 
@@ -183,3 +199,17 @@ def test_loops_that_cannot_be_compiled(name: str, tmp_path: Path) -> None:
     assert ("number of trips follows from sizes and constants" in str(error.value)) == bool(reason)
     assert reason in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_singular_matrix_is_a_code(tmp_path: Path) -> None:
+    matrix, x = fluid.data("matrix", [3, 3]), fluid.data("x", [3, 1])
+    loss = layers.mean(ops().solve(matrix, layers.fc(x, 1)))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    scope = fluid.Scope()
+    fluid.Executor().run(fluid.default_startup_program(), scope=scope)
+    compiled = fluid.compile_program(fluid.default_main_program(), fetches={"loss": loss}, scope=scope, output=tmp_path / "net")
+    library, feed = Library(compiled), {"matrix": np.eye(3, dtype="float32"), "x": np.ones((3, 1), "float32")}
+    code, _ = library.call("step", {**feed, "matrix": np.ones((3, 3), "float32")})
+    assert library.error(code).startswith("matrix: a matrix is not invertible (solve, test_library_loops.py:")
+    code, results = library.call("step", feed)
+    assert code == 0 and np.isfinite(results["loss"])

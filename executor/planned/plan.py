@@ -43,6 +43,7 @@ from ..stepwise.repeated import BlockCompiler
 from ..stepwise.unsupported import refuse_unsupported
 from .counted_loops import with_recurrences
 from .gathering import gather_lookups
+from .growing_states import has_room, with_room
 from .nested_loops import loops_in_block
 from .placement import Tenant, live_bytes, place, place_apart
 from .real_rows import OFFSETS, RealRows
@@ -275,14 +276,17 @@ def compile_plan(
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
     """
     values = values or {}
-    planner = _planner_of(program, feeds, fetches, scope, values)
+    planner = _planner_of(program, feeds, fetches, scope, values, may_give_room=target is not None)
     if planner is None:
         ops = versions_to_run(program.global_block(), fetches).ops
         return ArenaPlan(program, dict(feeds), list(fetches), ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     if target is not None:
-        planner.use_native_code(target)
-        planner.unroll_loops(target)
-        planner.use_native_checks(target)
+        planner.compile(target)
+        if any(instruction.is_op and has_room(instruction.op) for instruction in planner.instructions):
+            without = _planner_of(program, feeds, fetches, scope, values, may_give_room=False)
+            assert without is not None, "only states that grow have changed"
+            planner = without
+            planner.compile(target)
     planner.place(reuse)
     plan = planner.plan()
     plan.program = program
@@ -302,7 +306,7 @@ def compile_native_plan(
     Raises:
         NativeUnavailable: native code cannot be made.
     """
-    planner = _planner_of(program, feeds, fetches, scope, {})
+    planner = _planner_of(program, feeds, fetches, scope, {}, may_give_room=True)
     if planner is None:
         return None
     with or_unavailable():
@@ -313,9 +317,18 @@ def compile_native_plan(
 
 
 def _planner_of(
-    program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, values: Mapping[str, Any]
+    program: Program,
+    feeds: Mapping[str, Spec],
+    fetches: Sequence[str],
+    scope: Scope,
+    values: Mapping[str, Any],
+    may_give_room: bool,
 ) -> _Planner | None:
-    """A planner with the instructions of a program and all specs; None if the program can only run op by op."""
+    """A planner with the instructions of a program and all specs; None if the program can only run op by op.
+
+    Args:
+        may_give_room: whether states of loops that grow get room, as native code needs it.
+    """
     block = program.global_block()
     versions = versions_to_run(block, fetches)
     refuse_unsupported(program, versions.ops)
@@ -324,6 +337,8 @@ def _planner_of(
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
     planner = _specialized(planner, values)
+    if may_give_room and (copy := with_room(planner.program, planner.instructions, planner.specs)) is not None:
+        planner = _specialized(planner.of_copy(copy), values)
     while (copy := with_recurrences(planner.program, planner.instructions, planner.specs, fetches)) is not None:
         planner = _specialized(planner.of_copy(copy), values)
     planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
@@ -564,6 +579,12 @@ class _Planner:
         return self._memo[key]
 
     # -- native code
+    def compile(self, target: Target) -> None:
+        """Replace ops, loops and checks by native code, where that is possible."""
+        self.use_native_code(target)
+        self.unroll_loops(target)
+        self.use_native_checks(target)
+
     def use_native_code(self, target: Target) -> None:
         """Replace ops by native code, read from disk or compiled; if neither is possible, warn and change nothing."""
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +10,7 @@ from fluid.errors import FluidError
 from fluid.ir.dataflow import needed_ops
 from fluid.ir.program import Operator
 from fluid.ir.regions import Region
-from fluid.ir.versions import BlockVersions
+from fluid.ir.versions import BlockVersions, Value
 from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
 
@@ -41,6 +41,49 @@ def count_trips(op: Operator, region: Region, most: int, specs: Mapping[str, Spe
             return count
         if not all(_add_outputs(one, values) for one in inner):
             return None
+    return None
+
+
+def bound_trips(op: Operator, region: Region, most: int) -> int | None:
+    """The number of trips of a ``while`` that a part of its condition allows, which constants decide; None if there is none.
+
+    Values may end the loop earlier: one of them is false when a sentence is over, another one counts.
+    """
+    versions = BlockVersions(region.body)
+    counts = (
+        _count_while(op, region, versions, part, most)
+        for part in _conjuncts(versions, versions.current(op.input("Condition")[0]))
+    )
+    return min((count for count in counts if count is not None), default=None)
+
+
+def _conjuncts(versions: BlockVersions, value: Value) -> Iterator[Value]:
+    """The truths that all hold if a truth does."""
+    index = versions.writer.get(value)
+    kind = versions.ops[index].type if index is not None else ""
+    if index is None or kind not in ("assign", "logical_and"):
+        yield value
+        return
+    for slot in ("X", "Y") if kind == "logical_and" else ("X",):
+        for part in versions.reads[index][slot]:
+            if part is not None:
+                yield from _conjuncts(versions, part)
+
+
+def _count_while(op: Operator, region: Region, versions: BlockVersions, truth: Value, most: int) -> int | None:
+    """Count the trips, at least one, until a truth of the block does not hold; None if constants do not decide it."""
+    if versions.current(truth[0]) != truth:
+        return None
+    needed = {truth}
+    inner = [versions.ops[index] for index in needed_ops(versions, needed, carried=region.carried)]
+    values = constants_before(op, {name for name, version in needed if not version})
+    if values is None:
+        return None
+    for count in range(1, most + 1):
+        if not all(_add_outputs(one, values) for one in inner):
+            return None
+        if not values[truth[0]].item():
+            return count
     return None
 
 

@@ -1,0 +1,477 @@
+"""Give room to states of loops that grow by one row in each trip, such as the keys and values that a decoder attends to.
+
+Native code needs the same shapes in each trip. So in a copy of the program such a state, and each value that grows with it, has
+as many rows as the last trip needs, and ``concat`` becomes a write to the next row. Behind the rows that count there are zeros in
+states, and anything in other values; what would mix these rows with others reads copies that hold a neutral number there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fluid.ir.program import Block, Operator, Program
+from fluid.ir.regions import Region, region_of
+from fluid.ir.versions import BlockVersions, Value
+from fluid.ops.shapes import normalize_axes
+from fluid.values.spec import Spec
+from fluid.values.types import VarType, is_floating
+
+from ..binding.constants import make_constant
+from ..native.branches import inferred_specs
+from ..stepwise.interpreter import step_captures
+from .trip_counts import MOST_TRIPS, bound_trips, count_trips
+
+__all__ = ["has_room", "with_room"]
+
+_PREFIX = "room."
+"""Prefix of the names of new variables."""
+_MOST_BYTES, _MOST_GUESSED = 1 << 24, 1 << 20
+"""The most bytes of states with room; fewer if values may end the loop before they are full."""
+
+
+def with_room(program: Program, instructions: Sequence[Any], specs: Mapping[Value, Spec]) -> Program | None:
+    """Copy a program with room in the states of the loops of block 0 that grow; None if there is no such loop.
+
+    Args:
+        instructions: the instructions of the program's ops, in order.
+        specs: the specs of values, as far as they are known.
+    """
+    loops = [instruction for instruction in instructions if instruction.op.type == "while"]
+    captured = step_captures(program) if loops else {}
+    ops = program.global_block().ops
+    growing = [(ops.index(loop.op), facts) for loop in loops if (facts := _growing_loop(loop, specs, captured)) is not None]
+    if not growing:
+        return None
+    copy = program.clone()
+    of_copy = list(copy.global_block().ops)
+    for number, loop in growing:
+        _Rewriter(of_copy[number], loop).rewrite()
+    return copy
+
+
+def has_room(op: Operator) -> bool:
+    """Whether an op is a loop whose states have room."""
+    return op.type == "while" and any(name.startswith(_PREFIX) for name in op.output_arg_names)
+
+
+class _UnsuitedError(Exception):
+    """An op of the loop cannot compute with rows behind those that count."""
+
+
+class _Length(NamedTuple):
+    """The length of a value that grows: `first` in the first trip, and one more in each trip after it.
+
+    Attributes:
+        axis: the axis that grows.
+        first: the length.
+    """
+
+    axis: int
+    first: int
+
+
+@dataclass
+class _GrowingLoop:
+    """A loop with states that grow.
+
+    Attributes:
+        trips: the number of its trips; None if values decide.
+        room: the length that all values which grow get.
+        states: name -> its spec before the loop, and its axis that grows.
+        shapes: value of the block -> its shape with room.
+        lengths: value of the block -> its length, for values that grow.
+        cleared: (number of an op, slot, place) -> the number that rows behind those that count get before the op reads them.
+        appends: the numbers of ops that append a row.
+    """
+
+    trips: int | None
+    room: int
+    states: dict[str, tuple[Spec, int]]
+    shapes: dict[Value, Spec]
+    lengths: dict[Value, _Length]
+    cleared: dict[tuple[int, str, int], float] = field(default_factory=dict)
+    appends: list[int] = field(default_factory=list)
+
+
+def _growing_loop(instruction: Any, specs: Mapping[Value, Spec], captured: Collection[str]) -> _GrowingLoop | None:
+    """The facts about a loop whose states grow; None if there are none, or if it runs as it is."""
+    op: Operator = instruction.op
+    region = region_of(op)
+    assert region is not None, "a loop owns a block"
+    if region.scopes in captured:
+        return None
+    versions = BlockVersions(region.body)
+    first = {(name, 0): specs[value] for name, value in instruction.outer.items() if value in specs}
+    in_first = _specs_in_trip(versions, first)
+    states = dict[str, tuple[Spec, int]]()
+    for name in region.writes:
+        before, after = first.get((name, 0)), in_first.get(versions.current(name))
+        axis = _grown_axis(before, after) if before is not None and after is not None else None
+        if axis is not None and before is not None:
+            states[name] = before, axis
+    variables = [op.block.find_var(name) for name in states]
+    if not states or any(var is None or var.persistable for var in variables):
+        return None
+    second = first | {(name, 0): in_first[versions.current(name)] for name in states}
+    try:
+        lengths = _lengths(versions, region, in_first, _specs_in_trip(versions, second))
+        trips = count_trips(op, region, MOST_TRIPS)
+        most = bound_trips(op, region, MOST_TRIPS) if trips is None else trips
+        if not most:
+            return None
+        room = most + max(spec.shape[axis] for spec, axis in states.values())
+        shapes = {(name, 0): _with_extent(spec, axis, room) for name, (spec, axis) in states.items()}
+        if sum(spec.nbytes for spec in shapes.values()) > (_MOST_BYTES if trips is not None else _MOST_GUESSED):
+            return None
+        loop = _GrowingLoop(trips, room, states, first | shapes, lengths)
+        _Analysis(versions, loop, {*_read_values(versions, region)}).run()
+    except _UnsuitedError:
+        return None
+    return loop
+
+
+def _grown_axis(before: Spec, after: Spec) -> int | None:
+    """The axis along which a value has grown by one; None if it has changed in any other way."""
+    if before.ndim != after.ndim or before.dtype is not after.dtype:
+        return None
+    changed = [axis for axis, (old, new) in enumerate(zip(before.shape, after.shape, strict=True)) if old != new]
+    return changed[0] if len(changed) == 1 and after.shape[changed[0]] == before.shape[changed[0]] + 1 else None
+
+
+def _with_extent(spec: Spec, axis: int, extent: int) -> Spec:
+    return spec.with_shape((*spec.shape[:axis], extent, *spec.shape[axis + 1 :]))
+
+
+def _specs_in_trip(versions: BlockVersions, specs: Mapping[Value, Spec]) -> dict[Value, Spec]:
+    """The specs of the values in a trip, as far as they are known, from those before it."""
+    known = dict(specs)
+    for index, op in enumerate(versions.ops):
+        definition = versions.definitions[index]
+        if definition is not None and not op.sub_blocks:
+            known |= inferred_specs(op, definition, versions.reads[index], versions.writes[index], known) or {}
+    return known
+
+
+def _lengths(
+    versions: BlockVersions, region: Region, first: Mapping[Value, Spec], second: Mapping[Value, Spec]
+) -> dict[Value, _Length]:
+    """The lengths of the values that grow, from the specs in the first and in the second trip."""
+    lengths = dict[Value, _Length]()
+    for value in _read_values(versions, region):
+        before, after = first.get(value), second.get(value)
+        if before is None or before == after:
+            continue
+        axis = _grown_axis(before, after) if after is not None else None
+        if axis is None:
+            raise _UnsuitedError
+        lengths[value] = _Length(axis, before.shape[axis])
+    return lengths
+
+
+def _read_values(versions: BlockVersions, region: Region) -> Iterator[Value]:
+    """The values of a block that an op reads, or that leave it."""
+    for reads in versions.reads:
+        yield from (value for values in reads.values() for value in values if value is not None)
+    yield from map(versions.current, region.writes)
+
+
+# --------------------------------------------------------------------------------------------------------- analysis
+_BY_ELEMENT = frozenset(
+    ("scale", "cast", "assign", "clip", "where", "pow", "sum", "minus", "fill_zeros_like", "fill_any_like", "dropout",
+     "logical_and", "logical_or", "logical_xor", "logical_not", "equal", "not_equal", "less_than", "less_equal", "greater_than",
+     "greater_equal", *(f"elementwise_{kind}" for kind in ("add", "sub", "mul", "div", "max", "min", "pow", "mod", "floordiv")))
+)  # fmt: skip
+"""Ops that compute each element by itself; so do the activations."""
+_PRODUCTS = frozenset({"matmul", "matmul_v2", "mul"})
+_NEUTRAL = {
+    "reduce_sum": 0.0, "reduce_prod": 1.0, "reduce_max": -inf, "reduce_min": inf, "reduce_any": 0.0, "reduce_all": 1.0,
+    "softmax": -inf, "log_softmax": -inf, "logsumexp": -inf, "arg_max": -inf, "arg_min": inf,
+}  # fmt: skip
+"""Ops that reduce an axis, or divide by a sum over it -> the number that does not change their results for other elements."""
+_ALONG_AXIS = frozenset({"softmax", "log_softmax"})
+"""Those of them whose results have the axis."""
+_MOVES = frozenset({"reshape", "reshape2", "unsqueeze", "unsqueeze2", "squeeze", "squeeze2", "flatten", "flatten2"})
+"""Ops that keep the order of elements."""
+_TURNS = frozenset({"transpose", "transpose2"})
+_COPIES = frozenset({"assign", "cast", "fill_zeros_like"})
+"""Ops by element whose results are 0 where their inputs are."""
+
+
+class _Analysis:
+    """Finds what each op of the block has to read, so that it computes the same with room.
+
+    Args:
+        versions: the values of the block.
+        loop: the loop; its shapes and the ops that change are added.
+        read: the values that an op reads, or that leave the block.
+    """
+
+    def __init__(self, versions: BlockVersions, loop: _GrowingLoop, read: Container[Value]) -> None:
+        self._versions, self._loop, self._read = versions, loop, read
+        self._zeros: set[Value] = {(name, 0) for name in loop.states}
+        """The values that hold zeros behind the rows that count."""
+
+    def run(self) -> None:
+        """Go through the ops; raises `_UnsuitedError` if one cannot compute with room."""
+        versions, loop = self._versions, self._loop
+        for index, op in enumerate(versions.ops):
+            self._visit(index, op)
+        for name, (spec, axis) in loop.states.items():
+            last = versions.current(name)
+            if loop.lengths.get(last) != (axis, spec.shape[axis] + 1) or last not in self._zeros:
+                raise _UnsuitedError
+
+    def _visit(self, index: int, op: Operator) -> None:
+        versions, loop = self._versions, self._loop
+        definition, reads, writes = versions.definitions[index], versions.reads[index], versions.writes[index]
+        read = [(slot, place, value) for slot, values in reads.items() for place, value in enumerate(values) if value is not None]
+        grown = [one for one in read if one[2] in loop.lengths]
+        if not grown:
+            if definition is not None and not op.sub_blocks:
+                loop.shapes |= inferred_specs(op, definition, reads, writes, loop.shapes) or {}
+            return
+        if definition is None or op.sub_blocks or versions.updates[index] or (definition.is_random and not op.attr("is_test")):
+            raise _UnsuitedError
+        results = [value for values in writes.values() for value in values if value is not None and value in self._read]
+        if op.type == "concat" and results and self._appends(index, op):
+            return
+        shapes = inferred_specs(op, definition, reads, writes, loop.shapes)
+        if shapes is None:
+            raise _UnsuitedError
+        for value, spec in shapes.items():
+            length = loop.lengths.get(value)
+            if length is not None and spec.shape[length.axis] != loop.room:
+                raise _UnsuitedError
+        loop.shapes |= shapes
+        if results:
+            self._require_suited(index, op, grown, results[0])
+
+    def _appends(self, index: int, op: Operator) -> bool:
+        """Whether an op appends a row to a value that grows; notes it."""
+        loop, (out,) = self._loop, self._versions.writes[index]["Out"]
+        values = self._versions.reads[index]["X"]
+        before = values[0]
+        length = loop.lengths.get(before) if before is not None else None
+        if before is None or length is None or out is None or self._axis(op, before) != length.axis:
+            return False
+        row = loop.shapes.get(values[1]) if len(values) == 2 and values[1] is not None else None
+        is_row = row is not None and values[1] not in loop.lengths and row.shape[length.axis] == 1
+        if not is_row or op.inputs.get("AxisTensor") or loop.lengths.get(out) != (length.axis, length.first + 1):
+            raise _UnsuitedError
+        loop.shapes[out] = loop.shapes[before]
+        loop.appends.append(index)
+        if before in self._zeros:
+            self._zeros.add(out)
+        return True
+
+    def _require_suited(self, index: int, op: Operator, grown: Sequence[tuple[str, int, Value]], out: Value) -> None:
+        """Note what an op has to read; raises `_UnsuitedError` if it cannot compute with room."""
+        loop, lengths, kind = self._loop, self._loop.lengths, op.type
+        firsts = {lengths[value].first for _, _, value in grown}
+        length, before = lengths.get(out), lengths[grown[0][2]]
+        if len(firsts) > 1 or (length is not None and length.first not in firsts):
+            raise _UnsuitedError
+        definition = op.definition
+        assert definition is not None
+        is_zero = all(value in self._zeros for _, _, value in grown)
+        if kind in _BY_ELEMENT or definition.module == "fluid.ops.activation":
+            self._require(length is not None)
+            is_zero &= kind in _COPIES
+        elif kind in _PRODUCTS:
+            if length is None:
+                self._require(len(grown) == 2)
+                self._clear(index, grown, 0.0)
+            is_zero = False
+        elif kind in _NEUTRAL:
+            axis = before.axis
+            reduces = length is None if kind not in _ALONG_AXIS else self._axis(op, grown[0][2]) == axis
+            if reduces:
+                self._require(_NEUTRAL[kind] != inf or is_floating(loop.shapes[grown[0][2]].dtype))
+                self._clear(index, grown, _NEUTRAL[kind])
+            is_zero = kind == "softmax" and reduces
+        elif kind in _MOVES or kind in _TURNS:
+            self._require(length is not None)
+            assert length is not None
+            shapes = loop.shapes[grown[0][2]].shape, loop.shapes[out].shape
+            is_same = prod(shapes[0][: before.axis]) == prod(shapes[1][: length.axis])
+            self._require(op.attr("axis")[length.axis] == before.axis if kind in _TURNS else is_same)
+        elif kind in ("concat", "split", "slice"):
+            axes = op.attr("axes") if kind == "slice" else [op.attr("axis")]
+            tensors = [slot for slot, names in op.inputs.items() if names and slot not in ("X", "Input")]
+            ndim = loop.shapes[grown[0][2]].ndim
+            self._require(length is not None and not tensors and before.axis not in normalize_axes(axes, ndim))
+            self._require(kind != "concat" or len(grown) == len(op.input("X")))
+        elif kind == "gather":
+            axis = 0 if op.attr("axis") is None else int(op.attr("axis"))
+            self._require(length == before and not op.inputs.get("Axis") and grown[0][0] == "X" and axis != before.axis)
+        elif kind in ("lookup_table", "lookup_table_v2"):
+            self._require(length is not None and [slot for slot, _, _ in grown] == ["Ids"])
+            if not is_zero:
+                self._clear(index, grown, 0.0)
+            is_zero = False
+        elif kind == "layer_norm":
+            self._require(length == before and before.axis < op.attr("begin_norm_axis") and grown[0][0] == "X")
+            is_zero = False
+        elif kind in ("expand", "expand_v2", "expand_as", "expand_as_v2", "tile"):
+            self._require(length is not None and len(grown) == 1 and grown[0][0] == "X")
+            is_zero = False
+        else:
+            raise _UnsuitedError
+        if is_zero:
+            self._zeros |= {value for values in self._versions.writes[index].values() for value in values if value in lengths}
+
+    @staticmethod
+    def _require(condition: bool) -> None:
+        if not condition:
+            raise _UnsuitedError
+
+    def _axis(self, op: Operator, value: Value) -> int:
+        """The axis of an op, counted from the front."""
+        return normalize_axes([op.attr("axis")], self._loop.shapes[value].ndim)[0]
+
+    def _clear(self, index: int, grown: Sequence[tuple[str, int, Value]], number: float) -> None:
+        """Let an op read copies of values with a number behind the rows that count."""
+        for slot, place, value in grown:
+            if number or value not in self._zeros:
+                self._loop.cleared[index, slot, place] = number
+
+
+# -------------------------------------------------------------------------------------------------------- rewriting
+class _Rewriter:
+    """Gives room to the states of a loop.
+
+    Args:
+        op: the loop, in a copy of the program.
+        loop: the facts about it.
+    """
+
+    def __init__(self, op: Operator, loop: _GrowingLoop) -> None:
+        self._op, self._loop = op, loop
+        self._block: Block = op.block
+        self._body: Block = op.sub_blocks[0]
+        self._versions = BlockVersions(self._body)
+        self._trip = self._variable(self._block, "trip", (1,), VarType.INT64)
+        self._positions: dict[int, str] = {}
+        """First length -> the variable with the positions of rows minus this length."""
+
+    def rewrite(self) -> None:
+        """Change the block of the loop, and the ops around the loop."""
+        self._change_body()
+        place = self._block.ops.index(self._op)
+        for first, name in self._positions.items():
+            type_, attrs = make_constant(np.arange(self._loop.room) - first)
+            self._block.insert_op(place, type_, outputs={"Out": name}, attrs=attrs)
+        zero = {"shape": [1], "dtype": int(VarType.INT64), "value": 0.0}
+        self._block.insert_op(place, "fill_constant", outputs={"Out": self._trip}, attrs=zero)
+        for name, (spec, axis) in self._loop.states.items():
+            self._pass_room(name, spec, axis)
+        self._op.inputs["X"] = [*self._op.input("X"), self._trip, *self._positions.values()]
+        self._op.outputs["Out"] = [*self._op.output("Out"), self._trip]
+
+    @staticmethod
+    def _variable(block: Block, name: str, shape: Sequence[int], dtype: VarType) -> str:
+        """Declare a new variable."""
+        return block.create_var(name=block.program.fresh_name(f"{_PREFIX}{name}"), shape=tuple(shape), dtype=dtype).name
+
+    def _change_body(self) -> None:
+        loop, ops = self._loop, self._versions.ops
+        for index in reversed(range(len(ops))):
+            for slot, place in [(slot, place) for number, slot, place in loop.cleared if number == index]:
+                self._read_cleared(index, slot, place)
+            if index in loop.appends:
+                self._write_row(index)
+        last = len(self._body.ops)
+        self._body.insert_op(last, "increment", inputs={"X": self._trip}, outputs={"Out": self._trip}, attrs={"step": 1.0})
+
+    def _read_cleared(self, index: int, slot: str, place: int) -> None:
+        """Let an op read a copy of a value with a number behind the rows that count."""
+        op, value = self._versions.ops[index], self._versions.reads[index][slot][place]
+        assert value is not None
+        number, spec = self._loop.cleared[index, slot, place], self._loop.shapes[value]
+        if number == -inf and not is_floating(spec.dtype):
+            number = float(np.iinfo(spec.dtype.array_dtype).min)
+        start = self._body.ops.index(op)
+        steps = _Inserter(self._body, start, self._variable)
+        shape = list(spec.shape)
+        constant = steps.add("fill_constant", {}, shape, spec.dtype, {"shape": shape, "dtype": int(spec.dtype), "value": number})
+        is_real = self._mask(steps, "less_than", self._loop.lengths[value], shape)
+        chosen = {"Condition": [is_real], "X": [op.inputs[slot][place]], "Y": [constant]}
+        op.inputs[slot][place] = steps.add("where", chosen, shape, spec.dtype, {})
+
+    def _write_row(self, index: int) -> None:
+        """Let an op that appends a row write it to its place."""
+        op, (value, _) = self._versions.ops[index], self._versions.reads[index]["X"]
+        assert value is not None
+        before, row = op.input("X")
+        spec = self._loop.shapes[value]
+        shape = list(spec.shape)
+        start = self._body.ops.index(op)
+        steps = _Inserter(self._body, start, self._variable)
+        repeated = steps.add("expand_v2", {"X": [row]}, shape, spec.dtype, {"shape": shape})
+        is_there = self._mask(steps, "equal", self._loop.lengths[value], shape)
+        op.type, op.attrs = "where", {}
+        op.inputs = {"Condition": [is_there], "X": [repeated], "Y": [before]}
+
+    def _mask(self, steps: _Inserter, relation: str, length: _Length, shape: Sequence[int]) -> str:
+        """Compare the positions of rows with a length, for the elements of a shape."""
+        if length.first not in self._positions:
+            name = self._variable(self._block, "positions", (self._loop.room,), VarType.INT64)
+            self._positions[length.first] = name
+        inputs = {"X": [self._positions[length.first]], "Y": [self._trip]}
+        flat = steps.add(relation, inputs, [self._loop.room], VarType.BOOL, {})
+        column = [self._loop.room, *[1] * (len(shape) - length.axis - 1)]
+        turned = steps.add("reshape", {"X": [flat]}, column, VarType.BOOL, {"shape": column})
+        return steps.add("expand_v2", {"X": [turned]}, shape, VarType.BOOL, {"shape": list(shape)})
+
+    def _pass_room(self, name: str, spec: Spec, axis: int) -> None:
+        """Let the loop pass a state with room in place of the state itself."""
+        op, block, extent, loop = self._op, self._block, spec.shape[axis], self._loop
+        full = _with_extent(spec, axis, loop.room)
+        room = self._variable(block, name, full.shape, spec.dtype)
+        for one in (op, *self._body.ops):
+            one.rename_input(name, room)
+            one.rename_output(name, room)
+        place = block.ops.index(op)
+        zeros = (
+            room if not extent else self._variable(block, name, _with_extent(spec, axis, loop.room - extent).shape, spec.dtype)
+        )
+        shape = block.var(zeros).shape
+        attrs = {"shape": list(shape), "dtype": int(spec.dtype), "value": 0.0}
+        block.insert_op(place, "fill_constant", outputs={"Out": zeros}, attrs=attrs)
+        if extent:
+            block.insert_op(place + 1, "concat", inputs={"X": [name, zeros]}, outputs={"Out": room}, attrs={"axis": axis})
+        place, end = block.ops.index(op) + 1, dict[str, Any]()
+        attrs = {"axes": [axis], "starts": [0], "ends": [extent + (loop.trips or 0)]}
+        if loop.trips is None:
+            steps = _Inserter(block, place, self._variable)
+            end["EndsTensor"] = [
+                steps.add("scale", {"X": [self._trip]}, [1], VarType.INT64, {"scale": 1.0, "bias": float(extent)})
+            ]
+            attrs["infer_flags"] = [-1]
+            place += 1
+        block.insert_op(place, "slice", inputs={"Input": [room], **end}, outputs={"Out": name}, attrs=attrs)
+
+
+class _Inserter:
+    """Inserts ops before a place of a block.
+
+    Args:
+        block: the block.
+        place: the place of the next op.
+        variable: declares a variable, and returns its name.
+    """
+
+    def __init__(self, block: Block, place: int, variable: Callable[[Block, str, Sequence[int], VarType], str]) -> None:
+        self._block, self._place, self._variable = block, place, variable
+
+    def add(self, type_: str, inputs: Mapping[str, Any], shape: Sequence[int], dtype: VarType, attrs: Mapping[str, Any]) -> str:
+        """Insert an op; returns the variable with its result."""
+        name = self._variable(self._block, type_, shape, dtype)
+        self._block.insert_op(self._place, type_, inputs=inputs, outputs={"Out": name}, attrs=attrs)
+        self._place += 1
+        return name

@@ -120,7 +120,7 @@ def test_a_value_that_grows_runs_op_by_op() -> None:
         index, end = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 4)
         return layers.while_loop(  # type: ignore[no-any-return]
             lambda index, rows: layers.less_than(index, end),
-            lambda index, rows: [index + 1, layers.concat([rows, x], 0)],
+            lambda index, rows: [index + 1, layers.concat([rows, rows], 0)],
             [index, layers.assign(x)],
         )
 

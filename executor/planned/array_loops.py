@@ -63,7 +63,7 @@ class ArrayLoop:
             former = cells.get(before) if before is not None else None
             if former is None:
                 former = []
-            if type(former) is not list or not array.can_load(former):
+            if not isinstance(former, list) or not array.can_load(former):
                 return False
             array.load(former)
         return True

@@ -22,7 +22,7 @@ from fluid.values.types import BFLOAT16, VarType
 from ..binding.halves import added
 from ..runtime.random import RandomStreams
 from .handlers import runs, runs_on_arrays
-from .indexed_arrays import MOST_ENTRIES
+from .indexed_arrays import MOST_ENTRIES, EntryList, block_of
 from .interpreter import Environment, Machine, describe
 from .repeated import Frames, Loop, repeat_with_room, run_at_once, run_while_true
 
@@ -386,8 +386,12 @@ def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("stack_array", "stack_array_like")
 def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
-    array = list(array_in(op, "X", env))
+    block = block_of(env.get(op.input("X")[0]))
     like = array_of(env.get(op.input("Like")[0])) if op.input("Like") else None
+    if block is not None and (like is None or len(like) <= len(block)):
+        env.set(op.output("Out")[0], block.copy())
+        return
+    array = list(array_in(op, "X", env))
     if like is not None:
         array += [None] * (like.shape[0] - len(array))
     model = next((array_of(item) for item in array if item is not None), like[0] if like is not None and like.shape[0] else None)
@@ -416,9 +420,15 @@ def _no_entries(xp: Any, op: Operator, like: Any) -> Any:
 @runs("tensor_array_to_tensor", "join_array")
 def join_array(machine: Machine, op: Operator, env: Environment) -> None:
     name, axis, xp = op.input("X")[0], op.attr("axis"), machine.xp
+    like = array_in(op, "Like", env) if op.input("Like") else ()
+    block = block_of(env.get(name))
+    if block is not None and not axis and len(like) <= len(block):
+        env.set(op.output("Out")[0], (block if op.attr("use_stack") else block.reshape(-1, *block.shape[2:])).copy())
+        for sizes in op.output("OutIndex"):
+            env.set(sizes, xp.full(len(block), block.shape[1], dtype="int32"))
+        return
     array = list(array_in(op, "X", env))
-    if op.input("Like"):
-        like = array_in(op, "Like", env)
+    if like:
         array += [None] * (len(like) - len(array))
         array = [zeros_like(xp, model) if item is None else item for item, model in zip(array, like, strict=True)]
     absent = [str(position) for position, item in enumerate(array) if item is None]
@@ -441,6 +451,12 @@ def join_array(machine: Machine, op: Operator, env: Environment) -> None:
 def split_array(machine: Machine, op: Operator, env: Environment) -> None:
     slots = ("X", "Like") if op.type == "split_array" else (grad_slot("Out"), "X")
     array, like, axis = array_of(tensor_in(op, slots[0], env)), array_in(op, slots[1], env), op.attr("axis")
+    names = op.output("Out" if op.type == "split_array" else grad_slot("X"))
+    block = block_of(like)
+    if block is not None and not axis:
+        for name in names:
+            env.set(name, EntryList(array.reshape(block.shape).copy()))
+        return
     parts, start, is_stack = [], 0, op.attr("use_stack")
     before = (slice(None),) * (axis % array.ndim)
     for item in like:
@@ -448,7 +464,7 @@ def split_array(machine: Machine, op: Operator, env: Environment) -> None:
         end = start + (1 if is_stack else shape[axis])
         parts.append(with_lod(array[(*before, slice(start, end))].reshape(shape).copy(), lod_of(item)))
         start = end
-    for name in op.output("Out" if op.type == "split_array" else grad_slot("X")):
+    for name in names:
         env.set(name, parts)
 
 

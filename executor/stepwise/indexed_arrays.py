@@ -36,6 +36,7 @@ class EntryState(IntEnum):
 
 
 _PRESENT, _UPDATED = int(EntryState.PRESENT), int(EntryState.UPDATED)
+_MISSING, _EXISTING = bytes([EntryState.MISSING]), bytes([_PRESENT, _UPDATED])
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,26 @@ class TripStoppedError(Exception):
         self.needed = position + 1 if 0 <= position < MOST_ENTRIES else None
 
 
+class EntryList(list[Any]):
+    """The entries of an array of tensors that are all there, and of one shape. Nobody changes it.
+
+    Args:
+        block: the entries, along its first axis.
+
+    Attributes:
+        block: see above.
+    """
+
+    def __init__(self, block: Any) -> None:
+        super().__init__(block)
+        self.block = block
+
+
+def block_of(entries: Any) -> Any:
+    """The block of memory that the entries of an array lie in, along its first axis; None if they do not lie in one."""
+    return entries.block if type(entries) is EntryList else None
+
+
 class IndexedArray:
     """The memory of an array in a loop.
 
@@ -94,14 +115,20 @@ class IndexedArray:
 
     def load(self, former: Sequence[Any]) -> None:
         """Store the entries before the loop."""
-        self._former, self._states[:] = former, 0
+        self._former, self._states[:], block = former, 0, block_of(former)
+        if block is not None:
+            self._entries[: len(block)], self._states[: len(block)] = block, _PRESENT
+            return
         for position, entry in enumerate(former if len(self._entries) else ()):
             if entry is not None:
                 self._entries[position], self._states[position] = entry, _PRESENT
 
     def can_load(self, former: Sequence[Any]) -> bool:
         """Whether these entries have the shape and type of the memory, and there is room for them."""
-        entries, items = self._entries, [entry for entry in former if entry is not None]
+        entries, block = self._entries, block_of(former)
+        if block is not None:
+            return len(block) <= len(self._states) and (block.shape[1:], block.dtype) == (entries.shape[1:], entries.dtype)
+        items = [entry for entry in former if entry is not None]
         if len(former) > len(self._states) or not all(type(item) is np.ndarray for item in items):
             return False
         return not items or {(item.shape, item.dtype) for item in items} == {(entries.shape[1:], entries.dtype)}
@@ -117,6 +144,9 @@ class IndexedArray:
 
     def values(self) -> list[Any]:
         """The entries after the loop; None for missing ones."""
+        states = self._states.tobytes().rstrip(_MISSING)
+        if self._entries.ndim > 1 and _UPDATED in states and not states.strip(_EXISTING):
+            return EntryList(self._entries[: len(states)].copy())  # the next run uses the memory again
         entries, positions = list(self._former), (self._states & 1).nonzero()[0].tolist()  # updated or cleared
         if positions:
             count = positions[-1] + 1

@@ -536,3 +536,35 @@ def test_branches_on_arrays_are_trained_in_a_plan() -> None:
     feed = {"words": normal(6, 2, 5), "order": moves(6)}
     assert_native(build, feed)
     assert_alike(build, feed, runs=4)
+
+
+@each("change", ["none", "an entry", "one more", "a gap", "a part", "a copy"])
+@each("use_stack", [False, True])
+@each("axis", [0, 1])
+def test_entries_of_one_block_are_joined_read_and_changed(change: str, use_stack: bool, axis: int) -> None:
+    """A loop leaves entries in one block of memory; ops between loops change the array, and the next loop extends it."""
+
+    def build() -> Sequence[Variable]:
+        x, array = fluid.data("x", [2, 3]), layers.create_array("float32")
+        x.stop_gradient = False
+        repeat(4, lambda index: layers.array_write(layers.tanh(x * layers.cast(index, "float32")), index, array))
+        if change == "an entry":
+            layers.array_write(x * 5.0, integer(2), array)
+        elif change == "one more":
+            layers.array_write(x * 5.0, integer(4), array)
+        elif change == "a gap":
+            layers.array_write(x * 5.0, integer(6), array)
+        elif change == "a part":
+            array = layers.slice(array, axes=[0], starts=[1], ends=[3])
+        elif change == "a copy":
+            array = layers.assign(array)
+        total = layers.fill_constant([2, 3], "float32", 0.0)
+        first = 1 if change == "a part" else 3
+        repeat(first, lambda index: layers.assign(total + layers.array_read(array, index), total))
+        if change == "a gap":
+            return [total, layers.array_length(array)]
+        joined, sizes = layers.tensor_array_to_tensor(array, axis, use_stack=use_stack)
+        loss = layers.reduce_sum(layers.square(joined)) + layers.reduce_sum(total)
+        return [joined, sizes, *fluid.gradients(loss, [x])]
+
+    assert_alike(build, {"x": normal(2, 3)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -58,6 +59,9 @@ class Recorder(OpNamespace):
     def __init__(self, context: Mapping[str, Any], allocate: Allocate) -> None:
         self._context, self._allocate = context, allocate
         self._ops: list[_RecordedOp] = []
+        self._reads: Counter[int] = Counter()
+        """The id of a cell -> how many ops and results read it."""
+        self._intermediates = _IntermediateArrays(allocate)
 
     def wrap(self, array: Any, lod: Any = ()) -> Any:
         """Wrap an array in a cell, a list of arrays in a list of cells; None stays None."""
@@ -73,37 +77,120 @@ class Recorder(OpNamespace):
         self._ops.append(_RecordedOp(definition, cells, attrs, outputs))
         return outputs
 
-    def write_into(self, cell: Cell, out: Any) -> None:
-        """Have the op of this cell write its result into `out`; where it gives X a shape, have the op of X write there too."""
-        cell.array = out
-        maker = next((op for op in self._ops if any(output is cell for output in _cells_of(op.outputs))), None)
-        if maker is not None and maker.is_view and maker.inputs["X"].array is None:
-            self.write_into(maker.inputs["X"], out.reshape(maker.inputs["X"].shape))
-
-    def calls(self, results: Iterable[Cell | None]) -> list[Call]:
-        """Bind the recorded ops that these results need; a result without an array gets one."""
-        wanted = {id(cell) for cell in results if cell is not None}
+    def limit_to(self, results: Iterable[Cell | None]) -> None:
+        """Forget the recorded ops that these results do not need."""
+        cells = [cell for cell in results if cell is not None]
+        wanted = set(map(id, cells))
         needed = []
         for op in reversed(self._ops):
             if op.definition.is_random or op.definition.updated or any(id(cell) in wanted for cell in _cells_of(op.outputs)):
                 wanted.update(map(id, _cells_of(op.inputs)))
                 needed.append(op)
-        return [call for op in reversed(needed) for call in self._bind(op)]
+        self._ops = needed[::-1]
+        self._reads.update(id(cell) for op in needed for cell in _cells_of(op.inputs))
+        self._reads.update(map(id, cells))
+
+    def write_into(self, cell: Cell, out: Any) -> None:
+        """Have the op of this cell write its result into `out`; and the op before it, where one may overwrite the result."""
+        cell.array = out
+        maker = self._maker_of(cell)
+        if maker is None:
+            return
+        if maker.is_view and maker.inputs["X"].array is None:
+            self.write_into(maker.inputs["X"], out.reshape(maker.inputs["X"].shape))
+        source = self._overwritten(maker, cell)
+        if source is not None and self._is_read_once(source):
+            self.write_into(source, out)
+
+    def _maker_of(self, cell: Cell) -> _RecordedOp | None:
+        return next((op for op in self._ops if any(output is cell for output in _cells_of(op.outputs))), None)
+
+    def _is_read_once(self, cell: Cell) -> bool:
+        """Whether only one op reads the memory of a result that has no place yet."""
+        maker = self._maker_of(cell)
+        is_last = cell.array is None and self._reads[id(cell)] == 1
+        return is_last and (maker is None or not maker.is_view or self._is_read_once(maker.inputs["X"]))
+
+    def calls(self) -> list[Call]:
+        """Bind the recorded ops; a result without an array gets one."""
+        return [call for op in self._ops for call in self._bind(op)]
 
     def _bind(self, op: _RecordedOp) -> list[Call]:
         xp = self._context["xp"]
+        read = _cells_of(op.inputs)
         if op.is_view and _is_plain(xp, source := op.inputs["X"].array):
             out = next(iter(op.outputs.values()))
             if out.array is None:
                 out.array = source.reshape(out.shape)
             if xp.may_share_memory(out.array, source):
+                self._intermediates.share(out, op.inputs["X"], self._reads[id(out)])
+                self._intermediates.finish(read)
                 return []
         for cell in _cells_of(op.outputs):
             if cell.array is None:
-                cell.array = self._allocate(cell.shape, cell.dtype.array_dtype)
+                self._intermediates.place(cell, self._overwritten(op, cell), self._reads[id(cell)])
         inputs, outputs = (map_values(lambda cell: cell.array, cells) for cells in (op.inputs, op.outputs))
         lods = {**lods_of(op.inputs), **lods_of(op.outputs)}
+        self._intermediates.finish(read)
         return bind_op(op.definition, inputs, outputs, op.attrs, self._context, self._allocate, lods=lods)
+
+    def _overwritten(self, op: _RecordedOp, cell: Cell) -> Cell | None:
+        """The input whose array the kernel of an op may overwrite with the output `cell`; None if there is none."""
+        kernel = kernel_of(op.definition.type)
+        if kernel is None or not engine_of(self._context["xp"]).writes_functions:
+            return None
+        slot = next((slot for slot, output in op.outputs.items() if output is cell), "")
+        source = op.inputs.get(kernel.inplace.get(slot, ""))
+        return source if isinstance(source, Cell) and source.spec == cell.spec else None
+
+
+class _IntermediateArrays:
+    """The arrays of intermediate results. One whose results have all been read holds later results."""
+
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
+        self._buffers: dict[int, _IntermediateArray] = {}
+        """The id of a cell -> the memory that holds it."""
+        self._free: dict[Any, list[_IntermediateArray]] = {}
+        """Shape and dtype -> the arrays that hold nothing."""
+
+    def place(self, cell: Cell, source: Cell | None, reads: int) -> None:
+        """Give a cell the array of `source`, if nothing else reads that, or a free or new array."""
+        buffer = self._buffers.get(id(source))
+        if source is not None and buffer is not None and buffer.reads == 1:
+            cell.array = source.array
+        else:
+            layout = cell.shape, cell.dtype.array_dtype
+            free = self._free.get(layout)
+            buffer = free.pop() if free else _IntermediateArray(self._allocate(*layout))
+            cell.array = buffer.array
+        self._hold(cell, buffer, reads)
+
+    def share(self, cell: Cell, source: Cell, reads: int) -> None:
+        """Let a cell be a view of the array of `source`."""
+        buffer = self._buffers.get(id(source))
+        if buffer is not None:
+            self._hold(cell, buffer, reads)
+
+    def _hold(self, cell: Cell, buffer: _IntermediateArray, reads: int) -> None:
+        buffer.reads += max(reads, 1)  # without readers, it is not used again
+        self._buffers[id(cell)] = buffer
+
+    def finish(self, cells: Iterable[Cell]) -> None:
+        """Note that an op has read these cells."""
+        for cell in cells:
+            buffer = self._buffers.get(id(cell))
+            if buffer is not None:
+                buffer.reads -= 1
+                if not buffer.reads:
+                    self._free.setdefault((buffer.array.shape, buffer.array.dtype), []).append(buffer)
+
+
+class _IntermediateArray:
+    """An array, and how often the results in it are still to be read."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.reads = array, 0
 
 
 class _RecordedOp(NamedTuple):
@@ -226,12 +313,13 @@ def _bind(
         pairs = zip(target, value or (), strict=False) if isinstance(target, list) else [(target, value)]
         results += [(out, cell) for out, cell in pairs if out is not None]
     arrays = [array for value in inputs.values() for array in (value if isinstance(value, list) else (value,))]
+    recorder.limit_to(cell for _, cell in results)
     for out, cell in results:
         if cell is not None and cell.array is None:
             recorder.write_into(
                 cell, out if _takes(context["xp"], out, cell.spec, arrays) else allocate(cell.shape, cell.dtype.array_dtype)
             )
-    calls = recorder.calls(cell for _, cell in results)
+    calls = recorder.calls()
     calls += [_store(context["xp"], out, cell) for out, cell in results if cell is None or cell.array is not out]
     return calls if check is None else [check_call(check, inputs, outputs, attrs, context, lods), *calls]
 

@@ -169,7 +169,8 @@ class Case:
         lods = self.lods_of(values)
         wrapped = {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in values.items()}
         cells = self.rule(recorder, wrapped, self.attrs, wanted)
-        for step in recorder.calls(cell for slot in wanted for cell in flat(cells.get(slot))):
+        recorder.limit_to(cell for slot in wanted for cell in flat(cells.get(slot)))
+        for step in recorder.calls():
             step()
         return {
             slot: [None if cell is None else cell.array for cell in cells[slot]]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fluid.executor.binding.arrays import Recorder, bind_op
 from fluid.executor.binding.codegen import Lender, function_of
 from fluid.executor.binding.compiled import Argument, compiled
 from fluid.executor.kernels.table import KERNELS
@@ -150,3 +151,28 @@ def test_a_loan_of_spare_memory_lends_each_byte_once() -> None:
         assert all((array == number).all() for number, array in enumerate(arrays))
         assert loan.used >= sum(array.nbytes for array in arrays if array.nbytes >= spare.LARGE)
         loan.give_back()
+
+
+def test_intermediate_results_of_formulas_share_memory() -> None:
+    definition = registry.get("hard_swish")
+    x, out, lender = floats(2, 3), np.empty((2, 3), np.float32), Lender(np)
+    context = {"xp": np, "scratch": lender, "rng": None}
+    attrs = definition.defaults({"offset": 2.0})
+    for call in bind_op(definition, {"X": x}, {"Out": out}, attrs, context, lender, use_kernel=False):
+        call()
+    np.testing.assert_allclose(out, x * np.clip(x + 2, 0, 6) / 6, rtol=1e-6)
+    assert not lender.lent
+
+
+def test_results_that_are_read_again_are_not_overwritten() -> None:
+    x, first, second = floats(2, 3), np.empty(6, np.float32), np.empty((2, 3), np.float32)
+    f = Recorder({"xp": np, "scratch": np.empty, "rng": None}, np.empty)
+    doubled = f.wrap(x) * 2.0
+    tanh, more = f.tanh(f.reshape(doubled, shape=[6])), doubled + 1.0
+    f.limit_to([tanh, more])
+    f.write_into(tanh, first)
+    f.write_into(more, second)
+    for call in f.calls():
+        call()
+    np.testing.assert_allclose(first, np.tanh(2 * x).reshape(-1), rtol=1e-6)
+    np.testing.assert_allclose(second, 2 * x + 1, rtol=1e-6)

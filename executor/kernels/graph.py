@@ -124,17 +124,6 @@ def graph_send_ue_recv(
     return _send(xp, messages, Dst_index, rows, reduce_op, Out, Dst_count)
 
 
-@checked("graph_send_uv")
-def check_graph_send_uv(x: Any, y: Any, src_index: Any, dst_index: Any) -> None:
-    check_ids(src_index, len(x), "graph_send_uv: src_index")
-    check_ids(dst_index, len(y), "graph_send_uv: dst_index")
-
-
-@kernel("graph_send_uv")
-def graph_send_uv(xp: Any, x: Any, y: Any, src_index: Any, dst_index: Any, message_op: str, out: Any) -> None:
-    xp.copyto(out, _combined(x[src_index], y[dst_index], message_op))
-
-
 # ------------------------------------------------------------------------------------------------------------ neighbours
 def _renumbered(nodes: Any, neighbors: Any) -> tuple[Any, Any]:
     """The distinct nodes, in order of coming, and the place of each of `neighbors` among them."""

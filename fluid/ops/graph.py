@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import composed
 from ..opdef.registry import ZERO_GRADIENT, choice, define, ints, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType
@@ -162,21 +163,17 @@ def _send_uv(x: Spec, y: Spec, src_index: Spec, dst_index: Spec) -> Spec:
     return x.with_shape((max(src_index.shape[0], dst_index.shape[0]), *broadcast(x.shape[1:], y.shape[1:])))
 
 
-@define(
+@composed(
     "graph_send_uv(x: int|real, y: int|real, src_index: int, dst_index: int) -> out",
     infer=_send_uv,
     wrt=("x", "y"),
+    listed=(),
     message_op=_MESSAGES,
 )
-def graph_send_uv(f: Any, x: Any, y: Any, src_index: Any, dst_index: Any, dout: Any, message_op: str) -> Any:
+def graph_send_uv(f: Any, x: Any, y: Any, src_index: Any, dst_index: Any, message_op: str) -> Any:
     """For each edge, the row of x that it starts from and the row of y that it leads to, added or multiplied ("MUL"); rows
     broadcast."""
-    left, right = _rows_of(f, x, src_index), _rows_of(f, y, dst_index)
-    by_left, by_right = _by_operands(f, dout, left, right, message_op)
-    return {
-        "x": lambda: f.scatter_add_like(by_left, src_index, x),
-        "y": lambda: f.scatter_add_like(by_right, dst_index, y),
-    }
+    return _combined(f, _rows_of(f, x, src_index), _rows_of(f, y, dst_index), message_op)
 
 
 # ------------------------------------------------------------------------------------------------------------ neighbours

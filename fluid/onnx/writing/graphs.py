@@ -95,13 +95,6 @@ def graph_send_ue_recv(
     return {"Out": out, "Dst_count": g.cast(counts, VarType.INT32)}
 
 
-@exports("graph_send_uv")
-def graph_send_uv(
-    g: OnnxGraph, x: OnnxTensor, y: OnnxTensor, src_index: OnnxTensor, dst_index: OnnxTensor, message_op: str
-) -> OnnxTensor:
-    return _message(g, g.gather(x, as_vector(g, src_index)), g.gather(y, as_vector(g, dst_index)), message_op)
-
-
 @exports("graph_reindex")
 def graph_reindex(g: OnnxGraph, X: OnnxTensor, Neighbors: OnnxTensor, Count: OnnxTensor) -> dict[str, OnnxTensor]:
     nodes, neighbors, counts = (as_vector(g, tensor) for tensor in (X, Neighbors, Count))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from fluid.ops.quantization import axis_of_scales, greatest
+from fluid.ops.quantization import greatest
 
 from .manipulation import write_wanted
 from .table import Slots, kernel
@@ -136,26 +135,6 @@ def moving_average_abs_max_scale(
 
 
 # ---------------------------------------------------------------------------------------------------------- dequantize
-@kernel("fake_dequantize_max_abs")
-def fake_dequantize_max_abs(xp: Any, X: Any, Scale: Any, max_range: float, Out: Any) -> None:
-    xp.multiply(X, Scale.reshape(()), out=Out)
-    Out /= Out.dtype.type(max_range)
-
-
-@kernel("fake_channel_wise_dequantize_max_abs")
-def fake_channel_wise_dequantize_max_abs(
-    xp: Any, X: Any, Scales: Sequence[Any], quant_bits: list[int], quant_axis: int, x_num_col_dims: int, Out: Any
-) -> None:
-    axis = axis_of_scales(len(Scales), quant_axis, x_num_col_dims) % X.ndim
-    xp.multiply(X, _channels(Scales[0], X.ndim, axis), out=Out)
-    most = greatest(quant_bits[0])
-    if len(Scales) == 2:
-        Out *= Scales[1].reshape(())
-        most *= greatest(quant_bits[1])
-    Out /= most
-
-
-# ------------------------------------------------------------------------------------------------------ of exported models
 @kernel("quantize_linear", inplace={"OutState": "InState", "OutAccum": "InAccum", "OutScale": "Scale"})
 def quantize_linear(
     xp: Any, X: Any, Scale: Any, InAccum: Any, InState: Any, attrs: Slots, Y: Any, OutState: Any, OutAccum: Any, OutScale: Any

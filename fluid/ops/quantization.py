@@ -198,20 +198,24 @@ def _with_scale(X: Spec, Scale: Spec) -> Spec:
     return X
 
 
-@define(
+def _over(f: Any, X: Any, number: float) -> Any:
+    """X divided by a number, not multiplied by its inverse, which is rounded."""
+    return X / f.fill_constant(shape=[1], dtype=int(X.dtype), value=number)
+
+
+@composed(
     "fake_dequantize_max_abs(X: float[N, ...], Scale: float) -> Out",
     infer=_with_scale,
     wrt=("X",),
     constants=("Scale",),
-    inline_grad=True,
     max_range=Attr("float", required=True),
 )
-def fake_dequantize_max_abs(f: Any, Scale: Any, dOut: Any, max_range: float) -> Any:
+def fake_dequantize_max_abs(f: Any, X: Any, Scale: Any, max_range: float) -> Any:
     """``X * Scale / max_range``, with Scale [1]. Scale is treated as a constant."""
-    return {"X": f.elementwise_mul(dOut, Scale) * (1.0 / max_range)}
+    return _over(f, f.elementwise_mul(X, f.reshape(Scale, shape=[1])), max_range)
 
 
-def axis_of_scales(count: int, quant_axis: int, x_num_col_dims: int) -> int:
+def _axis_of_scales(count: int, quant_axis: int, x_num_col_dims: int) -> int:
     """The axis of the channels; the first of `count` scales has one number for each channel."""
     return quant_axis if count == 1 else x_num_col_dims
 
@@ -221,7 +225,7 @@ def _with_scales(X: Spec, Scales: Sequence[Spec], quant_bits: list[int], quant_a
         raise InferenceError(
             f"there are {len(Scales)} Scales and {len(quant_bits)} quant_bits; there should be one of each, or two"
         )
-    axis = normalize_axis(axis_of_scales(len(Scales), quant_axis, x_num_col_dims), X.ndim)
+    axis = normalize_axis(_axis_of_scales(len(Scales), quant_axis, x_num_col_dims), X.ndim)
     if not fits(Scales[0].size, X.shape[axis]):
         raise InferenceError(f"the first of Scales, {Scales[0]}, should have a number for each element of axis {axis} of X {X}")
     if len(Scales) == 2 and not fits(Scales[1].size, 1):
@@ -229,26 +233,26 @@ def _with_scales(X: Spec, Scales: Sequence[Spec], quant_bits: list[int], quant_a
     return X
 
 
-@define(
+@composed(
     "fake_channel_wise_dequantize_max_abs(X: float[N, ...], Scales*: float) -> Out",
     infer=_with_scales,
     wrt=("X",),
     constants=("Scales",),
-    inline_grad=True,
     quant_bits=at_most(_MOST_BITS, least(2, ints(8))),
     quant_axis=0,
     x_num_col_dims=1,
 )
-def fake_channel_wise_dequantize_max_abs(f: Any, Scales: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+def fake_channel_wise_dequantize_max_abs(f: Any, X: Any, Scales: Any, attrs: dict[str, Any]) -> Any:
     """``X * s / b`` with a scale s for each channel, and ``b = 2 ** (bits - 1) - 1``. Scales are treated as constants.
 
     With one of Scales, the channels are the elements of the axis `quant_axis`. With two, they are the elements of the axis
     `x_num_col_dims`, and the second one is a number [1]: so is a product dequantized whose factors were quantized.
     """
-    bits, count = attrs["quant_bits"], len(Scales)
-    axis = axis_of_scales(count, attrs["quant_axis"], attrs["x_num_col_dims"])
-    gradient = f.elementwise_mul(dOut, Scales[0], axis=axis) * (1.0 / greatest(bits[0]))
-    return {"X": gradient if count == 1 else f.elementwise_mul(gradient, Scales[1]) * (1.0 / greatest(bits[1]))}
+    axis = normalize_axis(_axis_of_scales(len(Scales), attrs["quant_axis"], attrs["x_num_col_dims"]), X.ndim)
+    scaled, most = f.elementwise_mul(X, f.reshape(Scales[0], shape=[-1]), axis=axis), greatest(attrs["quant_bits"][0])
+    if len(Scales) == 2:
+        scaled, most = f.elementwise_mul(scaled, f.reshape(Scales[1], shape=[1])), most * greatest(attrs["quant_bits"][1])
+    return _over(f, scaled, most)
 
 
 # ------------------------------------------------------------------------------------------------------ of exported models

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.ops.quantization import axis_of_scales, greatest, through_integers
+from fluid.ops.quantization import greatest, through_integers
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -93,26 +93,6 @@ def _quantize_by_average(dequantizes: bool) -> Any:
 
 exports("fake_quantize_moving_average_abs_max")(_quantize_by_average(False))
 exports("fake_quantize_dequantize_moving_average_abs_max")(_quantize_by_average(True))
-
-
-@exports("fake_dequantize_max_abs")
-def fake_dequantize_max_abs(g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor, max_range: float) -> OnnxTensor:
-    x = X if X.is_floating else g.cast(X, Scale.dtype)
-    return g.binary("Div", g.binary("Mul", x, g.reshape(Scale, [])), g.number(max_range, x))
-
-
-@exports("fake_channel_wise_dequantize_max_abs")
-def fake_channel_wise_dequantize_max_abs(
-    g: OnnxGraph, X: OnnxTensor, Scales: list[OnnxTensor], quant_bits: list[int], quant_axis: int, x_num_col_dims: int
-) -> OnnxTensor:
-    axis = axis_of_scales(len(Scales), quant_axis, x_num_col_dims) % X.ndim
-    x = X if X.is_floating else g.cast(X, Scales[0].dtype)
-    result = g.binary("Mul", x, _along_axis(g, Scales[0], X.ndim, axis))
-    most = greatest(quant_bits[0])
-    if len(Scales) == 2:
-        result = g.binary("Mul", result, g.reshape(Scales[1], []))
-        most *= greatest(quant_bits[1])
-    return g.binary("Div", result, g.number(most, result))
 
 
 @exports("quantize_linear")

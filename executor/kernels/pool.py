@@ -16,7 +16,7 @@ import numpy as np
 
 from fluid.errors import IndexRangeError
 from fluid.ops.conv import image_axes
-from fluid.ops.pool import pool_geometry, pyramid, windows_of
+from fluid.ops.pool import pool_geometry, windows_of
 
 from .manipulation import place_into, ranges
 from .portable import last_positions, reduction, values_in_order
@@ -388,16 +388,6 @@ def pool(xp: Any, scratch: Any, X: Any, pooling_type: str, exclusive: bool, attr
     if pooling_type == "max":
         return _maxima(xp, scratch, axes, X, Out)
     return _averages(xp, scratch, axes, X, Out, exclusive)
-
-
-@prepared("spp")
-def spp(xp: Any, scratch: Any, X: Any, pyramid_height: int, pooling_type: str, Out: Any) -> list[Call]:
-    steps: list[Call] = []
-    for start, bins, windows in pyramid(X.shape, pyramid_height):
-        level = scratch((*X.shape[:2], bins, bins), X.dtype)
-        part = Out[:, start : start + X.shape[1] * bins * bins].reshape(level.shape)
-        steps += [*pool(xp, scratch, X, pooling_type, True, windows, level), partial(xp.copyto, part, level)]
-    return steps
 
 
 @prepared("pool2d_grad", "pool3d_grad")

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
+from ..opdef.composition import composed
 from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, choice, counted, define, get, ints, least, required
 from ..values.spec import Spec
 from ..values.types import VarType
@@ -181,42 +182,36 @@ _define_with_index(3)
 
 
 # ------------------------------------------------------------------------------------------------------------- pyramid
-def pyramid(shape: Sequence[int], height: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """For each level of `spp`: the start of its columns, the number of bins along each side, and the attributes of `pool2d`."""
-    start = 0
+def _pyramid(shape: Sequence[int], height: int) -> Iterator[dict[str, Any]]:
+    """The attributes of `pool2d` for each level of `spp`."""
     for level in range(height):
         bins = 2**level
         ksize = [-(-size // bins) for size in shape[2:]]
         paddings = [(window * bins - size + 1) // 2 for window, size in zip(ksize, shape[2:], strict=True)]
-        yield start, bins, windows_of({"ksize": ksize, "strides": ksize, "paddings": paddings}, 2)
-        start += shape[1] * bins * bins
+        yield windows_of({"ksize": ksize, "strides": ksize, "paddings": paddings}, 2)
 
 
 def _spp(X: Spec, pyramid_height: int) -> Spec:
     if -1 in X.shape[1:]:
         raise InferenceError(f"X {X} should have known channels, height and width")
-    for _, bins, windows in pyramid(X.shape, pyramid_height):
+    for level, windows in enumerate(_pyramid(X.shape, pyramid_height)):
+        bins = 2**level
         for size, window, padding in zip(X.shape[2:], windows["ksize"], windows["paddings"], strict=True):
             if padding >= window or window * (bins - 1) - padding >= size:
                 raise InferenceError(f"X {X} does not divide into {bins} bins: a window would hold nothing of it")
     return X.with_shape((X.shape[0], X.shape[1] * sum(4**level for level in range(pyramid_height))))
 
 
-@define("spp(X: float[N, C, H, W]) -> Out", infer=_spp, pyramid_height=least(1, required("int")), pooling_type=_TYPE)
-def spp(f: Any, X: Any, Out: ShapeOnly, dOut: Any, pyramid_height: int, pooling_type: str) -> Any:
+@composed(
+    "spp(X: float[N, C, H, W]) -> Out", infer=_spp, listed=["Out"], pyramid_height=least(1, required("int")), pooling_type=_TYPE
+)
+def spp(f: Any, X: Any, pyramid_height: int, pooling_type: str) -> Any:
     """Pools each image to 1 x 1, 2 x 2, 4 x 4, ... bins, `pyramid_height` times, and joins all of them in one row.
 
     The windows of a level are as in `pool2d` with ``ceil(size / bins)`` as size and stride, padded to cover the image.
     """
-    gradients = []
-    for start, bins, windows in pyramid(X.shape, pyramid_height):
-        end = start + X.shape[1] * bins * bins
-        part = f.reshape(f.slice(dOut, axes=[1], starts=[start], ends=[end]), shape=[0, X.shape[1], bins, bins])
-        if pooling_type == "avg":
-            gradients.append(f.pool2d_average_back(part, X, **windows))
-        else:
-            gradients.append(place_maxima(f, part, f.pool2d_index(X, **windows), X, 2, 3))
-    return {"X": f.sum(gradients)}
+    levels = [f.pool2d(X, pooling_type=pooling_type, **windows) for windows in _pyramid(X.shape, pyramid_height)]
+    return f.concat([f.flatten2(level, axis=1) for level in levels], axis=1)
 
 
 # ----------------------------------------------------------------------------------------------------------- unpooling

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluid.ops.conv import conv_geometry, image_axes
-from fluid.ops.pool import pool_geometry, pyramid, windows_of
+from fluid.ops.pool import pool_geometry, windows_of
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -392,16 +392,6 @@ def pool_index(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor
 def max_pool_with_index(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     pooling = Pooling(X, windows_of(attrs, X.ndim - 2))
     return {"Out": _max_pool(g, X, pooling), "Mask": g.cast(_max_index(g, X, pooling), VarType.INT32)}
-
-
-@exports("spp")
-def spp(g: OnnxGraph, X: OnnxTensor, pyramid_height: int, pooling_type: str) -> OnnxTensor:
-    parts = []
-    for _, bins, windows in pyramid(X.shape, pyramid_height):
-        pooling = Pooling(X, windows)
-        pooled = _max_pool(g, X, pooling) if pooling_type == "max" else _average(g, X, pooling, windows["exclusive"])
-        parts.append(g.reshape(pooled, [g.size(X, 0), X.shape[1] * bins * bins]))
-    return g.concat(parts, 1)
 
 
 def _image_places(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:

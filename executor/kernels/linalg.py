@@ -140,12 +140,6 @@ def triangular_solve(xp: Any, X: Any, Y: Any, upper: bool, transpose: bool, unit
     xp.copyto(Out, _solved_triangular(xp, "triangular_solve", X, Y, upper, transpose, is_unit=unitriangular))
 
 
-@kernel("cholesky_solve")
-def cholesky_solve(xp: Any, X: Any, Y: Any, upper: bool, Out: Any) -> None:
-    halfway = _solved_triangular(xp, "cholesky_solve", Y, X, upper, upper)
-    xp.copyto(Out, _solved_triangular(xp, "cholesky_solve", Y, halfway, upper, not upper))
-
-
 def _solved_triangular(xp: Any, op_type: str, X: Any, Y: Any, is_upper: bool, transpose: bool, is_unit: bool = False) -> Any:
     """The solutions for columns Y and triangles of X, which are transposed on demand."""
     if xp is not np or not has_triangular_solver(X.dtype):

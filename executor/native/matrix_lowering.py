@@ -137,20 +137,10 @@ def inverse(Input: GraphTensor) -> GraphTensor:
     return _solved(Input.node, ones, "any")
 
 
-def _solved_triangular(matrices: GraphNode, right: GraphNode, upper: bool, transpose: bool, unit: bool = False) -> GraphTensor:
-    kind = f"{'upper' if upper != transpose else 'lower'}{' unit' if unit else ''}"
-    return _solved(_turned(matrices) if transpose else matrices, right, kind)
-
-
 @lowers("triangular_solve")
 def triangular_solve(X: GraphTensor, Y: GraphTensor, upper: bool, transpose: bool, unitriangular: bool) -> GraphTensor:
-    return _solved_triangular(X.node, Y.node, upper, transpose, unitriangular)
-
-
-@lowers("cholesky_solve")
-def cholesky_solve(X: GraphTensor, Y: GraphTensor, upper: bool) -> GraphTensor:
-    halfway = _solved_triangular(Y.node, X.node, upper, upper)
-    return _solved_triangular(Y.node, halfway.node, upper, not upper)
+    kind = f"{'upper' if upper != transpose else 'lower'}{' unit' if unitriangular else ''}"
+    return _solved(_turned(X.node) if transpose else X.node, Y.node, kind)
 
 
 @lowers("cholesky")

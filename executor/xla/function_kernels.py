@@ -63,13 +63,6 @@ def triangular_solve(X: Any, Y: Any, upper: bool, transpose: bool, unitriangular
     Out.write(_solved_triangular(jnp.asarray(X.read()), jnp.asarray(Y.read()), upper, transpose, is_unit=unitriangular))
 
 
-@kernel("cholesky_solve")
-def cholesky_solve(X: Any, Y: Any, upper: bool, Out: Any) -> None:
-    factor, columns = jnp.asarray(Y.read()), jnp.asarray(X.read())
-    halfway = _solved_triangular(factor, columns, upper, upper)
-    Out.write(_solved_triangular(factor, halfway, upper, not upper))
-
-
 # ------------------------------------------------------------------------------------------------------- distributions
 @kernel("dirichlet")
 def dirichlet(rng: Any, Alpha: Any, Out: Any) -> None:

@@ -264,7 +264,17 @@ def triangular_solve(f: Any, X: Any, Y: ShapeOnly, Out: Any, dOut: Any, upper: b
     return {"X": by_x, "Y": lambda: f.sum_to(by_y, Y)}
 
 
-@define("cholesky_solve(X: real, Y: real[..., N, N]) -> Out", infer=lambda X, Y: _solved(Y, X, Y.shape[-1]), upper=False)
+def _solved_by_cholesky(f: Any, X: Any, Y: Any, upper: bool) -> Any:
+    halfway = f.triangular_solve(Y, X, upper=upper, transpose=upper)
+    return f.triangular_solve(Y, halfway, upper=upper, transpose=not upper)
+
+
+@define(
+    "cholesky_solve(X: real, Y: real[..., N, N]) -> Out",
+    infer=lambda X, Y: _solved(Y, X, Y.shape[-1]),
+    composition=means(_solved_by_cholesky),
+    upper=False,
+)
 def cholesky_solve(f: Any, X: ShapeOnly, Y: Any, Out: Any, dOut: Any, upper: bool) -> Any:
     """The solutions of ``A @ Out = X`` for the matrices A whose `cholesky` decomposition is Y; one triangle of Y is read."""
     by_x = f.cholesky_solve(dOut, Y, upper=upper)

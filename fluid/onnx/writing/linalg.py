@@ -149,9 +149,3 @@ def cholesky(g: OnnxGraph, X: OnnxTensor, upper: bool) -> OnnxTensor:
     lower = g.concat(columns, X.ndim - 1)
     lower.sizes = X.sizes
     return _turned(g, lower) if upper else lower
-
-
-@exports("cholesky_solve")
-def cholesky_solve(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, upper: bool) -> OnnxTensor:
-    lower = _turned(g, Y) if upper else Y
-    return _solved(g, _turned(g, lower), _solved(g, lower, X, upper=False), upper=True)

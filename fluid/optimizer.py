@@ -446,7 +446,10 @@ class Optimizer:
         return params
 
     def state_dict(self) -> dict[str, Any]:
-        """In eager mode, the state that the optimizer keeps between steps, by name: the tensors themselves."""
+        """In eager mode, the state that the optimizer keeps between steps, by name: the tensors themselves.
+
+        A schedule that keeps more than the number of the step, such as of the epoch, has a dict `LR_Scheduler` there.
+        """
         tensors: dict[str, Any] = {}
         self._parameters()
         for program, variables in self._accumulator_vars.items():
@@ -454,6 +457,9 @@ class Optimizer:
             tensors.update((var.name, var) for var in variables.values())
         if isinstance(self._learning_rate, Schedule):
             tensors["global_step"] = self._learning_rate.global_step()
+            of_schedule = getattr(self._learning_rate, "state_dict", dict)()
+            if of_schedule.keys() - {"step_num"}:
+                tensors["LR_Scheduler"] = of_schedule
         return tensors
 
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:

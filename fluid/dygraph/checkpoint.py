@@ -75,7 +75,8 @@ def save_dygraph(state_dict: Mapping[str, Any], model_path: str | os.PathLike[st
     names = {name: value.name for name, value in state_dict.items() if hasattr(value, "name")}
     tables: dict[str, dict[str, Any]] = {_NAMES: names}
     if suffix == ".pdopt" and "global_step" in arrays:
-        tables["LR_Scheduler"] = {"step_num": int(arrays["global_step"].item())}  # which Fluid 1.8 reads
+        of_steps = {"step_num": int(arrays["global_step"].item())}
+        tables["LR_Scheduler"] = dict(state_dict.get("LR_Scheduler", of_steps))  # which Fluid 1.8 reads
     write_arrays(model_path + suffix, arrays, tables)
 
 

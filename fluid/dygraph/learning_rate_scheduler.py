@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -79,6 +79,11 @@ class LearningRateDecay:
         """Continue from a `state_dict`, also one of Fluid 1.8."""
         number = state["step_num"] if "step_num" in state else state["epoch_num"]
         self.step_num = int(np.asarray(number).item())
+
+
+def _python_number(value: Any) -> Any:
+    """A number of Python, of an array or a tensor of one element; None as it is."""
+    return value if value is None else np.asarray(value).item()
 
 
 def _check_numbers(schedule: LearningRateDecay, **numbers: Any) -> None:
@@ -179,6 +184,10 @@ class _ByEpochs(LearningRateDecay):
     def epoch(self, epoch: int | None = None) -> None:
         """Go to the next epoch, or to the one with the number `epoch`."""
         self.step_num = self.step_num + 1 if epoch is None else int(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of the epoch and its rate, to save, as in Fluid 1.8."""
+        return {"epoch_num": self.step_num, "learning_rate": float(self.step())}
 
 
 class StepDecay(_ByEpochs):
@@ -321,7 +330,13 @@ class ReduceLROnPlateau(_ByEpochs):
         self.best: float | None = None
         self.bad_epochs = self.cooldown_left = 0
 
-    _STATE = ("learning_rate", "best", "bad_epochs", "cooldown_left")
+    _STATE: ClassVar = {
+        "learning_rate": "learning_rate",
+        "best_loss": "best",
+        "num_bad_epochs": "bad_epochs",
+        "cooldown_counter": "cooldown_left",
+    }
+    """Names in the state, as in Fluid 1.8 -> attributes, whose names are in files of earlier versions."""
 
     def __call__(self) -> float:
         return self.learning_rate
@@ -362,15 +377,16 @@ class ReduceLROnPlateau(_ByEpochs):
                 print(f"epoch {self.step_num}: the learning rate is {lowered:g} from now on")
 
     def state_dict(self) -> dict[str, Any]:
-        """What a later process needs to continue; the state of an optimizer has only the number of the epoch."""
-        return {**super().state_dict(), **{name: getattr(self, name) for name in self._STATE}}
+        """The number of the epoch and what the rate depends on, to save, as in Fluid 1.8."""
+        return {"epoch_num": self.step_num, **{name: getattr(self, attribute) for name, attribute in self._STATE.items()}}
 
     def set_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
         super().set_dict(state)
-        for name in self._STATE:
-            if name in state:
-                setattr(self, name, state[name])
+        for name, attribute in self._STATE.items():
+            for key in (name, attribute):
+                if key in state:
+                    setattr(self, attribute, _python_number(state[key]))
 
 
 class LinearLrWarmup(LearningRateDecay):
@@ -414,6 +430,18 @@ class LinearLrWarmup(LearningRateDecay):
         if self.step_num >= self.warmup_steps:
             return rate
         return self.start_lr + (self.end_lr - self.start_lr) * self.step_num / self.warmup_steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of the next step, and the state of the schedule afterwards, to save."""
+        schedule = self.learning_rate
+        inner = {"schedule": schedule.state_dict()} if isinstance(schedule, LearningRateDecay) else {}
+        return {**super().state_dict(), **inner}
+
+    def set_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a `state_dict`; one of Fluid 1.8 has no state of the schedule afterwards."""
+        super().set_dict(state)
+        if isinstance(self.learning_rate, LearningRateDecay) and "schedule" in state:
+            self.learning_rate.set_dict(state["schedule"])
 
 
 @version_of(schedules.linear_lr_warmup)

@@ -13,6 +13,7 @@ import mmap
 import os
 import pickletools
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, BinaryIO, NoReturn
 from zlib import crc32
@@ -402,6 +403,21 @@ def _integer(number: int) -> bytes:
     return b"\x8a\x08" + _length(number, 8)
 
 
+def _table(table: Mapping[str, Any]) -> bytes:
+    return b"}(" + b"".join(_text(key) + _plain(value) for key, value in table.items()) + b"u"
+
+
+def _plain(value: Any) -> bytes:
+    """A text, a number, None or a dict of these."""
+    if value is None:
+        return b"N"
+    if isinstance(value, Mapping):
+        return _table(value)
+    if isinstance(value, float):
+        return b"G" + struct.pack(">d", value)
+    return _integer(value) if isinstance(value, int) else _text(value)
+
+
 def _write_bytes(file: BinaryIO, raw: Any, protocol: int) -> None:
     """Write bytes; before protocol 3, as text that is encoded when it is read."""
     if protocol >= 4:
@@ -461,7 +477,7 @@ def read_stamp(path: str) -> str:
 
 @checked
 def write_arrays(
-    path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, str | int]] | None = None, stamp: str = ""
+    path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]] | None = None, stamp: str = ""
 ) -> None:
     """Write arrays by name atomically, as ``pickle.dump(dict, protocol=2)`` would, in a form that every version of numpy reads.
 
@@ -470,7 +486,7 @@ def write_arrays(
     Args:
         path: the file.
         arrays: arrays by name.
-        tables: dicts of strings and integers by name, which follow the arrays.
+        tables: dicts of texts, numbers, None and such dicts by name, which follow the arrays.
         stamp: what `read_stamp` returns; it follows the pickle, where readers of pickles do not look.
 
     Raises:
@@ -492,8 +508,7 @@ def write_arrays(
             _write_bytes(file, array.reshape(-1).view(np.uint8).data, protocol)
             file.write(b"tb")
         for name, table in (tables or {}).items():
-            items = (_text(key) + (_integer(one) if isinstance(one, int) else _text(one)) for key, one in table.items())
-            file.write(_text(name) + b"}(" + b"".join(items) + b"u")
+            file.write(_text(name) + _table(table))
         file.write(b"u.")
         if stamp:
             file.write(b"\n# saved together: " + stamp.encode() + b"\n")

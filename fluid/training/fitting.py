@@ -340,8 +340,10 @@ class LayerTrainer:
             state: the state of the loop: numbers, texts, and lists and dicts of them.
         """
         arrays = {f"net/{name}": value.numpy() for name, value in self.net.state_dict().items()}
-        arrays |= {f"optimizer/{name}": np.asarray(value) for name, value in self.optimizer.state_dict().items()}
-        text = json.dumps({"format": 1, "epoch": epoch, "state": dict(state)})
+        of_optimizer = self.optimizer.state_dict()
+        schedule = of_optimizer.pop("LR_Scheduler", None)
+        arrays |= {f"optimizer/{name}": np.asarray(value) for name, value in of_optimizer.items()}
+        text = json.dumps({"format": 1, "epoch": epoch, "state": dict(state), "schedule": schedule})
         arrays[_STATE] = np.frombuffer(text.encode(), np.uint8)
         write_npz(path, arrays)
 
@@ -351,10 +353,12 @@ class LayerTrainer:
         try:
             state = json.loads(arrays.pop(_STATE).tobytes())
             epoch, more = int(state["epoch"]), dict(state["state"])
+            schedule = state.get("schedule")
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path}: it is no checkpoint of a LayerTrainer ({error!r})") from None
         self.net.set_dict(_part(arrays, "net/"))
-        self.optimizer.set_dict(_part(arrays, "optimizer/"))
+        of_schedule = {"LR_Scheduler": schedule} if schedule is not None else {}
+        self.optimizer.set_dict({**_part(arrays, "optimizer/"), **of_schedule})
         return epoch, more
 
 

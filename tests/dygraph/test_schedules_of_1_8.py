@@ -160,3 +160,55 @@ def test_the_step_of_a_schedule_is_saved_and_read_as_in_1_8(tmp_path: Path) -> N
             assert schedule.step_num == 3
         fluid.save_dygraph(state, str(tmp_path / "again"))
         assert fluid.load_dygraph(str(tmp_path / "again"))[1] == state
+
+
+def test_all_that_a_schedule_keeps_is_saved(tmp_path: Path) -> None:
+    """Schedules by epochs and of other schedules go on as if they had not been saved; the file has the names of Fluid 1.8."""
+    schedules: dict[str, tuple[Callable[[], Any], set[str]]] = {
+        "steps": (lambda: dygraph.StepDecay(0.8, 2), {"epoch_num", "learning_rate"}),
+        "milestones": (lambda: dygraph.MultiStepDecay(0.8, [2, 5]), {"epoch_num", "learning_rate"}),
+        "function": (lambda: dygraph.LambdaDecay(0.8, lambda epoch: 0.5**epoch), {"epoch_num", "learning_rate"}),
+        "plateau": (
+            lambda: dygraph.ReduceLROnPlateau(0.8, patience=1, cooldown=1),
+            {"epoch_num", "learning_rate", "best_loss", "num_bad_epochs", "cooldown_counter"},
+        ),
+        "warmup": (
+            lambda: dygraph.LinearLrWarmup(dygraph.ExponentialDecay(0.8, 1, 0.5), 3, 0.0, 0.8),
+            {"step_num", "schedule"},
+        ),
+    }
+
+    def train(optimizer: Any, schedule: Any, first: int) -> list[float]:
+        rates = []
+        for number in range(first, first + 4):
+            fluid.layers.mean(optimizer._parameter_list[0]).backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            rates.append(optimizer.current_step_lr())
+            if isinstance(schedule, dygraph.ReduceLROnPlateau):
+                schedule.step([3.0, 4.0, 5.0, 6.0, 2.0, 7.0, 8.0, 9.0][number])
+            elif hasattr(schedule, "epoch"):
+                schedule.epoch()
+        return rates
+
+    for name, (make, keys) in schedules.items():
+        with dygraph.guard():
+            schedule, net = make(), dygraph.Linear(2, 1)
+            optimizer = fluid.optimizer.SGD(schedule, parameter_list=net.parameters())
+            train(optimizer, schedule, 0)
+            fluid.save_dygraph(optimizer.state_dict(), str(tmp_path / name))
+            fluid.training.LayerTrainer(net, fluid.layers.mse_loss, optimizer).save(str(tmp_path / f"{name}.ckpt"), 1, {})
+            expected = train(optimizer, schedule, 4)
+        with open(tmp_path / f"{name}.pdopt", "rb") as file:
+            assert set(pickle.load(file)["LR_Scheduler"]) == keys, name
+        for how in ("pdopt", "checkpoint"):
+            with dygraph.guard():
+                schedule, net = make(), dygraph.Linear(2, 1)
+                optimizer = fluid.optimizer.SGD(schedule, parameter_list=net.parameters())
+                if how == "pdopt":
+                    state = fluid.load_dygraph(str(tmp_path / name))[1]
+                    assert state is not None
+                    optimizer.set_dict(state)
+                else:
+                    fluid.training.LayerTrainer(net, fluid.layers.mse_loss, optimizer).load(str(tmp_path / f"{name}.ckpt"))
+                assert train(optimizer, schedule, 4) == expected, (name, how)

@@ -40,6 +40,9 @@ __all__ = [
     "with_versions",
 ]  # fmt: skip
 
+_CORRECTED = "Beta1PowOut"
+"""The output of `lamb` that Paddle 1.x, which does not correct the bias of the moments, lacks."""
+
 
 # ---------------------------------------------------------------------------------------------- what only files know
 @dataclass(frozen=True)
@@ -257,7 +260,7 @@ class _ProgramWriter:
         wire, fields = op.wire, []
         parts = wire.parts if wire is not None else {}
         named = {name: slot for (type_, name), slot in VARIABLE_ATTRS.items() if type_ == op.type and op.inputs.get(slot)}
-        for number, side, slots in ((1, "inputs", _inputs_to_write(op)), (2, "outputs", op.outputs)):
+        for number, side, slots in ((1, "inputs", _inputs_to_write(op)), (2, "outputs", _outputs_to_write(op))):
             for slot, names in slots.items():
                 if slot in named.values():
                     continue
@@ -359,6 +362,13 @@ def _inputs_to_write(op: Operator) -> dict[str, list[str]]:
         return {slot: names for slot, names in op.inputs.items() if slot not in op.wire.filled}
     slot, same = SAME_INPUTS.get(op.type, ("", ""))
     return {**op.inputs, slot: op.inputs[same]} if op.inputs.get(same) and slot not in op.inputs else op.inputs
+
+
+def _outputs_to_write(op: Operator) -> dict[str, list[str]]:
+    """The outputs of an operator as in its file; a new `lamb` has an empty slot, by which it is no `lamb` of Paddle 1.x."""
+    if op.type != "lamb" or _CORRECTED in op.outputs or (op.wire is not None and op.wire.type == op.type):
+        return op.outputs
+    return {**op.outputs, _CORRECTED: []}
 
 
 def _attrs_to_write(op: Operator) -> dict[str, Any]:
@@ -602,7 +612,7 @@ class _ProgramReader:
         op_type = self.texts[desc.type]
         inputs = self.read_slots(op_type, "inputs", desc.inputs, parts)
         outputs = self.read_slots(op_type, "outputs", desc.outputs, parts)
-        if op_type == "lamb" and self.is_of_1 and "Beta1PowOut" not in outputs:
+        if op_type == "lamb" and self.is_of_1 and _CORRECTED not in outputs:
             op_type = "uncorrected_lamb"
         op = Operator(block, op_type, inputs, outputs, {})
         kinds: dict[str, str] = {}

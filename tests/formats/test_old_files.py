@@ -204,3 +204,19 @@ def test_lamb_of_paddle_2() -> None:
     program.wire = with_versions(2_000_000, [])
     again = Program.parse_from_string(program.serialize_to_string())
     assert [op.type for op in again.global_block().ops] == ["lamb"]
+
+
+@pytest.mark.parametrize("powers", [(), ("Beta1PowOut", "Beta2PowOut")])
+def test_a_lamb_that_was_built_here_reads_back_as_lamb(powers: tuple[str, ...]) -> None:
+    """With or without the outputs that tell it from the lamb of Paddle 1.x."""
+    program = fluid.Program()
+    block = program.global_block()
+    inputs = ("Param", "Grad", "LearningRate", "Moment1", "Moment2", "Beta1Pow", "Beta2Pow")
+    for name in inputs:
+        block.create_var(name=name, shape=[1 if name[-4:] in ("Rate", "1Pow", "2Pow") else 3], dtype="float32", persistable=True)
+    outputs = {f"{name}Out": [name] for name in ("Param", "Moment1", "Moment2")} | {name: [name[:-3]] for name in powers}
+    block.append_op("lamb", {name: [name] for name in inputs}, outputs, {"weight_decay": 0.01})
+    for _ in range(2):
+        program = fluid.Program.parse_from_string(program.serialize_to_string())
+        (op,) = program.global_block().ops
+        assert op.type == "lamb" and {slot: names for slot, names in op.outputs.items() if names} == outputs

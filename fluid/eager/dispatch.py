@@ -389,9 +389,11 @@ class CompiledOp:
 
     # -- backward
     def backward(self, wanted: Sequence[bool], grads: Sequence[Any]) -> Backward | None:
-        """The code for the wanted gradients; some of `grads` may be None. None if all are."""
+        """The code for the wanted gradients; some of `grads` may be None. None if all are, or no gradient is wanted."""
         if self._edges is not None:
             wanted = self._edges  # values for other gradients may not be saved
+        if True not in wanted:
+            return None
         if len(grads) == 1 and grads[0] is not None:
             key: Any = wanted
         else:

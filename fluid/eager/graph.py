@@ -314,10 +314,10 @@ class OpNode(Node):
         backward = compiled_op.backwards.get(wanted) if len(grads) == 1 and grads[0] is not None else None
         if backward is None:
             backward = compiled_op.backward(wanted, grads)
-            if backward is None:
-                return (None,) * len(self._edges)
         if not keep and saved:
             self._saved = None
+        if backward is None:
+            return (None,) * len(self._edges)
         return backward(arrays, grads)
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:

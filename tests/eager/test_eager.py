@@ -20,7 +20,7 @@ import pytest
 from checks import each
 
 import fluid
-from fluid import dygraph
+from fluid import dygraph, layers
 from fluid.dygraph import Tensor, backward, enable_grad, grad, no_grad, ops, set_grad_enabled
 from fluid.eager import engine as engine_module
 from fluid.eager.engine import GraphTask, InputBuffer, engine
@@ -863,6 +863,33 @@ def test_backward_of_a_tensor_that_needs_no_gradient_warns_and_does_nothing() ->
     with pytest.warns(UserWarning, match=r"backward does nothing: this tensor, float32\[1\], has no graph.*stop_gradient=False"):
         (x * 2.0).backward()
     assert x.grad is None
+
+
+CARRIED = {
+    "reshape": lambda x: layers.reshape(x, [1, 2])[0],
+    "unsqueeze": lambda x: layers.squeeze(layers.unsqueeze(x, [0]), [0]),
+    "tanh": layers.tanh,
+    "softmax": layers.softmax,
+    "gather": lambda x: layers.gather(x, Tensor([0, 1])),
+    "sum": lambda x: layers.reduce_sum(x),
+    "exp": lambda x: layers.exp(x * 0.1),
+    "concat": lambda x: layers.concat([x, x])[:2],
+    "split": lambda x: layers.concat(layers.split(x, 2, 0)),
+}
+
+
+@each("name", CARRIED)
+def test_ops_of_one_input_end_at_what_an_earlier_backward_freed(name: str) -> None:
+    """A carried state passes first through an op that has no other input, and so no gradient to compute."""
+    with dygraph.guard(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        w, state = Tensor([2.0, 3.0], stop_gradient=False), Tensor([1.0, 0.5])
+        for _ in range(3):
+            before = CARRIED[name](Tensor(state.numpy()))
+            state = CARRIED[name](state) * w
+            layers.reduce_sum(state).backward()
+            np.testing.assert_allclose(w.gradient(), np.broadcast_to(before.numpy(), [2]), rtol=1e-6)
+            w.clear_gradient()
 
 
 def test_inside_a_guard_backward_ends_at_what_an_earlier_one_freed() -> None:

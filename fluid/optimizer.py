@@ -457,7 +457,7 @@ class Optimizer:
             tensors.update((var.name, var) for var in variables.values())
         if isinstance(self._learning_rate, Schedule):
             tensors["global_step"] = self._learning_rate.global_step()
-            of_schedule = getattr(self._learning_rate, "state_dict", dict)()
+            of_schedule: dict[str, Any] = getattr(self._learning_rate, "state_dict", dict)()
             if of_schedule.keys() - {"step_num"}:
                 tensors["LR_Scheduler"] = of_schedule
         return tensors

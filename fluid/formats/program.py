@@ -41,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 _CORRECTED = "Beta1PowOut"
-"""The output of `lamb` that Paddle 1.x, which does not correct the bias of the moments, lacks."""
+"""An output of `lamb`. Paddle 1.x, which does not correct the bias of the moments, lacks it."""
 
 
 # ---------------------------------------------------------------------------------------------- what only files know
@@ -365,7 +365,7 @@ def _inputs_to_write(op: Operator) -> dict[str, list[str]]:
 
 
 def _outputs_to_write(op: Operator) -> dict[str, list[str]]:
-    """The outputs of an operator as in its file; a new `lamb` has an empty slot, by which it is no `lamb` of Paddle 1.x."""
+    """The outputs of an operator as in its file; a new `lamb` has an empty slot, which tells it from one of Paddle 1.x."""
     if op.type != "lamb" or _CORRECTED in op.outputs or (op.wire is not None and op.wire.type == op.type):
         return op.outputs
     return {**op.outputs, _CORRECTED: []}

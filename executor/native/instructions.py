@@ -47,8 +47,6 @@ RECORD_WORDS = 4
 """Words per record of a table: kernel, address of its operands' addresses, flags, and records to skip (see `kernel`)."""
 SERIAL = 1
 """Flag: only the first thread computes the record."""
-AFTER_BARRIER = 2
-"""Flag: the record waits until all threads have finished the records before it."""
 BRANCH = 4
 """Flag: the record calls no kernel. Its operand is a condition of one byte; unless it is true, the next records are skipped."""
 UNLESS = 8

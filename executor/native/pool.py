@@ -1,9 +1,11 @@
 """Threads that run tables of kernels together.
 
-There is one pool per process. The calling thread is its first thread. Workers are Python threads that stay in one compiled
-function, without the GIL. For each run, the caller stores the table, increments the *epoch*, on which the workers wait, and takes
-part itself. A waiting thread first spins, then yields its core, then sleeps on a futex. If threads are often late because other
-processes use the cores, workers sleep sooner between runs; with more threads than cores, they sleep at once.
+There is one pool per process. The calling thread is its first thread, and it alone walks tables. Workers are Python threads that
+stay in one compiled function, without the GIL. For each record that threads share, the first thread stores the record,
+increments the *epoch*, on which the workers wait, and takes part itself. Threads take shares of the record one by one, and the
+first thread takes the remaining ones. So it never waits for a thread that has no core, but only for shares that are being
+computed. A waiting thread first spins, then yields its core, then sleeps on a futex. If that is often needed because other
+processes use the cores, workers sleep sooner; with more threads than cores, they sleep at once.
 
 On a platform without futex, there is one thread.
 """
@@ -24,23 +26,25 @@ import numpy as np
 from ..runtime.threads import available_cores, get_num_threads
 from .cache import compile_kernels
 from .compiler import host
-from .instructions import AFTER_BARRIER, BRANCH, RECORD_WORDS, SERIAL, UNLESS, WrittenKernel
+from .instructions import BRANCH, RECORD_WORDS, SERIAL, UNLESS, WrittenKernel
 from .target import Target
 
 _SPIN = 50
 """Turns of spinning, some 1.5 us. Not more, since another thread may be waiting for this core."""
 _AWAKE = 250
-"""Turns at a barrier before sleeping, some 50 us: several times the wake-up time, or one sleep would cause the next."""
+"""Turns before the first thread sleeps, some 50 us: several times the wake-up time, or one sleep would cause the next."""
 _IDLE = 4
-"""A worker waits at most this many times longer between two runs than at a barrier before it sleeps."""
+"""A worker waits at most this many times longer before it sleeps."""
+_MOST_THREADS = 1 << 10
 _RECORDS_BACK = 1 << 10
 """After so many records of loops, native code returns to Python, which handles interrupts."""
 
 # Layout of a context in 32-bit words; a cache line has 16. The word behind each word that threads wait on counts the sleepers.
-# The table to run is in the cache line of the epoch, because a worker that sees the epoch change already has that line.
-_EPOCH, _THREADS, _TURNS, _TABLE, _COUNT = 0, 2, 3, 4, 6
-_GENERATION, _ARRIVED, _PATIENCE = 16, 32, 48
-_CONTEXT_WORDS = 64
+# The record is in the cache line of the epoch, because a worker that sees the epoch change already has that line. There is a
+# claim for each share: the last epoch that took it.
+_EPOCH, _THREADS, _TURNS, _RECORD = 0, 2, 3, 4
+_FINISHED, _PATIENCE, _CLAIMS = 16, 32, 48
+_CONTEXT_WORDS = _CLAIMS + _MOST_THREADS
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 """Number of the futex system call on Linux."""
@@ -109,44 +113,76 @@ done:
   ret void
 }
 
-; Arrive at a barrier; the last one opens it. Returns whether this is the last one.
-define internal i1 @arrive(ptr %context, i32 %threads) #0 {
+; Compute the shares of the record that no thread has taken yet, the thread's own first. A share is taken by moving its claim from
+; the epoch before to this one, so a thread that is late takes nothing of an old record.
+define internal void @compute_shares(ptr %context, i32 %epoch, i32 %thread, i32 %threads) #0 {
 entry:
-  %arrived = getelementptr i32, ptr %context, i64 $arrived
-  %before = atomicrmw add ptr %arrived, i32 1 acq_rel
-  %count = add i32 %before, 1
-  %last = icmp eq i32 %count, %threads
-  br i1 %last, label %open, label %done
-open:
-  store atomic i32 0, ptr %arrived release, align 4
-  %generation = getelementptr i32, ptr %context, i64 $generation
-  call void @advance(ptr %generation)
-  br label %done
+  %record_at = getelementptr i32, ptr %context, i64 $record
+  %claims = getelementptr i32, ptr %context, i64 $claims
+  %finished = getelementptr i32, ptr %context, i64 $finished
+  %before = sub i32 %epoch, 1
+  %threads64 = sext i32 %threads to i64
+  br label %claim
+claim:
+  %turn = phi i32 [ 0, %entry ], [ %next_turn, %on ]
+  %place = add i32 %thread, %turn
+  %is_behind = icmp sge i32 %place, %threads
+  %from_first = sub i32 %place, %threads
+  %share32 = select i1 %is_behind, i32 %from_first, i32 %place
+  %share = sext i32 %share32 to i64
+  %claim_at = getelementptr i32, ptr %claims, i64 %share
+  %claimed = cmpxchg ptr %claim_at, i32 %before, i32 %epoch seq_cst seq_cst
+  %is_taken = extractvalue { i32, i1 } %claimed, 1
+  br i1 %is_taken, label %compute, label %on
+compute:
+  %at = load ptr, ptr %record_at
+  %kernel = load ptr, ptr %at
+  %operands_at = getelementptr i64, ptr %at, i64 1
+  %operands = load ptr, ptr %operands_at
+  call void %kernel(ptr %operands, i64 %share, i64 %threads64)
+  call void @advance(ptr %finished)
+  br label %on
+on:
+  %next_turn = add i32 %turn, 1
+  %goes_on = icmp slt i32 %next_turn, %threads
+  br i1 %goes_on, label %claim, label %done
 done:
-  ret i1 %last
+  ret void
 }
 
-; Wait until all threads have arrived. Where that ends in sleep, workers stay awake half as long between runs as before, else an
-; eighth longer.
-define internal void @barrier(ptr %context, i32 %threads) #0 {
+; Compute a record with all threads that are awake. The first thread waits for shares that others have begun, and for nothing
+; else. Where that ends in sleep, workers stay awake half as long as before, else an eighth longer.
+define internal void @compute_together(ptr %context, ptr %record, i32 %threads) #0 {
 entry:
-  %generation = getelementptr i32, ptr %context, i64 $generation
-  %old = load atomic i32, ptr %generation acquire, align 4
-  %last = call i1 @arrive(ptr %context, i32 %threads)
-  br i1 %last, label %done, label %wait
-wait:
+  %record_at = getelementptr i32, ptr %context, i64 $record
+  %finished = getelementptr i32, ptr %context, i64 $finished
   %turns_at = getelementptr i32, ptr %context, i64 $turns
   %patience_at = getelementptr i32, ptr %context, i64 $patience
+  store ptr %record, ptr %record_at
+  store atomic i32 0, ptr %finished release, align 4
+  call void @advance(ptr %context)
+  %epoch = load atomic i32, ptr %context acquire, align 4
   %turns = load i32, ptr %turns_at
+  call void @compute_shares(ptr %context, i32 %epoch, i32 0, i32 %threads)
+  br label %look
+look:
+  %has_slept = phi i1 [ false, %entry ], [ %sleeps, %wait ]
+  %count = load atomic i32, ptr %finished acquire, align 4
+  %is_finished = icmp eq i32 %count, %threads
+  br i1 %is_finished, label %adapt, label %wait
+wait:
+  %slept = call i1 @wait(ptr %finished, i32 %count, i32 %turns)
+  %sleeps = or i1 %has_slept, %slept
+  br label %look
+adapt:
   %patience = load atomic i32, ptr %patience_at monotonic, align 4
-  %slept = call i1 @wait(ptr %generation, i32 %old, i32 %turns)
   %half = ashr i32 %patience, 1
   %less = call i32 @llvm.smax.i32(i32 %half, i32 %turns)
   %eighth = ashr i32 %patience, 3
   %sum = add i32 %patience, %eighth
   %most = mul i32 %turns, $idle
   %more = call i32 @llvm.smin.i32(i32 %sum, i32 %most)
-  %new = select i1 %slept, i32 %less, i32 %more
+  %new = select i1 %has_slept, i32 %less, i32 %more
   %differs = icmp ne i32 %new, %patience
   br i1 %differs, label %write, label %done
 write:
@@ -156,111 +192,36 @@ done:
   ret void
 }
 
-; One thread's part of all records of a table. The first thread computes serial records as if there were no other.
-; Returns the number of the record behind the last one, or of the record to go on with (see `on`).
-define internal i64 @share(ptr %context, ptr %table, i64 %count, i32 %thread32, i32 %threads32) #0 {
-entry:
-  %thread = sext i32 %thread32 to i64
-  %threads = sext i32 %threads32 to i64
-  %others = icmp ne i64 %thread, 0
-  %any = icmp sgt i64 %count, 0
-  br i1 %any, label %record, label %done
-record:
-  %i = phi i64 [ 0, %entry ], [ %next, %on ]
-  %patience = phi i64 [ $back, %entry ], [ %left, %on ]
-  %start = mul i64 %i, $record_words
-  %at = getelementptr i64, ptr %table, i64 %start
-  %flags_at = getelementptr i64, ptr %at, i64 2
-  %flags = load i64, ptr %flags_at
-  %after_barrier = and i64 %flags, $after_barrier
-  %waits = icmp ne i64 %after_barrier, 0
-  br i1 %waits, label %meet, label %look
-meet:
-  call void @barrier(ptr %context, i32 %threads32)
-  br label %look
-look:
-  %branch = and i64 %flags, $branch
-  %branches = icmp ne i64 %branch, 0
-  br i1 %branches, label %ask, label %choose
-ask:
-  %asked = call i64 @skipped(ptr %at, i64 %flags)
-  br label %on
-choose:
-  %serial = and i64 %flags, $serial
-  %is_serial = icmp ne i64 %serial, 0
-  %skips = and i1 %is_serial, %others
-  br i1 %skips, label %on, label %compute
-compute:
-  %kernel = load ptr, ptr %at
-  %operands_at = getelementptr i64, ptr %at, i64 1
-  %operands = load ptr, ptr %operands_at
-  %sharing = select i1 %is_serial, i64 1, i64 %threads
-  call void %kernel(ptr %operands, i64 %thread, i64 %sharing)
-  br label %on
-on:
-  %over = phi i64 [ %asked, %ask ], [ 0, %choose ], [ 0, %compute ]
-$go_on
-done:
-  %end = phi i64 [ 0, %entry ], [ %next, %on ]
-  ret i64 %end
-}
-
-; What a worker does until there are fewer threads than its number: wait for the next run, take part.
+; What a worker does until there are fewer threads than its number: wait for the next record, take part.
 define void @worker(ptr %context, i32 %thread, i32 %start) #0 {
 entry:
   %patience_at = getelementptr i32, ptr %context, i64 $patience
   %threads_at = getelementptr i32, ptr %context, i64 $threads
-  %table_at = getelementptr i32, ptr %context, i64 $table
-  %count_at = getelementptr i32, ptr %context, i64 $count
   br label %wait
 wait:
-  %epoch = phi i32 [ %start, %entry ], [ %next, %run ]
+  %epoch = phi i32 [ %start, %entry ], [ %next, %take_part ]
   %patience = load atomic i32, ptr %patience_at monotonic, align 4
   %slept = call i1 @wait(ptr %context, i32 %epoch, i32 %patience)
-  %next = add i32 %epoch, 1
+  %next = load atomic i32, ptr %context acquire, align 4
   %threads = load i32, ptr %threads_at
   %is_needed = icmp slt i32 %thread, %threads
-  br i1 %is_needed, label %run, label %done
-run:
-  %table = load ptr, ptr %table_at
-  %count = load i64, ptr %count_at
-  %end = call i64 @share(ptr %context, ptr %table, i64 %count, i32 %thread, i32 %threads)
-  %last = call i1 @arrive(ptr %context, i32 %threads)
+  br i1 %is_needed, label %take_part, label %done
+take_part:
+  call void @compute_shares(ptr %context, i32 %next, i32 %thread, i32 %threads)
   br label %wait
 done:
   ret void
 }
 
-; Run a table with all threads. Returns as `share` does.
-define i64 @run(ptr %context, ptr %table, i64 %count) #0 {
+; Let all workers look at the number of threads; there is no record.
+define void @call_workers(ptr %context) #0 {
 entry:
-  %threads_at = getelementptr i32, ptr %context, i64 $threads
-  %table_at = getelementptr i32, ptr %context, i64 $table
-  %count_at = getelementptr i32, ptr %context, i64 $count
-  %threads = load i32, ptr %threads_at
-  store ptr %table, ptr %table_at
-  store i64 %count, ptr %count_at
   call void @advance(ptr %context)
-  %end = call i64 @share(ptr %context, ptr %table, i64 %count, i32 0, i32 %threads)
-  call void @barrier(ptr %context, i32 %threads)
-  ret i64 %end
+  ret void
 }
 """)
 
-_GO_ON = """\
-  ; Go to the next record: behind the skipped ones, or back in a loop. Stop after many records of loops, so that Python can
-  ; handle interrupts.
-  %following = add i64 %i, 1
-  %next = add i64 %following, %over
-  %is_back = icmp slt i64 %over, 0
-  %back = select i1 %is_back, i64 %over, i64 0
-  %left = add i64 %patience, %back
-  %is_within = icmp slt i64 %next, %count
-  %is_patient = icmp sgt i64 %left, 0
-  %goes_on = and i1 %is_within, %is_patient
-  br i1 %goes_on, label %record, label %done"""
-
-_ALONE = Template("""
+_RUN = Template("""
 ; How many of the next records a branch skips; a negative number leads back.
 define internal i64 @skipped(ptr %record, i64 %flags) #0 {
 entry:
@@ -278,9 +239,13 @@ entry:
   ret i64 %skipped
 }
 
-; Run a table with one thread, which waits for nobody. Returns as `share` does.
-define i64 @run_alone(ptr %table, i64 %count) #0 {
+; Run a table. Returns the number of the record behind the last one, or of the record to go on with: after many records of loops,
+; so that Python can handle interrupts.
+define i64 @run(ptr %context, ptr %table, i64 %count) #0 {
 entry:
+  %threads_at = getelementptr i32, ptr %context, i64 $threads
+  %threads = load i32, ptr %threads_at
+  %has_workers = icmp sgt i32 %threads, 1
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %record, label %done
 record:
@@ -292,24 +257,42 @@ record:
   %flags = load i64, ptr %flags_at
   %branch = and i64 %flags, $branch
   %branches = icmp ne i64 %branch, 0
-  br i1 %branches, label %ask, label %compute
+  br i1 %branches, label %ask, label %choose
 ask:
   %asked = call i64 @skipped(ptr %at, i64 %flags)
   br label %on
-compute:
+choose:
+  %serial = and i64 %flags, $serial
+  %is_shared = icmp eq i64 %serial, 0
+  %is_common = and i1 %is_shared, %has_workers
+  br i1 %is_common, label %together, label %alone
+alone:
   %kernel = load ptr, ptr %at
   %operands_at = getelementptr i64, ptr %at, i64 1
   %operands = load ptr, ptr %operands_at
   call void %kernel(ptr %operands, i64 0, i64 1)
+  br label %computed
+together:
+  $together
+computed:
   br label %on
 on:
-  %over = phi i64 [ %asked, %ask ], [ 0, %compute ]
-$go_on
+  %over = phi i64 [ %asked, %ask ], [ 0, %computed ]
+  %following = add i64 %i, 1
+  %next = add i64 %following, %over
+  %is_back = icmp slt i64 %over, 0
+  %back = select i1 %is_back, i64 %over, i64 0
+  %left = add i64 %patience, %back
+  %is_within = icmp slt i64 %next, %count
+  %is_patient = icmp sgt i64 %left, 0
+  %goes_on = and i1 %is_within, %is_patient
+  br i1 %goes_on, label %record, label %done
 done:
   %end = phi i64 [ 0, %entry ], [ %next, %on ]
   ret i64 %end
 }
 """)
+_TOGETHER = "call void @compute_together(ptr %context, ptr %at, i32 %threads)\n  br label %computed"
 
 
 def _family_of(target: Target) -> str | None:
@@ -318,13 +301,13 @@ def _family_of(target: Target) -> str | None:
     return family if "linux" in platform and family in _FUTEX else None
 
 
-_FUNCTIONS = ("run_alone", "run", "worker")
+_FUNCTIONS = ("run", "worker", "call_workers")
 
 
 def pool_text(target: Target, name: str = "functions") -> str:
     """The pool's functions in LLVM's text form, and a function `name` that stores their addresses in the order of `_FUNCTIONS`.
 
-    On targets without threads, only `run_alone`.
+    On targets without threads, only `run`.
     """
     family = _family_of(target)
     functions = _FUNCTIONS if family is not None else _FUNCTIONS[:1]
@@ -332,29 +315,24 @@ def pool_text(target: Target, name: str = "functions") -> str:
         f"  %at{number} = getelementptr ptr, ptr %addresses, i64 {number}\n  store ptr @{function}, ptr %at{number}\n"
         for number, function in enumerate(functions)
     )
-    text = _ALONE.substitute(record_words=RECORD_WORDS, branch=BRANCH, unless=UNLESS, back=_RECORDS_BACK, go_on=_GO_ON)
+    together = _TOGETHER if family is not None else "br label %alone"
+    numbers = {"record_words": RECORD_WORDS, "serial": SERIAL, "branch": BRANCH, "unless": UNLESS, "threads": _THREADS}
+    text = _RUN.substitute(numbers, back=_RECORDS_BACK, together=together)
     text += f"\ndefine void @{name}(ptr %addresses) #0 {{\nentry:\n{stores}  ret void\n}}\n"
     if family is None:
         return text
     pause, types = _PAUSE[family]
     return text + _TEXT.substitute(
+        numbers,
         futex=_FUTEX[family],
         pause=pause,
         pause_name=pause.partition("(")[0],
         pause_types=types,
         spin=_SPIN,
         idle=_IDLE,
-        record_words=RECORD_WORDS,
-        serial=SERIAL,
-        after_barrier=AFTER_BARRIER,
-        branch=BRANCH,
-        back=_RECORDS_BACK,
-        go_on=_GO_ON,
-        threads=_THREADS,
-        table=_TABLE,
-        count=_COUNT,
-        arrived=_ARRIVED,
-        generation=_GENERATION,
+        record=_RECORD,
+        finished=_FINISHED,
+        claims=_CLAIMS,
         turns=_TURNS,
         patience=_PATIENCE,
     )
@@ -371,11 +349,11 @@ class Pool:
         addresses = np.zeros(len(_FUNCTIONS), np.int64)
         (write_addresses,) = self._kernels.addresses.values()
         CFUNCTYPE(None, c_void_p)(write_addresses)(addresses.ctypes.data)
-        run_alone, run, worker = addresses.tolist()
-        self._run_alone = CFUNCTYPE(c_int64, c_void_p, c_int64)(run_alone)
+        run, worker, call_workers = addresses.tolist()
+        self._run = CFUNCTYPE(c_int64, c_void_p, c_void_p, c_int64)(run)
         if self._has_threads:
-            self._run = CFUNCTYPE(c_int64, c_void_p, c_void_p, c_int64)(run)
             self._worker = CFUNCTYPE(None, c_void_p, c_int32, c_int32)(worker)
+            self._call_workers = CFUNCTYPE(None, c_void_p)(call_workers)
         memory = np.zeros(_CONTEXT_WORDS + 16, np.int32)
         start = -memory.ctypes.data // 4 % 16
         self._context = memory[start : start + _CONTEXT_WORDS]  # aligned to a cache line
@@ -403,13 +381,16 @@ class Pool:
     def _resize(self, count: int) -> None:
         """Start or stop workers, so that there are `count` threads in total. The caller holds the lock."""
         self._count, context = count, self._context
+        count = min(count, _MOST_THREADS)
         leaving = self._workers[max(count - 1, 0) :]
         if leaving:
             context[_THREADS] = count
             del self._workers[count - 1 :]
-            self._run(self._address, None, 0)
+            context[_CLAIMS:] = np.int64(context[_EPOCH] + np.int64(1)).astype(np.int32)  # no share is left to take
+            self._call_workers(self._address)
             for worker in leaving:
                 worker.join()
+        context[_CLAIMS:] = context[_EPOCH]
         while len(self._workers) + 1 < count:
             arguments = (self._address, len(self._workers) + 1, int(context[_EPOCH]))
             worker = threading.Thread(target=self._worker, args=arguments, name="fluid native", daemon=True)
@@ -434,25 +415,22 @@ class Pool:
         assert tables.dtype == np.int64 and tables.flags.c_contiguous and tables.shape[2:] == (RECORD_WORDS,)
         first, count, (size, record, _) = tables.ctypes.data, tables.shape[1], tables.strides
 
-        def runner(run: Callable[[int, int], int]) -> Callable[[int], None]:
-            def run_table(number: int, tables: Any = tables) -> None:
-                start, place = first + number * size, 0
-                while place < count:
-                    place += run(start + place * record, count - place)
-
-            return run_table
-
         is_alone = not self._has_threads or bool((tables[:, :, 2] & (SERIAL | BRANCH)).all())
-        return runner(self._run_alone if is_alone else self._run_together)
+        run = self._run if is_alone else self._run_together
 
-    def _run_together(self, table: int, count: int) -> int:
-        """Run a table with all threads, or a part of it; returns as the compiled functions do."""
+        def run_table(number: int, tables: Any = tables) -> None:
+            start, place = first + number * size, 0
+            while place < count:
+                place += run(self._address, start + place * record, count - place)
+
+        return run_table
+
+    def _run_together(self, address: int, table: int, count: int) -> int:
+        """Run a table with all threads, or a part of it; returns as the compiled function does."""
         with self._lock:
             if self._count != get_num_threads() and not self._is_closed:
                 self._resize(get_num_threads())
-            if self._workers:
-                return int(self._run(self._address, table, count))
-        return int(self._run_alone(table, count))
+            return int(self._run(address, table, count))
 
 
 @cache

@@ -27,7 +27,6 @@ from .array_values import ArrayValues
 from .branches import Branches, inferred_specs
 from .id_ranges import tests_of
 from .instructions import (
-    AFTER_BARRIER,
     CLEARED,
     GO_ON,
     RECORD_WORDS,
@@ -43,7 +42,7 @@ from .native_checks import FAILED, MOST_CHECKS, checks_of, with_native_checks
 from .op_instructions import Op, OpInstruction, assignment
 from .plans import with_native_code
 from .pool import pool
-from .tables import flags_of, loaded, records_of
+from .tables import loaded, records_of
 from .target import Target
 
 
@@ -305,7 +304,6 @@ class RepeatedBlock:
             elif isinstance(item, OpInstruction):
                 self._calls.append((int(count), item.op, item.call(arrays.__getitem__, source)))
         self._rows = records_of(calls, kernels, 0)
-        self._flags_after_trip = list(flags_of([*calls, calls[0]]))[-1]
         self._trips: NativeTrips | None = None
         """The trips prepared last, whose tables the next ones use again."""
 
@@ -330,7 +328,7 @@ class RepeatedBlock:
             words = np.repeat(self._words[None], count, axis=0)
             rows = np.repeat(self._rows[None], count, axis=0)
             rows[:, :, 1] += words.ctypes.data + np.arange(count)[:, None] * words[0].nbytes
-            self._trips = NativeTrips(rows, words, self._flags_after_trip, self._calls, self._raise_failure)
+            self._trips = NativeTrips(rows, words, self._calls, self._raise_failure)
         self._trips.count = count
         self._trips.words[:count, self._places] = self._words[self._places] + starts.T
         return self._trips
@@ -355,7 +353,6 @@ class NativeTrips:
     Args:
         rows: the records of each trip.
         words: the addresses of operands in each trip.
-        flags_after_trip: the flags of a trip's first record where another trip runs before it in the same call.
         calls: ops and their calls on numpy, each after so many records of a trip.
         raise_failure: raises the error of a check that has failed in native code; None without such checks.
 
@@ -367,12 +364,11 @@ class NativeTrips:
         self,
         rows: Any,
         words: Any,
-        flags_after_trip: int,
         calls: Sequence[tuple[int, Any, Call]],
         raise_failure: Callable[[], None] | None,
     ) -> None:
         self.count, self.words = len(rows), words
-        self._rows, self._flags_after_trip, self._calls = rows, flags_after_trip, calls
+        self._rows, self._calls = rows, calls
         self._raise_failure = raise_failure
         self._callers: dict[int, Callable[[], None]] = {}
         """Number of trips -> the function that runs them."""
@@ -395,17 +391,10 @@ class NativeTrips:
                 self._step(number)
             return
         if self.count not in self._callers:
-            self._callers[self.count] = pool().caller(self._consecutive_rows[: self.count].reshape(-1, RECORD_WORDS))
+            self._callers[self.count] = pool().caller(self._rows[: self.count].reshape(-1, RECORD_WORDS))
         self._callers[self.count]()
         if self._raise_failure is not None:
             self._raise_failure()
-
-    @cached_property
-    def _consecutive_rows(self) -> Any:
-        """The records of trips that run in one call."""
-        rows = self._rows.copy()
-        rows[1:, 0, 2] = self._flags_after_trip
-        return rows
 
     @cached_property
     def _step(self) -> Callable[[int], None]:
@@ -430,9 +419,7 @@ class NativeTrips:
 
     def _stepper(self, start: int, end: int) -> Callable[[int], None]:
         """Runs some records of one trip."""
-        rows = np.ascontiguousarray(self._rows[:, start:end])
-        rows[:, 0, 2] &= ~AFTER_BARRIER
-        step, raise_failure = pool().stepper(rows), self._raise_failure
+        step, raise_failure = pool().stepper(np.ascontiguousarray(self._rows[:, start:end])), self._raise_failure
         if raise_failure is None:
             return step
 

@@ -17,7 +17,6 @@ from fluid.values.memory import aligned_bytes
 from ..runtime.threads import hold_blas
 from .cache import Kernels, compile_kernels
 from .instructions import (
-    AFTER_BARRIER,
     ALL_RECORDS,
     BEGIN_LOOP,
     BRANCH_FLAGS,
@@ -37,18 +36,9 @@ from .target import Target
 from .verifying import verify_accesses
 
 
-def flags_of(calls: Iterable[KernelCall]) -> Iterator[int]:
-    """The flags of the calls' records; each call may depend on all calls before it.
-
-    A barrier stands where a thread has to wait for another one. The first record needs none: all threads have met at the end of
-    the previous table. A serial record after serial records needs none either: the first thread computes all of them. All
-    threads meet at both ends of a branch, since all of them read its condition.
-    """
-    is_first, is_shared = True, False
-    for call in calls:
-        waits = not is_first and (is_shared or not call.is_serial)
-        yield (SERIAL if call.is_serial else 0) | (AFTER_BARRIER if waits else 0) | BRANCH_FLAGS.get(call.kernel, 0)
-        is_first, is_shared = False, not call.is_serial
+def flags_of(calls: Iterable[KernelCall]) -> list[int]:
+    """The flags of the calls' records."""
+    return [(SERIAL if call.is_serial else 0) | BRANCH_FLAGS.get(call.kernel, 0) for call in calls]
 
 
 def skips_of(calls: Sequence[KernelCall]) -> list[int]:
@@ -88,7 +78,7 @@ def records_of(calls: Sequence[KernelCall], kernels: Kernels, words: int) -> Any
     rows = np.zeros((len(calls), RECORD_WORDS), np.int64)
     rows[:, 0] = [kernels.addresses[call.kernel] for call in calls]
     rows[:, 1] = words + (np.cumsum(sizes) - sizes) * rows.itemsize
-    rows[:, 2], rows[:, 3] = list(flags_of(calls)), skips_of(calls)
+    rows[:, 2], rows[:, 3] = flags_of(calls), skips_of(calls)
     return rows
 
 

@@ -1,4 +1,4 @@
-"""The pool of threads: every thread runs every record once, barriers hold, and processes fork and end."""
+"""The pool of threads: every share of every record is computed once, in order of the records, and processes fork and end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -19,10 +20,9 @@ from checks import each
 import fluid
 from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import INT64, Function, Module, Value
-from fluid.executor.native.instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall
+from fluid.executor.native.instructions import RECORD_WORDS, SERIAL
 from fluid.executor.native.kernel import Share, write_kernel
 from fluid.executor.native.pool import Pool, pool, pool_text
-from fluid.executor.native.tables import flags_of
 from fluid.executor.native.target import Target
 
 CHUNKS = 24
@@ -39,7 +39,7 @@ def num_threads(count: int) -> Iterator[None]:
 
 
 def write_mixed(f: Function, pointers: Any, share: Share) -> None:
-    """``out[i] = 3 * x[(7 * i + 5) % CHUNKS] + i``: each chunk reads what another thread has written."""
+    """``out[i] = 3 * x[(7 * i + 5) % CHUNKS] + i``: each chunk reads what another share has written."""
     x, out = pointers
     start, stop = share.of(f, CHUNKS)
 
@@ -89,11 +89,10 @@ class Table:
 
 
 def chained(addresses: dict[str, int], records: int) -> tuple[Table, Any]:
-    """A table of records, and its arrays; each record reads results of all threads from the record before."""
+    """A table of records, and its arrays; each record reads results of all shares of the record before."""
     table, values = Table(), np.zeros((records + 1, CHUNKS), np.int64)
     for number in range(records):
-        flags = (AFTER_BARRIER if number else 0) | (SERIAL if number % 5 == 3 else 0)
-        table.add(addresses["mixed"], values[number], values[number + 1], flags=flags)
+        table.add(addresses["mixed"], values[number], values[number + 1], flags=SERIAL if number % 5 == 3 else 0)
     return table, values
 
 
@@ -106,11 +105,11 @@ def expected(first: Any, records: int) -> Any:
 
 
 @each("count", [1, 2, 3, 4, 7])
-def test_every_thread_runs_every_record_once_and_barriers_hold(count: int, addresses: dict[str, int]) -> None:
+def test_every_share_of_every_record_is_computed_once(count: int, addresses: dict[str, int]) -> None:
     table, values = chained(addresses, 150)
     counts = np.zeros(32, np.int64)
-    for flags in (0, AFTER_BARRIER, 0):
-        table.add(addresses["counted"], counts, flags=flags)
+    for _ in range(3):
+        table.add(addresses["counted"], counts)
     with num_threads(count):
         run = pool().caller(table.words)
         for number in range(1, 11):
@@ -122,6 +121,19 @@ def test_every_thread_runs_every_record_once_and_barriers_hold(count: int, addre
             assert counts[16:].tolist() == [count] * count + [0] * (16 - count)
             if number % 5 == 0:
                 time.sleep(0.01)  # the workers sleep
+
+
+def test_the_first_thread_does_not_wait_for_threads_without_a_core(
+    addresses: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fluid.executor.native.pool.threading", SimpleNamespace(Lock=threading.Lock, Thread=MagicMock()))
+    table, values = chained(addresses, 20)
+    with num_threads(3):
+        runner = threading.Thread(target=Pool().caller(table.words), daemon=True)
+        runner.start()
+        runner.join(60)
+        assert not runner.is_alive()
+    assert (values[-1] == expected(values[0], 20)).all()
 
 
 def test_number_of_threads_may_change_between_runs(addresses: dict[str, int]) -> None:
@@ -139,8 +151,8 @@ def test_number_of_threads_may_change_between_runs(addresses: dict[str, int]) ->
 def test_tables_without_work_for_several_threads_wake_nobody(addresses: dict[str, int]) -> None:
     counts = np.zeros(32, np.int64)
     serial = Table()
-    for flags in (SERIAL, SERIAL | AFTER_BARRIER):
-        serial.add(addresses["counted"], counts, flags=flags)
+    for _ in range(2):
+        serial.add(addresses["counted"], counts, flags=SERIAL)
     with num_threads(3):
         pool().caller(serial.words)()
         pool().caller(Table().words)()
@@ -244,8 +256,8 @@ def test_where_there_are_no_threads_tables_still_run(addresses: dict[str, int], 
     [
         ("aarch64-unknown-linux-gnu", "generic", "+neon", "@syscall(i64 98"),
         ("x86_64-unknown-linux-gnu", "x86-64", "+sse2", "@syscall(i64 202"),
-        ("arm64-apple-darwin", "generic", "+neon", "@run_alone"),
-        ("x86_64-pc-windows-msvc", "x86-64", "+sse2", "@run_alone"),
+        ("arm64-apple-darwin", "generic", "+neon", "@run("),
+        ("x86_64-pc-windows-msvc", "x86-64", "+sse2", "@run("),
     ],
 )
 def test_other_platforms_have_code_that_compiles(triple: str, cpu: str, features: str, holds: str) -> None:
@@ -258,17 +270,3 @@ def test_other_platforms_have_code_that_compiles(triple: str, cpu: str, features
     assert holds in text
     assert ("@worker" in text) == ("linux" in triple)
     assert compile_object(text, target)
-
-
-def test_barriers_stand_where_a_thread_waits_for_another() -> None:
-    """Between two records is one, unless the first thread computes both; before the first record, and between neighbours that the
-    first thread computes, is none."""
-    for serial in product([False, True], repeat=6):
-        flags = list(flags_of(KernelCall("", (), is_serial) for is_serial in serial))
-        assert [bool(flag & SERIAL) for flag in flags] == list(serial)
-        waits = [bool(flag & AFTER_BARRIER) for flag in flags]
-        assert not waits[0]
-        for after in range(1, 6):
-            assert waits[after] != (serial[after - 1] and serial[after])
-            for before in range(after):
-                assert any(waits[before + 1 : after + 1]) or (serial[before] and serial[after])

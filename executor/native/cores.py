@@ -414,14 +414,16 @@ def _on_matrices(core: Solved | Factored, target: Target) -> Callable[..., None]
 
 def _packing_phases(core: PackedFilter, target: Target) -> tuple[list[Phase], int]:
     geometry = _of_shapes(core.images, core.windows, core.element)
-    pack = convolution.write_packed_filter_for_input if core.for_input else convolution.write_packed_filter
-    if depthwise.is_depthwise(geometry):
-        pack = depthwise.write_packed_depthwise
+    pack = depthwise.write_packed_depthwise if depthwise.is_depthwise(geometry) else convolution.write_packed_filter
     blocks = _blocks_of(geometry, core.for_input, target)
 
     def packed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         output = pointers.output(core) if blocks is None else workspace
-        pack(f, geometry, pointers.first(core.filter), output, share, target)
+        if core.for_input and pack is convolution.write_packed_filter:
+            convolution.write_packed_filter_for_input(f, geometry, pointers.first(core.filter), output, share, target)
+            return
+        scale = pointers.first(core.scale) if core.scale is not None else None
+        pack(f, geometry, pointers.first(core.filter), output, share, target, scale)
 
     def transformed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         assert blocks is not None

@@ -25,6 +25,7 @@ from .images import (
     from_rows,
     parts,
     require_halo,
+    scaled_rows,
     square_lanes,
     to_rows,
     write_transposed,
@@ -40,13 +41,14 @@ def is_depthwise(geometry: Convolution) -> bool:
 
 
 def write_packed_depthwise(
-    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, target: Target
+    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, target: Target, scale: Value | None = None
 ) -> None:
-    """Pack a filter [C, 1, rows, columns] as [rows][columns][C], in one chunk."""
+    """Pack a filter [C, 1, rows, columns], times a number per channel, as [rows][columns][C], in one chunk."""
     g, element = geometry, geometry.element
 
     def chunk(_: Value) -> None:
-        rows, columns = from_rows(f, element, filter_, g.taps), to_rows(f, element, packed, g.x.channels)
+        rows = scaled_rows(f, element, from_rows(f, element, filter_, g.taps), scale)
+        columns = to_rows(f, element, packed, g.x.channels)
         write_transposed(f, g.x.channels, g.taps, square_lanes(element, target), rows, columns)
 
     f.loop(*share.of(f, 1), 1, [], chunk)

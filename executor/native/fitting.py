@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Container, Iterable
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -10,16 +13,25 @@ from operator import mul
 from .cores import packed_filter_size, packed_integers_size, packed_matrix_size
 from .fusion import source_of
 from .graph import (
+    ChannelsFirst,
+    Constant,
+    Convolved,
     GraphNode,
+    Map,
     PackedFilter,
     PackedIntegers,
     PackedMatrix,
     PlanArray,
     Product,
     Reduction,
+    Reshaped,
     Shape,
+    View,
+    mapped,
     offset_of,
+    operands_of,
     packed_matrix,
+    plain,
     reshaped,
     strides_of,
 )
@@ -61,6 +73,83 @@ def pack_constants(nodes: Iterable[GraphNode], constants: Container[str], target
                 packed[key] = packed_matrix(matrix)
                 packed[key].serial = node.serial
             node.packed = packed[key]
+
+
+def scale_filters(nodes: Collection[GraphNode], stored: Container[GraphNode], constants: Container[str]) -> None:
+    """Let packed filters take over factors of each output channel that follow their convolution, such as a batch_norm's.
+
+    Filter, factors and terms depend on constants alone. The last formula of the chain becomes the sum of the convolution and one
+    term per channel.
+
+    Args:
+        nodes: all nodes that are needed.
+        stored: those whose values are needed as such.
+        constants: the names of variables that never change.
+    """
+    is_constant = partial(_follows_from, constants, {})
+    readers: dict[GraphNode, list[GraphNode]] = defaultdict(list)
+    for node in nodes:
+        for operand in set(operands_of(node)):
+            readers[operand].append(node)
+    for node in [node for node in nodes if type(node) is Convolved and is_constant(node.packed.filter)]:
+        chain = _Chain(node)
+        while chain.last not in stored and len(readers[chain.last]) == 1 and chain.takes(readers[chain.last][0], is_constant):
+            pass
+        chain.put_into_filter()
+
+
+class _Chain:
+    """Formulas behind a convolution that multiply its channels by numbers, and add numbers to them."""
+
+    def __init__(self, convolved: Convolved) -> None:
+        self._convolved = convolved
+        self.last: GraphNode = convolved
+        self._scale: GraphNode | None = None
+        self._shift: GraphNode | None = None
+
+    def takes(self, reader: GraphNode, is_constant: Callable[[GraphNode], bool]) -> bool:
+        """Take one more formula, the reader of the last one; False if it does anything else."""
+        last, convolved = self.last, self._convolved
+        if not isinstance(reader, Map) or (reader.shape, reader.element) != (convolved.shape, convolved.element):
+            return False
+        if reader.formula not in ("add", "mul", "sub") or (reader.formula == "sub" and reader.operands[0] is not last):
+            return False
+        part = reader.operands[reader.operands[0] is last]
+        is_of_channels = (part.shape[-1:], part.size) == (convolved.shape[-1:], convolved.shape[-1])
+        if part.element != convolved.element or not is_of_channels or not is_constant(part):
+            return False
+        if reader.formula == "mul":
+            self._scale, self._shift = _combined("mul", self._scale, part), self._shift and _combined("mul", self._shift, part)
+        elif self._shift is None and reader.formula == "sub":
+            self._shift = mapped("neg", part)
+        else:
+            self._shift = _combined(reader.formula, self._shift, part)
+        self.last = reader
+        return True
+
+    def put_into_filter(self) -> None:
+        last, convolved = self.last, self._convolved
+        if self._scale is None:
+            return
+        assert isinstance(last, Map)
+        packed = replace(convolved.packed, scale=plain(reshaped(self._scale, (self._scale.size,))))
+        packed.serial, convolved.packed = convolved.packed.serial, packed
+        last.formula, last.operands = ("copy", (convolved,)) if self._shift is None else ("add", (convolved, self._shift))
+
+
+def _combined(formula: str, first: GraphNode | None, second: GraphNode) -> GraphNode:
+    return second if first is None else mapped(formula, first, second)
+
+
+def _follows_from(constants: Container[str], known: dict[GraphNode, bool], node: GraphNode) -> bool:
+    """Whether a node is computed from variables that never change alone; `known` has what has been asked before."""
+    if node not in known:
+        known[node] = isinstance(node, Constant) or (
+            isinstance(node, PlanArray) and not node.value[1] and node.value[0] in constants
+        )
+        if isinstance(node, (ChannelsFirst, Map, Reshaped, View)):
+            known[node] = all(_follows_from(constants, known, operand) for operand in operands_of(node))
+    return known[node]
 
 
 def _is_constant(node: GraphNode, constants: Container[str]) -> bool:

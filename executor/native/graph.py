@@ -300,13 +300,14 @@ class Windows:
 class PackedFilter(Core):
     """A filter [M, C / groups, rows, columns] packed for a convolution or, if `for_input`, for the gradient of its input.
 
-    `fitting` sets its number of elements.
+    `fitting` sets its number of elements, and `scale`: numbers [M] that a convolution's outputs are multiplied by.
     """
 
     filter: GraphNode
     windows: Windows
     images: tuple[Shape, Shape]
     for_input: bool
+    scale: GraphNode | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -379,7 +380,7 @@ _OPERANDS: dict[type[GraphNode], Callable[[Any], tuple[GraphNode, ...]]] = {
     PackedIntegers: _of_source,
     IntegerProduct: attrgetter("left", "packed"),
     Product: lambda node: (node.left, node.right if node.packed is None else node.packed),
-    PackedFilter: lambda node: (node.filter,),
+    PackedFilter: lambda node: (node.filter,) if node.scale is None else (node.filter, node.scale),
     Convolved: attrgetter("source", "packed"),
     ConvolvedBack: attrgetter("source", "packed"),
     FilterGradient: attrgetter("source", "gradient"),

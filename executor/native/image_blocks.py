@@ -91,19 +91,18 @@ def regions_of(instructions: Sequence[Any]) -> Iterator[NativeRegion]:
             yield instruction
 
 
-def in_blocks(instructions: Sequence[Any], specs: dict[Value, Spec], storage: Mapping[str, Spec], target: Target) -> list[Any]:
+def in_blocks(instructions: Sequence[Any], specs: dict[Value, Spec], target: Target) -> list[Any]:
     """Replace neighbouring regions by `ImageBlocks` if that pays.
 
     Args:
         specs: the specs of values; updated for values that now have room for one block only.
-        storage: names whose values live in the scope.
         target: the processor that native code is for.
     """
     last_read = {value: place for place, instruction in enumerate(instructions) for value in values_read(instruction)}
     results: list[Any] = []
     place = 0
     while place < len(instructions):
-        run = _Run(instructions, place, last_read, specs, storage, target)
+        run = _Run(instructions, place, last_read, specs, target)
         stretch = run.stretch()
         if stretch is None:
             end = max(place + 1, run.end)
@@ -132,10 +131,9 @@ class _Run:
         start: int,
         last_read: Mapping[Value, int],
         specs: dict[Value, Spec],
-        storage: Mapping[str, Spec],
         target: Target,
     ) -> None:
-        self.last_read, self.specs, self.storage, self.target = last_read, specs, storage, target
+        self.last_read, self.specs, self.target = last_read, specs, target
         self.members: dict[int, NativeRegion] = {}
         self.before: set[NativeRegion] = set()
         self.images = 0
@@ -151,7 +149,7 @@ class _Run:
             self.members[self.end] = region
             self._write_position.update(dict.fromkeys(region.written, self.end))
             return True
-        if not isinstance(region.group.core, PackedFilter) or not all(name in self.storage for name, _ in region.read):
+        if not isinstance(region.group.core, PackedFilter):
             return False
         self.before.add(region)
         return self._write_position.keys().isdisjoint(region.read)

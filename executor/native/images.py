@@ -206,6 +206,23 @@ def from_rows(f: Function, element: Type, matrix: Value, stride: int) -> Source:
     return source
 
 
+def scaled_rows(f: Function, element: Type, source: Source, scale: Value | None) -> Source:
+    """Loads from a matrix whose rows are multiplied by the numbers at `scale`, if there are any."""
+    if scale is None:
+        return source
+
+    def scaled(row: Value, column: Value) -> Load:
+        load = source(row, column)
+
+        def times(row_shift: int, lanes: int) -> Value:
+            factor = f.load(f.at(scale, f.add(row, row_shift), element), element)
+            return f.mul(load(row_shift, lanes), f.splat(factor, lanes))
+
+        return times
+
+    return scaled
+
+
 def to_rows(f: Function, element: Type, matrix: Value, stride: int) -> RowOutput:
     """Stores to a matrix with a row stride of `stride` elements."""
 

@@ -6,7 +6,7 @@ from math import prod
 
 from .emitter import Function, Type, Value, zero
 from .geometry import Convolution, Walk, input_walks
-from .images import affine, from_rows, parts, square_lanes, to_places, write_transposed
+from .images import affine, from_rows, parts, scaled_rows, square_lanes, to_places, write_transposed
 from .kernel import Share
 from .target import Target
 from .tiles import Panel, Tiling, panels_of, tiling_of, width_of
@@ -53,8 +53,11 @@ def packed_elements_for_input(geometry: Convolution, target: Target) -> int:
     return geometry.groups * geometry.taps * geometry.filters * width_of(panels)
 
 
-def write_packed_filter(f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, target: Target) -> None:
-    """Pack a filter [M, C / groups, rows, columns] for `write_forward`: [groups][panels][taps][channels][filters of a panel]."""
+def write_packed_filter(
+    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, target: Target, scale: Value | None = None
+) -> None:
+    """Pack a filter [M, C / groups, rows, columns], times a number per output channel, for `write_forward`:
+    [groups][panels][taps][channels][filters of a panel]."""
     g, element = geometry, geometry.element
     panels = panels_of(g.filters, forward_tiling(g, target))
     rows = packed_rows(g)
@@ -70,8 +73,9 @@ def write_packed_filter(f: Function, geometry: Convolution, filter_: Value, pack
             def place(column: Value) -> Value:
                 return f.at(packed_panel, f.mul(packed_row(f, g, column), panel.width), element)
 
-            plain, scattered = from_rows(f, element, source, rows), to_places(f, element, place)
-            write_transposed(f, panel.filters, rows, square_lanes(element, target), plain, scattered)
+            factors = f.at(scale, first, element) if scale is not None else None
+            scaled = scaled_rows(f, element, from_rows(f, element, source, rows), factors)
+            write_transposed(f, panel.filters, rows, square_lanes(element, target), scaled, to_places(f, element, place))
             _clear_rest(f, element, packed_panel, rows, panel)
 
         f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)

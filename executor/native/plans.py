@@ -168,5 +168,5 @@ class _Attempt:
             raise _RefusedError(refused)
         constants = () if tag else self._constants
         results = native_regions(items, self._specs, live_out, self._storage, self._target, fewest, latest, tag, constants)
-        results = in_blocks(results, self._specs, self._storage, self._target)
+        results = in_blocks(results, self._specs, self._target)
         return [part for item in results for part in (item.marked(self._target) if isinstance(item, Branch) else [item])]

@@ -16,7 +16,7 @@ from fluid.values.types import VarType
 from .cores import halos_of, is_small, keeps_partial_sums, output_of
 from .costs import fast_transform_seconds, multiplication_seconds
 from .emitter import BYTE, FLOAT, Type
-from .fitting import fit, pack_constants
+from .fitting import fit, pack_constants, scale_filters
 from .fusion import HEAVY, FusionSchedule, Group, base_of, is_elementwise, reads_of, source_of
 from .graph import (
     ChannelsFirst,
@@ -179,6 +179,7 @@ def native_regions(
     if len(graph.lowered) < fewest:
         return list(instructions)
     owners = _owners(graph)
+    scale_filters(_needed(owners), set(owners.values()), constants)
     pack_constants(_needed(owners), constants, target)
     fit(_needed(owners), target)
     needed = _needed(owners)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate, takewhile
 from operator import length_hint
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,18 @@ if TYPE_CHECKING:
 __all__ = ["BoundArenaPlan"]
 
 _NOTHING = nullcontext()
+
+
+class _Origin(NamedTuple):
+    """What native code computes a value from, where that is variables of the scope alone.
+
+    Attributes:
+        key: the kernels, and the ids of the arrays that they read.
+        arrays: these arrays, which have to stay alive as long as the key is used.
+    """
+
+    key: Hashable
+    arrays: list[Any]
 
 
 class BoundArenaPlan:
@@ -326,22 +338,29 @@ class BoundArenaPlan:
         former, self._packed = self._packed, {}  # `former` keeps the arrays of a plan that binds again until they are found below
         writers = Counter(value for instruction in once.values() for value in instruction.written)
         packed_before: set[int] = set()
+        origins: dict[Value, _Origin] = {}
         for instruction_id, instruction in once.items():
             if isinstance(instruction, (Check, NativeCheck)):
                 continue
-            key = self._packing_key(instruction)
-            if key is None or [writers[value] for value in instruction.written] != [1]:
+            origin = self._origin_of(instruction, origins)
+            if any(writers[value] != 1 for value in instruction.written):
+                origin = None
+            if origin is not None:
+                origins.update(
+                    (value, _Origin((origin.key, place), origin.arrays)) for place, value in enumerate(instruction.written)
+                )
+            if origin is None or len(instruction.written) != 1:
                 for value in instruction.written:
                     if value not in self._lasting:
                         self._lasting[value] = self._new_array(value)
                 continue
             (value,) = instruction.written
-            packed = self._memory.packed.get(key)
+            packed = self._memory.packed.get(origin.key)
             if packed is None:
-                packed = Packed(self._new_array(value), [self.scope.array(name) for name, _ in instruction.read])
+                packed = Packed(self._new_array(value), origin.arrays)
             else:
                 packed_before.add(instruction_id)
-            self._lasting[value], self._packed[value] = packed.array, (key, packed)
+            self._lasting[value], self._packed[value] = packed.array, (origin.key, packed)
         former.clear()
         return packed_before
 
@@ -349,14 +368,31 @@ class BoundArenaPlan:
         spec = self.plan.specs[value]
         return empty_array(self.place.xp, spec.shape, spec.dtype.array_dtype)
 
-    def _packing_key(self, instruction: AnyInstruction) -> Hashable:
-        """A key of code that reads only variables of the scope: its kernels, with the ids of the arrays; None for other code."""
-        if not isinstance(instruction, NativeInstruction) or any(name not in self._stored or n for name, n in instruction.read):
+    def _origin_of(self, instruction: AnyInstruction, origins: Mapping[Value, _Origin]) -> _Origin | None:
+        """What code computes its results from; None if that is not variables of the scope alone.
+
+        Args:
+            origins: the origins of values that other code computes once.
+        """
+        if not isinstance(instruction, NativeInstruction):
             return None
-        source: dict[Value | None, int] = {value: id(self.scope.array(value[0])) for value in instruction.read}
-        source[None] = 0  # the workspace
-        return tuple(
-            (call.kernel, *((source.get(value, -1), offset) for value, offset in call.operands)) for call in instruction.calls
+        sources: dict[Value | None, Hashable] = {None: 0}  # None: the workspace
+        arrays: list[Any] = []
+        for value in instruction.read:
+            if value in origins:
+                sources[value] = origins[value].key
+                arrays += origins[value].arrays
+            elif value[0] in self._stored and not value[1]:
+                arrays.append(self.scope.array(value[0]))
+                sources[value] = id(arrays[-1])
+            else:
+                return None
+        return _Origin(
+            tuple(
+                (call.kernel, *((sources.get(value, -1), offset) for value, offset in call.operands))
+                for call in instruction.calls
+            ),
+            arrays,
         )
 
     def _wait_for_reductions(self, number: int, waits: dict[int, list[Call]]) -> None:

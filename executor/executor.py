@@ -34,6 +34,7 @@ from .runtime.timing import Watch
 from .stepwise.program import StepwiseProgram
 from .widening import WidenedPrograms
 
+_NOTHING = nullcontext()
 _Key = tuple[int, int, int, tuple[str, ...], Hashable]
 """Id and version of the program, number of the backend, fetches, and the backend's key. Plans keep their program alive, so ids
 stay unique."""
@@ -129,7 +130,7 @@ class Executor:
                 the program has no variable for is passed over with a warning.
             ExecutionError: an op failed.
         """
-        mesh = feeding.mesh_of(program, self.place)
+        mesh = None if type(program) is Program else feeding.mesh_of(program, self.place)
         program, scope = feeding.program_of(program), feeding.scope_of(scope)
         feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list)
         if use_prune and fetches and isinstance(feed, Mapping):
@@ -137,25 +138,25 @@ class Executor:
         check = raise_if_not_finite if check_nan or checks_every_run() else None
         timer = timing.current
         watches_ops = check is not None or (timer is not None and not timer.accepts_fused)
-        bound = self._previous_bound_plan(program, feed, fetches, scope, mesh, watches_ops)
-        request = Request(program, feed, fetches, scope, mesh, watches_ops)
+        bound, request, feeds = self._previous_bound_plan(program, feed, fetches, scope, mesh, watches_ops), None, feed
         if bound is None:
-            request = self._check_request(request, self._device_array)
-        timed = (
-            nullcontext() if timer is None else timing.whole_run(timer, f"run of {len(request.program.global_block().ops)} ops")
-        )
+            request = self._check_request(Request(program, feed, fetches, scope, mesh, watches_ops), self._device_array)
+            program, feeds = request.program, request.feeds
+        timed = _NOTHING if timer is None else timing.whole_run(timer, f"run of {len(program.global_block().ops)} ops")
         with timed, self.place.active(), OnNumpy() if bound is None else bound.settings():
             try:
                 if bound is None:
+                    assert request is not None
                     bound = self._bound(request)
                     self._record_run(bound, request, feed)
                 try:
                     run = bound.run if return_numpy else getattr(bound, "start", bound.run)
-                    results = run(request.feeds, check, timer)
+                    results = run(feeds, check, timer)
                 except Unavailable as error:
+                    request = request or Request(program, feed, fetches, scope, mesh, watches_ops)
                     results = self._run_on_next_backend(error, bound, request, check, timer)
             except ExecutionError as error:
-                feeding.add_feed_differences(error, request.program, request.feeds, feed)
+                feeding.add_feed_differences(error, program, feeds, feed)
                 raise
             values = [fetched(value, return_numpy) for value in results]
             return values if return_merged else [[value] for value in values]

@@ -98,6 +98,10 @@ def with_loaders(program: Program, feed: Any) -> Any:
 
 def fetched_names(program: Program, fetch_list: Any) -> list[str]:
     """The names in a fetch list; a `FeedError` for a variable of another program."""
+    if type(fetch_list) is list:
+        names = [item.name for item in fetch_list if type(item) is Variable and item.block.program is program]
+        if len(names) == len(fetch_list):
+            return names
     if fetch_list is None:
         return []
     items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else fetch_list

@@ -620,7 +620,7 @@ class BoundArenaPlan:
         """
         scope = self.scope
         with scope.lock:
-            if not self._fits_scope():
+            if self.generation != scope.generation and not self._fits_scope():
                 with collector_paused():
                     self._bind()
             if self._statement is not None:
@@ -637,9 +637,10 @@ class BoundArenaPlan:
                     self._run_all()
                 else:
                     self._run_checked(check, timer)
-                for name, array in self._fresh.items():
-                    scope.put(name, array)
-                self._fresh.clear()
+                if self._fresh:
+                    for name, array in self._fresh.items():
+                        scope.put(name, array)
+                    self._fresh.clear()
                 return [self._fetch(number) if array is None else array.copy() for number, array in enumerate(self._outputs)]
             finally:
                 self._cells.clear()

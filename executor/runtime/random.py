@@ -134,8 +134,10 @@ class RandomStreams:
     def begin(self, run: int) -> None:
         """Start run number `run`."""
         self._run, self._seed = run, seed_of(self._own_seed)
-        self._draws.clear()
-        self._shared.clear()
+        if self._draws:
+            self._draws.clear()
+        if self._shared:
+            self._shared.clear()
 
     @property
     def position(self) -> dict[Hashable, int]:

@@ -229,7 +229,7 @@ class _Recorder:
 
 # ------------------------------------------------------------------------------------------------------ from the disk
 _MOST_SLACK = 4096
-"""The most bytes of a value, or of the workspace, that native code does not access."""
+"""The most bytes of a small value, or of a small workspace, that native code does not access."""
 
 
 @dataclass(eq=False)
@@ -308,7 +308,8 @@ def _verify(
         for (value, offset), (_, high) in zip(call.operands, code.kernels.footprints[call.kernel], strict=True):
             ends[value] = max(ends.get(value, 0), offset + high)
     sizes = {value: spec.nbytes for value, spec in code.specs.items()}
-    if any(size > ends.get(value, 0) + _MOST_SLACK for value, size in [*sizes.items(), (None, workspace_bytes)]):
+    # Of images with a halo, rows behind the last one that is written may be unread: less than half of all rows.
+    if any(size > 2 * ends.get(value, 0) + _MOST_SLACK for value, size in [*sizes.items(), (None, workspace_bytes)]):
         raise fault("a value has more bytes than native code accesses")
 
 

@@ -85,6 +85,12 @@ def words() -> Any:
     return loss
 
 
+def strides() -> Any:
+    """Images whose last row of zeros no kernel reads or writes."""
+    h = layers.conv2d(fluid.data("x", [None, 3, 16, 16]), 160, 3, padding=1)
+    return layers.mean(layers.conv2d(h, 8, 3, stride=2, padding=1, act="relu"))
+
+
 def feed_of(main: Any, rows: int) -> dict[str, Any]:
     draws = np.random.default_rng(0)
     shapes = {var.name: [rows, *var.shape[1:]] for var in main.list_vars() if var.is_data}
@@ -117,7 +123,7 @@ class Process:
 
 
 def test_what_is_kept_is_not_planned_again(planned: list[int]) -> None:
-    for build in (perceptron, convolutions, words):
+    for build in (perceptron, convolutions, strides, words):
         first = Process(build)
         expected, text, arena = first.losses(), first.plan().to_string(calls=True), first.plan().arena_bytes
         assert planned

@@ -105,13 +105,6 @@ def hard_sigmoid(xp: Any, X: Any, slope: float, offset: float, Out: Any) -> list
     return [scaled, _numbered(xp, "add", offset, Out), _between(xp, Out, 0.0, 1.0, Out)]
 
 
-@prepared("hard_swish")
-def hard_swish(xp: Any, X: Any, threshold: float, scale: float, offset: float, Out: Any) -> list[Call]:
-    shifted = partial(xp.add, X, scalar(xp, offset, X.dtype), Out)
-    limited = _between(xp, Out, 0.0, threshold, Out)
-    return [shifted, limited, partial(xp.multiply, Out, X, Out), _numbered(xp, "multiply", 1.0 / scale, Out)]
-
-
 @prepared("leaky_relu")
 def leaky_relu(xp: Any, X: Any, alpha: float, Out: Any) -> list[Call]:
     scaled = partial(xp.multiply, X, scalar(xp, alpha, X.dtype), Out)

@@ -334,22 +334,6 @@ def _stable_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: A
 
 
 # --------------------------------------------------------------------------------------------------------- other losses
-@prepared("huber_loss")
-def huber_loss(xp: Any, scratch: Any, X: Any, Y: Any, delta: float, Out: Any, Residual: Any) -> list[Call]:
-    residual = Residual if Residual is not None else scratch(X.shape, X.dtype)
-    steps: list[Call] = [partial(xp.subtract, Y, X, residual)]
-    if Out is None:
-        return steps
-    bounded = scratch(X.shape, X.dtype)
-    return [  # with b = r bounded to [-delta, delta], the loss is b * (r - b / 2)
-        *steps,
-        partial(xp.clip, residual, -delta, delta, bounded),
-        partial(xp.multiply, bounded, -0.5, Out),
-        partial(xp.add, Out, residual, Out),
-        partial(xp.multiply, Out, bounded, Out),
-    ]
-
-
 @prepared("huber_loss_grad")
 def huber_loss_grad(
     xp: Any, scratch: Any, Residual: Any, dOut: Any, dResidual: Any, delta: float, dX: Any, dY: Any

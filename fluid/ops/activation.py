@@ -397,7 +397,7 @@ def mish(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     threshold=6.0,
     scale=least(1e-12, 6.0),
     offset=3.0,
-    meaning=means(lambda f, X, threshold, scale, offset: f.clip(X + offset, min=0.0, max=threshold) * X * (1.0 / scale)),
+    composition=means(lambda f, X, threshold, scale, offset: f.clip(X + offset, min=0.0, max=threshold) * X * (1.0 / scale)),
 )
 def hard_swish(f: Any, X: Any, dOut: Any, threshold: float, scale: float, offset: float) -> Any:
     """``X / scale`` times ``X + offset`` clipped to ``[0, threshold]``.

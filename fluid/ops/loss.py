@@ -254,7 +254,9 @@ def _huber(f: Any, X: Any, Y: Any, delta: float) -> Any:
     return {"Residual": residual, "Out": (bounded * -0.5 + residual) * bounded}
 
 
-@define("huber_loss(X: float, Y) -> Out, Residual~", infer=_huber_loss, delta=least(0, required("float")), meaning=means(_huber))
+@define(
+    "huber_loss(X: float, Y) -> Out, Residual~", infer=_huber_loss, delta=least(0, required("float")), composition=means(_huber)
+)
 def huber_loss(f: Any, Residual: Any, dOut: Any, delta: Any, dResidual: Any = None) -> Any:
     """``r * r / 2`` where ``|r| <= delta``, else ``delta * (|r| - delta / 2)``, of the residual ``r = Y - X``."""
     upper, lower = (number_like(f, Residual, bound) for bound in (delta, -delta))

@@ -189,12 +189,32 @@ class BoundArenaPlan:
         return True
 
     def _bind(self) -> None:
-        plan, xp, scope = self.plan, self.place.xp, self.scope
+        plan, scope = self.plan, self.scope
         self.generation = -1  # invalid until the end: a partly bound plan must not run
         if self.arena is None:
             self.arena = self._lend_arena()
-        self._stored, self._fresh, self._lasting, self._checking = {}, {}, {}, {}
+        self._lasting, self._checking = {}, {}
         scope.separate(self._overwritten)
+        copied = self._bind_storage()
+        tables = plan.new_tables() if plan.new_tables is not None else None
+        once = self._find_constant_code()
+        packed_before = self._place_constants(once)
+        self._bind_instructions(tables, once)
+        self._tables = tables
+        self._is_native = not any(instruction.is_op and id(instruction) not in once for instruction in plan.instructions)
+        if tables is not None:
+            self._compile(tables, [item for key, item in once.items() if key not in packed_before])
+        self._memory.packed.update(self._packed.values())
+        self._release_weights(copied, once)
+        self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
+        self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
+        self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
+        self.generation = scope.generation
+
+    def _bind_storage(self) -> dict[str, Any]:
+        """Find or make the array of each variable of the scope; returns the scope's arrays of weights that were copied."""
+        plan, xp, scope = self.plan, self.place.xp, self.scope
+        self._stored, self._fresh = {}, {}
         copied: dict[str, Any] = {}
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
@@ -213,10 +233,12 @@ class BoundArenaPlan:
             elif stored is not array:
                 self._fresh[name] = stored
             self._stored[name] = stored
+        return copied
+
+    def _bind_instructions(self, tables: Any, once: Mapping[int, AnyInstruction]) -> None:
+        """Make the steps of a run. Instructions of `once` are constant: those that are not native run now."""
+        plan = self.plan
         self.steps, self._starts = [], []
-        tables = plan.new_tables() if plan.new_tables is not None else None
-        once = self._find_constant_code()
-        packed_before = self._place_constants(once)
         flights = reductions_in_flight(plan.instructions, plan.storage) if self._meeting is not None else {}
         waits: dict[int, list[Call]] = {}
         for number, instruction in enumerate(plan.instructions):
@@ -245,25 +267,15 @@ class BoundArenaPlan:
                 raise while_running(error, f"{said_of(instruction.op.type, error, verb)}\n{locate(instruction.op)}") from error
             finally:
                 self._scratch.reclaim()
-        self._tables = tables
-        self._is_native = not any(instruction.is_op and id(instruction) not in once for instruction in plan.instructions)
-        if tables is not None:
-            code = [
-                item
-                for key, item in once.items()
-                if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck) and key not in packed_before
-            ]
-            with or_unavailable():
-                first = tables.add(code) if code else None
-                tables.compile(self._address, lambda value: plan.specs[value].nbytes)
-            if first is not None:
-                first()
-        self._memory.packed.update(self._packed.values())
-        self._release_weights(copied, once)
-        self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
-        self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
-        self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
-        self.generation = scope.generation
+
+    def _compile(self, tables: Any, once: Sequence[AnyInstruction]) -> None:
+        """Compile the native code; the constant code among `once` runs now."""
+        code = [item for item in once if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck)]
+        with or_unavailable():
+            first = tables.add(code) if code else None
+            tables.compile(self._address, lambda value: self.plan.specs[value].nbytes)
+        if first is not None:
+            first()
 
     def _release_weights(self, copied: Mapping[str, Any], once: Mapping[int, AnyInstruction]) -> None:
         """Release the memory of weights that no run reads any more, because they have been packed.

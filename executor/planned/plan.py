@@ -48,6 +48,7 @@ from .nested_loops import loops_in_block
 from .placement import Tenant, live_bytes, place, place_apart
 from .real_rows import OFFSETS, RealRows
 from .specialization import is_decided_by_values, specialized
+from .unrolled_blocks import has_unrolled, with_unrolled_blocks
 
 if TYPE_CHECKING:
     from ..backend import BoundPlan
@@ -276,15 +277,15 @@ def compile_plan(
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
     """
     values = values or {}
-    planner = _planner_of(program, feeds, fetches, scope, values, may_give_room=target is not None)
+    planner = _planner_of(program, feeds, fetches, scope, values, may_adapt_loops=target is not None)
     if planner is None:
         ops = versions_to_run(program.global_block(), fetches).ops
         return ArenaPlan(program, dict(feeds), list(fetches), ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     if target is not None:
         planner.compile(target)
-        if any(instruction.is_op and has_room(instruction.op) for instruction in planner.instructions):
-            without = _planner_of(program, feeds, fetches, scope, values, may_give_room=False)
-            assert without is not None, "only states that grow have changed"
+        if any(instruction.is_op and _is_adapted(instruction.op) for instruction in planner.instructions):
+            without = _planner_of(program, feeds, fetches, scope, values, may_adapt_loops=False)
+            assert without is not None, "only loops have changed"
             planner = without
             planner.compile(target)
     planner.place(reuse)
@@ -306,7 +307,7 @@ def compile_native_plan(
     Raises:
         NativeUnavailable: native code cannot be made.
     """
-    planner = _planner_of(program, feeds, fetches, scope, {}, may_give_room=True)
+    planner = _planner_of(program, feeds, fetches, scope, {}, may_adapt_loops=True)
     if planner is None:
         return None
     with or_unavailable():
@@ -322,12 +323,12 @@ def _planner_of(
     fetches: Sequence[str],
     scope: Scope,
     values: Mapping[str, Any],
-    may_give_room: bool,
+    may_adapt_loops: bool,
 ) -> _Planner | None:
     """A planner with the instructions of a program and all specs; None if the program can only run op by op.
 
     Args:
-        may_give_room: whether states of loops that grow get room, as native code needs it.
+        may_adapt_loops: whether loops become such as native code can run: inner loops are unrolled, states that grow get room.
     """
     block = program.global_block()
     versions = versions_to_run(block, fetches)
@@ -337,12 +338,19 @@ def _planner_of(
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
     planner = _specialized(planner, values)
-    if may_give_room and (copy := with_room(planner.program, planner.instructions, planner.specs)) is not None:
+    if may_adapt_loops and (copy := with_unrolled_blocks(planner.program)) is not None:
+        planner = _specialized(planner.of_copy(copy), values)
+    if may_adapt_loops and (copy := with_room(planner.program, planner.instructions, planner.specs)) is not None:
         planner = _specialized(planner.of_copy(copy), values)
     while (copy := with_recurrences(planner.program, planner.instructions, planner.specs, fetches)) is not None:
         planner = _specialized(planner.of_copy(copy), values)
     planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
     return planner
+
+
+def _is_adapted(op: Operator) -> bool:
+    """Whether an op is a loop that was changed, so that native code could run it."""
+    return has_room(op) or has_unrolled(op)
 
 
 def _specialized(planner: _Planner, values: Mapping[str, Any]) -> _Planner:

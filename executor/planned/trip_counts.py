@@ -10,7 +10,7 @@ from fluid.errors import FluidError
 from fluid.ir.dataflow import needed_ops
 from fluid.ir.program import Operator
 from fluid.ir.regions import Region
-from fluid.ir.versions import BlockVersions, Value
+from fluid.ir.versions import BlockVersions, Value, outer_names
 from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
 
@@ -100,8 +100,19 @@ def constants_before(op: Operator, names: Iterable[str], specs: Mapping[str, Spe
             chosen.append(one)
             needed.difference_update(one.output_arg_names)
             needed.update(name for slot, name in _inputs(one) if not (name in specs and _is_shape_only(one, slot)))
-    values: dict[str, Any] = {}
-    return values if not needed and all(_add_outputs(one, values, specs) for one in reversed(chosen)) else None
+    values = _constants_outside(op, needed, specs) if needed else dict[str, Any]()
+    if values is None:
+        return None
+    return values if all(_add_outputs(one, values, specs) for one in reversed(chosen)) else None
+
+
+def _constants_outside(op: Operator, names: set[str], specs: Mapping[str, Spec]) -> dict[str, Any] | None:
+    """The values that names have in each run of the block that an op is in, from constants outside; None if they have others."""
+    block, parent = op.block, op.block.parent
+    owner = next((one for one in parent.ops if block in one.sub_blocks), None) if parent is not None else None
+    if owner is None or not names.isdisjoint(outer_names(block)[1]) or not names.isdisjoint(block.vars):
+        return None
+    return constants_before(owner, names, specs)
 
 
 def _inputs(op: Operator) -> list[tuple[str, str]]:

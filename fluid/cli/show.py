@@ -12,9 +12,10 @@ import click
 
 from ..executor.stepwise.unsupported import unsupported_ops
 from ..ir.program import Block, Parameter, Program
-from ..saving.checkpoint import step_of
+from ..saving.checkpoint import progress_of
 from ..saving.models import Model
 from ..saving.variables import is_persistable
+from ..training.fitting import epoch_of
 from ..transform.compare import diff
 from ..transform.flops import count_flops, human
 from .common import (
@@ -42,9 +43,14 @@ def inspect(model: str, params: str | None, batch: int, is_json: bool, sizes: tu
     facts = _facts(loaded, batch)
     if is_json:
         return as_json(facts)
-    echo(f"{facts['path']}: {facts['format']}" + (f" of step {facts['step']}" if "step" in facts else ""), bold=True)
-    if "step" in facts:
+    if "epoch" in facts:
+        echo(f"{facts['path']}: {facts['format']} after epoch {facts['epoch']}", bold=True)
+        echo("fluid.training.fit(trainer, batches, epochs, checkpoint=path) resumes the training")
+    elif "step" in facts:
+        echo(f"{facts['path']}: {facts['format']} of step {facts['step']}", bold=True)
         echo("fluid.load_checkpoint(program, path) resumes the training")
+    else:
+        echo(f"{facts['path']}: {facts['format']}", bold=True)
     if loaded.program is None:
         echo(f"{facts['parameters']['count']} arrays, {human_bytes(facts['parameters']['bytes'])}; no program")
         return None
@@ -83,10 +89,12 @@ def _facts(model: Model, batch: int) -> dict[str, Any]:
     parameters: dict[str, Any] = {"count": len(sizes), "bytes": sum(array.nbytes for array in sizes.values())}
     facts: dict[str, Any] = {"path": model.path, "format": model.format, "parameters": parameters}
     if program is None:
-        step = step_of(model.path, model.values())
-        if step is not None:
+        values = model.values()
+        epoch = epoch_of(model.path, values)
+        progress = progress_of(model.path, values) if epoch is None else {"epoch": epoch}
+        if progress:
             parameters["count"] -= 1
-            facts |= {"format": "checkpoint", "step": step}
+            facts |= {"format": "checkpoint", **progress}
         return facts
     persistables = {var.name: var for var in program.list_vars() if is_persistable(var)}
     shapes = {name: sizes[name].shape if name in sizes else var.shape for name, var in persistables.items()}

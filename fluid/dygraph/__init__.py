@@ -32,6 +32,7 @@ from . import (
     base,  # noqa: F401  (as in Fluid 1.6)
     dygraph_to_static,  # noqa: F401  (as in Fluid 1.8)
     jit,
+    static_runner,  # noqa: F401  (as in Fluid 1.8)
 )
 from .amp import AmpScaler, GradScaler, amp_guard
 from .backward_strategy import BackwardStrategy

@@ -36,7 +36,7 @@ from ..values.selected_rows import SelectedRows
 from .models import few
 from .variables import chosen_variables, fit_to_variable, is_persistable, part_of_worker, put_value, refuse_divided, value_of
 
-__all__ = ["STATE", "Checkpoint", "load_checkpoint", "save_checkpoint", "step_of"]
+__all__ = ["STATE", "Checkpoint", "load_checkpoint", "progress_of", "save_checkpoint"]
 
 STATE = "@CHECKPOINT@"
 _ROWS = "@ROWS"
@@ -187,9 +187,14 @@ def load_checkpoint(
     return Checkpoint(where, state["step"], sorted(values), state.get("state", {}))
 
 
-def step_of(where: str, arrays: Mapping[str, Any]) -> int | None:
-    """The step of a checkpoint, given its path and arrays; None if the arrays are of another file."""
-    return int(_state(where, arrays[STATE])["step"]) if STATE in arrays else None
+def progress_of(where: str, arrays: Mapping[str, Any]) -> dict[str, int]:
+    """How far a checkpoint is, given its path and arrays: ``epoch`` if `fluid.training.fit` wrote it, else ``step``. Empty if the
+    arrays are of another file."""
+    if STATE not in arrays:
+        return {}
+    state = _state(where, arrays[STATE])
+    epoch = state.get("state", {}).get("epoch")
+    return {"epoch": epoch} if type(epoch) is int else {"step": int(state["step"])}
 
 
 def _state(where: str, array: Any) -> dict[str, Any]:

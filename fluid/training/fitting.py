@@ -248,7 +248,7 @@ class ProgramTrainer:
         """
         from ..saving.checkpoint import save_checkpoint
 
-        save_checkpoint(self.program, path, epoch, state=state)
+        save_checkpoint(self.program, path, epoch, state={**state, "epoch": epoch})
 
     def load(self, path: str) -> tuple[int, Mapping[str, Any]]:
         """Load a checkpoint of the program: the number of epochs, and the state of the loop."""
@@ -350,16 +350,27 @@ class LayerTrainer:
     def load(self, path: str) -> tuple[int, Mapping[str, Any]]:
         """Read the archive of `save`: the number of epochs, and the state of the loop."""
         arrays = read_npz(path)
-        try:
-            state = json.loads(arrays.pop(_STATE).tobytes())
-            epoch, more = int(state["epoch"]), dict(state["state"])
-            schedule = state.get("schedule")
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{path}: it is no checkpoint of a LayerTrainer ({error!r})") from None
+        epoch = epoch_of(path, arrays)
+        if epoch is None:
+            raise FormatError(f"{path}: it is no checkpoint of a LayerTrainer: it has no {_STATE}")
+        state = json.loads(arrays.pop(_STATE).tobytes())
+        more, schedule = dict(state["state"]), state.get("schedule")
         self.net.set_dict(_part(arrays, "net/"))
         of_schedule = {"LR_Scheduler": schedule} if schedule is not None else {}
         self.optimizer.set_dict({**_part(arrays, "optimizer/"), **of_schedule})
         return epoch, more
+
+
+def epoch_of(path: str, arrays: Mapping[str, Any]) -> int | None:
+    """How many epochs are done in a checkpoint of a `LayerTrainer`, given its arrays; None if they are of another file."""
+    if _STATE not in arrays:
+        return None
+    try:
+        state = json.loads(arrays[_STATE].tobytes())
+        dict(state["state"])
+        return int(state["epoch"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{path}: it is no checkpoint of a LayerTrainer ({error!r})") from None
 
 
 def _part(arrays: Mapping[str, Any], start: str) -> dict[str, Any]:

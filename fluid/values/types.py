@@ -19,6 +19,9 @@ class _NamedInt(IntEnum):
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
+    def __bool__(self) -> bool:
+        return True  # the number 0, too: `dtype or default` is the type wherever there is one
+
     def __format__(self, spec: str) -> str:
         return format(int(self), spec) if spec else str(self)
 

@@ -859,6 +859,27 @@ def test_inspect_of_a_checkpoint_tells_its_step(tmp_path):
     assert json.loads(call("inspect", path, "--json"))["step"] == 7
 
 
+@each("kind", ["program", "layer"])
+def test_inspect_of_a_checkpoint_of_fit_tells_its_epoch(kind, tmp_path):
+    path, batch = tmp_path / "x.ckpt", np.ones([2, 2], "float32")
+    if kind == "program":
+        x = fluid.data("x", [None, 2])
+        loss = layers.mean(layers.fc(x, 1))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        fluid.training.fit(fluid.training.ProgramTrainer(loss), [{"x": batch}] * 4, epochs=3, checkpoint=path)
+    else:
+        with fluid.dygraph.guard():
+            net = fluid.dygraph.Linear(2, 2)
+            optimizer = fluid.optimizer.SGD(0.1, parameter_list=net.parameters())
+            trainer = fluid.training.LayerTrainer(net, layers.mse_loss, optimizer)
+            fluid.training.fit(trainer, [(fluid.dygraph.to_variable(batch),) * 2] * 4, epochs=3, checkpoint=path)
+    lines = call("inspect", path).splitlines()
+    assert (
+        lines[0] == f"{path}: checkpoint after epoch 3" and "fit(trainer, batches, epochs, checkpoint=path) resumes" in lines[1]
+    )
+    assert json.loads(call("inspect", path, "--json"))["epoch"] == 3
+
+
 def test_converting_beside_the_parameters_that_the_model_reads(tmp_path):
     for ending in ("pdmodel", "pdiparams"):
         shutil.copy(f"{LENET}.{ending}", tmp_path / f"m.{ending}")

@@ -27,6 +27,13 @@ def test_eager_mode_is_switched_at_the_top(pair: tuple[str, str]) -> None:
     assert not fluid.in_dygraph_mode()
 
 
+def test_modules_of_names_that_are_elsewhere_too() -> None:
+    from fluid.dygraph.dygraph_to_static import ProgramTranslator
+    from fluid.dygraph.static_runner import StaticModelRunner
+
+    assert ProgramTranslator is dygraph.ProgramTranslator and StaticModelRunner is dygraph.StaticModelRunner
+
+
 def test_ops_made_under_a_device_guard_name_their_device(fresh: None) -> None:
     x = fluid.data("x", [None, 2])
     with fluid.device_guard("gpu:1"):

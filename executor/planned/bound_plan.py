@@ -92,6 +92,8 @@ class BoundArenaPlan:
         """Name of a feed -> the array that it is copied to; without unread feeds."""
         self._outputs: list[Any] = []
         """The array of each fetch; None for a value in a cell."""
+        self._handed_over: dict[int, Value] = {}
+        """See `_find_handed_over`."""
         self.generation = -1
         self.steps: list[Step] = []
         self._readers: dict[str, Any] = {}
@@ -209,6 +211,7 @@ class BoundArenaPlan:
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
         self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
+        self._handed_over = {} if tables is None or not self._is_native else self._find_handed_over(tables)
         self.generation = scope.generation
 
     def _bind_storage(self) -> dict[str, Any]:
@@ -425,12 +428,7 @@ class BoundArenaPlan:
     def _readers_of(self, tables: Any) -> dict[str, Any]:
         """Name of a large feed -> a reader that lets native code read it in place, without a copy; only native code uses it."""
         plan = self.plan
-        looked_at = {
-            value
-            for instruction in plan.instructions
-            if isinstance(instruction, (Check, NativeCheck))
-            for value in instruction.read
-        }
+        looked_at = self._looked_at()
         overwritten = [array for name, array in self._stored.items() if name in plan.storage]
         least = tables.target.limits.feed_bytes
         return {
@@ -438,6 +436,39 @@ class BoundArenaPlan:
             for name, array in self._inputs.items()
             if array.nbytes >= least and (name, 0) in plan.offset_of and (name, 0) not in {*looked_at, *plan.fetch_values}
         }
+
+    def _looked_at(self) -> set[Value]:
+        """The values that checks read."""
+        instructions = self.plan.instructions
+        return {value for one in instructions if isinstance(one, (Check, NativeCheck)) for value in one.read}
+
+    def _find_handed_over(self, tables: Any) -> dict[int, Value]:
+        """Number of a fetch -> its value, for large values that native code writes to the array that the caller gets."""
+        plan, found = self.plan, dict[Value, int]()
+        if plan.program.num_blocks > 1:  # a branch or a loop may leave a value as it was
+            return {}
+        fixed = {*self._looked_at(), *self._lasting, *self._shared, *self._shared.values()}
+        for number, value in enumerate(plan.fetch_values):
+            is_computed = value in plan.offset_of and value[0] not in plan.feeds and value not in fixed
+            if is_computed and plan.specs[value].nbytes >= tables.target.limits.feed_bytes:
+                found.setdefault(value, number)
+        return {number: value for value, number in found.items()}
+
+    def _new_results(self) -> dict[int, Any]:
+        """Number of a fetch -> a new array that native code writes in this run."""
+        results = {number: self._new_array(value) for number, value in self._handed_over.items()}
+        for number, array in results.items():
+            self._tables.set_address(self._handed_over[number], address_of(array))
+        return results
+
+    def _result(self, number: int, array: Any, results: Mapping[int, Any]) -> Any:
+        """A fetched value that belongs to the caller."""
+        if number in results:
+            return results[number]
+        if array is None:
+            return self._fetch(number)
+        first = next((place for place, value in self._handed_over.items() if value == self.plan.fetch_values[number]), None)
+        return (array if first is None else results[first]).copy()
 
     def _input(self, name: str) -> Any:
         """The array of a feed, in the arena or in the scope; None if nothing reads it."""
@@ -644,6 +675,7 @@ class BoundArenaPlan:
                 if target is not None and (reader is None or not reader.take(value)):
                     upload(target, value)
             self._machine.check = check
+            results = self._new_results() if self._handed_over else None
             try:
                 if check is None and timer is None:
                     self._run_all()
@@ -653,6 +685,8 @@ class BoundArenaPlan:
                     for name, array in self._fresh.items():
                         scope.put(name, array)
                     self._fresh.clear()
+                if results:
+                    return [self._result(number, array, results) for number, array in enumerate(self._outputs)]
                 return [self._fetch(number) if array is None else array.copy() for number, array in enumerate(self._outputs)]
             finally:
                 self._cells.clear()

@@ -60,7 +60,7 @@ __all__ = ["ArenaPlan", "Instruction", "compile_native_plan", "compile_plan"]
 
 
 _FEWEST = 2
-"""The least number of ops that native code must compute; otherwise a plan has no native code."""
+"""The least number of ops that native code must compute, unless a value is large: native code copies no large feeds and fetches."""
 
 
 # ------------------------------------------------------------------------------------------------------------ compile
@@ -616,7 +616,8 @@ class _Planner:
         path = record_path(self.program, self.specs, self.storage, self.unchanging, self.fetches, target)
         if path is not None and (code := read_native_code(path, originals, self.specs, self.storage, fetched, target)):
             return code.instructions, {**self.specs, **code.specs}, code.kernels
-        instructions, specs = self.lowered(target, _FEWEST, self.unchanging)
+        has_large_values = any(spec.nbytes >= target.limits.feed_bytes for spec in self.specs.values())
+        instructions, specs = self.lowered(target, 1 if has_large_values else _FEWEST, self.unchanging)
         if path is not None and any(instruction.is_native for instruction in instructions):
             write_native_code(path, originals, instructions, specs)
         return instructions, specs, None

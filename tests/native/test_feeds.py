@@ -106,3 +106,37 @@ def test_what_a_branch_writes_is_kept_in_any_layout(order: Any, native: str, mon
     for steps in (1, 2):
         executor.run(main, {"x": array}, [loss], scope=scope)
         np.testing.assert_allclose(scope.array("state"), 0.5 + steps * np.tanh(array), rtol=1e-5, atol=1e-6)
+
+
+def test_large_results_are_the_callers(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+    """Native code writes them where the caller gets them; later runs, and ops that read them, leave them alone."""
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    x = fluid.data("x", SHAPE)
+    doubled = x * 2.0
+    shifted = doubled + 1.0
+    fetches = [doubled, shifted, doubled, layers.reduce_sum(shifted), x]
+    executor = fluid.Executor()
+    results = []
+    for number in range(3):
+        feed = np.full(SHAPE, number, "float32")
+        results.append(executor.run(feed={"x": feed}, fetch_list=fetches))
+        feed[...] = np.nan
+    for number, arrays in enumerate(results):
+        shift = 2 * number + 1
+        expected = [2 * number, shift, 2 * number, shift * SHAPE[0] * SHAPE[1], number]
+        for array, value in zip(arrays, expected, strict=True):
+            np.testing.assert_array_equal(array, np.full(array.shape, value, "float32"))
+            assert array.flags.writeable and array.flags.aligned and array.flags.c_contiguous
+    arrays = [array for run in results for array in run]
+    for number, array in enumerate(arrays):
+        assert not any(np.shares_memory(array, earlier) for earlier in arrays[:number])
+
+
+def test_an_op_of_large_arrays_is_native_by_itself(fresh: None) -> None:
+    """Its plan then copies neither its feeds nor its results."""
+    executor, is_native = fluid.Executor(), []
+    for name, shape in (("small", [4, 8]), ("large", list(SHAPE))):
+        x = fluid.data(name, shape, "int64")
+        plan = str(executor.plan(feed={name: np.ones(shape, "int64")}, fetch_list=[x + x]))
+        is_native.append("native code: 1 ops" in plan)
+    assert is_native == [False, True]

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
-from . import convolution, depthwise, integer_product, matmul, pooling, sparse, trees, winograd, winograd_gradient
+from . import convolution, depthwise, integer_product, matmul, pooling, running, sparse, trees, winograd, winograd_gradient
 from .emitter import BOOL, Function, Value, constant
 from .fusion import Group, extents_of, source_of, strides_over
 from .graph import (
@@ -37,6 +37,7 @@ from .graph import (
     Positions,
     Product,
     Put,
+    Running,
     Scattered,
     Solved,
     Windows,
@@ -263,6 +264,8 @@ def phases_of(group: Group, target: Target) -> tuple[list[Phase], int]:
             return [_on_rows(core, target)], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
         case Solved() | Factored():
             return [_on_matrices(core, target)], 0
+        case Running():
+            return [_running(core, target)], 0
         case PackedFilter():
             return _packing_phases(core, target)
         case Convolved() | ConvolvedBack():
@@ -408,6 +411,16 @@ def _on_matrices(core: Solved | Factored, target: Target) -> Callable[..., None]
             write_factored(f, read, results, share, target)
         else:
             write_solved(f, read, matrices(core.right, pointers.first(core.right)), results, core.kind, share, target)
+
+    return write
+
+
+def _running(core: Running, target: Target) -> Phase:
+    before, count, after = core.shape
+
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        totals = running.Totals((before, count, after), core.element, core.kind, core.exclusive, core.reverse)
+        totals.write(f, pointers.first(core.source), pointers.output(core), share, target)
 
     return write
 

@@ -48,6 +48,7 @@ from .graph import (
     Reduction,
     Reshaped,
     Rows,
+    Running,
     Scattered,
     Shape,
     Solved,
@@ -59,7 +60,9 @@ from .target import Limits
 
 _LEAVES = frozenset({Constant, PlanArray, Drawn, Position})
 """Nodes that need no computation."""
-_WITHOUT_EPILOGUE = (PackedFilter, PackedIntegers, PackedMatrix, Scattered, Firsts, Merged, Put, Places, Leaves, Solved, Factored)
+_WITHOUT_EPILOGUE = (
+    PackedFilter, PackedIntegers, PackedMatrix, Scattered, Firsts, Merged, Put, Places, Leaves, Solved, Factored, Running,
+)  # fmt: skip
 """Cores whose kernels compute nothing else."""
 _NUMBERS = frozenset({Constant, Position})
 """Nodes that occupy no memory."""

@@ -276,6 +276,19 @@ class Factored(Core):
 
 
 @dataclass(eq=False, repr=False)
+class Running(Core):
+    """The running totals of `source` [before, count, after] along its middle axis; `kind` is ``sum`` or ``prod``.
+
+    With `exclusive`, a total leaves the element itself out; with `reverse`, totals begin at the end.
+    """
+
+    source: GraphNode
+    kind: str
+    exclusive: bool = False
+    reverse: bool = False
+
+
+@dataclass(eq=False, repr=False)
 class PackedMatrix(Core):
     """A matrix [K, N] packed as the right operand of products of any number of rows.
 
@@ -372,7 +385,7 @@ def _of_nothing(node: Any) -> tuple[GraphNode, ...]:
 
 _OPERANDS: dict[type[GraphNode], Callable[[Any], tuple[GraphNode, ...]]] = {
     **dict.fromkeys((PlanArray, Drawn, Constant, Position), _of_nothing),
-    **dict.fromkeys((Reduction, Reshaped, View, ChannelsFirst, PackedMatrix, Pooled, Positions), _of_source),
+    **dict.fromkeys((Reduction, Reshaped, View, ChannelsFirst, PackedMatrix, Pooled, Positions, Running), _of_source),
     Map: attrgetter("operands"),
     Joined: attrgetter("parts"),
     Rows: attrgetter("table", "ids"),

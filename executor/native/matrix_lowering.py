@@ -1,4 +1,4 @@
-"""Lowers ops on the matrices of a tensor: triangles, diagonals, equations and factors; and running sums."""
+"""Lowers ops on the matrices of a tensor: triangles, diagonals, equations and factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from fluid.ops.linalg import is_vector
 from fluid.ops.shapes import normalize_axes
 
-from ..kernels.reduction import has_wide_rows
 from .emitter import BOOL, DOUBLE, FLOAT, INT32
 from .graph import (
     Factored,
@@ -148,39 +147,3 @@ def cholesky(X: GraphTensor, upper: bool) -> GraphTensor:
     matrices = _matrices(X.node if upper else _turned(X.node), X.shape[:-2])
     factors = Factored(matrices.shape, matrices.element, matrices)
     return GraphTensor(reshaped(plain(factors if upper else _turned(factors)), X.shape))
-
-
-# ----------------------------------------------------------------------------------------------------------- running sums
-_LONGEST = 1024
-"""The most elements of a running sum. Each doubling of its length is a pass over the elements; numpy makes one pass."""
-
-
-@lowers("cumsum")
-def cumsum(X: GraphTensor, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> GraphTensor:
-    """Add the sums of 1, 2, 4, ... elements before, at these distances."""
-    node = reshaped(plain(X.node), (X.node.size,)) if flatten else plain(X.node)
-    place = axis % max(node.ndim, 1)
-    if not node.ndim or not node.size or node.shape[place] > _LONGEST or node.element == BOOL:
-        raise NotLowered("a running sum of a number, of truth values, of nothing, or of many elements")
-    if has_wide_rows(node.shape, place):
-        raise NotLowered("running sums of wide rows, which numpy adds in one pass")
-    count, distance = node.shape[place], 1
-    while distance < count:
-        node = mapped("add", node, _moved(node, place, distance, reverse))
-        distance *= 2
-    return GraphTensor(_moved(node, place, 1, reverse) if exclusive else node)
-
-
-def _moved(node: GraphNode, axis: int, distance: int, is_back: bool) -> GraphNode:
-    """A tensor moved along an axis, to higher places or back; zeros follow from the edge."""
-    count = node.shape[axis] - distance
-    if not count:
-        return broadcast_to(number_like(0.0, node), node.shape)
-    moved = sliced(plain(node), axis, distance if is_back else 0, count)
-    sides = (0, distance) if is_back else (distance, 0)
-    return padded(moved, [sides if place == axis else (0, 0) for place in range(node.ndim)], 0.0)
-
-
-@lowers("logcumsumexp_grad")
-def logcumsumexp_grad() -> None:
-    raise NotLowered("what the rule computes by differences of running sums, which cancel")

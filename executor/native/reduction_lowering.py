@@ -1,4 +1,4 @@
-"""Lowers extremes and their positions, and the broadcast that undoes a reduction."""
+"""Lowers extremes and their positions, products, running sums, and the broadcast that undoes a reduction."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from fluid.ops.reduction import reduced_axes
 from fluid.ops.shapes import reduced as reduced_shape
 from fluid.values.spec import Spec
 
-from .emitter import BOOL, INT32
-from .graph import GraphNode, Position, broadcast_to, constant, joined, mapped, plain, reduced, reshaped, transposed
-from .lowering import ByRule, GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers, only_truths
+from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64
+from .graph import (
+    GraphNode,
+    Position,
+    Running,
+    broadcast_to,
+    constant,
+    joined,
+    mapped,
+    plain,
+    reduced,
+    reshaped,
+    transposed,
+)  # fmt: skip
+from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers, only_truths
 
 
 def _axes(X: GraphTensor, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:
@@ -43,15 +55,47 @@ def reduce_prod(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[st
     return GraphTensor(reshaped(mapped("copy", reduced("prod", X.node, _axes(X, dim, reduce_all))), specs["Out"].shape))
 
 
-_MOST_SQUARED = 8
-"""The most factors of a product for its gradient, whose rule pairs each factor with each; numpy's kernel is linear."""
-
-
 @lowers("reduce_prod_grad")
-def reduce_prod_grad(X: GraphTensor, dim: list[int], reduce_all: bool) -> GraphTensor:
-    if max((X.shape[axis] for axis in reduced_axes(X.ndim, dim, reduce_all)), default=0) > _MOST_SQUARED:
-        raise NotLowered("gradients of products of many factors, whose rule takes the square of their memory")
-    raise ByRule
+def reduce_prod_grad(X: GraphTensor, dOut: GraphTensor, dim: list[int], reduce_all: bool) -> dict[str, GraphTensor]:
+    """Multiply the products of the factors before and behind each one: no division by zero."""
+    only_floats(X)
+    axes = reduced_axes(X.ndim, dim, reduce_all)
+    order = [*(axis for axis in range(X.ndim) if axis not in axes), *axes]
+    are_neighbours = axes == tuple(range(axes[0], axes[0] + len(axes))) if axes else True
+    node = X.node if are_neighbours else mapped("copy", transposed(plain(X.node), order))
+    count = prod(X.shape[axis] for axis in axes)
+    after = prod(X.shape[axes[-1] + 1 :]) if axes and are_neighbours else 1
+    before, behind = (_running("prod", node, count, after, True, reverse) for reverse in (False, True))
+    products = reshaped(mapped("mul", before, behind), node.shape)
+    if not are_neighbours:
+        products = transposed(products, [order.index(axis) for axis in range(X.ndim)])
+    gradient = reshaped(dOut.node, reduced_shape(X.shape, axes, keep_dim=True))
+    return {"X@GRAD": GraphTensor(mapped("mul", products, gradient))}
+
+
+def _running(kind: str, node: GraphNode, count: int, after: int, exclusive: bool, reverse: bool) -> GraphNode:
+    """Running totals of every `count` elements that lie `after` elements apart, as [before, count, after]."""
+    if node.element not in (FLOAT, DOUBLE, INT32, INT64):
+        raise NotLowered("running totals of halves, bytes or truth values")
+    if not node.size:
+        raise NotLowered("running totals of nothing")
+    source = reshaped(plain(node), (node.size // (count * after), count, after))
+    return Running(source.shape, node.element, source, kind, exclusive, reverse)
+
+
+@lowers("cumsum")
+def cumsum(X: GraphTensor, axis: int, flatten: bool, exclusive: bool, reverse: bool, specs: dict[str, Any]) -> GraphTensor:
+    if X.node.element == BOOL or not X.ndim:
+        raise NotLowered("running sums of truth values, or of a number")
+    shape = (X.node.size,) if flatten else X.shape
+    axis %= len(shape)
+    totals = _running("sum", X.node, shape[axis], prod(shape[axis + 1 :]), exclusive, reverse)
+    return GraphTensor(reshaped(totals, specs["Out"].shape)).astype(specs["Out"].dtype)
+
+
+@lowers("logcumsumexp_grad")
+def logcumsumexp_grad() -> None:
+    raise NotLowered("what the rule computes by differences of running sums, which cancel")
 
 
 # ------------------------------------------------------------------------------------------------- positions of extremes

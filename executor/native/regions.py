@@ -42,6 +42,7 @@ from .graph import (
     Reduction,
     Reshaped,
     Rows,
+    Running,
     Scattered,
     Shape,
     View,
@@ -317,7 +318,7 @@ def _always_stored(needed: set[GraphNode]) -> set[GraphNode]:
     return {node for node in nodes if not isinstance(node, (PlanArray, Constant, Position))}
 
 
-_READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, PackedIntegers, Scattered, Merged, Put)
+_READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, PackedIntegers, Running, Scattered, Merged, Put)
 """Nodes whose operands have no halo."""
 
 

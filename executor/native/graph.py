@@ -524,7 +524,7 @@ def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:
     """Reduce a node over axes, which remain with extent 1.
 
     Each run of neighbouring axes becomes one reduction, the last run first. A long sum over axes in the middle would lose
-    digits: it becomes a sum of sums, or its axes move to the end.
+    digits: it becomes a sum of sums.
     """
     if isinstance(source, ChannelsFirst):
         places = places_of_channels_last(source.ndim)
@@ -542,19 +542,25 @@ def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:
             runs.append([axis])
     for run in reversed(runs):
         before, count, after = (prod(extents) for extents in _split_at(source.shape, run))
-        if before != 1 and after != 1 and kind == "sum" and count > _MOST_SUMMED_ROWS:
-            rows = max(size for size in range(1, _MOST_SUMMED_ROWS + 1) if count % size == 0)
-            if rows >= _FEWEST_SUMMED_ROWS:
-                parts = reduced(kind, reshaped(source, (before, count // rows, rows, after)), [2])
-                source = reshaped(reduced(kind, parts, [1]), reduced_shape(source.shape, run, keep_dim=True))
-                continue
-            order = [axis for axis in range(source.ndim) if axis not in run] + run
-            turned = Map(tuple(source.shape[axis] for axis in order), source.element, "copy", (transposed(source, order),))
-            totals = reduced(kind, turned, range(source.ndim - len(run), source.ndim))
-            source = reshaped(totals, reduced_shape(source.shape, run, keep_dim=True))
+        if before != 1 and after != 1 and kind == "sum" and count > _MOST_SUMMED_ROWS and source.element.is_float:
+            shape = reduced_shape(source.shape, run, keep_dim=True)
+            source = reshaped(_sum_of_sums(reshaped(source, (before, count, after))), shape)
             continue
         source = Reduction(reduced_shape(source.shape, run, keep_dim=True), source.element, kind, source, tuple(run))
     return source
+
+
+def _sum_of_sums(source: GraphNode) -> GraphNode:
+    """The sums along the middle of three axes, which is long: sums of equal runs of rows, and of the rows behind them."""
+    before, count, after = source.shape
+    rows = max(size for size in range(1, _MOST_SUMMED_ROWS + 1) if count % size == 0)
+    if rows >= _FEWEST_SUMMED_ROWS:
+        return reduced("sum", reduced("sum", reshaped(source, (before, count // rows, rows, after)), [2]), [1])
+    rows = round(count / -(-count // _MOST_SUMMED_ROWS))
+    runs, remaining = divmod(count, rows)
+    first, last = sliced(source, 1, 0, count - remaining), sliced(source, 1, count - remaining, remaining)
+    parts = reduced("sum", reshaped(first, (before, runs, rows, after)), [2])
+    return mapped("add", reduced("sum", reshaped(parts, (before, runs, after)), [1]), reduced("sum", last, [1]))
 
 
 def _split_at(shape: Shape, run: Sequence[int]) -> tuple[Shape, Shape, Shape]:

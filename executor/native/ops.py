@@ -306,7 +306,6 @@ def _mean(node: GraphNode, axes: Any) -> GraphNode:
 
 
 def _of_reduced(X: GraphTensor, dim: list[int], reduce_all: bool) -> tuple[int, ...]:
-    only_floats(X)
     if not X.node.size:
         raise NotLowered("nothing to reduce")
     return tuple(reduced_axes(X.ndim, dim, reduce_all))
@@ -314,11 +313,15 @@ def _of_reduced(X: GraphTensor, dim: list[int], reduce_all: bool) -> tuple[int, 
 
 @lowers("reduce_sum")
 def reduce_sum(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
+    only_numbers(X)
+    if element_of(specs["Out"].dtype) != X.node.element:
+        raise NotLowered("sums of another element type")
     return GraphTensor(reshaped(reduced("sum", X.node, _of_reduced(X, dim, reduce_all)), specs["Out"].shape))
 
 
 @lowers("reduce_mean")
 def reduce_mean(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
+    only_floats(X)
     return GraphTensor(reshaped(_mean(X.node, _of_reduced(X, dim, reduce_all)), specs["Out"].shape))
 
 

@@ -135,3 +135,14 @@ def test_maxout_of_images(shape: Sequence[int], axis: int, groups: int) -> None:
         return [out, *fluid.gradients([layers.reduce_sum(layers.square(out))], [x])]
 
     assert_alike(build, {"x": _drawn(shape, "float32")})
+
+
+def test_long_sums_of_a_prime_number_of_rows() -> None:
+    """They are sums of equal runs of rows and of the rows behind them, without a copy of the array in another order."""
+
+    def build() -> list[Any]:
+        x = fluid.data("x", [3, 2053, 5], "int64")
+        numbers = layers.cast(x, "float32") * 0.5
+        return [layers.reduce_sum(numbers, 1), layers.reduce_mean(numbers, 1), layers.reduce_sum(x + x, 1)]
+
+    assert_alike(build, {"x": _drawn((3, 2053, 5), "int64")}, tolerance=1e-6)

@@ -122,6 +122,7 @@ def _between(scratch: Any, axes: list[_AxisWindows], image: Any, pooled: Any) ->
 
 
 def _lowest(xp: Any, dtype: Any) -> float:
+    """The maximum of a window that lies in the padding."""
     return float(xp.finfo(dtype).min)
 
 
@@ -154,7 +155,9 @@ def _reduced(
 
 
 def _maxima(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, Out: Any) -> list[Call]:
-    return _reduced(xp, scratch, axes, xp.maximum, _lowest(xp, X.dtype), X, Out)
+    outside = [axis.at(slice(i, i + 1)) for axis in axes for i, (start, end) in enumerate(axis.spans()) if start >= end]
+    steps = _reduced(xp, scratch, axes, xp.maximum, -xp.inf, X, Out)
+    return [*steps, *(fill(xp, Out[windows], _lowest(xp, X.dtype)) for windows in outside)]
 
 
 def _averages(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, Out: Any, exclusive: bool) -> list[Call]:
@@ -240,23 +243,39 @@ def _halved_back(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, dOut: 
     shape = list(images[0].shape)
     shape[:3] = parts[0][1] if parts else 0, 2 * rows.out, columns.out
     widest, gradient = (scratch(tuple(shape), X.dtype) for _ in range(2))
-    larger, upper = scratch(tuple(shape), xp.dtype(bool)), scratch((shape[0], *images[1].shape[1:]), xp.dtype(bool))
+    larger, nans = (scratch(tuple(shape), xp.dtype(bool)) for _ in range(2))
+    upper, upper_nans = (scratch((shape[0], *images[1].shape[1:]), xp.dtype(bool)) for _ in range(2))
     for start, end in parts:
         x, d_out, d_x = (array[start:end] for array in images)
-        wide, grad, left_first, top_first = (array[: end - start] for array in (widest, gradient, larger, upper))
-        x, d_x = x[rows.at(slice(0, 2 * rows.out))], d_x[rows.at(slice(0, 2 * rows.out))]
+        wide, grad = widest[: end - start], _bits(gradient[: end - start])
+        left_first, left_nans, top_first, top_nans = (array[: end - start] for array in (larger, nans, upper, upper_nans))
+        x, d_x = x[rows.at(slice(0, 2 * rows.out))], _bits(d_x[rows.at(slice(0, 2 * rows.out))])
         left, right, d_left, d_right = (array[columns.at(at)] for array in (x, d_x) for at in (even, odd))
         d_top, d_bottom = grad[rows.at(top)], grad[rows.at(bottom)]
         steps += [
             partial(xp.maximum, left, right, out=wide),
-            partial(xp.greater_equal, left, right, left_first),
-            partial(xp.greater_equal, wide[rows.at(top)], wide[rows.at(bottom)], top_first),
-            partial(xp.multiply, d_out, top_first, d_top),
-            partial(xp.subtract, d_out, d_top, d_bottom),
+            *_is_first(xp, left, right, left_nans, left_first),
+            *_is_first(xp, wide[rows.at(top)], wide[rows.at(bottom)], top_nans, top_first),
+            partial(xp.multiply, _bits(d_out), top_first, d_top),
+            partial(xp.subtract, _bits(d_out), d_top, d_bottom),
             partial(xp.multiply, grad, left_first, d_left),
             partial(xp.subtract, grad, d_left, d_right),
         ]
     return steps
+
+
+def _is_first(xp: Any, first: Any, second: Any, nans: Any, out: Any) -> list[Call]:
+    """Calls that tell where the first of two elements is their maximum, a NaN being greater than all numbers."""
+    return [
+        partial(xp.greater_equal, first, second, out),
+        partial(xp.not_equal, first, first, nans),
+        partial(xp.logical_or, out, nans, out),
+    ]
+
+
+def _bits(array: Any) -> Any:
+    """A view of floats as integers, whose products with 0 are 0 where the floats are infinite, too."""
+    return array.view(f"i{array.dtype.itemsize}")
 
 
 def _flat(axes: list[_AxisWindows], array: Any) -> Any:
@@ -298,7 +317,7 @@ def _overlapping_back(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, d
     count = ranges(xp, len(x), grid_size * prod(phases), _PART)[0][1]
     counts = [prod(phases[:level]) for level in range(len(axes), -1, -1)]
     values, grads = ([scratch((number, grid_size * count), array.dtype) for number in counts] for array in (X, dOut))
-    spare, masks = scratch((grid_size * count,), dOut.dtype), scratch((2, grid_size * count), xp.dtype(bool))
+    spare, masks = scratch((grid_size * count,), dOut.dtype), scratch((3, grid_size * count), xp.dtype(bool))
     taps = []
     for number, axis in reversed(list(enumerate(axes))):
         step = prod(grid[number + 1 :])
@@ -346,7 +365,8 @@ def _take_back(
     """
     grid_size = prod(grid)
     count = len(spare) // grid_size
-    is_maximum, free = masks
+    is_maximum, free, is_nan = masks
+    lowest = _lowest(xp, x.dtype)
     d_x.fill(0)
     for start in range(0, len(x), count):
         image, gradient, target = (array[start : start + count] for array in (x, d_out, d_x))
@@ -355,14 +375,15 @@ def _take_back(
         def grids(array: Any, size: int = size) -> Any:
             return array[:, :size].reshape(len(array), -1, *grid)
 
-        grids(values[0]).fill(_lowest(xp, x.dtype))
+        grids(values[0]).fill(-xp.inf)  # below all elements
         for number, grid_part, image_part in places:
-            grids(values[0])[number][(slice(None), *grid_part)] = image[(slice(None), *image_part)]
+            xp.maximum(image[(slice(None), *image_part)], lowest, out=grids(values[0])[number][(slice(None), *grid_part)])
         for (phases, by_tap), source, pooled in zip(taps, values, values[1:], strict=False):
             for number, maxima in enumerate(pooled[:, :size]):
                 xp.copyto(maxima, source[number * phases, :size])
                 for phase, shift in by_tap[1:]:
                     xp.maximum(maxima[: size - shift], source[number * phases + phase, shift:size], out=maxima[: size - shift])
+        has_nans = xp is not np or bool(xp.isnan(values[-1][:, :size]).any())
         grids(grads[-1]).fill(0)
         grids(grads[-1])[0][(slice(None), *windows)] = gradient
         for level in range(len(taps) - 1, -1, -1):
@@ -373,10 +394,14 @@ def _take_back(
                 for phase, shift in by_tap:
                     end, at = size - shift, number * phases + phase
                     here, left, product, part = is_maximum[:end], free[:end], spare[:end], grads[level][at, shift:size]
-                    xp.equal(values[level][at, shift:size], values[level + 1][number, :end], here)
+                    value = values[level][at, shift:size]
+                    xp.equal(value, values[level + 1][number, :end], here)
+                    if has_nans:
+                        xp.not_equal(value, value, is_nan[:end])
+                        xp.logical_or(here, is_nan[:end], here)
                     xp.logical_and(here, left, here)
                     xp.logical_xor(left, here, left)
-                    xp.multiply(grads[level + 1][number, :end], here, product)
+                    xp.multiply(_bits(grads[level + 1][number, :end]), here, _bits(product))
                     xp.add(part, product, part)
         for number, grid_part, image_part in places:
             target[(slice(None), *image_part)] = grids(grads[0])[number][(slice(None), *grid_part)]

@@ -41,6 +41,11 @@ class _PoolAxis:
         return not self.pad[0] and (self.out - 1) * self.step + self.size <= self.extent
 
     @property
+    def leaves_image(self) -> bool:
+        """Whether a window has no element of the image."""
+        return self.pad[0] >= self.size or (self.out - 1) * self.step - self.pad[0] >= self.extent
+
+    @property
     def ranges(self) -> list[tuple[int, int, bool]]:
         """Ranges of windows: (first, end, whether they are within the image)."""
         first = min(-(-self.pad[0] // self.step), self.out)
@@ -146,7 +151,7 @@ def write_max_pool(
     """
     integer = INT32 if pool.element.bits == 32 else INT64
     infinity = constant(-math.inf, pool.element)
-    lowest = None if pool.rows.is_inside and pool.columns.is_inside else _LOWEST[pool.element]
+    has_empty = pool.rows.leaves_image or pool.columns.leaves_image
 
     def window(pixel: Pixel, channel: Value, vectors: Sequence[tuple[int, int]], is_inside: bool) -> None:
         rows = pool.rows.bounds(f, pixel.row)
@@ -183,8 +188,9 @@ def write_max_pool(
                 f.store(place, f.at(positions, pool.y.offset(f, pixel, vector_channel), pool.position))
             if y is not None:
                 maximum = after[number]
-                if lowest is not None:  # padding counts as the lowest number, so maxima are not below it
-                    maximum = f.select(f.compare("olt", maximum, lowest), lowest, maximum)
+                if has_empty:
+                    is_empty = f.bit_or(*(f.compare("sge", f.int64(begin), f.int64(end)) for begin, end in (rows, columns)))
+                    maximum = f.select(f.splat(is_empty, maximum.type.lanes), _LOWEST[pool.element], maximum)
                 store_pixel(f, pool.y, y, maximum, pixel, vector_channel, epilogue)
 
     for first, end, is_inside in pool.columns.ranges:
@@ -285,6 +291,7 @@ def write_average_pool_gradient(
 
 
 _LOWEST = {FLOAT: -(2 - 2**-23) * 2.0**127, DOUBLE: -sys.float_info.max}
+"""The maximum of a window that lies in the padding."""
 _Windows = Sequence[tuple[Value, Value]]
 """Windows over an element, along one axis: (number of the window, place of the element in it)."""
 

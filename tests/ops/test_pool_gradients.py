@@ -72,3 +72,46 @@ def test_of_maxima_without_a_greatest_number_the_first_nan_or_element_gets_the_g
     (found,) = fluid.Executor().run(feed={"x": images}, fetch_list=gradients)
     expected = np.arange(3) == groups.argmax(-1)[..., None]
     np.testing.assert_array_equal(found.reshape(groups.transpose(order).shape).transpose(back), expected)
+
+
+OVERLAPPING = [  # extents, size of windows, stride, padding
+    ((6, 8), 2, 2, 0),
+    ((5, 7), 2, 2, 0),
+    ((7, 8), 3, 2, 1),
+    ((5, 6), 3, 1, 1),
+    ((9, 9), 5, 2, 2),
+    ((9, 9), 6, 6, 1),
+]
+
+
+@each("native", ["0", "1"])
+@each("extents, size, stride, pad", OVERLAPPING)
+@each("dtype", ["float32", "float64"])
+def test_special_numbers_pass_max_pools(
+    extents: tuple[int, int],
+    size: int,
+    stride: int,
+    pad: int,
+    dtype: str,
+    native: str,
+    monkeypatch: pytest.MonkeyPatch,
+    fresh: None,
+) -> None:
+    """A NaN gets the gradient of its windows, an infinite gradient goes to one element alone, and windows may hold only -inf."""
+    monkeypatch.setenv("FLUID_NATIVE", native)
+    monkeypatch.setattr(plan, "_FEWEST", 1)
+    x = fluid.data("x", [2, 3, *extents], dtype)
+    x.stop_gradient = False
+    out = layers.pool2d(x, size, "max", stride, pad)
+    d_out = fluid.data("d", out.shape, dtype)
+    fetches = [out, *fluid.gradients([out], [x], [d_out])]
+    draws = np.random.default_rng(0)
+    plain, infinite = (np.ones(out.shape, dtype), draws.choice([1.0, np.inf, np.nan], out.shape).astype(dtype))
+    numbers = draws.choice([1.0, 2.0, 3.0], x.shape).astype(dtype)
+    with_nan = draws.choice([np.nan, np.inf, 1.0, 2.0, 3.0], x.shape).astype(dtype)
+    for values, gradient in ((with_nan, plain), (numbers, infinite), (np.full(x.shape, -np.inf, dtype), plain)):
+        pooled, found = fluid.Executor().run(feed={"x": values, "d": gradient}, fetch_list=fetches)
+        expected = expected_gradient(values, gradient, (size, size), (stride, stride), (pad, pad))
+        np.testing.assert_array_equal(found, expected)
+        if np.isneginf(values).all():
+            assert np.isneginf(pooled).all()

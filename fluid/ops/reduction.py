@@ -167,8 +167,9 @@ def _product_of_others(f: Any, X: Any, axis: int) -> Any:
     in derivatives of any order.
     """
     number = f.cumsum(f.fill_any_like(X, value=1.0), axis=axis)
-    left_out = f.equal(f.unsqueeze2(number, axes=[axis + 1]), f.unsqueeze2(number, axes=[axis])).astype(X.dtype)
-    return f.reduce_prod(left_out + (1.0 - left_out) * f.unsqueeze2(X, axes=[axis]), dim=[axis + 1])
+    is_left_out = f.equal(f.unsqueeze2(number, axes=[axis + 1]), f.unsqueeze2(number, axes=[axis]))
+    ones = f.fill_any_like(is_left_out.astype(X.dtype), value=1.0)
+    return f.reduce_prod(f.where(is_left_out, ones, ones * f.unsqueeze2(X, axes=[axis])), dim=[axis + 1])
 
 
 @_define("reduce_prod")

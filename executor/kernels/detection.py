@@ -15,6 +15,7 @@ from fluid.values.spec import Lod
 
 from .boxes import corners, images_of, jaccard
 from .manipulation import check_ids, write_wanted
+from .sorting import stable_order
 from .table import Call, Slots, checked, kernel, prepared
 
 
@@ -210,7 +211,7 @@ def mine_hard_examples(
     eligible = np.ones(loss.shape, bool) if hard else (matches == -1) & (similar < attrs["neg_dist_threshold"])
     counts = eligible.sum(1)
     most = attrs["sample_size"] if hard else ((matches != -1).sum(1) * np.float32(attrs["neg_pos_ratio"])).astype(np.int64)
-    order = np.where(eligible, -loss, np.inf).argsort(1, kind="stable")
+    order = stable_order(np, np.where(eligible, -loss, np.inf))
     first = np.arange(loss.shape[1]) < np.minimum(counts, most)[:, None]
     chosen = np.zeros(loss.shape, bool)
     np.put_along_axis(chosen, order, first, 1)

@@ -9,6 +9,7 @@ import numpy as np
 from fluid.errors import ExecutionError
 
 from .manipulation import check_ids, check_kept_ids, numbers, write_wanted
+from .sorting import along, stable_order
 from .table import checked, kernel
 
 _FULL_SORT = 256
@@ -24,14 +25,14 @@ def _order(xp: Any, keys: Any, k: int) -> Any:
     if k == 1:
         return keys.argmin(-1)[..., None]
     if count <= _FULL_SORT or 2 * k >= count:
-        return keys.argsort(-1, kind="stable")[..., :k]
+        return stable_order(xp, keys)[..., :k]
     is_grouped = xp is np and keys.dtype.kind in "fiu" and keys.size >= _FEWEST_GROUPED
     if is_grouped and (places := _least_by_groups(keys, k)) is not None:
         return places
     places = xp.sort(xp.argpartition(keys, k - 1, -1)[..., :k], -1)
     if xp is np:  # others take the first of equal ones
         _take_first(keys, places)
-    return xp.take_along_axis(places, xp.take_along_axis(keys, places, -1).argsort(-1, kind="stable"), -1)
+    return along(xp, places, stable_order(xp, along(xp, keys, places)))
 
 
 def _least_by_groups(keys: Any, k: int) -> Any:
@@ -57,8 +58,7 @@ def _least_by_groups(keys: Any, k: int) -> Any:
     candidates, places = np.full((len(rows), counts.max()), most, keys.dtype), np.zeros((len(rows), counts.max()), np.intp)
     at = row, np.arange(len(hits)) - (counts.cumsum() - counts)[row]
     candidates[at], places[at] = rows[row, column], column
-    order = candidates.argsort(-1, kind="stable")[:, :k]
-    return np.take_along_axis(places, order, -1).reshape(*keys.shape[:-1], k)
+    return along(np, places, stable_order(np, candidates)[:, :k]).reshape(*keys.shape[:-1], k)
 
 
 def _take_first(keys: Any, places: Any) -> None:
@@ -70,7 +70,7 @@ def _take_first(keys: Any, places: Any) -> None:
     k = places.shape[-1]
     limit = np.take_along_axis(keys, places, -1).max(-1, keepdims=True)
     if (is_nan := (limit != limit)[..., 0]).any():
-        places[is_nan] = keys[is_nan].argsort(-1, kind="stable")[:, :k]
+        places[is_nan] = stable_order(np, keys[is_nan])[:, :k]
     has_more = np.count_nonzero(keys <= limit, -1) > k
     if has_more.any():
         rows, limits = keys[has_more], limit[has_more]
@@ -83,8 +83,8 @@ def _take_first(keys: Any, places: Any) -> None:
 def _top_k(xp: Any, X: Any, k: int, axis: int, largest: bool, out: Any, indices: Any) -> Any:
     rows = xp.moveaxis(X, axis, -1)
     keys = rows if not largest else -rows if X.dtype.kind == "f" else ~rows
-    places = xp.moveaxis(_order(xp, keys, k), -1, axis)
-    values = xp.take_along_axis(X, places, axis)
+    order = _order(xp, keys, k)
+    places, values = (xp.moveaxis(array, -1, axis) for array in (order, along(xp, rows, order)))
     write_wanted((indices, places), (out, values))
     return values, places.astype(xp.int64)
 

@@ -10,6 +10,7 @@ from fluid.errors import ExecutionError
 
 from .creation import prepare_output
 from .manipulation import write_wanted
+from .sorting import stable_order
 from .table import Slots, checked, kernel
 
 
@@ -208,7 +209,7 @@ def shuffle_batch(xp: Any, X: Any, Seed: Any, startup_seed: int, Out: Any, Shuff
 @kernel("top_p_sampling")
 def top_p_sampling(xp: Any, rng: Any, x: Any, ps: Any, threshold: Any, out: Any, ids: Any) -> None:
     rows = xp.arange(len(x))
-    order = (-x).argsort(1, kind="stable")
+    order = stable_order(xp, -x)
     sorted_ = xp.take_along_axis(x, order, 1).astype("float64")
     sums = xp.cumsum(sorted_, 1)
     is_candidate = sums - sorted_ < ps.reshape(-1, 1)

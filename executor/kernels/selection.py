@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from fluid.errors import ExecutionError
 from fluid.ops.selection import REDUCTIONS
 from fluid.ops.shapes import broadcast, slice_of
@@ -12,6 +14,7 @@ from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, check_kept_ids, numbers, write_wanted
 from .portable import copy, multiply_at, values_in_order
+from .sorting import along, stable_order
 from .table import Call, OutArray, Slots, checked, kernel, prepared
 
 
@@ -86,11 +89,12 @@ def masked_place(X: Any, Mask: Any, Out: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------- sorting
 @kernel("argsort")
 def argsort(xp: Any, X: Any, axis: int, descending: bool, Out: Any, Indices: Any) -> None:
-    keys = X if not descending else -X if X.dtype.kind == "f" else ~X
-    places = keys.argsort(axis, kind="stable")
-    write_wanted((Indices, places))
-    if Out is not None:
-        xp.copyto(Out, xp.take_along_axis(X, places, axis))
+    rows = xp.moveaxis(X, axis, -1) if X.ndim else X
+    order = stable_order(xp, rows if not descending else -rows if X.dtype.kind == "f" else ~rows)
+    sorted_rows = along(xp, rows, order) if Out is not None and X.ndim else rows
+    for target, source in ((Indices, order), (Out, sorted_rows)):
+        if target is not None:
+            xp.copyto(target, xp.moveaxis(source, -1, axis) if X.ndim else source)
 
 
 @kernel("argsort_grad")
@@ -170,11 +174,27 @@ def hash_(xp: Any, X: Any, num_hash: int, mod_by: int, Out: Any) -> None:
 
 def _in_order_of_coming(xp: Any, X: Any) -> tuple[Any, Any, Any]:
     """The distinct elements in the order of their first occurrence, the index of each element among them, and their counts."""
+    if xp is np and X.dtype.kind in "iu" and X.size:
+        return _integers_in_order_of_coming(X.reshape(-1))
     values, first, inverse, counts = xp.unique(X, return_index=True, return_inverse=True, return_counts=True)
     order = first.argsort()
     rank = xp.empty_like(order)
     rank[order] = xp.arange(len(order))
     return values[order], rank[inverse.reshape(-1)], counts[order]
+
+
+def _integers_in_order_of_coming(X: Any) -> tuple[Any, Any, Any]:
+    order = stable_order(np, X)
+    is_new = np.empty(X.shape, bool)
+    is_new[0] = True
+    np.not_equal(X[order[1:]], X[order[:-1]], is_new[1:])
+    first = np.flatnonzero(is_new)
+    coming = order[first].argsort()
+    rank = np.empty_like(coming)
+    rank[coming] = np.arange(len(coming))
+    inverse = np.empty_like(order)
+    inverse[order] = rank[is_new.cumsum() - 1]
+    return X[order[first[coming]]], inverse, np.diff(first, append=X.size)[coming]
 
 
 @kernel("unique")

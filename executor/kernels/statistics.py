@@ -10,6 +10,7 @@ from fluid.ops.statistics import median_axes
 from fluid.values.types import as_dtype
 
 from .manipulation import write_wanted
+from .sorting import stable_order
 from .table import Slots, checked, kernel
 
 
@@ -25,14 +26,14 @@ def _write(X: Any, places: Any, picked: Any, Out: Any, Indices: Any) -> None:
 @kernel("kthvalue")
 def kthvalue(xp: Any, X: Any, k: int, axis: int, Out: Any, Indices: Any) -> None:
     rows = _last(xp, X, axis)
-    places = rows.argsort(-1, kind="stable")[..., k - 1 : k]
+    places = stable_order(xp, rows)[..., k - 1 : k]
     _write(X, places, xp.take_along_axis(rows, places, -1), Out, Indices)
 
 
 @kernel("mode")
 def mode(xp: Any, X: Any, axis: int, Out: Any, Indices: Any) -> None:
     rows = _last(xp, X, axis)
-    order = rows.argsort(-1, kind="stable")
+    order = stable_order(xp, rows)
     values = xp.take_along_axis(rows, order, -1)
     number = xp.arange(values.shape[-1])
     starts = xp.ones(values.shape, bool)
@@ -52,7 +53,7 @@ def _sorted_rows(xp: Any, X: Any, axis: list[int]) -> tuple[Any, Any]:
     remaining = [dim for dim in range(X.ndim) if dim not in axes]
     turned = X.transpose([*remaining, *axes])
     rows = turned.reshape(prod(turned.shape[: len(remaining)]), prod(turned.shape[len(remaining) :]))
-    return rows, rows.argsort(1, kind="stable")  # NaN comes last
+    return rows, stable_order(xp, rows)  # NaN comes last
 
 
 @kernel("nanmedian")

@@ -60,7 +60,7 @@ __all__ = ["ArenaPlan", "Instruction", "compile_native_plan", "compile_plan"]
 
 
 _FEWEST = 2
-"""The least number of ops that native code must compute, unless a value is large: native code copies no large feeds and fetches."""
+"""The least number of ops that native code must compute, unless a value is large: large feeds and results are not copied."""
 
 
 # ------------------------------------------------------------------------------------------------------------ compile

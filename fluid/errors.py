@@ -95,6 +95,9 @@ class FlagError(FluidTypeError, ValueError):
 class MissingAttributeError(FluidError, AttributeError):
     """An object has no such attribute; the message says what to write instead."""
 
+    def __init__(self, *_args: object) -> None:
+        super().__init__(*_args, name=None)  # with a name, some versions of Python would suggest another one once more
+
 
 class MissingMethodError(FluidError, NotImplementedError):
     """A class does not define a method that it should."""

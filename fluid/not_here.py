@@ -169,7 +169,7 @@ def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
             if not name.startswith("_"):
                 elsewhere = _ELSEWHERE.get(f"{module}.{name}") or _module_of(name)
                 text += f"; did you mean {elsewhere}?" if elsewhere else did_you_mean(name, dir(sys.modules[module]))
-            raise MissingAttributeError(text)  # without name=, for which Python would suggest a name again
+            raise MissingAttributeError(text)
         return NotHere(f"{module}.{name}", why)
 
     return get

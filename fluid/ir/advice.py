@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import EagerOnlyError, FluidTypeError, MissingAttributeError
+from ..errors import EagerOnlyError, FluidTypeError, MissingAttributeError, did_you_mean
 from ..opdef import registry
 
 if TYPE_CHECKING:
@@ -114,5 +114,7 @@ def missing_attribute(var: Variable, name: str) -> AttributeError:
         text += f"; {var.name} is a Variable of a program; " + _OF_TENSORS[name].format(var.name)
     elif layer := _LAYERS.get(name) or (f"{name}({{}}, ...)" if registry.find(name) is not None else ""):
         text += f"; write fluid.layers.{layer.format(var.name)}"
+    else:
+        text += did_you_mean(name, [public for public in dir(type(var)) if public[:1] != "_"])
     kind = EagerOnlyError if name == "numpy" or name in _OF_TENSORS else MissingAttributeError
-    return kind(text, name=name, obj=var)
+    return kind(text)

@@ -22,7 +22,7 @@ from .frames import OURS
 
 _WRONG_CALL = re.compile(
     r"(?P<name>[\w.<>]+)\(\) (got an unexpected keyword argument '(?P<argument>\w+)'|got multiple values for argument "
-    r"|missing \d+ required |takes .*positional argument|got some positional-only)"
+    r"|missing \d+ required |takes .*positional argument|got some positional-only)[^?]*?(?P<hint>\. Did you mean '\w+'\?)?$"
 )
 """Python's messages for calls with arguments that a function does not take."""
 
@@ -100,7 +100,8 @@ def _explain_call(error: BaseException) -> bool:
     except (TypeError, ValueError):
         return is_ours
     names = [name for name in parameters if name != "self"]
-    error.args = (f"{error}{arguments_text(names, wrong['argument'])}",)
+    text = str(error).removesuffix(wrong["hint"] or "")  # of Python 3.13
+    error.args = (f"{text}{arguments_text(names, wrong['argument'])}",)
     return True
 
 

@@ -3,17 +3,21 @@
 Native code needs the same shapes in each trip. So in a copy of the program such a state, and each value that grows with it, has
 the rows of the last trip, and ``concat`` becomes a write to the next row. Behind the rows that count there are zeros in
 states, and anything in other values; what would mix these rows with others reads copies that hold a neutral number there.
+
+A loop of many trips becomes several loops, each with room for twice the trips of the loop before it: values may end it early.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fluid.ir.copying import declare_like
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, Value
@@ -32,6 +36,8 @@ _PREFIX = "room."
 """Prefix of the names of new variables."""
 _MOST_BYTES, _MOST_GUESSED = 1 << 24, 1 << 20
 """The most bytes of states with room; fewer if values may end the loop before they are full."""
+_FIRST_TRIPS = 32
+"""The trips of the first of several loops, each of which has room for twice the trips of the loop before it."""
 
 
 def with_room(program: Program, instructions: Sequence[Any], specs: Mapping[Value, Spec]) -> Program | None:
@@ -44,13 +50,13 @@ def with_room(program: Program, instructions: Sequence[Any], specs: Mapping[Valu
     loops = [instruction for instruction in instructions if instruction.op.type == "while"]
     captured = step_captures(program) if loops else {}
     ops = program.global_block().ops
-    growing = [(ops.index(loop.op), facts) for loop in loops if (facts := _growing_loop(loop, specs, captured)) is not None]
+    growing = [(ops.index(loop.op), stages) for loop in loops if (stages := _stages(loop, specs, captured))]
     if not growing:
         return None
     copy = program.clone()
     of_copy = list(copy.global_block().ops)
-    for number, loop in growing:
-        _Rewriter(of_copy[number], loop).rewrite()
+    for number, stages in growing:
+        _rewrite(of_copy[number], stages)
     return copy
 
 
@@ -77,10 +83,11 @@ class _Length(NamedTuple):
 
 @dataclass
 class _GrowingLoop:
-    """A loop with states that grow.
+    """A loop with states that grow, or the stage of one.
 
     Attributes:
-        trips: the number of its trips; None if values decide.
+        trips: the number of the trips of all stages; None if values decide.
+        start, end: the trips before this stage, and at most after it.
         room: the length that all values which grow get.
         states: name -> its spec before the loop, and its axis that grows.
         shapes: value of the block -> its shape with room.
@@ -90,6 +97,8 @@ class _GrowingLoop:
     """
 
     trips: int | None
+    start: int
+    end: int
     room: int
     states: dict[str, tuple[Spec, int]]
     shapes: dict[Value, Spec]
@@ -98,13 +107,13 @@ class _GrowingLoop:
     appends: list[int] = field(default_factory=list)
 
 
-def _growing_loop(instruction: Any, specs: Mapping[Value, Spec], captured: Collection[str]) -> _GrowingLoop | None:
-    """The facts about a loop whose states grow; None if there are none, or if it runs as it is."""
+def _stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collection[str]) -> list[_GrowingLoop]:
+    """The stages of a loop whose states grow, each with more room; none if there are no such states, or if it runs as it is."""
     op: Operator = instruction.op
     region = region_of(op)
     assert region is not None, "a loop owns a block"
     if region.scopes in captured:
-        return None
+        return []
     versions = BlockVersions(region.body)
     first = {(name, 0): specs[value] for name, value in instruction.outer.items() if value in specs}
     in_first = _specs_in_trip(versions, first)
@@ -116,23 +125,36 @@ def _growing_loop(instruction: Any, specs: Mapping[Value, Spec], captured: Colle
             states[name] = before, axis
     variables = [op.block.find_var(name) for name in states]
     if not states or any(var is None or var.persistable for var in variables):
-        return None
+        return []
     second = first | {(name, 0): in_first[versions.current(name)] for name in states}
     try:
         lengths = _lengths(versions, region, in_first, _specs_in_trip(versions, second))
         trips = count_trips(op, region, MOST_TRIPS)
         most = bound_trips(op, region, MOST_TRIPS) if trips is None else trips
         if not most:
-            return None
-        room = most + max(spec.shape[axis] for spec, axis in states.values())
-        shapes = {(name, 0): _with_extent(spec, axis, room) for name, (spec, axis) in states.items()}
-        if sum(spec.nbytes for spec in shapes.values()) > (_MOST_BYTES if trips is not None else _MOST_GUESSED):
-            return None
-        loop = _GrowingLoop(trips, room, states, first | shapes, lengths)
-        _Analysis(versions, loop, {*_read_values(versions, region)}).run()
+            return []
+        longest = max(spec.shape[axis] for spec, axis in states.values())
+        stages = list[_GrowingLoop]()
+        for start, end in pairwise([0, *_ends(op, most)]):
+            shapes = {(name, 0): _with_extent(spec, axis, longest + end) for name, (spec, axis) in states.items()}
+            if sum(spec.nbytes for spec in shapes.values()) > (_MOST_BYTES if trips is not None else _MOST_GUESSED):
+                return []
+            stages.append(_GrowingLoop(trips, start, end, longest + end, states, first | shapes, lengths))
+            _Analysis(versions, stages[-1], {*_read_values(versions, region)}).run()
     except _UnsuitedError:
-        return None
-    return loop
+        return []
+    return stages
+
+
+def _ends(op: Operator, most: int) -> list[int]:
+    """The numbers of trips after each stage of a loop; arrays of tensors are collected by one loop alone."""
+    block, ends, end = op.block, list[int](), _FIRST_TRIPS
+    names = (*op.input_arg_names, *op.output_arg_names)
+    has_arrays = any((var := block.find_var(name)) is not None and var.type is VarType.LOD_TENSOR_ARRAY for name in names)
+    while 2 * end <= most and not has_arrays:
+        ends.append(end)
+        end *= 2
+    return [*ends, most]
 
 
 def _grown_axis(before: Spec, after: Spec) -> int | None:
@@ -342,41 +364,120 @@ class _Analysis:
 
 
 # -------------------------------------------------------------------------------------------------------- rewriting
+def _rewrite(op: Operator, stages: Sequence[_GrowingLoop]) -> None:
+    """Put the stages of a loop, in a copy of the program, in its place."""
+    block = op.block
+    loops = [op, *(_copied_loop(op) for _ in stages[1:])]
+    place = block.ops.index(op)
+    block.ops[place + 1 : place + 1] = loops[1:]
+    trip = _variable(block, "trip", (1,), VarType.INT64)
+    block.insert_op(place, "fill_constant", outputs={"Out": trip}, attrs=_integer(0))
+    sources = {name: (name, spec.shape[axis]) for name, (spec, axis) in stages[0].states.items()}
+    for loop, stage in zip(loops, stages, strict=True):
+        rewriter = _Rewriter(loop, stage, trip)
+        if len(stages) > 1:
+            rewriter.end_early()
+        sources = rewriter.give_room(sources)
+    for name, (spec, axis) in stages[0].states.items():
+        _cut(loops[-1], name, sources[name][0], axis, spec.shape[axis], stages[0].trips, trip)
+
+
+def _copied_loop(op: Operator) -> Operator:
+    """A loop with a copy of its block."""
+    body = op.block.program.create_block(parent=op.block)
+    for name, var in op.sub_blocks[0].vars.items():
+        declare_like(body, name, var)
+    body.ops = [_copied(one, body) for one in op.sub_blocks[0].ops]
+    copy = _copied(op, op.block)
+    copy.attrs["sub_block"] = body
+    return copy
+
+
+def _copied(op: Operator, home: Block) -> Operator:
+    """A copy of an op without a block."""
+    inputs, outputs = ({slot: list(names) for slot, names in slots.items()} for slots in (op.inputs, op.outputs))
+    return Operator(home, op.type, inputs, outputs, dict(op.attrs), op.frames)
+
+
+def _cut(op: Operator, name: str, room: str, axis: int, extent: int, trips: int | None, trip: str) -> None:
+    """Give a state that has grown from an extent its value after a loop, without room."""
+    place, end = op.block.ops.index(op) + 1, dict[str, Any]()
+    attrs = {"axes": [axis], "starts": [0], "ends": [extent + (trips or 0)]}
+    if trips is None:
+        steps = _Inserter(op.block, place)
+        end["EndsTensor"] = [steps.add("scale", {"X": [trip]}, [1], VarType.INT64, {"scale": 1.0, "bias": float(extent)})]
+        attrs["infer_flags"] = [-1]
+        place += 1
+    op.block.insert_op(place, "slice", inputs={"Input": [room], **end}, outputs={"Out": name}, attrs=attrs)
+
+
+def _variable(block: Block, name: str, shape: Sequence[int], dtype: VarType) -> str:
+    """Declare a new variable."""
+    return block.create_var(name=block.program.fresh_name(f"{_PREFIX}{name}"), shape=tuple(shape), dtype=dtype).name
+
+
+def _integer(number: int) -> dict[str, Any]:
+    """The attributes of a ``fill_constant`` of one integer."""
+    return {"shape": [1], "dtype": int(VarType.INT64), "value": float(number)}
+
+
 class _Rewriter:
-    """Gives room to the states of a loop.
+    """Gives room to the states of a loop, or of one of its stages.
 
     Args:
-        op: the loop, in a copy of the program.
+        op: the loop.
         loop: the facts about it.
+        trip: the variable that counts its trips.
     """
 
-    def __init__(self, op: Operator, loop: _GrowingLoop) -> None:
-        self._op, self._loop = op, loop
+    def __init__(self, op: Operator, loop: _GrowingLoop, trip: str) -> None:
+        self._op, self._loop, self._trip = op, loop, trip
         self._block: Block = op.block
         self._body: Block = op.sub_blocks[0]
         self._versions = BlockVersions(self._body)
-        self._trip = self._variable(self._block, "trip", (1,), VarType.INT64)
         self._positions: dict[int, str] = {}
         """First length -> the variable with the positions of rows minus this length."""
-
-    def rewrite(self) -> None:
-        """Change the block of the loop, and the ops around the loop."""
         self._change_body()
-        place = self._block.ops.index(self._op)
+        op.inputs["X"] = [*op.input("X"), trip, *self._positions.values()]
+        op.outputs["Out"] = [*op.output("Out"), trip]
+
+    def give_room(self, sources: Mapping[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
+        """Let the loop pass states with room.
+
+        Args:
+            sources: state -> the variable with its value before, and the length of this value.
+
+        Returns:
+            The same after the loop.
+        """
         for first, name in self._positions.items():
             type_, attrs = make_constant(np.arange(self._loop.room) - first)
-            self._block.insert_op(place, type_, outputs={"Out": name}, attrs=attrs)
-        zero = {"shape": [1], "dtype": int(VarType.INT64), "value": 0.0}
-        self._block.insert_op(place, "fill_constant", outputs={"Out": self._trip}, attrs=zero)
-        for name, (spec, axis) in self._loop.states.items():
-            self._pass_room(name, spec, axis)
-        self._op.inputs["X"] = [*self._op.input("X"), self._trip, *self._positions.values()]
-        self._op.outputs["Out"] = [*self._op.output("Out"), self._trip]
+            self._block.insert_op(self._place, type_, outputs={"Out": name}, attrs=attrs)
+        return {name: (self._pass_room(name, *source), self._loop.room) for name, source in sources.items()}
 
-    @staticmethod
-    def _variable(block: Block, name: str, shape: Sequence[int], dtype: VarType) -> str:
-        """Declare a new variable."""
-        return block.create_var(name=block.program.fresh_name(f"{_PREFIX}{name}"), shape=tuple(shape), dtype=dtype).name
+    def end_early(self) -> None:
+        """Let the loop end where its room does."""
+        block, body, steps = self._block, self._body, _Inserter(self._block, self._place)
+        if self._loop.trips is not None and self._loop.start:  # a constant again, by which trips are counted
+            block.insert_op(self._place, "fill_constant", outputs={"Out": self._trip}, attrs=_integer(self._loop.start))
+            steps = _Inserter(block, self._place)
+        end = steps.add("fill_constant", {}, [1], VarType.INT64, _integer(self._loop.end))
+        goes_on, condition = _variable(block, "goes_on", (1,), VarType.BOOL), self._op.input("Condition")
+        for home, place in ((block, self._place), (body, len(body.ops))):
+            compared = {"X": [self._trip], "Y": [end]}
+            if self._loop.trips is not None:
+                home.insert_op(place, "less_than", inputs=compared, outputs={"Out": goes_on})
+            else:
+                is_within = _Inserter(home, place).add("less_than", compared, [1], VarType.BOOL, {})
+                both = {"X": condition, "Y": is_within}
+                home.insert_op(place + 1, "logical_and", inputs=both, outputs={"Out": goes_on})
+        self._op.inputs |= {"X": [*self._op.input("X"), *condition, end], "Condition": [goes_on]}
+        self._op.outputs["Out"] = [*self._op.output("Out"), goes_on]
+
+    @property
+    def _place(self) -> int:
+        """The place of the loop in its block."""
+        return self._block.ops.index(self._op)
 
     def _change_body(self) -> None:
         loop, ops = self._loop, self._versions.ops
@@ -396,7 +497,7 @@ class _Rewriter:
         if number == -inf and not is_floating(spec.dtype):
             number = float(np.iinfo(spec.dtype.array_dtype).min)
         start = self._body.ops.index(op)
-        steps = _Inserter(self._body, start, self._variable)
+        steps = _Inserter(self._body, start)
         shape = list(spec.shape)
         constant = steps.add("fill_constant", {}, shape, spec.dtype, {"shape": shape, "dtype": int(spec.dtype), "value": number})
         is_real = self._mask(steps, "less_than", self._loop.lengths[value], shape)
@@ -411,7 +512,7 @@ class _Rewriter:
         spec = self._loop.shapes[value]
         shape = list(spec.shape)
         start = self._body.ops.index(op)
-        steps = _Inserter(self._body, start, self._variable)
+        steps = _Inserter(self._body, start)
         repeated = steps.add("expand_v2", {"X": [row]}, shape, spec.dtype, {"shape": shape})
         is_there = self._mask(steps, "equal", self._loop.lengths[value], shape)
         op.type, op.attrs = "where", {}
@@ -420,7 +521,7 @@ class _Rewriter:
     def _mask(self, steps: _Inserter, relation: str, length: _Length, shape: Sequence[int]) -> str:
         """Compare the positions of rows with a length, for the elements of a shape."""
         if length.first not in self._positions:
-            name = self._variable(self._block, "positions", (self._loop.room,), VarType.INT64)
+            name = _variable(self._block, "positions", (self._loop.room,), VarType.INT64)
             self._positions[length.first] = name
         inputs = {"X": [self._positions[length.first]], "Y": [self._trip]}
         flat = steps.add(relation, inputs, [self._loop.room], VarType.BOOL, {})
@@ -428,33 +529,22 @@ class _Rewriter:
         turned = steps.add("reshape", {"X": [flat]}, column, VarType.BOOL, {"shape": column})
         return steps.add("expand_v2", {"X": [turned]}, shape, VarType.BOOL, {"shape": list(shape)})
 
-    def _pass_room(self, name: str, spec: Spec, axis: int) -> None:
-        """Let the loop pass a state with room in place of the state itself."""
-        op, block, extent, loop = self._op, self._block, spec.shape[axis], self._loop
-        full = _with_extent(spec, axis, loop.room)
-        room = self._variable(block, name, full.shape, spec.dtype)
-        for one in (op, *self._body.ops):
+    def _pass_room(self, name: str, source: str, former: int) -> str:
+        """Let the loop pass a state with room, and give it its first value; returns its variable."""
+        spec, axis = self._loop.states[name]
+        full = _with_extent(spec, axis, self._loop.room)
+        room = _variable(self._block, name, full.shape, spec.dtype)
+        for one in (self._op, *self._body.ops):
             one.rename_input(name, room)
             one.rename_output(name, room)
-        place = block.ops.index(op)
-        zeros = (
-            room if not extent else self._variable(block, name, _with_extent(spec, axis, loop.room - extent).shape, spec.dtype)
-        )
-        shape = block.var(zeros).shape
-        attrs = {"shape": list(shape), "dtype": int(spec.dtype), "value": 0.0}
-        block.insert_op(place, "fill_constant", outputs={"Out": zeros}, attrs=attrs)
-        if extent:
-            block.insert_op(place + 1, "concat", inputs={"X": [name, zeros]}, outputs={"Out": room}, attrs={"axis": axis})
-        place, end = block.ops.index(op) + 1, dict[str, Any]()
-        attrs = {"axes": [axis], "starts": [0], "ends": [extent + (loop.trips or 0)]}
-        if loop.trips is None:
-            steps = _Inserter(block, place, self._variable)
-            end["EndsTensor"] = [
-                steps.add("scale", {"X": [self._trip]}, [1], VarType.INT64, {"scale": 1.0, "bias": float(extent)})
-            ]
-            attrs["infer_flags"] = [-1]
-            place += 1
-        block.insert_op(place, "slice", inputs={"Input": [room], **end}, outputs={"Out": name}, attrs=attrs)
+        missing = _with_extent(spec, axis, self._loop.room - former).shape
+        zeros = _variable(self._block, name, missing, spec.dtype) if former else room
+        attrs = {"shape": list(missing), "dtype": int(spec.dtype), "value": 0.0}
+        self._block.insert_op(self._place, "fill_constant", outputs={"Out": zeros}, attrs=attrs)
+        if former:
+            parts = {"X": [source, zeros]}
+            self._block.insert_op(self._place, "concat", inputs=parts, outputs={"Out": room}, attrs={"axis": axis})
+        return room
 
 
 class _Inserter:
@@ -463,15 +553,14 @@ class _Inserter:
     Args:
         block: the block.
         place: the place of the next op.
-        variable: declares a variable, and returns its name.
     """
 
-    def __init__(self, block: Block, place: int, variable: Callable[[Block, str, Sequence[int], VarType], str]) -> None:
-        self._block, self._place, self._variable = block, place, variable
+    def __init__(self, block: Block, place: int) -> None:
+        self._block, self._place = block, place
 
     def add(self, type_: str, inputs: Mapping[str, Any], shape: Sequence[int], dtype: VarType, attrs: Mapping[str, Any]) -> str:
         """Insert an op; returns the variable with its result."""
-        name = self._variable(self._block, type_, shape, dtype)
+        name = _variable(self._block, type_, shape, dtype)
         self._block.insert_op(self._place, type_, inputs=inputs, outputs={"Out": name}, attrs=attrs)
         self._place += 1
         return name

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from beside_numpy import Built
 from checks import each, fresh_programs
 
 import fluid
 from fluid import layers
+from fluid.executor.planned import growing_states
 from fluid.extend import ops
 from fluid.ir.program import Variable
 
@@ -48,8 +50,12 @@ def heads(x: Any, count: int) -> Any:
 @each("trips", [0, 1, 2, 9])
 @each("length", [0, 1, 3])
 @each("ends", [False, True])
-def test_attention_to_keys_and_values_so_far(trips: int, length: int, ends: bool) -> None:
+@each("first_trips", [2, 32])
+def test_attention_to_keys_and_values_so_far(
+    monkeypatch: pytest.MonkeyPatch, first_trips: int, trips: int, length: int, ends: bool
+) -> None:
     """Words so far are returned, too. With `ends`, the largest logit may end the loop, and the shapes of results depend on it."""
+    monkeypatch.setattr(growing_states, "_FIRST_TRIPS", first_trips)
     rows, width = 2, 12
     x = np.random.default_rng(trips).standard_normal((rows, width)).astype("float32")
 
@@ -82,8 +88,9 @@ def number_like(value: float) -> Any:
 
 
 @each("seed", range(30))
-def test_random_programs(seed: int) -> None:
-    """A state of any rank grows along any axis, and ops of all kinds read it."""
+def test_random_programs(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """A state of any rank grows along any axis, and ops of all kinds read it; the loop is one, or one of several stages."""
+    monkeypatch.setattr(growing_states, "_FIRST_TRIPS", 1 + seed % 3)
     random = np.random.default_rng(seed)
     rank, width = int(random.integers(1, 5)), int(random.integers(1, 4))
     axis, trips, length = int(random.integers(rank)), int(random.integers(1, 6)), int(random.integers(1, 4))
@@ -176,9 +183,10 @@ def test_infinite_rows_stay_in_their_places() -> None:
         assert_alike(build, {"x": np.array([values], "float32")})
 
 
-@each("kind", ["interleaved", "both axes", "by two", "positions", "mean"])
+@each("kind", ["interleaved", "both axes", "by two", "positions", "mean", "on numpy"])
 def test_what_cannot_have_room_runs_as_before(kind: str) -> None:
-    """Values whose rows do not lie together, two axes that grow, steps of two rows, and lengths as numbers."""
+    """Values whose rows do not lie together, two axes that grow, steps of two rows, lengths as numbers, and ops that native code
+    does not have."""
 
     def build() -> Sequence[Variable]:
         start = fluid.data("x", [2, 3])
@@ -192,6 +200,10 @@ def test_what_cannot_have_room_runs_as_before(kind: str) -> None:
                 mixed = layers.reduce_sum(layers.matmul(scores, rows), [0, 1])
             elif kind == "positions":
                 mixed = layers.reduce_sum(layers.cast(layers.shape(rows), "float32"))
+            elif kind == "on numpy":
+                mixed = layers.reduce_sum(rows) + layers.reduce_sum(
+                    ops().eigvalsh(layers.matmul(h, h, transpose_x=True), UPLO="L")[0]
+                )
             elif kind == "mean":
                 mixed = layers.reduce_mean(rows, [0, 1])
             else:

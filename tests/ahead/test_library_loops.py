@@ -213,3 +213,26 @@ def test_a_singular_matrix_is_a_code(tmp_path: Path) -> None:
     assert library.error(code).startswith("matrix: a matrix is not invertible (solve, test_library_loops.py:")
     code, results = library.call("step", feed)
     assert code == 0 and np.isfinite(results["loss"])
+
+
+@each("trips, length", [(5, 0), (70, 1)])
+def test_states_that_grow_have_the_bits_of_the_executor(trips: int, length: int, tmp_path: Path) -> None:
+    """Keys that a net attends to, a row more in each trip; 70 trips are several loops."""
+    x, weight = fluid.data("x", [2, 8]), layers.create_parameter([8, 8], "float32")
+    number, last = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", trips)
+
+    def body(number: Any, h: Any, keys: Any) -> list[Any]:
+        keys = layers.concat([keys, layers.unsqueeze(layers.matmul(h, weight), [1])], 1)
+        weights = layers.softmax(layers.matmul(layers.unsqueeze(h, [1]), keys, transpose_y=True))
+        return [number + 1, layers.tanh(h + layers.squeeze(layers.matmul(weights, keys), [1])), keys]
+
+    first = [number, x, layers.fill_constant([2, length, 8], "float32", 0.0)]
+    _, h, keys = layers.while_loop(lambda number, *_: number < last, body, first)
+    executor, scope, main = fluid.Executor(), fluid.Scope(), fluid.default_main_program()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    library = Library(fluid.compile_program(main, predict={"h": h, "keys": keys}, scope=scope, output=tmp_path / "net"))
+    feed = {"x": np.random.default_rng(0).standard_normal((2, 8)).astype("float32")}
+    code, computed = library.call("predict_1", feed)
+    assert code == 0
+    for name, expected in zip(("h", "keys"), executor.run(main, feed, [h, keys], scope=scope), strict=True):
+        np.testing.assert_array_equal(computed[name], expected)

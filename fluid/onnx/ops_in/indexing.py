@@ -45,18 +45,16 @@ def _not_negative(b: Builder, node: OnnxNode, place: int, x: Any, axis: int) -> 
             return node[place]
         if size >= 0:
             return b.constant(np.where(index_array < 0, index_array + size, index_array)).variable(b.block)
-    return wrapped(b, node[place], x, axis)
-
-
-def wrapped(b: Builder, index: Any, x: Any, axis: int) -> Any:
-    """Convert indices that may be negative to indices from the start."""
-    size = x.shape[axis]
+    index = node[place]
     if size >= 0:
-        axis_size = b.number(size, index.dtype)
-    else:
-        axis_size = b.cast(b.squeeze(b.slice(b.f.shape(x), 0, axis, axis + 1), [0]), index.dtype)
+        return _from_start(b, index, b.number(size, index.dtype))
+    return _from_start(b, index, b.cast(b.squeeze(b.slice(b.f.shape(x), 0, axis, axis + 1), [0]), index.dtype))
+
+
+def _from_start(b: Builder, index: Any, sizes: Any) -> Any:
+    """Add the sizes of dimensions to the indices below 0, which count from the end."""
     is_negative = b.cast(b.f.less_than(index, b.number(0, index.dtype)), index.dtype)
-    return index + b.f.elementwise_mul(is_negative, axis_size)
+    return index + b.f.elementwise_mul(is_negative, sizes)
 
 
 @imports("GatherElements")
@@ -80,22 +78,20 @@ def gather_nd(b: Builder, node: OnnxNode) -> Any:
     x, index = node[0], node[1]
     batch = node.int("batch_dims", 0)
     depth = index.shape[-1]
-    index = _each_wrapped(b, x, index, batch, depth)
+    index = _each_from_start(b, x, index, batch, depth)
     if batch:
         index = _with_batch(b, index, batch)
     return b.f.gather_nd(x, index)
 
 
-def _each_wrapped(b: Builder, x: Any, index: Any, batch: int, depth: int) -> Any:
+def _each_from_start(b: Builder, x: Any, index: Any, batch: int, depth: int) -> Any:
+    """Convert the last dimension of `index`: negative indices of `depth` dimensions of x, after the first `batch` ones."""
     if depth < 0:
         raise FormatError("the last dimension of its indices should be known beforehand")
     sizes = x.shape[batch : batch + depth]
     if -1 in sizes:
-        axis_sizes = b.cast(b.slice(b.f.shape(x), 0, batch, batch + depth), index.dtype)
-    else:
-        axis_sizes = b.variables(b.constant(np.array(sizes, index.dtype.numpy)))
-    is_negative = b.cast(b.f.less_than(index, b.number(0, index.dtype)), index.dtype)
-    return index + b.f.elementwise_mul(is_negative, axis_sizes)
+        return _from_start(b, index, b.cast(b.slice(b.f.shape(x), 0, batch, batch + depth), index.dtype))
+    return _from_start(b, index, b.variables(b.constant(np.array(sizes, index.dtype.numpy))))
 
 
 def _with_batch(b: Builder, index: Any, batch: int) -> Any:
@@ -158,7 +154,7 @@ def _reassembled(b: Builder, x: Any, inner: Any, size: Any, axes: list[int]) -> 
 def scatter_nd(b: Builder, node: OnnxNode) -> Any:
     x, index, updates = node[0], node[1], node[2]
     depth = index.shape[-1]
-    index = _each_wrapped(b, x, index, 0, depth)
+    index = _each_from_start(b, x, index, 0, depth)
     how = _reduction(node)
     if how == "add":
         return b.f.scatter_nd_add(x, index, updates)
@@ -248,10 +244,7 @@ def one_hot(b: Builder, node: OnnxNode) -> Any:
     axis = node.int("axis", -1)
     rank = index.ndim + 1
     axis = axis + rank if axis < 0 else axis
-    indices = b.cast(index, VarType.INT64)
-    indices = indices + b.f.elementwise_mul(
-        b.cast(b.f.less_than(indices, b.number(0, VarType.INT64)), VarType.INT64), b.number(depth, VarType.INT64)
-    )
+    indices = _from_start(b, b.cast(index, VarType.INT64), b.number(depth, VarType.INT64))
     column = b.f.unsqueeze2(indices, axes=[axis])
     b.reserve(depth)
     places = np.arange(depth, dtype=np.int64).reshape([depth if n == axis else 1 for n in range(rank)])
@@ -265,9 +258,8 @@ def trilu(b: Builder, node: OnnxNode) -> Any:
     diagonal = node.constant_input(1, "its diagonal")
     x = node[0]
     k = max(min(0 if diagonal is None else int(np.reshape(diagonal, ())), LAST), -LAST)
-    if x.dtype is VarType.BOOL:
-        return b.cast(b.f.tril_triu(b.cast(x, VarType.INT32), diagonal=k, lower=not node.int("upper", 1)), VarType.BOOL)
-    return b.f.tril_triu(x, diagonal=k, lower=not node.int("upper", 1))
+    numbers = b.cast(x, VarType.INT32) if x.dtype is VarType.BOOL else x
+    return b.cast(b.f.tril_triu(numbers, diagonal=k, lower=not node.int("upper", 1)), x.dtype)
 
 
 @imports("NonZero", trains=False)
@@ -293,14 +285,8 @@ def compress(b: Builder, node: OnnxNode) -> Any:
 def top_k(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     how: dict[str, Any] = {"axis": node.int("axis", -1), "largest": bool(node.int("largest", 1)), "sorted": True}
-    if node.opset < 10:
-        values, places = b.f.top_k_v2(x, k=node.int("k"), **how)
-    else:
-        k = node.array(1)
-        if k is not None:
-            values, places = b.f.top_k_v2(x, k=int(np.reshape(k, ())), **how)
-        else:
-            values, places = b.f.top_k_v2(x, node[1], **how)
+    k = node.int("k") if node.opset < 10 else node.array(1)
+    values, places = b.f.top_k_v2(x, node[1], **how) if k is None else b.f.top_k_v2(x, k=int(np.reshape(k, ())), **how)
     return values, b.cast(places, VarType.INT64)
 
 

@@ -76,12 +76,12 @@ def write_packed_filter(
             factors = f.at(scale, first, element) if scale is not None else None
             scaled = scaled_rows(f, element, from_rows(f, element, source, rows), factors)
             write_transposed(f, panel.filters, rows, square_lanes(element, target), scaled, to_places(f, element, place))
-            _clear_rest(f, element, packed_panel, rows, panel)
+            _clear_padding(f, element, packed_panel, rows, panel)
 
         f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
 
 
-def _clear_rest(f: Function, element: Type, packed: Value, rows: int, panel: Panel) -> None:
+def _clear_padding(f: Function, element: Type, packed: Value, rows: int, panel: Panel) -> None:
     """Zero the padding lanes of a packed panel."""
     if panel.filters == panel.width:
         return
@@ -151,20 +151,20 @@ def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, width: int
 
 def _copy_row(f: Function, element: Type, source: Value, output: Value, stride: int, panel: Panel) -> None:
     """Copy elements with a stride of `stride` elements to a row of a panel, and zero its padding lanes."""
-    main = panel.filters // _AT_ONCE * _AT_ONCE
-
-    def some(start: Value) -> None:
-        copy(f.opaque(f.at(source, f.mul(start, stride), element)), f.opaque(f.at(output, start, element)), _AT_ONCE)
+    in_turns = panel.filters // _AT_ONCE * _AT_ONCE
 
     def copy(at: Value, to: Value, count: int) -> None:
         for number in range(count):
             f.store_number(f.load(f.at(at, number * stride, element), element), f.at(to, number, element))
 
+    def turn(start: Value) -> None:
+        copy(f.opaque(f.at(source, f.mul(start, stride), element)), f.opaque(f.at(output, start, element)), _AT_ONCE)
+
     if stride == 1:
         for start, lanes in parts(panel.filters, panel.vectors[0]):
             f.store(f.load(f.at(source, start, element), element.of(lanes)), f.at(output, start, element))
     else:
-        f.loop(0, main, _AT_ONCE, [], some)
-        copy(f.at(source, main * stride, element), f.at(output, main, element), panel.filters - main)
+        f.loop(0, in_turns, _AT_ONCE, [], turn)
+        copy(f.at(source, in_turns * stride, element), f.at(output, in_turns, element), panel.filters - in_turns)
     for column in range(panel.filters, panel.width):
         f.store_number(zero(element), f.at(output, column, element))

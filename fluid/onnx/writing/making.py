@@ -126,15 +126,24 @@ def range_(g: OnnxGraph, Start: OnnxTensor, End: OnnxTensor, Step: OnnxTensor) -
     return g.node("Range", ends, Spec((-1,), Start.dtype))
 
 
-@exports("linspace")
-def linspace(g: OnnxGraph, Start: OnnxTensor, Stop: OnnxTensor, Num: OnnxTensor, specs: Any) -> OnnxTensor:
-    dtype = specs["Out"].dtype
+def _evenly_spaced(g: OnnxGraph, Start: OnnxTensor, Stop: OnnxTensor, Num: OnnxTensor) -> OnnxTensor:
+    """Numbers of float64 from Start to Stop."""
     start, stop = (g.reshape(g.cast(bound, VarType.FP64), []) for bound in (Start, Stop))
     count = g.reshape(g.cast(Num, VarType.INT64), [1])
     steps = g.cast(g.binary("Max", g.binary("Sub", count, g.ints(1)), g.ints(1)), VarType.FP64)
     places = g.cast(g.arange(count), VarType.FP64)
-    values = g.binary("Add", start, g.binary("Mul", places, g.binary("Div", g.binary("Sub", stop, start), steps)))
-    return g.cast(values, dtype)
+    return g.binary("Add", start, g.binary("Mul", places, g.binary("Div", g.binary("Sub", stop, start), steps)))
+
+
+@exports("linspace")
+def linspace(g: OnnxGraph, Start: OnnxTensor, Stop: OnnxTensor, Num: OnnxTensor, specs: Any) -> OnnxTensor:
+    return g.cast(_evenly_spaced(g, Start, Stop, Num), specs["Out"].dtype)
+
+
+@exports("logspace")
+def logspace(g: OnnxGraph, Start: OnnxTensor, Stop: OnnxTensor, Num: OnnxTensor, Base: OnnxTensor, specs: Any) -> OnnxTensor:
+    base = g.reshape(g.cast(Base, VarType.FP64), [])
+    return g.cast(g.binary("Pow", base, _evenly_spaced(g, Start, Stop, Num)), specs["Out"].dtype)
 
 
 @exports("eye")
@@ -173,13 +182,3 @@ def _triangle(op_type: str) -> None:
 
 _triangle("tril_indices")
 _triangle("triu_indices")
-
-
-@exports("logspace")
-def logspace(g: OnnxGraph, Start: OnnxTensor, Stop: OnnxTensor, Num: OnnxTensor, Base: OnnxTensor, specs: Any) -> OnnxTensor:
-    start, stop, base = (g.reshape(g.cast(number, VarType.FP64), []) for number in (Start, Stop, Base))
-    count = g.reshape(g.cast(Num, VarType.INT64), [1])
-    steps = g.cast(g.binary("Max", g.binary("Sub", count, g.ints(1)), g.ints(1)), VarType.FP64)
-    places = g.cast(g.arange(count), VarType.FP64)
-    powers = g.binary("Add", start, g.binary("Mul", places, g.binary("Div", g.binary("Sub", stop, start), steps)))
-    return g.cast(g.binary("Pow", base, powers), specs["Out"].dtype)

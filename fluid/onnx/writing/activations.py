@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fluid.values.types import VarType
-
 from .arithmetic import plus, times
 from .exporting import exports
 from .graph import OnnxGraph, OnnxTensor
@@ -61,10 +59,10 @@ def log1p(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     """``x * log(1 + x) / ((1 + x) - 1)``, which is exact near 0: it corrects the rounding of 1 + x."""
     above = plus(g, X, 1.0)
     step = plus(g, above, -1.0)
-    is_zero = g.binary("Equal", step, g.number(0, X), VarType.BOOL)
-    finite = g.binary("Less", above, g.number(math.inf, X), VarType.BOOL)
+    is_zero = g.binary("Equal", step, g.number(0, X))
+    finite = g.binary("Less", above, g.number(math.inf, X))
     ratio = g.binary("Div", X, g.where(is_zero, g.number(1, X), step))
-    ratio = g.where(g.binary("And", finite, g.binary("Greater", above, g.number(0, X), VarType.BOOL)), ratio, g.number(1, X))
+    ratio = g.where(g.binary("And", finite, g.binary("Greater", above, g.number(0, X))), ratio, g.number(1, X))
     return g.where(is_zero, X, g.binary("Mul", g.unary("Log", above), ratio))
 
 

@@ -52,7 +52,7 @@ def _compared(op: str, negated: bool = False) -> Callable[..., OnnxTensor]:
     def of_two(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, axis: int) -> OnnxTensor:
         if X.dtype is VarType.BOOL and op != "Equal":
             X, Y = g.cast(X, VarType.INT32), g.cast(Y, VarType.INT32)
-        result = g.binary(op, *_pair(g, X, Y, axis), dtype=VarType.BOOL)
+        result = g.binary(op, *_pair(g, X, Y, axis))
         return g.unary("Not", result) if negated else result
 
     return of_two
@@ -198,7 +198,7 @@ def sum_to(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, axis: int) -> OnnxTens
     like = g.concat(
         [part for part in (g.ints(*[1] * start), like, g.ints(*[1] * (ndim - start - like_ndim))) if part.shape[0]], 0
     )
-    differ = g.unary("Not", g.binary("Equal", g.dims(X), like, VarType.BOOL))
+    differ = g.differ(g.dims(X), like)
     axes = g.squeeze(g.sized_node("NonZero", [differ], VarType.INT64, (1, -1)), 0)
     summed = g.sized_node("ReduceSum", [X, axes], X.dtype, (-1,) * ndim, keepdims=1, noop_with_empty_axes=1)
     return g.reshape_as(summed, Like)
@@ -222,7 +222,7 @@ def _floats(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
 @exports("isinf_v2")
 def _is_inf(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     x = _floats(g, X)
-    return g.binary("Equal", g.unary("Abs", x), g.number(math.inf, x), VarType.BOOL)
+    return g.binary("Equal", g.unary("Abs", x), g.number(math.inf, x))
 
 
 @exports("isnan_v2")
@@ -244,7 +244,7 @@ def _any(g: OnnxGraph, flags: OnnxTensor, every: bool = False) -> OnnxTensor:
 @exports("is_empty")
 def is_empty(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     count = g.as_size(g.product_of(g.sizes_of(X)))
-    return g.binary("Equal", count, g.ints(0), VarType.BOOL)
+    return g.binary("Equal", count, g.ints(0))
 
 
 # ------------------------------------------------------------------------------------------------------ ops of Paddle 2.x
@@ -280,16 +280,16 @@ exports("elementwise_fmin")(_number_of_two("Min"))
 
 @exports("elementwise_heaviside")
 def elementwise_heaviside(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
-    is_zero = g.binary("Equal", X, g.number(0, X), VarType.BOOL)
-    step = g.cast(g.binary("Greater", X, g.number(0, X), VarType.BOOL), X.dtype)
+    is_zero = g.binary("Equal", X, g.number(0, X))
+    step = g.cast(g.binary("Greater", X, g.number(0, X)), X.dtype)
     return g.where(is_zero, Y, g.where(is_nan(g, X), X, step) if X.is_floating else step)
 
 
 def _below_zero(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """Whether numbers are below 0, or are negative zero."""
-    is_zero = g.binary("Equal", x, g.number(0, x), VarType.BOOL)
+    is_zero = g.binary("Equal", x, g.number(0, x))
     # The reciprocal of negative zero is minus infinity.
-    return g.binary("Less", g.where(is_zero, g.unary("Reciprocal", x), x), g.number(0, x), VarType.BOOL)
+    return g.binary("Less", g.where(is_zero, g.unary("Reciprocal", x), x), g.number(0, x))
 
 
 @exports("atan2")
@@ -298,10 +298,10 @@ def atan2(g: OnnxGraph, X1: OnnxTensor, X2: OnnxTensor) -> OnnxTensor:
     y, x = (coordinate if coordinate.is_floating else g.cast(coordinate, VarType.FP64) for coordinate in (X1, X2))
     behind, below = _below_zero(g, x), _below_zero(g, y)
     wide, high = g.unary("Abs", x), g.unary("Abs", y)
-    steep = g.binary("Greater", high, wide, VarType.BOOL)
+    steep = g.binary("Greater", high, wide)
     larger, smaller = g.where(steep, high, wide), g.where(steep, wide, high)
-    same = g.binary("Equal", larger, smaller, VarType.BOOL)  # both may be infinite, or 0
-    is_zero = g.binary("Equal", larger, g.number(0, x), VarType.BOOL)
+    same = g.binary("Equal", larger, smaller)  # both may be infinite, or 0
+    is_zero = g.binary("Equal", larger, g.number(0, x))
     ratio = g.binary("Div", smaller, g.where(is_zero, g.number(1, x), larger))
     ratio = g.where(is_zero, smaller, g.where(same, g.number(1, x), ratio))
     angle = g.cast(g.unary("Atan", ratio), x.dtype)
@@ -322,4 +322,4 @@ def equal_all(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
         return g.constant([False])
     if X.sizes != Y.sizes or -1 in X.sizes:
         raise NotExported("whether shapes are equal that are known only at run time")
-    return _any(g, g.binary("Equal", X, Y, VarType.BOOL), every=True)
+    return _any(g, g.binary("Equal", X, Y), every=True)

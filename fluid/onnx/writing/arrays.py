@@ -99,7 +99,7 @@ def write_entry(g: OnnxGraph, array: OnnxTensor, at: OnnxTensor, entry: OnnxTens
         longer = repeat(g, gap, array, lambda so_far, _: insert(g, so_far, _missing(g, array.spec)))
         return [insert(g, longer, entry)]
 
-    is_inside = g.binary("Less", at, length, VarType.BOOL)
+    is_inside = g.binary("Less", at, length)
     [result] = g.choose(is_inside, replaced, appended)
     result.spec = array.spec
     return result
@@ -116,12 +116,10 @@ def read(g: OnnxGraph, array: OnnxTensor, at: OnnxTensor, like: OnnxTensor | Non
         if _has_one_shape(array.spec):
             return [entry]
         count = g.node("Size", [entry], Spec((), VarType.INT64))
-        [result] = g.choose(
-            g.binary("Greater", count, g.constant(np.int64(0)), VarType.BOOL), lambda: [entry], lambda: [zeros_like(g, model)]
-        )
+        [result] = g.choose(g.binary("Greater", count, g.constant(np.int64(0))), lambda: [entry], lambda: [zeros_like(g, model)])
         return [result]
 
-    [result] = g.choose(g.binary("Less", at, _length(g, array), VarType.BOOL), present, lambda: [zeros_like(g, model)])
+    [result] = g.choose(g.binary("Less", at, _length(g, array)), present, lambda: [zeros_like(g, model)])
     result.spec, result.sizes = like.spec, like.sizes
     return result
 
@@ -318,14 +316,14 @@ def added_arrays(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor) -> OnnxTensor:
     placeholder = _missing(g, one.spec) if same else g.constant(np.zeros(0, one.dtype.numpy))
 
     def entry_of(array: OnnxTensor, number: OnnxTensor) -> OnnxTensor:
-        is_inside = g.binary("Less", number, _length(g, array), VarType.BOOL)
+        is_inside = g.binary("Less", number, _length(g, array))
         [value] = g.choose(is_inside, lambda: [_entry(g, array, number)], lambda: [placeholder])
         value.spec = Spec(one.shape, one.dtype)
         value.sizes = one.shape
         return value
 
     def is_missing(x: OnnxTensor) -> OnnxTensor:
-        return g.binary("Equal", g.node("Size", [x], Spec((), VarType.INT64)), g.constant(np.int64(0)), VarType.BOOL)
+        return g.binary("Equal", g.node("Size", [x], Spec((), VarType.INT64)), g.constant(np.int64(0)))
 
     def entry(so_far: OnnxTensor, number: OnnxTensor) -> OnnxTensor:
         a, b = entry_of(one, number), entry_of(two, number)

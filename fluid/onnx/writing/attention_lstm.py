@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fluid.values.types import VarType
-
 from .exporting import exports
 from .graph import OnnxGraph, OnnxTensor
 from .making import zeros_like
@@ -25,7 +23,7 @@ def attention_lstm(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: d
     size = g.size(first, 1)
     index = padded_rows(g, lengths, longest_of(g, lengths))
     rows = taken_rows(g, X, index)  # [B, T, M]
-    outside = g.binary("Less", index, g.ints(0), VarType.BOOL)
+    outside = g.binary("Less", index, g.ints(0))
 
     def below(weights: OnnxTensor, count: Any) -> tuple[OnnxTensor, OnnxTensor]:
         """Split weights into the first `count` rows and the remaining rows."""

@@ -94,7 +94,7 @@ def conditional_block(writer: ProgramWriter, op: Operator, names: Names) -> None
         condition = scalar(g, g.cast(conditions[0], VarType.BOOL))
     else:
         flags = [
-            g.binary("Greater", g.as_size(g.product_of(g.sizes_of(tensor))), g.ints(0), VarType.BOOL)
+            g.binary("Greater", g.as_size(g.product_of(g.sizes_of(tensor))), g.ints(0))
             for tensor in conditions
             if tensor is not None
         ]
@@ -357,7 +357,7 @@ def select_input(writer: ProgramWriter, op: Operator, names: Names) -> None:
         candidate, otherwise = values[place], chosen
         if candidate is None or candidate is otherwise:
             continue
-        hit = scalar(g, g.binary("Equal", g.cast(mask, VarType.INT64), g.constant(np.int64(place)), VarType.BOOL))
+        hit = scalar(g, g.binary("Equal", g.cast(mask, VarType.INT64), g.constant(np.int64(place))))
         first = candidate
 
         def this(first: OnnxTensor = first) -> list[OnnxTensor]:
@@ -383,7 +383,7 @@ def select_output(writer: ProgramWriter, op: Operator, names: Names) -> None:
     for place, name in enumerate(op.output("Out")):
         if name == EMPTY:
             continue
-        hit = scalar(g, g.binary("Equal", g.cast(mask, VarType.INT64), g.constant(np.int64(place)), VarType.BOOL))
+        hit = scalar(g, g.binary("Equal", g.cast(mask, VarType.INT64), g.constant(np.int64(place))))
         if is_array(x):
             [value] = g.choose(hit, lambda: [x], lambda: [empty_array(g, x.spec)])
             value.spec = x.spec

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fluid.values.types import VarType, as_dtype
+from fluid.values.types import as_dtype
 
 from .arithmetic import is_nan
 from .exporting import exports
@@ -46,7 +46,7 @@ def _extreme(op: str) -> Any:
             return g.where(has_nan, g.number(math.nan, a), best)
 
         best = running(g, better, values, axis)
-        reached = g.binary("Equal", values, best, VarType.BOOL)
+        reached = g.binary("Equal", values, best)
         if x.is_floating:
             reached = g.binary("Or", reached, is_nan(g, values))
         places = g.where(reached, positions(g, g.size(values, axis), axis, values.ndim), g.number(0, g.ints(0)))
@@ -69,7 +69,7 @@ def logcumsumexp(g: OnnxGraph, f: Any, X: OnnxTensor, axis: int, flatten: bool, 
     def sum_of_two(a: OnnxTensor, b: OnnxTensor) -> OnnxTensor:
         top = g.binary("Max", a, b)
         minus_distance = g.unary("Neg", g.unary("Abs", g.binary("Sub", a, b)))
-        is_empty = g.binary("Equal", top, lowest, VarType.BOOL)  # both are logarithms of 0
+        is_empty = g.binary("Equal", top, lowest)  # both are logarithms of 0
         return g.where(
             is_empty, lowest, g.binary("Add", top, f.log1p(g.unary("Exp", g.where(is_empty, g.number(0, x), minus_distance))))
         )
@@ -80,7 +80,7 @@ def logcumsumexp(g: OnnxGraph, f: Any, X: OnnxTensor, axis: int, flatten: bool, 
         if not isinstance(size, int):
             raise NotExported("sums along a dimension whose size is known only at run time")
         first = g.slice(x, [axis], [0], [1])
-        initial = g.where(g.binary("Equal", first, first, VarType.BOOL), lowest, lowest)
+        initial = g.where(g.binary("Equal", first, first), lowest, lowest)
         x = g.concat([initial, g.slice(x, [axis], [0], [size - 1])], axis)
     x = running(g, sum_of_two, x, axis)
     return f.flip(x, axis=[axis]) if reverse else x

@@ -43,7 +43,7 @@ def viterbi_decode(
 
     def ending(after: int) -> OnnxTensor:
         """The score of the transition to the last tag, for paths of this length."""
-        ends = g.binary("Equal", lengths, g.ints(after), VarType.BOOL)
+        ends = g.binary("Equal", lengths, g.ints(after))
         return g.where(ends, _row(g, Transition, -2), zero)
 
     scores = _step(g, Input, 1, 0)
@@ -56,11 +56,11 @@ def viterbi_decode(
         onward = g.binary("Add", g.reduce("ReduceMax", ways, [1]), _step(g, Input, 1, step))
         if include_bos_eos_tag:
             onward = g.binary("Add", onward, ending(step + 1))
-        scores = g.where(g.binary("Greater", lengths, g.ints(step), VarType.BOOL), onward, scores)
+        scores = g.where(g.binary("Greater", lengths, g.ints(step)), onward, scores)
     tags = g.unsqueeze(_argmax(g, scores, 1), 1)
     path = []
     for step in range(steps - 1, -1, -1):
-        is_active = g.binary("Greater", lengths, g.ints(step), VarType.BOOL)
+        is_active = g.binary("Greater", lengths, g.ints(step))
         path.append(g.where(is_active, tags, g.ints(0)))
         if step:
             tags = g.where(is_active, gather_along(g, came_from[step - 1], tags, 1), tags)
@@ -91,7 +91,7 @@ def _begins(g: OnnxGraph, x: OnnxTensor, first: OnnxTensor, axis: int) -> OnnxTe
     """Whether an element differs from the one before it along an axis, or is first."""
     before = g.concat([g.slice(x, [axis], [0], [1]), g.slice(x, [axis], [0], [-1])], axis)
     before.sizes = x.sizes
-    return g.binary("Or", first, g.unary("Not", g.binary("Equal", x, before, VarType.BOOL)))
+    return g.binary("Or", first, g.differ(x, before))
 
 
 @exports("ctc_align")
@@ -102,10 +102,10 @@ def ctc_align(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs
         return {"Output": _aligned_rows(g, ids, blank, attrs["merge_repeated"])}
     steps = g.size(ids, 1)
     step = positions(g, steps, 1, 2)
-    is_kept = g.unary("Not", g.binary("Equal", ids, blank, VarType.BOOL))
+    is_kept = g.differ(ids, blank)
     if attrs["merge_repeated"]:
-        is_kept = g.binary("And", is_kept, _begins(g, ids, g.binary("Equal", step, g.ints(0), VarType.BOOL), 1))
-    is_kept = g.binary("And", is_kept, g.binary("Less", step, g.unsqueeze(as_vector(g, length_input), 1), VarType.BOOL))
+        is_kept = g.binary("And", is_kept, _begins(g, ids, g.binary("Equal", step, g.ints(0)), 1))
+    is_kept = g.binary("And", is_kept, g.binary("Less", step, g.unsqueeze(as_vector(g, length_input), 1)))
     number = g.cast(is_kept, VarType.INT64)
     place = g.binary("Sub", g.sized_node("CumSum", [number, g.constant(np.int64(1))], VarType.INT64, is_kept.sizes), g.ints(1))
     place = g.where(is_kept, place, g.as_size(steps))  # one more column takes the dropped ids
@@ -125,11 +125,11 @@ def _aligned_rows(g: OnnxGraph, ids: OnnxTensor, blank: OnnxTensor, merge: bool)
     if lengths is None:
         raise NotExported("rows whose sequences are known only at run time")
     flat = g.reshape(ids, [-1], (ids.sizes[0],))
-    is_kept = g.unary("Not", g.binary("Equal", flat, blank, VarType.BOOL))
+    is_kept = g.differ(flat, blank)
     number = ids_of(g, lengths, g.size(ids, 0))
     if merge:
         place = g.arange(g.size(ids, 0))
-        first = g.binary("Equal", place, g.gather(starts_of(g, lengths), number), VarType.BOOL)
+        first = g.binary("Equal", place, g.gather(starts_of(g, lengths), number))
         is_kept = g.binary("And", is_kept, _begins(g, flat, first, 0))
     rows = g.sized_node("Compress", [ids, is_kept], ids.dtype, (-1, *ids.sizes[1:]), axis=0)
     missing_count = g.binary("Sub", g.ints(1), g.binary("Min", g.slice(g.dims(rows), [0], [0], [1]), g.ints(1)))
@@ -153,13 +153,13 @@ def edit_distance(g: OnnxGraph, inputs: dict[str, Any], normalized: bool) -> dic
     costs = g.binary("Add", g.binary("Mul", g.unsqueeze(lengths, 1), g.ints(0)), columns)
     for step in range(hyps.shape[1]):
         word = g.slice(words, [1], [step], [step + 1])
-        substitution = g.cast(g.unary("Not", g.binary("Equal", expected, word, VarType.BOOL)), VarType.INT64)
+        substitution = g.cast(g.differ(expected, word), VarType.INT64)
         replaced = g.binary("Add", g.slice(costs, [1], [0], [width]), substitution)
         after = g.binary("Add", costs, g.ints(1))
         better = g.binary("Min", g.slice(after, [1], [1], [width + 1]), replaced)
         after = g.binary("Sub", g.concat([g.slice(after, [1], [0], [1]), better], 1), columns)
         after = g.binary("Add", running(g, lambda a, b: g.binary("Min", a, b), after, 1), columns)  # insertions
-        active = g.binary("Greater", g.unsqueeze(lengths, 1), g.ints(step), VarType.BOOL)
+        active = g.binary("Greater", g.unsqueeze(lengths, 1), g.ints(step))
         costs = g.where(active, after, costs)
     distance = g.cast(gather_along(g, costs, g.unsqueeze(ends, 1), 1), VarType.FP32)
     if normalized:
@@ -173,14 +173,14 @@ def tree_path(g: OnnxGraph, inputs: dict[str, Any], num_classes: int) -> dict[st
     table, code = inputs.get("PathTable"), inputs.get("PathCode")
     if table is not None and code is not None:
         table, code = (g.cast(tensor, VarType.INT64) for tensor in (table, code))
-        is_padding = g.binary("Less", table, g.ints(0), VarType.BOOL)
+        is_padding = g.binary("Less", table, g.ints(0))
         return {"Index": g.where(is_padding, g.ints(-1), table), "Code": g.where(is_padding, g.ints(0), code)}
     depth = (num_classes - 1).bit_length()
     leaf = g.binary("Add", g.unsqueeze(as_vector(g, inputs["Label"]), 1), g.ints(num_classes))
     powers = g.constant(2 ** np.arange(depth)[None])
     node = g.binary("Div", leaf, g.constant(2 ** (np.arange(depth)[None] + 1)))
     bit = g.binary("Mod", g.binary("Div", leaf, powers), g.ints(2))
-    is_on_path = g.binary("Greater", node, g.ints(0), VarType.BOOL)
+    is_on_path = g.binary("Greater", node, g.ints(0))
     return {"Index": g.binary("Sub", node, g.ints(1)), "Code": g.where(is_on_path, bit, g.ints(0))}
 
 
@@ -191,7 +191,7 @@ def rnnt_places(g: OnnxGraph, inputs: dict[str, Any], specs: Any) -> dict[str, O
         raise NotExported("a number of labels that is known only at run time")
     steps, counts = (as_vector(g, inputs[slot]) for slot in ("input_lengths", "label_lengths"))
     labels = g.cast(label, VarType.INT64)
-    is_label = g.binary("Less", positions(g, g.size(label, 1), 1, 2), g.unsqueeze(counts, 1), VarType.BOOL)
+    is_label = g.binary("Less", positions(g, g.size(label, 1), 1, 2), g.unsqueeze(counts, 1))
     labels = g.where(is_label, labels, g.ints(0))
     end = g.binary("Mul", g.unsqueeze(counts, 1), g.ints(0))
     labels = g.unsqueeze(g.concat([labels, end], 1), 1, 3)

@@ -78,8 +78,8 @@ class _PartPoints:
                 far = g.binary("Mul", size, g.number(self.attrs["trans_std"], size))
                 shift = g.squeeze(g.slice(shifts, [2], [1 - axis], [2 - axis]), 2)
                 at = g.binary("Add", at, g.binary("Mul", shift, far))
-            within.append(g.binary("GreaterOrEqual", at, g.number(-0.5, at), VarType.BOOL))
-            within.append(g.binary("LessOrEqual", at, g.number(extent - 0.5, at), VarType.BOOL))
+            within.append(g.binary("GreaterOrEqual", at, g.number(-0.5, at)))
+            within.append(g.binary("LessOrEqual", at, g.number(extent - 0.5, at)))
             pairs.append(self._elements(at, extent, self.attrs.get(("along_y", "along_x")[axis], False)))
         is_inside = within[0]
         for condition in within[1:]:
@@ -97,7 +97,7 @@ class _PartPoints:
         near = g.binary("Max", g.binary("Min", at, last), zero)
         low = g.unary("Floor", near)
         if derivative:
-            moves = g.binary("And", g.binary("Greater", at, zero, VarType.BOOL), g.binary("Less", at, last, VarType.BOOL))
+            moves = g.binary("And", g.binary("Greater", at, zero), g.binary("Less", at, last))
             above = g.cast(moves, at.dtype)
             below = g.unary("Neg", above)
         else:

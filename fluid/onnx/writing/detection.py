@@ -16,7 +16,7 @@ def polygon_box_transform(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
     wide = g.cast(positions(g, g.size(Input, 3), 3, 4), Input.dtype)
     high = g.cast(positions(g, g.size(Input, 2), 2, 4), Input.dtype)
     number = positions(g, g.size(Input, 1), 1, 4)
-    even = g.binary("Equal", g.binary("Mod", number, g.constant(np.int64(2))), g.constant(np.int64(0)), VarType.BOOL)
+    even = g.binary("Equal", g.binary("Mod", number, g.constant(np.int64(2))), g.constant(np.int64(0)))
     places = g.binary("Mul", g.where(even, wide, high), g.number(4, Input))
     return g.binary("Sub", places, Input)
 
@@ -31,7 +31,7 @@ def box_clip(g: OnnxGraph, Input: OnnxTensor, ImInfo: OnnxTensor) -> OnnxTensor:
     if Input.lengths is not None:  # the image of a row: how many images end at or before it
         ends = g.sized_node("CumSum", [Input.lengths, g.constant(np.int64(0))], VarType.INT64, Input.lengths.sizes)
         row = positions(g, g.size(Input, 0), 0, 2)
-        image = g.cast(g.binary("GreaterOrEqual", row, g.unsqueeze(ends, 0), VarType.BOOL), VarType.INT64)
+        image = g.cast(g.binary("GreaterOrEqual", row, g.unsqueeze(ends, 0)), VarType.INT64)
         most = g.gather(most, g.reduce("ReduceSum", image, [1]))
     elif Input.ndim == 3:
         most = g.unsqueeze(most, 1)

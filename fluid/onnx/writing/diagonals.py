@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fluid.executor.binding.compiled import apply_op
-from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor, is_number
@@ -24,9 +23,7 @@ def _offsets(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
 
 @exports("tril_triu")
 def tril_triu(g: OnnxGraph, X: OnnxTensor, diagonal: int, lower: bool) -> OnnxTensor:
-    is_in_triangle = g.binary(
-        "LessOrEqual" if lower else "GreaterOrEqual", _offsets(g, X), g.constant(np.int64(diagonal)), VarType.BOOL
-    )
+    is_in_triangle = g.binary("LessOrEqual" if lower else "GreaterOrEqual", _offsets(g, X), g.constant(np.int64(diagonal)))
     return g.where(is_in_triangle, X, g.number(0, X))
 
 

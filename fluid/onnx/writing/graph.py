@@ -52,6 +52,7 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "Xor": np.logical_xor,
 }
 """Ops that are folded if all operands are constants."""
+_COMPARISONS = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
 
 
 class OnnxGraph:
@@ -157,10 +158,14 @@ class OnnxGraph:
         """Append a node that preserves shape and element type."""
         return self.node(op, [x], x, **attrs)
 
-    def binary(self, op: str, x: OnnxTensor, y: OnnxTensor, dtype: VarType | None = None) -> OnnxTensor:
-        """Append a node of two operands that broadcast as in numpy."""
-        dtype = x.dtype if dtype is None else dtype
+    def binary(self, op: str, x: OnnxTensor, y: OnnxTensor) -> OnnxTensor:
+        """Append a node of two operands that broadcast as in numpy. Its result has the type of `x`; a comparison's is BOOL."""
+        dtype = VarType.BOOL if op in _COMPARISONS else x.dtype
         return self.sized_node(op, [x, y], dtype, self._common(x.sizes, y.sizes))
+
+    def differ(self, x: OnnxTensor, y: OnnxTensor) -> OnnxTensor:
+        """Whether elements of two operands, which broadcast, are unequal."""
+        return self.unary("Not", self.binary("Equal", x, y))
 
     def identity(self, x: OnnxTensor) -> OnnxTensor:
         return self.unary("Identity", x)

@@ -20,7 +20,7 @@ _REDUCTIONS = {"SUM": "add", "MEAN": "add", "MAX": "max", "MIN": "min"}
 
 def _counts(g: OnnxGraph, ids: OnnxTensor, size: Size) -> OnnxTensor:
     """Count each number below `size` among the ids."""
-    ones = g.cast(g.binary("Equal", ids, ids, VarType.BOOL), VarType.INT64)
+    ones = g.cast(g.binary("Equal", ids, ids), VarType.INT64)
     return add_rows(
         g, filled(g, g.joined_sizes([size]), 0, Spec((size if isinstance(size, int) else -1,), VarType.INT64)), ids, ones
     )
@@ -31,7 +31,7 @@ def _reduced(g: OnnxGraph, rows: OnnxTensor, ids: OnnxTensor, size: Size, how: s
     counts = _counts(g, ids, size)
     shape = (size if isinstance(size, int) else -1, *rows.shape[1:])
     dims = g.joined_sizes([size, *g.sizes_of(rows)[1:]])
-    is_present = g.binary("Greater", counts, g.ints(0), VarType.BOOL)
+    is_present = g.binary("Greater", counts, g.ints(0))
     at_least_one = g.binary("Max", counts, g.ints(1))
     wide = [1] * (rows.ndim - 1)
     if how in ("MAX", "MIN"):

@@ -425,5 +425,5 @@ def unpool_back(g: OnnxGraph, Output: OnnxTensor, Indices: OnnxTensor, Like: Onn
     last_writers = g.node("ScatterElements", [initial, index, numbers], initial, axis=2)
     winner = g.sized_node("GatherElements", [last_writers, index], VarType.INT64, index.sizes, axis=2)
     values = g.sized_node("GatherElements", [y, index], y.dtype, index.sizes, axis=2)
-    result = g.where(g.binary("Equal", winner, numbers, VarType.BOOL), values, g.number(0, y))
+    result = g.where(g.binary("Equal", winner, numbers), values, g.number(0, y))
     return g.reshape_as(result, Like)

@@ -30,17 +30,15 @@ def scatter_add_like(
     axis = constant_axis(Axis, axis) % Like.ndim
     index = as_vector(g, Index)
     x = X if X.ndim == Like.ndim else g.unsqueeze(X, axis)
-    sizes = Like.sizes
     size = g.size(Like, axis)
-    index = _counted_from_front(g, index, size)
-    return added_along(g, x, index, axis, size, sizes)
+    return added_along(g, x, _counted_from_front(g, index, size), axis, size, Like.sizes)
 
 
 def _counted_from_front(g: OnnxGraph, index: OnnxTensor, size: Size) -> OnnxTensor:
     """Convert negative indices, which count from the end, to indices from 0 on."""
     if g.opset >= 16:
         return index
-    below = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
+    below = g.binary("Less", index, g.constant(np.int64(0)))
     return g.where(below, g.binary("Add", index, g.as_size(size)), index)
 
 
@@ -95,7 +93,7 @@ def lookup_table(g: OnnxGraph, W: OnnxTensor, Ids: OnnxTensor, padding_idx: int,
     rows = g.gather(W, ids)
     if padding_idx == -1:
         return rows
-    padded = g.binary("Equal", g.unsqueeze(ids, -1), _padding_id(g, padding_idx, W), VarType.BOOL)
+    padded = g.binary("Equal", g.unsqueeze(ids, -1), _padding_id(g, padding_idx, W))
     return g.where(padded, g.number(0, W), rows)
 
 
@@ -112,7 +110,7 @@ def scatter_rows_like(g: OnnxGraph, X: OnnxTensor, Ids: OnnxTensor, Like: OnnxTe
     ids = g.reshape(g.cast(Ids, VarType.INT64), [-1], (-1,))
     rows = g.reshape(X, [-1 if isinstance(width, int) else g.size(ids, 0), width], (-1, Like.shape[1]))
     if padding_idx != -1:
-        padded = g.binary("Equal", g.unsqueeze(ids, 1), _padding_id(g, padding_idx, Like), VarType.BOOL)
+        padded = g.binary("Equal", g.unsqueeze(ids, 1), _padding_id(g, padding_idx, Like))
         rows = g.where(padded, g.number(0, rows), rows)
     zeros = filled(g, g.dims(Like), 0, Spec(Like.shape, X.dtype))
     return add_rows(g, zeros, ids, rows)
@@ -126,7 +124,7 @@ def picked(
     index = g.cast(index, VarType.INT64)
     if ignore_index is None:
         return g.sized_node("GatherElements", [x, index], x.dtype, index.sizes, axis=axis % x.ndim)
-    ignored = g.binary("Equal", index, g.constant(np.int64(ignore_index)), VarType.BOOL)
+    ignored = g.binary("Equal", index, g.constant(np.int64(ignore_index)))
     safe = g.where(ignored, g.constant(np.int64(0)), index)
     values = g.sized_node("GatherElements", [x, safe], x.dtype, index.sizes, axis=axis % x.ndim)
     return g.where(ignored, g.number(default, x), values)
@@ -136,7 +134,7 @@ def placed(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, axis: int, size: Size
     """Add x to zeros at these indices, the transpose of `picked`; `size` is the zeros' size along the axis."""
     axis, index = axis % x.ndim, g.cast(index, VarType.INT64)
     if index.shape[axis] == 1:
-        hit = g.binary("Equal", positions(g, size, axis, x.ndim), index, VarType.BOOL)
+        hit = g.binary("Equal", positions(g, size, axis, x.ndim), index)
         return g.where(hit, x, g.number(0, x))
     zeros = filled(
         g,
@@ -147,7 +145,7 @@ def placed(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, axis: int, size: Size
     if g.opset >= 16:
         return g.node("ScatterElements", [zeros, index, x], zeros, axis=axis, reduction="add")
     # One more dimension, after the axis: elements of the index.
-    hit = g.binary("Equal", positions(g, size, axis, x.ndim + 1), g.unsqueeze(index, axis), VarType.BOOL)
+    hit = g.binary("Equal", positions(g, size, axis, x.ndim + 1), g.unsqueeze(index, axis))
     spread = g.where(hit, g.unsqueeze(x, axis), g.number(0, x))
     return g.reduce("ReduceSum", spread, [axis + 1])
 
@@ -160,7 +158,7 @@ def pick(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, axis: int, ignore_index
 @exports("place")
 def place(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor, axis: int, ignore_index: int) -> OnnxTensor:
     index = g.cast(Index, VarType.INT64)
-    ignored = g.binary("Equal", index, g.constant(np.int64(ignore_index)), VarType.BOOL)
+    ignored = g.binary("Equal", index, g.constant(np.int64(ignore_index)))
     x = g.where(ignored, g.number(0, X), X)
     safe = g.where(ignored, g.constant(np.int64(0)), index)
     skipped = Like.ndim - X.ndim
@@ -169,9 +167,7 @@ def place(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor, axis
 
 def one_hot_of(g: OnnxGraph, ids: OnnxTensor, depth: Size, dtype: VarType) -> OnnxTensor:
     """One-hot vectors of the ids along a new last dimension."""
-    hit = g.binary(
-        "Equal", g.unsqueeze(g.cast(ids, VarType.INT64), -1), positions(g, depth, ids.ndim, ids.ndim + 1), VarType.BOOL
-    )
+    hit = g.binary("Equal", g.unsqueeze(g.cast(ids, VarType.INT64), -1), positions(g, depth, ids.ndim, ids.ndim + 1))
     return g.cast(hit, dtype)
 
 
@@ -192,11 +188,11 @@ def take_along_axis(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any],
 def tdm_child(g: OnnxGraph, X: OnnxTensor, TreeInfo: OnnxTensor, specs: Any) -> dict[str, OnnxTensor]:
     info, nodes = g.cast(TreeInfo, VarType.INT64), g.cast(X, VarType.INT64)
     children = g.gather(g.slice(info, [1], [3], [2**31 - 1]), nodes)
-    has_children = g.unsqueeze(g.unary("Not", g.binary("Equal", nodes, g.ints(0), VarType.BOOL)), nodes.ndim)
-    first = g.slice(children, [children.ndim - 1], [0], [1])
-    has_children = g.binary("And", has_children, g.unary("Not", g.binary("Equal", first, g.ints(0), VarType.BOOL)))
+    is_node = g.unsqueeze(g.differ(nodes, g.ints(0)), nodes.ndim)
+    first_child = g.slice(children, [children.ndim - 1], [0], [1])
+    has_children = g.binary("And", is_node, g.differ(first_child, g.ints(0)))
     children = g.where(has_children, children, g.ints(0))
     items = g.gather(g.squeeze(g.slice(info, [1], [0], [1]), 1), children)
-    leaf = g.binary("And", has_children, g.unary("Not", g.binary("Equal", items, g.ints(0), VarType.BOOL)))
+    leaf = g.binary("And", has_children, g.differ(items, g.ints(0)))
     dtype = specs["Child"].dtype
     return {"Child": g.cast(children, dtype), "LeafMask": g.cast(leaf, dtype)}

@@ -21,7 +21,7 @@ from .shaping import reverse
 def padded_positions(g: OnnxGraph, X: OnnxTensor, Length: OnnxTensor) -> OnnxTensor:
     t = g.unsqueeze(g.arange(g.size(X, 1)), 0)
     first = g.binary("Mul", g.arange(g.size(X, 0)), g.as_size(g.size(X, 1)))
-    is_inside = g.binary("Less", t, g.unsqueeze(as_vector(g, Length), 1), VarType.BOOL)
+    is_inside = g.binary("Less", t, g.unsqueeze(as_vector(g, Length), 1))
     return g.where(is_inside, g.binary("Add", g.unsqueeze(first, 1), t), g.constant(np.int64(-1)))
 
 
@@ -30,14 +30,14 @@ def crf_counts(g: OnnxGraph, Label: OnnxTensor, Rows: OnnxTensor, Transition: On
     """One-hot tags: the first, the last, and the neighbour pairs, summed over time."""
     tags = g.size(Transition, 1)
     labels = g.where(
-        g.binary("Less", Rows, g.constant(np.int64(0)), VarType.BOOL),
+        g.binary("Less", Rows, g.constant(np.int64(0))),
         g.constant(np.int64(-1)),
         taken_rows(g, as_vector(g, Label), Rows),
     )
     labels = g.sized_node("Pad", [labels, g.ints(0, 1, 0, 1), g.constant(np.int64(-1))], VarType.INT64, (labels.sizes[0], -1))
     hot = one_hot_of(g, labels, tags, Transition.dtype)
     before, after = g.slice(hot, [1], [0], [-1]), g.slice(hot, [1], [1], [2**31 - 1])
-    is_padding = g.cast(g.binary("Less", labels, g.constant(np.int64(0)), VarType.BOOL), Transition.dtype)
+    is_padding = g.cast(g.binary("Less", labels, g.constant(np.int64(0))), Transition.dtype)
     is_padding = g.unsqueeze(is_padding, 2)
     begins = g.reduce("ReduceSum", g.binary("Mul", after, g.slice(is_padding, [1], [0], [-1])), [1], keep=True)
     ends = g.reduce("ReduceSum", g.binary("Mul", before, g.slice(is_padding, [1], [1], [2**31 - 1])), [1], keep=True)
@@ -70,33 +70,33 @@ def ctc_states(
         batch = g.as_size(g.size(Logits, 1))
         t = g.unsqueeze(g.arange(g.size(Logits, 0)), 1)
         at = g.binary("Add", g.binary("Mul", t, batch), g.unsqueeze(g.arange(batch), 0))
-        rows = g.where(g.binary("Less", t, g.unsqueeze(steps, 0), VarType.BOOL), at, absent)
+        rows = g.where(g.binary("Less", t, g.unsqueeze(steps, 0)), at, absent)
         place = g.unsqueeze(g.arange(g.size(Label, 1)), 0)
-        is_inside = g.binary("Less", place, g.unsqueeze(counts, 1), VarType.BOOL)
+        is_inside = g.binary("Less", place, g.unsqueeze(counts, 1))
         labels = g.where(is_inside, g.cast(Label, VarType.INT64), absent)
     longest = g.as_size(g.size(labels, 1))
     wide = g.binary("Add", g.binary("Mul", longest, g.ints(2)), g.ints(1))
     number = g.unsqueeze(g.arange(wide), 0)
-    odd = g.binary("Equal", g.binary("Mod", number, g.ints(2)), g.constant(np.int64(1)), VarType.BOOL)
+    odd = g.binary("Equal", g.binary("Mod", number, g.ints(2)), g.constant(np.int64(1)))
     count, half = g.unsqueeze(counts, 1), g.binary("Div", number, g.ints(2))
     padded = g.sized_node("Pad", [labels, g.ints(0, 0, 0, 1), absent], VarType.INT64, (labels.sizes[0], -1))
     shape = g.joined_sizes([g.size(labels, 0), wide])
     spread = g.sized_node(
         "GatherElements", [padded, g.expand(half, shape, (-1, -1))], VarType.INT64, (labels.sizes[0], -1), axis=1
     )
-    is_label = g.binary("And", odd, g.binary("Less", half, count, VarType.BOOL))
+    is_label = g.binary("And", odd, g.binary("Less", half, count))
     states = g.where(is_label, spread, g.constant(np.int64(blank)))
     two_before = g.sized_node("Pad", [states, g.ints(0, 2, 0, 0), absent], VarType.INT64, (states.sizes[0], -1))
     two_before = g.sized_node("Slice", [two_before, g.ints(0), wide, g.ints(1)], VarType.INT64, (states.sizes[0], -1))
     last = g.binary("Mul", count, g.ints(2))
-    differs = g.unary("Not", g.binary("Equal", states, two_before, VarType.BOOL))
-    skip = g.binary("And", is_label, g.binary("And", differs, g.binary("Greater", number, g.ints(1), VarType.BOOL)))
+    differs = g.differ(states, two_before)
+    skip = g.binary("And", is_label, g.binary("And", differs, g.binary("Greater", number, g.ints(1))))
     end = g.binary(
         "Or",
-        g.binary("Equal", number, last, VarType.BOOL),
-        g.binary("Equal", number, g.binary("Sub", last, g.ints(1)), VarType.BOOL),
+        g.binary("Equal", number, last),
+        g.binary("Equal", number, g.binary("Sub", last, g.ints(1))),
     )
-    begin = g.expand(g.binary("Less", number, g.ints(1), VarType.BOOL), shape, (-1, -1))
+    begin = g.expand(g.binary("Less", number, g.ints(1)), shape, (-1, -1))
     dtype = Logits.dtype
     far = g.constant(-1e30, dtype)
 
@@ -105,13 +105,9 @@ def ctc_states(
 
     # A path needs a step for each label, and one more between equal ones.
     after = g.slice(padded, [1], [1], [2**31 - 1])
-    equal = g.binary(
-        "And", g.binary("Equal", labels, after, VarType.BOOL), g.binary("GreaterOrEqual", labels, zero, VarType.BOOL)
-    )
+    equal = g.binary("And", g.binary("Equal", labels, after), g.binary("GreaterOrEqual", labels, zero))
     needed = g.binary("Add", counts, g.reduce("ReduceSum", g.cast(equal, VarType.INT64), [1]))
-    possible = g.binary(
-        "And", g.binary("GreaterOrEqual", steps, needed, VarType.BOOL), g.binary("Greater", steps, zero, VarType.BOOL)
-    )
+    possible = g.binary("And", g.binary("GreaterOrEqual", steps, needed), g.binary("Greater", steps, zero))
     return {
         "Rows": rows,
         "States": states,
@@ -156,7 +152,7 @@ def crf_decoding(
 
     def forward(states: list[OnnxTensor], slices: list[OnnxTensor]) -> tuple[list[OnnxTensor], list[OnnxTensor]]:
         (scores, before), (rows,) = states, slices
-        here = g.unsqueeze(g.binary("GreaterOrEqual", rows, zero, VarType.BOOL), 1)
+        here = g.unsqueeze(g.binary("GreaterOrEqual", rows, zero), 1)
         is_later = g.cast(before, VarType.BOOL)
         paths = g.binary("Add", g.unsqueeze(scores, 2), between)
         came = g.sized_node("ArgMax", [paths], VarType.INT64, (-1, -1), axis=1, keepdims=0)
@@ -166,7 +162,7 @@ def crf_decoding(
 
     def backward(states: list[OnnxTensor], slices: list[OnnxTensor]) -> tuple[list[OnnxTensor], list[OnnxTensor]]:
         (tag,), (came, rows) = states, slices
-        here = g.binary("GreaterOrEqual", rows, zero, VarType.BOOL)
+        here = g.binary("GreaterOrEqual", rows, zero)
         former = g.sized_node("GatherElements", [came, g.unsqueeze(tag, 1)], VarType.INT64, (-1, 1), axis=1)
         return [g.where(here, g.squeeze(former, 1), tag)], [tag]
 
@@ -175,7 +171,7 @@ def crf_decoding(
     last = g.sized_node("ArgMax", [g.binary("Add", best, end)], VarType.INT64, (-1,), axis=1, keepdims=0)
     _, path = _scan(g, [last], [reverse(g, came), reverse(g, by_time)], backward, [tag_spec])
     path = g.transpose(reverse(g, path), [1, 0])
-    is_inside = g.binary("GreaterOrEqual", positions, zero, VarType.BOOL)
+    is_inside = g.binary("GreaterOrEqual", positions, zero)
     if Length is None:
         rows = g.transpose(g.sized_node("NonZero", [is_inside], VarType.INT64, (2, -1)), [1, 0])
         result = g.sized_node("GatherND", [path, rows], VarType.INT64, (-1,))  # sequence by sequence, as the rows are
@@ -183,7 +179,7 @@ def crf_decoding(
         result = g.where(is_inside, path, zero)
     if Label is not None:
         label = g.reshape_as(g.cast(Label, VarType.INT64), result)
-        result = g.cast(g.binary("Equal", result, label, VarType.BOOL), VarType.INT64)
+        result = g.cast(g.binary("Equal", result, label), VarType.INT64)
         if Length is not None:
             result = g.where(is_inside, result, zero)
     out = g.reshape(result, [-1, *g.sizes_of(Emission)[1:-1], 1]) if specs["ViterbiPath"].ndim > result.ndim else result

@@ -63,7 +63,7 @@ def _eliminated(g: OnnxGraph, x: OnnxTensor, columns: OnnxTensor) -> OnnxTensor:
         pivots = g.where(below, g.unary("Abs", column), g.number(-1, column))
         axis = augmented.ndim - 2
         best = g.sized_node("ArgMax", [pivots], VarType.INT64, (*pivots.sizes[:-2], 1, 1), axis=axis, keepdims=1)
-        chosen = g.binary("Equal", g.constant(np.arange(size).reshape(-1, 1)), best, VarType.BOOL)
+        chosen = g.binary("Equal", g.constant(np.arange(size).reshape(-1, 1)), best)
         pivot = g.reduce("ReduceSum", g.where(chosen, augmented, g.number(0, augmented)), [axis], keep=True)
         # Swap the row at the place with the pivot's row; the pivot's row is divided by the pivot.
         augmented = g.where(chosen, _row(g, augmented, place), augmented)

@@ -45,7 +45,7 @@ def cross_entropy2(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, ignore_index:
 @exports("accuracy")
 def accuracy(g: OnnxGraph, Indices: OnnxTensor, Label: OnnxTensor, inputs: dict[str, Any]) -> dict[str, OnnxTensor]:
     label = g.reshape(g.cast(Label, VarType.INT64), [-1, 1], (-1, 1))
-    hit = g.cast(g.binary("Equal", g.cast(Indices, VarType.INT64), label, VarType.BOOL), VarType.INT32)
+    hit = g.cast(g.binary("Equal", g.cast(Indices, VarType.INT64), label), VarType.INT32)
     correct = g.reduce("ReduceSum", g.reduce("ReduceMax", hit, [1]), [0])
     count = g.squeeze(g.as_size(g.size(Indices, 0)), 0)
     share = g.binary("Div", g.cast(correct, VarType.FP32), g.cast(count, VarType.FP32))

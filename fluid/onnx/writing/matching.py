@@ -48,11 +48,11 @@ def bipartite_match(
         flat = g.reshape(left, flat_sizes, (-1, -1))
         place = _best(g, flat, 1)
         value = g.sized_node("GatherElements", [flat, place], left.dtype, place.sizes, axis=1)
-        is_similar = g.binary("GreaterOrEqual", value, g.number(SIMILAR, value), VarType.BOOL)
+        is_similar = g.binary("GreaterOrEqual", value, g.number(SIMILAR, value))
         high = g.as_size(height)
         column, row = g.binary("Div", place, high), g.binary("Mod", place, high)
-        in_column = g.binary("And", is_similar, g.binary("Equal", column_number, column, VarType.BOOL))
-        in_row = g.binary("And", is_similar, g.binary("Equal", row_number, row, VarType.BOOL))
+        in_column = g.binary("And", is_similar, g.binary("Equal", column_number, column))
+        in_row = g.binary("And", is_similar, g.binary("Equal", row_number, row))
         chosen = g.where(in_column, row, chosen)
         distances = g.where(in_column, value, distances)
         is_matched = g.binary("Or", g.unsqueeze(in_column, 2), g.unsqueeze(in_row, 1))
@@ -68,8 +68,8 @@ def bipartite_match(
     if match_type == "per_prediction":
         best = _best(g, similar, 1)
         value = g.squeeze(g.sized_node("GatherElements", [similar, best], similar.dtype, best.sizes, axis=1), 1)
-        enough = g.binary("GreaterOrEqual", value, g.number(max(dist_threshold, SIMILAR), value), VarType.BOOL)
-        is_added = g.binary("And", g.binary("Less", chosen, g.ints(0), VarType.BOOL), enough)
+        enough = g.binary("GreaterOrEqual", value, g.number(max(dist_threshold, SIMILAR), value))
+        is_added = g.binary("And", g.binary("Less", chosen, g.ints(0)), enough)
         chosen, distances = g.where(is_added, g.squeeze(best, 1), chosen), g.where(is_added, value, distances)
     return {"ColToRowMatchIndices": g.cast(chosen, VarType.INT32), "ColToRowMatchDist": distances}
 
@@ -80,14 +80,14 @@ def mine_hard_examples(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, An
     mines_hard = attrs["mining_type"] == "hard_example"
     if mines_hard and inputs.get("LocLoss") is not None:
         loss = g.binary("Add", loss, inputs["LocLoss"])
-    is_unmatched = g.binary("Equal", matches, g.number(-1, matches), VarType.BOOL)
+    is_unmatched = g.binary("Equal", matches, g.number(-1, matches))
     lowest = g.number(-np.inf, loss)
     if mines_hard:
         most = g.ints(attrs["sample_size"])
         ranked = loss
         limit = g.binary("Min", most, g.as_size(g.size(loss, 1)))
     else:
-        near = g.binary("Less", similar, g.number(attrs["neg_dist_threshold"], similar), VarType.BOOL)
+        near = g.binary("Less", similar, g.number(attrs["neg_dist_threshold"], similar))
         eligible = g.binary("And", is_unmatched, near)
         ranked = g.where(eligible, loss, lowest)
         matched = g.reduce("ReduceSum", g.cast(g.unary("Not", is_unmatched), VarType.FP32), [1], keep=True)
@@ -96,7 +96,7 @@ def mine_hard_examples(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, An
     spec = Spec(ranked.shape, ranked.dtype)
     order = g.nodes("TopK", [ranked, g.as_size(g.size(ranked, 1))], [spec, spec.with_dtype(VarType.INT64)], axis=1)[1]
     order.sizes = ranked.sizes
-    first = g.binary("Less", positions(g, g.size(loss, 1), 1, 2), limit, VarType.BOOL)
+    first = g.binary("Less", positions(g, g.size(loss, 1), 1, 2), limit)
     first = g.cast(g.expand(first, g.dims(order), order.sizes), VarType.INT32)
     zeros = g.cast(g.where(is_unmatched, g.constant(0, VarType.INT32), g.constant(0, VarType.INT32)), VarType.INT32)
     chosen = g.cast(g.node("ScatterElements", [zeros, order, first], zeros, axis=1), VarType.BOOL)
@@ -116,7 +116,7 @@ def target_assign(
     if depth < 0:
         raise NotExported("a number of targets of a row that is known only at run time")
     matches = g.cast(MatchIndices, VarType.INT64)
-    matched = g.unsqueeze(g.binary("GreaterOrEqual", matches, g.ints(0), VarType.BOOL), 2)
+    matched = g.unsqueeze(g.binary("GreaterOrEqual", matches, g.ints(0)), 2)
     first = g.ints(0) if X.lengths is None else g.unsqueeze(starts_of(g, X.lengths), 1)
     rows = g.binary("Add", first, g.binary("Max", matches, g.ints(0)))
     last = g.binary("Sub", g.as_size(g.size(X, 0)), g.ints(1))
@@ -137,7 +137,7 @@ def target_assign(
         image = ids_of(g, NegIndices.lengths, g.size(columns, 0))
         count = g.as_size(g.size(matches, 1))
         zeros = g.reshape(g.binary("Mul", matches, g.ints(0)), [-1], (-1,))
-        ones = g.cast(g.binary("Equal", columns, columns, VarType.BOOL), VarType.INT64)
+        ones = g.cast(g.binary("Equal", columns, columns), VarType.INT64)
         hits = add_rows(g, zeros, g.binary("Add", g.binary("Mul", image, count), columns), ones)
         negative = g.unsqueeze(g.cast(g.reshape_as(hits, matches), VarType.BOOL), 2)
         out, weight = g.where(negative, mismatch, out), g.where(negative, g.number(1, weight), weight)

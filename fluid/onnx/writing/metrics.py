@@ -27,12 +27,12 @@ def _running(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
 @exports("auc")
 def auc(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     predictions = g.reshape(g.slice(inputs["Predict"], [1], [-1], [2**31 - 1]), [-1], (-1,))
-    true = g.binary("Equal", as_vector(g, inputs["Label"]), g.ints(0), VarType.BOOL)
+    true = g.binary("Equal", as_vector(g, inputs["Label"]), g.ints(0))
     true = g.unary("Not", true)
     bins, slides = attrs["num_thresholds"] + 1, attrs["slide_steps"]
     places = g.cast(g.binary("Mul", predictions, g.number(attrs["num_thresholds"], predictions)), VarType.INT64)
     weight = inputs.get("InsTagWeight")
-    ones = g.binary("Equal", places, places, VarType.BOOL) if weight is None else g.reshape(weight, [-1], (-1,))
+    ones = g.binary("Equal", places, places) if weight is None else g.reshape(weight, [-1], (-1,))
     weights = g.cast(ones, VarType.INT64)
     sums, states = [], []
     for slot, chosen in (("StatPos", true), ("StatNeg", g.unary("Not", true))):
@@ -57,6 +57,6 @@ def auc(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str
     before = g.concat([g.constant(np.zeros(1)), g.slice(hits, [0], [0], [-1])], 0)
     area = g.binary("Mul", total(g, g.binary("Mul", negative, g.binary("Add", hits, before))), g.constant(np.array(0.5)))
     area_total = g.squeeze(g.slice(g.binary("Mul", hits, misses), [0], [-1], [2**31 - 1]), 0)
-    is_positive = g.binary("Greater", area_total, g.number(0, area_total), VarType.BOOL)
+    is_positive = g.binary("Greater", area_total, g.number(0, area_total))
     area = g.binary("Div", area, g.where(is_positive, area_total, g.number(1, area_total)))
     return {"AUC": area, "StatPosOut": states[0], "StatNegOut": states[1]}

@@ -171,7 +171,7 @@ def dropout(g: OnnxGraph, X: OnnxTensor, Seed: OnnxTensor | None, attrs: dict[st
     if Seed is not None:
         raise NotExported("a seed that is computed")
     drawn = drawn_like(g, X, "RandomUniformLike", low=0.0, high=1.0)
-    is_kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
+    is_kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn))
     return {"Out": g.where(is_kept, times(X), g.number(0, X)), "Mask": g.cast(is_kept, VarType.UINT8)}
 
 
@@ -183,12 +183,12 @@ def dropout_nd(g: OnnxGraph, X: OnnxTensor, Seed: OnnxTensor | None, attrs: dict
     shared_axes = [axis for axis in range(X.ndim) if axis not in alone]
     like = g.slice(X, shared_axes, [0] * len(shared_axes), [1] * len(shared_axes)) if shared_axes else X
     if attrs["is_test"] or probability == 0.0:
-        is_kept = g.binary("Equal", like, like, VarType.BOOL)
+        is_kept = g.binary("Equal", like, like)
         return {"Out": g.binary("Mul", X, g.number(factor, X)), "Mask": g.cast(is_kept, VarType.UINT8)}
     if Seed is not None:
         raise NotExported("a seed that is computed")
     drawn = drawn_like(g, like, "RandomUniformLike", low=0.0, high=1.0)
-    is_kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
+    is_kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn))
     return {
         "Out": g.where(is_kept, g.binary("Mul", X, g.number(factor, X)), g.number(0, X)),
         "Mask": g.cast(is_kept, VarType.UINT8),

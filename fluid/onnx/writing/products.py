@@ -153,7 +153,6 @@ def _contracted(g: OnnxGraph, operands: list[OnnxTensor], terms: list[str], resu
                 "Equal",
                 positions(g, wanted[letter], place, product.ndim),
                 positions(g, wanted[letter], first, product.ndim),
-                VarType.BOOL,
             )
             product = g.where(same, product, g.number(0, product))
     return product

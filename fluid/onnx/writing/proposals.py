@@ -34,7 +34,7 @@ def in_order(g: OnnxGraph, keys: OnnxTensor) -> OnnxTensor:
 def counts_of(g: OnnxGraph, images: OnnxTensor, count: Size) -> OnnxTensor:
     """Count the regions of each image."""
     zeros = filled(g, g.joined_sizes([count]), 0, Spec((count if isinstance(count, int) else -1,), VarType.INT64))
-    return add_rows(g, zeros, images, g.cast(g.binary("Equal", images, images, VarType.BOOL), VarType.INT64))
+    return add_rows(g, zeros, images, g.cast(g.binary("Equal", images, images), VarType.INT64))
 
 
 def _decoded(g: OnnxGraph, anchors: OnnxTensor, deltas: OnnxTensor, edge: int) -> OnnxTensor:
@@ -75,11 +75,11 @@ def _proposed(g: OnnxGraph, inputs: dict[str, Any], infos: OnnxTensor, attrs: di
     first, last = _half(g, boxes, False), _half(g, boxes, True)
     scale = g.unsqueeze(g.slice(infos, [1], [2], [3]), 1)
     side = g.binary("Add", g.binary("Div", g.binary("Sub", last, first), scale), g.number(edge, boxes))
-    large = g.binary("GreaterOrEqual", side, g.number(max(attrs["min_size"], 1), side), VarType.BOOL)
+    large = g.binary("GreaterOrEqual", side, g.number(max(attrs["min_size"], 1), side))
     if edge:
         sides = g.binary("Add", g.binary("Sub", last, first), g.number(edge, first))
         middle = g.binary("Add", first, g.binary("Mul", sides, g.number(0.5, first)))
-        is_inside = g.binary("LessOrEqual", middle, g.unsqueeze(g.gather(infos, g.ints(1, 0), 1), 1), VarType.BOOL)
+        is_inside = g.binary("LessOrEqual", middle, g.unsqueeze(g.gather(infos, g.ints(1, 0), 1), 1))
         large = g.binary("And", large, is_inside)
     fits = g.cast(g.reduce("ReduceMin", g.cast(large, VarType.INT32), [2]), VarType.BOOL)
     ranked = g.unsqueeze(g.where(fits, value, g.number(-np.inf, value)), 1)
@@ -92,7 +92,7 @@ def _proposed(g: OnnxGraph, inputs: dict[str, Any], infos: OnnxTensor, attrs: di
     values = g.sized_node("GatherND", [value, where], value.dtype, (-1,))
     # An image without boxes gets a box of zeros.
     counts = counts_of(g, image, images)
-    is_empty = g.binary("Equal", counts, g.ints(0), VarType.BOOL)
+    is_empty = g.binary("Equal", counts, g.ints(0))
     empty = g.squeeze(g.sized_node("NonZero", [is_empty], VarType.INT64, (1, -1)), 0)
     number = g.concat([image, empty], 0)
     sorted_places = in_order(g, number)
@@ -115,7 +115,7 @@ def _with_counts(g: OnnxGraph, results: dict[str, OnnxTensor], specs: Any) -> di
 def generate_proposals_v2(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     shape = inputs["ImShape"]
     ones = g.number(1, shape)
-    scale = g.where(g.binary("Equal", g.slice(shape, [1], [0], [1]), ones, VarType.BOOL), ones, ones)
+    scale = g.where(g.binary("Equal", g.slice(shape, [1], [0], [1]), ones), ones, ones)
     return _with_counts(g, _proposed(g, inputs, g.concat([shape, scale], 1), attrs, int(attrs["pixel_offset"])), specs)
 
 
@@ -135,7 +135,7 @@ def distribute_fpn_proposals(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[s
     image = ids_of(g, lengths, g.size(rois, 0))
     side = g.binary("Sub", _half(g, rois, True), _half(g, rois, False))
     is_valid = g.cast(
-        g.reduce("ReduceMin", g.cast(g.binary("GreaterOrEqual", side, g.number(0, side), VarType.BOOL), VarType.INT32), [1]),
+        g.reduce("ReduceMin", g.cast(g.binary("GreaterOrEqual", side, g.number(0, side)), VarType.INT32), [1]),
         VarType.BOOL,
     )
     side = g.binary("Add", side, g.number(int(attrs["pixel_offset"]), side))
@@ -149,7 +149,7 @@ def distribute_fpn_proposals(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[s
     restored = in_order(g, in_order(g, level))
     levels, counts = [], []
     for place in range(lowest, highest + 1):
-        is_on_level = g.binary("Equal", level, g.ints(place), VarType.BOOL)
+        is_on_level = g.binary("Equal", level, g.ints(place))
         rows = g.sized_node("Compress", [rois, is_on_level], rois.dtype, (-1, 4), axis=0)
         count = counts_of(g, g.sized_node("Compress", [image, is_on_level], VarType.INT64, (-1,), axis=0), g.size(lengths, 0))
         rows.lengths = count
@@ -194,7 +194,7 @@ def _candidates(
     value, order = g.nodes("TopK", [flat, limit], [Spec((-1, -1), dtype) for dtype in (scores.dtype, VarType.INT64)])
     place, label = g.binary("Div", order, g.as_size(classes)), g.binary("Mod", order, g.as_size(classes))
     deltas = g.sized_node("GatherND", [boxes, g.unsqueeze(place, 2)], boxes.dtype, (-1, -1, 4), batch_dims=1)
-    above = g.binary("Greater", value, g.number(threshold, value), VarType.BOOL)
+    above = g.binary("Greater", value, g.number(threshold, value))
     return _decoded(g, g.gather(anchors, place), deltas, 1), label, g.where(above, value, g.number(-np.inf, value))
 
 
@@ -213,7 +213,7 @@ def retinanet_detection_output(g: OnnxGraph, inputs: dict[str, Any], attrs: dict
     boxes = g.binary("Div", boxes, g.cast(g.unsqueeze(scale, 1), boxes.dtype))
     boxes = g.binary("Max", g.binary("Min", boxes, limit), g.number(0, boxes))
     classes = g.size(levels[0][1], 2)
-    is_of_class = g.binary("Equal", positions(g, classes, 1, 3), g.unsqueeze(labels, 1), VarType.BOOL)
+    is_of_class = g.binary("Equal", positions(g, classes, 1, 3), g.unsqueeze(labels, 1))
     by_class = g.where(is_of_class, g.unsqueeze(scores, 1), g.number(-np.inf, scores))
     how = {"normalized": False, "nms_threshold": attrs["nms_threshold"], "score_threshold": _LOWEST}
     selected = suppressed(g, boxes, by_class, how)
@@ -226,7 +226,7 @@ def retinanet_detection_output(g: OnnxGraph, inputs: dict[str, Any], attrs: dict
     counts = counts_of(g, image, g.size(infos, 0))
     if attrs["keep_top_k"] >= 0:
         image = ids_of(g, counts, g.size(order, 0))
-        first = g.binary("Less", within(g, counts, g.size(order, 0), image), g.ints(attrs["keep_top_k"]), VarType.BOOL)
+        first = g.binary("Less", within(g, counts, g.size(order, 0), image), g.ints(attrs["keep_top_k"]))
         order = g.sized_node("Compress", [order, first], VarType.INT64, (-1,), axis=0)
         counts = g.binary("Min", counts, g.ints(attrs["keep_top_k"]))
     where, selected = g.gather(where, order), g.gather(selected, order)

@@ -83,7 +83,7 @@ class _Quadrangles:
             outline += [_both(g, is_level, on_level), _both(g, steep, on_edge)]
             crossed = g.cast(_both(g, steep, y > low + NEAR, y < high + NEAR, at > x + NEAR), VarType.INT32)
             crossings = crossed if crossings is None else g.binary("Add", crossings, crossed)
-        odd = g.binary("Equal", g.binary("Mod", crossings, g.number(2, crossings)), g.number(1, crossings), VarType.BOOL)
+        odd = g.binary("Equal", g.binary("Mod", crossings, g.number(2, crossings)), g.number(1, crossings))
         return _either(g, [*outline, odd])
 
     def _sources(self) -> tuple[OnnxTensor, list[tuple[OnnxTensor, OnnxTensor]]]:

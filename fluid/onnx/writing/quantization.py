@@ -34,7 +34,7 @@ def _quantized(g: OnnxGraph, x: OnnxTensor, scale: OnnxTensor, attrs: dict[str, 
     """Quantize x by a scale, and with `dequantizes` convert the integers back."""
     most = greatest(attrs["bit_length"])
     safe = g.binary("Max", scale, g.constant(_SMALLEST, scale.dtype))
-    present = g.cast(g.binary("Greater", scale, g.number(0, scale), VarType.BOOL), x.dtype)
+    present = g.cast(g.binary("Greater", scale, g.number(0, scale)), x.dtype)
     factor = g.binary("Mul", g.binary("Div", g.number(most, x), g.cast(safe, x.dtype)), present)
     result = g.binary("Mul", x, factor)
     if attrs["round_type"] == 0:
@@ -146,14 +146,14 @@ def fake_quantize_range_abs_max(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, A
     size = attrs["window_size"] if window is None else window.shape[0]
     former = g.constant(np.zeros(size), X.dtype) if window is None else window
     number = g.reshape(g.cast(number, VarType.INT64), [1])
-    begins = g.binary("Equal", number, g.ints(0), VarType.BOOL)
+    begins = g.binary("Equal", number, g.ints(0))
     before = g.where(begins, g.number(0, former), former)  # the first batch has none before it
-    place = g.binary("Equal", g.constant(np.arange(size)), g.binary("Mod", number, g.ints(size)), VarType.BOOL)
+    place = g.binary("Equal", g.constant(np.arange(size)), g.binary("Mod", number, g.ints(size)))
     measured = _magnitude(g, X)
     removed = g.reduce("ReduceSum", g.where(place, before, g.number(0, before)), [0], keep=True)
     after = g.where(place, measured, before)
-    was_greatest = g.binary("Less", g.unary("Abs", g.binary("Sub", removed, scale)), g.number(1e-6, scale), VarType.BOOL)
-    lost = g.binary("And", was_greatest, g.binary("Less", measured, scale, VarType.BOOL))
+    was_greatest = g.binary("Less", g.unary("Abs", g.binary("Sub", removed, scale)), g.number(1e-6, scale))
+    lost = g.binary("And", was_greatest, g.binary("Less", measured, scale))
     greatest_left = g.reduce("ReduceMax", after, [0], keep=True)
     scale = g.where(lost, greatest_left, g.binary("Max", scale, measured))
     return {"Out": _quantized(g, X, g.reshape(scale, []), attrs), "OutScale": scale, "OutScales": after}
@@ -176,7 +176,7 @@ def quantize(g: OnnxGraph, Input: OnnxTensor, Scale: float, Shift: float, specs:
 @exports("dequantize_log")
 def dequantize_log(g: OnnxGraph, X: OnnxTensor, Dict: OnnxTensor) -> OnnxTensor:
     x = g.cast(X, VarType.INT64)
-    below = g.binary("Less", x, g.ints(0), VarType.BOOL)
+    below = g.binary("Less", x, g.ints(0))
     values = g.gather(Dict, g.where(below, g.binary("Add", x, g.ints(128)), x))
     return g.where(below, g.unary("Neg", values), values)
 

@@ -75,7 +75,7 @@ exports("gaussian_random_batch_size_like")(_by_batch(_normal))
 @exports("bernoulli")
 def bernoulli(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     drawn = g.cast(drawn_like(g, X, "RandomUniformLike", low=0.0, high=1.0), X.dtype)
-    return g.cast(g.binary("Less", drawn, X, VarType.BOOL), X.dtype)
+    return g.cast(g.binary("Less", drawn, X), X.dtype)
 
 
 @exports("randint")
@@ -128,7 +128,7 @@ def gumbel_softmax(g: OnnxGraph, X: OnnxTensor, temperature: float, hard: bool, 
     axis %= X.ndim
     sizes = tuple(1 if place == axis else size for place, size in enumerate(X.sizes))
     best = g.sized_node("ArgMax", [noisy], VarType.INT64, sizes, axis=axis, keepdims=1)
-    return g.cast(g.binary("Equal", positions(g, g.size(X, axis), axis, X.ndim), best, VarType.BOOL), X.dtype)
+    return g.cast(g.binary("Equal", positions(g, g.size(X, axis), axis, X.ndim), best), X.dtype)
 
 
 @exports("rrelu")
@@ -136,7 +136,7 @@ def rrelu(g: OnnxGraph, X: OnnxTensor, is_test: bool, lower: float, upper: float
     slope = g.number((lower + upper) / 2, X)
     if not is_test:
         slope = g.cast(drawn_like(g, X, "RandomUniformLike", seed, low=float(lower), high=float(upper)), X.dtype)
-    noise = g.where(g.binary("Less", X, g.number(0, X), VarType.BOOL), slope, g.number(1, X))
+    noise = g.where(g.binary("Less", X, g.number(0, X)), slope, g.number(1, X))
     return {"Out": g.binary("Mul", X, noise), "Noise": noise}
 
 
@@ -176,7 +176,7 @@ def multinomial(g: OnnxGraph, X: OnnxTensor, num_samples: int, replacement: bool
 def _without_replacement(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> OnnxTensor:
     """Draw without replacement: each column gets an exponential time with its weight as rate; the first ones win."""
     clocks = g.cast(g.unary("Neg", g.unary("Log", _unit(g, rows, seed))), rows.dtype)
-    is_positive = g.binary("Greater", rows, g.number(0, rows), VarType.BOOL)
+    is_positive = g.binary("Greater", rows, g.number(0, rows))
     times = g.binary("Div", clocks, g.where(is_positive, rows, g.number(1, rows)))
     return _order(g, g.where(is_positive, times, g.number(math.inf, rows)), count)
 
@@ -186,7 +186,7 @@ def _with_replacement(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> 
     row_total = g.slice(sums, [1], [-1], [2**31 - 1])
     like = g.expand(row_total, g.joined_sizes([g.size(rows, 0), count]), (rows.sizes[0], count))
     drawn = g.binary("Mul", g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=0.0, high=1.0), rows.dtype), row_total)
-    passed = g.binary("GreaterOrEqual", g.unsqueeze(drawn, 2), g.unsqueeze(sums, 1), VarType.BOOL)
+    passed = g.binary("GreaterOrEqual", g.unsqueeze(drawn, 2), g.unsqueeze(sums, 1))
     ids = g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [2])
     return g.binary("Min", ids, g.binary("Sub", g.as_size(g.size(rows, 1)), g.ints(1)))
 
@@ -196,7 +196,7 @@ def sampling_id(g: OnnxGraph, X: OnnxTensor, min: float, max: float, seed: int) 
     sums = g.sized_node("CumSum", [X, g.constant(np.int64(1))], X.dtype, X.sizes)
     like = g.slice(sums, [1], [0], [1])
     drawn = g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=float(min), high=float(max)), X.dtype)
-    ids = g.reduce("ReduceSum", g.cast(g.binary("LessOrEqual", sums, drawn, VarType.BOOL), VarType.INT64), [1])
+    ids = g.reduce("ReduceSum", g.cast(g.binary("LessOrEqual", sums, drawn), VarType.INT64), [1])
     return g.binary("Min", ids, g.binary("Sub", g.as_size(g.size(X, 1)), g.ints(1)))
 
 
@@ -214,7 +214,7 @@ def tdm_sampler(
             continue
         path_node = g.cast(g.slice(ways, [1], [layer], [layer + 1]), VarType.INT64)
         layer_nodes = g.slice(nodes, [0], [start], [end])
-        same = g.binary("Equal", path_node, g.unsqueeze(layer_nodes, 0), VarType.BOOL)
+        same = g.binary("Equal", path_node, g.unsqueeze(layer_nodes, 0))
         number = drawn_like(g, same, "RandomUniformLike", attrs["seed"] and attrs["seed"] + layer, low=0.0, high=1.0)
         number = g.where(same, g.number(2, number), number)
         kinds = [Spec((path_node.shape[0], count), kind) for kind in (VarType.FP32, VarType.INT64)]
@@ -222,7 +222,7 @@ def tdm_sampler(
         order.sizes = (path_node.sizes[0], count)
         parts = [path_node, g.gather(layer_nodes, order)] if attrs["output_positive"] else [g.gather(layer_nodes, order)]
         chosen = g.concat(parts, 1)
-        is_on_path = g.unary("Not", g.binary("Equal", path_node, g.ints(0), VarType.BOOL))
+        is_on_path = g.differ(path_node, g.ints(0))
         is_own = g.constant(np.arange(chosen.shape[1])[None] < attrs["output_positive"])
         samples.append(g.where(is_on_path, chosen, g.ints(0)))
         labels.append(g.binary("And", is_on_path, is_own))

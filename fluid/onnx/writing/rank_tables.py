@@ -41,7 +41,7 @@ def _rank(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
 
 def _active(g: OnnxGraph, lengths: OnnxTensor, step: OnnxTensor) -> OnnxTensor:
     """The number of sequences longer than a step (of shape []), of shape [1]."""
-    longer = g.cast(g.binary("Greater", lengths, step, VarType.BOOL), VarType.INT64)
+    longer = g.cast(g.binary("Greater", lengths, step), VarType.INT64)
     return g.reduce("ReduceSum", longer, [0], keep=True)
 
 
@@ -94,7 +94,7 @@ def array_to_lod_tensor(writer: ProgramWriter, op: Operator, names: Names) -> No
     padded_array = repeat(g, g.reshape(g.binary("Max", steps, g.ints(1)), []), empty_array(g, spec), entry)
     rows = g.node("ConcatFromSequence", [padded_array], spec, axis=0, new_axis=0)
     # Step t begins after the rows of all steps before.
-    longer = g.binary("Greater", g.unsqueeze(lengths, 0), g.unsqueeze(g.arange(steps), 1), VarType.BOOL)
+    longer = g.binary("Greater", g.unsqueeze(lengths, 0), g.unsqueeze(g.arange(steps), 1))
     active = g.reduce("ReduceSum", g.cast(longer, VarType.INT64), [1])
     begin = starts_of(g, active)
     total = g.reduce("ReduceSum", lengths, [0], keep=True)

@@ -47,7 +47,7 @@ class _RegionAxis:
         """Append a node of two operands; one of them may be a number."""
         like = x if isinstance(x, OnnxTensor) else y
         x, y = (operand if isinstance(operand, OnnxTensor) else self.g.number(operand, like) for operand in (x, y))
-        return self.g.binary(op, x, y, VarType.BOOL if op in ("Less", "Greater", "LessOrEqual", "GreaterOrEqual") else None)
+        return self.g.binary(op, x, y)
 
     def most(self) -> OnnxTensor:
         """The size of the image, as a number."""
@@ -248,7 +248,7 @@ def roi_place(g: OnnxGraph, Out: OnnxTensor, Argmax: OnnxTensor, inputs: dict[st
     regions, channels = g.size(Out, 0), sizes[1]
     flat = [g.reshape(tensor, [regions, channels, -1] if isinstance(regions, int) and isinstance(channels, int)
                       else [regions, channels, g.product_of(g.sizes_of(Out)[2:])]) for tensor in (Out, Argmax)]  # fmt: skip
-    is_empty = g.binary("Less", flat[1], g.ints(0), VarType.BOOL)
+    is_empty = g.binary("Less", flat[1], g.ints(0))
     values = g.where(is_empty, g.number(0, Out), flat[0])
     zeros = filled(g, g.joined_sizes([regions, channels, count]), 0, Spec((-1, -1, -1), Out.dtype))
     index = g.binary("Max", flat[1], g.ints(0))
@@ -265,7 +265,7 @@ def roi_pick(g: OnnxGraph, X: OnnxTensor, Argmax: OnnxTensor, inputs: dict[str, 
     places = g.product_of(g.sizes_of(Argmax)[2:])
     index = g.reshape(Argmax, [regions, channels, places])
     picked = g.sized_node("GatherElements", [flat, g.binary("Max", index, g.ints(0))], X.dtype, index.sizes, axis=2)
-    is_empty = g.binary("Less", index, g.ints(0), VarType.BOOL)
+    is_empty = g.binary("Less", index, g.ints(0))
     return g.reshape_as(g.where(is_empty, g.number(0, X), picked), Argmax)
 
 
@@ -274,14 +274,14 @@ def _corners(g: OnnxGraph, at: OnnxTensor, extent: int, derivative: bool) -> lis
     """The two elements around each place along one axis, and their weights or the weights' derivatives by the place."""
     low = g.unary("Floor", at)
     one, share = g.number(1, at), g.binary("Sub", at, low)
-    ones = g.where(g.binary("Equal", at, at, VarType.BOOL), one, one)
+    ones = g.where(g.binary("Equal", at, at), one, one)
     weights = (g.unary("Neg", ones), ones) if derivative else (g.binary("Sub", one, share), share)
     pairs = []
     for element, weight in zip((low, g.binary("Add", low, one)), weights, strict=True):
         is_inside = g.binary(
             "And",
-            g.binary("GreaterOrEqual", element, g.number(0, at), VarType.BOOL),
-            g.binary("Less", element, g.number(extent, at), VarType.BOOL),
+            g.binary("GreaterOrEqual", element, g.number(0, at)),
+            g.binary("Less", element, g.number(extent, at)),
         )
         pairs.append((g.where(is_inside, element, g.number(0, at)), g.where(is_inside, weight, g.number(0, at))))
     return pairs

@@ -82,7 +82,7 @@ def similarity_focus(g: OnnxGraph, X: OnnxTensor, axis: int, indexes: list[int])
         def body(number: OnnxTensor, states: Sequence[OnnxTensor], rank: OnnxTensor = rank) -> list[OnnxTensor]:
             is_used, chosen = states
             left = g.where(is_used, g.ints(2**62), rank)
-            first = g.binary("Equal", left, g.reduce("ReduceMin", left, [1, 2], keep=True), VarType.BOOL)
+            first = g.binary("Equal", left, g.reduce("ReduceMin", left, [1, 2], keep=True))
             hits = g.cast(first, VarType.INT32)
             for dimension in (1, 2):  # its row and its column
                 side = g.cast(g.reduce("ReduceMax", hits, [dimension], keep=True), VarType.BOOL)
@@ -102,7 +102,7 @@ def multiplex(g: OnnxGraph, X: list[OnnxTensor], Ids: OnnxTensor) -> OnnxTensor:
     ids = g.cast(Ids, VarType.INT64)
     ids = g.unsqueeze(ids, *range(2, X[0].ndim)) if X[0].ndim > 2 else ids
     for place in range(len(X) - 2, -1, -1):
-        result = g.where(g.binary("Equal", ids, g.constant(np.int64(place)), VarType.BOOL), X[place], result)
+        result = g.where(g.binary("Equal", ids, g.constant(np.int64(place))), X[place], result)
     return g.identity(result) if len(X) == 1 else result
 
 
@@ -143,7 +143,7 @@ def sequence_mask(g: OnnxGraph, X: OnnxTensor, MaxLenTensor: OnnxTensor | None, 
     else:
         flat = g.reshape(lengths, [-1], (-1,))
         count = g.reduce("ReduceMax", g.concat([flat, g.ints(0)], 0), [0], keep=True)
-    is_inside = g.binary("Less", positions(g, count, X.ndim, X.ndim + 1), g.unsqueeze(lengths, X.ndim), VarType.BOOL)
+    is_inside = g.binary("Less", positions(g, count, X.ndim, X.ndim + 1), g.unsqueeze(lengths, X.ndim))
     return g.cast(is_inside, as_dtype(out_dtype))
 
 

@@ -34,7 +34,7 @@ def _total(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
 
 def ids_of(g: OnnxGraph, lengths: OnnxTensor, rows: Size) -> OnnxTensor:
     """For each row, the number of its sequence: the count of sequences that end before it."""
-    passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(ends_of(g, lengths), 0), VarType.BOOL)
+    passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(ends_of(g, lengths), 0))
     return g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [1])
 
 
@@ -54,7 +54,7 @@ def like_rows(result: OnnxTensor, x: OnnxTensor) -> OnnxTensor:
 # ------------------------------------------------------------------------------------------------------- moving rows
 def taken_rows(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, missing: OnnxTensor | None = None) -> OnnxTensor:
     """Gather rows by number; `missing`, by default zeros, where the number is -1."""
-    is_missing = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
+    is_missing = g.binary("Less", index, g.constant(np.int64(0)))
     rows = g.gather(x, g.binary("Max", index, g.constant(np.int64(0))))
     mask = g.unsqueeze(is_missing, *range(is_missing.ndim, rows.ndim)) if rows.ndim > is_missing.ndim else is_missing
     return g.where(mask, g.number(0, x) if missing is None else missing, rows)
@@ -73,7 +73,7 @@ def add_rows(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor) -
     count = g.size(Like, 0)
     index = g.reshape(g.cast(Index, VarType.INT64), [-1], (-1,))
     last = g.squeeze(g.as_size(count), 0)
-    index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), last, index)
+    index = g.where(g.binary("Less", index, g.constant(np.int64(0))), last, index)
     inner = g.sizes_of(X)[Index.ndim :]
     rows = g.reshape(X, [g.size(index, 0) if any(not isinstance(n, int) for n in inner) else -1, *inner])
     padded_count: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
@@ -109,7 +109,7 @@ def sequence_ends(g: OnnxGraph, X: OnnxTensor, first: bool) -> OnnxTensor:
 
 
 def is_empty(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
-    return g.binary("Equal", lengths, g.constant(np.int64(0)), VarType.BOOL)
+    return g.binary("Equal", lengths, g.constant(np.int64(0)))
 
 
 def _context(g: OnnxGraph, X: OnnxTensor, start: int, length: int) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor]:
@@ -132,9 +132,7 @@ def _context(g: OnnxGraph, X: OnnxTensor, start: int, length: int) -> tuple[Onnx
 @exports("sequence_context")
 def sequence_context(g: OnnxGraph, X: OnnxTensor, start: int, length: int) -> OnnxTensor:
     around, begin, end = _context(g, X, start, length)
-    is_inside = g.binary(
-        "And", g.binary("GreaterOrEqual", around, begin, VarType.BOOL), g.binary("Less", around, end, VarType.BOOL)
-    )
+    is_inside = g.binary("And", g.binary("GreaterOrEqual", around, begin), g.binary("Less", around, end))
     result = g.where(is_inside, around, g.constant(np.int64(-1)))
     return like_rows(result, X) if X.lengths is not None else result
 
@@ -145,8 +143,8 @@ def sequence_margins(g: OnnxGraph, X: OnnxTensor, start: int, length: int) -> On
     up = g.constant(np.int64(max(0, -start)))
     before = g.binary("Add", g.binary("Sub", around, begin), up)
     after = g.binary("Add", g.binary("Sub", around, end), up)
-    result = g.where(g.binary("GreaterOrEqual", around, end, VarType.BOOL), after, g.constant(np.int64(-1)))
-    result = g.where(g.binary("Less", around, begin, VarType.BOOL), before, result)
+    result = g.where(g.binary("GreaterOrEqual", around, end), after, g.constant(np.int64(-1)))
+    result = g.where(g.binary("Less", around, begin), before, result)
     return like_rows(result, X) if X.lengths is not None else result
 
 
@@ -163,7 +161,7 @@ def padded_rows(g: OnnxGraph, lengths: OnnxTensor, width: Size) -> OnnxTensor:
     """The row at step t of sequence s; -1 after its end."""
     t = g.unsqueeze(g.arange(width), 0)
     at = g.binary("Add", g.unsqueeze(starts_of(g, lengths), 1), t)
-    is_inside = g.binary("Less", t, g.unsqueeze(lengths, 1), VarType.BOOL)
+    is_inside = g.binary("Less", t, g.unsqueeze(lengths, 1))
     return g.where(is_inside, at, g.constant(np.int64(-1)))
 
 

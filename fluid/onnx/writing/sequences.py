@@ -100,7 +100,7 @@ def sequence_pool(g: OnnxGraph, X: OnnxTensor, pooltype: str, pad_value: float) 
 def place_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     count = g.size(Like, 0)
     index = g.cast(Index, VarType.INT64)
-    index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), g.squeeze(g.as_size(count), 0), index)
+    index = g.where(g.binary("Less", index, g.constant(np.int64(0))), g.squeeze(g.as_size(count), 0), index)
     padded_count: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
     zeros = filled(g, g.joined_sizes([padded_count, *g.sizes_of(Like)[1:]]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
     placed = g.node("ScatterElements", [zeros, index, X], zeros, axis=0)  # only the last row repeats; it is cut off
@@ -112,7 +112,7 @@ def place_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTens
 @exports("take_at_most")
 def take_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor) -> OnnxTensor:
     index = g.cast(Index, VarType.INT64)
-    is_missing = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
+    is_missing = g.binary("Less", index, g.constant(np.int64(0)))
     safe = g.binary("Max", index, g.constant(np.int64(0)))
     values = g.sized_node("GatherElements", [X, safe], X.dtype, index.sizes, axis=0)
     return g.where(is_missing, g.number(0, X), values)
@@ -213,9 +213,9 @@ def sequence_enumerate(g: OnnxGraph, X: OnnxTensor, win_size: int, pad_value: in
 def sequence_erase(g: OnnxGraph, X: OnnxTensor, tokens: list[int]) -> OnnxTensor:
     lengths = lengths_of_rows(X)
     flat = g.reshape(X, [-1], (-1,))
-    is_kept = g.unary("Not", g.binary("Equal", flat, flat, VarType.BOOL))
+    is_kept = g.differ(flat, flat)
     for token in tokens:
-        is_kept = g.binary("Or", is_kept, g.binary("Equal", flat, g.number(token, flat), VarType.BOOL))
+        is_kept = g.binary("Or", is_kept, g.binary("Equal", flat, g.number(token, flat)))
     is_kept = g.unary("Not", is_kept)
     rows = g.squeeze(g.sized_node("NonZero", [is_kept], VarType.INT64, (1, -1)), 0)
     counts = g.cast(is_kept, VarType.INT64)
@@ -364,8 +364,8 @@ def patches_of_sequences(g: OnnxGraph, ROW: OnnxTensor, COLUMN: OnnxTensor, attr
         return g.binary("Add", g.binary("Mul", g.unsqueeze(step, 1), g.ints(stride)), g.constant(offsets))
 
     def in_range(at: OnnxTensor, sides: OnnxTensor) -> OnnxTensor:
-        after = g.binary("GreaterOrEqual", at, g.ints(0), VarType.BOOL)
-        return g.binary("And", after, g.binary("Less", at, sides, VarType.BOOL))
+        after = g.binary("GreaterOrEqual", at, g.ints(0))
+        return g.binary("And", after, g.binary("Less", at, sides))
 
     row = along(g.binary("Div", place, width), attrs["StrideH"], y - high // 2)
     column = along(g.binary("Mod", place, width), attrs["StrideW"], x - wide // 2)

@@ -265,7 +265,7 @@ def unslice(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, inputs: dict[str, Any
             raise NotExported("strides along a dimension whose size is known only at run time")
         full_size = g.as_size(size)
         start = g.gather(bounds.vector(g, 0), g.ints(place))
-        start = g.where(g.binary("Less", start, g.ints(0), VarType.BOOL), g.binary("Add", start, full_size), start)
+        start = g.where(g.binary("Less", start, g.ints(0)), g.binary("Add", start, full_size), start)
         start = g.binary("Min", g.binary("Max", start, g.ints(0)), full_size)
         after = g.binary("Sub", g.binary("Sub", full_size, start), g.as_size(g.size(result, axis)))
         result = padded(g, result, axis, start, after)
@@ -444,7 +444,7 @@ def add_rows(g: OnnxGraph, base: OnnxTensor, index: OnnxTensor, rows: OnnxTensor
     if g.opset >= 16:
         return g.node("ScatterND", [base, g.unsqueeze(index, 1), rows], base, reduction="add")
     size, count = g.size(base, 0), g.size(index, 0)
-    hit = g.binary("Equal", positions(g, size, 0, 2), g.unsqueeze(index, 0), VarType.BOOL)
+    hit = g.binary("Equal", positions(g, size, 0, 2), g.unsqueeze(index, 0))
     width = g.product_of(g.sizes_of(base)[1:])
     flat = g.reshape(rows, [count, width])
     summed = g.matmul(g.cast(hit, base.dtype), flat)

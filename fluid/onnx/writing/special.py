@@ -22,9 +22,9 @@ class _OnnxArray:
     def __init__(self, g: OnnxGraph, tensor: OnnxTensor) -> None:
         self.g, self.tensor = g, tensor
 
-    def _with(self, op: str, operand: Any, dtype: VarType = VarType.FP64, turned: bool = False) -> _OnnxArray:
+    def _with(self, op: str, operand: Any, turned: bool = False) -> _OnnxArray:
         pair = (_tensor(self.g, self, op != "Or"), _tensor(self.g, operand, op != "Or"))
-        return _OnnxArray(self.g, self.g.binary(op, *(pair[::-1] if turned else pair), dtype))
+        return _OnnxArray(self.g, self.g.binary(op, *(pair[::-1] if turned else pair)))
 
     def __add__(self, operand: Any) -> _OnnxArray:
         return self._with("Add", operand)
@@ -61,19 +61,19 @@ class _OnnxArray:
     __radd__, __rmul__ = __add__, __mul__
 
     def __lt__(self, operand: Any) -> _OnnxArray:
-        return self._with("Less", operand, VarType.BOOL)
+        return self._with("Less", operand)
 
     def __le__(self, operand: Any) -> _OnnxArray:
-        return self._with("LessOrEqual", operand, VarType.BOOL)
+        return self._with("LessOrEqual", operand)
 
     def __gt__(self, operand: Any) -> _OnnxArray:
-        return self._with("Greater", operand, VarType.BOOL)
+        return self._with("Greater", operand)
 
     def __eq__(self, operand: object) -> _OnnxArray:  # type: ignore[override]
-        return self._with("Equal", operand, VarType.BOOL)
+        return self._with("Equal", operand)
 
     def __or__(self, operand: _OnnxArray) -> _OnnxArray:
-        return self._with("Or", operand, VarType.BOOL)
+        return self._with("Or", operand)
 
     def any(self) -> bool:
         """Always true: a graph computes whatever may be needed."""

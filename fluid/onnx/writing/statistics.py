@@ -47,7 +47,7 @@ def mode(g: OnnxGraph, X: OnnxTensor, axis: int, keepdim: bool) -> dict[str, Onn
 
     def last_of_longest(values: OnnxTensor, places: OnnxTensor, at: int) -> OnnxTensor:
         column, row = g.unsqueeze(values, at + 1), g.unsqueeze(values, at)
-        same = g.cast(g.binary("Equal", column, row, VarType.BOOL), VarType.INT32)
+        same = g.cast(g.binary("Equal", column, row), VarType.INT32)
         counts = g.reduce("ReduceSum", same, [at + 1])
         best = g.sized_node("ArgMax", [counts], VarType.INT64, _one_at(counts.sizes, at), axis=at, keepdims=1)
         most = g.reduce("ReduceMax", counts, [at], keep=True)
@@ -72,7 +72,7 @@ def nanmedian(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any) -> dict[
     order = _ascending(g, g.where(nan_mask, g.number(math.inf, rows), rows), 1)[1]  # NaN comes last, after infinities
     flags = g.cast(g.unary("Not", nan_mask), VarType.INT64)
     count = g.reduce("ReduceSum", flags, [1], keep=True)
-    is_empty = g.binary("Equal", count, g.ints(0), VarType.BOOL)
+    is_empty = g.binary("Equal", count, g.ints(0))
     middle = [g.binary("Div", g.binary("Max", rank, g.ints(0)), g.ints(2)) for rank in (_plus(g, count, -1), count)]
     # NaN was replaced by infinity, so sort once more: numbers before NaN, by place.
     behind = _ascending(
@@ -82,7 +82,7 @@ def nanmedian(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any) -> dict[
     places = gather_along(g, order, g.concat(middle, 1), 1)
     values = gather_along(g, rows, places, 1)
     low, high = (g.slice(values, [1], [place], [place + 1]) for place in (0, 1))
-    same = g.binary("Equal", g.slice(places, [1], [0], [1]), g.slice(places, [1], [1], [2]), VarType.BOOL)
+    same = g.binary("Equal", g.slice(places, [1], [0], [1]), g.slice(places, [1], [1], [2]))
     half = g.binary("Mul", g.binary("Add", low, high), g.number(0.5, low))
     medians = g.where(is_empty, g.number(math.nan, low), g.where(same, low, half))
     index = g.where(is_empty, g.ints(-1), places)
@@ -99,7 +99,7 @@ def searchsorted(g: OnnxGraph, SortedSequence: OnnxTensor, Values: OnnxTensor, r
     """Count the row's elements below each value, or not above it. NaN is above all numbers."""
     row, values = SortedSequence, g.unsqueeze(Values, Values.ndim)
     row = row if row.ndim == 1 else g.unsqueeze(row, row.ndim - 1)
-    before = g.binary("LessOrEqual" if right else "Less", row, values, VarType.BOOL)
+    before = g.binary("LessOrEqual" if right else "Less", row, values)
     if row.is_floating:
         value_is_nan, row_is_nan = is_nan(g, values), is_nan(g, row)
         is_countable = g.unary("Not", row_is_nan) if not right else g.binary("Or", g.unary("Not", row_is_nan), row_is_nan)
@@ -119,10 +119,10 @@ def histogram(g: OnnxGraph, X: OnnxTensor, bins: int, min: int, max: int) -> Onn
     low, high = (g.constant(np.array(float(bound))) for bound in (min, max))
     if min == max:
         low, high = (g.reduce(op, x, [0]) for op in ("ReduceMin", "ReduceMax"))
-    same = g.binary("Equal", low, high, VarType.BOOL)
+    same = g.binary("Equal", low, high)
     one = g.constant(np.array(1.0))
     low, high = g.where(same, g.binary("Sub", low, one), low), g.where(same, g.binary("Add", high, one), high)
-    is_inside = g.binary("And", g.binary("GreaterOrEqual", x, low, VarType.BOOL), g.binary("LessOrEqual", x, high, VarType.BOOL))
+    is_inside = g.binary("And", g.binary("GreaterOrEqual", x, low), g.binary("LessOrEqual", x, high))
     scaled = g.binary("Mul", g.binary("Sub", x, low), g.constant(np.array(float(bins))))
     part = g.cast(g.binary("Div", scaled, g.binary("Sub", high, low)), VarType.INT64)
     part = g.binary("Min", g.where(is_inside, part, g.ints(0)), g.ints(bins - 1))
@@ -135,7 +135,7 @@ def bincount(g: OnnxGraph, X: OnnxTensor, Weights: OnnxTensor | None, minlength:
     most = g.reduce("ReduceMax", g.concat([places, g.ints(-1)], 0), [0], keep=True)
     size = g.binary("Max", _plus(g, most, 1), g.ints(minlength))
     if Weights is None:
-        weights = g.cast(g.binary("Equal", places, places, VarType.BOOL), VarType.INT64)
+        weights = g.cast(g.binary("Equal", places, places), VarType.INT64)
         return g.cast(_counted(g, places, size, weights), specs["Out"].dtype)
     return g.cast(_counted(g, places, size, g.cast(Weights, VarType.FP64)), specs["Out"].dtype)
 
@@ -146,7 +146,7 @@ def unique_consecutive(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any,
     order = [place, *(dimension for dimension in range(X.ndim) if dimension != place)]
     rows = g.transpose(X, order) if axis else g.reshape(X, [-1], (X.spec.size,))
     before, behind = g.slice(rows, [0], [0], [-1]), g.slice(rows, [0], [1], [2**31 - 1])
-    differ = g.cast(g.unary("Not", g.binary("Equal", before, behind, VarType.BOOL)), VarType.INT32)
+    differ = g.cast(g.differ(before, behind), VarType.INT32)
     differ = g.reduce("ReduceMax", differ, range(1, rows.ndim)) if rows.ndim > 1 else differ
     count = g.as_size(g.size(rows, 0))
     starts = first_rows(g, g.concat([g.constant([1], VarType.INT32), differ], 0), count)

@@ -38,7 +38,7 @@ def _candidates(g: OnnxGraph, scores: OnnxTensor, attrs: dict[str, Any]) -> Onnx
         scores = g.where(g.cast(chosen, VarType.BOOL), scores, lowest)
     if background >= 0:
         label = positions(g, g.size(scores, 1), 1, 3)
-        scores = g.where(g.binary("Equal", label, g.ints(background), VarType.BOOL), lowest, scores)
+        scores = g.where(g.binary("Equal", label, g.ints(background)), lowest, scores)
     return scores
 
 
@@ -63,11 +63,11 @@ def _best_of_images(g: OnnxGraph, image: OnnxTensor, score: OnnxTensor, most: in
         return g.nodes("TopK", [first, g.dims(first)], [pair[1], pair[1]], largest=0)[0]
     place = g.arange(g.size(score, 0))
     box, rival = (tuple(g.unsqueeze(tensor, axis) for tensor in (image, score, place)) for axis in (1, 0))
-    better = g.binary("Greater", rival[1], box[1], VarType.BOOL)
-    first = g.binary("And", g.binary("Equal", rival[1], box[1], VarType.BOOL), g.binary("Less", rival[2], box[2], VarType.BOOL))
-    before = g.binary("And", g.binary("Equal", box[0], rival[0], VarType.BOOL), g.binary("Or", better, first))
+    better = g.binary("Greater", rival[1], box[1])
+    first = g.binary("And", g.binary("Equal", rival[1], box[1]), g.binary("Less", rival[2], box[2]))
+    before = g.binary("And", g.binary("Equal", box[0], rival[0]), g.binary("Or", better, first))
     rank = g.reduce("ReduceSum", g.cast(before, VarType.INT32), [1])
-    is_best = g.binary("Less", rank, g.number(most, rank), VarType.BOOL)
+    is_best = g.binary("Less", rank, g.number(most, rank))
     return g.sized_node("Compress", [place, is_best], VarType.INT64, (-1,), axis=0)
 
 
@@ -93,7 +93,7 @@ def _detections(g: OnnxGraph, boxes: OnnxTensor, chosen: OnnxTensor, value: Onnx
     index = g.unsqueeze(g.cast(g.binary("Add", before, box), VarType.INT32), 1)
     images = g.size(boxes, 0)
     zeros = filled(g, g.joined_sizes([images]), 0, Spec((images if isinstance(images, int) else -1,), VarType.INT64))
-    ones = g.cast(g.binary("Equal", image, image, VarType.BOOL), VarType.INT64)
+    ones = g.cast(g.binary("Equal", image, image), VarType.INT64)
     return _Detections(rows, index, add_rows(g, zeros, image, ones))
 
 
@@ -105,7 +105,7 @@ def _of_each_class(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) 
     by_class = g.unsqueeze(g.transpose(scores, [1, 0]), 1)  # [C, 1, R]
     ranked = _candidates(g, by_class, {**attrs, "background_label": -1})
     if attrs["background_label"] >= 0:
-        is_background = g.binary("Equal", positions(g, g.size(ranked, 0), 0, 3), g.ints(attrs["background_label"]), VarType.BOOL)
+        is_background = g.binary("Equal", positions(g, g.size(ranked, 0), 0, 3), g.ints(attrs["background_label"]))
         ranked = g.where(is_background, g.number(-np.inf, ranked), ranked)
     chosen = suppressed(g, g.transpose(boxes, [1, 0, 2]), ranked, attrs)
     value = g.sized_node("GatherND", [by_class, chosen], scores.dtype, (-1,))
@@ -142,7 +142,7 @@ def _detected(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _D
 
 def _rows_or_none(g: OnnxGraph, detections: _Detections) -> OnnxTensor:
     """The detections; a single row of -1 if there are none."""
-    is_empty = g.binary("Equal", g.slice(g.dims(detections.rows), [0], [0], [1]), g.ints(0), VarType.BOOL)
+    is_empty = g.binary("Equal", g.slice(g.dims(detections.rows), [0], [0], [1]), g.ints(0))
     no_row = g.constant([[-1]], detections.rows.dtype)
     rows, counts = g.choose(is_empty, lambda: [no_row, g.ints(1)], lambda: [detections.rows, detections.counts])
     rows.lengths = counts
@@ -195,11 +195,11 @@ def _overlap(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor, edge: int) -> OnnxT
     def area(box: OnnxTensor) -> OnnxTensor:
         wide, high = (g.binary("Sub", _column(g, box, end), _column(g, box, start)) for start, end in ((0, 2), (1, 3)))
         full_area = g.binary("Mul", g.binary("Add", wide, pixel), g.binary("Add", high, pixel))
-        is_valid = g.binary("GreaterOrEqual", g.binary("Min", wide, high), zero, VarType.BOOL)
+        is_valid = g.binary("GreaterOrEqual", g.binary("Min", wide, high), zero)
         return g.where(is_valid, full_area, zero)
 
     union = g.binary("Sub", g.binary("Add", area(one), area(two)), shared)
-    is_disjoint = g.binary("Less", g.binary("Min", across, down), zero, VarType.BOOL)
+    is_disjoint = g.binary("Less", g.binary("Min", across, down), zero)
     return g.where(is_disjoint, zero, g.binary("Div", shared, union))
 
 
@@ -218,7 +218,7 @@ def locality_aware_nms(g: OnnxGraph, BBoxes: OnnxTensor, Scores: OnnxTensor, att
     def body(number: OnnxTensor, states: Sequence[OnnxTensor]) -> list[OnnxTensor]:
         last, boxes, weights = states
         here = g.binary("Add", g.reshape(number, [1, 1]), g.ints(1))
-        at_last, at_here = (g.binary("Equal", place, step, VarType.BOOL) for step in (last, here))
+        at_last, at_here = (g.binary("Equal", place, step) for step in (last, here))
 
         def picked(x: OnnxTensor, at: OnnxTensor) -> OnnxTensor:
             flags = g.unsqueeze(at, 2) if x.ndim == 3 else at
@@ -226,7 +226,7 @@ def locality_aware_nms(g: OnnxGraph, BBoxes: OnnxTensor, Scores: OnnxTensor, att
 
         box_here, before = picked(boxes, at_here), picked(boxes, at_last)
         overlap = _overlap(g, box_here, before, int(not attrs["normalized"]))
-        merges = g.binary("Greater", overlap, g.number(attrs["nms_threshold"], overlap), VarType.BOOL)
+        merges = g.binary("Greater", overlap, g.number(attrs["nms_threshold"], overlap))
         weight, weight_before = picked(weights, at_here), picked(weights, at_last)
         total = g.binary("Add", weight, weight_before)
         joined = g.binary(
@@ -266,8 +266,8 @@ def matrix_nms(g: OnnxGraph, BBoxes: OnnxTensor, Scores: OnnxTensor, attrs: dict
     sizes = [images, classes, count, 4]
     boxes = g.reshape(boxes, sizes, (-1, classes, -1, 4))
     zero, one = g.number(0, values), g.number(1, values)
-    counts = g.binary("Greater", values, g.number(attrs["score_threshold"], values), VarType.BOOL)
-    better = g.binary("Less", positions(g, count, 0, 2), positions(g, count, 1, 2), VarType.BOOL)
+    counts = g.binary("Greater", values, g.number(attrs["score_threshold"], values))
+    better = g.binary("Less", positions(g, count, 0, 2), positions(g, count, 1, 2))
     counted = g.binary("And", better, g.unsqueeze(counts, 3))  # pairs of a better box and a box
     edge = int(not attrs["normalized"])
     overlaps = g.where(counted, _overlap(g, g.unsqueeze(boxes, 3), g.unsqueeze(boxes, 2), edge), zero)
@@ -279,7 +279,7 @@ def matrix_nms(g: OnnxGraph, BBoxes: OnnxTensor, Scores: OnnxTensor, attrs: dict
         decay = g.binary("Div", g.binary("Sub", one, overlaps), g.binary("Sub", one, most_of))
     decay = g.reduce("ReduceMin", g.where(counted, decay, one), [2])
     lowered = g.binary("Mul", decay, values)
-    is_kept = g.binary("And", counts, g.binary("Greater", lowered, g.number(attrs["post_threshold"], lowered), VarType.BOOL))
+    is_kept = g.binary("And", counts, g.binary("Greater", lowered, g.number(attrs["post_threshold"], lowered)))
     if attrs["background_label"] >= 0:
         label = g.constant(np.arange(classes).reshape(1, -1, 1) != attrs["background_label"])
         is_kept = g.binary("And", is_kept, label)
@@ -293,7 +293,7 @@ def matrix_nms(g: OnnxGraph, BBoxes: OnnxTensor, Scores: OnnxTensor, attrs: dict
     image = g.expand(positions(g, images, 0, 2), g.dims(order), (-1, -1))
     label = g.binary("Div", order, count)
     box = g.sized_node("GatherElements", [g.reshape(places, shape, (-1, -1)), order], VarType.INT64, (-1, -1), axis=1)
-    is_detection = g.reshape(g.binary("Greater", score, lowest, VarType.BOOL), [-1], (-1,))
+    is_detection = g.reshape(g.binary("Greater", score, lowest), [-1], (-1,))
     columns = [g.reshape(column, [-1, 1], (-1, 1)) for column in (image, label, box)]
     chosen = g.sized_node("Compress", [g.concat(columns, 1), is_detection], VarType.INT64, (-1, 3), axis=0)
     value = g.sized_node("Compress", [g.reshape(score, [-1], (-1,)), is_detection], score.dtype, (-1,), axis=0)

@@ -23,12 +23,12 @@ def _lengths(g: OnnxGraph, x: OnnxTensor, forms_sequences: bool = True) -> OnnxT
 def _tagged(g: OnnxGraph, Ins_tag: OnnxTensor, Filter_tag: OnnxTensor) -> OnnxTensor:
     """The numbers of the instances with one of the tags."""
     tags = as_vector(g, Ins_tag)
-    same = g.binary("Equal", g.unsqueeze(tags, 1), g.unsqueeze(as_vector(g, Filter_tag), 0), VarType.BOOL)
+    same = g.binary("Equal", g.unsqueeze(tags, 1), g.unsqueeze(as_vector(g, Filter_tag), 0))
     hits = g.reduce("ReduceSum", g.cast(same, VarType.INT64), [1])
     lengths = _lengths(g, Ins_tag)
     zeros = g.binary("Mul", lengths, g.ints(0))
     counts = add_rows(g, zeros, ids_of(g, lengths, g.size(Ins_tag, 0)), hits)
-    is_tagged = g.binary("Greater", counts, g.ints(0), VarType.BOOL)
+    is_tagged = g.binary("Greater", counts, g.ints(0))
     return g.squeeze(g.sized_node("NonZero", [is_tagged], VarType.INT64, (1, -1)), 0)
 
 
@@ -64,5 +64,5 @@ def rows_of_tagged(g: OnnxGraph, IndexMap: OnnxTensor, LossWeight: OnnxTensor, L
     ids = ids_of(g, counts, g.size(Like, 0))
     moved = g.gather(g.binary("Sub", before, now), ids)
     weight = g.gather(g.reshape(LossWeight, [-1], (-1,)), ids)
-    is_present = g.binary("Greater", weight, g.number(0, weight), VarType.BOOL)
+    is_present = g.binary("Greater", weight, g.number(0, weight))
     return like_rows(g.where(is_present, g.binary("Add", g.arange(g.size(Like, 0)), moved), g.ints(-1)), Like)

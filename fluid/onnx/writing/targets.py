@@ -46,7 +46,7 @@ def _overlaps(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor) -> OnnxTensor:
     sides = g.binary("Add", g.binary("Sub", ends, starts), g.number(1, ends))
     shared = _area(g, g.binary("Max", sides, g.number(0, sides)))
     union = g.binary("Sub", g.binary("Add", _area(g, _sizes(g, one)), _area(g, _sizes(g, two))), shared)
-    is_zero = g.binary("Equal", union, g.number(0, union), VarType.BOOL)
+    is_zero = g.binary("Equal", union, g.number(0, union))
     return g.binary("Div", shared, g.where(is_zero, g.number(1, union), union))
 
 
@@ -67,7 +67,7 @@ def _padded(g: OnnxGraph, x: OnnxTensor, lengths: OnnxTensor) -> tuple[OnnxTenso
     """Pad rows image by image to [N, K, ...], with K at least 1; also return a mask of the existing rows [N, K]."""
     index = padded_rows(g, lengths, g.binary("Max", longest_of(g, lengths), g.ints(1)))
     margin = filled(g, g.joined_sizes([1, *g.sizes_of(x)[1:]]), 0, Spec((1, *x.shape[1:]), x.dtype))
-    exists = g.binary("GreaterOrEqual", index, g.ints(0), VarType.BOOL)
+    exists = g.binary("GreaterOrEqual", index, g.ints(0))
     return taken_rows(g, g.concat([x, margin], 0), index), exists
 
 
@@ -91,7 +91,7 @@ _Draw = Callable[[OnnxTensor, OnnxTensor], OnnxTensor]
 def _drawing(g: OnnxGraph, use_random: bool) -> _Draw:
     def first(flags: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
         place = g.sized_node("CumSum", [g.cast(flags, VarType.INT64), g.constant(np.int64(1))], VarType.INT64, flags.sizes)
-        return g.binary("And", flags, g.binary("LessOrEqual", place, count, VarType.BOOL))
+        return g.binary("And", flags, g.binary("LessOrEqual", place, count))
 
     def drawn(flags: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
         """Give each flag a random number, and draw the smallest numbers."""
@@ -102,7 +102,7 @@ def _drawing(g: OnnxGraph, use_random: bool) -> _Draw:
         order = g.nodes("TopK", [number, size], [spec.with_dtype(VarType.FP32), spec], axis=1, largest=0)[1]
         rank = g.nodes("TopK", [order, size], [spec, spec], axis=1, largest=0)[1]
         rank.sizes = flags.sizes
-        return g.binary("And", flags, g.binary("Less", rank, count, VarType.BOOL))
+        return g.binary("And", flags, g.binary("Less", rank, count))
 
     return drawn if use_random else first
 
@@ -148,12 +148,12 @@ def _chosen(g: OnnxGraph, flags: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
 def _anchors_inside(g: OnnxGraph, anchors: OnnxTensor, infos: OnnxTensor, straddle: float) -> OnnxTensor:
     """A mask of the anchors [N, A] that extend beyond the image by at most `straddle`; all if it is negative."""
     if straddle < 0:
-        all_true = g.binary("Equal", g.slice(infos, [1], [0], [1]), g.slice(infos, [1], [0], [1]), VarType.BOOL)
+        all_true = g.binary("Equal", g.slice(infos, [1], [0], [1]), g.slice(infos, [1], [0], [1]))
         return g.expand(all_true, g.joined_sizes([g.size(infos, 0), g.size(anchors, 0)]), (infos.sizes[0], anchors.sizes[0]))
     start, end = (g.unsqueeze(_part(g, anchors, place, place + 2), 0) for place in (0, 2))
     size = g.unsqueeze(g.gather(infos, g.ints(1, 0), 1), 1)
-    after = g.binary("GreaterOrEqual", start, g.number(-straddle, start), VarType.BOOL)
-    before = g.binary("Less", end, g.binary("Add", size, g.number(straddle, size)), VarType.BOOL)
+    after = g.binary("GreaterOrEqual", start, g.number(-straddle, start))
+    before = g.binary("Less", end, g.binary("Add", size, g.number(straddle, size)))
     fits = g.cast(g.binary("And", after, before), VarType.INT32)
     return g.cast(g.reduce("ReduceMin", fits, [2]), VarType.BOOL)
 
@@ -172,19 +172,19 @@ def _assigned(
     images, lengths = g.size(infos, 0), lengths_of_rows(inputs["GtBoxes"])
     boxes, exists = _padded(g, inputs["GtBoxes"], lengths)
     crowd, _ = _padded(g, as_vector(g, inputs["IsCrowd"]), lengths)
-    is_object = g.binary("And", exists, g.binary("Equal", crowd, g.ints(0), VarType.BOOL))  # [N, K]
+    is_object = g.binary("And", exists, g.binary("Equal", crowd, g.ints(0)))  # [N, K]
     objects = g.binary("Mul", boxes, g.cast(g.unsqueeze(g.slice(infos, [1], [2], [3]), 2), boxes.dtype))
     is_inside = _anchors_inside(g, anchors, infos, straddle)
     overlaps = _overlaps(g, g.unsqueeze(anchors, 0), objects)  # [N, A, K]
     counted = g.binary("And", g.unsqueeze(is_inside, 2), g.unsqueeze(is_object, 1))
     greatest, matches = _greatest(g, overlaps, g.unsqueeze(is_object, 1))
     best = g.reduce("ReduceMax", g.where(counted, overlaps, g.number(-1, overlaps)), [1], keep=True)
-    near = g.binary("Less", g.unary("Abs", g.binary("Sub", overlaps, best)), g.number(_NEAR, overlaps), VarType.BOOL)
+    near = g.binary("Less", g.unary("Abs", g.binary("Sub", overlaps, best)), g.number(_NEAR, overlaps))
     near = g.cast(g.reduce("ReduceMax", g.cast(g.binary("And", near, counted), VarType.INT32), [2]), VarType.BOOL)
-    large = g.binary("GreaterOrEqual", greatest, g.number(bounds[0], greatest), VarType.BOOL)
+    large = g.binary("GreaterOrEqual", greatest, g.number(bounds[0], greatest))
     has_objects = g.cast(g.reduce("ReduceMax", g.cast(is_object, VarType.INT32), [1], keep=True), VarType.BOOL)
     hits = draw(g.binary("And", g.binary("And", is_inside, has_objects), g.binary("Or", near, large)), g.as_size(most[0]))
-    small = g.binary("And", is_inside, g.binary("Less", greatest, g.number(bounds[1], greatest), VarType.BOOL))
+    small = g.binary("And", is_inside, g.binary("Less", greatest, g.number(bounds[1], greatest)))
     misses = draw(small, g.binary("Sub", g.as_size(most[1]), _number(g, hits)))
     both, foreground_only = g.binary("And", hits, misses), g.binary("And", hits, g.unary("Not", misses))
     # Repeat the first foreground anchor once for each foreground anchor that is also background.
@@ -255,21 +255,19 @@ def _regions(g: OnnxGraph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]
         overlap = inputs.get("MaxOverlap")
         if overlap is None:
             place = g.binary("Sub", g.arange(g.size(rois, 0)), g.gather(starts_of(g, lengths), image))
-            is_proposal = g.binary("GreaterOrEqual", place, g.gather(lengths_of_rows(boxes), image), VarType.BOOL)
+            is_proposal = g.binary("GreaterOrEqual", place, g.gather(lengths_of_rows(boxes), image))
         else:
             sides = _sizes(g, rois)
-            has_area = g.reduce(
-                "ReduceMin", g.cast(g.binary("Greater", sides, g.number(0, sides), VarType.BOOL), VarType.INT32), [1]
-            )
+            has_area = g.reduce("ReduceMin", g.cast(g.binary("Greater", sides, g.number(0, sides)), VarType.INT32), [1])
             flat = g.reshape(overlap, [-1], (-1,))
-            is_proposal = g.binary("And", g.binary("Less", flat, g.number(1, flat), VarType.BOOL), g.cast(has_area, VarType.BOOL))
+            is_proposal = g.binary("And", g.binary("Less", flat, g.number(1, flat)), g.cast(has_area, VarType.BOOL))
         rois = g.sized_node("Compress", [rois, is_proposal], rois.dtype, (-1, 4), axis=0)
         image = g.sized_node("Compress", [image, is_proposal], VarType.INT64, (-1,), axis=0)
         lengths = counts_of(g, image, g.size(lengths, 0))
     scale = g.gather(g.slice(inputs["ImInfo"], [1], [2], [3]), image)
     rois = g.binary("Div", rois, g.cast(scale, rois.dtype))
     zeros = g.binary("Mul", g.slice(rois, [1], [0], [1]), g.number(0, rois))
-    is_crowd = g.unary("Not", g.binary("Equal", as_vector(g, inputs["IsCrowd"]), g.ints(0), VarType.BOOL))
+    is_crowd = g.differ(as_vector(g, inputs["IsCrowd"]), g.ints(0))
     rows = [g.concat([boxes, g.unsqueeze(g.cast(is_crowd, boxes.dtype), 1)], 1), g.concat([rois, zeros], 1)]
     for part, part_lengths in zip(rows, (lengths_of_rows(boxes), lengths), strict=True):
         part.lengths = part_lengths
@@ -286,10 +284,10 @@ def generate_proposal_labels(
     rois, crowd = _part(g, rows, 0, 4), g.squeeze(_part(g, rows, 4, 5), 2)
     objects, is_object = _padded(g, inputs["GtBoxes"], truth)
     most, matches = _greatest(g, _overlaps(g, rois, objects), g.unsqueeze(is_object, 1))
-    most = g.where(g.binary("Greater", crowd, g.number(0, crowd), VarType.BOOL), g.number(-1, most), most)
+    most = g.where(g.binary("Greater", crowd, g.number(0, crowd)), g.number(-1, most), most)
 
     def least(bound: float) -> OnnxTensor:
-        return g.binary("GreaterOrEqual", most, g.number(bound, most), VarType.BOOL)
+        return g.binary("GreaterOrEqual", most, g.number(bound, most))
 
     hits = g.binary("And", exists, least(attrs["fg_thresh"]))
     misses = g.binary("And", exists, g.binary("And", least(attrs["bg_thresh_lo"]), g.unary("Not", least(attrs["bg_thresh_hi"]))))
@@ -299,11 +297,11 @@ def generate_proposal_labels(
         misses = draw(misses, g.binary("Sub", g.ints(batch), _number(g, hits)))
     chosen = _ImageRows(g, g.size(infos, 0), [_chosen(g, hits), _chosen(g, misses)])
     chosen_rois = chosen.of(rois)
-    is_hit = g.binary("Equal", chosen.part_number, g.ints(0), VarType.BOOL)
+    is_hit = g.binary("Equal", chosen.part_number, g.ints(0))
     classes, _ = _padded(g, as_vector(g, inputs["GtClasses"]), truth)
     label = g.where(is_hit, chosen.objects(classes, matches), g.ints(0))
     column = g.ints(1) if attrs["is_cls_agnostic"] else g.unsqueeze(label, 1)
-    in_column = g.binary("Equal", g.constant(np.arange(attrs["class_nums"])[None]), column, VarType.BOOL)
+    in_column = g.binary("Equal", g.constant(np.arange(attrs["class_nums"])[None]), column)
     in_column = g.unsqueeze(g.binary("And", in_column, g.unsqueeze(is_hit, 1)), 2)
     offsets = _encoded(g, chosen.objects(objects, matches), chosen_rois)
     offsets = g.binary("Div", offsets, g.constant(attrs["bbox_reg_weights"], offsets.dtype))

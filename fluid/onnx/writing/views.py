@@ -79,7 +79,7 @@ def _sources(g: OnnxGraph, size: Size, RepeatsTensor: OnnxTensor | None, repeats
     counts = g.expand(counts, g.as_size(size), (size if isinstance(size, int) else -1,))
     ends = g.sized_node("CumSum", [counts, g.constant(np.int64(0))], counts.dtype, counts.sizes)
     total = g.reduce("ReduceSum", counts, [0], keep=True)
-    before = g.binary("LessOrEqual", g.unsqueeze(ends, 0), g.unsqueeze(g.arange(total), 1), VarType.BOOL)
+    before = g.binary("LessOrEqual", g.unsqueeze(ends, 0), g.unsqueeze(g.arange(total), 1))
     return g.reduce("ReduceSum", g.cast(before, VarType.INT64), [1])
 
 
@@ -107,7 +107,7 @@ def broadcast_tensors(g: OnnxGraph, X: list[OnnxTensor], specs: Any) -> dict[str
     if all(is_number(size) for size in sizes):
         return {"Out": [g.expand(tensor, g.ints(*sizes), sizes) for tensor in X]}
     broadcast = X[0]
-    zeros = [g.where(g.binary("Equal", tensor, tensor, VarType.BOOL), g.number(0, tensor), g.number(0, tensor)) for tensor in X]
+    zeros = [g.where(g.binary("Equal", tensor, tensor), g.number(0, tensor), g.number(0, tensor)) for tensor in X]
     for zero in zeros[1:]:
         broadcast = g.binary("Add", broadcast, zero)
     return {"Out": [g.expand(tensor, g.dims(broadcast), sizes) for tensor in X]}

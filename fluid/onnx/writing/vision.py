@@ -198,7 +198,7 @@ def crop_tensor(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict
     starts = _offsets(g, inputs, attrs["offsets"], X.ndim)
     dims = requested_shape(g, attrs["shape"], inputs.get("Shape"), inputs.get("ShapeTensor"))
     sizes_left = g.binary("Sub", g.dims(X), starts)
-    dims = g.where(g.binary("Greater", dims, g.constant(np.int64(0)), VarType.BOOL), dims, sizes_left)
+    dims = g.where(g.binary("Greater", dims, g.constant(np.int64(0))), dims, sizes_left)
     return _part(g, X, starts, dims, specs["Out"].shape)
 
 

@@ -71,7 +71,7 @@ def yolo_box(g: OnnxGraph, X: OnnxTensor, ImgSize: OnnxTensor, attrs: dict[str, 
         overlap = g.unsqueeze(g.unary("Sigmoid", aware), 4)
         confidence = g.binary("Pow", confidence, g.number(1 - share, confidence))
         confidence = g.binary("Mul", confidence, g.binary("Pow", overlap, g.number(share, overlap)))
-    is_confident = g.binary("GreaterOrEqual", confidence, g.number(attrs["conf_thresh"], confidence), VarType.BOOL)
+    is_confident = g.binary("GreaterOrEqual", confidence, g.number(attrs["conf_thresh"], confidence))
     scores = g.binary(
         "Mul", g.unary("Sigmoid", predictions.part(5, 5 + classes)), g.where(is_confident, confidence, g.number(0, confidence))
     )
@@ -95,10 +95,10 @@ class _Labelled:
         self.box = inputs["GTBox"]
         self.middle, self.size = (g.slice(self.box, [2], [start], [start + 2]) for start in (0, 2))
         self.label = g.unsqueeze(inputs["GTLabel"], 2)
-        large = g.binary("Greater", self.size, g.number(SMALLEST, self.size), VarType.BOOL)
+        large = g.binary("Greater", self.size, g.number(SMALLEST, self.size))
         self.is_box = g.cast(g.reduce("ReduceMin", g.cast(large, VarType.INT32), [2]), VarType.BOOL)
         self.matches = self._best() if matches is None else g.cast(matches, VarType.INT64)
-        self.is_matched = g.binary("GreaterOrEqual", self.matches, g.ints(0), VarType.BOOL)
+        self.is_matched = g.binary("GreaterOrEqual", self.matches, g.ints(0))
         self.match = g.binary("Max", self.matches, g.ints(0))
         one = g.where(self.is_matched, g.number(1, self.box), g.number(0, self.box))
         score_input = inputs.get("GTScore")
@@ -147,7 +147,7 @@ class _Labelled:
     def hits(self) -> OnnxTensor:
         """A mask of the predictions [N, A * H * W, 1] matched by boxes [N, 1, B]."""
         g = self.g
-        same = g.binary("Equal", positions(g, self.predictions.rows, 1, 3), g.unsqueeze(self.place, 1), VarType.BOOL)
+        same = g.binary("Equal", positions(g, self.predictions.rows, 1, 3), g.unsqueeze(self.place, 1))
         return g.binary("And", same, g.unsqueeze(self.is_matched, 1))
 
     def terms(self) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor, OnnxTensor]:
@@ -164,9 +164,7 @@ class _Labelled:
         score = g.unsqueeze(self.score, 2)
         location = g.binary("Mul", g.binary("Sub", g.number(2, width), g.binary("Mul", width, height)), score)
         smooth = min(1 / classes, 1 / 40) if attrs["use_label_smooth"] else 0
-        is_class = g.binary(
-            "Equal", g.cast(self.label, VarType.INT64), g.constant(np.arange(classes).reshape(1, 1, -1)), VarType.BOOL
-        )
+        is_class = g.binary("Equal", g.cast(self.label, VarType.INT64), g.constant(np.arange(classes).reshape(1, 1, -1)))
         labels = g.where(is_class, g.number(1 - smooth, self.box), g.number(smooth, self.box))
         return location, differences, score, labels
 
@@ -174,7 +172,7 @@ class _Labelled:
 def _confidence(g: OnnxGraph, objectness: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """The weights of the cross entropies of confidences, and the targets times the weights."""
     target = g.binary("Max", objectness, g.number(0, objectness))
-    is_free = g.binary("Equal", objectness, g.number(0, objectness), VarType.BOOL)
+    is_free = g.binary("Equal", objectness, g.number(0, objectness))
     return g.where(is_free, g.number(1, target), target), target
 
 
@@ -194,12 +192,12 @@ def _objectness(g: OnnxGraph, predictions: _Predictions, labelled: _Labelled) ->
     sides: Any = g.binary("Sub", g.binary("Min", last, ends), g.binary("Max", first, starts))
     shared = area(g.binary("Max", sides, g.number(0, sides)))
     union = g.binary("Sub", g.binary("Add", area(g.binary("Sub", last, first)), area(g.binary("Sub", ends, starts))), shared)
-    is_zero = g.binary("Equal", union, g.number(0, union), VarType.BOOL)
+    is_zero = g.binary("Equal", union, g.number(0, union))
     overlap = g.binary("Div", shared, g.where(is_zero, g.number(1, union), union))
     counted = g.where(g.unsqueeze(labelled.is_box, 1), overlap, g.number(0, overlap))
-    is_overlapping = g.binary("Greater", counted, g.number(labelled.attrs["ignore_thresh"], counted), VarType.BOOL)
+    is_overlapping = g.binary("Greater", counted, g.number(labelled.attrs["ignore_thresh"], counted))
     ignored = g.reduce("ReduceSum", g.cast(is_overlapping, VarType.INT32), [2])
-    ignored = g.binary("Greater", ignored, g.number(0, ignored), VarType.BOOL)
+    ignored = g.binary("Greater", ignored, g.number(0, ignored))
     number = g.binary("Add", positions(g, g.size(labelled.box, 1), 2, 3), g.ints(1))
     initial = filled(
         g, g.joined_sizes([predictions.batch, predictions.rows, 1]), 0, Spec((-1, predictions.rows, 1), VarType.INT64)
@@ -210,7 +208,7 @@ def _objectness(g: OnnxGraph, predictions: _Predictions, labelled: _Labelled) ->
     scores = g.concat([zero, labelled.score], 1)
     score = g.sized_node("GatherElements", [scores, last_hit], scores.dtype, last_hit.sizes, axis=1)
     elsewhere = g.where(ignored, g.number(-1, score), g.number(0, score))
-    return g.where(g.binary("Greater", last_hit, g.ints(0), VarType.BOOL), score, elsewhere)
+    return g.where(g.binary("Greater", last_hit, g.ints(0)), score, elsewhere)
 
 
 @exports("yolov3_loss")
@@ -247,7 +245,7 @@ def yolo_terms(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[
     labelled = _Labelled(g, predictions, inputs, inputs["GTMatchMask"], attrs)
     location, differences, score, labels = labelled.terms()
     zero = g.binary("Mul", differences, g.number(0, differences))
-    above = g.binary("Greater", differences, zero, VarType.BOOL)
+    above = g.binary("Greater", differences, zero)
     slopes = g.where(above, g.unary("Neg", location), location)
     hits = g.cast(labelled.hits(), X.dtype)
     objectness = g.reshape(

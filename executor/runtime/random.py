@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fluid.errors import ProgramError
+from fluid.errors import FluidTypeError, ProgramError
 from fluid.ir.program import Program, default_main_program
 
 from .calls import Source
@@ -43,6 +43,8 @@ def seed(number: int) -> None:
     """
     if RANDOM.is_on_tape:
         raise ProgramError("fluid.seed() cannot be part of a program; call it before tracing")
+    if not isinstance(number, (int, np.integer)):
+        raise FluidTypeError(f"seed: number should be an integer, not {number!r}")
     RANDOM.seed(number)
     _process.seed = int(number)
 

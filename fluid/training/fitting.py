@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import FluidTypeError, FormatError, ProgramError
+from ..errors import FluidTypeError, FormatError, ProgramError, type_name
 from ..executor import Executor, global_scope
 from ..formats.npz import read_npz, write_npz
+from ..ir.checked import checked
 from ..ir.program import OpRole, Variable, default_startup_program
 from ..metrics import MetricBase
 from .progress import Progress
@@ -36,6 +37,7 @@ class Trainer(Protocol):
         """Read a checkpoint: the number of epochs, and the state of the loop."""
 
 
+@checked
 def fit(
     trainer: Trainer,
     batches: Any,
@@ -107,7 +109,8 @@ def fit(
                 count, numbers = trainer.train(batch)
                 means.add(count, numbers)
                 progress.step(count)
-            numbers = means.eval("fit: there are no batches to train on")
+            again = "; what gives batches once should be a list, or a DataLoader" if epoch > first else ""
+            numbers = means.eval(f"fit: there are no batches to train on{again}")
             if validation is not None:
                 numbers |= {f"validation_{name}": value for name, value in trainer.evaluate(validation).items()}
             history.append(numbers)
@@ -260,6 +263,11 @@ class ProgramTrainer:
 
 def _rows(batch: Mapping[str, Any]) -> int:
     """The number of samples of a feed: the rows of its first value."""
+    if not isinstance(batch, Mapping):
+        raise FluidTypeError(
+            f"ProgramTrainer: a batch should be a dict of arrays by the names of variables, not {type_name(batch)}; a DataLoader "
+            "gives such batches with feed_list=[x, y]"
+        )
     for value in batch.values():
         return len(value)
     raise ProgramError("a batch feeds nothing")
@@ -300,11 +308,19 @@ class LayerTrainer:
             raise FluidTypeError(
                 f"LayerTrainer: net should be a dygraph.Layer, not {type(net).__name__}; ProgramTrainer trains programs"
             )
+        if not callable(loss):
+            raise FluidTypeError(f"LayerTrainer: loss should be a function of outputs and labels, not {type_name(loss)}")
+        if not callable(getattr(optimizer, "minimize", None)):
+            raise FluidTypeError(f"LayerTrainer: optimizer should be one of fluid.optimizer, not {type_name(optimizer)}")
         self.net, self.optimizer = net, optimizer
         self._loss, self._metrics = loss, dict(metrics or {})
 
     def train(self, batch: Sequence[Any]) -> tuple[int, Numbers]:
         """A forward pass, a backward pass and an update; the number of samples, and the loss."""
+        if not isinstance(batch, (list, tuple)) or len(batch) < 2:
+            raise FluidTypeError(
+                f"LayerTrainer: a batch should be a list of inputs and labels, as tensors, not {type_name(batch)}"
+            )
         self.net.train()
         *inputs, labels = batch
         loss = self._loss(self.net(*inputs), labels)

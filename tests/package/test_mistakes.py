@@ -82,10 +82,31 @@ MESSAGES = {
     "a text for a rate": (lambda: fluid.ParamAttr(learning_rate="x"), "ParamAttr: learning_rate should be a number, not 'x'"),
     "a text for a decay": (lambda: fluid.regularizer.L2Decay("x"), "L2Decay: regularization_coeff should be a number"),
     "a text for a bound": (lambda: fluid.clip.GradientClipByNorm("x"), "GradientClipByNorm: clip_norm should be a number"),
+    "batches that are no feeds": (lambda: trained(batches=[(1, 2)]), r"a dict of arrays .*, not tuple; .*feed_list=\[x, y\]"),
+    "batches that come once": (lambda: trained(batches=iter([FEED])), "no batches to train on; what gives batches once"),
+    "epochs as a text": (lambda: trained(epochs="2"), "fit: epochs should be .*, not '2'"),
+    "an optimizer as the loss": (lambda: layer_trainer(loss=fluid.optimizer.SGD(0.1)), "loss should be a function .*, not SGD"),
+    "a loss as the optimizer": (lambda: layer_trainer(optimizer=layers.mse_loss), "optimizer should be one of fluid.optimizer"),
+    "an array as a batch": (lambda: layer_trainer().train(FEED["x"]), "a list of inputs and labels, as tensors, not ndarray"),
+    "a text as a seed": (lambda: fluid.seed("a"), "seed: number should be an integer, not 'a'"),
     "a misspelt attribute": (lambda: data().shapes, "no attribute 'shapes'; did you mean shape"),
     "a name of Keras": (lambda: dygraph.Dense(3), r"no attribute 'Dense'; did you mean Linear\?"),
     "a name of numpy": (lambda: xp.concatenate([]), r"no attribute 'concatenate'; did you mean concat\?"),
 }  # fmt: skip
+
+
+FEED = {"x": np.ones([2, 4], "float32")}
+
+
+def trained(batches: Any = (FEED,), epochs: Any = 2) -> Any:
+    loss = layers.mean(layers.fc(data(), 1))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    return fluid.training.fit(fluid.training.ProgramTrainer(loss), batches, epochs)
+
+
+def layer_trainer(loss: Any = layers.mse_loss, optimizer: Any = None) -> Any:
+    net = dygraph.Linear(4, 1)
+    return fluid.training.LayerTrainer(net, loss, optimizer or fluid.optimizer.SGD(0.1, parameter_list=net.parameters()))
 
 
 def data(name: str = "x", dtype: str = "float32") -> Any:

@@ -429,7 +429,7 @@ def _depth(depth: int, depth_tensor: Spec | None) -> int:
 
 def _one_hot(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec:
     if not X.ndim or X.shape[-1] not in (1, -1):
-        raise InferenceError(f"one_hot: the last dimension of X {X} should be 1 (one_hot_v2 takes ids without it)")
+        raise InferenceError(f"one_hot: the last dimension of X {X} should be 1; fluid.one_hot takes ids without it")
     return Spec((*X.shape[:-1], _depth(depth, depth_tensor)), as_dtype(dtype))
 
 

@@ -38,7 +38,7 @@ class Case(NamedTuple):
 def reductions() -> Iterator[Case]:
     for shape, axis in (
         ((32, 50, 128), 1), ((4, 1000, 64), 1), ((100, 32, 64), 0), ((257, 1023), 0), ((8, 64, 28, 28), 1), ((64, 1000), 1),
-        ((1000, 3), 1), ((3, 100_000), 0),
+        ((1000, 3), 1), ((3, 100_000), 0), ((37, 101, 11), 1), ((4, 1031, 37), 1), ((8192, 20), 1),
     ):  # fmt: skip
         x, what = normal(*shape), f"{list(shape)} over axis {axis}"
         for name, ours, theirs in (
@@ -85,7 +85,7 @@ def searches() -> Iterator[Case]:
             lambda x, k=k: layers.topk(x, k)[0],
             lambda x, k=k: x.topk(k)[0],
         )
-    for shape in ((64, 1000), (2000, 12)):
+    for shape in ((64, 1000), (2000, 12), (512, 50), (10, 5000), (1, 100_000)):
         yield Case(f"sort, {list(shape)}", [normal(*shape)], lambda x: layers.argsort(x)[0], lambda x: x.sort(-1)[0])
 
 
@@ -111,6 +111,87 @@ def powers() -> Iterator[Case]:
     for dtype in ("float32", "float64"):
         x, y = (np.abs(normal(300, 1000)) + 0.1).astype(dtype), normal(300, 1000).astype(dtype)
         yield Case(f"pow of {dtype}, [300, 1000]", [x, y], layers.elementwise_pow, torch.pow)
+
+
+def indexed() -> Iterator[Case]:
+    for rows, width, count in ((10_000, 64, 4096), (50_000, 13, 8192), (7, 300, 10_000)):
+        table, ids, updates = normal(rows, width), integers(rows, count), normal(count, width)
+        yield Case(f"gather of {count} in [{rows}, {width}]", [table, ids], layers.gather, lambda x, ids: x[ids])
+        yield Case(
+            f"scatter_nd_add of {count} in [{rows}, {width}]",
+            [table, ids, updates],
+            lambda x, ids, rows: layers.scatter_nd_add(x, layers.unsqueeze(ids, [1]), rows),
+            lambda x, ids, rows: x.index_add(0, ids, rows),
+        )
+    for rows, columns, count in ((512, 1000, 30), (200, 5000, 7), (8192, 64, 8)):
+        yield Case(
+            f"index_sample of {count} in [{rows}, {columns}]",
+            [normal(rows, columns), integers(columns, rows, count)],
+            layers.index_sample,
+            lambda x, ids: x.gather(1, ids),
+        )
+    yield Case(
+        "unique of 10000",
+        [integers(500, 10_000)],
+        lambda x: layers.unique(x)[0],
+        lambda x: torch.unique(x, return_inverse=True)[0],
+    )
+
+
+def moved() -> Iterator[Case]:
+    for shape, order in (((64, 101, 33), (0, 2, 1)), ((513, 1027), (1, 0)), ((7, 11, 13, 17, 19), (4, 2, 0, 3, 1))):
+        yield Case(
+            f"transpose of {list(shape)} by {order}",
+            [normal(*shape)],
+            lambda x, order=order: layers.transpose(x, list(order)),
+            lambda x, order=order: x.permute(order).contiguous(),
+        )
+    for shapes, axis in ((((64, 10), (64, 3), (64, 17)), 1), (((8, 16, 28, 28),) * 3, 1)):
+        arrays = [normal(*shape) for shape in shapes]
+        yield Case(
+            f"concat of {shapes}", arrays, lambda *x, a=axis: layers.concat(list(x), a), lambda *x, a=axis: torch.cat(x, a)
+        )
+    yield Case(
+        "pad2d by reflection of [8, 16, 28, 28]",
+        [normal(8, 16, 28, 28)],
+        lambda x: layers.pad2d(x, [2, 2, 2, 2], mode="reflect"),
+        lambda x: functional.pad(x, (2, 2, 2, 2), mode="reflect"),
+    )
+    yield Case(
+        "strided slice of [64, 101, 33]",
+        [normal(64, 101, 33)],
+        lambda x: layers.strided_slice(x, [1, 2], [0, 0], [101, 33], [3, 2]),
+        lambda x: x[:, ::3, ::2].contiguous(),
+    )
+
+
+def products() -> Iterator[Case]:
+    for batch, rows, inner, columns in (
+        (1000, 4, 4, 4),
+        (64, 33, 17, 29),
+        (8192, 1, 16, 16),
+        (1, 8192, 3, 64),
+        (1, 331, 257, 113),
+    ):
+        what = f"{batch} products of [{rows}, {inner}] and [{inner}, {columns}]"
+        yield Case(what, [normal(batch, rows, inner), normal(batch, inner, columns)], layers.matmul, torch.matmul)
+    yield Case(
+        "einsum bihd,bjhd->bhij",
+        [normal(8, 50, 4, 32), normal(8, 50, 4, 32)],
+        lambda x, y: layers.einsum("bihd,bjhd->bhij", x, y),
+        lambda x, y: torch.einsum("bihd,bjhd->bhij", x, y),
+    )
+
+
+def of_integers() -> Iterator[Case]:
+    x, y = integers(1000, 300, 1000), integers(99, 300, 1000) + 1
+    for name, ours, theirs in (
+        ("sum", lambda x, y: layers.reduce_sum(x, 1), lambda x, y: x.sum(1)),
+        ("cumsum", lambda x, y: layers.cumsum(x, 1), lambda x, y: x.cumsum(1)),
+        ("remainder", layers.elementwise_mod, torch.remainder),
+        ("quotient", layers.elementwise_floordiv, torch.floor_divide),
+    ):
+        yield Case(f"{name} of int64, [300, 1000]", [x, y], ours, theirs)
 
 
 # ------------------------------------------------------------------------------------------------------------- measuring
@@ -146,15 +227,17 @@ def main() -> None:
     parser.add_argument("words", nargs="*", default=[""], help="words of the names (all)")
     words = parser.parse_args().words
     torch.set_num_threads(1)
+    fluid.set_num_threads(1)
     header("Single ops beside torch's, one thread")
     ratios = []
     print("| op | Fluid, ms | torch, ms | Fluid / torch | with gradients | | |\n|---|---|---|---|---|---|---|")
-    for kind in (reductions, normalizations, searches, images, powers):
+    for kind in (reductions, normalizations, searches, images, powers, indexed, moved, products, of_integers):
         for case in kind():
             if not any(word in case.name for word in words):
                 continue
             cells = []
-            for is_trained in (False, True) if case.name.split(",")[0] != "argmax" else (False,):
+            has_gradient = case.name.split(",")[0] != "argmax" and any(x.dtype.kind == "f" for x in case.inputs)
+            for is_trained in (False, True) if has_gradient else (False,):
                 ours, theirs = (median_milliseconds(make(case, is_trained), 0.3) for make in (fluid_step, torch_step))
                 ratios.append(ours / theirs)
                 cells += [f"{ours:.3f}", f"{theirs:.3f}", f"{ours / theirs:.2f}"]

@@ -55,8 +55,9 @@ def pick(X: GraphTensor, Index: GraphTensor, axis: int, ignore_index: int, defau
     return chosen(GraphTensor(is_valid), GraphTensor(picked(X.node, ids)), default)
 
 
-_MOST_PLACED = 16
-"""The most elements of a row that `place` adds, each by a comparison with each column."""
+_MOST_PLACED = 2
+"""The most elements of a row that `place` adds, each by a comparison with each column: with AVX-512, 4 in 8,192 rows of
+64 take 1.0 ms thus and 0.7 ms one after the other."""
 
 
 @lowers("place")

@@ -61,6 +61,10 @@ def write_scattered(
             for start, lanes in vectors:
                 f.store(neutral(kind, element.of(lanes)), f.at(table, affine(f, start, (row, width), (first, 1)), element))
 
+        def clear_all(start: int, vectors: int, lanes: int) -> None:
+            nothing = neutral(kind, element.of(lanes))
+            f.loop(0, vectors, 1, [], lambda i: f.store(nothing, f.at(table, affine(f, start, (i, lanes)), element)))
+
         def add(row: Value) -> None:
             number = ids.number(f, row)
             with f.when(f.compare("sge", number, 0)):
@@ -69,7 +73,11 @@ def write_scattered(
                     place = f.at(table, affine(f, start, (number, width), (first, 1)), element)
                     f.store(combine(f, kind, f.load(place, element.of(lanes)), rows.part(f, row, first, start, lanes)), place)
 
-        f.loop(0, cleared, 1, [], clear)
+        if sum(lanes for _, lanes in vectors) == width:  # all columns: rows lie without gaps
+            for segment in _segments(cleared * width, target.lanes(element.bytes)):
+                clear_all(*segment)
+        else:
+            f.loop(0, cleared, 1, [], clear)
         f.loop(0, count, 1, [], add)
 
     _by_columns(f, width, element, share, target, columns)

@@ -80,20 +80,6 @@ def similarity_focus(xp: Any, X: Any, axis: int, indexes: list[int], Out: Any) -
                     target[:, row, column] = 1
 
 
-@prepared("prelu")
-def prelu(xp: Any, scratch: Any, X: Any, Alpha: Any, mode: str, data_format: str, Out: Any) -> list[Call]:
-    alpha = Alpha.reshape(-1)
-    if mode == "element":
-        alpha = Alpha.reshape(X.shape[1:])
-    elif mode == "channel":
-        channel = image_axes(data_format, X.ndim)[0]
-        alpha = alpha.reshape([-1 if axis == channel else 1 for axis in range(X.ndim)])
-    if not alpha.size:
-        return [partial(xp.copyto, Out, X)]
-    above = scratch(X.shape, xp.dtype(bool))
-    return [partial(xp.greater, X, 0, above), partial(xp.multiply, X, alpha, Out), partial(xp.copyto, Out, X, where=above)]
-
-
 # -------------------------------------------------------------------------------------------------- patches of images
 def _windows(xp: Any, frame: Any, attrs: dict[str, Any], counts: Sequence[int]) -> Any:
     """The patches of padded images as a view [N, C, h, w, rows, columns]."""

@@ -308,7 +308,7 @@ def _with_slopes(f: Any, X: Any, Alpha: Any, mode: str, data_format: str) -> Any
     infer=_prelu,
     mode=choice("all", "channel", "element"),
     data_format=image_format(),
-    meaning=means(_with_slopes),
+    composition=means(_with_slopes),
 )
 def prelu(f: Any, X: Any, Alpha: Any, dOut: Any, mode: str, data_format: str) -> Any:
     """X where it is above 0, else Alpha times X; Alpha is one number, one per channel, or one per element of a row of X."""

@@ -44,6 +44,7 @@ _BY_KIND = {
     ),
     "sums and extremes": "sum sum_to reduce_sum reduce_mean reduce_max reduce_min reduce_prod reduce_all reduce_any cumsum",
     "parts of matrices": "tril_triu diagonal undiagonal",
+    "equations of matrices": "cholesky inverse solve triangular_solve",
     "products, convolutions, pools": (
         "mul matmul matmul_v2 einsum einsum_like conv2d conv2d_backprop_filter conv2d_backprop_input conv2d_transpose "
         "depthwise_conv2d depthwise_conv2d_transpose pool2d pool2d_average_back "

@@ -34,7 +34,7 @@ INSIDE = {
     "not_numbers",
     "parse_tensor_desc",
     "read_instructions",
-    "step_of",
+    "progress_of",
     "serialize_tensor_desc",
     "telling_attrs",
     "with_versions",

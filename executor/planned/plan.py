@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -47,6 +48,7 @@ from .growing_states import has_room, with_room
 from .nested_loops import loops_in_block
 from .placement import Tenant, live_bytes, place, place_apart
 from .real_rows import OFFSETS, RealRows
+from .row_branches import with_all_rows
 from .specialization import is_decided_by_values, specialized
 from .unrolled_blocks import has_unrolled, with_unrolled_blocks
 
@@ -277,14 +279,14 @@ def compile_plan(
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
     """
     values = values or {}
-    planner = _planner_of(program, feeds, fetches, scope, values, may_adapt_loops=target is not None)
+    planner = _planner_of(program, feeds, fetches, scope, values, may_adapt=target is not None)
     if planner is None:
         ops = versions_to_run(program.global_block(), fetches).ops
         return ArenaPlan(program, dict(feeds), list(fetches), ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     if target is not None:
         planner.compile(target)
         if any(instruction.is_op and _is_adapted(instruction.op) for instruction in planner.instructions):
-            without = _planner_of(program, feeds, fetches, scope, values, may_adapt_loops=False)
+            without = _planner_of(program, feeds, fetches, scope, values, may_adapt=False)
             assert without is not None, "only loops have changed"
             planner = without
             planner.compile(target)
@@ -307,7 +309,7 @@ def compile_native_plan(
     Raises:
         NativeUnavailable: native code cannot be made.
     """
-    planner = _planner_of(program, feeds, fetches, scope, {}, may_adapt_loops=True)
+    planner = _planner_of(program, feeds, fetches, scope, {}, may_adapt=True)
     if planner is None:
         return None
     with or_unavailable():
@@ -323,12 +325,13 @@ def _planner_of(
     fetches: Sequence[str],
     scope: Scope,
     values: Mapping[str, Any],
-    may_adapt_loops: bool,
+    may_adapt: bool,
 ) -> _Planner | None:
     """A planner with the instructions of a program and all specs; None if the program can only run op by op.
 
     Args:
-        may_adapt_loops: whether loops become such as native code can run: inner loops are unrolled, states that grow get room.
+        may_adapt: whether loops and branches become such as native code can run: branches compute all rows, inner loops are
+            unrolled, states that grow get room.
     """
     block = program.global_block()
     versions = versions_to_run(block, fetches)
@@ -338,9 +341,12 @@ def _planner_of(
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
     planner = _specialized(planner, values)
-    if may_adapt_loops and (copy := with_unrolled_blocks(planner.program)) is not None:
+    if may_adapt and (copy := with_all_rows(planner.program, fetches)) is not None:
+        with suppress(FluidError):  # of a mask with another number of rows, which the run reports
+            planner = _specialized(planner.of_copy(copy), values)
+    if may_adapt and (copy := with_unrolled_blocks(planner.program)) is not None:
         planner = _specialized(planner.of_copy(copy), values)
-    if may_adapt_loops and (copy := with_room(planner.program, planner.instructions, planner.specs)) is not None:
+    if may_adapt and (copy := with_room(planner.program, planner.instructions, planner.specs)) is not None:
         planner = _specialized(planner.of_copy(copy), values)
     while (copy := with_recurrences(planner.program, planner.instructions, planner.specs, fetches)) is not None:
         planner = _specialized(planner.of_copy(copy), values)

@@ -30,7 +30,7 @@ from .op_rows import set_type as _set
 from .op_rows import shape_of as _shape
 from .op_rows import times_in as _times_in
 from .paddle26 import EXPANDED, TO_2_6, prepare
-from .to_paddle3 import EXPANDED_3, NOT_SHARED, TO_3, types_of_paddle_3, without_gradients_of_blocks
+from .to_paddle3 import EXPANDED_3, NOT_SHARED, TO_3, types_of_paddle_3, without_gradients_of_blocks, without_recurrences
 
 __all__ = ["TABLE", "TARGETS", "Row", "convert", "known_ops", "knows"]
 
@@ -252,6 +252,8 @@ def convert(program: Program, target: str) -> EditReport:
             without_gradients_of_blocks(new)
         if target != "paddle-1.6":
             prepare(new, EXPANDED_3 if target == "paddle-3" else EXPANDED, supported)
+        if target == "paddle-3":
+            without_recurrences(new)  # of formulas that have been written out
         for block in new.blocks:
             before: list[Operator] = []
             ops = block.ops

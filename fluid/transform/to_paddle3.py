@@ -465,9 +465,14 @@ def _stack_array_like(op: Operator) -> None:
 
 
 def without_gradients_of_blocks(program: Program) -> None:
-    """Replace gradients of loops and branches, and recurrences, by loops and branches, as Paddle 3 writes no others."""
+    """Replace gradients of loops and branches by loops and branches, as Paddle 3 writes no others."""
     for block in list(program.blocks):
         expand_regions(block)
+    without_recurrences(program)
+
+
+def without_recurrences(program: Program) -> None:
+    """Replace recurrences by loops over arrays."""
     for block in list(program.blocks):
         for op in [op for op in block.ops if op.type == "recurrent"]:
             recurrence_as_loop(block, op)

@@ -96,6 +96,18 @@ def test_a_recurrence_makes_the_outputs_that_it_names(index: int) -> None:
     assert names_in_block >= set(op.output("outputs"))
 
 
+@each("index", range(len(OPS["dynamic_quantize_lstm"])))
+def test_a_recurrence_of_a_formula_is_a_loop_in_paddle_3(index: int) -> None:
+    (case,) = cases_of("dynamic_quantize_lstm", index, OPS["dynamic_quantize_lstm"][index])
+    new = convert(case.program, "paddle-3").program
+    kinds = {op.type for op in new.global_block().ops}
+    assert "while" in kinds and "recurrent" not in kinds
+    with scope_guard(Scope()):
+        results = fluid.Executor().run(new, case.feed, case.fetches)
+    for result, value in zip(results, case.values, strict=True):
+        np.testing.assert_allclose(result, value, rtol=1e-4, atol=1e-5)
+
+
 @each("op_type", ["reduce_amax", "reduce_amin"])
 def test_a_reduction_over_all_axes_names_them(op_type: str) -> None:
     """Paddle 2.6 reads `dim` alone."""

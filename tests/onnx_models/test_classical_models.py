@@ -244,6 +244,14 @@ def test_what_holds_strings_is_refused(op_type: str, why: str, tmp_path: Path) -
         fluid.load_model(tmp_path / "m.onnx", scope=fluid.Scope())
 
 
+@each("op_type", ["SVMClassifier", "SVMRegressor", "LabelEncoder", "OneHotEncoder"])
+def test_what_is_not_read_is_refused(op_type: str, tmp_path: Path) -> None:
+    """docs/model_files.md lists them."""
+    onnx.save(model_of(op_type, table()), tmp_path / "m.onnx")
+    with pytest.raises(FormatError, match=f"the op {op_type} of ai.onnx.ml, opset .* is not known here"):
+        fluid.load_model(tmp_path / "m.onnx", scope=fluid.Scope())
+
+
 def test_a_model_of_many_numbers_is_read(tmp_path: Path) -> None:
     """Numbers in attributes are fields of their own, and take less memory than messages."""
     x, trees = table(), random_trees("target", 400, 8, MODES[:1], [0])

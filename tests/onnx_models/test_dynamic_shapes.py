@@ -314,9 +314,31 @@ def test_outputs_of_different_ranks_ask_for_sizes(tmp_path: Path) -> None:
     assert fluid.load_model(path, scope=fluid.Scope(), sizes={"n": 1}).fetches[0].shape == (4,)
 
 
-def test_what_is_still_refused(tmp_path: Path) -> None:
-    cropped = node("Resize", ["x", "roi", "scales"], ["y"], mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
-    arrays = {"scales": np.array([1, 1, 0.5, 0.5], np.float32), "roi": np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32)}
-    path = saved(tmp_path / "m.onnx", [cropped], {"x": ["n", 3, "h", "w"]}, ["y"], arrays)
-    with pytest.raises(FormatError, match="'tf_crop_and_resize' is not supported for images whose size"):
+IMAGES = {"x": ["n", 3, "h", "w"]}
+FILTER = {"w": np.ones((3, 2, 3, 3), np.float32)}
+CROPPED = {"scales": np.array([1, 1, 0.5, 0.5], np.float32), "roi": np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32)}
+REFUSED = {
+    "tf_crop_and_resize": (
+        node("Resize", ["x", "roi", "scales"], ["y"], mode="linear", coordinate_transformation_mode="tf_crop_and_resize"),
+        IMAGES,
+        CROPPED,
+        "'tf_crop_and_resize' is not supported for images whose size",
+    ),
+    "output_shape": (node("ConvTranspose", ["x", "w"], ["y"], output_shape=[8, 8]), IMAGES, FILTER, "output_shape and auto_pad"),
+    "auto_pad": (node("ConvTranspose", ["x", "w"], ["y"], auto_pad="SAME_UPPER"), IMAGES, FILTER, "output_shape and auto_pad"),
+    "boxes": (
+        node("NonMaxSuppression", ["b", "x"], ["y"]),
+        {"b": [1, "n", 4], "x": [1, 2, "n"]},
+        {},
+        "numbers of boxes and classes",
+    ),
+}
+"""What docs/model_files.md lists: the node, the shapes of inputs, arrays, and the error."""
+
+
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_what_is_still_refused(name: str, tmp_path: Path) -> None:
+    refused, inputs, arrays, why = REFUSED[name]
+    path = saved(tmp_path / "m.onnx", [refused], inputs, ["y"], arrays)
+    with pytest.raises(FormatError, match=why):
         fluid.load_model(path, scope=fluid.Scope())

@@ -126,16 +126,16 @@ Operand: TypeAlias = "Value | int | float"
 
 def constant(number: Number, type_: Type) -> Value:
     """A number as a value of a type, the same in all lanes."""
-    if type_.element == "half":
-        text = f"0xH{int(np.float16(number).view(np.uint16)):04X}"
-    elif type_.element == "bfloat":
-        text = str(int(to_bfloat16(number).view("<u2")))
-    elif type_.is_float:
-        if type_.element == "float":
-            number = struct.unpack("<f", struct.pack("<f", number))[0]
-        text = f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
-    else:
-        text = str(int(number))
+    with np.errstate(over="ignore"):  # numbers that the type cannot hold are infinite, as on numpy
+        if type_.element == "half":
+            text = f"0xH{int(np.float16(number).view(np.uint16)):04X}"
+        elif type_.element == "bfloat":
+            text = str(int(to_bfloat16(number).view("<u2")))
+        elif type_.is_float:
+            number = float(np.float32(number)) if type_.element == "float" else number
+            text = f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+        else:
+            text = str(int(number))
     if type_.lanes > 1:
         text = f"splat ({type_.number} {text})"
     return Value(text, type_)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ from checks import each
 from harness import run
 
 from fluid.executor.native import compiler
-from fluid.executor.native.emitter import BOOL, FLOAT, INT64, POINTER, Function, Module, constant
+from fluid.executor.native.emitter import BOOL, FLOAT, INT64, POINTER, Function, Module, Type, constant
 
 NUMBER, LANE, LANES = (constant(1.0, type_) for type_ in (FLOAT, FLOAT.of(1), FLOAT.of(8)))
 POINTER_TO_FLOATS = constant(0, POINTER)
@@ -52,3 +54,12 @@ def test_a_number_is_spread_and_summed(lanes: int) -> None:
 
     _, out = run(body, [np.array([3], np.float32), np.zeros(4, np.float32)], threads=[1])
     assert out.tolist() == [3 * lanes, 3, 1, 0]
+
+
+@each("element", ["half", "bfloat", "float"])
+def test_numbers_that_a_type_cannot_hold_are_infinite(element: str) -> None:
+    type_ = Type(element)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for sign in (1, -1):
+            assert constant(sign * 1e100, type_).text == constant(sign * math.inf, type_).text

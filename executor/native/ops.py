@@ -171,7 +171,7 @@ def cast(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
 
 @lowers("fill_any_like")
 def fill_any_like(X: GraphTensor, value: float, specs: dict[str, Any]) -> GraphTensor:
-    return GraphTensor(broadcast_to(constant(value, element_of(specs["Out"].dtype)), X.shape))
+    return GraphTensor(broadcast_to(_constant(value, "", element_of(specs["Out"].dtype)), X.shape))
 
 
 @lowers("assign", copies=True)

@@ -12,6 +12,7 @@ from conformance.case import CASES, Case, OneOp
 
 import fluid
 from fluid import layers
+from fluid.errors import ExecutionError
 from fluid.executor.planned import plan
 
 LOWERED = {
@@ -107,3 +108,13 @@ def test_special_values(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
         for var, expected, value in zip(fetch, *results, strict=True):
             with checks(var.name):
                 np.testing.assert_allclose(value, expected, 5e-6, 1e-37)
+
+
+def test_a_constant_that_an_integer_cannot_hold_is_an_error_at_each_size() -> None:
+    """A single op of a large array is native code, which would write zeros."""
+    for shape in ([2, 3], [219, 232]):
+        x = fluid.data(f"x{shape[0]}", shape, "int32")
+        out = x.block.create_var(name=f"out{shape[0]}", dtype="int32")
+        x.block.append_op("fill_any_like", {"X": x}, {"Out": out}, {"value": 1e100})
+        with pytest.raises(ExecutionError, match="fill_any_like failed"):
+            fluid.Executor().run(feed={x.name: np.ones(shape, "int32")}, fetch_list=[out])

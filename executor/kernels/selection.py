@@ -115,7 +115,7 @@ def multiplex(xp: Any, X: list[Any], Ids: Any, Out: Any) -> None:
         xp.copyto(Out, source, where=(ids == number).reshape(-1, *[1] * (Out.ndim - 1)))
 
 
-@checked("shard_index")
+@checked("shard_index", "shard_index_by_floor")
 def check_shard_index(X: Any, index_num: int) -> None:
     check_ids(X, index_num, "shard_index")
 

@@ -37,7 +37,7 @@ _IDLE = 4
 """A worker waits at most this many times longer before it sleeps."""
 _MOST_THREADS = 1 << 10
 _RECORDS_BACK = 1 << 10
-"""After so many records of loops, native code returns to Python, which handles interrupts. From 8 to 65,536 records, a loop of two
+"""After so many records of loops, native code returns to Python, which handles interrupts. With 8 to 65,536, a loop of two
 transposes and a softmax of 8,000 elements took the same time within the noise (2 cores)."""
 
 # Layout of a context in 32-bit words; a cache line has 16. The word behind each word that threads wait on counts the sleepers.

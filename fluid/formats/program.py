@@ -452,7 +452,8 @@ def _looks_like(data: bytes) -> str:
 class _ProgramReader:
     """Makes a program from bytes, op by op, so that only one of protobuf's op messages is in memory at a time.
 
-    `careful` is set if the message that is read has fields that the schema lacks, `is_of_1` if Paddle 1.x wrote the file.
+    `careful` is set if the message that is read has fields that the schema lacks; `version` is Paddle's that wrote the file, 0 if
+    it does not tell.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -469,7 +470,7 @@ class _ProgramReader:
 
         self.program = Program()
         self.program.allowed_ops = frozenset()
-        self.is_of_1 = message.version.version < 2_000_000
+        self.version = message.version.version
         self.blocks = self.program.blocks = [Block(self.program, index) for index in range(len(message.blocks))]
         for index, block in enumerate(message.blocks):
             self.room.block()
@@ -612,7 +613,7 @@ class _ProgramReader:
         op_type = self.texts[desc.type]
         inputs = self.read_slots(op_type, "inputs", desc.inputs, parts)
         outputs = self.read_slots(op_type, "outputs", desc.outputs, parts)
-        if op_type == "lamb" and self.is_of_1 and _CORRECTED not in outputs:
+        if op_type == "lamb" and self.version < 2_000_000 and _CORRECTED not in outputs:
             op_type = "uncorrected_lamb"
         op = Operator(block, op_type, inputs, outputs, {})
         kinds: dict[str, str] = {}
@@ -642,6 +643,8 @@ class _ProgramReader:
                 leftover = _leftover(entry, "name", "type", KINDS[kind].field)
                 if leftover:
                     parts["attrs", name] = leftover
+        if op_type == "shard_index" and 0 < self.version < 1_007_000:
+            op.type = op_type = "shard_index_by_floor"
         asides = _asides(desc.attrs, op) if strange or len(op.attrs) < len(desc.attrs) else []
         for name in [name for name, kind in kinds.items() if kind in ("var", "vars") and (op_type, name) in VARIABLE_ATTRS]:
             value = op.attrs.pop(name)

@@ -130,7 +130,7 @@ PADDLE_SLOTS = {
 """(op, slot) -> Paddle's name of the slot, where it does not follow its own naming convention."""
 OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in PADDLE_SLOTS.items()}
 """(op, Paddle's name of the slot) -> the slot, where they differ."""
-PADDLE_OPS = {"uncorrected_lamb": "lamb"}
+PADDLE_OPS = {"shard_index_by_floor": "shard_index", "uncorrected_lamb": "lamb"}
 """Op type -> the type that files of Paddle 1.x have for it."""
 VARIABLE_ATTRS = {(op_type, "output_size"): "OutputSize" for op_type in ("unpool", "unpool_grad")}
 """(op, attribute) -> the slot of the variables that Paddle names in the attribute."""

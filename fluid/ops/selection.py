@@ -194,17 +194,31 @@ def _shard_index(X: Spec, index_num: int, nshards: int, shard_id: int) -> Spec:
     return X
 
 
-def _in_shard(f: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
-    size = f.fill_any_like(X, value=float(-(-index_num // nshards)))
+def _in_shard(f: Any, X: Any, shard_size: int, shard_id: int, ignore_value: int) -> Any:
+    size = f.fill_any_like(X, value=float(shard_size))
     is_in_shard = f.equal(f.elementwise_floordiv(X, size), f.fill_any_like(X, value=float(shard_id)))
     return choose(f, is_in_shard, f.elementwise_mod(X, size), float(ignore_value))
+
+
+def _in_large_shard(f: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
+    return _in_shard(f, X, -(-index_num // nshards), shard_id, ignore_value)
+
+
+def _in_small_shard(f: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
+    return _in_shard(f, X, index_num // nshards, shard_id, ignore_value)
+
+
+def _shard_index_by_floor(X: Spec, index_num: int, nshards: int, shard_id: int) -> Spec:
+    if index_num < nshards:
+        raise InferenceError(f"shard_index of Paddle 1.6: {index_num} ids should be at least as many as the {nshards} shards")
+    return _shard_index(X, index_num, nshards, shard_id)
 
 
 @define(
     "shard_index(X: int) -> Out",
     infer=_shard_index,
     grad=ZERO_GRADIENT,
-    meaning=means(_in_shard),
+    meaning=means(_in_large_shard),
     index_num=required("int"),
     nshards=required("int"),
     shard_id=required("int"),
@@ -219,6 +233,24 @@ def shard_index() -> None:
         nshards: the number of shards, each of ``(index_num + nshards - 1) // nshards`` ids.
         shard_id: which shard, below `nshards`.
         ignore_value: stands for ids of other shards.
+    """
+
+
+@define(
+    "shard_index_by_floor(X: int) -> Out",
+    infer=_shard_index_by_floor,
+    grad=ZERO_GRADIENT,
+    composition=means(_in_small_shard),
+    index_num=required("int"),
+    nshards=required("int"),
+    shard_id=required("int"),
+    ignore_value=-1,
+)
+def shard_index_by_floor() -> None:
+    """`shard_index` with shards of ``index_num // nshards`` ids, as Paddle 1.6 has it: ids beyond the last shard are in none.
+
+    Args:
+        X, index_num, nshards, shard_id, ignore_value: see `shard_index`.
     """
 
 

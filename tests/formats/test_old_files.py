@@ -188,6 +188,20 @@ def lamb_of_paddle_1(decay: float) -> Program:
     return again
 
 
+@each("version, expected", [(0, 6), (1_006_000, -1), (1_006_003, -1), (1_007_000, 6), (1_008_005, 6)])
+def test_shards_of_paddle_1_6(version: int, expected: int) -> None:
+    """Paddle 1.6 divides 15 ids among 2 shards as 7 and 7, so id 14 is in none; later versions as 8 and 7."""
+    program = Program()
+    with fluid.program_guard(program):
+        shard = fluid.layers.shard_index(fluid.data("ids", [None, 1], "int64"), 15, 2, 1)
+    program.wire = with_versions(version, [])
+    data = program.serialize_to_string()
+    again = Program.parse_from_string(data)
+    assert again.serialize_to_string() == data
+    (found,) = fluid.Executor().run(again, {"ids": np.int64([[14], [0]])}, [shard.name])
+    assert found.tolist() == [[expected], [-1]]
+
+
 @each("decay, expected", [(0.0, [0.8050579, 2.098338, -3.303854]), (0.1, [0.6962751, 2.012969, -3.218135])])
 def test_lamb_of_paddle_1(decay: float, expected: list[float]) -> None:
     """Paddle 1.x does not correct the moments; the numbers are of Paddle 1.8.5."""

@@ -18,6 +18,7 @@ ALL = registry.all_ops()
 FORWARD = sorted(op_type for op_type, definition in ALL.items() if definition.forward is None)
 
 OURS = {
+    "shard_index_by_floor": "shard_index of files of Paddle 1.6",
     "uncorrected_lamb": "lamb of files of Paddle 1.x",
     "nadam": "an optimizer that Paddle 1 and 2 lack",
     "radam": "an optimizer that Paddle 1 and 2 lack",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,19 +111,26 @@ add(
     Sample({"X": [data(2, 3, 2), data(2, 3, 2)], "Ids": np.int32([[1], [0]])}, {}, chosen),
     Sample({"X": [data.ints(3, 2), data.ints(3, 2)], "Ids": np.int64([[1], [0], [0]])}, {}, chosen),
 )
-add(
-    "shard_index",
-    *(
-        Sample(
-            {"X": np.int64([[0], [7], [19], [10]])},
-            {"index_num": 20, "nshards": shards, "shard_id": shard, "ignore_value": ignored},
-            lambda X, index_num, nshards, shard_id, ignore_value: np.int64(
-                [[x % -(-index_num // nshards) if x // -(-index_num // nshards) == shard_id else ignore_value] for x in X[:, 0]]
-            ),
-        )
-        for shards, shard, ignored in ((2, 0, -1), (2, 1, -1), (3, 1, 99))
-    ),
-)
+
+
+def in_shard(X: Any, size: int, shard_id: int, ignore_value: int) -> Any:
+    return np.int64([[x % size if x // size == shard_id else ignore_value] for x in X[:, 0]])
+
+
+for name, shard_size in (("shard_index", lambda count, shards: -(-count // shards)), ("shard_index_by_floor", operator.floordiv)):
+    add(
+        name,
+        *(
+            Sample(
+                {"X": np.int64([[0], [7], [19], [10]])},
+                {"index_num": 20, "nshards": shards, "shard_id": shard, "ignore_value": ignored},
+                lambda X, index_num, nshards, shard_id, ignore_value, size=shard_size: in_shard(
+                    X, size(index_num, nshards), shard_id, ignore_value
+                ),
+            )
+            for shards, shard, ignored in ((2, 0, -1), (2, 1, -1), (3, 1, 99), (3, 2, -1))
+        ),
+    )
 # Numbers of an implementation that gives those of Paddle 2.6.2 (test_paddle_math.py).
 add(
     "hash",

@@ -20,7 +20,21 @@ from .complex_tensors import ComplexTensor, InPairs, in_shape
 from .emitter import BOOL, FLOAT
 from .fallback import warn_of_lowering
 from .fusion import Group, source_of
-from .graph import Choice, Drawn, GraphNode, Map, PlanArray, Put, Rows, Scattered, constant, operands_of, reshaped
+from .graph import (
+    Choice,
+    Drawn,
+    Factored,
+    GraphNode,
+    Map,
+    PlanArray,
+    Put,
+    Rows,
+    Scattered,
+    Solved,
+    constant,
+    operands_of,
+    reshaped,
+)
 from .instructions import Check, is_persistable, values_read
 from .lowering import GraphNamespace, GraphTensor, NotLowered, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
@@ -196,8 +210,11 @@ class PlanGraph:
                 outputs = lower(definition, inputs, attrs, wanted, self._namespace)
         except FluidError as error:
             raise NotLowered(f"{op.type}: {error}") from error
-        if not is_sparse and _reads_by_index(outputs, first) and not self._is_checked(instruction):
+        computed = _nodes_since(outputs, first)
+        if not is_sparse and any(map(_reads_by_index, computed)) and not self._is_checked(instruction):
             raise NotLowered("indices that nobody checks")
+        if any(isinstance(node, (Factored, Solved)) for node in computed) and not _checks_matrices(definition):
+            raise NotLowered("matrices that nobody checks")
         nodes = self._nodes_of(instruction, outputs)
         self._draw(instruction, outputs)
         return self._order_outputs(nodes, first)
@@ -372,19 +389,28 @@ _BY_INDEX = frozenset({Rows, Choice, Scattered})
 """Nodes that read or write at indices given by another node."""
 
 
-def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
-    """Whether outputs depend on indices that may be out of bounds, through nodes with a serial number above `first`."""
+def _reads_by_index(node: GraphNode) -> bool:
+    """Whether a node reads at indices that may be out of bounds."""
+    return type(node) in _BY_INDEX and not getattr(node, "in_bounds", False)
+
+
+def _checks_matrices(definition: OpDef) -> bool:
+    """Whether an op, or the op that it is a gradient of, has a check that refuses singular matrices."""
+    while definition.forward is not None:
+        definition = definition.forward
+    return check_of(definition.type) is not None
+
+
+def _nodes_since(outputs: Mapping[str, Any], first: int) -> set[GraphNode]:
+    """The nodes that outputs depend on and whose serial number is above `first`."""
     pending = [tensor.pairs if isinstance(tensor, ComplexTensor) else tensor.node for tensor in _tensors(outputs)]
-    seen: set[GraphNode] = set()
+    nodes: set[GraphNode] = set()
     while pending:
         node = pending.pop()
-        if node.serial <= first or node in seen:
-            continue
-        if type(node) in _BY_INDEX and not getattr(node, "in_bounds", False):
-            return True
-        seen.add(node)
-        pending += operands_of(node)
-    return False
+        if node.serial > first and node not in nodes:
+            nodes.add(node)
+            pending += operands_of(node)
+    return nodes
 
 
 def _tensors(values: Mapping[str, Any]) -> Iterator[GraphTensor | ComplexTensor]:

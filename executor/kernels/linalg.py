@@ -18,12 +18,15 @@ from .table import NATIVE_CHECKS, checked, kernel
 
 
 @contextmanager
-def _explained(op_type: str, expected: str) -> Iterator[None]:
-    """Convert numpy's errors, such as for a singular matrix, to errors that state the expected matrix."""
+def _explained(expected: str) -> Iterator[None]:
+    """Convert numpy's errors, such as for a singular matrix, to errors that state the expected matrix.
+
+    They do not name the op: callers do, and it may be a formula of this one.
+    """
     try:
         yield
     except np.linalg.LinAlgError as error:
-        raise ExecutionError(f"{op_type}: {expected} ({error})") from None
+        raise ExecutionError(f"{expected} ({error})") from None
 
 
 _POSITIVE = "the matrices in X should be positive definite"
@@ -36,7 +39,7 @@ def _adjoint(array: Any) -> Any:
 # ------------------------------------------------------------------------------------------ inverses, determinants, powers
 @kernel("inverse")
 def inverse(xp: Any, Input: Any, Output: Any) -> None:
-    with _explained("inverse", "the matrices in Input should be invertible"):
+    with _explained("the matrices in Input should be invertible"):
         xp.copyto(Output, xp.linalg.inv(Input))
 
 
@@ -52,15 +55,15 @@ def slogdeterminant(xp: Any, Input: Any, Out: Any) -> None:
 
 @kernel("matrix_power")
 def matrix_power(xp: Any, X: Any, n: int, Out: Any) -> None:
-    with _explained("matrix_power", f"the matrices in X should be invertible for n {n}"):
+    with _explained(f"the matrices in X should be invertible for n {n}"):
         xp.copyto(Out, xp.linalg.matrix_power(X, n))
 
 
 # --------------------------------------------------------------------------------------------------------------- solving
-def _solved(xp: Any, op_type: str, X: Any, Y: Any) -> Any:
+def _solved(xp: Any, X: Any, Y: Any) -> Any:
     """The solutions for columns Y."""
     batch = np.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
-    with _explained(op_type, "the matrices should be invertible"):
+    with _explained("the matrices should be invertible"):
         return xp.linalg.solve(_of_batch(xp, X, batch), _of_batch(xp, Y, batch))
 
 
@@ -72,15 +75,15 @@ def _of_batch(xp: Any, matrices: Any, batch: tuple[int, ...]) -> Any:
 # Native code solves equations with small matrices. These checks find the pivots of its elimination, with the same rounding.
 @checked("solve", table=NATIVE_CHECKS)
 def check_solve(X: Any) -> None:
-    _require_invertible("solve", "the matrices should be invertible", X)
+    _require_invertible("the matrices should be invertible", X)
 
 
 @checked("inverse", table=NATIVE_CHECKS)
 def check_inverse(Input: Any) -> None:
-    _require_invertible("inverse", "the matrices in Input should be invertible", Input)
+    _require_invertible("the matrices in Input should be invertible", Input)
 
 
-def _require_invertible(op_type: str, expected: str, matrices: Any) -> None:
+def _require_invertible(expected: str, matrices: Any) -> None:
     """Raise an error if Gauss's elimination with partial pivoting finds a pivot of 0."""
     size = matrices.shape[-1]
     work = matrices.reshape(prod(matrices.shape[:-2]), size, size).copy()
@@ -94,7 +97,7 @@ def _require_invertible(op_type: str, expected: str, matrices: Any) -> None:
             work[every, step], work[every, best] = work[every, best], work[every, step].copy()
             pivot = work[:, step, step]
             if not pivot.all():
-                raise ExecutionError(f"{op_type}: {expected} (Singular matrix)")
+                raise ExecutionError(f"{expected} (Singular matrix)")
             factors = work[:, step + 1 :, step] / pivot[:, None]
             work[:, step + 1 :, step:] -= factors[:, :, None] * work[:, step, None, step:]
 
@@ -102,17 +105,17 @@ def _require_invertible(op_type: str, expected: str, matrices: Any) -> None:
 @checked("triangular_solve", table=NATIVE_CHECKS)
 def check_triangular_solve(X: Any, unitriangular: bool) -> None:
     if not unitriangular:
-        _require_nonzero_diagonals("triangular_solve", X)
+        _require_nonzero_diagonals(X)
 
 
 @checked("cholesky_solve", table=NATIVE_CHECKS)
 def check_cholesky_solve(Y: Any) -> None:
-    _require_nonzero_diagonals("cholesky_solve", Y)
+    _require_nonzero_diagonals(Y)
 
 
-def _require_nonzero_diagonals(op_type: str, matrices: Any) -> None:
+def _require_nonzero_diagonals(matrices: Any) -> None:
     if not np.diagonal(matrices, 0, -2, -1).all():
-        raise ExecutionError(f"{op_type}: the matrices should be invertible (a diagonal has a 0)")
+        raise ExecutionError("the matrices should be invertible (a diagonal has a 0)")
 
 
 @checked("cholesky", table=NATIVE_CHECKS)
@@ -124,7 +127,7 @@ def check_cholesky(X: Any, upper: bool) -> None:
         for step in range(size):
             pivot = work[:, step, step].copy()
             if (pivot <= 0).any():
-                raise ExecutionError(f"cholesky: {_POSITIVE} (Matrix is not positive definite)")
+                raise ExecutionError(f"{_POSITIVE} (Matrix is not positive definite)")
             work[:, step] /= np.sqrt(pivot)[:, None]
             work[:, step + 1 :] -= work[:, step, step + 1 :, None] * work[:, step, None]
 
@@ -132,24 +135,24 @@ def check_cholesky(X: Any, upper: bool) -> None:
 @kernel("solve")
 def solve(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     columns = Y[..., None] if is_vector(X.shape, Y.shape) else Y
-    xp.copyto(Out, _solved(xp, "solve", X, columns).reshape(Out.shape))
+    xp.copyto(Out, _solved(xp, X, columns).reshape(Out.shape))
 
 
 @kernel("triangular_solve")
 def triangular_solve(xp: Any, X: Any, Y: Any, upper: bool, transpose: bool, unitriangular: bool, Out: Any) -> None:
-    xp.copyto(Out, _solved_triangular(xp, "triangular_solve", X, Y, upper, transpose, is_unit=unitriangular))
+    xp.copyto(Out, _solved_triangular(xp, X, Y, upper, transpose, is_unit=unitriangular))
 
 
-def _solved_triangular(xp: Any, op_type: str, X: Any, Y: Any, is_upper: bool, transpose: bool, is_unit: bool = False) -> Any:
+def _solved_triangular(xp: Any, X: Any, Y: Any, is_upper: bool, transpose: bool, is_unit: bool = False) -> Any:
     """The solutions for columns Y and triangles of X, which are transposed on demand."""
     if xp is not np or not has_triangular_solver(X.dtype):
         matrix = xp.triu(X, int(is_unit)) if is_upper else xp.tril(X, -int(is_unit))
         if is_unit:
             matrix = matrix + xp.eye(X.shape[-1], dtype=X.dtype)
-        return _solved(xp, op_type, matrix.swapaxes(-1, -2) if transpose else matrix, Y)
+        return _solved(xp, matrix.swapaxes(-1, -2) if transpose else matrix, Y)
     batch = np.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
     if not is_unit:
-        _require_nonzero_diagonals(op_type, X)
+        _require_nonzero_diagonals(X)
     solutions = np.array(_of_batch(np, Y, batch), order="C")
     solve_triangular(_of_batch(np, X, batch), solutions, is_upper, transpose, is_unit)
     return solutions
@@ -163,7 +166,7 @@ def _largest(values: Any) -> Any:
 @kernel("lstsq")
 def lstsq(xp: Any, X: Any, Y: Any, rcond: float, Solution: Any, Rank: Any, SingularValues: Any) -> Any:
     rows, columns = X.shape[-2:]
-    with _explained("lstsq", "the numbers should be finite"):
+    with _explained("the numbers should be finite"):
         u, s, vh = xp.linalg.svd(X, full_matrices=False)
     is_nonzero = s > rcond * _largest(s)
     parts = _adjoint(u) @ Y / xp.where(is_nonzero, s, 1)[..., None]
@@ -179,7 +182,7 @@ def lstsq(xp: Any, X: Any, Y: Any, rcond: float, Solution: Any, Rank: Any, Singu
 
 @kernel("matrix_rank")
 def matrix_rank(xp: Any, X: Any, TolTensor: Any, tol: float, hermitian: bool, use_default_tol: bool, Out: Any) -> None:
-    with _explained("matrix_rank", "the numbers should be finite"):
+    with _explained("the numbers should be finite"):
         values = xp.abs(xp.linalg.eigvalsh(X)) if hermitian else xp.linalg.svd(X, compute_uv=False)
     least: Any = tol
     if TolTensor is not None:
@@ -192,32 +195,32 @@ def matrix_rank(xp: Any, X: Any, TolTensor: Any, tol: float, hermitian: bool, us
 # --------------------------------------------------------------------------------------------------------- decompositions
 @kernel("cholesky")
 def cholesky(xp: Any, X: Any, upper: bool, Out: Any) -> None:
-    with _explained("cholesky", _POSITIVE):
+    with _explained(_POSITIVE):
         lower = xp.linalg.cholesky(_adjoint(X) if upper else X)  # reads the lower triangle alone
     xp.copyto(Out, _adjoint(lower) if upper else lower)
 
 
 @kernel("eigh", "eigvalsh")
 def eigh(xp: Any, X: Any, UPLO: str, Eigenvalues: Any, Eigenvectors: Any) -> None:
-    with _explained("eigh", "the numbers in X should be finite"):
+    with _explained("the numbers in X should be finite"):
         write_wanted(*zip((Eigenvalues, Eigenvectors), xp.linalg.eigh(X, UPLO), strict=True))
 
 
 @kernel("eig")
 def eig(xp: Any, X: Any, Eigenvalues: Any, Eigenvectors: Any) -> None:
-    with _explained("eig", "the numbers in X should be finite"):
+    with _explained("the numbers in X should be finite"):
         write_wanted(*zip((Eigenvalues, Eigenvectors), xp.linalg.eig(X), strict=True))
 
 
 @kernel("eigvals")
 def eigvals(xp: Any, X: Any, Out: Any) -> None:
-    with _explained("eigvals", "the numbers in X should be finite"):
+    with _explained("the numbers in X should be finite"):
         xp.copyto(Out, xp.linalg.eigvals(X))
 
 
 @kernel("svd")
 def svd(xp: Any, X: Any, full_matrices: bool, U: Any, S: Any, VH: Any) -> None:
-    with _explained("svd", "the numbers in X should be finite"):
+    with _explained("the numbers in X should be finite"):
         write_wanted(*zip((U, S, VH), xp.linalg.svd(X, full_matrices), strict=True))
 
 

@@ -213,3 +213,26 @@ def test_what_cannot_have_room_runs_as_before(kind: str) -> None:
         return repeated(4, step, [start, layers.fill_constant([2, 1, 3], "float32", 0.5)])
 
     assert_alike(build, {"x": np.ones((2, 3), "float32")}, is_native=False)
+
+
+@each("trips", [5, 9])
+@each("nested", ["cond", "while_loop"])
+def test_inner_blocks_in_stages(monkeypatch: pytest.MonkeyPatch, nested: str, trips: int) -> None:
+    """A branch or a loop in the block, which reads no value that grows, runs in each stage."""
+    monkeypatch.setattr(growing_states, "_FIRST_TRIPS", 2)
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [2, 3])
+
+        def step(h: Any, rows: Any) -> Sequence[Any]:
+            if nested == "cond":
+                is_small = layers.reshape(layers.less_than(layers.reduce_sum(h), number_like(4.0)), [1])
+                new = layers.cond(is_small, lambda: h * 1.5, lambda: h - 1.0)
+            else:
+                new = repeated(3, lambda value: [layers.tanh(value) + 0.5], [h])[0]
+            return [new, layers.concat([rows, layers.reduce_sum(h, dim=[0], keep_dim=True)], 0)]
+
+        return repeated(trips, step, [x, layers.fill_constant([1, 3], "float32", 0.25)])
+
+    for scale in (1.0, -1.0):
+        assert_alike(build, {"x": np.full((2, 3), scale, np.float32)})

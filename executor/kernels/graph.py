@@ -124,6 +124,12 @@ def graph_send_ue_recv(
     return _send(xp, messages, Dst_index, rows, reduce_op, Out, Dst_count)
 
 
+@checked("graph_send_uv")
+def check_graph_send_uv(x: Any, y: Any, src_index: Any, dst_index: Any) -> None:
+    check_ids(src_index, len(x), "graph_send_uv: src_index")
+    check_ids(dst_index, len(y), "graph_send_uv: dst_index")
+
+
 # ------------------------------------------------------------------------------------------------------------ neighbours
 def _renumbered(nodes: Any, neighbors: Any) -> tuple[Any, Any]:
     """The distinct nodes, in order of coming, and the place of each of `neighbors` among them."""

@@ -142,12 +142,18 @@ def _nodes(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping
     return [IdRange(values["Features"], specs[values["X"]].shape[1]), IdRange(children, specs[children].shape[0])]
 
 
+def _ends_of_edges(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange]:
+    """Edges lead from rows of x to rows of y."""
+    return [IdRange(values[ids], specs[values[rows]].shape[0]) for ids, rows in (("src_index", "x"), ("dst_index", "y"))]
+
+
 _RULES: dict[str, _Rule] = {
     "auc": _predictions,
     "gather": _along("Index", "X", "axis"),
     "scatter": _along("Ids", "X", 0),
     "scatter_add_like": _along("Index", "Out", "axis"),
     "gather_nd": _columns,
+    "graph_send_uv": _ends_of_edges,
     "scatter_nd_add": _columns,
     "cross_entropy": _along("Label", "X", -1, "ignore_index"),
     "cross_entropy2": _along("Label", "X", -1, "ignore_index"),

@@ -82,9 +82,15 @@ def square() -> Variable:
     return layers.scale(fluid.data("square", [ROWS, ROWS]), 1.0)
 
 
+def edges(starts: Variable, ends: Variable) -> Variable:
+    inputs = {"x": table(), "y": table(), "src_index": starts, "dst_index": ends}
+    return op("graph_send_uv", inputs, "out", message_op="MUL")
+
+
 KINDS: dict[str, Any] = {
     "gather": on_ids(lambda ids: layers.gather(table(), ids), []),
     "gather_nd": on_ids(lambda ids: layers.gather_nd(table(), ids), [1]),
+    "graph_send_uv": on_ids(lambda ids: edges(ids * 0, ids) + edges(ids, ids * 0), []),
     "lookup_table": on_ids(lambda ids: op("lookup_table", {"W": table(), "Ids": ids}, padding_idx=-1), [1]),
     "lookup_table_v2": on_ids(lambda ids: op("lookup_table_v2", {"W": table(), "Ids": ids}, padding_idx=5), []),
     "one_hot": on_ids(lambda ids: layers.one_hot(ids, ROWS), [1]),

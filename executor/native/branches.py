@@ -9,25 +9,23 @@ Values that a branch alone makes are read only by `select_input`, whose mask cho
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from fluid.errors import FluidError
 from fluid.ir.program import Block, Operator
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, Value, outer_names
-from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import EMPTY, OpDef, get
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_floating
 
 from ..kernels.table import check_of
 from ..stepwise.handlers import HANDLERS
-from ..stepwise.interpreter import declared_scalars
+from ..stepwise.inferred_specs import inferred_specs
 from ..stepwise.loop_body import BRANCHES, CHOICES, IS_TAKEN, name_in_branch
 from .array_values import ArrayValues, is_array
 from .instructions import (
@@ -516,33 +514,3 @@ def _captured_names(body: Block) -> set[str] | None:
     gradients = [block for block in body.program.blocks if block.forward is body]
     names = {name for block in gradients for name in outer_names(block)[0] if name in body.vars}
     return {name for name in names if body.vars[name].type is VarType.LOD_TENSOR} if gradients else None
-
-
-def inferred_specs(
-    op: Any,
-    definition: OpDef,
-    reads: Mapping[str, Sequence[Value | None]],
-    writes: Mapping[str, Sequence[Value | None]],
-    specs: Mapping[Value, Spec],
-) -> dict[Value, Spec] | None:
-    """Infer the specs of an op's outputs; None if that is impossible, or they are no plain tensors."""
-    inputs: dict[str, Any] = {}
-    for slot, values in reads.items():
-        if slot in definition.inputs and values:
-            read = [None if value is None else specs.get(value) for value in values]
-            if any(value is not None and spec is None for value, spec in zip(values, read, strict=True)):
-                return None
-            inputs[slot] = read if definition.inputs[slot].many else read[0]
-    try:
-        results = infer_specs(definition, inputs, op.attrs, declared_scalars(op) if isinstance(op, Operator) else {})
-    except FluidError:
-        return None
-    inferred: dict[Value, Spec] = {}
-    for slot, values in writes.items():
-        of_slot = results.get(slot)
-        for value, spec in zip(values, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
-            if value is not None:
-                if spec is None or not spec.known or spec.lod or spec.type is not VarType.LOD_TENSOR:
-                    return None
-                inferred[value] = spec
-    return inferred

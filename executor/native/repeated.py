@@ -19,12 +19,13 @@ from fluid.values.types import VarType
 from ..kernels.table import check_of, load_kernels
 from ..runtime.calls import Call
 from ..stepwise.indexed_arrays import ArrayRoom, TripStoppedError
+from ..stepwise.inferred_specs import inferred_specs
 from ..stepwise.loop_body import BRANCHES, CHOICES, LoopBody, Slots, Step
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..stepwise.repeated import RandomSource
 from .array_entries import FAULT
 from .array_values import ArrayValues
-from .branches import Branches, inferred_specs
+from .branches import Branches
 from .id_ranges import tests_of
 from .instructions import (
     CLEARED,

@@ -26,7 +26,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_floating
 
 from ..binding.constants import make_constant
-from ..native.branches import inferred_specs
+from ..stepwise.inferred_specs import inferred_specs
 from ..stepwise.interpreter import step_captures
 from .trip_counts import MOST_TRIPS, bound_trips, count_trips
 

@@ -420,22 +420,22 @@ def _no_entries(xp: Any, op: Operator, like: Any) -> Any:
 @runs("tensor_array_to_tensor", "join_array")
 def join_array(machine: Machine, op: Operator, env: Environment) -> None:
     name, axis, xp = op.input("X")[0], op.attr("axis"), machine.xp
-    like = array_in(op, "Like", env) if op.input("Like") else ()
-    block = block_of(env.get(name))
+    array = array_in(op, "X", env)
+    like, block = array_in(op, "Like", env) if op.input("Like") else (), block_of(array)
     if block is not None and not axis and len(like) <= len(block):
         env.set(op.output("Out")[0], (block if op.attr("use_stack") else block.reshape(-1, *block.shape[2:])).copy())
         for sizes in op.output("OutIndex"):
             env.set(sizes, xp.full(len(block), block.shape[1], dtype="int32"))
         return
-    array = list(array_in(op, "X", env))
+    items = list(array)
     if like:
-        array += [None] * (len(like) - len(array))
-        array = [zeros_like(xp, model) if item is None else item for item, model in zip(array, like, strict=True)]
-    absent = [str(position) for position, item in enumerate(array) if item is None]
-    if absent or not array:
-        missing = f"no entry {', '.join(absent)}, of {len(array)}" if array else "no entries"
+        items += [None] * (len(like) - len(items))
+        items = [zeros_like(xp, model) if item is None else item for item, model in zip(items, like, strict=True)]
+    absent = [str(position) for position, item in enumerate(items) if item is None]
+    if absent or not items:
+        missing = f"no entry {', '.join(absent)}, of {len(items)}" if items else "no entries"
         raise ExecutionError(f"the array {name} has {missing}, so it cannot be made one tensor")
-    entries = [array_of(item) for item in array]
+    entries = [array_of(item) for item in items]
     try:
         joined = xp.stack(entries, axis) if op.attr("use_stack") else xp.concatenate(entries, axis)
     except ValueError as error:

@@ -84,6 +84,7 @@ def test_sizes_that_stay_open(tmp_path):
     assert "should be as x=1,3,?" in call("inspect", tmp_path / "net.pdmodel", "--size", "x", status=2)
 
 
+@pytest.mark.usefixtures("fresh")
 def test_inspect_says_what_cannot_run(tmp_path):
     x = fluid.data("x", [2])
     block = fluid.default_main_program().global_block()

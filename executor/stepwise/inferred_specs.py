@@ -1,4 +1,4 @@
-"""Infers the specs of an op's outputs from those of the values that it reads."""
+"""Infers the specs of the outputs of single ops."""
 
 from __future__ import annotations
 

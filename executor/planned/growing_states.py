@@ -9,7 +9,7 @@ A loop of many trips becomes several loops, each with room for twice the trips o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf, prod
@@ -50,7 +50,7 @@ def with_room(program: Program, instructions: Sequence[Any], specs: Mapping[Valu
     loops = [instruction for instruction in instructions if instruction.op.type == "while"]
     captured = step_captures(program) if loops else {}
     ops = program.global_block().ops
-    growing = [(ops.index(loop.op), stages) for loop in loops if (stages := _stages(loop, specs, captured))]
+    growing = [(ops.index(loop.op), stages) for loop in loops if (stages := _plan_stages(loop, specs, captured))]
     if not growing:
         return None
     copy = program.clone()
@@ -88,11 +88,11 @@ class _GrowingLoop:
     Attributes:
         trips: the number of the trips of all stages; None if values decide.
         start, end: the trips before this stage, and at most after it.
-        room: the length that all values which grow get.
+        room: the length of all values that grow, with room.
         states: name -> its spec before the loop, and its axis that grows.
         shapes: value of the block -> its shape with room.
         lengths: value of the block -> its length, for values that grow.
-        cleared: (number of an op, slot, place) -> the number that fills the room of the op's operand.
+        fillers: (number of an op, slot, place) -> the number that the op reads in the room of this operand.
         appends: the numbers of ops that append a row.
     """
 
@@ -103,12 +103,12 @@ class _GrowingLoop:
     states: dict[str, tuple[Spec, int]]
     shapes: dict[Value, Spec]
     lengths: dict[Value, _Length]
-    cleared: dict[tuple[int, str, int], float] = field(default_factory=dict)
+    fillers: dict[tuple[int, str, int], float] = field(default_factory=dict)
     appends: list[int] = field(default_factory=list)
 
 
-def _stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collection[str]) -> list[_GrowingLoop]:
-    """The stages of a loop whose states grow, each with more room; none if there are no such states, or if it runs as it is."""
+def _plan_stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collection[str]) -> list[_GrowingLoop]:
+    """Plan the stages of a loop, each with more room; none if no state grows, or if an op cannot compute with room."""
     op: Operator = instruction.op
     region = region_of(op)
     assert region is not None, "a loop owns a block"
@@ -116,26 +116,21 @@ def _stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collection[
         return []
     versions = BlockVersions(region.body)
     first = {(name, 0): specs[value] for name, value in instruction.outer.items() if value in specs}
-    in_first = _specs_in_trip(versions, first)
-    states = dict[str, tuple[Spec, int]]()
-    for name in region.writes:
-        before, after = first.get((name, 0)), in_first.get(versions.current(name))
-        axis = _grown_axis(before, after) if before is not None and after is not None else None
-        if axis is not None and before is not None:
-            states[name] = before, axis
+    in_first = _infer_trip(versions, first)
+    states = _find_states(versions, region, first, in_first)
     variables = [op.block.find_var(name) for name in states]
     if not states or any(var is None or var.persistable for var in variables):
         return []
     second = first | {(name, 0): in_first[versions.current(name)] for name in states}
     try:
-        lengths = _lengths(versions, region, in_first, _specs_in_trip(versions, second))
+        lengths = _find_lengths(versions, region, in_first, _infer_trip(versions, second))
         trips = count_trips(op, region, MOST_TRIPS)
         most = bound_trips(op, region, MOST_TRIPS) if trips is None else trips
         if not most:
             return []
         longest = max(spec.shape[axis] for spec, axis in states.values())
         stages = list[_GrowingLoop]()
-        for start, end in pairwise([0, *_ends(op, most)]):
+        for start, end in pairwise([0, *_stage_ends(op, most)]):
             shapes = {(name, 0): _with_extent(spec, axis, longest + end) for name, (spec, axis) in states.items()}
             if sum(spec.nbytes for spec in shapes.values()) > (_MOST_BYTES if trips is not None else _MOST_GUESSED):
                 return []
@@ -146,7 +141,20 @@ def _stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collection[
     return stages
 
 
-def _ends(op: Operator, most: int) -> list[int]:
+def _find_states(
+    versions: BlockVersions, region: Region, first: Mapping[Value, Spec], in_first: Mapping[Value, Spec]
+) -> dict[str, tuple[Spec, int]]:
+    """Find the states that grow in the first trip: name -> spec before the loop, and the axis that grows."""
+    states = dict[str, tuple[Spec, int]]()
+    for name in region.writes:
+        before, after = first.get((name, 0)), in_first.get(versions.current(name))
+        axis = _grown_axis(before, after)
+        if before is not None and axis is not None:
+            states[name] = before, axis
+    return states
+
+
+def _stage_ends(op: Operator, most: int) -> list[int]:
     """The numbers of trips after each stage of a loop; arrays of tensors are collected by one loop alone."""
     block, ends, end = op.block, list[int](), _FIRST_TRIPS
     names = (*op.input_arg_names, *op.output_arg_names)
@@ -157,9 +165,9 @@ def _ends(op: Operator, most: int) -> list[int]:
     return [*ends, most]
 
 
-def _grown_axis(before: Spec, after: Spec) -> int | None:
-    """The axis along which a value has grown by one; None if it has changed in any other way."""
-    if before.ndim != after.ndim or before.dtype is not after.dtype:
+def _grown_axis(before: Spec | None, after: Spec | None) -> int | None:
+    """The axis along which a value has grown by one; None if a spec is unknown, or if anything else has changed."""
+    if before is None or after is None or before.ndim != after.ndim or before.dtype is not after.dtype:
         return None
     changed = [axis for axis, (old, new) in enumerate(zip(before.shape, after.shape, strict=True)) if old != new]
     return changed[0] if len(changed) == 1 and after.shape[changed[0]] == before.shape[changed[0]] + 1 else None
@@ -169,8 +177,8 @@ def _with_extent(spec: Spec, axis: int, extent: int) -> Spec:
     return spec.with_shape((*spec.shape[:axis], extent, *spec.shape[axis + 1 :]))
 
 
-def _specs_in_trip(versions: BlockVersions, specs: Mapping[Value, Spec]) -> dict[Value, Spec]:
-    """The specs of the values in a trip, as far as they are known, from those before it."""
+def _infer_trip(versions: BlockVersions, specs: Mapping[Value, Spec]) -> dict[Value, Spec]:
+    """Infer the specs of the values in a trip, as far as they are known, from the specs before it."""
     known = dict(specs)
     for index, op in enumerate(versions.ops):
         definition = versions.definitions[index]
@@ -179,16 +187,16 @@ def _specs_in_trip(versions: BlockVersions, specs: Mapping[Value, Spec]) -> dict
     return known
 
 
-def _lengths(
+def _find_lengths(
     versions: BlockVersions, region: Region, first: Mapping[Value, Spec], second: Mapping[Value, Spec]
 ) -> dict[Value, _Length]:
-    """The lengths of the values that grow, from the specs in the first and in the second trip."""
+    """Find the lengths of the values that grow, from the specs in the first and in the second trip."""
     lengths = dict[Value, _Length]()
     for value in _read_values(versions, region):
         before, after = first.get(value), second.get(value)
         if before is None or before == after:
             continue
-        axis = _grown_axis(before, after) if after is not None else None
+        axis = _grown_axis(before, after)
         if axis is None:
             raise _UnsuitedError
         lengths[value] = _Length(axis, before.shape[axis])
@@ -224,8 +232,29 @@ _COPIES = frozenset({"assign", "cast", "fill_zeros_like"})
 """Ops by element whose results are 0 where their inputs are."""
 
 
+@dataclass(frozen=True)
+class _GrownReader:
+    """An op that reads values that grow.
+
+    Attributes:
+        index: its number in the block.
+        op: the op.
+        grown: slot, place and value of each operand that grows.
+        before: the length of the first of them.
+        out: its first result.
+        after: the length of this result; None if it does not grow.
+    """
+
+    index: int
+    op: Operator
+    grown: Sequence[tuple[str, int, Value]]
+    before: _Length
+    out: Value
+    after: _Length | None
+
+
 class _Analysis:
-    """Finds what each op of the block has to read, so that it computes the same with room.
+    """Finds the ops of a block that have to read other operands, so that they compute the same with room.
 
     Args:
         versions: the values of the block.
@@ -274,7 +303,7 @@ class _Analysis:
             self._require_suited(index, op, grown, results[0])
 
     def _appends(self, index: int, op: Operator) -> bool:
-        """Whether an op appends a row to a value that grows; notes it."""
+        """Note an op if it appends a row to a value that grows; returns whether it does."""
         loop, (out,) = self._loop, self._versions.writes[index]["Out"]
         values = self._versions.reads[index]["X"]
         before = values[0]
@@ -293,85 +322,123 @@ class _Analysis:
 
     def _require_suited(self, index: int, op: Operator, grown: Sequence[tuple[str, int, Value]], out: Value) -> None:
         """Note what an op has to read; raises `_UnsuitedError` if it cannot compute with room."""
-        loop, lengths, kind = self._loop, self._loop.lengths, op.type
-        firsts = {lengths[value].first for _, _, value in grown}
-        length, before = lengths.get(out), lengths[grown[0][2]]
-        if len(firsts) > 1 or (length is not None and length.first not in firsts):
-            raise _UnsuitedError
-        definition = op.definition
+        lengths, definition = self._loop.lengths, op.definition
         assert definition is not None
-        is_zero = all(value in self._zeros for _, _, value in grown)
-        if kind in _BY_ELEMENT or definition.module == "fluid.ops.activation":
-            self._require(length is not None)
-            is_zero &= kind in _COPIES
-        elif kind in _PRODUCTS:
-            if length is None:
-                self._require(len(grown) == 2)
-                self._clear(index, grown, 0.0)
-            is_zero = False
-        elif kind in _NEUTRAL:
-            axis = before.axis
-            reduces = length is None if kind not in _ALONG_AXIS else self._axis(op, grown[0][2]) == axis
-            if reduces:
-                self._require(_NEUTRAL[kind] != inf or is_floating(loop.shapes[grown[0][2]].dtype))
-                self._clear(index, grown, _NEUTRAL[kind])
-            is_zero = kind == "softmax" and reduces
-        elif kind in _MOVES or kind in _TURNS:
-            self._require(length is not None)
-            assert length is not None
-            shapes = loop.shapes[grown[0][2]].shape, loop.shapes[out].shape
-            is_same = prod(shapes[0][: before.axis]) == prod(shapes[1][: length.axis])
-            self._require(op.attr("axis")[length.axis] == before.axis if kind in _TURNS else is_same)
-        elif kind in ("concat", "split", "slice"):
-            axes = op.attr("axes") if kind == "slice" else [op.attr("axis")]
-            tensors = [slot for slot, names in op.inputs.items() if names and slot not in ("X", "Input")]
-            ndim = loop.shapes[grown[0][2]].ndim
-            self._require(length is not None and not tensors and before.axis not in normalize_axes(axes, ndim))
-            self._require(kind != "concat" or len(grown) == len(op.input("X")))
-        elif kind == "gather":
-            axis = 0 if op.attr("axis") is None else int(op.attr("axis"))
-            self._require(length == before and not op.inputs.get("Axis") and grown[0][0] == "X" and axis != before.axis)
-        elif kind in ("lookup_table", "lookup_table_v2"):
-            self._require(length is not None and [slot for slot, _, _ in grown] == ["Ids"])
-            if not is_zero:
-                self._clear(index, grown, 0.0)
-            is_zero = False
-        elif kind == "layer_norm":
-            self._require(length == before and before.axis < op.attr("begin_norm_axis") and grown[0][0] == "X")
-            is_zero = False
-        elif kind in ("expand", "expand_v2", "expand_as", "expand_as_v2", "tile"):
-            self._require(length is not None and len(grown) == 1 and grown[0][0] == "X")
-            is_zero = False
-        else:
+        reader = _GrownReader(index, op, grown, lengths[grown[0][2]], out, lengths.get(out))
+        firsts = {lengths[value].first for _, _, value in grown} | ({reader.after.first} if reader.after is not None else set())
+        is_activation = definition.module == "fluid.ops.activation"
+        rule = _Analysis._compute_elements if is_activation else _RULES.get(op.type)
+        if rule is None or len(firsts) > 1:
             raise _UnsuitedError
-        if is_zero:
+        if rule(self, reader):
             self._zeros |= {value for values in self._versions.writes[index].values() for value in values if value in lengths}
+
+    # -- rules: each returns whether results are 0 behind the rows that count
+    def _compute_elements(self, reader: _GrownReader) -> bool:
+        self._require(reader.after is not None)
+        return reader.op.type in _COPIES and self._reads_zeros(reader)
+
+    def _multiply(self, reader: _GrownReader) -> bool:
+        if reader.after is None:  # a sum over the axis that grows
+            self._require(len(reader.grown) == 2)
+            self._fill_room(reader, 0.0)
+        return False
+
+    def _reduce(self, reader: _GrownReader) -> bool:
+        kind, value = reader.op.type, reader.grown[0][2]
+        keeps_axis = kind in _ALONG_AXIS
+        is_along_room = self._axis(reader.op, value) == reader.before.axis if keeps_axis else reader.after is None
+        if is_along_room:
+            self._require(_NEUTRAL[kind] != inf or is_floating(self._loop.shapes[value].dtype))
+            self._fill_room(reader, _NEUTRAL[kind])
+        return kind == "softmax" and is_along_room
+
+    def _move(self, reader: _GrownReader) -> bool:
+        self._require(reader.after is not None)
+        assert reader.after is not None
+        before, after = self._loop.shapes[reader.grown[0][2]].shape, self._loop.shapes[reader.out].shape
+        self._require(prod(before[: reader.before.axis]) == prod(after[: reader.after.axis]))
+        return self._reads_zeros(reader)
+
+    def _transpose(self, reader: _GrownReader) -> bool:
+        self._require(reader.after is not None)
+        assert reader.after is not None
+        self._require(reader.op.attr("axis")[reader.after.axis] == reader.before.axis)
+        return self._reads_zeros(reader)
+
+    def _join_or_cut(self, reader: _GrownReader) -> bool:
+        op = reader.op
+        axes = op.attr("axes") if op.type == "slice" else [op.attr("axis")]
+        tensors = [slot for slot, names in op.inputs.items() if names and slot not in ("X", "Input")]
+        ndim = self._loop.shapes[reader.grown[0][2]].ndim
+        self._require(reader.after is not None and not tensors and reader.before.axis not in normalize_axes(axes, ndim))
+        self._require(op.type != "concat" or len(reader.grown) == len(op.input("X")))
+        return self._reads_zeros(reader)
+
+    def _gather(self, reader: _GrownReader) -> bool:
+        axis = 0 if reader.op.attr("axis") is None else int(reader.op.attr("axis"))
+        self._require(reader.after == reader.before and reader.grown[0][0] == "X")
+        self._require(not reader.op.inputs.get("Axis") and axis != reader.before.axis)
+        return self._reads_zeros(reader)
+
+    def _look_up(self, reader: _GrownReader) -> bool:
+        self._require(reader.after is not None and [slot for slot, _, _ in reader.grown] == ["Ids"])
+        self._fill_room(reader, 0.0)  # ids of the room have to be in the table
+        return False
+
+    def _normalize(self, reader: _GrownReader) -> bool:
+        is_before = reader.before.axis < reader.op.attr("begin_norm_axis")
+        self._require(reader.after == reader.before and is_before and reader.grown[0][0] == "X")
+        return False
+
+    def _repeat(self, reader: _GrownReader) -> bool:
+        self._require(reader.after is not None and len(reader.grown) == 1 and reader.grown[0][0] == "X")
+        return False
 
     @staticmethod
     def _require(condition: bool) -> None:
         if not condition:
             raise _UnsuitedError
 
+    def _reads_zeros(self, reader: _GrownReader) -> bool:
+        """Whether all values that grow hold zeros behind the rows that count."""
+        return all(value in self._zeros for _, _, value in reader.grown)
+
     def _axis(self, op: Operator, value: Value) -> int:
         """The axis of an op, counted from the front."""
         return normalize_axes([op.attr("axis")], self._loop.shapes[value].ndim)[0]
 
-    def _clear(self, index: int, grown: Sequence[tuple[str, int, Value]], number: float) -> None:
+    def _fill_room(self, reader: _GrownReader, number: float) -> None:
         """Let an op read copies of values with a number behind the rows that count."""
-        for slot, place, value in grown:
+        for slot, place, value in reader.grown:
             if number or value not in self._zeros:
-                self._loop.cleared[index, slot, place] = number
+                self._loop.fillers[reader.index, slot, place] = number
+
+
+_RULES: dict[str, Callable[[_Analysis, _GrownReader], bool]] = {
+    **dict.fromkeys(_BY_ELEMENT, _Analysis._compute_elements),
+    **dict.fromkeys(_PRODUCTS, _Analysis._multiply),
+    **dict.fromkeys(_NEUTRAL, _Analysis._reduce),
+    **dict.fromkeys(_MOVES, _Analysis._move),
+    **dict.fromkeys(_TURNS, _Analysis._transpose),
+    **dict.fromkeys(("concat", "split", "slice"), _Analysis._join_or_cut),
+    "gather": _Analysis._gather,
+    **dict.fromkeys(("lookup_table", "lookup_table_v2"), _Analysis._look_up),
+    "layer_norm": _Analysis._normalize,
+    **dict.fromkeys(("expand", "expand_v2", "expand_as", "expand_as_v2", "tile"), _Analysis._repeat),
+}
+"""Type of an op that can compute with room -> its rule; activations have the one of `_BY_ELEMENT`."""
 
 
 # -------------------------------------------------------------------------------------------------------- rewriting
 def _rewrite(op: Operator, stages: Sequence[_GrowingLoop]) -> None:
     """Put the stages of a loop, in a copy of the program, in its place."""
     block = op.block
-    loops = [op, *(_copied_loop(op) for _ in stages[1:])]
+    loops = [op, *(_copy_loop(op) for _ in stages[1:])]
     place = block.ops.index(op)
     block.ops[place + 1 : place + 1] = loops[1:]
-    trip = _variable(block, "trip", (1,), VarType.INT64)
-    block.insert_op(place, "fill_constant", outputs={"Out": trip}, attrs=_integer(0))
+    trip = _declare(block, "trip", (1,), VarType.INT64)
+    block.insert_op(place, "fill_constant", outputs={"Out": trip}, attrs=_integer_attrs(0))
     sources = {name: (name, spec.shape[axis]) for name, (spec, axis) in stages[0].states.items()}
     for loop, stage in zip(loops, stages, strict=True):
         rewriter = _Rewriter(loop, stage, trip)
@@ -379,27 +446,27 @@ def _rewrite(op: Operator, stages: Sequence[_GrowingLoop]) -> None:
             rewriter.end_early()
         sources = rewriter.give_room(sources)
     for name, (spec, axis) in stages[0].states.items():
-        _cut(loops[-1], name, sources[name][0], axis, spec.shape[axis], stages[0].trips, trip)
+        _cut_room(loops[-1], name, sources[name][0], axis, spec.shape[axis], stages[0].trips, trip)
 
 
-def _copied_loop(op: Operator) -> Operator:
-    """A loop with a copy of its block."""
+def _copy_loop(op: Operator) -> Operator:
+    """Copy a loop and its block; inner blocks are shared, since no value that grows is read there."""
     body = op.block.program.create_block(parent=op.block)
     for name, var in op.sub_blocks[0].vars.items():
         declare_like(body, name, var)
-    body.ops = [_copied(one, body) for one in op.sub_blocks[0].ops]
-    copy = _copied(op, op.block)
+    body.ops = [_copy_op(one, body) for one in op.sub_blocks[0].ops]
+    copy = _copy_op(op, op.block)
     copy.attrs["sub_block"] = body
     return copy
 
 
-def _copied(op: Operator, home: Block) -> Operator:
-    """A copy of an op without a block."""
+def _copy_op(op: Operator, home: Block) -> Operator:
+    """Copy an op."""
     inputs, outputs = ({slot: list(names) for slot, names in slots.items()} for slots in (op.inputs, op.outputs))
     return Operator(home, op.type, inputs, outputs, dict(op.attrs), op.frames)
 
 
-def _cut(op: Operator, name: str, room: str, axis: int, extent: int, trips: int | None, trip: str) -> None:
+def _cut_room(op: Operator, name: str, room: str, axis: int, extent: int, trips: int | None, trip: str) -> None:
     """Give a state that has grown from an extent its value after a loop, without room."""
     place, end = op.block.ops.index(op) + 1, dict[str, Any]()
     attrs = {"axes": [axis], "starts": [0], "ends": [extent + (trips or 0)]}
@@ -411,12 +478,12 @@ def _cut(op: Operator, name: str, room: str, axis: int, extent: int, trips: int 
     op.block.insert_op(place, "slice", inputs={"Input": [room], **end}, outputs={"Out": name}, attrs=attrs)
 
 
-def _variable(block: Block, name: str, shape: Sequence[int], dtype: VarType) -> str:
+def _declare(block: Block, name: str, shape: Sequence[int], dtype: VarType) -> str:
     """Declare a new variable."""
     return block.create_var(name=block.program.fresh_name(f"{_PREFIX}{name}"), shape=tuple(shape), dtype=dtype).name
 
 
-def _integer(number: int) -> dict[str, Any]:
+def _integer_attrs(number: int) -> dict[str, Any]:
     """The attributes of a ``fill_constant`` of one integer."""
     return {"shape": [1], "dtype": int(VarType.INT64), "value": float(number)}
 
@@ -459,10 +526,10 @@ class _Rewriter:
         """Let the loop end where its room does."""
         block, body, steps = self._block, self._body, _Inserter(self._block, self._place)
         if self._loop.trips is not None and self._loop.start:  # a constant again, by which trips are counted
-            block.insert_op(self._place, "fill_constant", outputs={"Out": self._trip}, attrs=_integer(self._loop.start))
+            block.insert_op(self._place, "fill_constant", outputs={"Out": self._trip}, attrs=_integer_attrs(self._loop.start))
             steps = _Inserter(block, self._place)
-        end = steps.add("fill_constant", {}, [1], VarType.INT64, _integer(self._loop.end))
-        goes_on, condition = _variable(block, "goes_on", (1,), VarType.BOOL), self._op.input("Condition")
+        end = steps.add("fill_constant", {}, [1], VarType.INT64, _integer_attrs(self._loop.end))
+        goes_on, condition = _declare(block, "goes_on", (1,), VarType.BOOL), self._op.input("Condition")
         for home, place in ((block, self._place), (body, len(body.ops))):
             compared = {"X": [self._trip], "Y": [end]}
             if self._loop.trips is not None:
@@ -480,20 +547,21 @@ class _Rewriter:
         return self._block.ops.index(self._op)
 
     def _change_body(self) -> None:
+        """Let the ops of the block compute with room, and count the trip."""
         loop, ops = self._loop, self._versions.ops
         for index in reversed(range(len(ops))):
-            for slot, place in [(slot, place) for number, slot, place in loop.cleared if number == index]:
-                self._read_cleared(index, slot, place)
+            for slot, place in [(slot, place) for number, slot, place in loop.fillers if number == index]:
+                self._read_filled(index, slot, place)
             if index in loop.appends:
                 self._write_row(index)
         last = len(self._body.ops)
         self._body.insert_op(last, "increment", inputs={"X": self._trip}, outputs={"Out": self._trip}, attrs={"step": 1.0})
 
-    def _read_cleared(self, index: int, slot: str, place: int) -> None:
+    def _read_filled(self, index: int, slot: str, place: int) -> None:
         """Let an op read a copy of a value with a number behind the rows that count."""
         op, value = self._versions.ops[index], self._versions.reads[index][slot][place]
         assert value is not None
-        number, spec = self._loop.cleared[index, slot, place], self._loop.shapes[value]
+        number, spec = self._loop.fillers[index, slot, place], self._loop.shapes[value]
         if number == -inf and not is_floating(spec.dtype):
             number = float(np.iinfo(spec.dtype.array_dtype).min)
         start = self._body.ops.index(op)
@@ -521,7 +589,7 @@ class _Rewriter:
     def _mask(self, steps: _Inserter, relation: str, length: _Length, shape: Sequence[int]) -> str:
         """Compare the positions of rows with a length, for the elements of a shape."""
         if length.first not in self._positions:
-            name = _variable(self._block, "positions", (self._loop.room,), VarType.INT64)
+            name = _declare(self._block, "positions", (self._loop.room,), VarType.INT64)
             self._positions[length.first] = name
         inputs = {"X": [self._positions[length.first]], "Y": [self._trip]}
         flat = steps.add(relation, inputs, [self._loop.room], VarType.BOOL, {})
@@ -533,12 +601,12 @@ class _Rewriter:
         """Let the loop pass a state with room, and give it its first value; returns its variable."""
         spec, axis = self._loop.states[name]
         full = _with_extent(spec, axis, self._loop.room)
-        room = _variable(self._block, name, full.shape, spec.dtype)
+        room = _declare(self._block, name, full.shape, spec.dtype)
         for one in (self._op, *self._body.ops):
             one.rename_input(name, room)
             one.rename_output(name, room)
         missing = _with_extent(spec, axis, self._loop.room - former).shape
-        zeros = _variable(self._block, name, missing, spec.dtype) if former else room
+        zeros = _declare(self._block, name, missing, spec.dtype) if former else room
         attrs = {"shape": list(missing), "dtype": int(spec.dtype), "value": 0.0}
         self._block.insert_op(self._place, "fill_constant", outputs={"Out": zeros}, attrs=attrs)
         if former:
@@ -560,7 +628,7 @@ class _Inserter:
 
     def add(self, type_: str, inputs: Mapping[str, Any], shape: Sequence[int], dtype: VarType, attrs: Mapping[str, Any]) -> str:
         """Insert an op; returns the variable with its result."""
-        name = _variable(self._block, type_, shape, dtype)
+        name = _declare(self._block, type_, shape, dtype)
         self._block.insert_op(self._place, type_, inputs=inputs, outputs={"Out": name}, attrs=attrs)
         self._place += 1
         return name

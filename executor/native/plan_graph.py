@@ -210,8 +210,8 @@ class PlanGraph:
                 outputs = lower(definition, inputs, attrs, wanted, self._namespace)
         except FluidError as error:
             raise NotLowered(f"{op.type}: {error}") from error
-        computed = _nodes_since(outputs, first)
-        if not is_sparse and any(map(_reads_by_index, computed)) and not self._is_checked(instruction):
+        computed = set() if is_sparse else _nodes_since(outputs, first)
+        if any(map(_reads_by_index, computed)) and not self._is_checked(instruction):
             raise NotLowered("indices that nobody checks")
         if any(isinstance(node, (Factored, Solved)) for node in computed) and not _checks_matrices(definition):
             raise NotLowered("matrices that nobody checks")

@@ -91,7 +91,7 @@ class Recorder(OpNamespace):
         self._reads.update(map(id, cells))
 
     def write_into(self, cell: Cell, out: Any) -> None:
-        """Have the op of this cell write its result into `out`; and the op before it, where one may overwrite the result."""
+        """Have the op of this cell write its result into `out`. So does the op before it if this op overwrites its operand."""
         cell.array = out
         maker = self._maker_of(cell)
         if maker is None:
@@ -103,10 +103,11 @@ class Recorder(OpNamespace):
             self.write_into(source, out)
 
     def _maker_of(self, cell: Cell) -> _RecordedOp | None:
+        """The op that computes a cell; None for an input."""
         return next((op for op in self._ops if any(output is cell for output in _cells_of(op.outputs))), None)
 
     def _is_read_once(self, cell: Cell) -> bool:
-        """Whether only one op reads the memory of a result that has no place yet."""
+        """Whether a result has no array yet, and only one op will read its memory."""
         maker = self._maker_of(cell)
         is_last = cell.array is None and self._reads[id(cell)] == 1
         return is_last and (maker is None or not maker.is_view or self._is_read_once(maker.inputs["X"]))
@@ -145,7 +146,7 @@ class Recorder(OpNamespace):
 
 
 class _IntermediateArrays:
-    """The arrays of intermediate results. One whose results have all been read holds later results."""
+    """The arrays of intermediate results. An array is free for later results once all results in it have been read."""
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
@@ -173,6 +174,7 @@ class _IntermediateArrays:
             self._hold(cell, buffer, reads)
 
     def _hold(self, cell: Cell, buffer: _IntermediateArray, reads: int) -> None:
+        """Note that a buffer holds a cell until it has been read so often."""
         buffer.reads += max(reads, 1)  # without readers, it is not used again
         self._buffers[id(cell)] = buffer
 

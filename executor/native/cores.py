@@ -419,24 +419,24 @@ def _running(core: Running, target: Target) -> Phase:
     before, count, after = core.shape
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        totals = running.Totals((before, count, after), core.element, core.kind, core.exclusive, core.reverse)
-        totals.write(f, pointers.first(core.source), pointers.output(core), share, target)
+        kernel = running.RunningKernel((before, count, after), core.element, core.kind, core.exclusive, core.reverse)
+        kernel.write(f, pointers.first(core.source), pointers.output(core), share, target)
 
     return write
 
 
 def _packing_phases(core: PackedFilter, target: Target) -> tuple[list[Phase], int]:
     geometry = _of_shapes(core.images, core.windows, core.element)
-    pack = depthwise.write_packed_depthwise if depthwise.is_depthwise(geometry) else convolution.write_packed_filter
+    is_depthwise = depthwise.is_depthwise(geometry)
     blocks = _blocks_of(geometry, core.for_input, target)
 
     def packed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        output = pointers.output(core) if blocks is None else workspace
-        if core.for_input and pack is convolution.write_packed_filter:
-            convolution.write_packed_filter_for_input(f, geometry, pointers.first(core.filter), output, share, target)
+        filter_, output = pointers.first(core.filter), pointers.output(core) if blocks is None else workspace
+        if core.for_input and not is_depthwise:
+            convolution.write_packed_filter_for_input(f, geometry, filter_, output, share, target)
             return
-        scale = pointers.first(core.scale) if core.scale is not None else None
-        pack(f, geometry, pointers.first(core.filter), output, share, target, scale)
+        pack = depthwise.write_packed_depthwise if is_depthwise else convolution.write_packed_filter
+        pack(f, geometry, filter_, output, share, target, None if core.scale is None else pointers.first(core.scale))
 
     def transformed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         assert blocks is not None

@@ -15,10 +15,10 @@ from .kernel import Share
 from .target import Target
 
 _ROWS = 16
-"""Rows of neighbouring numbers in a chunk, at most."""
+"""The most rows of neighbouring numbers in a chunk."""
 
 
-class Totals:
+class RunningKernel:
     """Writes the totals along the middle axis of an array [before, count, after], which lies without gaps.
 
     Args:
@@ -32,17 +32,18 @@ class Totals:
         self.element, self.kind, self.exclusive, self.reverse = element, kind, exclusive, reverse
 
     def write(self, f: Function, source: Value, output: Value, share: Share, target: Target) -> None:
+        """Write the kernel from `source` to `output`."""
         lanes = target.lanes(self.element.bytes)
         if self.after == 1:
             self._write_neighbours(f, source, output, share, lanes)
         else:
             self._write_columns(f, source, output, share, lanes, target.registers // 2)
 
-    def _place(self, f: Function, number: Value, count: int) -> Value:
-        """The place that is visited after `number` others."""
+    def _visited_place(self, f: Function, number: Value, count: int) -> Value:
+        """The place of the element that is added after `number` elements."""
         return f.sub(count - 1, number) if self.reverse else number
 
-    def _none(self, type_: Type) -> Value:
+    def _empty_total(self, type_: Type) -> Value:
         """The total of no elements. Minus zero changes no float, not even minus zero."""
         is_sum_of_floats = self.kind == "sum" and self.element.is_float
         return constant(-0.0, type_) if is_sum_of_floats and not self.exclusive else neutral(self.kind, type_)
@@ -55,7 +56,7 @@ class Totals:
 
         def columns(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
             def row(number: Value, *totals: Value) -> list[Value]:
-                place = f.mul(self._place(f, number, self.count), self.after)
+                place = f.mul(self._visited_place(f, number, self.count), self.after)
                 results = []
                 for (lane, width), total in zip(vectors, totals, strict=True):
                     at = affine(f, lane, (first, 1), (place, 1))
@@ -64,7 +65,7 @@ class Totals:
                     results.append(value)
                 return results
 
-            f.loop(0, self.count, 1, [self._none(self.element.of(width)) for _, width in vectors], row)
+            f.loop(0, self.count, 1, [self._empty_total(self.element.of(width)) for _, width in vectors], row)
 
         def full_block(number: Value) -> None:
             outer, place = f.divided(number, full)
@@ -90,16 +91,16 @@ class Totals:
 
             def vector(start: Operand, width: int, total: Value) -> Value:
                 at = affine(f, 0, (first, 1), (start, 1))
-                totals, following = self._totals(f, f.load(f.at(source, at, self.element), self.element.of(width)), total)
+                totals, following = self._scan(f, f.load(f.at(source, at, self.element), self.element.of(width)), total)
                 f.store(totals, f.at(output, at, self.element))
                 return following
 
             def full_vectors(total: Value) -> Value:
                 return f.loop(
-                    0, full, 1, [total], lambda i, total: [vector(f.mul(self._place(f, i, full), lanes), lanes, total)]
+                    0, full, 1, [total], lambda i, total: [vector(f.mul(self._visited_place(f, i, full), lanes), lanes, total)]
                 )[0]
 
-            total = self._none(self.element.of(1))
+            total = self._empty_total(self.element.of(1))
             if not self.reverse:
                 total = full_vectors(total)
             for start, width in reversed(behind) if self.reverse else behind:
@@ -112,20 +113,20 @@ class Totals:
 
         f.loop(*share.of(f, chunks), 1, [], chunk)
 
-    def _totals(self, f: Function, vector: Value, before: Value) -> tuple[Value, Value]:
-        """The running totals of a vector whose predecessors have the total `before`, and the total behind it."""
-        width, empty = vector.type.lanes, self._none(vector.type)
+    def _scan(self, f: Function, vector: Value, before: Value) -> tuple[Value, Value]:
+        """Compute the running totals of a vector, from the total `before` it; returns them, and the total after it."""
+        width, empty = vector.type.lanes, self._empty_total(vector.type)
         step = 1
         while step < width:
-            vector = combine(f, self.kind, self._moved(f, vector, empty, step), vector)
+            vector = combine(f, self.kind, self._shift(f, vector, empty, step), vector)
             step *= 2
         last = f.splat(f.lane(vector, 0 if self.reverse else width - 1), 1)
-        inner = self._moved(f, vector, empty, 1) if self.exclusive else vector
+        inner = self._shift(f, vector, empty, 1) if self.exclusive else vector
         spread = f.splat(f.lane(before, 0), width)
         return combine(f, self.kind, spread, inner), combine(f, self.kind, before, last)
 
-    def _moved(self, f: Function, vector: Value, empty: Value, step: int) -> Value:
-        """A vector moved by some lanes in the direction of the totals; `empty` follows."""
+    def _shift(self, f: Function, vector: Value, empty: Value, step: int) -> Value:
+        """Shift a vector by some lanes in the direction of the totals; `empty` follows."""
         width = vector.type.lanes
         if width == 1:
             return empty

@@ -125,17 +125,14 @@ def write_factored(f: Function, matrices: Matrices, factors: Matrices, share: Sh
     count, rows, _ = matrices.shape
     work, zero = _RowsOnStack(f, rows, rows, matrices.element, target), constant(0.0, matrices.element)
 
-    def clear(number: Value, row: Value) -> None:
-        """Set the elements before the diagonal to 0."""
-        f.loop(0, row, 1, [], lambda column: f.store_number(zero, factors.at(f, number, row, column)))
-
     def factor(number: Value) -> None:
+        def clear_before_diagonal(row: Value) -> None:
+            f.loop(0, row, 1, [], lambda column: f.store_number(zero, factors.at(f, number, row, column)))
+
         work.load(matrices, number)
         _decompose(f, work, rows)
         work.store(factors, number)
-        f.loop(
-            1, rows, 1, [], lambda r: f.loop(0, r, 1, [], lambda c: f.store_number(zero, factors.at(f, number, r, c))) and None
-        )
+        f.loop(1, rows, 1, [], clear_before_diagonal)
 
     f.loop(*share.of(f, count), 1, [], factor)
 
@@ -162,7 +159,7 @@ def _eliminate(f: Function, work: _RowsOnStack, rows: int, results: _RowsOnStack
     """Make a matrix upper triangular by Gauss's elimination with partial pivoting; returns whether a pivot is 0.
 
     Args:
-        results: right sides, which change alike.
+        results: right sides, which get the same steps.
     """
 
     def step(k: Value, wrong: Value) -> list[Value]:
@@ -206,7 +203,7 @@ def _substitute(f: Function, work: _RowsOnStack, rows: int, results: _RowsOnStac
 
 
 def _decompose(f: Function, work: _RowsOnStack, rows: int) -> Value:
-    """Make of the upper triangle of a matrix the upper factor of Cholesky; returns whether a pivot is 0 or less."""
+    """Replace the upper triangle of a matrix by the upper factor of Cholesky; returns whether a pivot is 0 or less."""
 
     def step(k: Value, wrong: Value) -> list[Value]:
         pivot = work.number(k, k)

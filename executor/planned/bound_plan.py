@@ -57,7 +57,7 @@ _NOTHING = nullcontext()
 
 
 class _Origin(NamedTuple):
-    """What native code computes a value from, where that is variables of the scope alone.
+    """What native code computes a value from, if it reads variables of the scope alone.
 
     Attributes:
         key: the kernels, and the ids of the arrays that they read.
@@ -93,7 +93,7 @@ class BoundArenaPlan:
         self._outputs: list[Any] = []
         """The array of each fetch; None for a value in a cell."""
         self._handed_over: dict[int, Value] = {}
-        """See `_find_handed_over`."""
+        """Number of a fetch -> its value, for large values that native code writes to the array that the caller gets."""
         self.generation = -1
         self.steps: list[Step] = []
         self._readers: dict[str, Any] = {}
@@ -239,7 +239,7 @@ class BoundArenaPlan:
         return copied
 
     def _bind_instructions(self, tables: Any, once: Mapping[int, AnyInstruction]) -> None:
-        """Make the steps of a run. Instructions of `once` are constant: those that are not native run now."""
+        """Make the steps of a run. Instructions of `once` are constant; those that are not native run now."""
         plan = self.plan
         self.steps, self._starts = [], []
         flights = reductions_in_flight(plan.instructions, plan.storage) if self._meeting is not None else {}
@@ -271,9 +271,9 @@ class BoundArenaPlan:
             finally:
                 self._scratch.reclaim()
 
-    def _compile(self, tables: Any, once: Sequence[AnyInstruction]) -> None:
-        """Compile the native code; the constant code among `once` runs now."""
-        code = [item for item in once if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck)]
+    def _compile(self, tables: Any, constant: Sequence[AnyInstruction]) -> None:
+        """Compile the native code, and run the constant part of it."""
+        code = [item for item in constant if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck)]
         with or_unavailable():
             first = tables.add(code) if code else None
             tables.compile(self._address, lambda value: self.plan.specs[value].nbytes)
@@ -384,10 +384,10 @@ class BoundArenaPlan:
         return empty_array(self.place.xp, spec.shape, spec.dtype.array_dtype)
 
     def _origin_of(self, instruction: AnyInstruction, origins: Mapping[Value, _Origin]) -> _Origin | None:
-        """What code computes its results from; None if that is not variables of the scope alone.
+        """What an instruction computes its results from; None if it reads anything but variables of the scope.
 
         Args:
-            origins: the origins of values that other code computes once.
+            origins: the origins of values that constant code before it computes.
         """
         if not isinstance(instruction, NativeInstruction):
             return None
@@ -428,26 +428,26 @@ class BoundArenaPlan:
     def _readers_of(self, tables: Any) -> dict[str, Any]:
         """Name of a large feed -> a reader that lets native code read it in place, without a copy; only native code uses it."""
         plan = self.plan
-        looked_at = self._looked_at()
+        checked = self._checked_values()
         overwritten = [array for name, array in self._stored.items() if name in plan.storage]
         least = tables.target.limits.feed_bytes
         return {
             name: tables.reader((name, 0), array, overwritten)
             for name, array in self._inputs.items()
-            if array.nbytes >= least and (name, 0) in plan.offset_of and (name, 0) not in {*looked_at, *plan.fetch_values}
+            if array.nbytes >= least and (name, 0) in plan.offset_of and (name, 0) not in {*checked, *plan.fetch_values}
         }
 
-    def _looked_at(self) -> set[Value]:
+    def _checked_values(self) -> set[Value]:
         """The values that checks read."""
         instructions = self.plan.instructions
         return {value for one in instructions if isinstance(one, (Check, NativeCheck)) for value in one.read}
 
     def _find_handed_over(self, tables: Any) -> dict[int, Value]:
-        """Number of a fetch -> its value, for large values that native code writes to the array that the caller gets."""
+        """Find the large values that native code can write to the array that the caller gets: number of a fetch -> its value."""
         plan, found = self.plan, dict[Value, int]()
         if plan.program.num_blocks > 1:  # a branch or a loop may leave a value as it was
             return {}
-        fixed = {*self._looked_at(), *self._lasting, *self._shared, *self._shared.values()}
+        fixed = {*self._checked_values(), *self._lasting, *self._shared, *self._shared.values()}
         for number, value in enumerate(plan.fetch_values):
             is_computed = value in plan.offset_of and value[0] not in plan.feeds and value not in fixed
             if is_computed and plan.specs[value].nbytes >= tables.target.limits.feed_bytes:

@@ -330,8 +330,8 @@ def _planner_of(
     """A planner with the instructions of a program and all specs; None if the program can only run op by op.
 
     Args:
-        may_adapt: whether loops and branches become such as native code can run: branches compute all rows, inner loops are
-            unrolled, states that grow get room.
+        may_adapt: whether to rewrite loops and branches for native code: branches compute all rows, inner loops are unrolled,
+            states that grow get room.
     """
     block = program.global_block()
     versions = versions_to_run(block, fetches)
@@ -355,7 +355,7 @@ def _planner_of(
 
 
 def _is_adapted(op: Operator) -> bool:
-    """Whether an op is a loop that was changed, so that native code could run it."""
+    """Whether an op is a loop that was rewritten for native code, and still runs on numpy."""
     return has_room(op) or has_unrolled(op)
 
 

@@ -7,7 +7,6 @@ shapes. This is for predictions: a gradient could multiply zeros by infinities o
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 
 from fluid.ir.program import Block, Operator, Program
 from fluid.values.types import VarType
@@ -21,19 +20,20 @@ _MERGES = ("merge_lod_tensor", "merge_lod_tensor_infer")
 
 
 class _MixedRowsError(Exception):
-    """An op of a branch does not compute each row by itself."""
+    """A branch cannot compute all rows: an op reads several of them, or the rows may not be told apart."""
 
 
 def with_all_rows(program: Program, fetches: Collection[str]) -> Program | None:
-    """Copy a program whose branches compute all rows; None if there are none, or if one of them cannot."""
+    """Copy a program, and let its branches compute all rows; None if it has none, or if one of them cannot."""
     if not any(op.type == "split_lod_tensor" for block in program.blocks for op in block.ops):
         return None
     copy = program.clone()
-    with suppress(_MixedRowsError):
+    try:
         for block in copy.blocks:
             _RowBranches(block, fetches).rewrite()
-        return copy
-    return None
+    except _MixedRowsError:
+        return None
+    return copy
 
 
 class _RowBranches:
@@ -58,7 +58,7 @@ class _RowBranches:
                 if op.type in _MERGES:
                     self._merge(op)
                 else:
-                    self._compute(op)
+                    self._require_rows(op)
         readers = [op for block in self._block.program.blocks if block is not self._block for op in block.ops]
         read = {name for op in readers for name in op.input_arg_names}
         if not self._parts.keys().isdisjoint(read | {*self._fetches}):
@@ -79,8 +79,8 @@ class _RowBranches:
                 self._parts[part] = mask, holds
                 self._block.ops.insert(place, Operator(self._block, "assign", {"X": [name]}, {"Out": [part]}, {}, op.frames))
 
-    def _compute(self, op: Operator) -> None:
-        """Require that an op computes each row by itself."""
+    def _require_rows(self, op: Operator) -> None:
+        """Require that an op computes each row by itself; its results have the rows of its inputs."""
         parts = {self._parts[name] for name in op.input_arg_names if name in self._parts}
         names = {name for name, part in self._parts.items() if part in parts}
         definition = op.definition

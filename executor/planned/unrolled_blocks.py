@@ -67,7 +67,7 @@ def _pair(op: Operator, captured: Mapping[str, Captured]) -> tuple[Operator, Ope
     backward = region_of(readers[0]) if len(readers) == 1 else None
     if backward is None or backward.frames != region.scopes or backward.scopes is not None or not _is_plain(backward):
         return None
-    trips = _number_of_trips(op, region)
+    trips = _count_trips(op, region)
     if not trips or trips * max(len(region.body.ops), len(backward.body.ops)) > _MOST_OPS:
         return None
     return op, readers[0], trips
@@ -87,7 +87,8 @@ def _is_plain(region: Region) -> bool:
     return all(var is not None and var.type is VarType.LOD_TENSOR and not var.lod_level for var in variables)
 
 
-def _number_of_trips(op: Operator, region: Region) -> int | None:
+def _count_trips(op: Operator, region: Region) -> int | None:
+    """Count the trips of a loop; None if values decide."""
     if op.type == "while":
         return count_trips(op, region, _MOST_OPS)
     sequences = [op.block.find_var(outer) for _, outer in region.slices]
@@ -114,36 +115,38 @@ class _Unroller:
         """Unroll the loop; returns `frames` for its gradient."""
         region, block = region_of(self.op), self.op.block
         assert region is not None, "a loop owns a block"
-        numbers = range(self.trips)
         is_reversed = bool(self.op.attrs.get("reverse")) != (region.frames is not None)
-        states = [
-            self._computed("fill_zeros_like", "X", [state.first]) if state.from_zero else state.first for state in region.states
-        ]
+        states = [self._zeros_like(state.first) if state.from_zero else state.first for state in region.states]
         frames = dict[int, dict[str, str]]()
-        for number in reversed(numbers) if is_reversed else numbers:
-            local = self._locals(region, number, states)
-            names = {**self.frames.get(number, {}), **local}
+        for number in reversed(range(self.trips)) if is_reversed else range(self.trips):
+            frames[number] = self._locals(region, number, states)
+            names = {**self.frames.get(number, {}), **frames[number]}
             self._ops += [self._renamed(op, names) for op in region.body.ops]
             states = [
-                names.get(state.after, state.after)
-                if state.after != EMPTY
-                else self._computed("fill_zeros_like", "X", [state.first])
+                self._zeros_like(state.first) if state.after == EMPTY else names.get(state.after, state.after)
                 for state in region.states
             ]
-            frames[number] = local
-        for kind, parts in (("stack", region.stacked), ("sum", region.summed)):
-            for part in parts:
-                if part.name != EMPTY:
-                    order = sorted(frames) if kind == "stack" else frames
-                    slot = "Y" if kind == "stack" else "Out"
-                    self._add(kind, {"X": [frames[number][part.inner] for number in order]}, {slot: [part.name]}, {"axis": 0})
+        self._add_results(region, frames, states)
+        place = block.ops.index(self.op)
+        block.ops[place : place + 1] = self._ops
+        return frames
+
+    def _add_results(self, region: Region, frames: Mapping[int, Mapping[str, str]], states: Collection[str]) -> None:
+        """Add the ops that give the results of the loop: stacks and sums of all trips, and last states."""
+        for part in region.stacked:
+            if part.name != EMPTY:
+                parts = [frames[number][part.inner] for number in sorted(frames)]
+                self._add("stack", {"X": parts}, {"Y": [part.name]}, {"axis": 0})
+        for part in region.summed:
+            if part.name != EMPTY:
+                self._add("sum", {"X": [names[part.inner] for names in frames.values()]}, {"Out": [part.name]})
         last = {state.after: value for state, value in zip(region.states, states, strict=True)}
         for part in region.final:
             if part.name != EMPTY:
                 self._add("assign", {"X": [last[part.inner]]}, {"Out": [part.name]})
-        place = block.ops.index(self.op)
-        block.ops[place : place + 1] = self._ops
-        return frames
+
+    def _zeros_like(self, name: str) -> str:
+        return self._computed("fill_zeros_like", "X", [name])
 
     def _locals(self, region: Region, number: int, states: Collection[str]) -> dict[str, str]:
         """Name in the block -> its variable in a trip; adds the ops that give the states and the parts of sequences."""

@@ -5,6 +5,7 @@ A convolution takes the planes under its filter as channels of one image. A pool
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -228,23 +229,31 @@ class _VolumePool:
     def forward(self, volume: GraphNode) -> GraphNode:
         planes = self._planes_under_taps(self.pool_planes(volume))
         if self.is_max:
-            return maximum(planes)
+            maxima = maximum(planes)
+            return maxima if all(self.depth.counts()) else mapped("max", maxima, self._least_maxima(maxima))
         return mapped("mul", _sum(planes), self._shares(planes[0]))
 
     def backward(self, volume: GraphNode, gradient: GraphNode) -> GraphNode:
         """The gradient of the volumes; `gradient` is the outputs'."""
         if self.is_max:
-            parts = maximum_back(self._planes_under_taps(self.pool_planes(volume)), gradient)
+            planes = self.pool_planes(volume)
+            above_padding = mapped("max", planes, number_like(_lowest(planes), planes))
+            parts = maximum_back(self._planes_under_taps(above_padding), gradient)
         else:
             parts = [mapped("mul", gradient, self._shares(gradient))] * self.depth.taps
         of_planes = _sum([self.depth.scatter(part, tap) for tap, part in enumerate(parts)])
         back: Callable[..., Any] = pool2d_grad
-        planes = back(GraphTensor(_planes(volume)), GraphTensor(_planes(of_planes)), self.attrs)["X@GRAD"].node
-        return reshaped(plain(planes), self.shape)
+        images = back(GraphTensor(_planes(volume)), GraphTensor(_planes(of_planes)), self.attrs)["X@GRAD"].node
+        return reshaped(plain(images), self.shape)
 
     def _planes_under_taps(self, planes: GraphNode) -> list[GraphNode]:
-        number = float(np.finfo(np.float64 if planes.element is DOUBLE else np.float32).min) if self.is_max else 0.0
+        number = -math.inf if self.is_max else 0.0
         return [self.depth.gather(planes, tap, number) for tap in range(self.depth.taps)]
+
+    def _least_maxima(self, like: GraphNode) -> GraphNode:
+        """The lowest finite number for each window outside the input, -infinity for others."""
+        numbers = [-math.inf if count else _lowest(like) for count in self.depth.counts()]
+        return joined([broadcast_to(number_like(number, like), (1, 1, 1, 1, 1)) for number in numbers], 1)
 
     def _shares(self, like: GraphNode) -> GraphNode:
         """One over the number of planes of each window; with `counts_inside`, only planes inside the input count."""
@@ -252,6 +261,11 @@ class _VolumePool:
         if len(set(counts)) == 1:
             return number_like(1.0 / counts[0], like)
         return joined([broadcast_to(number_like(1.0 / max(count, 1), like), (1, 1, 1, 1, 1)) for count in counts], 1)
+
+
+def _lowest(like: GraphNode) -> float:
+    """The lowest finite number of the type of a node."""
+    return float(np.finfo(np.float64 if like.element is DOUBLE else np.float32).min)
 
 
 @lowers("pool3d")

@@ -48,6 +48,26 @@ def test_pools(stride: int, window: int, padding: int, ceil_mode: bool, kind: st
     )
 
 
+@each(
+    "padding, size, stride, ceil_mode",
+    [(1, [4, 2, 3], 2, False), (0, [4, 2, 3], 2, True), ([0, 1, 0], 2, 3, True), (0, 1, 4, True)],
+)
+@each("channels", [1, 8])
+def test_special_numbers_pass_max_pools(channels: int, padding: Any, size: Any, stride: int, ceil_mode: bool) -> None:
+    """Windows in part in the padding may hold only -infinity; one of its elements gets the gradient."""
+    shape = (2, channels, 6, 5, 7)
+    for numbers in ([-np.inf], [np.nan, np.inf, -np.inf, 1.0], [-np.inf, -1e38]):
+
+        def build() -> list[Variable]:
+            x = fluid.data("x", shape, "float32")
+            x.stop_gradient = False
+            out = layers.pool3d(x, size, "max", stride, padding, ceil_mode=ceil_mode)
+            return [out, *fluid.gradients([out], [x])]
+
+        feed = {"x": np.random.default_rng(0).choice(np.array(numbers, "float32"), shape)}
+        assert_alike(build, feed)
+
+
 def test_averages_over_whole_windows() -> None:
     assert_layer_is_native((2, 3, 5, 6, 7), lambda x: layers.pool3d(x, 3, "avg", 2, 1, exclusive=False))
 

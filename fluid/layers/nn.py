@@ -12,7 +12,7 @@ from ..errors import FluidTypeError, ProgramError
 from ..initializer import Constant, Normal
 from ..ir.checked import Positive, check_variable
 from ..ir.frames import warn_user
-from ..ir.program import Operator, Variable
+from ..ir.program import Operator, Parameter, Variable
 from ..opdef import registry
 from ..param_attr import AttrLike, ParamAttr
 from ..values.types import DTypeLike, VarType, accumulated
@@ -775,10 +775,7 @@ def cross_entropy(input: Variable, label: Variable, soft_label: bool = False, ig
     Tensor([[0.2231],
             [0.6931]], shape=[2, 1], dtype=float32)
     """
-    op = _writer_of(input)
-    if op is not None and op.type == "elementwise_add":  # of a bias?
-        op = _writer_of(input.block.vars.get(op.input("X")[0]))
-    if op is not None and op.type in ("mul", "matmul"):
+    if _is_affine(input):
         warn_user(
             f"cross_entropy takes probabilities, and {input.name} is a layer's result without an activation: use "
             "softmax_with_cross_entropy, or act='softmax'"
@@ -790,6 +787,14 @@ def cross_entropy(input: Variable, label: Variable, soft_label: bool = False, ig
 def _writer_of(x: Any) -> Operator | None:
     """The last op of the block that writes a variable of a program."""
     return next((op for op in reversed(x.block.ops) if x.name in op.output_arg_names), None) if isinstance(x, Variable) else None
+
+
+def _is_affine(x: Any) -> bool:
+    """Whether a variable of a program is a product with a parameter, or such a product and a bias."""
+    op = _writer_of(x)
+    if op is not None and op.type == "elementwise_add":
+        op = _writer_of(x.block.vars.get(op.input("X")[0]))
+    return op is not None and op.type in ("mul", "matmul") and isinstance(op.block.find_var(op.input("Y")[0]), Parameter)
 
 
 def _warn_of_activation(layer: str, x: Variable, activation: str) -> None:

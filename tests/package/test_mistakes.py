@@ -152,4 +152,6 @@ def test_losses_of_the_right_kind_get_none() -> None:
         warnings.simplefilter("error")
         layers.cross_entropy(layers.fc(data(), 3, act="softmax"), label)
         layers.cross_entropy(data("fed"), label)
+        weights, experts = (layers.softmax(fluid.data(name, [3, 3])) for name in ("weights", "experts"))
+        layers.cross_entropy(layers.matmul(weights, experts), fluid.data("label3", [3, 1], "int64"))  # a mixture
         layers.softmax_with_cross_entropy(layers.fc(data("z"), 3), label)

@@ -22,7 +22,7 @@ from ..errors import FluidTypeError, MissingAttributeError, MissingMethodError, 
 from ..executor.runtime.random import RANDOM
 from ..initializer import Initializer
 from ..ir.program import program_guard
-from ..layers.rnn import CellParameters, RNNCell, UnitOfCell
+from ..layers.rnn import CellParameters, CellUnit, RNNCell
 from ..param_attr import AttrLike
 from ..training.states import check_state, renamed, some
 from ..values.types import DTypeLike, VarType, as_dtype
@@ -50,7 +50,8 @@ _ELSEWHERE = {
     "zero_grad": "net.clear_gradients()",
 }
 """Methods of layers in other frameworks -> what to write here."""
-_OF_EACH_LAYER = frozenset({"_arguments", "_buffers", "_given", "_norms", "_parameters", "_sub_layers"})
+_OWN_TABLES = frozenset({"_arguments", "_buffers", "_given", "_norms", "_parameters", "_sub_layers"})
+"""Attributes that each layer has: lists and dicts that no user has made."""
 
 
 class _Incomplete(list[Any]):
@@ -438,7 +439,7 @@ class Layer(core.Layer):
             self._drop(name)
             attributes["_sub_layers"][name] = value
             return
-        if isinstance(value, (RNNCell, UnitOfCell)):
+        if isinstance(value, (RNNCell, CellUnit)):
             self._drop(name)
             attributes[name], attributes["_sub_layers"][name] = value, _layer_of_cell(value)
             return
@@ -555,7 +556,7 @@ class Layer(core.Layer):
     def parameters(self, include_sublayers: bool = True) -> list[Any]:
         """All parameters, each once; warns of layers that make theirs in a first call still to come."""
         tensors = [tensor for _, tensor in self.named_parameters(include_sublayers=include_sublayers)]
-        self._tell_hidden(include_sublayers)
+        self._warn_of_hidden_parts(include_sublayers)
         layers = self._unmade(include_sublayers)
         if not layers:
             return tensors
@@ -567,13 +568,13 @@ class Layer(core.Layer):
         )
         return _Incomplete(tensors, unmade)
 
-    def _tell_hidden(self, include_sublayers: bool) -> None:
-        """Warn of layers, cells and parameters in lists, tuples and dicts that are not parts of any layer here."""
+    def _warn_of_hidden_parts(self, include_sublayers: bool) -> None:
+        """Warn of layers, cells and parameters in plain lists, tuples and dicts, unless they are attributes, too."""
         layers = self.sublayers(include_self=True) if include_sublayers else [self]
         found = {id(part) for layer in layers for part in (layer, *layer._parameters.values(), *layer.__dict__.values())}
         for layer in layers:
             for name, value in layer.__dict__.items():
-                if name in _OF_EACH_LAYER or not isinstance(value, (list, tuple, dict)):
+                if name in _OWN_TABLES or not isinstance(value, (list, tuple, dict)):
                     continue
                 if any(_is_part(item) and id(item) not in found for _, item in _items("", value)):
                     warnings.warn(
@@ -621,7 +622,7 @@ class Layer(core.Layer):
             structured_name_prefix: the start of all names.
         """
         tensors = self._state(None, include_sublayers)
-        self._tell_hidden(include_sublayers)
+        self._warn_of_hidden_parts(include_sublayers)
         unmade = self._unmade(include_sublayers)
         for start, layer in unmade:
             tensors.update(
@@ -737,7 +738,7 @@ class CellParts(Layer):
         super().__init__()
         for name, value in vars(cell).items():
             for part, item in _items(name, value):
-                if isinstance(item, (Layer, RNNCell, UnitOfCell)):
+                if isinstance(item, (Layer, RNNCell, CellUnit)):
                     self.add_sublayer(part, item if isinstance(item, Layer) else _layer_of_cell(item))
 
     def _kind_of_name(self, name_scope: str | None) -> str:
@@ -797,12 +798,13 @@ class CellLayer(CellParts):
 
 
 def _name_in_cell(part: str, kind: str) -> str:
+    """The name of the weight or bias of a part of a cell."""
     return f"_{part}_{kind}" if part else f"_{kind}"
 
 
-def _layer_of_cell(value: RNNCell | UnitOfCell) -> Any:
+def _layer_of_cell(value: RNNCell | CellUnit) -> Any:
     """The layer that keeps the parameters of a cell, and of the cells and layers in its attributes."""
-    cell = value.cell if isinstance(value, UnitOfCell) else value
+    cell = value.cell if isinstance(value, CellUnit) else value
     parameters = next((item for item in vars(cell).values() if isinstance(item, CellParameters)), None)
     if parameters is None:
         return CellParts(cell)
@@ -810,17 +812,24 @@ def _layer_of_cell(value: RNNCell | UnitOfCell) -> Any:
 
 
 def _is_part(value: Any) -> bool:
-    return isinstance(value, (Layer, Parameter, RNNCell, UnitOfCell))
+    """Whether a value has parameters, or is one."""
+    return isinstance(value, (Layer, Parameter, RNNCell, CellUnit))
 
 
-def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """(name, item) of each item of a list, tuple or dict, also of nested ones; another value itself."""
-    if isinstance(value, (list, tuple, dict)):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, item in pairs:
-            yield from _items(f"{name}.{key}", item)
-    else:
+def _items(name: str, value: Any, seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
+    """(name, item) of each item of a list, tuple or dict, also of nested ones; another value itself.
+
+    Args:
+        seen: ids of lists, tuples and dicts that have been visited: some hold themselves.
+    """
+    if not isinstance(value, (list, tuple, dict)):
         yield name, value
+        return
+    seen = set() if seen is None else seen
+    if id(value) not in seen:
+        seen.add(id(value))
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _items(f"{name}.{key}", item, seen)
 
 
 def _parts_of(name: str) -> str:

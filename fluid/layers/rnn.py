@@ -202,8 +202,8 @@ def _applied(f: Any, activation: Any, default: str, x: Variable) -> Variable:
     return activated
 
 
-class UnitOfCell:
-    """What computes a step by a cell."""
+class CellUnit:
+    """A layer that computes one step by its cell; eager layers find the parameters there."""
 
     cell: RNNCell
 

@@ -139,6 +139,14 @@ def test_layers_in_lists_get_a_warning(hidden: Any) -> None:
                 read()
 
 
+def test_a_dict_that_holds_itself_is_searched_once() -> None:
+    with dygraph.guard():
+        net, root = dygraph.Layer(), dict[str, Any]()
+        root["children"] = [{"parent": root}]
+        net.root = root
+        assert net.parameters() == [] and not net.state_dict()
+
+
 def test_a_list_of_layers_that_have_names_gets_no_warning() -> None:
     with dygraph.guard(), warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -11,14 +11,14 @@ from ...errors import ProgramError
 from ...ir.program import Variable
 from ...layers import GRUCell, LSTMCell, RNNCell, concat, dropout, fill_constant_batch_size_like, rnn
 from ...layers import slice as slice_
-from ...layers.rnn import UnitOfCell, held, step_mask
+from ...layers.rnn import CellUnit, held, step_mask
 from ...param_attr import AttrLike, ParamAttr
 from ...values.types import DTypeLike, as_dtype
 
 __all__ = ["BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm"]
 
 
-class BasicGRUUnit(UnitOfCell):
+class BasicGRUUnit(CellUnit):
     """One step of a GRU.
 
     Args:
@@ -49,7 +49,7 @@ class BasicGRUUnit(UnitOfCell):
     __call__ = forward
 
 
-class BasicLSTMUnit(UnitOfCell):
+class BasicLSTMUnit(CellUnit):
     """One step of an LSTM.
 
     Args:

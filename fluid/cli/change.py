@@ -88,7 +88,7 @@ def convert(
     may_overwrite(output, force, model)
     if loaded.program is None:
         if not output.endswith((".npz", ".safetensors", ".pdparams")):
-            program_of(loaded)
+            program_of(loaded)  # raises the error that there is none
         save_arrays(output, loaded.values())
         echo(f"{output}: {len(loaded.parameters)} values")
         return

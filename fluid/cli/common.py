@@ -118,15 +118,15 @@ def output_option(note: str, required: bool = False) -> Callable[[_F], _F]:
 
 
 def output_as_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator for a command with a required output: it may also be the last argument, without ``-o``."""
+    """A decorator for a command that needs an output: the path may also be the last argument, without ``-o``."""
 
     @functools.wraps(function)
-    def call(output: str | None, last: str | None, **others: Any) -> Any:
+    def call(output: str | None, last: str | None, **options: Any) -> Any:
         if output is None and last is None:
             raise click.UsageError("say where to write: -o OUTPUT")
         if output is not None and last is not None:
             raise click.UsageError(f"one output is written, but there are two: {last} and -o {output}")
-        return function(output=output if output is not None else last, **others)
+        return function(output=output if output is not None else last, **options)
 
     return click.argument("last", required=False, type=click.Path(), metavar="-o OUTPUT")(call)
 

@@ -75,7 +75,7 @@ def _users(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _presented(error: BaseException, traceback: TracebackType | None) -> BaseException:
-    """The error as it is shown."""
+    """The error as it is shown: errors of Fluid and of calls of it without the lines inside Fluid."""
     error = error.with_traceback(traceback)
     if isinstance(error, FluidError) or _explain_call(error):
         return shorten(error)
@@ -83,8 +83,11 @@ def _presented(error: BaseException, traceback: TracebackType | None) -> BaseExc
 
 
 def _explain_call(error: BaseException) -> bool:
-    """Whether Python raised the error for the arguments of a call by Fluid, or of a function of Fluid; its message then says
-    which arguments that takes."""
+    """Add the arguments that a function takes to Python's error about a wrong call.
+
+    Returns:
+        Whether Fluid, or a call of a function of Fluid, has caused the error.
+    """
     wrong = _WRONG_CALL.match(str(error)) if type(error) is TypeError else None
     step = error.__traceback__
     if wrong is None or step is None:
@@ -99,15 +102,20 @@ def _explain_call(error: BaseException) -> bool:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return is_ours
-    names = [name for name in parameters if name != "self"]
+    explanation = arguments_text([name for name in parameters if name != "self"], wrong["argument"])
     text = str(error).removesuffix(wrong["hint"] or "")  # of Python 3.13
-    error.args = (f"{text}{arguments_text(names, wrong['argument'])}",)
+    if not text.endswith(explanation):  # an error may be shown twice
+        error.args = (text + explanation,)
     return True
 
 
 def _called(name: str, frame: FrameType, line: int, is_ours: bool) -> Callable[..., Any] | None:
-    """The function that a frame calls, by its qualified name: a value in one of Fluid's frames, or a function of Fluid that the
-    user's line names."""
+    """Find the function of a qualified name that a frame calls; None if it is not found, or the user's own.
+
+    Args:
+        line: the line that calls, in a frame of the user.
+        is_ours: whether the frame is one of Fluid: then its values are searched, else the names in the line.
+    """
     if is_ours:
         candidates: Iterator[Any] = iter(frame.f_locals.values())
     else:

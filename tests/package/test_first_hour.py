@@ -95,6 +95,16 @@ def test_errors_in_threads_are_shortened(capsys: pytest.CaptureFixture[str], mon
     assert ", in fails" in text and "layers/arguments.py" not in text and "FluidTypeError" in text
 
 
+def test_a_wrong_call_that_is_shown_twice_is_explained_once() -> None:
+    from fluid.ir.tracebacks import _presented
+
+    with pytest.raises(TypeError) as caught:
+        layers.exponential_decay(0.1, 100)  # type: ignore[call-arg]
+    for _ in range(2):
+        text = str(_presented(caught.value, caught.value.__traceback__))
+        assert text.count("it takes learning_rate") == 1
+
+
 @pytest.mark.parametrize(
     ("module", "name", "meant"),
     [(layers, "dense", "fc"), (fluid, "Excutor", "Executor"), (layers, "convd2", "conv2d"), (dygraph, "Liner", "Linear")],

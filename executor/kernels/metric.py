@@ -9,7 +9,7 @@ import numpy as np
 from fluid.errors import ExecutionError
 
 from .manipulation import check_ids, check_kept_ids, numbers, write_wanted
-from .sorting import along, stable_order
+from .sorting import stable_order, take_along_last
 from .table import checked, kernel
 
 _FULL_SORT = 256
@@ -32,7 +32,7 @@ def _order(xp: Any, keys: Any, k: int) -> Any:
     places = xp.sort(xp.argpartition(keys, k - 1, -1)[..., :k], -1)
     if xp is np:  # others take the first of equal ones
         _take_first(keys, places)
-    return along(xp, places, stable_order(xp, along(xp, keys, places)))
+    return take_along_last(xp, places, stable_order(xp, take_along_last(xp, keys, places)))
 
 
 def _least_by_groups(keys: Any, k: int) -> Any:
@@ -58,7 +58,7 @@ def _least_by_groups(keys: Any, k: int) -> Any:
     candidates, places = np.full((len(rows), counts.max()), most, keys.dtype), np.zeros((len(rows), counts.max()), np.intp)
     at = row, np.arange(len(hits)) - (counts.cumsum() - counts)[row]
     candidates[at], places[at] = rows[row, column], column
-    return along(np, places, stable_order(np, candidates)[:, :k]).reshape(*keys.shape[:-1], k)
+    return take_along_last(np, places, stable_order(np, candidates)[:, :k]).reshape(*keys.shape[:-1], k)
 
 
 def _take_first(keys: Any, places: Any) -> None:
@@ -84,7 +84,7 @@ def _top_k(xp: Any, X: Any, k: int, axis: int, largest: bool, out: Any, indices:
     rows = xp.moveaxis(X, axis, -1)
     keys = rows if not largest else -rows if X.dtype.kind == "f" else ~rows
     order = _order(xp, keys, k)
-    places, values = (xp.moveaxis(array, -1, axis) for array in (order, along(xp, rows, order)))
+    places, values = (xp.moveaxis(array, -1, axis) for array in (order, take_along_last(xp, rows, order)))
     write_wanted((indices, places), (out, values))
     return values, places.astype(xp.int64)
 

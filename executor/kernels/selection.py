@@ -14,7 +14,7 @@ from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, check_kept_ids, numbers, write_wanted
 from .portable import copy, multiply_at, values_in_order
-from .sorting import along, stable_order
+from .sorting import stable_order, take_along_last
 from .table import Call, OutArray, Slots, checked, kernel, prepared
 
 
@@ -91,7 +91,7 @@ def masked_place(X: Any, Mask: Any, Out: Any) -> None:
 def argsort(xp: Any, X: Any, axis: int, descending: bool, Out: Any, Indices: Any) -> None:
     rows = xp.moveaxis(X, axis, -1) if X.ndim else X
     order = stable_order(xp, rows if not descending else -rows if X.dtype.kind == "f" else ~rows)
-    sorted_rows = along(xp, rows, order) if Out is not None and X.ndim else rows
+    sorted_rows = take_along_last(xp, rows, order) if Out is not None and X.ndim else rows
     for target, source in ((Indices, order), (Out, sorted_rows)):
         if target is not None:
             xp.copyto(target, xp.moveaxis(source, -1, axis) if X.ndim else source)

@@ -19,7 +19,7 @@ def stable_order(xp: Any, rows: Any) -> Any:
     if xp is not np or rows.size < _FEWEST:
         return rows.argsort(-1, kind="stable")
     bits = max(rows.shape[-1] - 1, 1).bit_length()
-    numbers = _integers(rows, 63 - bits)
+    numbers = _as_integers(rows, 63 - bits)
     if numbers is None:
         return _order_of_few_equals(rows) if rows.dtype == np.float64 else rows.argsort(-1, kind="stable")
     packed = np.left_shift(numbers, bits)
@@ -29,8 +29,8 @@ def stable_order(xp: Any, rows: Any) -> Any:
     return packed
 
 
-def _integers(rows: Any, bits: int) -> Any:
-    """Integers of 64 bits in the order of some numbers, which fit into `bits` bits and a sign; None if there are none."""
+def _as_integers(rows: Any, bits: int) -> Any:
+    """Convert numbers to integers of 64 bits in the same order, of `bits` bits and a sign; None if they do not fit."""
     if rows.dtype == np.float32 and bits >= 31:
         signed = (rows + np.float32(0)).view(np.int32)  # of two zeros, none is less
         numbers = (signed ^ ((signed >> 31) & 0x7FFFFFFF)).astype(np.int64)
@@ -48,14 +48,14 @@ def _integers(rows: Any, bits: int) -> Any:
 def _order_of_few_equals(rows: Any) -> Any:
     """`stable_order` by a sort that is not stable; rows with equal numbers or NaNs are sorted again."""
     places = rows.argsort(-1)
-    numbers = along(np, rows, places)
+    numbers = take_along_last(np, rows, places)
     is_in_doubt = ~(numbers[..., 1:] > numbers[..., :-1]).all(-1)
     if is_in_doubt.any():
         places[is_in_doubt] = rows[is_in_doubt].argsort(-1, kind="stable")
     return places
 
 
-def along(xp: Any, rows: Any, places: Any) -> Any:
+def take_along_last(xp: Any, rows: Any, places: Any) -> Any:
     """``take_along_axis`` for the last axis, by one index, which is twice as fast."""
     if xp is not np or not rows.size:
         return xp.take_along_axis(rows, places, -1)

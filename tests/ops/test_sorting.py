@@ -8,7 +8,7 @@ import numpy as np
 from checks import each
 
 from fluid.executor.binding.compiled import apply_op
-from fluid.executor.kernels.sorting import along, stable_order
+from fluid.executor.kernels.sorting import stable_order, take_along_last
 
 SHAPES = ((600,), (40, 50), (3, 5, 77), (2, 1000), (300, 2), (1, 4), (0, 9))
 TYPES = ("float32", "float64", "float16", "int32", "int64", "uint8", "bool")
@@ -36,7 +36,7 @@ def test_rows_are_sorted_as_by_a_stable_sort(dtype: str) -> None:
             for given in (rows, np.asfortranarray(rows)):
                 order = stable_order(np, given)
                 np.testing.assert_array_equal(order, expected, err_msg=f"{shape} {kind}")
-                np.testing.assert_array_equal(along(np, given, order), np.take_along_axis(rows, expected, -1))
+                np.testing.assert_array_equal(take_along_last(np, given, order), np.take_along_axis(rows, expected, -1))
 
 
 @each("descending", [False, True])

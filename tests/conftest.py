@@ -70,9 +70,12 @@ def _handlers_are_restored() -> Iterator[None]:
     assert [signal.getsignal(number) for number in signals] == before
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Programs, names and a scope of the test's own."""
+    """Each test has programs, names and a scope of its own, so that none finds what another has built.
+
+    Weights are the same in every run, so that a comparison cannot fail once in a hundred; tests of entropy set a seed of 0.
+    """
     with fresh_programs():
         yield
 
@@ -98,12 +101,6 @@ def _numpy_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """Tests marked `numpy_alone` hold the plan of numpy's kernels to bits, calls or memory: native code rounds otherwise."""
     if request.node.get_closest_marker("numpy_alone"):
         monkeypatch.setenv("FLUID_NATIVE", "0")
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    """Weights are the same in every run, so that a comparison cannot fail once in a hundred; tests of entropy set a seed of 0."""
-    fluid.seed(1)
 
 
 @pytest.fixture(autouse=True)

@@ -457,7 +457,7 @@ def cut(x: Variable) -> Variable:
 
 
 @each(("second", "slope"), [(cut, 0.0), (layers.sign, 0.0), (lambda x: x * 3.0, 3.0)], ids=["cut", "sign", "times 3"])
-def test_branches_that_cut_the_gradient_give_zeros(fresh: None, second: Callable[[Variable], Variable], slope: float) -> None:
+def test_branches_that_cut_the_gradient_give_zeros(second: Callable[[Variable], Variable], slope: float) -> None:
     x, y, bound = fluid.data("x", [2]), fluid.data("y", [2]), fluid.data("bound", [1])
     for var in (x, y, bound):
         var.stop_gradient = False
@@ -472,7 +472,7 @@ def test_branches_that_cut_the_gradient_give_zeros(fresh: None, second: Callable
         np.testing.assert_array_equal(found, np.full(2, expected, "float32"))
 
 
-def test_a_value_that_is_cut_outside_of_branches_has_no_gradient(fresh: None) -> None:
+def test_a_value_that_is_cut_outside_of_branches_has_no_gradient() -> None:
     x = fluid.data("x", [2])
     x.stop_gradient = False
     assert fluid.gradients(layers.mean(cut(x) * 2.0), [x]) == [None]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from checks import Checks, each
 from samples.base import OPS
 
@@ -16,8 +15,6 @@ from fluid import dygraph, layers
 from fluid.ir.program import Variable
 from fluid.opdef import registry
 from fluid.opdef.registry import Rule
-
-pytestmark = pytest.mark.usefixtures("fresh")
 
 NO_DEPENDENCE = {"lod_reset": {"Y"}, "roi_pick": {"ROIs"}, "roi_place": {"ROIs"}}
 """Floating inputs without a gradient that only say sequences, or of which ops of gradients alone read the values."""

@@ -13,8 +13,6 @@ import fluid
 from fluid import layers
 from fluid.errors import BackwardError
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 TRIPS = 3
 
 Body = Callable[..., "tuple[Any, ...]"]

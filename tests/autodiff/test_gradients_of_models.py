@@ -13,8 +13,6 @@ from fluid import layers
 from fluid.errors import BackwardError
 from fluid.executor import Scope
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 X = np.random.default_rng(5).uniform(-1, 1, (2, 3, 4)).astype("float32")
 
 

@@ -28,7 +28,7 @@ from fluid.ir.copying import RANDOM_STREAM
 from fluid.ir.program import OpRole, Parameter, Program, Variable
 from fluid.opdef.registry import all_ops
 
-pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.numpy_alone]
+pytestmark = pytest.mark.numpy_alone
 
 COPY = "@RECOMPUTE"
 X = np.random.default_rng(0).standard_normal((8, 6)).astype("float32")

@@ -151,7 +151,7 @@ def test_minimizing_one_loss_in_two_branches_is_no_mistake() -> None:
     assert not np.array_equal(*(trained(build, [flag] * 2)[-1]["w"] for flag in (True, False)))
 
 
-def test_an_average_is_updated_where_its_block_runs(fresh: None) -> None:
+def test_an_average_is_updated_where_its_block_runs() -> None:
     loss, flag = loss_of_a_net()
     fluid.optimizer.SGD(0.1).minimize(loss)
     average = fluid.optimizer.ExponentialMovingAverage(0.5)
@@ -167,7 +167,7 @@ def test_an_average_is_updated_where_its_block_runs(fresh: None) -> None:
         np.testing.assert_allclose(kept, expected, rtol=1e-5)
 
 
-def test_what_an_optimizer_keeps_belongs_to_the_program(fresh: None) -> None:
+def test_what_an_optimizer_keeps_belongs_to_the_program() -> None:
     """Moments and the rate are declared outside of the branch, and the startup program gives them their first values."""
     loss, flag = loss_of_a_net()
     layers.cond(flag, lambda: fluid.optimizer.Adam(0.1).minimize(loss), None)
@@ -178,7 +178,7 @@ def test_what_an_optimizer_keeps_belongs_to_the_program(fresh: None) -> None:
     assert not any(op.type == "adam" for op in block.ops)
 
 
-def test_a_branch_that_returns_ops_beside_a_variable_is_refused(fresh: None) -> None:
+def test_a_branch_that_returns_ops_beside_a_variable_is_refused() -> None:
     loss, flag = loss_of_a_net()
     with pytest.raises(fluid.errors.FluidTypeError, match="holds a Operator"):
         layers.cond(flag, lambda: (loss, fluid.optimizer.SGD(0.1).minimize(loss)), lambda: (loss, None))

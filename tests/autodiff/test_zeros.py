@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from checks import each
 from conformance.case import CASES, Case, OneOp
 from numeric import flat
@@ -112,7 +111,6 @@ def values_at(key: str, sample: Any) -> tuple[list[Any], list[Any]]:
     return values[: len(outputs)], values[len(outputs) :]
 
 
-@pytest.mark.usefixtures("fresh")
 def test_a_clipped_vector_has_the_gradient_one_at_zero() -> None:
     x = fluid.data("x", [3])
     x.stop_gradient = False
@@ -124,7 +122,6 @@ def test_a_clipped_vector_has_the_gradient_one_at_zero() -> None:
     np.testing.assert_array_equal(results[4:], [[0] * 3, [1] * 3, [1] * 3, [1] * 3])
 
 
-@pytest.mark.usefixtures("fresh")
 def test_a_remainder_has_the_gradient_one() -> None:
     x = fluid.data("x", [3])
     x.stop_gradient = False

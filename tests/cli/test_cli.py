@@ -70,7 +70,6 @@ def test_inspect_counts_arithmetic_of_a_batch():
     assert one["ops"]["relu"] == 3
 
 
-@pytest.mark.usefixtures("fresh")
 def test_sizes_that_stay_open(tmp_path):
     x = fluid.data("x", [None, None])
     fluid.save_model(tmp_path / "net.pdmodel", feeds=[x], fetches=[layers.reshape(x, layers.shape(x))])
@@ -84,7 +83,6 @@ def test_sizes_that_stay_open(tmp_path):
     assert "should be as x=1,3,?" in call("inspect", tmp_path / "net.pdmodel", "--size", "x", status=2)
 
 
-@pytest.mark.usefixtures("fresh")
 def test_inspect_says_what_cannot_run(tmp_path):
     x = fluid.data("x", [2])
     block = fluid.default_main_program().global_block()
@@ -225,7 +223,6 @@ def test_diff_aligns_ops_and_compares_values(tmp_path):
     assert {change["sign"] for change in found["ops"]} == {"+", "-"} and list(found["values"]) == ["fc_0.w_0"]
 
 
-@pytest.mark.usefixtures("fresh")
 def test_diff_of_programs_in_python():
     x = fluid.data("x", [2])
     y = layers.tanh(x)
@@ -844,7 +841,6 @@ def test_params_of_a_model_lists(tmp_path):
     assert "No such command 'lst'" in CliRunner().invoke(cli, ["params", "lst"]).stderr
 
 
-@pytest.mark.usefixtures("fresh")
 def test_inspect_of_a_checkpoint_tells_its_step(tmp_path):
     loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
     fluid.optimizer.SGD(0.1).minimize(loss)

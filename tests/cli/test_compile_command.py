@@ -28,7 +28,7 @@ def call(*arguments: Any, status: int = 0) -> str:
 
 
 @pytest.fixture
-def model(tmp_path: Path, fresh: None) -> Path:
+def model(tmp_path: Path) -> Path:
     """A training program, its startup program, and its parameters, in files."""
     x, label = fluid.data("x", [None, 4]), fluid.data("label", [None, 1], "int64")
     logits = layers.fc(x, 3)

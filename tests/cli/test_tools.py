@@ -18,8 +18,6 @@ from fluid.errors import ExecutionError, FluidTypeError, ProgramError
 from fluid.executor.runtime import timing
 from fluid.incubate.fleet.collective import DistributedStrategy
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def rows(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in text.splitlines()[1:]}
@@ -167,7 +165,7 @@ _REFUSED: dict[Any, dict[str, Any]] = {
 }
 
 
-def test_a_build_strategy_lets_the_program_be_drawn(tmp_path: Path, fresh: None) -> None:
+def test_a_build_strategy_lets_the_program_be_drawn(tmp_path: Path) -> None:
     layers.relu(fluid.data("x", [None, 2]))
     strategy = fluid.BuildStrategy()
     strategy.debug_graphviz_path = str(tmp_path / "graph.dot")

@@ -18,7 +18,6 @@ from fluid.distributed.parts import Division, FlatDivision, RowDivision
 from fluid.errors import ProgramError
 from fluid.incubate.fleet.collective import DistributedStrategy
 
-pytestmark = pytest.mark.usefixtures("fresh")
 STEPS = 5
 
 

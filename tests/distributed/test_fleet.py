@@ -21,8 +21,6 @@ from fluid.incubate.fleet.base import role_maker
 from fluid.incubate.fleet.collective import Collective, CollectiveOptimizer, DistributedStrategy, fleet
 from fluid.saving.by_workers import load_by_workers, save_by_workers
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def fleet_of(count: int, index: int = 0) -> Collective:
     members = Collective()

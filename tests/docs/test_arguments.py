@@ -24,8 +24,6 @@ from fluid.saving import checkpoint
 from fluid.saving import models as model_io
 from fluid.transform import compare, edit, flops, folding, graph
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 MODULES = (checkpoint, compare, dygraph_checkpoint, edit, flops, folding, graph, io, model_io, pickle_io, serde, text, viewer)
 INSIDE = {
     "attr_kind",

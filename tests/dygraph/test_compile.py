@@ -23,7 +23,7 @@ SETTINGS = types.ModuleType("settings")
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     yield
 
 

@@ -26,7 +26,7 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     yield
 
 

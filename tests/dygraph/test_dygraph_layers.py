@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     yield
 
 
@@ -800,7 +800,7 @@ def test_layers_of_ones_own_as_fluid_writes_them() -> None:
         assert layer._w.name == "old/Old_0.w_0"
 
 
-def test_ops_of_ones_own_take_parameters_from_lists_in_both_modes(fresh: None) -> None:
+def test_ops_of_ones_own_take_parameters_from_lists_in_both_modes() -> None:
     class Stacked(dygraph.Layer):
         def __init__(self) -> None:
             super().__init__("stacked")

@@ -25,7 +25,7 @@ Call = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     dygraph.seed(5)
     yield
     dygraph.seed(0)

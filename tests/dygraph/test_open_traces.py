@@ -15,7 +15,7 @@ from fluid.errors import FeedError, FluidTypeError, ProgramError
 
 
 @pytest.fixture(autouse=True)
-def _eager(fresh: None) -> Iterator[None]:
+def _eager() -> Iterator[None]:
     with dygraph.guard():
         yield
 

@@ -32,7 +32,7 @@ class Net(dygraph.Layer):
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     with dygraph.guard():
         yield
 

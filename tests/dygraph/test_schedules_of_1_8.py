@@ -107,7 +107,7 @@ def test_a_warm_up_rises_and_goes_on_with_the_rate_or_schedule_behind() -> None:
     assert [round(behind(), 4) for _ in range(5)] == [0.0, 0.1, 1.0, 0.5, 0.5]  # which counts its steps from the first
 
 
-def test_the_layer_gives_the_same_warm_up_eagerly_and_in_a_program(fresh: None) -> None:
+def test_the_layer_gives_the_same_warm_up_eagerly_and_in_a_program() -> None:
     rate = layers.linear_lr_warmup(0.5, 3, 0.0, 0.3)
     executor = fluid.Executor()
     executor.run(fluid.default_startup_program())

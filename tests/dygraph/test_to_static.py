@@ -20,7 +20,7 @@ from fluid.errors import FluidTypeError, ProgramError
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     yield
 
 

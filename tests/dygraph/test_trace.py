@@ -22,7 +22,7 @@ HERE = os.path.basename(__file__)
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     yield
 
 

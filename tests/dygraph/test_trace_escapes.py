@@ -46,7 +46,7 @@ set_num_threads
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     yield
 
 

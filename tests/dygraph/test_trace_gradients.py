@@ -18,7 +18,7 @@ from fluid.errors import BackwardError, ProgramError
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     yield
 
 

@@ -28,7 +28,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def _eager(fresh: None) -> Iterator[None]:
+def _eager() -> Iterator[None]:
     with dygraph.guard():
         yield
 

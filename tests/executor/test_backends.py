@@ -104,7 +104,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> list[Toy]:
 X = np.linspace(-1, 1, 12).reshape(4, 3).astype("float32")
 
 
-def test_a_backend_runs_whole_programs(fresh: None, toys: list[Toy]) -> None:
+def test_a_backend_runs_whole_programs(toys: list[Toy]) -> None:
     y = layers.fc(fluid.data("x", [None, 3]), 2, act="tanh")
     executor, reference = fluid.Executor(ToyPlace()), fluid.Executor()
     executor.run(fluid.default_startup_program())
@@ -119,7 +119,7 @@ def test_a_backend_runs_whole_programs(fresh: None, toys: list[Toy]) -> None:
     assert not executor.run(feed={"x": X}, fetch_list=[y])[0].any()
 
 
-def test_the_next_backend_gets_what_one_does_not_take(fresh: None, toys: list[Toy]) -> None:
+def test_the_next_backend_gets_what_one_does_not_take(toys: list[Toy]) -> None:
     loss = layers.mean(layers.fc(fluid.data("x", [None, 3]), 2))
     fluid.optimizer.SGD(0.1).minimize(loss)  # whose op has no formula
     executor = fluid.Executor(ToyPlace())
@@ -128,7 +128,7 @@ def test_the_next_backend_gets_what_one_does_not_take(fresh: None, toys: list[To
     assert losses[2] < losses[1] < losses[0] and toys[0].compiled == 0
 
 
-def test_the_next_backend_gets_what_one_cannot_run(fresh: None, toys: list[Toy], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_backend_gets_what_one_cannot_run(toys: list[Toy], monkeypatch: pytest.MonkeyPatch) -> None:
     y = layers.tanh(fluid.data("x", [None, 3]))
     executor = fluid.Executor(ToyPlace())
     monkeypatch.setattr(BoundToy, "fails", True)
@@ -137,7 +137,7 @@ def test_the_next_backend_gets_what_one_cannot_run(fresh: None, toys: list[Toy],
     assert toys[0].compiled == 1
 
 
-def test_every_place_runs_programs_op_by_op(fresh: None) -> None:
+def test_every_place_runs_programs_op_by_op() -> None:
     class Nowhere(fluid.core.Place):
         @property
         def xp(self) -> Any:

@@ -16,7 +16,7 @@ import fluid
 from fluid import dygraph, io, layers
 from fluid.errors import FluidError
 
-pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 EVERY = 1 if MORE > 1 else 7
 """Of the values in containers, each so manieth is tried."""

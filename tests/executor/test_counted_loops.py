@@ -12,8 +12,6 @@ import fluid
 from fluid import layers
 from fluid.extend import ops
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def collect(
     trips: Any,

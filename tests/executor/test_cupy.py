@@ -19,8 +19,6 @@ from fluid.errors import IndexRangeError
 from fluid.executor import CPUPlace, CUDAPlace, Executor, LoDTensor, Scope, is_compiled_with_cuda
 from fluid.executor.binding import array_types
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 HAS_DEVICE = is_compiled_with_cuda()
 NAMESPACES = ["strict", pytest.param("cupy", marks=pytest.mark.cupy)] if HAS_DEVICE else ["strict"]
 

@@ -28,9 +28,6 @@ from fluid.values.types import VarType
 X = np.arange(6, dtype="float32").reshape(2, 3) / 4
 
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
-
 def main() -> Program:
     return fluid.default_main_program()
 

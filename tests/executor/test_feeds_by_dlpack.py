@@ -16,7 +16,6 @@ import fluid
 from fluid.errors import FeedError
 from fluid.values import place as places
 
-pytestmark = pytest.mark.usefixtures("fresh")
 HOST, CUDA = (1, 0), (2, 0)
 
 

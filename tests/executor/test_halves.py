@@ -20,8 +20,6 @@ from fluid.values.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from fluid.values.lod_array import array_of
 from fluid.values.types import VarType
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 HALVES = {"float16": (lambda x: x.astype("float16"), lambda x: x.astype("float32")), "bfloat16": (to_bfloat16, to_float32)}
 FEW = [
     "relu", "softmax", "mul", "matmul_v2", "conv2d", "batch_norm", "layer_norm", "reduce_sum", "reduce_mean", "sum", "mean",

@@ -13,7 +13,6 @@ from fluid import layers
 from fluid.errors import FeedError
 from fluid.executor.stepwise.interpreter import BlockOp
 
-pytestmark = pytest.mark.usefixtures("fresh")
 PLACE = fluid.CPUPlace()
 
 

@@ -28,7 +28,7 @@ from fluid.values.types import as_dtype
 Feed = dict[str, Any]
 
 
-pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.numpy_alone]
+pytestmark = pytest.mark.numpy_alone
 
 
 def main() -> Program:
@@ -682,7 +682,7 @@ def test_ops_that_run_step_by_step_have_no_calls_to_print() -> None:
     assert lines[number + 1].startswith("  fetch")
 
 
-def test_a_test_program_that_reads_a_gradient_says_so(fresh: None) -> None:
+def test_a_test_program_that_reads_a_gradient_says_so() -> None:
     """The gradient of the penalty is written out for training, with what dropout leaves there; in test mode it is another one."""
     x = fluid.data("x", [2, 3])
     x.stop_gradient = False

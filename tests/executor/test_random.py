@@ -20,8 +20,6 @@ from fluid.executor.runtime.random import RandomStreams
 from fluid.ir.program import Program, Variable
 from fluid.values.lod_array import array_of
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def main() -> Program:
     return fluid.default_main_program()

@@ -29,7 +29,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def _as_before(fresh: None) -> Iterator[None]:
+def _as_before() -> Iterator[None]:
     """Native code that other tests have left does not hold BLAS to one thread; afterwards all is as before."""
     before, of_blas, holds = fluid.get_num_threads(), threads.blas_threads(), threads._THREADS._holds
     gc.collect()

@@ -11,8 +11,6 @@ import fluid
 from fluid import layers
 from fluid.ir.program import Program
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def array(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype("float32")

@@ -14,8 +14,6 @@ from fluid.executor.binding import compiled
 from fluid.executor.runtime.specs import spec_of
 from fluid.opdef import registry
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 NEVER = 10**9
 Runs = Callable[[], list[bytes]]
 

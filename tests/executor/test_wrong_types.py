@@ -40,7 +40,7 @@ NO_ARRAYS: list[tuple[Any, str]] = [
 
 
 @pytest.fixture
-def run(fresh: None) -> Callable[..., Any]:
+def run() -> Callable[..., Any]:
     """Runs a program of x, y = 2 x, ids, and s, which holds sequences; by default x is fed and y fetched."""
     x = fluid.data("x", [None, 3])
     fluid.data("ids", [None, 1], "int64")

@@ -13,8 +13,6 @@ from fluid.ir.program import Program
 from fluid.proto import ProgramDesc
 from fluid.transform.op_versions import convert
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 UNLISTED = {
     "leaky_relu_grad": {"X"},
     "elu_grad": {"Out"},

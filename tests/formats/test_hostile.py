@@ -44,8 +44,6 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 from fluid.values.unchanging import never_changes
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 LINREG = TESTS / "golden" / "zoo" / "linreg"
 GOOD = (LINREG / "model.pdmodel").read_bytes()
 PARAMS = (LINREG / "model.pdiparams").read_bytes()
@@ -857,7 +855,7 @@ def test_programs_far_denser_than_any_that_computes_something_are_refused(monkey
     assert len(parse_program(serialize_program(of_ops)).global_block().ops) == 100
 
 
-def test_parts_of_regions_are_as_many_as_their_gradient_has(fresh: None) -> None:
+def test_parts_of_regions_are_as_many_as_their_gradient_has() -> None:
     """An attribute from a damaged file made a list of two thousand million numbers."""
     shapes = {"Output": [2, 1, 3, 3], "ROIs": [2, 4], "Trans": [2, 2, 3, 3], "Like": [1, 4, 8, 8]}
     inputs = {slot: fluid.data(slot, shape, lod_level=int(slot == "ROIs")) for slot, shape in shapes.items()}

@@ -23,8 +23,6 @@ from fluid.formats.pickles import write_arrays
 from fluid.formats.writing import atomic_writer, together, write_file
 from fluid.viewer import write_html
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -39,8 +39,6 @@ from fluid.ir.program import (
 )
 from fluid.values.types import VarType
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def main() -> Program:
     return default_main_program()

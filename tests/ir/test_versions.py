@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 import fluid
 from fluid import layers
 from fluid.ir.program import Block
 from fluid.ir.versions import BlockVersions, outer_names, reads_and_writes
-
-pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def block() -> Block:

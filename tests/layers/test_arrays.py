@@ -74,7 +74,7 @@ def test_draws() -> None:
     assert one.shape == (1,) and 0 <= one < 5 and sorted(order.tolist()) == [*range(9)]
 
 
-def test_results_are_written_where_they_are_wanted(fresh: None) -> None:
+def test_results_are_written_where_they_are_wanted() -> None:
     target = layers.create_tensor("float32")
     results = [
         layers.full([2], 3.0, out=target),
@@ -95,7 +95,7 @@ def test_what_has_no_meaning() -> None:
             layers.t(x)
 
 
-def test_ones_at_the_end_of_an_operand_give_way_to_the_axis(fresh: None) -> None:
+def test_ones_at_the_end_of_an_operand_give_way_to_the_axis() -> None:
     """As in Fluid 1.x: y has two dimensions, like x, but its first dimension meets dimension `axis` of x."""
     x, y = fluid.data("x", [None, 4]), fluid.data("y", [4, 1])
     y.stop_gradient = False
@@ -107,7 +107,7 @@ def test_ones_at_the_end_of_an_operand_give_way_to_the_axis(fresh: None) -> None
     np.testing.assert_allclose(gradient, X.sum(0)[:, None], rtol=1e-6)
 
 
-def test_joined_rows_have_the_sequences_of_all_inputs(fresh: None) -> None:
+def test_joined_rows_have_the_sequences_of_all_inputs() -> None:
     x, y = (fluid.data(name, [None, 4], lod_level=2) for name in "xy")
     plain = fluid.data("plain", [None, 4])
     joined = layers.concat([x, y], 0)

@@ -13,7 +13,6 @@ from fluid import layers
 from fluid.contrib.layers import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
 from fluid.errors import ProgramError
 
-pytestmark = pytest.mark.usefixtures("fresh")
 RNG = np.random.default_rng(8)
 BATCH, TIME, FEATURES, HIDDEN = 3, 4, 2, 5
 X = RNG.standard_normal((BATCH, TIME, FEATURES)).astype("float32")

@@ -41,7 +41,6 @@ def score(hidden: Any) -> Any:
     return layers.matmul(hidden, layers.assign(OUT))
 
 
-@pytest.mark.usefixtures("fresh")
 @each("time_major", [False, True])
 @each("steps", [None, 6])
 def test_teacher_forcing_is_rnn(time_major: bool, steps: int | None) -> None:
@@ -69,7 +68,6 @@ def test_teacher_forcing_is_rnn(time_major: bool, steps: int | None) -> None:
     assert np.array_equal(count, LENGTHS) and ids.dtype == np.int64 and ids.shape == ((6, 4) if time_major else (4, 6))
 
 
-@pytest.mark.usefixtures("fresh")
 def test_finished_sequences_go_on_unless_imputed() -> None:
     words, lengths = fluid.data("words", [None, 6, SIZE]), fluid.data("lengths", [None], "int64")
     decoder = layers.BasicDecoder(Cell(), layers.TrainingHelper(words, lengths))
@@ -85,7 +83,6 @@ def test_finished_sequences_go_on_unless_imputed() -> None:
             np.testing.assert_allclose(values[row], state, 1e-4, 1e-5)
 
 
-@pytest.mark.usefixtures("fresh")
 def test_imputing_changes_nothing_where_no_beam_ends() -> None:
     """Log probabilities start at -1e9: adding the first step's must not round them."""
     scores = layers.assign(np.array([-100.0] + [0.0] * (len(OUT[0]) - 1), "float32"))
@@ -121,7 +118,6 @@ def decoded(helper: Callable[..., Any], *how: Any, most: int = 8) -> Any:
     return run([outputs.sample_ids, lengths], {"start": np.zeros(4, "int64"), "first": TABLE[:4]})
 
 
-@pytest.mark.usefixtures("fresh")
 @each("how", [(layers.GreedyEmbeddingHelper,), (layers.SampleEmbeddingHelper, 1e-3)])
 def test_greedy_decoding(how: Any) -> None:
     """A temperature near 0 leaves the most probable id alone."""
@@ -132,7 +128,6 @@ def test_greedy_decoding(how: Any) -> None:
         assert ours == theirs and END not in ours[:-1] and (ours[-1] == END or length == len(ids))
 
 
-@pytest.mark.usefixtures("fresh")
 def test_ids_are_drawn_by_their_probabilities() -> None:
     """Without memory of the step before, each step draws anew: ids come as often as the softmax says."""
 
@@ -151,7 +146,7 @@ def test_ids_are_drawn_by_their_probabilities() -> None:
     assert any((ids[:, step] != ids[:, 0]).any() for step in range(1, 50))
 
 
-def test_on_tensors_as_in_programs(fresh: None) -> None:
+def test_on_tensors_as_in_programs() -> None:
     array = RNG.normal(0, 1, (4, 6, SIZE)).astype("float32")
 
     def decoded(value: Callable[..., Any]) -> Any:
@@ -166,7 +161,7 @@ def test_on_tensors_as_in_programs(fresh: None) -> None:
         np.testing.assert_allclose(tensor.numpy(), array, 1e-4, 1e-5)
 
 
-def test_helpers_without_methods(fresh: None) -> None:
+def test_helpers_without_methods() -> None:
     class Mine(layers.DecodeHelper):
         pass
 

@@ -13,7 +13,6 @@ import fluid
 from fluid import layers
 from fluid.errors import FluidTypeError, ProgramError
 
-pytestmark = pytest.mark.usefixtures("fresh")
 RNG = np.random.default_rng(4)
 LOW, HIGH = RNG.uniform(-2, -1, 3).astype("float32"), RNG.uniform(1, 2, 3).astype("float32")
 SCALE = RNG.uniform(0.5, 2, 3).astype("float32")

@@ -13,7 +13,6 @@ import fluid
 from fluid import dygraph, layers
 from fluid.errors import FluidTypeError, IndexRangeError, ProgramError
 
-pytestmark = pytest.mark.usefixtures("fresh")
 RANDOM = np.random.default_rng(0)
 CUBE = RANDOM.standard_normal((4, 5, 3, 2)).astype("float32")
 INDICES: dict[str, Any] = {

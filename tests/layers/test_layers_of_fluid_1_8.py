@@ -13,7 +13,6 @@ import fluid
 from fluid import layers
 from fluid.layer_helper import LayerHelper
 
-pytestmark = pytest.mark.usefixtures("fresh")
 RNG = np.random.default_rng(0)
 
 

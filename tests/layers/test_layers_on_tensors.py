@@ -567,7 +567,7 @@ MAKERS = {"autodoc", "deprecated", "generate_activation_fn", "generate_layer_fn"
 
 
 @pytest.fixture(autouse=True)
-def _fresh(fresh: None) -> Iterator[None]:
+def _fresh() -> Iterator[None]:
     yield
 
 

@@ -14,8 +14,6 @@ from fluid import layers
 from fluid.errors import ExecutionError, FluidError, FluidTypeError, InferenceError, ProgramError
 from fluid.ir.program import Variable
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def data(*shape: int, name: str = "x", dtype: str = "float32") -> Variable:
     return layers.data(name, list(shape), dtype=dtype)

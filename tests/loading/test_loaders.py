@@ -18,8 +18,6 @@ import fluid
 from fluid import layers, reader
 from fluid.errors import FeedError, FluidTypeError, ProgramError
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def count(n: int) -> reader.Reader:
     return lambda: iter(range(n))

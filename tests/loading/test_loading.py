@@ -23,8 +23,6 @@ from fluid.errors import (
 )
 from fluid.io import transforms
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 class Noise(io.Dataset):
     """Samples that are random numbers."""

@@ -26,8 +26,6 @@ from fluid import dygraph, io, layers
 from fluid.errors import DataError, FluidError, FluidTypeError, ProgramError
 from fluid.loading.shared_batches import BatchReader, BatchWriter
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 SHARED = Path("/dev/shm")
 
 

@@ -17,8 +17,6 @@ from fluid import layers
 from fluid.errors import FluidError
 from fluid.incubate.data_generator import MultiSlotDataGenerator
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def variables() -> list[fluid.Variable]:
     names = (("a", [None, 2], "int64", 0), ("b", [None, 1], "float32", 0), ("c", [None, 1], "int64", 1))

@@ -17,7 +17,6 @@ from fluid.executor.planned import plan
 
 pytest.importorskip("llvmlite")
 
-pytestmark = pytest.mark.usefixtures("fresh")
 EPSILON = float(np.finfo("float32").eps)
 RNG = np.random.default_rng(0)
 

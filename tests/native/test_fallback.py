@@ -32,7 +32,7 @@ def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def step(fresh: None) -> Iterator[Callable[..., Any]]:
+def step() -> Iterator[Callable[..., Any]]:
     """A step of training, whose loss a call returns."""
     x = fluid.data("x", [None, 4])
     loss = layers.mean(layers.tanh(layers.fc(x, 3)) * 2.0)

@@ -108,7 +108,7 @@ def test_what_a_branch_writes_is_kept_in_any_layout(order: Any, native: str, mon
         np.testing.assert_allclose(scope.array("state"), 0.5 + steps * np.tanh(array), rtol=1e-5, atol=1e-6)
 
 
-def test_large_results_are_the_callers(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+def test_large_results_are_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Native code writes them where the caller gets them; later runs, and ops that read them, leave them alone."""
     monkeypatch.setenv("FLUID_NATIVE", "1")
     x = fluid.data("x", SHAPE)
@@ -132,7 +132,7 @@ def test_large_results_are_the_callers(monkeypatch: pytest.MonkeyPatch, fresh: N
         assert not any(np.shares_memory(array, earlier) for earlier in arrays[:number])
 
 
-def test_an_op_of_large_arrays_is_native_by_itself(fresh: None) -> None:
+def test_an_op_of_large_arrays_is_native_by_itself() -> None:
     """Its plan then copies neither its feeds nor its results."""
     executor, is_native = fluid.Executor(), []
     for name, shape in (("small", [4, 8]), ("large", list(SHAPE))):

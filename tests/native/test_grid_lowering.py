@@ -77,7 +77,7 @@ def test_double_precision(sizes: tuple[int, ...], padding: str, aligned: bool, m
 
 
 @each("place", [np.nan, np.inf, -np.inf, 3e38, -1e9])
-def test_places_outside_of_all_images_read_nothing(place: float, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_outside_of_all_images_read_nothing(place: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Coordinates that are no element's, such as NaN, must not become addresses."""
     fetches = sampled_and_derivatives((1, 2, 4, 4, 3, 3), "bilinear", "zeros", True, False)[:2]
     feed = {"x": np.ones((1, 2, 4, 4), "float32"), "grid": np.full((1, 3, 3, 2), place, "float32")}

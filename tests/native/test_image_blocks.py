@@ -89,7 +89,7 @@ def _check(executor: fluid.Executor, feed: dict[str, Any], outs: list[Any], bloc
 
 @pytest.mark.parametrize("shape", IMAGES, ids=str)
 @pytest.mark.parametrize("name", NETS)
-def test_blocks_of_an_image(name: str, shape: tuple[int, ...], fresh: None) -> None:
+def test_blocks_of_an_image(name: str, shape: tuple[int, ...]) -> None:
     _check(*_built(NETS[name], shape), f"{shape[0]} blocks of 1 image")
 
 
@@ -103,7 +103,7 @@ def test_blocks_of_an_image(name: str, shape: tuple[int, ...], fresh: None) -> N
         ("scaled", 9_000, "2 blocks of 3 images"),
     ],
 )
-def test_blocks_of_some_images(name: str, large: int, blocks: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_some_images(name: str, large: int, blocks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     set_limits(monkeypatch, image_block_bytes=large)
     _check(*_built(NETS[name], IMAGES[0]), blocks)
 
@@ -118,14 +118,14 @@ def test_blocks_access_nothing_else(name: str, monkeypatch: pytest.MonkeyPatch) 
             np.testing.assert_allclose(value, other, rtol=2e-5, atol=2e-5 * np.abs(other).max())
 
 
-def test_a_value_of_a_block_has_room_for_a_block(fresh: None) -> None:
+def test_a_value_of_a_block_has_room_for_a_block() -> None:
     executor, feed, outs = _built(_bottlenecks, IMAGES[0])
     text = str(executor.plan(feed=feed, fetch_list=outs))
     assert "float32[1, 12, 11, 24], channels last, halo 1, a block" in text
     assert "float32[6, 12, 11, 24]" not in text
 
 
-def test_a_plan_on_disk_has_blocks(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_on_disk_has_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record of a plan has the calls of all blocks."""
     monkeypatch.setenv("FLUID_NATIVE_CACHE", str(tmp_path))
 
@@ -146,7 +146,7 @@ def test_a_plan_on_disk_has_blocks(fresh: None, tmp_path: Path, monkeypatch: pyt
     assert [each.shares for each in kept.instructions] == [each.shares for each in plan.instructions]
 
 
-def test_training_keeps_all_images(fresh: None) -> None:
+def test_training_keeps_all_images() -> None:
     """Values that backward reads are there for all images."""
     x = fluid.data("x", IMAGES[0])
     (out,) = _bottlenecks(x)

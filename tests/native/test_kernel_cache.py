@@ -150,7 +150,7 @@ def test_unused_kernels_are_unloaded_when_others_are_used(place: Path, limit: st
     assert set(cache._loaded) == {cache._key(f"add{number}", compiler.host()) for number in (1, 3)}
 
 
-def test_kernels_are_loaded_once_for_many_scopes(place: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_loaded_once_for_many_scopes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM keeps some memory of each library that was ever loaded."""
     y = layers.scale(layers.tanh(fluid.data("x", [None, 8])), 3.0)
     loads, load = [], compiler.Library.__post_init__

@@ -93,7 +93,7 @@ OF_SPECIAL: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def test_special_values(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_special_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """NaN, infinities, zeros, denormal numbers, and numbers where a formula changes, as on numpy."""
     x = fluid.data("x", SPECIAL.shape)
     x.stop_gradient = False

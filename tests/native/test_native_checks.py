@@ -18,7 +18,6 @@ from fluid.executor.native.id_ranges import _RULES
 from fluid.executor.native.native_checks import NativeCheck
 from fluid.ir.program import Variable
 
-pytestmark = pytest.mark.usefixtures("fresh")
 ROWS = 7
 Feed = dict[str, Any]
 

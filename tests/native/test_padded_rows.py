@@ -482,7 +482,6 @@ def test_capacities_leave_a_quarter_free_at_most() -> None:
     assert {capacity_of(rows, 3) for rows in range(1, 1 << 10)} == {8, 16, 32, 64, 128, 256, 512, 1024}
 
 
-@pytest.mark.usefixtures("fresh")
 def test_the_longest_of_nested_sequences_decides_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shape that follows from the longest sequence has no padding."""
     x = fluid.data("x", [None, 2], lod_level=2)

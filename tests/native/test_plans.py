@@ -24,7 +24,7 @@ from fluid.formats import tensors
 from fluid.values.unchanging import never_changes, unchanging
 
 
-def test_a_plan_prints_its_native_code(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_prints_its_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The printed plan: regions with their ops, native values and layouts, and ops on numpy."""
     monkeypatch.delenv("FLUID_NATIVE", raising=False)
     x = fluid.data("x", [2, 1, 3, 3])
@@ -297,7 +297,7 @@ def test_numbers_without_dimensions_are_stacked(monkeypatch: pytest.MonkeyPatch)
     assert_close(values, expected, 1e-6)
 
 
-def test_dropout_is_applied_in_native_code(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_is_applied_in_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numpy draws the masks before all else, with the bits that it draws without native code; they cut nothing in two."""
     x = fluid.data("x", [64, 32])
     h = layers.dropout(layers.fc(x, 32, act="relu"), 0.3, dropout_implementation="upscale_in_train")
@@ -319,7 +319,7 @@ def test_dropout_is_applied_in_native_code(fresh: None, monkeypatch: pytest.Monk
     assert kinds[:2] == ["numpy", "numpy"] and set(kinds[2:]) == {"native"}, lines
 
 
-def test_a_copy_of_a_number_is_made_before_the_number_is_overwritten(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_of_a_number_is_made_before_the_number_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uniform numbers are computed by their readers, unless an operand is overwritten before."""
     x = fluid.data("x", [4])
     count = layers.create_global_var([1], 1.0, "float32", persistable=True, name="count")
@@ -354,7 +354,7 @@ def _on_numpy(monkeypatch: pytest.MonkeyPatch, fetches: list[fluid.Variable], fe
         return fluid.Executor().run(feed=feed, fetch_list=fetches)
 
 
-def test_convolutions_that_differ_only_in_their_windows_are_told_apart(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolutions_that_differ_only_in_their_windows_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """They read and make the same shapes, in both directions, of filters of one size."""
     x = fluid.data("x", [2, 8, 12, 12])
     x.stop_gradient = False
@@ -369,7 +369,7 @@ def test_convolutions_that_differ_only_in_their_windows_are_told_apart(fresh: No
         np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-4)
 
 
-def test_dropout_that_drops_nothing(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_that_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLUID_NATIVE", raising=False)
     x = fluid.data("x", [6, 3])
     y = layers.reduce_sum(layers.dropout(layers.tanh(x), 0.25), dim=1)
@@ -380,7 +380,7 @@ def test_dropout_that_drops_nothing(fresh: None, monkeypatch: pytest.MonkeyPatch
     assert "[tanh + dropout + reduce_sum]" in executor.plan(program, feed, [y]).to_string()
 
 
-def test_a_plan_that_is_bound_computes_the_same_bits_with_more_threads(fresh: None) -> None:
+def test_a_plan_that_is_bound_computes_the_same_bits_with_more_threads() -> None:
     """Kernels copy matrices to a workspace; each thread has its part of it."""
     a, b = fluid.data("a", [512, 300]), fluid.data("b", [512, 512])
     out = layers.relu(layers.matmul(a, b, transpose_x=True))
@@ -410,7 +410,7 @@ def _convolution() -> tuple[fluid.Executor, Callable[[], Any], fluid.LoDTensor]:
     return executor, lambda: executor.run(feed={"x": images}, fetch_list=[y])[0], filter_
 
 
-def test_filters_that_nothing_can_write_are_packed_once(fresh: None) -> None:
+def test_filters_that_nothing_can_write_are_packed_once() -> None:
     """Filters that are set anew, or overwritten by a program, are packed again."""
     _, run, filter_ = _convolution()
     first, memory = run(), np.array(filter_)
@@ -427,7 +427,7 @@ def test_filters_that_nothing_can_write_are_packed_once(fresh: None) -> None:
     assert np.array_equal(run(), first * 4)
 
 
-def test_constants_do_not_divide_what_is_fused(fresh: None) -> None:
+def test_constants_do_not_divide_what_is_fused() -> None:
     """A scale and a shift of channels, written as constants, are the epilogue of the convolution."""
     x = fluid.data("x", [1, 3, 8, 8])
     scale, shift = (np.arange(start, start + 4, dtype="float32").reshape([1, 4, 1, 1]) for start in (1, 5))
@@ -441,7 +441,7 @@ def test_constants_do_not_divide_what_is_fused(fresh: None) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_filters_that_can_be_written_are_packed_in_each_run(fresh: None) -> None:
+def test_filters_that_can_be_written_are_packed_in_each_run() -> None:
     _, run, filter_ = _convolution()
     first, memory = run(), np.array(filter_)
     memory.flags.writeable = False  # who owns it can take that back
@@ -453,7 +453,7 @@ def test_filters_that_can_be_written_are_packed_in_each_run(fresh: None) -> None
     assert np.array_equal(run(), first * 2)
 
 
-def test_statistics_that_stay_are_read_by_gradients(fresh: None) -> None:
+def test_statistics_that_stay_are_read_by_gradients() -> None:
     """The gradient of a batch_norm in test mode reads its mean, which stays; a fault of Fluid would be an error."""
     x = fluid.data("x", [2, 4, 6, 8])
     loss = layers.mean(layers.square(layers.batch_norm(layers.tanh(x), is_test=True)))
@@ -467,7 +467,7 @@ def test_statistics_that_stay_are_read_by_gradients(fresh: None) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_predictions_normalize_while_they_convolve(fresh: None) -> None:
+def test_predictions_normalize_while_they_convolve() -> None:
     """A batch_norm in test mode writes no statistics, and its factors are computed before the convolution that uses them."""
     x = fluid.data("x", [2, 4, 6, 8])
     y = layers.batch_norm(layers.conv2d(x, 8, 1, bias_attr=False), act="hard_swish", is_test=True)
@@ -486,7 +486,7 @@ def test_predictions_normalize_while_they_convolve(fresh: None) -> None:
         np.testing.assert_array_equal(scope.find_var(name).get_tensor(), value)
 
 
-def test_models_from_files_pack_their_filters_once(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_from_files_pack_their_filters_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the arrays are aligned in the file or not."""
     monkeypatch.setattr(tensors, "_LARGE_FILE", 1)
     monkeypatch.setattr(tensors, "_LARGE_ARRAY", 1)
@@ -502,7 +502,7 @@ def test_models_from_files_pack_their_filters_once(fresh: None, tmp_path: Path, 
         assert never_changes(fluid.global_scope().array("filter"))
 
 
-def test_halos_are_as_wide_as_the_filter_reaches_along_each_axis(fresh: None) -> None:
+def test_halos_are_as_wide_as_the_filter_reaches_along_each_axis() -> None:
     """A filter of 3 taps that are 8,192 steps apart, over a line of 30,000 steps: training it took 45 GiB."""
     x = fluid.data("x", [1, 8, 1, 30_000])
     x.stop_gradient = False
@@ -516,7 +516,7 @@ def test_halos_are_as_wide_as_the_filter_reaches_along_each_axis(fresh: None) ->
     assert max(spec.nbytes for spec in plan.specs.values()) == 4 * 8 * (30_000 + 2 * 8192)
 
 
-def test_images_with_halos_take_turns_in_memory(fresh: None) -> None:
+def test_images_with_halos_take_turns_in_memory() -> None:
     """Images share memory only with equal layouts, and only if their live ranges do not overlap."""
     x = fluid.data("x", [2, 4, 8, 8])
     h = kept = layers.conv2d(x, 4, 3, padding=1, act="relu")
@@ -543,7 +543,7 @@ def test_images_with_halos_take_turns_in_memory(fresh: None) -> None:
         np.testing.assert_allclose(executor.run(feed=feed, fetch_list=[h])[0], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_put_together_of_constants_and_others_is_computed_in_each_run(fresh: None) -> None:
+def test_what_is_put_together_of_constants_and_others_is_computed_in_each_run() -> None:
     """A concat of constant and variable parts runs each time: its parts are written separately."""
     block = fluid.default_main_program().global_block()
     for name in ("first", "last"):
@@ -662,7 +662,6 @@ def test_images_of_one_row_or_column_are_convolved(extents: tuple[int, int]) -> 
     assert_alike(build, {"x": normal(17, 16, *extents)}, tolerance=1e-4)
 
 
-@pytest.mark.usefixtures("fresh")
 def test_numbers_that_many_formulas_share() -> None:
     x = fluid.data("x", [1])
     number = x

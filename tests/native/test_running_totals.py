@@ -76,7 +76,7 @@ def test_running_sums_keep_special_numbers() -> None:
 
 
 @each("native", ["0", "1"])
-def test_the_gradient_of_a_factor_does_not_depend_on_it(native: str, monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+def test_the_gradient_of_a_factor_does_not_depend_on_it(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it is NaN or infinite, and in gradients of gradients."""
     monkeypatch.setenv("FLUID_NATIVE", native)
     x = fluid.data("x", [2, 3])

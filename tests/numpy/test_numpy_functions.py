@@ -84,6 +84,6 @@ def test_numbers_that_lose_a_gradient_are_an_error() -> None:
     assert np.allclose(x, A) and np.shape(x) == (3, 4) and np.median(x.numpy()) == np.median(A)
 
 
-def test_variables_of_a_program_have_no_values(fresh: None) -> None:
+def test_variables_of_a_program_have_no_values() -> None:
     with pytest.raises(FluidTypeError, match=r"np\.exp: x is a Variable of a program"):
         np.exp(fluid.data("x", [3]))

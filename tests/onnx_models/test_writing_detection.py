@@ -18,7 +18,7 @@ import fluid
 from fluid import layers
 from fluid.opdef.registry import get
 
-pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh")]
+pytestmark = pytest.mark.numpy_alone
 
 SIZE = 24
 

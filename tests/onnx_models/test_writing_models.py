@@ -30,7 +30,7 @@ from fluid.onnx.writing.document import PATH, render
 from fluid.onnx.writing.models import OLDEST
 from fluid.opdef.registry import all_ops
 
-pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh")]
+pytestmark = pytest.mark.numpy_alone
 
 
 def lenet() -> tuple[Any, Any]:
@@ -434,7 +434,6 @@ def test_a_dynamic_size_that_is_divided_is_no_number(build: Any) -> None:
         np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.usefixtures("fresh")
 def test_adaptive_pools_to_one_element_of_images_of_any_size(tmp_path: Path) -> None:
     x = fluid.data("x", [None, 3, None, None])
     outs = [layers.adaptive_pool2d(x, [1, 1], kind) for kind in ("avg", "max")]

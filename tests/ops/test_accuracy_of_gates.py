@@ -13,8 +13,6 @@ from fluid import layers
 from fluid.backward import gradients
 from fluid.extend import ops
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def step_and_gradients(dtype: str, feed: dict[str, Any]) -> list[Any]:
     x, before = (fluid.data(name, list(feed[name].shape), dtype) for name in ("x", "before"))

@@ -130,7 +130,7 @@ def test_casts_hand_on_real_parts() -> None:
     assert x.grad is not None and x.grad.tolist() == [2.0, 4.0]
 
 
-def test_a_complex_loss_is_refused(fresh: None) -> None:
+def test_a_complex_loss_is_refused() -> None:
     z = fluid.data("z", [1], "complex64")
     z.stop_gradient = False
     with pytest.raises(BackwardError, match="a loss is a real number"):
@@ -142,7 +142,7 @@ def test_a_complex_loss_is_refused(fresh: None) -> None:
         (point * point).backward()
 
 
-def test_programs_have_gradients_of_complex_numbers(fresh: None) -> None:
+def test_programs_have_gradients_of_complex_numbers() -> None:
     """The plan, the interpreter and eager mode agree."""
     z = fluid.data("z", [3], "complex128")
     z.stop_gradient = False
@@ -157,7 +157,7 @@ def test_programs_have_gradients_of_complex_numbers(fresh: None) -> None:
     np.testing.assert_array_equal(planned, stepwise)
 
 
-def test_programs_refuse_other_ops(fresh: None) -> None:
+def test_programs_refuse_other_ops() -> None:
     z = fluid.data("z", [2], "complex64")
     z.stop_gradient = False
     with pytest.raises(BackwardError, match=r"(?s)relu has no gradient for complex numbers, and computes with.*test_complex"):

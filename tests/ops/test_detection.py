@@ -17,7 +17,6 @@ from fluid import layers
 from fluid.errors import ExecutionError, FluidError, InferenceError, ProgramError
 from fluid.ir.program import Variable
 
-pytestmark = pytest.mark.usefixtures("fresh")
 rng = np.random.RandomState(0)
 
 

@@ -17,7 +17,7 @@ from fluid.extend import composed, define, like, means, ops
 
 
 @pytest.fixture(autouse=True)
-def _own_ops(fresh: None) -> Iterator[None]:
+def _own_ops() -> Iterator[None]:
     with own_ops():
         yield
 

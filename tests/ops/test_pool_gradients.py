@@ -38,7 +38,7 @@ def expected_gradient(x: Any, d_out: Any, size: Any, stride: Any, pad: Any) -> A
 
 
 @each("native", ["0", "1"])
-def test_a_window_in_the_padding_passes_its_gradient_to_nobody(native: str, monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+def test_a_window_in_the_padding_passes_its_gradient_to_nobody(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUID_NATIVE", native)
     monkeypatch.setattr(plan, "_FEWEST", 1)
     draws = np.random.default_rng(0)
@@ -57,7 +57,7 @@ def test_a_window_in_the_padding_passes_its_gradient_to_nobody(native: str, monk
 @each("native", ["0", "1"])
 @each("axis", [1, 3])
 def test_of_maxima_without_a_greatest_number_the_first_nan_or_element_gets_the_gradient(
-    axis: int, native: str, monkeypatch: pytest.MonkeyPatch, fresh: None
+    axis: int, native: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLUID_NATIVE", native)
     monkeypatch.setattr(plan, "_FEWEST", 1)
@@ -95,7 +95,6 @@ def test_special_numbers_pass_max_pools(
     dtype: str,
     native: str,
     monkeypatch: pytest.MonkeyPatch,
-    fresh: None,
 ) -> None:
     """A NaN gets the gradient of its windows, an infinite gradient goes to one element alone, and windows may hold only -inf."""
     monkeypatch.setenv("FLUID_NATIVE", native)

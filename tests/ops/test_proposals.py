@@ -17,8 +17,6 @@ from fluid.executor.binding.compiled import apply_op
 from fluid.ir.program import Variable
 from fluid.values.lod_array import array_of
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 PADDLE = PaddleNumbers("paddle_proposals.npz")
 
 

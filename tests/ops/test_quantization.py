@@ -16,8 +16,6 @@ from fluid.errors import AttributeRuleError, InferenceError
 from fluid.executor.runtime.scope import Scope
 from fluid.ir.program import Variable
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 PADDLE = PaddleNumbers("paddle_quantization.npz")
 
 

@@ -13,8 +13,6 @@ from fluid.backward import gradients
 from fluid.errors import ExecutionError, InferenceError
 from fluid.extend import ops
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 @each("use_cvm", [True, False])
 def test_counts_are_the_gradient_of_their_columns(use_cvm: bool) -> None:

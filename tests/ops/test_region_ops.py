@@ -32,7 +32,6 @@ from fluid.extend import (
 from fluid.formats.text import parse_program_text, program_to_string
 from fluid.viewer.graph import ViewGraph
 
-pytestmark = pytest.mark.usefixtures("fresh")
 N = 3
 
 

@@ -94,7 +94,6 @@ def rnn_op(x: Variable, mode: str) -> Variable:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fresh")
 @each("mode", ["LSTM", "GRU"])
 def test_three_orders_where_extents_are_unknown(mode: str) -> None:
     """Each gradient, of a sum weighted by a fixed array, against central differences of the one before."""
@@ -116,7 +115,6 @@ def test_three_orders_where_extents_are_unknown(mode: str) -> None:
         np.testing.assert_allclose(here[order + 1], expected, 1e-6, 1e-7, err_msg=f"order {order + 1}")
 
 
-@pytest.mark.usefixtures("fresh")
 def test_two_orders_inside_a_loop() -> None:
     """The decomposition of an op is written out in the block of gradients that it stands in."""
     rng = np.random.default_rng(2)
@@ -171,7 +169,6 @@ def lstm_cell(x: Any, states: list[Any], weights: list[Any]) -> list[Any]:
 CELLS = {"GRUCell": (gru_cell, 1), "LSTMCell": (lstm_cell, 2)}
 
 
-@pytest.mark.usefixtures("fresh")
 @each("time_major", [False, True])
 @each("is_reverse", [False, True])
 @each("name", CELLS)
@@ -196,7 +193,6 @@ def test_rnn_runs_a_cell(name: str, is_reverse: bool, time_major: bool) -> None:
             np.testing.assert_allclose(state[row], last, 1e-5, 1e-6)
 
 
-@pytest.mark.usefixtures("fresh")
 def test_rnn_takes_states_and_shares_parameters() -> None:
     x = fluid.data("x", [-1, -1, 3], "float32")
     cell = layers.GRUCell(2, param_attr=fluid.ParamAttr(name="w"), gate_activation=layers.sigmoid, activation="relu")
@@ -208,7 +204,6 @@ def test_rnn_takes_states_and_shares_parameters() -> None:
     assert one.shape == (2, 3, 2) and np.array_equal(one, two)
 
 
-@pytest.mark.usefixtures("fresh")
 @each("batch_first", [True, False])
 @each("kind", ["gru", "lstm"])
 def test_stacks_of_cells_in_both_directions(kind: str, batch_first: bool) -> None:
@@ -239,7 +234,6 @@ def test_stacks_of_cells_in_both_directions(kind: str, batch_first: bool) -> Non
         np.testing.assert_allclose(hidden[3, row], out[row, 0, 2:], 1e-6)
 
 
-@pytest.mark.usefixtures("fresh")
 def test_units_are_the_cells() -> None:
     x, h, c = (fluid.data(name, [-1, size], "float32") for name, size in (("x", 3), ("h", 2), ("c", 2)))
     unit = fluid.contrib.layers.BasicGRUUnit("unit", 2, param_attr=fluid.ParamAttr(name="g"))
@@ -265,7 +259,6 @@ class Countdown(layers.Decoder):
         return [inputs, layers.cast(time, "float32") + inputs * 0.0], {"sum": states["sum"] + inputs}, left, left <= left * 0.0
 
 
-@pytest.mark.usefixtures("fresh")
 @each(("most", "steps"), [(None, 3), (1, 2)])
 def test_dynamic_decode_runs_until_all_are_finished(most: int | None, steps: int) -> None:
     """As in Paddle, `max_step_num` is the number of the last step."""
@@ -277,7 +270,6 @@ def test_dynamic_decode_runs_until_all_are_finished(most: int | None, steps: int
     assert np.array_equal(time, [range(steps)] * 2) and np.array_equal(total, out.sum(1))
 
 
-@pytest.mark.usefixtures("fresh")
 def test_beam_search_finds_what_paddle_finds() -> None:
     rng = np.random.default_rng(0)
     weight = (rng.standard_normal((8, 4)) * 2).astype("float32")
@@ -310,7 +302,6 @@ def test_beam_search_finds_what_paddle_finds() -> None:
     assert lengths.tolist() == [[2, 6, 6], [1, 6, 6], [3, 3, 6]]
 
 
-@pytest.mark.usefixtures("fresh")
 def test_tile_beam_merge_with_batch() -> None:
     x = fluid.data("x", [-1, 2], "float32")
     tiled = layers.BeamSearchDecoder.tile_beam_merge_with_batch(x, 3)
@@ -318,7 +309,6 @@ def test_tile_beam_merge_with_batch() -> None:
     assert found.tolist() == [[1, 2]] * 3 + [[3, 4]] * 3
 
 
-@pytest.mark.usefixtures("fresh")
 def test_layers_over_sequences_learn() -> None:
     """Each layer's loss falls, and each of its parameters moves."""
     x = fluid.data("x", [-1, 3], "float32", lod_level=1)
@@ -341,7 +331,6 @@ def test_layers_over_sequences_learn() -> None:
         assert not np.array_equal(value, np.array(scope.find_var(name).get_tensor())), f"{name} did not move"
 
 
-@pytest.mark.usefixtures("fresh")
 def test_layers_over_padded_sequences() -> None:
     x = fluid.data("x", [5, -1, 3], "float32")
     zeros = layers.fill_constant_batch_size_like(x, [4, -1, 2], "float32", 0, input_dim_idx=1, output_dim_idx=1)
@@ -354,7 +343,6 @@ def test_layers_over_padded_sequences() -> None:
     np.testing.assert_allclose(found[0][0, :, 2:], found[1][3], 1e-6)
 
 
-@pytest.mark.usefixtures("fresh")
 def test_layers_of_one_step() -> None:
     x, h, c = (fluid.data(name, [-1, size], "float32") for name, size in (("x", 3), ("h", 2), ("c", 2)))
     hidden, cell = layers.lstm_unit(x, h, c, forget_bias=1.0)
@@ -388,7 +376,6 @@ def inputs_of_rnn(**changed: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.usefixtures("fresh")
 @each(
     ("changed", "attrs", "text"),
     [
@@ -421,7 +408,6 @@ def one_op(op_type: str, shapes: dict[str, list[int]], lod_level: int = 0, **att
     return build
 
 
-@pytest.mark.usefixtures("fresh")
 @each(
     ("build", "text"),
     [
@@ -471,7 +457,6 @@ def test_what_does_not_fit_is_told(build: Any, text: str) -> None:
         build()
 
 
-@pytest.mark.usefixtures("fresh")
 def test_beams_of_sizes_that_only_a_run_tells() -> None:
     x = fluid.data("x", [None, 2, None])
     tiled = layers.BeamSearchDecoder.tile_beam_merge_with_batch(x, 3)
@@ -488,7 +473,7 @@ def _sigmoid(x: Any) -> Any:
 @each("native", ["0", "1"])
 @each("dtype", ["float32", "float64"])
 @each("size", [1, 2, 3, 8])
-def test_gates_of_any_size_are_right(size: int, dtype: str, native: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gates_of_any_size_are_right(size: int, dtype: str, native: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """First steps of nine sequences, from states of 0. The gates of an LSTM with one unit are single columns: there numpy's
     `negative` is wrong."""
     monkeypatch.setenv("FLUID_NATIVE", native)

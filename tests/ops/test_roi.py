@@ -14,8 +14,6 @@ from fluid import layers
 from fluid.errors import ExecutionError, FluidTypeError, InferenceError, ProgramError
 from fluid.ir.program import Variable
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 ROIS = np.array([[0, 0, 3, 3], [1, 2, 5, 4], [2, 0, 7, 5]], "float32")
 
 

@@ -96,7 +96,7 @@ def test_set_value(known: bool, step: int) -> None:
             np.testing.assert_array_equal(one, other, err_msg=f"{start}:{end}:{step}")
 
 
-def test_parts_along_an_axis_that_is_fed_fill_the_whole(fresh: None) -> None:
+def test_parts_along_an_axis_that_is_fed_fill_the_whole() -> None:
     """With the axis known in a run alone, parts that left a remainder were cut silently."""
     x, axis = fluid.data("whole", [2, 5]), fluid.data("axis", [1], "int32")
     likes = [fluid.data("first", [2, 3]), fluid.data("second", [2, 1])]

@@ -19,8 +19,6 @@ from fluid import dygraph, layers
 from fluid.errors import BackwardError, FeedError, FluidError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 from fluid.ir.tracebacks import shorten
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def run(fetches: Any, **feed: Any) -> Any:
     return fluid.Executor().run(feed=feed, fetch_list=fetches)

@@ -13,8 +13,6 @@ from fluid import layers
 from fluid.errors import FluidError, FormatError
 from fluid.transform.flops import count_flops
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 @pytest.fixture
 def executor():

@@ -34,7 +34,7 @@ def test_modules_of_names_that_are_elsewhere_too() -> None:
     assert ProgramTranslator is dygraph.ProgramTranslator and StaticModelRunner is dygraph.StaticModelRunner
 
 
-def test_ops_made_under_a_device_guard_name_their_device(fresh: None) -> None:
+def test_ops_made_under_a_device_guard_name_their_device() -> None:
     x = fluid.data("x", [None, 2])
     with fluid.device_guard("gpu:1"):
         y = layers.relu(x)
@@ -68,7 +68,7 @@ def test_flags_are_kept(flags: None) -> None:
     }
 
 
-def test_flags_with_a_meaning_here(flags: None, fresh: None) -> None:
+def test_flags_with_a_meaning_here(flags: None) -> None:
     fluid.set_flags({"FLAGS_paddle_num_threads": 2})
     assert fluid.get_num_threads() == 2
     fluid.set_num_threads(1)
@@ -218,7 +218,7 @@ def weight() -> Any:
     return np.array(fluid.global_scope().find_var("w").get_tensor())  # type: ignore[union-attr]
 
 
-def test_a_pruned_run_updates_nothing(fresh: None, trained: Any) -> None:
+def test_a_pruned_run_updates_nothing(trained: Any) -> None:
     """Of a program that trains, it runs the ops that the fetches need; feeds that these do not read are passed over."""
     executor, loss, prediction = trained
     before = weight()
@@ -239,7 +239,7 @@ def test_a_pruned_run_updates_nothing(fresh: None, trained: Any) -> None:
     assert not np.array_equal(weight(), before), "without fetches, all runs"
 
 
-def test_programs_say_what_scripts_ask(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_say_what_scripts_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fluid.Program, "_first_seed", 0)
     program = fluid.default_main_program()
     x = fluid.data("x", [None, 4])
@@ -255,7 +255,7 @@ def test_programs_say_what_scripts_ask(fresh: None, monkeypatch: pytest.MonkeyPa
     assert program.random_seed == fluid.Program().random_seed == 7
 
 
-def test_arguments_of_1_8(fresh: None) -> None:
+def test_arguments_of_1_8() -> None:
     batches = [list(fluid.io.BatchSampler(batch_size=2, **given)) for given in ({"dataset": range(3)}, {"indices": [7, 5, 6]})]
     assert batches == [[[0, 1], [2]], [[7, 5], [6]]]
     shuffled = fluid.io.BatchSampler(indices=[7, 5, 6], shuffle=True, batch_size=3)
@@ -273,14 +273,14 @@ def test_arguments_of_1_8(fresh: None) -> None:
     assert sequence_pool.__name__ == "sequence_pool" and ParallelExecutor is fluid.ParallelExecutor
 
 
-def test_fetches_by_device(fresh: None, trained: Any) -> None:
+def test_fetches_by_device(trained: Any) -> None:
     executor, loss, prediction = trained
     (values, losses) = executor.run(feed=FEED, fetch_list=[prediction, loss], return_merged=False)
     assert [value.shape for value in values] == [(2, 1)] and [value.shape for value in losses] == [(1,)]
 
 
 # ---------------------------------------------------------------------------------------------------------------- YOLO
-def test_boxes_of_yolo_within_the_image_and_beyond(fresh: None) -> None:
+def test_boxes_of_yolo_within_the_image_and_beyond() -> None:
     x = np.full((1, 6, 2, 2), 2.0, "float32")  # one anchor, as large as the image
     size = layers.assign(np.array([[64, 64]], "int32"))
     clipped, beyond, wider = (
@@ -294,7 +294,7 @@ def test_boxes_of_yolo_within_the_image_and_beyond(fresh: None) -> None:
     assert np.allclose((moved[..., :2] + moved[..., 2:]) / 2 - centers, 32 * (offset - 0.5) * 0.5, atol=1e-3)
 
 
-def test_loss_of_yolo_with_stretched_offsets(fresh: None) -> None:
+def test_loss_of_yolo_with_stretched_offsets() -> None:
     """They change which predicted boxes overlap a labelled one, so that it is not learned that there is nothing."""
     x = layers.assign(np.random.default_rng(0).normal(0, 1, (1, 6, 8, 8)).astype("float32"))
     boxes = layers.assign(np.array([[[0.55, 0.55, 0.3, 0.3]]], "float32"))

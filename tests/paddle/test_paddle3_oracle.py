@@ -25,7 +25,7 @@ from fluid.executor import Scope, scope_guard
 from fluid.ir.program import Operator
 from fluid.values.types import VarType
 
-pytestmark = [pytest.mark.paddle3, pytest.mark.usefixtures("fresh")]
+pytestmark = pytest.mark.paddle3
 
 
 @pytest.fixture(scope="session")

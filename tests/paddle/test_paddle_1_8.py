@@ -23,8 +23,6 @@ from fluid.ir.paddle_attrs import REQUIRED, SAME_INPUTS, attrs_of_paddle
 from fluid.opdef.registry import all_ops
 from fluid.proto import ProgramDesc
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 PRELUDE = """
 import numpy as np
 import paddle.fluid as fluid

@@ -7,7 +7,6 @@ from typing import Any
 
 import book
 import numpy as np
-import pytest
 from checks import each
 from paths import TESTS
 
@@ -27,7 +26,6 @@ def assert_close(found: Any, expected: Any, name: str) -> None:
         np.testing.assert_array_equal(found, expected, name)
 
 
-@pytest.mark.usefixtures("fresh")
 @each("name", book.CASES)
 def test_numbers_are_paddles(name: str) -> None:
     golden = np.load(GOLDEN / f"{name}.npz")
@@ -47,7 +45,6 @@ def test_numbers_are_paddles(name: str) -> None:
         assert_close(fluid.global_scope().find_var(key).get_tensor(), golden[f"last.{key}"], f"{key} in the end")
 
 
-@pytest.mark.usefixtures("fresh")
 @each("name", ["recognize_digits", "understand_sentiment_conv", "image_classification_resnet"])
 def test_files_say_all_that_paddle_must_be_told(name: str) -> None:
     """Paddle completes the attributes of ordinary ops alone, and reads slots that Fluid's own gradients do without."""

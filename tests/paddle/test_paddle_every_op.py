@@ -20,7 +20,7 @@ from test_paddle_files import PRELUDE
 import fluid
 from fluid import layers
 
-pytestmark = [pytest.mark.paddle, pytest.mark.usefixtures("fresh"), pytest.mark.filterwarnings("ignore:no gradient flows")]
+pytestmark = [pytest.mark.paddle, pytest.mark.filterwarnings("ignore:no gradient flows")]
 
 OTHERWISE = {
     "bincount": "of no elements it counts nothing there",

@@ -23,7 +23,7 @@ from fluid.ir.program import Program
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 
-pytestmark = [pytest.mark.paddle, pytest.mark.usefixtures("fresh")]
+pytestmark = pytest.mark.paddle
 
 PRELUDE = """
 import numpy as np

@@ -81,7 +81,7 @@ def test_a_value_of_one_element_converts_as_it_did(fetch: Callable[[], Any]) -> 
     assert copy.deepcopy(value) == value and (value == value).all()
 
 
-def test_values_of_other_sizes_are_plain_arrays(fresh: None) -> None:
+def test_values_of_other_sizes_are_plain_arrays() -> None:
     x = fluid.data("x", [None, 3])
     exe = fluid.Executor()
     row, total, count = exe.run(feed={"x": np.ones((1, 3), np.float32)}, fetch_list=[x, layers.reduce_sum(x), layers.size(x)])
@@ -91,7 +91,7 @@ def test_values_of_other_sizes_are_plain_arrays(fresh: None) -> None:
     exe.run(feed={"x": np.ones((1, 3), np.float32) * total}, fetch_list=[x])
 
 
-def test_a_tensor_of_a_scope_converts(fresh: None) -> None:
+def test_a_tensor_of_a_scope_converts() -> None:
     """numpy.array(tensor), which scripts write, is always a plain array; the tensor itself has its element."""
     scope = fluid.Scope()
     tensor = scope.var("loss").get_tensor()
@@ -100,7 +100,7 @@ def test_a_tensor_of_a_scope_converts(fresh: None) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ sizes of what is fed
-def test_layers_data_is_fed_any_sizes_and_fluid_data_checks_them(fresh: None) -> None:
+def test_layers_data_is_fed_any_sizes_and_fluid_data_checks_them() -> None:
     """Scripts declare a batch size, or the sizes of another batch, and feed other sizes."""
     old = layers.data("old", [2, 3], append_batch_size=False)
     flat = layers.data("flat", [-256, 1], append_batch_size=False, dtype="int64")  # of 256 words for each row of an unknown batch
@@ -113,7 +113,7 @@ def test_layers_data_is_fed_any_sizes_and_fluid_data_checks_them(fresh: None) ->
 
 
 @each("run", [lambda exe, **how: exe.run(**how), lambda exe, **how: exe.interpret(**how)])
-def test_layers_data_is_fed_floats_of_any_width_which_fluid_data_refuses(fresh: None, run: Callable[..., Any]) -> None:
+def test_layers_data_is_fed_floats_of_any_width_which_fluid_data_refuses(run: Callable[..., Any]) -> None:
     """numpy makes float64 where nobody asks for it. A loop warns once, whatever its batches."""
     old, new = layers.data("old", [3]), fluid.data("new", [None, 3])
     exe, doubled = fluid.Executor(), old * 2.0
@@ -137,7 +137,7 @@ def test_layers_data_is_fed_floats_of_any_width_which_fluid_data_refuses(fresh: 
         run(exe, feed={"new": np.zeros((2, 3))}, fetch_list=[new])
 
 
-def test_labels_of_layers_data_are_fed_integers_whatever_they_declare(fresh: None) -> None:
+def test_labels_of_layers_data_are_fed_integers_whatever_they_declare() -> None:
     """As in Fluid 1.6, whose labels often left dtype at its default; labels of floats are refused where they are fed or sure."""
     logits, label = layers.fc(layers.data("x", [4]), 3), layers.data("label", [1])
     loss = layers.mean(layers.softmax_with_cross_entropy(logits, label))
@@ -156,7 +156,7 @@ def test_labels_of_layers_data_are_fed_integers_whatever_they_declare(fresh: Non
             layers.softmax_with_cross_entropy(logits, sure)
 
 
-def test_sizes_and_indices_of_layers_data_are_fed_integers_whatever_they_declare(fresh: None) -> None:
+def test_sizes_and_indices_of_layers_data_are_fed_integers_whatever_they_declare() -> None:
     """As in Fluid 1.6, where dtype was left at its default, and a list of sizes declared as a row."""
 
     def sizes(name: str, *shape: int) -> fluid.Variable:
@@ -189,7 +189,7 @@ def test_sizes_and_indices_of_layers_data_are_fed_integers_whatever_they_declare
         layers.slice(x, axes=[0, 1], starts=fluid.data("sure", [2]), ends=ends)
 
 
-def test_sizes_that_an_op_refuses_are_told_beside_the_declared_ones(fresh: None) -> None:
+def test_sizes_that_an_op_refuses_are_told_beside_the_declared_ones() -> None:
     x = layers.data("x", [3])
     out = layers.fc(x, 2)
     exe = fluid.Executor()
@@ -201,7 +201,7 @@ def test_sizes_that_an_op_refuses_are_told_beside_the_declared_ones(fresh: None)
             run(feed={"x": np.zeros((2, 4), np.float32)}, fetch_list=[out])
 
 
-def test_labels_without_their_second_dimension_get_advice(fresh: None) -> None:
+def test_labels_without_their_second_dimension_get_advice() -> None:
     label = fluid.data("label", [None, 1], "int64")
     with pytest.raises(
         fluid.errors.FeedError, match=r"label is declared int64\[-1, 1\], but int64\[4\] is fed; .*\.reshape\(-1, 1\)"
@@ -210,7 +210,7 @@ def test_labels_without_their_second_dimension_get_advice(fresh: None) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ truth
-def test_the_truth_of_a_variable_is_that_there_is_one(fresh: None) -> None:
+def test_the_truth_of_a_variable_is_that_there_is_one() -> None:
     """``if bias:`` and ``x if x else y`` test whether a variable is given; the result of a comparison is unknown while the
     program is built."""
     x = fluid.data("x", [None, 3])
@@ -239,7 +239,7 @@ def weights_of_a_net(seed: int, scope: fluid.Scope, guard: bool = False) -> list
         return [np.array(scope.find_var(var.name).get_tensor()) for var in main.all_parameters()]
 
 
-def test_the_same_seed_gives_the_same_weights(fresh: None) -> None:
+def test_the_same_seed_gives_the_same_weights() -> None:
     """In a second program, whatever the names have come to, in a scope where programs have run, and again in the same scope."""
     scope = fluid.Scope()
     first = weights_of_a_net(5, scope)
@@ -251,7 +251,7 @@ def test_the_same_seed_gives_the_same_weights(fresh: None) -> None:
     assert not np.array_equal(weights_of_a_net(0, scope)[0], weights_of_a_net(0, scope)[0])  # no seed: each for itself
 
 
-def test_fluid_seed_is_for_all_that_draws(fresh: None) -> None:
+def test_fluid_seed_is_for_all_that_draws() -> None:
     noise = layers.uniform_random([3])
     draws = []
     for seed in (9, 9, 8):
@@ -269,7 +269,7 @@ def test_fluid_seed_is_for_all_that_draws(fresh: None) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ backward and updates
-def test_no_grad_set_may_name_what_is_not_there(fresh: None) -> None:
+def test_no_grad_set_may_name_what_is_not_there() -> None:
     """As in Fluid 1.6; where a name is a slip, the warning says so."""
     loss, _ = loss_and_feed()
     with pytest.warns(UserWarning, match=r"no_grad_set names 'fc_0\.w_1', which is not .*; did you mean fc_0\.w_0"):
@@ -277,7 +277,7 @@ def test_no_grad_set_may_name_what_is_not_there(fresh: None) -> None:
     assert len(pairs) == 2
 
 
-def test_minimizing_a_loss_twice_warns_with_the_line_of_the_first_call(fresh: None) -> None:
+def test_minimizing_a_loss_twice_warns_with_the_line_of_the_first_call() -> None:
     loss, _ = loss_and_feed()
     optimizer = fluid.optimizer.SGD(0.1)
     first = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
@@ -306,7 +306,7 @@ def test_a_cell_of_a_notebook_that_builds_again_warns() -> None:
             run()
 
 
-def test_losses_of_their_own_are_minimized_without_a_warning(fresh: None) -> None:
+def test_losses_of_their_own_are_minimized_without_a_warning() -> None:
     """As of a generator and its critic, through one function; and so is one loss for parameters of several optimizers."""
     x = fluid.data("x", [None, 3])
     one, two = layers.mean(layers.fc(x, 1)), layers.mean(layers.fc(layers.fc(x, 2), 1))
@@ -404,7 +404,7 @@ SAID = {
 NOT_IN_PROGRAMS = ["numpy", "backward", "gradient", "clear_gradient", "set_value"]
 
 
-def test_methods_of_tensors_raise_what_they_did_in_programs(fresh: None) -> None:
+def test_methods_of_tensors_raise_what_they_did_in_programs() -> None:
     """An AssertionError, as scripts for both modes expect it; hasattr tells, too."""
     x = fluid.data("x", [None, 3])
     with Checks() as check:
@@ -429,7 +429,7 @@ def test_a_variable_says_what_it_is_and_what_to_write(code: str) -> None:
     assert isinstance(caught.value, fluid.FluidError) or "ufunc" in str(caught.value)
 
 
-def test_settings_that_optimizers_do_not_have_are_type_errors(fresh: None) -> None:
+def test_settings_that_optimizers_do_not_have_are_type_errors() -> None:
     for make, says in (
         (lambda: fluid.optimizer.Adam(lr=0.1), "has no argument 'lr'; did you mean learning_rate"),
         (lambda: fluid.optimizer.Adam(0.1, weight_decay=0.1), "has no argument 'weight_decay'"),
@@ -438,7 +438,7 @@ def test_settings_that_optimizers_do_not_have_are_type_errors(fresh: None) -> No
             make()
 
 
-def test_images_with_channels_last_are_told(fresh: None) -> None:
+def test_images_with_channels_last_are_told() -> None:
     with pytest.raises(fluid.FluidError, match=r"float32\[-1, 32, 32, 3\].*NHWC.*transpose\(x, perm=\[0, 3, 1, 2\]\)"):
         layers.conv2d(fluid.data("image", [None, 32, 32, 3]), 8, 5)
     with pytest.raises(fluid.errors.FeedError, match=r"float32\[2, 32, 32, 3\] is fed; .*\.transpose\(0, 3, 1, 2\)"):
@@ -446,7 +446,7 @@ def test_images_with_channels_last_are_told(fresh: None) -> None:
         fluid.Executor().run(feed={"fed": np.zeros((2, 32, 32, 3), np.float32)}, fetch_list=[x])
 
 
-def test_variables_take_any_attribute_and_do_not_hide_what_they_lack(fresh: None) -> None:
+def test_variables_take_any_attribute_and_do_not_hide_what_they_lack() -> None:
     """Scripts keep notes at variables, and ask with hasattr."""
     x = fluid.data("x", [None, 3])
     x.note = "mine"
@@ -532,7 +532,7 @@ def test_layers_are_layers_of_core_too() -> None:
         fluid.dygraph.Layer("l").forward([])
 
 
-def test_arrays_are_arguments_of_layers_in_eager_mode(fresh: None) -> None:
+def test_arrays_are_arguments_of_layers_in_eager_mode() -> None:
     """Inside a guard layers take them for tensors, also in lists and beside tensors; outside, it is an error as before."""
     x, y = np.array([[1.0, 2.0]], np.float32), np.array([[3.0, 5.0]], np.float32)
     with fluid.dygraph.guard():
@@ -589,7 +589,7 @@ def test_loaders_in_eager_mode_give_tensors(make: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ names of that time, used
-def test_descriptions_in_the_words_of_the_c_classes(fresh: None) -> None:
+def test_descriptions_in_the_words_of_the_c_classes() -> None:
     program = fluid.core.ProgramDesc()
     block = program.block(0)
     op = block.append_op()
@@ -615,7 +615,7 @@ def test_descriptions_in_the_words_of_the_c_classes(fresh: None) -> None:
     assert y.block.desc == fluid.default_main_program().desc.block(0) and fluid.data("z", [1]).op is None
 
 
-def test_ops_and_blocks_are_looked_into_as_then(fresh: None) -> None:
+def test_ops_and_blocks_are_looked_into_as_then() -> None:
     kinds, w = fluid.core.AttrType, layers.create_parameter([3], "float32", name="w")
     y = layers.cond(layers.fill_constant([1], "bool", 1), lambda: layers.scale(w, 2.0), lambda: w)
     program = fluid.default_main_program()
@@ -649,7 +649,7 @@ def test_ops_and_blocks_are_looked_into_as_then(fresh: None) -> None:
     assert copied.name == y.name and copied.spec == y.spec and copied.persistable
 
 
-def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
+def test_what_scopes_hold_is_read_as_then() -> None:
     scope = fluid.Scope()
     tensor = scope.var("t").get_tensor()
     tensor._set_dims([2, 3])
@@ -691,7 +691,7 @@ def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
         fluid.executor._fetch_var("missing", scope)
 
 
-def test_rank_tables_that_persist_are_found_in_the_scope(fresh: None) -> None:
+def test_rank_tables_that_persist_are_found_in_the_scope() -> None:
     """Later runs use the table too, which lists (sequence, length) from the longest to the shortest."""
     x = layers.data("x", shape=[1], lod_level=1)
     table = layers.lod_rank_table(x)
@@ -709,7 +709,7 @@ def test_rank_tables_that_persist_are_found_in_the_scope(fresh: None) -> None:
         fluid.global_scope().var("t").get_lod_rank_table()
 
 
-def test_the_module_of_a_layers_name_is_called_as_the_layer(fresh: None) -> None:
+def test_the_module_of_a_layers_name_is_called_as_the_layer() -> None:
     """An import under another name, such as paddle.fluid.layers.rnn, puts the module where the layer was."""
     module: Any = importlib.import_module("fluid.layers.rnn")
     assert module is not layers.rnn
@@ -717,7 +717,7 @@ def test_the_module_of_a_layers_name_is_called_as_the_layer(fresh: None) -> None
     assert out.shape == (-1, 3, 4)
 
 
-def test_local_scopes_of_a_thread(fresh: None) -> None:
+def test_local_scopes_of_a_thread() -> None:
     from fluid import default_scope_funcs as scopes
 
     def inner() -> None:
@@ -740,7 +740,7 @@ def test_local_scopes_of_a_thread(fresh: None) -> None:
         scopes.leave_local_scope()
 
 
-def test_programs_are_switched_and_blocks_made_by_hand(fresh: None) -> None:
+def test_programs_are_switched_and_blocks_made_by_hand() -> None:
     other = fluid.Program()
     before = fluid.framework.switch_main_program(other)
     try:
@@ -761,7 +761,7 @@ def test_programs_are_switched_and_blocks_made_by_hand(fresh: None) -> None:
     assert single == []
 
 
-def test_a_block_runs_unless_its_input_is_empty(fresh: None) -> None:
+def test_a_block_runs_unless_its_input_is_empty() -> None:
     x = fluid.data("x", [None, 1])
     x.stop_gradient = False
     out = layers.fill_constant([1], "float32", 7.0)
@@ -775,7 +775,7 @@ def test_a_block_runs_unless_its_input_is_empty(fresh: None) -> None:
     assert exe.run(feed={"x": np.ones((2, 1), np.float32)}, fetch_list=[gradient])[0].tolist() == [[1.0], [1.0]]
 
 
-def test_mixed_precision(fresh: None) -> None:
+def test_mixed_precision() -> None:
     loss, feed = loss_and_feed()
     optimizer = fluid.contrib.mixed_precision.decorate(
         fluid.optimizer.SGD(0.1), init_loss_scaling=8.0, use_dynamic_loss_scaling=True
@@ -840,7 +840,7 @@ def trained_as_a_program(seed: int) -> tuple[dict[str, Any], list[float]]:
         return first, [float(exe.run(main, {"images": IMAGES}, [loss])[0]) for _ in range(3)]
 
 
-def test_a_layer_serves_both_modes(fresh: None) -> None:
+def test_a_layer_serves_both_modes() -> None:
     """The same parameters: names, first values, and what training makes of them."""
     (ours, eager), (theirs, static) = trained_eagerly(11), trained_as_a_program(11)
     assert len(ours) == 11 and len(theirs) == 13
@@ -849,7 +849,7 @@ def test_a_layer_serves_both_modes(fresh: None) -> None:
     np.testing.assert_allclose(eager, static, rtol=1e-5)
 
 
-def test_parameters_are_named_by_scope_and_class(fresh: None) -> None:
+def test_parameters_are_named_by_scope_and_class() -> None:
     """By these names Fluid 1.6 saved what optimizers keep, and scripts choose parameters."""
     names = [param.name for param in Net("net").parameters(include_sublayers=False)]
     assert names == ["net/Net_0.b_0", "net/Net_0.w_0", "net/Net_0.w_1"]
@@ -860,7 +860,7 @@ def test_parameters_are_named_by_scope_and_class(fresh: None) -> None:
     assert linear.weight.name == "linear_2.w_0" and third == "fc_0"  # names of their own
 
 
-def test_a_layer_in_programs_of_its_own(fresh: None) -> None:
+def test_a_layer_in_programs_of_its_own() -> None:
     """In a test program beside the training one, after `eval`, and with values that were set before."""
     linear, drop = fluid.dygraph.Linear(3, 2), fluid.dygraph.Dropout(0.5, dropout_implementation="upscale_in_train")
     linear.weight.set_value(np.full((3, 2), 0.5, np.float32))
@@ -938,7 +938,7 @@ def test_slices_of_a_variable(code: str) -> None:
     np.testing.assert_array_equal(slope, np.isin(array, expected).astype(np.float32))
 
 
-def test_what_cannot_be_sliced_says_what_to_write(fresh: None) -> None:
+def test_what_cannot_be_sliced_says_what_to_write() -> None:
     x, unknown = fluid.data("x", [4, 6]), fluid.data("unknown", [None])
     for index in ([0.5], np.array(["a"]), True, slice(None, None, 0), slice(0.5, None)):
         with pytest.raises(fluid.FluidError, match=r"layers|step|integers"):
@@ -949,7 +949,7 @@ def test_what_cannot_be_sliced_says_what_to_write(fresh: None) -> None:
         unknown[3:-1:-1]
 
 
-def test_lists_with_variables_in_them(fresh: None) -> None:
+def test_lists_with_variables_in_them() -> None:
     x, two = fluid.data("x", [2, 6]), layers.fill_constant([1], "int32", 2)
     first, second = layers.split(x, [two, 4], dim=1)
     wider = [layers.unsqueeze(x, axes) for axes in ([two, 0], two, [two])]
@@ -958,7 +958,7 @@ def test_lists_with_variables_in_them(fresh: None) -> None:
     assert [value.shape for value in values] == [(2, 2), (2, 4), (1, 2, 6, 1), (2, 6, 1), (2, 6, 1)]
 
 
-def test_sums_have_the_sequences_of_the_first_term(fresh: None) -> None:
+def test_sums_have_the_sequences_of_the_first_term() -> None:
     state, words = fluid.data("state", [None, 2], lod_level=1), fluid.data("words", [None, 2], lod_level=2)
     plain = fluid.data("plain", [None, 2])
     both = [layers.fc([state, words], 2), layers.fc([words, state], 2), layers.sums([plain, words])]
@@ -971,7 +971,7 @@ def test_sums_have_the_sequences_of_the_first_term(fresh: None) -> None:
     assert [value.recursive_sequence_lengths() for value in values] == [[[1, 2]], [[1, 1], [1, 2]], []]
 
 
-def test_ops_are_appended_with_paddles_names_of_slots(fresh: None) -> None:
+def test_ops_are_appended_with_paddles_names_of_slots() -> None:
     block = fluid.default_main_program().global_block()
     tags = [fluid.data(name, [None, 1], "int64", lod_level=1) for name in ("found", "true")]
     names = ("Precision", "Recall", "F1-Score", "NumInferChunks", "NumLabelChunks", "NumCorrectChunks")
@@ -986,7 +986,7 @@ def test_ops_are_appended_with_paddles_names_of_slots(fresh: None) -> None:
     assert block.var("cost").shape == (2, 1)
 
 
-def test_gathering_by_an_empty_index(fresh: None) -> None:
+def test_gathering_by_an_empty_index() -> None:
     """An index of no elements is all of x, and its gradient the sum over the positions."""
     x, index, updates = fluid.data("x", [2, 3]), fluid.data("index", [2, 0], "int32"), fluid.data("updates", [2, 2, 3])
     x.stop_gradient = updates.stop_gradient = False
@@ -1000,7 +1000,7 @@ def test_gathering_by_an_empty_index(fresh: None) -> None:
         np.testing.assert_array_equal(value, right)
 
 
-def test_calls_of_that_time_that_leave_arguments_out(fresh: None, tmp_path: Path) -> None:
+def test_calls_of_that_time_that_leave_arguments_out(tmp_path: Path) -> None:
     out = fluid.default_main_program().current_block().create_var(name="made", dtype="float32", shape=[2])
     assert run_all([layers.py_func(lambda: np.ones(2, np.float32), x=None, out=out)])[0].tolist() == [1.0, 1.0]
     compiled = fluid.CompiledProgram(fluid.default_main_program())
@@ -1016,7 +1016,7 @@ def test_calls_of_that_time_that_leave_arguments_out(fresh: None, tmp_path: Path
         fluid.io.save_inference_model(str(tmp_path / "none"), [], [], exe)
 
 
-def test_a_layer_that_computes_eagerly_inside_a_program_is_refused(fresh: None) -> None:
+def test_a_layer_that_computes_eagerly_inside_a_program_is_refused() -> None:
     """A tensor that it makes would be a constant of the program, without a gradient."""
 
     class Half(fluid.dygraph.Layer):
@@ -1027,7 +1027,7 @@ def test_a_layer_that_computes_eagerly_inside_a_program_is_refused(fresh: None) 
         Half()(fluid.data("x", [None, 3]))
 
 
-def test_the_inference_transpiler(fresh: None) -> None:
+def test_the_inference_transpiler() -> None:
     """It folds batch_norms, in place, and the program predicts what it did in test mode."""
     image = fluid.data("image", [None, 3, 8, 8])
     hidden = layers.batch_norm(layers.conv2d(image, 4, 3, bias_attr=False), act="relu")

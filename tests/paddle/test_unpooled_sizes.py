@@ -13,7 +13,6 @@ import fluid
 from fluid import layers
 from fluid.proto import ProgramDesc
 
-pytestmark = pytest.mark.usefixtures("fresh")
 VAR, VARS = 13, 14
 
 

@@ -22,7 +22,7 @@ from fluid.executor import Scope, scope_guard
 from fluid.transform.op_versions import TABLE, convert, known_ops
 from fluid.values.types import VarType
 
-pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.filterwarnings("ignore:no gradient flows")]
+pytestmark = pytest.mark.filterwarnings("ignore:no gradient flows")
 
 
 def kinds_of(program: fluid.Program) -> list[str]:

@@ -27,8 +27,6 @@ from fluid.values.bfloat16 import BFLOAT16, to_bfloat16
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def values() -> dict[str, bytes]:
     scope = fluid.global_scope()

@@ -629,7 +629,7 @@ def test_what_the_scope_holds_begins_where_a_line_of_the_cache_does(scope, tmp_p
         assert each_set == each_loaded == [0] * len(names)
 
 
-def test_tensors_of_parameters_in_another_scope(fresh: None) -> None:
+def test_tensors_of_parameters_in_another_scope() -> None:
     layers.fc(fluid.data("x", [None, 2]), 3)
     parameters = fluid.default_main_program().all_parameters()
     scope, executor = fluid.Scope(), fluid.Executor()

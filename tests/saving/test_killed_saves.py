@@ -23,8 +23,6 @@ from fluid.formats import commits
 from fluid.formats.commits import current, is_saved, names_in, open_saved, write_commits
 from fluid.formats.writing import together, write_file
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 @each("way", WAYS)
 def test_killed_at_any_call_the_old_or_the_new_save_is_whole(tmp_path: Path, way: str) -> None:

@@ -29,7 +29,6 @@ from fluid.values.unchanging import never_changes
 
 ZOO = TESTS / "golden" / "zoo"
 LENET = ZOO / "lenet"
-pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture

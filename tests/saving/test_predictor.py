@@ -13,7 +13,6 @@ import fluid
 from fluid import core, layers
 from fluid.errors import FluidTypeError, NameNotFoundError, ProgramError
 
-pytestmark = pytest.mark.usefixtures("fresh")
 IMAGES = np.random.default_rng(3).standard_normal((4, 6)).astype("float32")
 IDS = np.array([[1], [0], [2], [1]], "int64")
 

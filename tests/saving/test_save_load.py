@@ -17,8 +17,6 @@ from fluid.errors import ExecutionError, FluidTypeError, FormatError, NameNotFou
 
 GOLDEN = TESTS / "golden" / "pickles"
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def trained() -> tuple[fluid.Executor, fluid.Variable]:
     x, y = fluid.data("x", [None, 2]), fluid.data("y", [None, 1])

@@ -20,8 +20,6 @@ from fluid.ir.program import OpRole, Variable
 from fluid.opdef import registry
 from fluid.param_attr import WeightNormParamAttr
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 Array = np.ndarray[Any, Any]
 FIRST = np.array([[0.5, 1.0], [-1.0, 0.25], [2.0, -0.5]])
 ROWS = np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 2.0]])

@@ -14,7 +14,6 @@ from fluid import dygraph, layers, metrics
 from fluid.errors import FluidTypeError, FormatError, ProgramError
 from fluid.training import EarlyStopping, LayerTrainer, ProgramTrainer, fit
 
-pytestmark = pytest.mark.usefixtures("fresh")
 RNG = np.random.default_rng(0)
 FEATURES = RNG.uniform(-1, 1, (60, 4)).astype("float32")
 LABELS = (FEATURES[:, :1] > 0).astype("int64")

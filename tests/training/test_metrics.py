@@ -11,8 +11,6 @@ import fluid
 from fluid import layers, metrics
 from fluid.errors import FluidTypeError, ProgramError
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def test_chunk_evaluator() -> None:
     metric = metrics.ChunkEvaluator()

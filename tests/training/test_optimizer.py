@@ -674,7 +674,7 @@ def test_rmsprop_without_the_mean_of_gradients() -> None:
         apply_op("rmsprop", inputs, {"centered": True})
 
 
-def test_optimizers_are_looked_into_as_then(fresh: None) -> None:
+def test_optimizers_are_looked_into_as_then() -> None:
     """`minimize` returns all that updates, and what an optimizer keeps is found by its name and the parameter's."""
     kinds = {
         optimizer.SGD(0.1): ([], ["sgd"]),

@@ -16,7 +16,6 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (only if it is there)
 
-pytestmark = pytest.mark.usefixtures("fresh")
 FEED = {"x": np.linspace(-1, 1, 32 * 8, dtype="float32").reshape(32, 8)}
 
 

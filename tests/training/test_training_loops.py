@@ -16,8 +16,6 @@ import fluid
 from fluid import dygraph, layers, training
 from fluid.errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 # -------------------------------------------------------------------------------------------------- stopping, and rates
 def test_stopping_counts_what_is_not_better() -> None:

@@ -13,7 +13,6 @@ from fluid.errors import FluidError, FluidTypeError, InferenceError, NameNotFoun
 from fluid.ir.program import Operator, OpRole, Parameter
 
 ZOO = TESTS / "golden" / "zoo"
-pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 import fluid
 from fluid import layers
 from fluid.transform.flops import count_flops
-
-pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def counted(unknown=1):

@@ -16,7 +16,6 @@ from fluid.transform.flops import count_flops
 
 ZOO = TESTS / "golden" / "zoo"
 MODELS = sorted(path.parent.name for path in ZOO.glob("*/feeds.npz"))
-pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def kinds(program: fluid.Program) -> list[str]:

@@ -15,7 +15,6 @@ from fluid.proto import ProgramDesc
 from fluid.transform.op_versions import TABLE, TARGETS, Row, convert, known_ops
 
 ZOO = TESTS / "golden" / "zoo"
-pytestmark = pytest.mark.usefixtures("fresh")
 RANDOM = np.random.default_rng(0)
 
 

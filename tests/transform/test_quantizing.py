@@ -13,8 +13,6 @@ from fluid import layers
 from fluid.errors import FluidTypeError, ProgramError
 from fluid.ir.program import Program, Variable
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 DATA = np.random.default_rng(0).standard_normal((24, 3, 10, 10)).astype("float32")
 
 

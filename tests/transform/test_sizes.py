@@ -12,8 +12,6 @@ import fluid
 from fluid import layers
 from fluid.errors import ElementTypeError, InferenceError, NameNotFoundError, ProgramError
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def halved() -> tuple[Any, Any]:
     """`x` [n, t, 4], and its rows in pairs, by sizes that the program computes."""

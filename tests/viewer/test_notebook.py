@@ -6,13 +6,10 @@ import html
 import re
 
 import numpy as np
-import pytest
 
 import fluid
 from fluid import layers
 from fluid.viewer import to_html
-
-pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def text_of(page: str) -> str:

@@ -10,8 +10,6 @@ from fluid import dygraph, layers
 from fluid.dygraph.summary import LayerRow
 from fluid.errors import FeedError, FluidTypeError, InferenceError
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def small_net() -> fluid.Variable:
     x, label = fluid.data("x", [None, 1, 8, 8]), fluid.data("label", [None, 1], "int64")

@@ -17,7 +17,7 @@ import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, IndexRangeError
 
-pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh", "quick_to_compile")]
+pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("quick_to_compile")]
 
 QUICK = ("loop", "branch_in_loop", "rnn")
 VARY = {

@@ -12,7 +12,7 @@ pytest.importorskip("jax")
 
 import fluid
 
-pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.usefixtures("quick_to_compile")]
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 X = np.random.default_rng(0).standard_normal((8, 5), np.float32)
 LAYERS = 3

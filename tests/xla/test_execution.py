@@ -15,8 +15,6 @@ pytest.importorskip("jax")
 import fluid
 from fluid.errors import ExecutionError
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 X = np.random.default_rng(0).standard_normal((8, 5), np.float32)
 Y = X.sum(1, keepdims=True)
 

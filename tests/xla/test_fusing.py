@@ -13,7 +13,7 @@ import fluid
 from fluid.executor.xla import execution
 from fluid.executor.xla.namespace import FUSING_XP
 
-pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.usefixtures("quick_to_compile")]
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 NORMS = {
     "layer_norm": lambda x: fluid.layers.layer_norm(x, begin_norm_axis=1),

@@ -17,7 +17,7 @@ from fluid.executor.xla.lod import MOST_LODS, LodPolicy
 from fluid.extend import ops
 from fluid.ir.program import Program, Variable
 
-pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh", "quick_to_compile")]
+pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("quick_to_compile")]
 
 
 # -------------------------------------------------------------------------------------------------------------- policy

@@ -17,7 +17,7 @@ from fluid.errors import ExecutionError, FeedError
 from fluid.executor.executor import Executor
 from fluid.executor.xla.sharding import OnDevice, OneDevice, StateArrays
 
-pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.usefixtures("quick_to_compile")]
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 X = np.random.default_rng(0).standard_normal((8, 5), np.float32)
 

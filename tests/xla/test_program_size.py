@@ -26,7 +26,7 @@ from fluid.errors import FluidError
 from fluid.executor.runtime.scope import Scope
 from fluid.executor.xla.callbacks import REFUSED
 
-pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh")]
+pytestmark = pytest.mark.numpy_alone
 
 Rows = frozenset[tuple[str, int]]
 """Inputs whose first dimension grows: slot, index in the slot."""

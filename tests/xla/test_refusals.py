@@ -16,8 +16,6 @@ from fluid.errors import ExecutionError
 from fluid.executor.xla import callbacks
 from fluid.opdef import registry
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def refused(match: str, feed: Any, fetch: Any, **place: Any) -> None:
     with pytest.raises(ExecutionError, match=match):

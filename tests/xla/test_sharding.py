@@ -18,7 +18,7 @@ from fluid import layers
 from fluid.errors import ExecutionError, FluidTypeError, ProgramError
 from fluid.parallel import Mesh
 
-pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh")]
+pytestmark = pytest.mark.numpy_alone
 
 SCRIPT = Path(__file__).with_name("over_devices.py")
 SECONDS = 60

@@ -16,7 +16,6 @@ from fluid.contrib.mixed_precision import decorate
 from fluid.values.bfloat16 import BFLOAT16, to_bfloat16
 
 pytest.importorskip("jax")
-pytestmark = pytest.mark.usefixtures("fresh")
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
 
 

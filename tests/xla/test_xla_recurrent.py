@@ -14,7 +14,7 @@ from fluid.executor.runtime.scope import Scope
 from fluid.extend import ops
 from fluid.ops.rnn import MODES, Geometry
 
-pytestmark = pytest.mark.usefixtures("fresh", "quick_to_compile")
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 BATCH, FEATURES, HIDDEN = 3, 2, 4
 LENGTHS = np.array([3, 1, 2], "int32")

@@ -83,7 +83,6 @@ def test_bounds_at_infinity_are_none() -> None:
     assert written(lambda x: xp.clip(x, -np.inf, np.float32(1))) == {"min": 1}
 
 
-@pytest.mark.usefixtures("fresh")
 def test_images_are_not_turned_between_convolutions() -> None:
     x = fluid.data("x", [2, 3, 8, 8])
     hidden = layers.batch_norm(layers.conv2d(x, 4, 3, padding=1), act="relu")

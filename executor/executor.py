@@ -130,7 +130,7 @@ class Executor:
                 the program has no variable for is passed over with a warning.
             ExecutionError: an op failed.
         """
-        mesh = None if type(program) is Program else feeding.mesh_of(program, self.place)
+        mesh = feeding.mesh_of(program, self.place)
         program, scope = feeding.program_of(program), feeding.scope_of(scope)
         feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list)
         if use_prune and fetches and isinstance(feed, Mapping):

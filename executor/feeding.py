@@ -363,6 +363,8 @@ def program_of(program: Any) -> Program:
 
 def mesh_of(program: Any, place: Place) -> Mesh | None:
     """The mesh of devices that a program or a `CompiledProgram` runs on; None for one device."""
+    if type(program) is Program:  # the common case
+        return None
     mesh = getattr(program, "mesh", None)
     if not isinstance(place, XLAPlace):
         if mesh is not None:

@@ -258,7 +258,7 @@ _ARGUMENTS_ELSEWHERE = {
     "use_bias": ("bias_attr",),
     "weight_decay": ("regularization",),
 }
-"""Names of arguments in other frameworks -> names here, of which a function has one."""
+"""An argument's name in other frameworks -> its names here, which differ between functions."""
 
 
 def arguments_text(names: Iterable[str], wanted: str | None = None) -> str:

@@ -77,7 +77,7 @@ def pack_constants(nodes: Iterable[GraphNode], constants: Container[str], target
 
 
 def scale_filters(nodes: Collection[GraphNode], stored: Container[GraphNode], constants: Container[str]) -> None:
-    """Let packed filters take over the factors by which later formulas multiply the channels, such as a batch_norm's.
+    """Multiply packed filters by the factors of the formulas behind them, such as a batch_norm's, one for each channel.
 
     Filter, factors and terms depend on constants alone.
 

@@ -38,9 +38,9 @@ class MatrixTest:
 
     Attributes:
         value: the tensor.
-        kind: what they should be: "invertible", by elimination without a pivot of 0; "positive", by a decomposition of Cholesky
-            none of whose pivots is 0 or less; or matrices with a "nonzero diagonal".
-        is_upper: whether their upper triangle counts for this decomposition.
+        kind: "invertible", if elimination should meet no pivot of 0; "positive", if Cholesky's decomposition should meet positive
+            pivots alone; or "nonzero diagonal".
+        is_upper: whether Cholesky's decomposition reads the upper triangle.
     """
 
     value: Value
@@ -55,7 +55,7 @@ class ValueTest(NamedTuple):
         check: the number of the check that it belongs to.
         operand: the number of the operand that holds the values.
         spec: the spec of this operand.
-        test: what they should be.
+        test: the test that the values should pass.
     """
 
     check: int

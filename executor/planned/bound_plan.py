@@ -239,7 +239,7 @@ class BoundArenaPlan:
         return copied
 
     def _bind_instructions(self, tables: Any, once: Mapping[int, AnyInstruction]) -> None:
-        """Make the steps of a run. Instructions of `once` are constant; those that are not native run now."""
+        """Make the steps of a run. Instructions of `once` are constant: numpy runs its share of them now."""
         plan = self.plan
         self.steps, self._starts = [], []
         flights = reductions_in_flight(plan.instructions, plan.storage) if self._meeting is not None else {}
@@ -444,15 +444,15 @@ class BoundArenaPlan:
 
     def _find_handed_over(self, tables: Any) -> dict[int, Value]:
         """Find the large values that native code can write to the array that the caller gets: number of a fetch -> its value."""
-        plan, found = self.plan, dict[Value, int]()
+        plan, numbers = self.plan, dict[Value, int]()
         if plan.program.num_blocks > 1:  # a branch or a loop may leave a value as it was
             return {}
         fixed = {*self._checked_values(), *self._lasting, *self._shared, *self._shared.values()}
         for number, value in enumerate(plan.fetch_values):
             is_computed = value in plan.offset_of and value[0] not in plan.feeds and value not in fixed
             if is_computed and plan.specs[value].nbytes >= tables.target.limits.feed_bytes:
-                found.setdefault(value, number)
-        return {number: value for value, number in found.items()}
+                numbers.setdefault(value, number)
+        return {number: value for value, number in numbers.items()}
 
     def _new_results(self) -> dict[int, Any]:
         """Number of a fetch -> a new array that native code writes in this run."""

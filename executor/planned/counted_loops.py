@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fluid.ir.copying import rewritten_copy
 from fluid.ir.dataflow import needed_ops
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.regions import region_of
@@ -45,17 +46,11 @@ def with_recurrences(
     counts = Counter(name for name, _ in {*specs, *results})
     shapes = {name: spec for (name, _), spec in specs.items() if counts[name] == 1}
     loops = [
-        (program.global_block().ops.index(instruction.op), loop)
+        (instruction.op, loop)
         for instruction in instructions
         if instruction.op.type == "while" and (loop := _counted_loop(instruction, specs, shapes, captured, fetches)) is not None
     ]
-    if not loops:
-        return None
-    copy = program.clone()
-    ops = list(copy.global_block().ops)
-    for number, loop in loops:
-        _replace(ops[number], loop)
-    return copy
+    return rewritten_copy(program, loops, _replace)
 
 
 class _CountedLoop(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fluid.ir.copying import declare_like
+from fluid.ir.copying import declare_like, rewritten_copy
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, Value
@@ -37,7 +37,7 @@ _PREFIX = "room."
 _MOST_BYTES, _MOST_GUESSED = 1 << 24, 1 << 20
 """The most bytes of states with room; fewer if values may end the loop before they are full."""
 _FIRST_TRIPS = 32
-"""The trips of the first of several loops, each of which has room for twice the trips of the loop before it."""
+"""The trips of the first stage of a loop; each later stage has room for twice the trips of the one before it."""
 
 
 def with_room(program: Program, instructions: Sequence[Any], specs: Mapping[Value, Spec]) -> Program | None:
@@ -49,15 +49,8 @@ def with_room(program: Program, instructions: Sequence[Any], specs: Mapping[Valu
     """
     loops = [instruction for instruction in instructions if instruction.op.type == "while"]
     captured = step_captures(program) if loops else {}
-    ops = program.global_block().ops
-    growing = [(ops.index(loop.op), stages) for loop in loops if (stages := _plan_stages(loop, specs, captured))]
-    if not growing:
-        return None
-    copy = program.clone()
-    of_copy = list(copy.global_block().ops)
-    for number, stages in growing:
-        _rewrite(of_copy[number], stages)
-    return copy
+    growing = [(loop.op, stages) for loop in loops if (stages := _plan_stages(loop, specs, captured))]
+    return rewritten_copy(program, growing, _rewrite)
 
 
 def has_room(op: Operator) -> bool:
@@ -179,12 +172,12 @@ def _with_extent(spec: Spec, axis: int, extent: int) -> Spec:
 
 def _infer_trip(versions: BlockVersions, specs: Mapping[Value, Spec]) -> dict[Value, Spec]:
     """Infer the specs of the values in a trip, as far as they are known, from the specs before it."""
-    known = dict(specs)
+    in_trip = dict(specs)
     for index, op in enumerate(versions.ops):
         definition = versions.definitions[index]
         if definition is not None and not op.sub_blocks:
-            known |= inferred_specs(op, definition, versions.reads[index], versions.writes[index], known) or {}
-    return known
+            in_trip |= inferred_specs(op, definition, versions.reads[index], versions.writes[index], in_trip) or {}
+    return in_trip
 
 
 def _find_lengths(
@@ -525,7 +518,7 @@ class _Rewriter:
     def end_early(self) -> None:
         """Let the loop end where its room does."""
         block, body, steps = self._block, self._body, _Inserter(self._block, self._place)
-        if self._loop.trips is not None and self._loop.start:  # a constant again, by which trips are counted
+        if self._loop.trips is not None and self._loop.start:  # trips are counted from a constant
             block.insert_op(self._place, "fill_constant", outputs={"Out": self._trip}, attrs=_integer_attrs(self._loop.start))
             steps = _Inserter(block, self._place)
         end = steps.add("fill_constant", {}, [1], VarType.INT64, _integer_attrs(self._loop.end))

@@ -571,12 +571,12 @@ class Layer(core.Layer):
     def _warn_of_hidden_parts(self, include_sublayers: bool) -> None:
         """Warn of layers, cells and parameters in plain lists, tuples and dicts, unless they are attributes, too."""
         layers = self.sublayers(include_self=True) if include_sublayers else [self]
-        found = {id(part) for layer in layers for part in (layer, *layer._parameters.values(), *layer.__dict__.values())}
+        attribute_ids = {id(part) for layer in layers for part in (layer, *layer._parameters.values(), *layer.__dict__.values())}
         for layer in layers:
             for name, value in layer.__dict__.items():
                 if name in _OWN_TABLES or not isinstance(value, (list, tuple, dict)):
                     continue
-                if any(_is_part(item) and id(item) not in found for _, item in _items("", value)):
+                if any(_is_part(item) and id(item) not in attribute_ids for _, item in _items("", value)):
                     warnings.warn(
                         f"{name} of {layer._full_name} is a {type(value).__name__}: the layers and parameters in it are neither "
                         "trained nor saved. Make it a fluid.dygraph.LayerList or ParameterList, or make each of them an "
@@ -771,7 +771,7 @@ class CellLayer(CellParts):
 
     @contextlib.contextmanager
     def keeping(self, part: str, input: Any) -> Iterator[None]:
-        """Inside the ``with``, the parameters of a part of the cell, which is called with `input`, are those of this layer."""
+        """Inside the ``with``, use this layer's parameters for a part of the cell; `input` is what the cell is called with."""
 
         def keep(wanted: Wanted, is_bias: bool) -> Any:
             return self._keep(iter([_name_in_cell(part, "bias" if is_bias else "weight")]))(wanted, False)

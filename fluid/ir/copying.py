@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from .program import Block, Operator, OpRole, Variable
+from .program import Block, Operator, OpRole, Program, Variable
+
+_Change = TypeVar("_Change")
 
 RANDOM_STREAM = "random_stream"
 """Attribute of a random op that repeats the draws of another: the name of the other op's first output."""
@@ -43,6 +47,24 @@ def declare_like(block: Block, name: str, var: Variable) -> Variable:
     new._stop_gradient = var.stop_gradient
     block.vars[name] = new
     return new
+
+
+def rewritten_copy(
+    program: Program, changes: Sequence[tuple[Operator, _Change]], rewrite: Callable[[Operator, _Change], None]
+) -> Program | None:
+    """Copy a program and rewrite ops of block 0 in the copy; None if no op changes.
+
+    Args:
+        changes: ops of block 0, each with its change.
+        rewrite: gets the copy of an op, and the change.
+    """
+    if not changes:
+        return None
+    copy = program.clone()
+    copies = dict(zip(program.global_block().ops, list(copy.global_block().ops), strict=True))
+    for op, change in changes:
+        rewrite(copies[op], change)
+    return copy
 
 
 def _copy_block(block: Block, parent: Block, blocks: dict[Block, Block]) -> Block:

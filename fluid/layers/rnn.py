@@ -139,7 +139,7 @@ class Keeper(Protocol):
     """A layer of eager mode that keeps the parameters of a cell."""
 
     def keeping(self, part: str, input: Variable) -> contextlib.AbstractContextManager[None]:
-        """Inside the ``with``, the parameters of a part of the cell, which is called with `input`, are those of the layer."""
+        """Inside the ``with``, use the layer's parameters for a part of the cell; `input` is what the cell is called with."""
 
 
 class CellParameters:

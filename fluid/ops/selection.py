@@ -194,17 +194,26 @@ def _shard_index(X: Spec, index_num: int, nshards: int, shard_id: int) -> Spec:
     return X
 
 
+_SHARD: dict[str, Any] = {
+    "index_num": required("int"),
+    "nshards": required("int"),
+    "shard_id": required("int"),
+    "ignore_value": -1,
+}
+"""The attributes that name a shard."""
+
+
 def _in_shard(f: Any, X: Any, shard_size: int, shard_id: int, ignore_value: int) -> Any:
     size = f.fill_any_like(X, value=float(shard_size))
     is_in_shard = f.equal(f.elementwise_floordiv(X, size), f.fill_any_like(X, value=float(shard_id)))
     return choose(f, is_in_shard, f.elementwise_mod(X, size), float(ignore_value))
 
 
-def _in_large_shard(f: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
+def _in_shard_by_ceil(f: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
     return _in_shard(f, X, -(-index_num // nshards), shard_id, ignore_value)
 
 
-def _in_small_shard(f: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
+def _in_shard_by_floor(f: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
     return _in_shard(f, X, index_num // nshards, shard_id, ignore_value)
 
 
@@ -218,11 +227,8 @@ def _shard_index_by_floor(X: Spec, index_num: int, nshards: int, shard_id: int) 
     "shard_index(X: int) -> Out",
     infer=_shard_index,
     grad=ZERO_GRADIENT,
-    meaning=means(_in_large_shard),
-    index_num=required("int"),
-    nshards=required("int"),
-    shard_id=required("int"),
-    ignore_value=-1,
+    meaning=means(_in_shard_by_ceil),
+    **_SHARD,
 )
 def shard_index() -> None:
     """Ids in [0, `index_num`) as indices in shard `shard_id` of `nshards` equal ones; `ignore_value` for ids of other shards.
@@ -240,11 +246,8 @@ def shard_index() -> None:
     "shard_index_by_floor(X: int) -> Out",
     infer=_shard_index_by_floor,
     grad=ZERO_GRADIENT,
-    composition=means(_in_small_shard),
-    index_num=required("int"),
-    nshards=required("int"),
-    shard_id=required("int"),
-    ignore_value=-1,
+    composition=means(_in_shard_by_floor),
+    **_SHARD,
 )
 def shard_index_by_floor() -> None:
     """`shard_index` with shards of ``index_num // nshards`` ids, as Paddle 1.6 has it: ids beyond the last shard are in none.

@@ -914,8 +914,8 @@ def test_each_command_that_writes_takes_the_same_options(option, tmp_path):
     call("draw", net, option, tmp_path / "net.dot")
     np.savez(tmp_path / "feed.npz", x=np.zeros([2, 13], "float32"))
     call("run", net, "--feed", tmp_path / "feed.npz", option, tmp_path / "out.npz")
-    written = {path.name for path in tmp_path.iterdir()}
-    assert {"net.pdmodel", "part.pdmodel", "w.npz", "page.html", "net.dot", "out.npz"} <= written
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"net.pdmodel", "part.pdmodel", "w.npz", "page.html", "net.dot", "out.npz"} <= names
 
 
 @each("command", [["convert", LINREG], ["prune", LINREG, "--fetch", "x"], ["params", "export", LINREG]])

@@ -35,7 +35,7 @@ def repeated(trips: int, body: Body, states: Sequence[Any], goes_on: Callable[..
 
 
 def assert_alike(build: Callable[[], Sequence[Variable]], feed: dict[str, Any], is_native: bool = True) -> None:
-    """Assert that results are those of numpy, also their shapes, and whether native code computes the loop."""
+    """Assert that results and their shapes equal numpy's, and that native code computes the loop, or does not."""
     with fresh_programs():
         built = Built(build)
         built.assert_alike(feed)
@@ -101,7 +101,7 @@ def test_random_programs(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     x = random.standard_normal((width, 2)).astype("float32")
 
     def grown_and_still(grown: Any, h: Any) -> Any:
-        """A number of what has grown, by random ops."""
+        """A number that random ops compute from the grown state."""
         value, place, twin = grown, axis, grown * 0.5
         for _ in range(int(random.integers(0, 5))):
             rank, kind = len(value.shape), int(random.integers(10))

@@ -84,7 +84,7 @@ def test_the_gradient_of_a_factor_does_not_depend_on_it(native: str, monkeypatch
     (first,) = fluid.gradients([layers.reduce_prod(x * 1.0, 1)], [x])
     second = fluid.gradients([layers.reduce_sum(first)], [x])[0]
     values = np.array([[2, np.inf, 3], [np.nan, 5, 4]], "float32")
-    found = fluid.Executor().run(feed={"x": values}, fetch_list=[first, second])
+    gradients = fluid.Executor().run(feed={"x": values}, fetch_list=[first, second])
     nan, inf = np.nan, np.inf
-    np.testing.assert_array_equal(found[0], [[inf, 6, inf], [20, nan, nan]])
-    np.testing.assert_array_equal(found[1], [[inf, 5, inf], [9, nan, nan]])
+    np.testing.assert_array_equal(gradients[0], [[inf, 6, inf], [20, nan, nan]])
+    np.testing.assert_array_equal(gradients[1], [[inf, 5, inf], [9, nan, nan]])

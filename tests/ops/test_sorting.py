@@ -1,4 +1,4 @@
-"""Sorted rows, their places, and distinct elements are those of a stable sort, whatever way leads there."""
+"""Sorted rows, their places, and distinct elements agree with a stable sort on every path."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def test_rows_are_sorted_as_by_a_stable_sort(dtype: str) -> None:
         for kind in ("different", "equal", "special"):
             rows = _drawn(shape, dtype, kind)
             expected = rows.argsort(-1, kind="stable")
-            for given in (rows, np.asfortranarray(rows)):
-                order = stable_order(np, given)
+            for array in (rows, np.asfortranarray(rows)):
+                order = stable_order(np, array)
                 np.testing.assert_array_equal(order, expected, err_msg=f"{shape} {kind}")
-                np.testing.assert_array_equal(take_along_last(np, given, order), np.take_along_axis(rows, expected, -1))
+                np.testing.assert_array_equal(take_along_last(np, array, order), np.take_along_axis(rows, expected, -1))
 
 
 @each("descending", [False, True])
@@ -44,18 +44,18 @@ def test_argsort_along_each_axis(descending: bool) -> None:
     for dtype in ("float32", "int64"):
         x = _drawn((20, 6, 30), dtype, "equal")
         for axis in range(3):
-            found = apply_op("argsort", {"X": x}, {"axis": axis, "descending": descending})
+            results = apply_op("argsort", {"X": x}, {"axis": axis, "descending": descending})
             expected = (-x if descending else x).argsort(axis, kind="stable")
-            np.testing.assert_array_equal(found["Indices"], expected)
-            np.testing.assert_array_equal(found["Out"], np.take_along_axis(x, expected, axis))
+            np.testing.assert_array_equal(results["Indices"], expected)
+            np.testing.assert_array_equal(results["Out"], np.take_along_axis(x, expected, axis))
 
 
 @each("count", [1, 30, 5000])
 def test_distinct_elements_in_the_order_of_coming(count: int) -> None:
     for dtype in ("int32", "int64", "float32"):
         x = np.random.default_rng(0).integers(-50, 500, count).astype(dtype)
-        found = apply_op("unique_with_counts", {"X": x}, {"dtype": 3})
+        results = apply_op("unique_with_counts", {"X": x}, {"dtype": 3})
         distinct = list(dict.fromkeys(x.tolist()))
-        np.testing.assert_array_equal(found["Out"], distinct)
-        np.testing.assert_array_equal(found["Out"][found["Index"]], x)
-        np.testing.assert_array_equal(found["Count"], [(x == one).sum() for one in distinct])
+        np.testing.assert_array_equal(results["Out"], distinct)
+        np.testing.assert_array_equal(results["Out"][results["Index"]], x)
+        np.testing.assert_array_equal(results["Count"], [(x == one).sum() for one in distinct])

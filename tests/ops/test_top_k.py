@@ -25,7 +25,7 @@ def test_the_largest_of_long_rows(name: str, shape: Any, k: int) -> None:
     drawn = DRAWN[name](np.random.default_rng(0), shape)
     for dtype in ("float32", "float64", *(("int32", "int64") if "equal" in name else ())):
         x = drawn.astype(dtype)
-        found = apply_op("top_k", {"X": x}, {"k": k})
+        results = apply_op("top_k", {"X": x}, {"k": k})
         places = (-x).argsort(-1, kind="stable")[..., :k]
-        np.testing.assert_array_equal(found["Indices"], places)
-        np.testing.assert_array_equal(found["Out"], np.take_along_axis(x, places, -1))
+        np.testing.assert_array_equal(results["Indices"], places)
+        np.testing.assert_array_equal(results["Out"], np.take_along_axis(x, places, -1))

@@ -28,7 +28,7 @@ SNIPPETS = {
     "dygraph.trace(dygraph.Linear(4, 2))": r"missing 1 .*'input'; it takes input",
     "dygraph.Conv2D(in_channels=3, out_channels=8, kernel_size=3)": r"no argument 'in_channels'; .*did you mean num_channels\?",
 }  # fmt: skip
-"""A wrong call -> the end of what is printed."""
+"""A wrong call -> the end of its error."""
 
 
 @each("snippet", SNIPPETS)

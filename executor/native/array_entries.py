@@ -48,6 +48,8 @@ class EntryInstruction(NativeInstruction):
         target: the processor.
     """
 
+    is_stateful = True
+
     def __init__(
         self,
         op: Operator | Op,

@@ -36,7 +36,6 @@ from .instructions import (
     NativeInstruction,
     Writer,
     is_persistable,
-    values_read,
 )  # fmt: skip
 from .kernel import written_condition
 from .lowering import NotLowered
@@ -95,7 +94,7 @@ class Branch(NativeInstruction):
 
     def __post_init__(self) -> None:
         computed = {value for instruction in self.body for value in instruction.written}
-        reads = dict.fromkeys(value for instruction in self.body for value in values_read(instruction))
+        reads = dict.fromkeys(value for instruction in self.body for value in instruction.read_within)
         self.read = [self.condition, *(value for value in reads if value not in computed and value != self.condition)]
         self.written, self.layouts, self.shares = list(self.live), {}, {}
 

@@ -20,7 +20,7 @@ from fluid.values.spec import Spec
 from .cores import shares_work_of_images
 from .fusion import Group, breaks_of, source_of
 from .graph import Constant, Convolved, GraphNode, Map, PackedFilter, PlanArray, Pooled, memory_shape, operands_of
-from .instructions import NATIVE_PREFIX, KernelCall, NativeInstruction, Operand, Writer, values_read
+from .instructions import NATIVE_PREFIX, KernelCall, NativeInstruction, Operand, Writer
 from .regions import NativeRegion
 from .target import Target
 
@@ -98,7 +98,7 @@ def in_blocks(instructions: Sequence[Any], specs: dict[Value, Spec], target: Tar
         specs: the specs of values; updated for values that now have room for one block only.
         target: the processor that native code is for.
     """
-    last_read = {value: place for place, instruction in enumerate(instructions) for value in values_read(instruction)}
+    last_read = {value: place for place, instruction in enumerate(instructions) for value in instruction.read_within}
     results: list[Any] = []
     place = 0
     while place < len(instructions):

@@ -77,14 +77,81 @@ class KernelCall(NamedTuple):
     is_serial: bool
 
 
-class _ListReader:
+class BaseInstruction:
+    """Base of the instructions of plans: an op, a check of an op's values, or native code in place of ops.
+
+    Attributes:
+        is_op: whether it is an op on numpy.
+        is_check: whether it only checks values.
+        is_native: whether native code computes it.
+        is_stateful: whether it accesses memory that neither `read` nor `written` names.
+        layouts: value -> its memory layout, if it is not a plain tensor.
+        calls: its kernel calls, in order.
+        writers: signature of a kernel -> its writer.
+        workspace_bytes: bytes of workspace that its kernels need.
+        checks: number of a check -> the check, for native code; if one fails, its number is stored, and the table stops.
+    """
+
+    is_op = is_check = is_native = is_stateful = False
+    layouts: Mapping[Value, str]
+    calls: Sequence[KernelCall]
+    writers: Mapping[str, Writer]
+    workspace_bytes: int
+    checks: Mapping[int, Check] = {}
+
+    @property
+    def has_native_code(self) -> bool:
+        """Whether native code computes it, at least in some runs."""
+        return self.is_native
+
+
+class _WithoutKernels(BaseInstruction):
+    """Base of instructions that numpy runs."""
+
+    layouts: Mapping[Value, str] = {}
+    calls: Sequence[KernelCall] = ()
+    writers: Mapping[str, Writer] = {}
+    workspace_bytes = 0
+
+
+class BaseOp(_WithoutKernels):
+    """Base of instructions with an op on numpy: it reads and writes values by slot."""
+
+    is_op = True
+    reads: dict[str, list[Value | None]]
+    writes: dict[str, list[Value | None]]
+    outer: dict[str, Value]
+
+    @property
+    def read(self) -> list[Value]:
+        return [value for values in self.reads.values() for value in values if value is not None]
+
+    @property
+    def results(self) -> list[Value]:
+        """The values that its op writes."""
+        return [value for values in self.writes.values() for value in values if value is not None]
+
+    @property
+    def written(self) -> list[Value]:
+        return self.results
+
+    @property
+    def read_within(self) -> list[Value]:
+        """The values that it may read, also in sub-blocks of its op; may contain duplicates."""
+        return [*self.read, *self.outer.values()]
+
+
+class _ListReader(BaseInstruction):
     """Base of instructions with a list of read values, instead of an op's slots."""
 
     definition = None
     dynamic = False
-    is_native = is_op = False
     read: Any
     """A list of values."""
+
+    @property
+    def read_within(self) -> list[Value]:
+        return self.read  # type: ignore[no-any-return]
 
     @property
     def reads(self) -> dict[str, list[Value | None]]:
@@ -103,35 +170,20 @@ def is_persistable(op: Operator, name: str) -> bool:
     return var is not None and var.persistable
 
 
-def values_read(instruction: Any) -> list[Value]:
-    """The values that an instruction may read, also in sub-blocks of its op; may contain duplicates."""
-    return instruction.read if isinstance(instruction, _ListReader) else [*instruction.read, *instruction.outer.values()]
-
-
 class NativeInstruction(_ListReader):
     """An instruction that native code computes, such as `regions.NativeRegion`.
 
     Attributes:
         ops: its ops; several instructions may compute parts of one op.
         read, written: the values that it reads and writes.
-        layouts: value -> its memory layout, if it is not a plain tensor.
         shares: written image with a halo -> the image whose memory it reuses.
-        calls: its kernel calls, in order.
-        writers: signature of a kernel -> its writer.
-        workspace_bytes: bytes of workspace that its kernels need.
-        checks: number of a check -> the check; if one fails, its number is stored, and the table stops.
     """
 
     is_native = True
-    checks: Mapping[int, Check] = {}
     ops: list[Operator]
     read: list[Value]
     written: list[Value]
-    layouts: dict[Value, str]
     shares: dict[Value, Value]
-    calls: list[KernelCall]
-    writers: dict[str, Writer]
-    workspace_bytes: int
 
     @property
     def op(self) -> Operator:
@@ -161,7 +213,7 @@ def within_branches(instructions: Sequence[Any]) -> set[int]:
     """The numbers of instructions that run under a condition, and of the marks around them."""
     within, depth = set[int](), 0
     for number, instruction in enumerate(instructions):
-        kernel = instruction.calls[0].kernel if instruction.is_native and len(instruction.calls) == 1 else ""
+        kernel = instruction.calls[0].kernel if len(instruction.calls) == 1 else ""
         depth += kernel in (IF_TRUE, IF_FALSE)
         if depth:
             within.add(number)
@@ -188,8 +240,10 @@ def inspected_values(instruction: Any, specs: Mapping[Value, Spec]) -> list[Valu
     return [value for value in dict.fromkeys(values) if value in floats or not is_floating(specs[value].dtype)]
 
 
-class Check(_ListReader):
+class Check(_ListReader, _WithoutKernels):
     """Checks the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
+
+    is_check = True
 
     def __init__(self, instruction: Any, specs: Mapping[Value, Spec]) -> None:
         self.instruction, self.op, self.specs = instruction, instruction.op, specs

@@ -33,6 +33,8 @@ class NativeCheck(NativeInstruction):
         target: the processor.
     """
 
+    is_check = True
+
     def __init__(self, checks: Mapping[int, tuple[Check, Sequence[IdRange | MatrixTest]]], target: Target) -> None:
         self.checks: dict[int, Check] = {number: check for number, (check, _) in checks.items()}
         self.ops = [check.op for check in self.checks.values()]
@@ -94,5 +96,4 @@ def with_native_checks(instructions: Sequence[Any], specs: dict[Value, Spec], ta
 
 def checks_of(instructions: Collection[Any]) -> dict[int, Check]:
     """Number -> the check, for all checks that native code makes; their numbers are stored in `FAILED`."""
-    native = [item for item in instructions if isinstance(item, NativeInstruction)]
-    return {number: check for item in native for number, check in item.checks.items()}
+    return {number: check for item in instructions for number, check in item.checks.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from fluid.values.spec import Spec
 
 from ..binding.arrays import bind_op
 from ..runtime.calls import Call
-from .instructions import stand_in
+from .instructions import BaseOp, stand_in
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Op:
 
 
 @dataclass
-class OpInstruction:
+class OpInstruction(BaseOp):
     """The attributes of a plan's instruction that lowering needs.
 
     Attributes:
@@ -46,15 +46,6 @@ class OpInstruction:
     outer: dict[str, Value] = field(default_factory=dict)
     number: int = -1
     stand_ins: dict[str, Spec] = field(default_factory=dict)
-    is_native: ClassVar[bool] = False
-
-    @property
-    def read(self) -> list[Value]:
-        return [value for values in self.reads.values() for value in values if value is not None]
-
-    @property
-    def written(self) -> list[Value]:
-        return [value for values in self.writes.values() for value in values if value is not None]
 
     def drawing(self, slot: str, specs: Mapping[Value, Spec]) -> OpInstruction:
         """A copy of the op that only draws random numbers into one output, without reading its inputs."""

@@ -35,7 +35,7 @@ from .graph import (
     operands_of,
     reshaped,
 )
-from .instructions import Check, is_persistable, values_read
+from .instructions import Check, is_persistable
 from .lowering import GraphNamespace, GraphTensor, NotLowered, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 from .transforms import Transforms
@@ -163,7 +163,7 @@ class PlanGraph:
             warn_of_lowering(instruction.op.type, error, _program_of(instruction.op))
             results = None
         if results is None:
-            self.materialized.update(values_read(instruction))
+            self.materialized.update(instruction.read_within)
             if instruction.op.type == "c_allgather":  # each worker has checked its values before it sends them
                 (source,), (gathered,) = instruction.read, instruction.written
                 self._checked |= {(op_type, (gathered,)) for op_type, read in self._checked if read == (source,)}

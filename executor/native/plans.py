@@ -32,7 +32,6 @@ from . import (  # noqa: F401  (they register lowerings)
 )
 from .branches import Branch, Branches, Guard
 from .image_blocks import in_blocks, regions_of
-from .instructions import Check, values_read
 from .kernel_calls import find_calls
 from .lowering import NotLowered
 from .op_instructions import OpInstruction
@@ -114,9 +113,9 @@ class _Attempt:
 
     def results(self, fewest: int) -> list[Any]:
         """The instructions with native code; raises `_RefusedError` if more ops have to run step by step."""
-        if not any(item.op.type in BRANCHES and not isinstance(item, Branch) for item in self._instructions):
+        if not any(item.is_op and item.op.type in BRANCHES for item in self._instructions):
             return self._native(self._instructions, self._live_out, fewest, {}, "")
-        read = {*self._live_out, *chain.from_iterable(map(values_read, self._instructions))}
+        read = {*self._live_out, *chain.from_iterable(item.read_within for item in self._instructions)}
         computed = chain.from_iterable(instruction.written for instruction in self._instructions)
         unread = {value for value in computed if value not in read and value[0] not in self._storage}
         branches = Branches(self._specs, self._storage, unread)
@@ -148,8 +147,8 @@ class _Attempt:
 
     def _require_no_readers(self, only_if: Mapping[Value, Guard], items: Sequence[Any]) -> None:
         """Refuse branches that alone make a value which an ordinary op reads: it may not exist."""
-        readers = [item for item in items if not isinstance(item, (Branch, OpInstruction)) or item.op.type not in CHOICES]
-        read = {*self._live_out, *chain.from_iterable(values_read(item) for item in readers if not isinstance(item, Branch))}
+        readers = [item for item in items if not (isinstance(item, OpInstruction) and item.op.type in CHOICES)]
+        read = {*self._live_out, *chain.from_iterable(item.read_within for item in readers if not isinstance(item, Branch))}
         refused = {only_if[value].number for value in read & only_if.keys()}
         if refused:
             raise _RefusedError(refused)
@@ -162,7 +161,7 @@ class _Attempt:
         for branch in [item for item in items if isinstance(item, Branch)]:
             branch.body = self._native(branch.body, branch.live, 0, branch.latest, f"{next(self._tags)}.")
             stored = {value for instruction in branch.body for value in instruction.written}
-            if not stored.issuperset(branch.live) or not all(item.is_native or isinstance(item, Check) for item in branch.body):
+            if not stored.issuperset(branch.live) or not all(item.is_native or item.is_check for item in branch.body):
                 refused.append(branch.number)
         if refused:
             raise _RefusedError(refused)

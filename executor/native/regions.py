@@ -53,7 +53,7 @@ from .graph import (
     operands_of,
 )  # fmt: skip
 from .halo import NO_HALO, Halo
-from .instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer, values_read
+from .instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer
 from .loops import Nest, stages_of
 from .lowering import ELEMENTS
 from .plan_graph import PlanGraph
@@ -259,7 +259,7 @@ def _slow_transforms(graph: PlanGraph, target: Target) -> set[int]:
 
 def _add_opaque(schedule: FusionSchedule, graph: PlanGraph, instruction: Any) -> None:
     """Leave an op to its numpy kernel: place its operands in memory first."""
-    reads = {value: graph.nodes[value] for value in values_read(instruction) if value in graph.nodes}
+    reads = {value: graph.nodes[value] for value in instruction.read_within if value in graph.nodes}
     for node in reads.values():
         schedule.place(node)
     for value in instruction.written:

@@ -133,7 +133,7 @@ def block_code(
             items = with_native_code(instructions, all_specs, live, storage, target, fewest=1)
         except NotLowered:
             return None
-        left = {item.number for item in items if isinstance(item, OpInstruction) and not item.dynamic}
+        left = {item.number for item in items if item.is_op and not item.dynamic}
         if -1 in left or not any(item.is_native for item in items):
             return None
         if left <= on_numpy:
@@ -151,7 +151,7 @@ def block_code(
 def _replace_loops(items: list[Any], loops: LoopWriter) -> bool:
     """Replace the instructions of loops by native code; returns False if a loop runs step by step."""
     for number, item in enumerate(items):
-        if isinstance(item, OpInstruction) and item.dynamic:
+        if item.is_op and item.dynamic:
             items[number] = loops.code(item)
     return None not in items
 
@@ -272,13 +272,12 @@ class RepeatedBlock:
         last_check = max(checks_of(code.instructions), default=0)
         instructions = with_native_checks(code.instructions, specs, target, last_check + 1)
         self._specs, self.may_be_missing, self.rooms = specs, code.may_be_missing, code.rooms
-        regions = [item for item in instructions if isinstance(item, NativeInstruction)]
-        calls = [call for region in regions for call in region.calls]
-        writers = {signature: writer for region in regions for signature, writer in region.writers.items()}
-        if condition is not None and len(regions) == len(instructions):
+        calls = [call for item in instructions for call in item.calls]
+        writers = {signature: writer for item in instructions for signature, writer in item.writers.items()}
+        if condition is not None and all(item.is_native for item in instructions):
             calls.append(KernelCall(GO_ON, [(condition, 0)], is_serial=False))
             writers[GO_ON] = partial(written_condition, target)
-        workspace_bytes = max(region.workspace_bytes for region in regions)
+        workspace_bytes = max(item.workspace_bytes for item in instructions)
         kernels, workspace, self._kept_alive = loaded(calls, writers, lambda value: specs[value].nbytes, workspace_bytes, target)
         operands = [operand for call in calls for operand in call.operands]
         on_numpy = [value for item in instructions if not item.is_native for value in (*item.read, *item.written)]
@@ -296,7 +295,7 @@ class RepeatedBlock:
         """The places among the words of values whose memory the caller gives."""
         self.external = [value for value, _ in operands if value is not None and value not in addresses]
         """The value at each of these places."""
-        counts = np.cumsum([len(item.calls) if isinstance(item, NativeInstruction) else 0 for item in instructions])
+        counts = np.cumsum([len(item.calls) for item in instructions])
         self._calls: list[tuple[int, Any, Call]] = []
         """The ops that numpy checks or computes in a trip, with their calls, each after so many records."""
         for count, item in zip(counts, instructions, strict=True):

@@ -17,7 +17,6 @@ from fluid.values.spec import Spec, SpecValue
 
 from ..binding.arrays import map_values
 from ..stepwise.repeated import AT_ONCE
-from .instructions import NativeInstruction
 from .op_instructions import Op, OpInstruction
 from .plans import with_native_code
 from .repeated import BlockCode, RepeatedBlock, no_source
@@ -120,7 +119,7 @@ def _compiled(formula: Formula, specs: Specs, target: Target) -> StepLoop | None
     after = _distinct(f, last_states, read)
     external = {value for value in (*read, *after, *results) if value is not None}
     items = with_native_code(f.instructions, f.specs, [*after, *results], {}, target, fewest=1)
-    if not all(isinstance(item, NativeInstruction) for item in items):
+    if not all(item.is_native for item in items):
         return None
     block = RepeatedBlock(BlockCode(items, f.specs, external, ()), target, no_source)
     return StepLoop(block, read, after, results)

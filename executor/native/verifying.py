@@ -13,7 +13,7 @@ from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
 from .fallback import fault
-from .instructions import NATIVE_PREFIX, KernelCall, is_persistable, values_read
+from .instructions import NATIVE_PREFIX, KernelCall, is_persistable
 
 if TYPE_CHECKING:
     from .bounds import Footprint
@@ -30,7 +30,7 @@ def verify_order(instructions: Sequence[Any], storage: Container[str], specs: Ma
     defined: set[Value] = set()
     versions: dict[str, int] = {}
     for instruction in instructions:
-        for value in values_read(instruction):
+        for value in instruction.read_within:
             name, version = value
             is_there = versions.get(name, 0) == version if name in storage else value in defined
             is_made = bool(version) and value in specs and specs[value].size != 0

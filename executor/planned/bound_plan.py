@@ -30,7 +30,7 @@ from ..kernels.engine import Step, engine_of
 from ..kernels.table import is_check, kernel_of
 from ..native.fallback import or_unavailable
 from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, NativeInstruction, stand_in, within_branches
-from ..native.native_checks import FAILED, NativeCheck, checks_of
+from ..native.native_checks import FAILED, checks_of
 from ..runtime.calls import Call
 from ..runtime.random import RandomStreams
 from ..runtime.scope import Scope
@@ -247,7 +247,7 @@ class BoundArenaPlan:
         for number, instruction in enumerate(plan.instructions):
             self._starts.append(len(self.steps))
             self._wait_for_reductions(number, waits)
-            if isinstance(instruction, NativeCheck) and id(instruction) in once:
+            if id(instruction) in once:
                 for check in instruction.checks.values():
                     self._run_check(check)
             if instruction.is_native:
@@ -273,7 +273,7 @@ class BoundArenaPlan:
 
     def _compile(self, tables: Any, constant: Sequence[AnyInstruction]) -> None:
         """Compile the native code, and run the constant part of it."""
-        code = [item for item in constant if isinstance(item, NativeInstruction) and not isinstance(item, NativeCheck)]
+        code = [item for item in constant if item.is_native and not item.is_check]
         with or_unavailable():
             first = tables.add(code) if code else None
             tables.compile(self._address, lambda value: self.plan.specs[value].nbytes)
@@ -318,7 +318,7 @@ class BoundArenaPlan:
             The instructions by their id.
         """
         instructions = self.plan.instructions
-        checks = [instruction for instruction in instructions if isinstance(instruction, (Check, NativeCheck))]
+        checks = [instruction for instruction in instructions if instruction.is_check]
         checked = {value for check in checks for value in check.read}
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
         changing = {(name, 0) for name, array in self._stored.items() if name in self._overwritten or not never_changes(array)}
@@ -326,10 +326,10 @@ class BoundArenaPlan:
         once: dict[int, AnyInstruction] = {}
         conditional = within_branches(instructions)
         for number, instruction in enumerate(instructions):
-            is_constant = isinstance(instruction, Instruction) and instruction.op.type == "assign_value"
+            is_constant = instruction.is_op and instruction.op.type == "assign_value"
             outputs = instruction.written
             has_memory = all(value in self.plan.offset_of and value not in passed_on for value in outputs)
-            is_code = isinstance(instruction, NativeInstruction) and not instruction.checks
+            is_code = instruction.is_native and not instruction.checks
             is_early = is_constant or (is_code and checked.isdisjoint(outputs))  # at binding, checks come before native code
             if has_memory and is_early and not instruction.shares and number not in conditional:
                 once[id(instruction)] = instruction
@@ -355,7 +355,7 @@ class BoundArenaPlan:
         packed_before: set[int] = set()
         origins: dict[Value, _Origin] = {}
         for instruction_id, instruction in once.items():
-            if isinstance(instruction, (Check, NativeCheck)):
+            if instruction.is_check:
                 continue
             origin = self._origin_of(instruction, origins)
             if any(writers[value] != 1 for value in instruction.written):
@@ -389,7 +389,7 @@ class BoundArenaPlan:
         Args:
             origins: the origins of values that constant code before it computes.
         """
-        if not isinstance(instruction, NativeInstruction):
+        if not instruction.is_native:
             return None
         sources: dict[Value | None, Hashable] = {None: 0}  # None: the workspace
         arrays: list[Any] = []
@@ -440,7 +440,7 @@ class BoundArenaPlan:
     def _checked_values(self) -> set[Value]:
         """The values that checks read."""
         instructions = self.plan.instructions
-        return {value for one in instructions if isinstance(one, (Check, NativeCheck)) for value in one.read}
+        return {value for one in instructions if one.is_check for value in one.read}
 
     def _find_handed_over(self, tables: Any) -> dict[int, Value]:
         """Find the large values that native code can write to the array that the caller gets: number of a fetch -> its value."""

@@ -133,7 +133,7 @@ class NativeLoop(NativeInstruction):
         outputs = {place.value for place in targets} | {self.places[value].value for item in self.body for value in item.written}
         self.read = [value for value in used if value not in outputs]
         self.written = [value for value in used if value in outputs]
-        native = [item for item in self.body if isinstance(item, NativeInstruction) and not isinstance(item, BranchMark)]
+        native = [item for item in self.body if not isinstance(item, BranchMark)]
         self.layouts = {self.places[value].value: text for item in native for value, text in item.layouts.items()}
         self.workspace_bytes = max(item.workspace_bytes for item in native)
         ends = sorted({0, (self.trips or 1) - 1})

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
 from fluid.ir.dataflow import Facts
@@ -30,7 +30,7 @@ from fluid.values.unchanging import never_changes
 from ..kernels.table import kernel_of
 from ..native.block_compiler import NativeBlocks
 from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
-from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, NativeInstruction
+from ..native.instructions import CLEARED, NATIVE_PREFIX, BaseOp, Check, NativeInstruction
 from ..native.native_checks import FAILED, checks_of, with_native_checks
 from ..native.target import Target
 from ..runtime.scope import Scope
@@ -67,7 +67,7 @@ _FEWEST = 2
 
 # ------------------------------------------------------------------------------------------------------------ compile
 @dataclass
-class Instruction:
+class Instruction(BaseOp):
     """An op, with the values that it reads and writes by slot."""
 
     op: Operator
@@ -85,22 +85,15 @@ class Instruction:
     """Why native code does not run a loop, if `use_native_loops` has tried to."""
     loop_code: LoopCode | None = None
     """Native code that runs in place of a loop with arrays of tensors, if the arrays fit into its memory."""
-    is_native: ClassVar[bool] = False
-    is_op: ClassVar[bool] = True
 
     @property
-    def results(self) -> list[Value]:
-        """The values that its op writes."""
-        return [value for values in self.writes.values() for value in values if value is not None]
+    def has_native_code(self) -> bool:
+        return self.loop_code is not None
 
     @property
     def written(self) -> list[Value]:
         results = self.results
         return results if self.loop_code is None else list(dict.fromkeys([*results, *self.loop_code.written]))
-
-    @property
-    def read(self) -> list[Value]:
-        return [value for values in self.reads.values() for value in values if value is not None]
 
     @property
     def label(self) -> str:
@@ -221,7 +214,7 @@ class ArenaPlan:
         for number, instruction in enumerate(self.instructions):
             outs, ins = (", ".join(map(self._value_text, values)) for values in (instruction.written, instruction.read))
             lines.append(f"  {number:4d}  {instruction.line(outs, ins)}")
-            if isinstance(instruction, NativeInstruction):
+            if instruction.is_native:
                 lines += [f"          {name}" for name in self._native_values(instruction)]
             lines += [f"          {call}" for call in below[number]]
         return "\n".join([*lines, f"  fetch {', '.join(map(self._value_text, self.fetch_values))}"])
@@ -232,11 +225,11 @@ class ArenaPlan:
         left = ", ".join(f"{op_type} x {count}" if count > 1 else op_type for op_type, count in on_numpy.items())
         return f"  native code: {len(self.ops) - on_numpy.total()} ops, in {regions} [regions]; on numpy: {left or 'none'}"
 
-    def _native_values(self, region: NativeInstruction) -> list[str]:
+    def _native_values(self, instruction: AnyInstruction) -> list[str]:
         """Lines with type, shape and layout of values that only native code uses, or stores in a special layout."""
         texts = []
-        for value in region.written:
-            layout = region.layouts.get(value)
+        for value in instruction.written:
+            layout = instruction.layouts.get(value)
             if layout is not None or value[0].startswith(NATIVE_PREFIX):
                 texts.append(f"{value[0]}: {self.specs[value]}" + (f", {layout}" if layout is not None else ""))
         return texts
@@ -674,7 +667,7 @@ class _Planner:
 
                 captures, entries = step_captures(self.program), self._specs_of_entries
                 self.instructions = with_unrolled_loops(self.instructions, self.specs, captures, target, entries)
-                if any(item.is_native or (isinstance(item, Instruction) and item.loop_code) for item in self.instructions):
+                if any(item.has_native_code for item in self.instructions):
                     self.new_tables = partial(Tables, target)
         except NativeUnavailable as error:
             warn_of(error, self.program)
@@ -690,7 +683,7 @@ class _Planner:
 
     def use_native_checks(self, target: Target) -> None:
         """Let native code check ids, where the plan has native code."""
-        if self.new_tables is not None and any(isinstance(instruction, Check) for instruction in self.instructions):
+        if self.new_tables is not None and any(instruction.is_check for instruction in self.instructions):
             last = max(checks_of(self.instructions), default=0)
             self.instructions = with_native_checks(self.instructions, self.specs, target, last + 1)
 
@@ -717,7 +710,7 @@ class _Planner:
             if (name, 0) in last_use:
                 settle((name, 0), -1)
         for number, instruction in enumerate(self.instructions):
-            if reuse and isinstance(instruction, Instruction) and not instruction.dynamic:
+            if reuse and instruction.is_op and not instruction.dynamic:
                 self._reuse_inputs(instruction, number, last_use, tenant_of)
             for value in instruction.written:
                 settle(value, number)
@@ -759,7 +752,7 @@ class _Planner:
         return value in self.specs and value[0] not in self.storage and not value[0].startswith(CLEARED) and not is_external
 
     def _reuse_inputs(
-        self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]
+        self, instruction: AnyInstruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]
     ) -> None:
         """Let outputs reuse the bytes of inputs that die here, if the kernel works in place."""
         kernel = kernel_of(instruction.op.type)
@@ -789,7 +782,7 @@ class _Planner:
         alike: dict[tuple[Spec, str], list[Value]] = {}
         placed: set[Value] = set()
         for number, instruction in enumerate(self.instructions):
-            if not isinstance(instruction, NativeInstruction):
+            if not instruction.is_native:
                 continue
             for value in instruction.written:
                 if not value[0].startswith(CLEARED) or value in placed:

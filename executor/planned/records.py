@@ -33,7 +33,7 @@ from fluid.values.types import VarType
 from ..kernels.table import CHECKS, KERNELS, NATIVE_CHECKS, SPARSE_CHECKS, SPARSE_KERNELS, check_of
 from ..native.cache import Kernels, available_kernels, made_by
 from ..native.fallback import NativeUnavailable, fault
-from ..native.instructions import NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer, WrittenKernel, values_read
+from ..native.instructions import NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer, WrittenKernel
 from ..native.sealed import PLAN, folder, read_sealed, write_sealed
 from ..native.target import Target
 from ..native.verifying import verify_accesses, verify_order, verify_writes
@@ -293,16 +293,16 @@ def _verify(
     verify_order(code.instructions, storage, specs)
     verify_writes(originals, code.instructions)
     available = {value for instruction in code.instructions for value in instruction.written}
-    read = {value for instruction in code.instructions for value in (*values_read(instruction), *fetched)}
+    read = {value for instruction in code.instructions for value in (*instruction.read_within, *fetched)}
     if any(version and (name, version) not in available for name, version in read):
         raise fault("a value is read that no instruction writes")
-    regions = [instruction for instruction in code.instructions if isinstance(instruction, NativeInstruction)]
-    calls = [call for region in regions for call in region.calls]
-    workspace_bytes = max((region.workspace_bytes for region in regions), default=0)
+    calls = [call for instruction in code.instructions for call in instruction.calls]
+    workspace_bytes = max((instruction.workspace_bytes for instruction in code.instructions), default=0)
     verify_accesses(calls, code.kernels.footprints, lambda value: specs[value].nbytes, workspace_bytes)
-    for region in regions:
-        if {value for call in region.calls for value, _ in call.operands} - {None} != {*region.read, *region.written}:
-            raise fault(f"{region.describe()} is given other values than it reads and writes")
+    for item in code.instructions:
+        operands = {value for call in item.calls for value, _ in call.operands}
+        if item.is_native and operands - {None} != {*item.read, *item.written}:
+            raise fault(f"{item.describe()} is given other values than it reads and writes")
     ends: dict[Value | None, int] = {}
     for call in calls:
         for (value, offset), (_, high) in zip(call.operands, code.kernels.footprints[call.kernel], strict=True):

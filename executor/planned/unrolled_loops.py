@@ -20,7 +20,7 @@ from fluid.ir.regions import region_of
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
-from ..native.array_entries import FAULT, EntryInstruction
+from ..native.array_entries import FAULT
 from ..native.copying import copy_call
 from ..native.instructions import (
     BEGIN_LOOP,
@@ -28,6 +28,7 @@ from ..native.instructions import (
     IF_TRUE,
     LEAVE_LOOP,
     REPEAT_LOOP,
+    BaseInstruction,
     Check,
     KernelCall,
     NativeInstruction,
@@ -63,7 +64,7 @@ class _LoopCalls:
 
     def __init__(self, loop: NativeLoop, target: Target) -> None:
         self._loop, self._target = loop, target
-        self.body = [item for item in loop.body if isinstance(item, NativeInstruction)]
+        self.body = loop.body
         invariant = _invariant_code(loop)
         self._invariant = [item for item in self.body if id(item) in invariant]
         self._varying = [item for item in self.body if id(item) not in invariant]
@@ -108,7 +109,7 @@ class _LoopCalls:
         self.writers[kind] = partial(written_condition, self._target)
         return KernelCall(kind, [(condition, 0)], is_serial=False)
 
-    def in_trip(self, items: Iterable[NativeInstruction], trip: int) -> Iterator[KernelCall]:
+    def in_trip(self, items: Iterable[BaseInstruction], trip: int) -> Iterator[KernelCall]:
         """The calls of parts of the block in a trip."""
         for item in items:
             for call in item.calls:
@@ -145,7 +146,7 @@ class LoopCode(NativeInstruction):
     writers: dict[str, Writer]
     read: list[Value]
     written: list[Value]
-    layouts: dict[Value, str]
+    layouts: Mapping[Value, str]
     shares: dict[Value, Value]
     workspace_bytes: int
     checks: dict[int, Check] = field(default_factory=dict)
@@ -215,7 +216,7 @@ def _invariant_code(loop: NativeLoop) -> set[int]:
     varying = {place.value for place in loop.places.values() if place.stride}
     varying |= {value for value, count in writers.items() if count > 1} | {value for value, _ in _buffer_pairs(loop.between)}
     candidates = {*range(len(loop.body))} - within_branches(loop.body)
-    candidates -= {number for number, item in enumerate(loop.body) if isinstance(item, EntryInstruction)}
+    candidates -= {number for number, item in enumerate(loop.body) if item.is_stateful}
     count = -1
     while count != len(candidates):
         count = len(candidates)
@@ -259,7 +260,7 @@ class TableLoops:
             loop = self._loops.loop(instruction, most_trips)
             if loop is not None and _calls_in_table(loop) <= _MOST_CALLS:
                 loop = self._with_native_checks(loop)
-                if all(isinstance(item, NativeInstruction) for item in loop.body):
+                if all(item.is_native for item in loop.body):
                     return LoopCode.of(loop, self._specs, self._target)
         return None
 
@@ -277,7 +278,7 @@ class TableLoops:
 def _calls_in_table(loop: NativeLoop) -> int:
     """The number of kernel calls of a loop in its table."""
     trips = 2 if loop.trips is None else loop.trips
-    return trips * sum(len(item.calls) for item in loop.body if isinstance(item, NativeInstruction))
+    return trips * sum(len(item.calls) for item in loop.body)
 
 
 def with_unrolled_loops(

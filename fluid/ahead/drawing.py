@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..executor.native.op_instructions import OpInstruction
 from ..executor.planned.native_loops import NativeLoop
-from ..executor.planned.plan import Instruction
 from ..executor.runtime.random import RandomStreams
 from ..executor.stepwise.interpreter import Machine, step_captures
 from ..ir.program import Program
@@ -74,7 +72,7 @@ def draws_of(program: Program, instructions: Iterable[Any], specs: Mapping[PlanV
 
 def is_draw(instruction: Any) -> bool:
     """Whether an instruction only draws random numbers, by a generator that compiled code has."""
-    if not isinstance(instruction, (Instruction, OpInstruction)) or instruction.dynamic or len(instruction.written) != 1:
+    if not instruction.is_op or instruction.dynamic or len(instruction.written) != 1:
         return False
     definition, kind = instruction.definition, _KINDS.get(instruction.op.type)
     if definition is None or kind is None:

@@ -17,10 +17,9 @@ from ..executor.native.compiler import compile_library
 from ..executor.native.fallback import NativeUnavailable
 from ..executor.native.id_ranges import tests_of
 from ..executor.native.instructions import Check
-from ..executor.native.op_instructions import OpInstruction
 from ..executor.native.target import Target
 from ..executor.planned.native_loops import NativeLoop
-from ..executor.planned.plan import ArenaPlan, Instruction, compile_native_plan
+from ..executor.planned.plan import ArenaPlan, compile_native_plan
 from ..executor.stepwise.loop_body import LOOPS
 from ..formats.writing import together, write_file
 from ..ir.checked import checked
@@ -337,7 +336,7 @@ def _is_updating(plan: ArenaPlan) -> bool:
 
 def _is_refused(instruction: Any, computed: Container[Value]) -> bool:
     """Whether an instruction cannot be compiled; `computed` are its draws and constants."""
-    if isinstance(instruction, (Instruction, OpInstruction)):
+    if instruction.is_op:
         return not (is_draw(instruction) or all(value in computed for value in instruction.written))
     return isinstance(instruction, Check) and tests_of(instruction) is None
 

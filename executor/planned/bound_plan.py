@@ -305,6 +305,8 @@ class BoundArenaPlan:
                 return self._bind_real_rows(instruction, real)
             if instruction.loop_code is not None:
                 return [self._loop_step(instruction, frees, tables)]
+            if instruction.draws is not None:
+                return self._bind_draws(instruction)
             return [self._dynamic_step(instruction, frees)] if instruction.dynamic else self._bind_op(instruction)
         return [instruction.call(self.array)] if isinstance(instruction, Check) else []
 
@@ -537,6 +539,17 @@ class BoundArenaPlan:
                     array = self.array(instruction.outer.get(values[0][0]))
                     former += [] if array is None or array is arrays[0] else [partial(xp.copyto, arrays[0], array)]
         return inputs, outputs, former, copies
+
+    def _bind_draws(self, instruction: Instruction) -> list[Call]:
+        """The calls that fill the entries of an output with random numbers, in order."""
+        op, definition = instruction.op, instruction.definition
+        assert definition is not None
+        inputs = {slot: stand_in(spec) for slot, spec in instruction.stand_ins.items()}
+        ((slot, (value,)),) = instruction.writes.items()
+        attrs = definition.defaults(op.attrs)
+        context = {"xp": self.place.xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
+        bound = (bind_op(definition, inputs, {slot: entry}, attrs, context, self._scratch) for entry in self.array(value))
+        return [call for calls in bound for call in calls]
 
     def _bind_op(self, instruction: Instruction) -> list[Call]:
         op, definition = instruction.op, instruction.definition

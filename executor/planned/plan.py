@@ -85,6 +85,8 @@ class Instruction(BaseOp):
     """Why native code does not run a loop, if `use_native_loops` has tried to."""
     loop_code: LoopCode | None = None
     """Native code that runs in place of a loop with arrays of tensors, if the arrays fit into its memory."""
+    draws: int | None = None
+    """How often the op draws, if its output has an entry for each draw."""
 
     @property
     def has_native_code(self) -> bool:
@@ -109,6 +111,8 @@ class Instruction(BaseOp):
 
     @property
     def _how_it_runs(self) -> str:
+        if self.draws is not None:
+            return f"  ({self.draws} draws)"
         if self.loop_code is not None:
             return "  (native code)"
         return "  (step by step)" if self.dynamic else ""

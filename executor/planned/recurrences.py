@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
+from fluid.ir.copying import RANDOM_STREAM, declare_like
 from fluid.ir.program import Block, Operator
 from fluid.ir.regions import region_of
 from fluid.opdef.registry import EMPTY
@@ -208,6 +209,31 @@ class Recurrence:
         if not is_movable or not self._move_out(op, *roles):
             op.inputs = {slot: [self._value(name) for name in names] for slot, names in op.inputs.items()}
             self._compute_in_block(op)
+
+    def draw(self, op: Operator) -> None:
+        """Write a dropout, whose random numbers are for the longest sequence first, as in the loop."""
+        if op.attr("is_test"):
+            self._compute(op)
+            return
+        if op.input("Seed"):
+            raise NotRewritten
+        self._check(op)
+        (x,), (out,) = op.input("X"), op.output("Out")
+        var, value = self.body.var(out), self._row_value(x)
+        shape = [self._count, *var.shape[1:]]
+        if -1 in shape:
+            raise NotRewritten
+        ones = self._add("fill_constant", {}, shape=shape, dtype=var.dtype, value=1.0)
+        drawn = self._to.fresh_name("drawn")
+        declare_like(self.body, drawn, var)
+        self.body.ops.append(_renamed(op, self.body, {x: ones, out: drawn}))
+        self.body.ops[-1].attrs.setdefault(RANDOM_STREAM, out)
+        self._noted(drawn, self.body, self.steps)
+        ranks = self._to.index(Index(self.group, ranks_of, Extent.SEQUENCES))
+        factors = self._add("take_rows", {"X": drawn, "Index": ranks})
+        self._add("elementwise_mul", {"X": value, "Y": factors}, out, axis=-1)
+        self._rows.add(out)
+        self._unreadable.update(op.output("Mask"))
 
     def _unmoved(self, op: Operator) -> set[str]:
         """The inputs of an op that have not moved out of the block."""
@@ -425,5 +451,6 @@ _IN_BLOCK: dict[str, Callable[[Recurrence, Operator], None]] = {
     "increment": Recurrence.count,
     "less_than": Recurrence.compare,
     "assign": Recurrence.copy,
+    "dropout": Recurrence.draw,
 }
 """Type of an op that makes a block a step -> what notes its part."""

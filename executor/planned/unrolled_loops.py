@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluid.ir.program import Operator
 from fluid.ir.regions import region_of
@@ -38,6 +38,7 @@ from ..native.instructions import (
 )
 from ..native.kernel import written_condition
 from ..native.native_checks import FAILED, SPEC_OF_FAILED, checks_of, with_native_checks
+from ..native.op_instructions import OpInstruction
 from ..native.target import Target
 from ..stepwise.interpreter import Captured
 from ..stepwise.loop_body import LOOPS
@@ -130,6 +131,28 @@ class _LoopCalls:
             yield call
 
 
+class TripDraws(NamedTuple):
+    """The draws of an op of a loop's block.
+
+    Attributes:
+        instruction: draws once.
+        memory: a value of the plan, with an entry for each trip.
+        trips: their number.
+    """
+
+    instruction: OpInstruction
+    memory: Value
+    trips: int
+
+    def in_plan(self, loop: Any) -> Any:
+        """The draws as an instruction of the plan, made of the one of their loop."""
+        item = self.instruction
+        (slot,) = item.writes
+        writes = {slot: [self.memory]}
+        facts = {"definition": item.definition, "stand_ins": item.stand_ins, "draws": self.trips, "dynamic": False}
+        return replace(loop, op=item.op, reads={}, writes=writes, outer={}, **facts)
+
+
 @dataclass(eq=False)
 class LoopCode(NativeInstruction):
     """A loop as kernel calls.
@@ -138,6 +161,7 @@ class LoopCode(NativeInstruction):
         text: describes it.
         arrays, runs, past: see `NativeLoop`.
         fault: the memory of `FAULT`; None without arrays.
+        draws: the draws of all trips, which come before the loop.
     """
 
     ops: list[Operator]
@@ -154,9 +178,10 @@ class LoopCode(NativeInstruction):
     runs: SavedRuns | None = None
     past: SavedRuns | None = None
     fault: Value | None = None
+    draws: Sequence[TripDraws] = ()
 
     @classmethod
-    def of(cls, loop: NativeLoop, specs: dict[Value, Spec], target: Target) -> LoopCode:
+    def of(cls, loop: NativeLoop, draws: Sequence[TripDraws], specs: dict[Value, Spec], target: Target) -> LoopCode:
         """Make the code of a loop whose whole block is native, with checks of ids. Adds the specs of its buffers."""
         if loop.trips is None:
             loop = _with_two_conditions(loop, specs)
@@ -165,7 +190,7 @@ class LoopCode(NativeInstruction):
         facts = loop.ops, loop.describe(), all_calls, calls.writers, loop.read, loop.written
         fault = loop.places[FAULT].value if FAULT in loop.places else None
         more = loop.arrays, loop.runs, loop.past, fault
-        code = cls(*facts, loop.layouts, loop.shares, loop.workspace_bytes, calls.checks, *more)
+        code = cls(*facts, loop.layouts, loop.shares, loop.workspace_bytes, calls.checks, *more, draws)
         code.written += [*(array.memory for array in loop.arrays), *([fault] if fault is not None else [])]
         return code
 
@@ -236,7 +261,8 @@ class TableLoops:
         captures: variable of step scopes -> the names that gradient blocks read.
         target: the processor.
         checks: number of a check -> the check, for checks that native code makes; checks of the loops are added.
-        entries: array of tensors -> the spec of its entries; None if loops with arrays do not fit.
+        entries: array of tensors -> the spec of its entries; None for loops in the blocks of loops, which do not fit if they have
+            arrays, or draw random numbers.
     """
 
     def __init__(
@@ -248,6 +274,7 @@ class TableLoops:
         entries: Mapping[Value, Spec] | None = None,
     ) -> None:
         self._specs, self._target, self._checks = specs, target, {} if checks is None else checks
+        self._may_draw = entries is not None
         self._loops = NativeLoops(specs, captures, target, self.within, entries)
 
     def within(self, specs: dict[Value, Spec]) -> TableLoops:
@@ -259,10 +286,29 @@ class TableLoops:
         for most_trips in (MOST_TRIPS, 0):
             loop = self._loops.loop(instruction, most_trips)
             if loop is not None and _calls_in_table(loop) <= _MOST_CALLS:
-                loop = self._with_native_checks(loop)
+                loop, draws = self._with_draws_before(self._with_native_checks(loop))
                 if all(item.is_native for item in loop.body):
-                    return LoopCode.of(loop, self._specs, self._target)
+                    return LoopCode.of(loop, draws, self._specs, self._target)
         return None
+
+    def _with_draws_before(self, loop: NativeLoop) -> tuple[NativeLoop, list[TripDraws]]:
+        """Take the draws of random numbers out of a loop's block, if the loop makes a known number of them; adds their specs."""
+        conditional, draws, places = within_branches(loop.body), list[TripDraws](), dict(loop.places)
+        if not self._may_draw or loop.trips is None or loop.arrays:
+            return loop, draws
+        body: list[Any] = []
+        for number, item in enumerate(loop.body):
+            drawing = _drawing(item, loop.block_specs) if number not in conditional else None
+            if drawing is None:
+                body.append(item)
+                continue
+            (value,), spec = drawing.written, loop.block_specs[drawing.written[0]]
+            (name, version) = loop.places[value].value
+            memory = f"{name}.draws", version
+            self._specs[memory] = spec.with_shape((loop.trips, *spec.shape))
+            places[value] = TripPlace(memory, 0, spec.nbytes)
+            draws.append(TripDraws(drawing, memory, loop.trips))
+        return replace(loop, body=body, places=places), draws
 
     def _with_native_checks(self, loop: NativeLoop) -> NativeLoop:
         """Let native code check the ids of a loop's block."""
@@ -273,6 +319,16 @@ class TableLoops:
             self._specs[FAILED] = SPEC_OF_FAILED
             before = [*before, Copied(TripPlace(FAILED), None, 1)]  # there may be no trip
         return replace(loop, body=body, places={**loop.places, FAILED: TripPlace(FAILED)}, before=before)
+
+
+def _drawing(item: Any, specs: Mapping[Value, Spec]) -> OpInstruction | None:
+    """An instruction that fills one value with random numbers and reads nothing but shapes; None for another instruction."""
+    if not isinstance(item, OpInstruction) or not item.definition.is_random or not isinstance(item.op, Operator):
+        return None
+    declared, filled = item.definition.inputs, [slot for slot, values in item.writes.items() if any(values)]
+    if len(filled) != 1 or not all(declared[slot].shape_only for slot, values in item.reads.items() if any(values)):
+        return None
+    return item.drawing(filled[0], specs) if item.reads else item
 
 
 def _calls_in_table(loop: NativeLoop) -> int:
@@ -306,13 +362,15 @@ def with_unrolled_loops(
         else:
             fitting[number] = code
     accepted: dict[int, Any] = {number: code for number, code in fitting.items() if families[number] not in unfit}
-    for item in accepted.values():
+    draws = {number: [drawn.in_plan(instructions[number]) for drawn in code.draws] for number, code in accepted.items()}
+    for item in chain(accepted.values(), *draws.values()):
         specs |= {value: all_specs[value] for value in (*item.read, *item.written)}
     with_arrays = {families[number] for number, code in accepted.items() if code.arrays}
     for number, code in accepted.items():
         if families[number] in with_arrays:  # if a loop has to run step by step in a run, its gradients do
             accepted[number] = _with_code(instructions[number], code)
-    return [accepted.get(number, instruction) for number, instruction in enumerate(instructions)]
+    items = ([*draws.get(number, ()), accepted.get(number, one)] for number, one in enumerate(instructions))
+    return [*chain.from_iterable(items)]
 
 
 def _with_code(instruction: Any, code: LoopCode) -> Any:

@@ -195,18 +195,47 @@ def test_gradients_of_second_order() -> None:
     assert_same_bits(build, {"x": normal(5, 4, 3)}, loops=len(unrolled_in(build, {"x": normal(5, 4, 3)})))
 
 
-def test_a_loop_that_draws_runs_step_by_step_with_its_gradient() -> None:
+@each(
+    "draw",
+    [
+        lambda h: layers.dropout(h, 0.3),
+        lambda h: h + layers.gaussian_random([4, 8]) * layers.uniform_random([8], seed=3),
+        lambda h: h + layers.uniform_random_batch_size_like(h, [-1, 8]) + layers.dropout(layers.dropout(h, 0.1), 0.2),
+    ],
+)
+@each("is_reversed", [False, True])
+def test_a_loop_draws_the_numbers_of_all_trips_first(draw: Callable[[Variable], Variable], is_reversed: bool) -> None:
     def build() -> Sequence[Variable]:
         x = fluid.data("x", [5, 4, 8])
         rnn = layers.StaticRNN()
         with rnn.step():
             word, before = rnn.step_input(x), rnn.memory(shape=[-1, 8], batch_ref=x, ref_batch_dim_idx=1)
-            h = layers.dropout(layers.fc([word, before], 8, act="tanh"), 0.3)
+            h = draw(layers.fc([word, before], 8, act="tanh"))
             rnn.update_memory(before, h)
             rnn.step_output(h)
+        (recurrent,) = (op for op in fluid.default_main_program().global_block().ops if op.type == "recurrent")
+        recurrent.attrs["reverse"] = is_reversed
         return trained([rnn()])
 
-    assert_same_bits(build, {"x": normal(5, 4, 8)}, loops=0)
+    assert_same_bits(build, {"x": normal(5, 4, 8)}, loops=2)
+
+
+@each("taken", [False, True])
+def test_a_branch_that_draws_does_so_in_trips_that_take_it(taken: bool) -> None:
+    def build() -> Sequence[Variable]:
+        x, end = fluid.data("x", [4, 8]), layers.fill_constant([1], "int64", 6)
+
+        def body(index: Variable, h: Variable) -> list[Variable]:
+            is_high = layers.greater_than(
+                layers.reduce_sum(layers.dropout(h, 0.1), keep_dim=True), x[:1, :1] * 0.0 + float(taken)
+            )
+            h = layers.cond(is_high, lambda: layers.dropout(h, 0.5), lambda: layers.tanh(h) + layers.dropout(h, 0.2))
+            return [index + 1, h]
+
+        first = [layers.fill_constant([1], "int64", 0), layers.assign(x)]
+        return layers.while_loop(lambda index, h: layers.less_than(index, end), body, first)[1:]
+
+    assert_alike(build, {"x": normal(4, 8)}, runs=3)
 
 
 def test_more_calls_than_a_table_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -365,46 +365,70 @@ def _take_back(
     """
     grid_size = prod(grid)
     count = len(spare) // grid_size
-    is_maximum, free, is_nan = masks
     lowest = _lowest(xp, x.dtype)
     d_x.fill(0)
     for start in range(0, len(x), count):
-        image, gradient, target = (array[start : start + count] for array in (x, d_out, d_x))
-        size = grid_size * len(image)
-
-        def grids(array: Any, size: int = size) -> Any:
-            return array[:, :size].reshape(len(array), -1, *grid)
-
-        grids(values[0]).fill(-xp.inf)  # below all elements
+        images, gradient, target = (array[start : start + count] for array in (x, d_out, d_x))
+        size = grid_size * len(images)
+        elements, *maxima = (array[:, :size] for array in values)
+        in_grids = elements.reshape(len(elements), -1, *grid)
+        in_grids.fill(-xp.inf)  # below all elements
         for number, grid_part, image_part in places:
-            xp.maximum(image[(slice(None), *image_part)], lowest, out=grids(values[0])[number][(slice(None), *grid_part)])
-        for (phases, by_tap), source, pooled in zip(taps, values, values[1:], strict=False):
-            for number, maxima in enumerate(pooled[:, :size]):
-                xp.copyto(maxima, source[number * phases, :size])
-                for phase, shift in by_tap[1:]:
-                    xp.maximum(maxima[: size - shift], source[number * phases + phase, shift:size], out=maxima[: size - shift])
-        has_nans = xp is not np or bool(xp.isnan(values[-1][:, :size]).any())
-        grids(grads[-1]).fill(0)
-        grids(grads[-1])[0][(slice(None), *windows)] = gradient
-        for level in range(len(taps) - 1, -1, -1):
-            phases, by_tap = taps[level]
-            grads[level][:, :size].fill(0)
-            for number in range(len(grads[level + 1])):
-                free[:size].fill(True)
-                for phase, shift in by_tap:
-                    end, at = size - shift, number * phases + phase
-                    here, left, product, part = is_maximum[:end], free[:end], spare[:end], grads[level][at, shift:size]
-                    value = values[level][at, shift:size]
-                    xp.equal(value, values[level + 1][number, :end], here)
-                    if has_nans:
-                        xp.not_equal(value, value, is_nan[:end])
-                        xp.logical_or(here, is_nan[:end], here)
-                    xp.logical_and(here, left, here)
-                    xp.logical_xor(left, here, left)
-                    xp.multiply(_bits(grads[level + 1][number, :end]), here, _bits(product))
-                    xp.add(part, product, part)
+            xp.maximum(images[(slice(None), *image_part)], lowest, out=in_grids[number][(slice(None), *grid_part)])
+        for tap, source, pooled in zip(taps, [elements, *maxima], maxima, strict=False):
+            _pool_axis(xp, tap, source, pooled)
+        has_nans = xp is not np or bool(xp.isnan(maxima[-1]).any())
+        d_elements, *d_maxima = (array[:, :size] for array in grads)
+        d_maxima[-1].fill(0)
+        d_maxima[-1].reshape(-1, *grid)[(slice(None), *windows)] = gradient
+        levels = zip(taps, [elements, *maxima], maxima, [d_elements, *d_maxima], d_maxima, strict=False)
+        for tap, source, pooled, d_source, d_pooled in reversed(list(levels)):
+            _pool_axis_back(xp, tap, source, pooled, d_source, d_pooled, spare, masks, has_nans)
+        d_in_grids = d_elements.reshape(in_grids.shape)
         for number, grid_part, image_part in places:
-            target[(slice(None), *image_part)] = grids(grads[0])[number][(slice(None), *grid_part)]
+            target[(slice(None), *image_part)] = d_in_grids[number][(slice(None), *grid_part)]
+
+
+def _pool_axis(xp: Any, taps: Any, source: Any, pooled: OutArray) -> None:
+    """Compute the maxima of windows along one axis of flat grids: the number of phases, and the phase and shift of each place."""
+    phases, by_tap = taps
+    size = source.shape[1]
+    for number, maxima in enumerate(pooled):
+        xp.copyto(maxima, source[number * phases])
+        for phase, shift in by_tap[1:]:
+            xp.maximum(maxima[: size - shift], source[number * phases + phase, shift:], out=maxima[: size - shift])
+
+
+def _pool_axis_back(
+    xp: Any,
+    taps: Any,
+    source: Any,
+    pooled: Any,
+    d_source: OutArray,
+    d_pooled: Any,
+    spare: OutArray,
+    masks: OutArray,
+    has_nans: bool,
+) -> None:
+    """Give the gradient of each maximum of `_pool_axis` to the first element that equals it, or is NaN."""
+    phases, by_tap = taps
+    size = source.shape[1]
+    is_maximum, free, is_nan = masks
+    d_source.fill(0)
+    for number, (maxima, gradient) in enumerate(zip(pooled, d_pooled, strict=True)):
+        free[:size].fill(True)
+        for phase, shift in by_tap:
+            end, at = size - shift, number * phases + phase
+            here, left, product = is_maximum[:end], free[:end], spare[:end]
+            value, d_value = source[at, shift:], d_source[at, shift:]
+            xp.equal(value, maxima[:end], here)
+            if has_nans:
+                xp.not_equal(value, value, is_nan[:end])
+                xp.logical_or(here, is_nan[:end], here)
+            xp.logical_and(here, left, here)
+            xp.logical_xor(left, here, left)
+            xp.multiply(_bits(gradient[:end]), here, _bits(product))
+            xp.add(d_value, product, d_value)
 
 
 @prepared("pool2d", "pool3d")

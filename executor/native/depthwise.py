@@ -9,7 +9,8 @@ that the same channels of many pixels would evict each other from the cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from math import prod
 
 from .convolution import first_pixel
@@ -203,15 +204,13 @@ def _products(
     def row(number: Value, *totals: Value) -> list[Value]:
         at = f.opaque(f.at(x, f.mul(number, walk.tap_steps[0]), g.element))
         weights = f.at(filter_, affine(f, rows[0] * g.kernel[1] * channels, (number, between)), g.element)
-        loaded: dict[int, Value] = {}
+        load = _load_once(f, at, vector)
         following = list(totals)
         for place, column in enumerate(columns):
             weight = f.load(f.at(weights, column * channels, g.element), vector)
             for pixel in range(size):
-                offset = pixel * walk.steps[1] + place * walk.tap_steps[1]
-                if offset not in loaded:
-                    loaded[offset] = f.load(f.at(at, offset, g.element), vector)
-                following[pixel] = f.fma(loaded[offset], weight, following[pixel])
+                value = load(pixel * walk.steps[1] + place * walk.tap_steps[1])
+                following[pixel] = f.fma(value, weight, following[pixel])
         return following
 
     if len(rows) * len(columns) > most_taps:
@@ -231,17 +230,20 @@ def _products_of_rows(
     vector, channels, (height, width), (rows, columns) = g.element.of(lanes), g.x.channels, extents, walk.taps
     sums = [[zero(vector) for _ in range(width)] for _ in range(height)]
     for down in range(height + len(rows) - 1):
-        loaded: dict[int, Value] = {}
+        load = _load_once(f, x, vector)
         for along, column in enumerate(columns):
             for row in range(max(0, down - len(rows) + 1), min(height, down + 1)):
                 tap = rows[down - row] * g.kernel[1] + column
                 weight = f.load(f.at(filter_, tap * channels, g.element), vector)
                 for pixel in range(width):
-                    offset = down * walk.tap_steps[0] + pixel * walk.steps[1] + along * walk.tap_steps[1]
-                    if offset not in loaded:
-                        loaded[offset] = f.load(f.at(x, offset, g.element), vector)
-                    sums[row][pixel] = f.fma(loaded[offset], weight, sums[row][pixel])
+                    value = load(down * walk.tap_steps[0] + pixel * walk.steps[1] + along * walk.tap_steps[1])
+                    sums[row][pixel] = f.fma(value, weight, sums[row][pixel])
     return sums
+
+
+def _load_once(f: Function, pointer: Value, vector: Type) -> Callable[[int], Value]:
+    """A function that loads the vector at an offset, in elements; each is loaded once."""
+    return cache(lambda offset: f.load(f.at(pointer, offset, vector.number), vector))
 
 
 # -------------------------------------------------------------------------------------------------- filters' gradients
@@ -343,16 +345,12 @@ def _add_block(
             at = f.opaque(f.at(inputs, f.mul(column, walk.steps[1]), element))
             gradient = f.opaque(f.at(gradients, f.mul(column, g.y.strides[2]), element))
             factors = [f.load(f.at(gradient, pixel * g.y.strides[2], element), vector) for pixel in range(size)]
-            loaded: dict[int, Value] = {}
+            load = _load_once(f, at, vector)
             totals = list(sums)
-            for number in range(count):
-                for tap in range(g.kernel[1]):
-                    for pixel, factor in enumerate(factors):
-                        offset = number * walk.tap_steps[0] + tap * walk.tap_steps[1] + pixel * walk.steps[1]
-                        if offset not in loaded:
-                            loaded[offset] = f.load(f.at(at, offset, element), vector)
-                        place = number * g.kernel[1] + tap
-                        totals[place] = f.fma(loaded[offset], factor, totals[place])
+            for place, (number, tap) in enumerate(product(range(count), range(g.kernel[1]))):
+                for pixel, factor in enumerate(factors):
+                    value = load(number * walk.tap_steps[0] + tap * walk.tap_steps[1] + pixel * walk.steps[1])
+                    totals[place] = f.fma(value, factor, totals[place])
             return totals
 
         totals = f.loop(*rows, 1, [zero(vector) for _ in places], row)

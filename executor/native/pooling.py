@@ -167,18 +167,10 @@ def write_max_pool(
         def tap(row: Value, column: Value, *carried: Value) -> list[Value]:
             at = f.at(source, affine(f, 0, (row, pool.x.strides[1]), (column, pool.x.strides[2])), pool.element)
             place = f.convert(affine(f, 0, (row, pool.position_row), (column, 1)), integer)
-            greater, new_places = [], []
-            for number, (start, lanes) in enumerate(vectors):
-                value = f.load(f.at(at, start, pool.element), pool.element.of(lanes))
-                if places:
-                    is_no_nan = f.compare("ord", carried[number], carried[number])  # the first NaN stays
-                    is_new = f.bit_and(f.compare("ugt", value, carried[number]), is_no_nan)
-                    greater.append(f.select(is_new, value, carried[number]))
-                    new_places.append(f.select(is_new, f.splat(place, lanes), carried[len(vectors) + number]))
-                else:
-                    is_nan = f.compare("uno", value, value)
-                    greater.append(f.select(is_nan, value, f.max(value, carried[number])))
-            return greater + new_places
+            values = [f.load(f.at(at, start, pool.element), pool.element.of(lanes)) for start, lanes in vectors]
+            if places:
+                return _later_maxima(f, values, carried[: len(vectors)], place, carried[len(vectors) :])
+            return [_greater(f, value, maximum) for value, maximum in zip(values, carried, strict=True)]
 
         after = _over(f, rows, columns, [*maxima, *places], tap, target.limits.pool_unrolled)
         for number, (start, _) in enumerate(vectors):
@@ -196,6 +188,24 @@ def write_max_pool(
     for first, end, is_inside in pool.columns.ranges:
         body = functools.partial(window, is_inside=is_inside)
         _each_pixel(f, pool.y, (first, end), pool.element, share, target, body)
+
+
+def _greater(f: Function, value: Value, maximum: Value) -> Value:
+    """The greater of two vectors; a NaN of `value` is greater than all."""
+    return f.select(f.compare("uno", value, value), value, f.max(value, maximum))
+
+
+def _later_maxima(
+    f: Function, values: Sequence[Value], maxima: Sequence[Value], place: Value, places: Sequence[Value]
+) -> list[Value]:
+    """The maxima with more values, which come from one place; behind them, the places of the maxima."""
+    new_maxima, new_places = [], []
+    for value, maximum, former in zip(values, maxima, places, strict=True):
+        is_no_nan = f.compare("ord", maximum, maximum)  # the first NaN stays
+        is_new = f.bit_and(f.compare("ugt", value, maximum), is_no_nan)
+        new_maxima.append(f.select(is_new, value, maximum))
+        new_places.append(f.select(is_new, f.splat(place, value.type.lanes), former))
+    return new_maxima + new_places
 
 
 def write_max_pool_gradient(

@@ -31,11 +31,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     versions = outer.versions
     body: Block = op.attr("sub_block")
     inner = outer.inner_of(index)
-    output_gradients = {
-        value[0]: name
-        for value, name in zip(versions.writes[index]["outputs"], grads.get("outputs", ()), strict=False)
-        if value is not None and name is not None and value in outer.varied
-    }
+    output_gradients = regions.gradients_of_outputs(outer, index, "outputs", grads)
     if not output_gradients:
         return
     live_values = regions.live_values(inner, map(inner.versions.current, output_gradients), dict(_states(op)))
@@ -44,12 +40,11 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
 
     block = inner.out = body.program.create_block(parent=outer.out, forward=body)
     inner.outer_reads = {}
-    output_grads = []
-    for name in op.output("outputs"):
-        output_grads.append(name + "@GRAD" if name in output_gradients else EMPTY)
-        if name in output_gradients:
-            inner.declare(output_grads[-1], body.var(name))
-            inner.seed(inner.versions.current(name), output_grads[-1])
+    output_grads = [name + "@GRAD" if name in output_gradients else EMPTY for name in op.output("outputs")]
+    for name, output_grad in zip(op.output("outputs"), output_grads, strict=True):
+        if output_grad != EMPTY:
+            inner.declare(output_grad, body.var(name))
+            inner.seed(inner.versions.current(name), output_grad)
     firsts = dict(zip(op.attr("ex_states"), versions.reads[index].get("initial_states", ()), strict=True))
     held: dict[str, str] = {}
     for ex_state, state in live.items():

@@ -49,6 +49,15 @@ def live_values(inner: Differentiator, targets: Iterable[Value], carried: Mappin
     return live
 
 
+def gradients_of_outputs(outer: Differentiator, index: int, slot: str, grads: Mapping[str, list[str | None]]) -> dict[str, str]:
+    """Name of an output of op number `index` -> the name of its gradient, for outputs that depend on the targets."""
+    return {
+        value[0]: name
+        for value, name in zip(outer.versions.writes[index].get(slot, ()), grads.get(slot, ()), strict=False)
+        if value is not None and name is not None and value in outer.varied
+    }
+
+
 def _list_conditional_writes(outer: Differentiator, index: int, region: Region) -> None:
     """Add to the op's inputs the variables that it may leave unchanged."""
     op, versions = region.op, outer.versions
@@ -72,14 +81,10 @@ def differentiate_block(outer: Differentiator, index: int, op: Operator, grads: 
     region = region_of(op)
     assert region is not None, "only ops that own blocks are differentiated here"
     versions = outer.versions
-    body, program, read_slot = region.body, region.body.program, region.reads_slot
+    body, read_slot = region.body, region.reads_slot
     inner = outer.inner_of(index)
     after = {value[0]: value for slot, _, value in versions.written_at(index) if slot == "Out"}
-    output_grads = {
-        value[0]: name
-        for value, name in zip(versions.writes[index].get("Out", ()), grads.get("Out", ()), strict=True)
-        if value is not None and name is not None and value in outer.varied
-    }
+    output_grads = gradients_of_outputs(outer, index, "Out", grads)
     if not output_grads:
         return
     _list_conditional_writes(outer, index, region)
@@ -89,7 +94,7 @@ def differentiate_block(outer: Differentiator, index: int, op: Operator, grads: 
     names = list(op.inputs.get(read_slot, ()))
     wanted = [value is not None and value in outer.varied for value in versions.reads[index].get(read_slot, ())]
 
-    block = inner.out = program.create_block(parent=outer.out, forward=body)
+    inner.out = body.program.create_block(parent=outer.out, forward=body)
     inner.outer_reads = {}
     carried_grads: dict[str, str] = {}
     for name in carried:
@@ -110,24 +115,11 @@ def differentiate_block(outer: Differentiator, index: int, op: Operator, grads: 
     for name, grad in carried_grads.items():
         _leave(inner, name, grad, op)
 
-    scopes = scopes_of(op, region.scopes_slot)
     saved = [name for name in rename_outer_reads(outer, inner, index).values() if name not in seen]
-    gradient = registry.get(op.type + "_grad")
-    inputs: dict[str, list[str]] = {}
-    for slot, values in versions.reads[index].items():
-        # The scope tells which branch was taken; the condition itself may have been overwritten.
-        if slot != read_slot and slot in gradient.inputs:
-            inputs[slot] = [outer.name_of(value) for value in values if value is not None]
-    held = list(carried_grads.values())
-    inputs |= {read_slot: seen, "Out": op.output("Out"), grad_slot("Out"): [], region.scopes_slot: [scopes], "Carried": held}
-    if saved:
-        inputs["Saved"] = saved
-    outputs = [EMPTY] * len(names)
-    grad_op = outer.append(op.type + "_grad", inputs, {grad_slot(read_slot): outputs, "CarriedOut": list(held)}, op)
-    grad_op.attrs["sub_block"] = block
+    grad_op = _append_gradient_op(outer, index, region, seen, list(carried_grads.values()), saved)
+    grad_op.attrs["sub_block"] = inner.out
     grad_op.attrs["input_grads"] = inner_grads
-    shared = [name for name in op.attrs if name in gradient.attrs and name not in grad_op.attrs and name not in _FORWARD_ONLY]
-    grad_op.attrs |= {name: op.attrs[name] for name in shared}
+    _copy_attrs(op, grad_op)
     for position, (name, grad) in enumerate(zip(names, inner_grads, strict=True)):
         read = versions.reads[index][read_slot][position]
         if read is None or not wanted[position]:
@@ -136,6 +128,38 @@ def differentiate_block(outer: Differentiator, index: int, op: Operator, grads: 
             outer.contribute(read, outer.copy_gradient(carried_grads[name], EMPTY, op), "Out", 0)
         elif grad != EMPTY:
             outer.contribute(read, grad_op, grad_slot(read_slot), position, inner.is_sparse(grad))
+
+
+def _append_gradient_op(
+    outer: Differentiator, index: int, region: Region, read: list[str], carried: list[str], saved: list[str]
+) -> Operator:
+    """Append the gradient op of op number `index`, without its attributes.
+
+    Args:
+        read: the names that the op reads, as they are called now.
+        carried: the variables with the gradients of overwritten variables.
+        saved: copies of overwritten values.
+    """
+    op, read_slot = region.op, region.reads_slot
+    gradient = registry.get(op.type + "_grad")
+    inputs: dict[str, list[str]] = {}
+    for slot, values in outer.versions.reads[index].items():
+        # The scope tells which branch was taken; the condition itself may have been overwritten.
+        if slot != read_slot and slot in gradient.inputs:
+            inputs[slot] = [outer.name_of(value) for value in values if value is not None]
+    scopes = scopes_of(op, region.scopes_slot)
+    inputs |= {read_slot: read, "Out": op.output("Out"), grad_slot("Out"): [], region.scopes_slot: [scopes], "Carried": carried}
+    if saved:
+        inputs["Saved"] = saved
+    outputs = {grad_slot(read_slot): [EMPTY] * len(read), "CarriedOut": list(carried)}
+    return outer.append(op.type + "_grad", inputs, outputs, op)
+
+
+def _copy_attrs(op: Operator, grad_op: Operator) -> None:
+    """Give a gradient op the attributes of its forward op that it has, too."""
+    declared = registry.get(grad_op.type).attrs
+    shared = [name for name in op.attrs if name in declared and name not in grad_op.attrs and name not in _FORWARD_ONLY]
+    grad_op.attrs |= {name: op.attrs[name] for name in shared}
 
 
 def bring_in(outer: Differentiator, value: Value, grad: str | None, op: Operator) -> str:

@@ -8,6 +8,7 @@ names inside the op's block follow.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 
 from ..errors import ProgramError, locate
 from ..opdef.registry import grad_slot
@@ -44,28 +45,27 @@ def _named_after(op: Operator, slots: Mapping[str, list[str]], old: str, new: st
         yield var, new_grad
 
 
+def _find_aliases(op: Operator, var: Variable, new: str) -> Iterator[tuple[Variable, str]]:
+    """Variables in the block of an op that are named after `var`, each with its name once `var` is called `new`."""
+    if op.block.find_var(var.name) is var:
+        if var.name in op.input_arg_names:
+            list_inner_gradients(op)
+        yield from _named_after(op, {**op.inputs, **op.outputs}, var.name, new)
+
+
 def rename_variables(names: Mapping[Variable, str]) -> None:
     """Rename variables of a program to names that are not in use, and with them the variables whose names derive from theirs."""
     if not names:
         return
     program = next(iter(names)).block.program
-    names = dict(names)
-    rounds = {id(var): var for var in names}
-    while rounds:
-        more: dict[int, Variable] = {}
-        for block in program.blocks:
-            seen = [var for var in rounds.values() if block.find_var(var.name) is var]
-            for op in block.ops if seen else ():
-                if not op.sub_blocks:
-                    continue
-                for var in seen:
-                    if var.name in op.input_arg_names:
-                        list_inner_gradients(op)
-                    for alias, name in _named_after(op, {**op.inputs, **op.outputs}, var.name, names[var]):
-                        if alias not in names:
-                            names[alias] = name
-                            more[id(alias)] = alias
-        rounds = more
+    owners = [op for block in program.blocks for op in block.ops if op.sub_blocks]
+    names, added = dict(names), dict(names)
+    while added:
+        former, added = added, {}
+        for op, (var, new) in product(owners, former.items()):
+            for alias, new_alias in _find_aliases(op, var, new):
+                if alias not in names:
+                    names[alias] = added[alias] = new_alias
     seen_from = {
         block: {var.name: new for var, new in names.items() if block.find_var(var.name) is var} for block in program.blocks
     }

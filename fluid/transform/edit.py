@@ -479,15 +479,15 @@ def set_shape(program: Program, var: Variable | str, shape: Sequence[int]) -> Ed
         raise ProgramError(f"set_shape: {list(sizes)} for {name!r} has a dimension below -1, which stands for unknown")
     label = f"set_shape of {name} to {list(sizes)}"
     with Edit(program, label) as edit:
-        for block in program.blocks:
-            for op in block.ops:
-                if name in op.output_arg_names and block.find_var(name) is target:
-                    for output, spec in _inferred(op, label):
-                        if output is target and not agree(spec.shape, sizes):
-                            raise InferenceError(
-                                f"{label}: {op.type} makes {name} as {spec.dtype.text}{list(spec.shape)}, "
-                                f"which contradicts {list(sizes)}\n{locate(op)}"
-                            )
+        blocks = [block for block in program.blocks if block.find_var(name) is target]
+        writers = [op for block in blocks for op in block.ops if name in op.output_arg_names]
+        for op in writers:
+            for output, spec in _inferred(op, label):
+                if output is target and not agree(spec.shape, sizes):
+                    raise InferenceError(
+                        f"{label}: {op.type} makes {name} as {spec.dtype.text}{list(spec.shape)}, "
+                        f"which contradicts {list(sizes)}\n{locate(op)}"
+                    )
         target._shape = sizes
         infer_downstream(program, [target], label)
     return edit.report
@@ -543,19 +543,20 @@ def infer_downstream(program: Program, changed: Iterable[Variable], label: str) 
             if not any(id(block.find_var(name)) in dirty for name in op.input_arg_names):
                 continue
             for var, spec in list(_inferred(op, label)):
-                if var.type is not VarType.LOD_TENSOR or spec.type is not VarType.LOD_TENSOR:
-                    continue
-                fixed = isinstance(var, Parameter) or var.is_data
-                if fixed or (var.block is not block and var.has_shape):
-                    if var.has_shape and not agree(var.shape, spec.shape):
-                        raise InferenceError(
-                            f"{label}: {op.type} makes {spec.dtype.text}{list(spec.shape)} of it, which contradicts "
-                            f"{var.name}, declared {var.describe()}\n{locate(op)}"
-                        )
-                    continue
-                if var._shape != spec.shape or var._dtype is not spec.dtype:
-                    var._shape, var._dtype = spec.shape, spec.dtype
-                    dirty.add(id(var))
+                if var.type is VarType.LOD_TENSOR and spec.type is VarType.LOD_TENSOR:
+                    declare(op, var, spec)
+
+    def declare(op: Operator, var: Variable, spec: Spec) -> None:
+        """Declare the new spec of an output, or check it, if the output has a fixed one."""
+        is_fixed = isinstance(var, Parameter) or var.is_data or (var.block is not op.block and var.has_shape)
+        if is_fixed and var.has_shape and not agree(var.shape, spec.shape):
+            raise InferenceError(
+                f"{label}: {op.type} makes {spec.dtype.text}{list(spec.shape)} of it, which contradicts "
+                f"{var.name}, declared {var.describe()}\n{locate(op)}"
+            )
+        if not is_fixed and (var._shape != spec.shape or var._dtype is not spec.dtype):
+            var._shape, var._dtype = spec.shape, spec.dtype
+            dirty.add(id(var))
 
     walk(program.global_block())
 

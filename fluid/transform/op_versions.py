@@ -18,7 +18,7 @@ from dataclasses import replace
 from ..errors import FluidError, ProgramError
 from ..formats.pir.files import is_of_pir
 from ..ir.attr_kinds import KINDS, attr_kind, fits
-from ..ir.program import COMMON_ATTRS, Operator, Program, Variable
+from ..ir.program import COMMON_ATTRS, Block, Operator, Program, Variable
 from ..opdef.registry import EMPTY, PADDLE_OPS
 from ..ops.updates import decays_of
 from ..values.types import VarType
@@ -242,48 +242,25 @@ def convert(program: Program, target: str) -> EditReport:
     Raises:
         ProgramError: lists every type of op that the version has no equivalent of, with count, first position and reason.
     """
-    supported = known_ops(target)
-    rows = TABLE[target]
     new = program.clone()
-    refused: dict[tuple[str, str], tuple[int, str]] = {}
+    refused: dict[tuple[str, str], list[str]] = {}
     with Edit(new, f"convert to {target}") as edit:
         changed: list[Variable] = []
         if target == "paddle-3":
             without_gradients_of_blocks(new)
         if target != "paddle-1.6":
-            prepare(new, EXPANDED_3 if target == "paddle-3" else EXPANDED, supported)
+            prepare(new, EXPANDED_3 if target == "paddle-3" else EXPANDED, known_ops(target))
         if target == "paddle-3":
             without_recurrences(new)  # of formulas that have been written out
         for block in new.blocks:
-            before: list[Operator] = []
-            ops = block.ops
-            for position, op in enumerate(ops):
-                type_ = op.type
-                after = ops[position + 1 :] if type_ in _SEARCHING else []
-                block.ops = [*before, op, *after] if type_ in _SEARCHING else [op]
-                try:
-                    _convert_op(op, rows, target)
-                    if not knows(target, op.type):
-                        raise Refused(f"{target} does not know it")
-                    if target == "paddle-1.6":
-                        _check_kinds(op)
-                except Refused as reason:
-                    key = type_, str(reason)
-                    count, first = refused.get(key, (0, f"op {position} of block {block.idx}"))
-                    refused[key] = count + 1, first
-                else:
-                    if op.type != type_:
-                        changed += [block.var(name) for name in op.output_arg_names]
-                finally:
-                    before += block.ops[len(before) : len(block.ops) - len(after)] if type_ in _SEARCHING else block.ops
-            block.ops = before
+            changed += _convert_block(block, target, refused)
         for var in new.list_vars():
             if target == "paddle-1.6" and VarType.BF16 in (var.type, var.dtype if var.has_dtype else None):
-                refused[var.name, "bfloat16 tensors came later"] = 1, f"a variable of block {var.block.idx}"
+                refused[var.name, "bfloat16 tensors came later"] = [f"a variable of block {var.block.idx}"]
         if refused:
             lines = [
-                f"  - {op_type}: {reason} ({'once' if count == 1 else f'{count} times'}, first as {first})"
-                for (op_type, reason), (count, first) in refused.items()
+                f"  - {name}: {reason} ({'once' if len(places) == 1 else f'{len(places)} times'}, first as {places[0]})"
+                for (name, reason), places in refused.items()
             ]
             raise ProgramError("\n".join([f"the program cannot be written for {target}:", *lines]))
         if target == "paddle-1.6":
@@ -297,6 +274,36 @@ def convert(program: Program, target: str) -> EditReport:
         for op in (op for block in new.blocks for op in block.ops):
             _complete(op)
     return edit.report
+
+
+def _convert_block(block: Block, target: str, refused: dict[tuple[str, str], list[str]]) -> list[Variable]:
+    """Convert the ops of a block; returns the outputs of ops that have become others.
+
+    Args:
+        refused: (type, reason) -> where such ops are; refused ops are added.
+    """
+    changed: list[Variable] = []
+    before: list[Operator] = []
+    ops = block.ops
+    for position, op in enumerate(ops):
+        former_type = op.type
+        is_searching = former_type in _SEARCHING
+        start, after = (before, ops[position + 1 :]) if is_searching else ([], [])
+        block.ops = [*start, op, *after]
+        try:
+            _convert_op(op, TABLE[target], target)
+            if not knows(target, op.type):
+                raise Refused(f"{target} does not know it")
+            if target == "paddle-1.6":
+                _check_kinds(op)
+        except Refused as reason:
+            refused.setdefault((former_type, str(reason)), []).append(f"op {position} of block {block.idx}")
+        else:
+            if op.type != former_type:
+                changed += [block.var(name) for name in op.output_arg_names]
+        before += block.ops[len(start) : len(block.ops) - len(after)]
+    block.ops = before
+    return changed
 
 
 def _convert_op(op: Operator, rows: Mapping[str, Row], target: str) -> None:

@@ -171,83 +171,95 @@ def _stacked_frames(recorded: BlockFrames, stacks: Sequence[OnnxTensor], count: 
     return frames
 
 
-def _write_loop(run: Run, count: OnnxTensor | None, condition: str | None, number_of: Callable[[OnnxTensor], OnnxTensor]) -> None:
-    """Write `Loop`: `count` runs, or runs while the variable `condition` is true.
+class _LoopNode:
+    """Writes `Loop`: `count` runs, or runs while the variable `condition` is true.
 
     Args:
         number_of: maps the number of the run, of shape [], to the number of its slice and frame.
     """
-    g, region = run.graph, run.region
-    last_write: dict[str, Any] = {}
 
-    def write(sizes: list[tuple[int, ...]]) -> tuple[GraphScope, Sequence[OnnxTensor]]:
-        last = Symbol()
+    _stacks: Sequence[OnnxTensor]
+    """What the body writes: values to stack."""
+    _parts: list[OnnxTensor]
+    """The frame's values whose shape is the same in all runs: they are stacked, too."""
+    _varying: list[OnnxTensor]
+    """The other values of the frame: they become entries of arrays."""
+    _recorded: BlockFrames
+
+    def __init__(
+        self, run: Run, count: OnnxTensor | None, condition: str | None, number_of: Callable[[OnnxTensor], OnnxTensor]
+    ) -> None:
+        self._run, self._graph, self._count, self._condition, self._number_of = run, run.graph, count, condition, number_of
+
+    def write(self) -> None:
+        """Write the node, and bind its outputs to names of the program."""
+        run, g = self._run, self._graph
+        scope, sizes = _sizes_of_runs(run, self._write_body)
+        first = None if self._condition is None else self._as_truth(run.names.value(self._condition))
+        limit = None if self._count is None else scalar(g, self._count)
+        arrays = [empty_array(g, row.spec) for row in self._varying]
+        firsts = [*run.firsts, *arrays]
+        specs = [replace(tensor.spec, shape=without_symbols(size)) for tensor, size in zip(run.firsts, sizes, strict=True)]
+        specs += [array.spec for array in arrays]
+        is_counted = run.region.scopes is not None and self._condition is not None
+        if is_counted:
+            specs.append(Spec((1,), VarType.INT64))
+            firsts.append(g.identity(g.ints(0)))
+            self._count_runs(scope, len(firsts))
+        stacked = [*self._stacks, *self._parts]
+        rows = [Spec((-1, *part.shape), part.dtype) for part in stacked]
+        results = g.nodes("Loop", [limit, first, *firsts], [*specs, *rows], body=scope)
+        for result, size in zip(results, sizes, strict=False):
+            result.sizes = size
+        outputs = results[len(firsts) :]
+        for result, part in zip(outputs, stacked, strict=True):
+            result.sizes = (-1, *part.sizes)
+        run.finish(results[: len(run.firsts)], outputs[: len(self._stacks)])
+        if run.region.scopes is not None:
+            count = results[len(firsts) - 1] if is_counted else self._count
+            lists = results[len(run.firsts) :][: len(arrays)]
+            run.names.frames[run.region.scopes] = self._frames([*lists, *outputs[len(self._stacks) :]], count)
+
+    def _write_body(self, sizes: list[tuple[int, ...]]) -> tuple[GraphScope, Sequence[OnnxTensor]]:
+        """Write the graph of a run for these shapes of the values that runs pass on; returns it, and the values at its end."""
+        run, g, last = self._run, self._graph, Symbol()
         with g.inner_graph() as scope:
             number = OnnxTensor(g, g.unique("number"), Spec((), VarType.INT64))
             going = OnnxTensor(g, g.unique("going"), Spec((), VarType.BOOL))
             scope.inputs += [number, going]
             starts = _inner_inputs(g, scope, run.firsts, sizes)
-            at = number_of(number) if region.slices or run.past is not None else number
-            slices = {}
-            for inner, outer in region.slices:
-                sequence = run.names.get(outer)
-                if sequence is None:
-                    raise NotExported(f"{outer} has no value")
-                slices[inner] = g.gather(sequence, at, 0)
-            ends, stacks, recorded = run.write(starts, slices, _from_frames(g, run.past, at))
-            parts: list[OnnxTensor] = []
-            rows: list[OnnxTensor] = []
-            for part in recorded.parts():
-                (rows if _varies(part, last) else parts).append(part)
-            go_on = going if condition is None else scalar(g, g.cast(ends[run.carried.index(condition)], VarType.BOOL))
-            scope.outputs = [g.identity(value) for value in (go_on, *ends, *stacks, *parts)]
-            lists = []
-            for place, row in enumerate(rows):  # values of varying shape become entries of an array
+            at = self._number_of(number) if run.region.slices or run.past is not None else number
+            slices = {inner: g.gather(run.names.value(outer), at, 0) for inner, outer in run.region.slices}
+            ends, self._stacks, self._recorded = run.write(starts, slices, _from_frames(g, run.past, at))
+            self._varying = [part for part in self._recorded.parts() if _varies(part, last)]
+            self._parts = [part for part in self._recorded.parts() if not _varies(part, last)]
+            condition = self._condition
+            go_on = going if condition is None else self._as_truth(ends[run.carried.index(condition)])
+            scope.outputs = [g.identity(value) for value in (go_on, *ends, *self._stacks, *self._parts)]
+            for place, row in enumerate(self._varying, 1 + len(ends)):
                 so_far = OnnxTensor(g, g.unique("kept"), replace(row.spec, type=VarType.LOD_TENSOR_ARRAY))
                 scope.inputs.append(so_far)
-                lists.append(so_far)
-                scope.outputs.insert(1 + len(ends) + place, insert(g, so_far, row))
-            last_write.update(ends=ends, stacks=stacks, recorded=recorded, parts=parts, rows=rows, last=last)
+                scope.outputs.insert(place, insert(g, so_far, row))
         return scope, ends
 
-    scope, sizes = _sizes_of_runs(run, write)
-    first = None
-    if condition is not None:
-        value = run.names.get(condition)
-        if value is None:
-            raise NotExported(f"the condition {condition} has no value")
-        first = scalar(g, g.cast(value, VarType.BOOL))
-    limit = None if count is None else scalar(g, count)
-    specs = [replace(first_state.spec, shape=without_symbols(size)) for first_state, size in zip(run.firsts, sizes, strict=True)]
-    rows = [Spec((-1, *part.shape), part.dtype) for part in (*last_write["stacks"], *last_write["parts"])]
-    counter = run.region.scopes is not None and condition is not None
-    arrays = [empty_array(g, row.spec) for row in last_write["rows"]]
-    firsts = [*run.firsts, *arrays]
-    specs += [array.spec for array in arrays]
-    if counter:  # the number of runs
-        specs.append(Spec((1,), VarType.INT64))
-        firsts.append(g.identity(g.ints(0)))
+    def _as_truth(self, condition: OnnxTensor) -> OnnxTensor:
+        return scalar(self._graph, self._graph.cast(condition, VarType.BOOL))
+
+    def _count_runs(self, scope: GraphScope, place: int) -> None:
+        """Let the body add one to an input, and return it at a place among the outputs."""
+        g = self._graph
         so_far = OnnxTensor(g, g.unique("count"), Spec((1,), VarType.INT64))
         g.scopes.append(scope)
         scope.inputs.append(so_far)
         next_count = g.identity(g.binary("Add", so_far, g.ints(1)))
         g.scopes.pop()
-        scope.outputs.insert(1 + len(firsts) - 1, next_count)
-    results = g.nodes("Loop", [limit, first, *firsts], [*specs, *rows], body=scope)
-    for result, size in zip(results, sizes, strict=False):
-        result.sizes = size
-    lasts = results[: len(run.firsts)]
-    run_outputs = results[len(firsts) :]
-    stacks, parts = run_outputs[: len(last_write["stacks"])], run_outputs[len(last_write["stacks"]) :]
-    for result, part in zip(run_outputs, (*last_write["stacks"], *last_write["parts"]), strict=True):
-        result.sizes = (-1, *part.sizes)
-    run.finish(lasts, stacks)
-    if run.region.scopes is not None:
-        done = results[len(firsts) - 1] if counter else count
-        assert done is not None
-        lists, stacked = iter(results[len(run.firsts) :]), iter(parts)
-        ordered = [next(lists) if _varies(part, last_write["last"]) else next(stacked) for part in last_write["recorded"].parts()]
-        run.names.frames[run.region.scopes] = _stacked_frames(last_write["recorded"], ordered, done)
+        scope.outputs.insert(place, next_count)
+
+    def _frames(self, values: Sequence[OnnxTensor], count: OnnxTensor | None) -> BlockFrames:
+        """The frames of all runs, from arrays of the values that vary and stacks of the others."""
+        assert count is not None, "runs are counted, in advance or by the body"
+        of_part = {id(part): value for part, value in zip([*self._varying, *self._parts], values, strict=True)}
+        return _stacked_frames(self._recorded, [of_part[id(part)] for part in self._recorded.parts()], count)
 
 
 @handles("while")
@@ -256,7 +268,7 @@ def while_(writer: ProgramWriter, op: Operator, names: Names) -> None:
     condition = op.input("Condition")[0]
     if condition not in run.carried:
         raise NotExported(f"its block does not change the condition {condition}")
-    _write_loop(run, None, condition, lambda number: number)
+    _LoopNode(run, None, condition, lambda number: number).write()
 
 
 @handles("while_grad")
@@ -265,19 +277,14 @@ def while_grad(writer: ProgramWriter, op: Operator, names: Names) -> None:
     assert run.past is not None and run.past.count is not None
     g, count = writer.graph, run.past.count
     last = g.binary("Sub", scalar(g, count), g.constant(np.int64(1)))
-    _write_loop(run, count, None, lambda number: g.binary("Sub", last, number))
+    _LoopNode(run, count, None, lambda number: g.binary("Sub", last, number)).write()
 
 
 # ---------------------------------------------------------------------------------------------------------- recurrences
 def _write_scan(run: Run, backwards: bool) -> None:
     """Write `Scan` over the slices of sequences and over frames, from first to last, or backwards."""
     g, region = run.graph, run.region
-    sequences: list[OnnxTensor] = []
-    for _, outer in region.slices:
-        sequence = run.names.get(outer)
-        if sequence is None:
-            raise NotExported(f"{outer} has no value")
-        sequences.append(sequence)
+    sequences = [run.names.value(outer) for _, outer in region.slices]
     frames = [] if run.past is None else run.past.parts()[1:]
     scanned = [*sequences, *frames]
     if any(is_array(tensor) for tensor in run.firsts) or not scanned:
@@ -288,7 +295,8 @@ def _write_scan(run: Run, backwards: bool) -> None:
         last = g.binary("Sub", scalar(g, count), g.constant(np.int64(1)))
         if backwards and region.stacked:
             raise NotExported("a recurrence backwards that carries arrays of tensors")
-        _write_loop(run, count, None, (lambda number: g.binary("Sub", last, number)) if backwards else (lambda number: number))
+        number_of = (lambda number: g.binary("Sub", last, number)) if backwards else (lambda number: number)
+        _LoopNode(run, count, None, number_of).write()
         return
     last_write: dict[str, Any] = {}
 

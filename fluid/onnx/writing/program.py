@@ -186,6 +186,12 @@ class Names:
             names = names.parent
         return None
 
+    def value(self, name: str) -> OnnxTensor:
+        value = self.get(name)
+        if value is None:
+            raise NotExported(f"{name} has no value")
+        return value
+
     def has(self, name: str) -> bool:
         return name in self.values or (self.parent is not None and self.parent.has(name))
 

@@ -19,10 +19,9 @@ from .shaping import first_rows
 
 
 def _needed(op: Operator, slot: str, names: Names) -> OnnxTensor:
-    value = names.need(op.input(slot)[0], op)
-    if value is None:
-        raise NotExported(f"{op.input(slot)[0]} has no value")
-    return value
+    (name,) = op.input(slot)
+    names.need(name, op)
+    return names.value(name)
 
 
 def _order(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:

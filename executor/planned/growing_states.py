@@ -1,7 +1,7 @@
-"""Give room to states of loops that grow by one row in each trip, such as the keys and values that a decoder attends to.
+"""Give room to states of loops that grow by some rows in each trip, such as the keys and values that a decoder attends to.
 
 Native code needs the same shapes in each trip. So in a copy of the program such a state, and each value that grows with it, has
-the rows of the last trip, and ``concat`` becomes a write to the next row. Behind the rows that count there are zeros in
+the rows of the last trip, and ``concat`` becomes a write to the next rows. Behind the rows that count there are zeros in
 states, and anything in other values; what would mix these rows with others reads copies that hold a neutral number there.
 
 A loop of many trips becomes several loops, each with room for twice the trips of the loop before it: values may end it early.
@@ -9,8 +9,9 @@ A loop of many trips becomes several loops, each with room for twice the trips o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import pairwise
 from math import inf, prod
 from typing import Any, NamedTuple
@@ -63,14 +64,14 @@ class _UnsuitedError(Exception):
 
 
 class _Length(NamedTuple):
-    """The length of a value that grows: `first` in the first trip, and one more in each trip after it.
+    """The length of a value that grows, as the states do.
 
     Attributes:
-        axis: the axis that grows.
-        first: the length.
+        axes: the axes that grow; they have one length.
+        first: the length in the first trip.
     """
 
-    axis: int
+    axes: tuple[int, ...]
     first: int
 
 
@@ -81,23 +82,29 @@ class _GrowingLoop:
     Attributes:
         trips: the number of the trips of all stages; None if values decide.
         start, end: the trips before this stage, and at most after it.
+        step: the rows that each trip adds.
         room: the length of all values that grow, with room.
         states: name -> its spec before the loop, and its axis that grows.
         shapes: value of the block -> its shape with room.
         lengths: value of the block -> its length, for values that grow.
-        fillers: (number of an op, slot, place) -> the number that the op reads in the room of this operand.
-        appends: the numbers of ops that append a row.
+        fillers: (number of an op, slot, place) -> the number that the op reads in the room of this operand, and along which axes.
+        appends: the numbers of ops that append rows.
+        last_rows: number of an op that reads the last rows along an axis -> the axis, and how many.
+        means: number of a ``reduce_mean`` over an axis that grows -> how many numbers it adds for each row.
     """
 
     trips: int | None
     start: int
     end: int
+    step: int
     room: int
     states: dict[str, tuple[Spec, int]]
     shapes: dict[Value, Spec]
     lengths: dict[Value, _Length]
-    fillers: dict[tuple[int, str, int], float] = field(default_factory=dict)
+    fillers: dict[tuple[int, str, int], tuple[float, tuple[int, ...]]] = field(default_factory=dict)
     appends: list[int] = field(default_factory=list)
+    last_rows: dict[int, tuple[int, int]] = field(default_factory=dict)
+    means: dict[int, int] = field(default_factory=dict)
 
 
 def _plan_stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collection[str]) -> list[_GrowingLoop]:
@@ -110,13 +117,14 @@ def _plan_stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collec
     versions = BlockVersions(region.body)
     first = {(name, 0): specs[value] for name, value in instruction.outer.items() if value in specs}
     in_first = _infer_trip(versions, first)
-    states = _find_states(versions, region, first, in_first)
+    states, steps = _find_states(versions, region, first, in_first)
     variables = [op.block.find_var(name) for name in states]
-    if not states or any(var is None or var.persistable for var in variables):
+    if len(steps) != 1 or any(var is None or var.persistable for var in variables):
         return []
     second = first | {(name, 0): in_first[versions.current(name)] for name in states}
+    (step,) = steps
     try:
-        lengths = _find_lengths(versions, region, in_first, _infer_trip(versions, second))
+        lengths = _find_lengths(versions, region, in_first, _infer_trip(versions, second), step)
         trips = count_trips(op, region, MOST_TRIPS)
         most = bound_trips(op, region, MOST_TRIPS) if trips is None else trips
         if not most:
@@ -124,10 +132,11 @@ def _plan_stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collec
         longest = max(spec.shape[axis] for spec, axis in states.values())
         stages = list[_GrowingLoop]()
         for start, end in pairwise([0, *_stage_ends(op, most)]):
-            shapes = {(name, 0): _with_extent(spec, axis, longest + end) for name, (spec, axis) in states.items()}
+            room = longest + step * end
+            shapes = {(name, 0): _with_extent(spec, axis, room) for name, (spec, axis) in states.items()}
             if sum(spec.nbytes for spec in shapes.values()) > (_MOST_BYTES if trips is not None else _MOST_GUESSED):
                 return []
-            stages.append(_GrowingLoop(trips, start, end, longest + end, states, first | shapes, lengths))
+            stages.append(_GrowingLoop(trips, start, end, step, room, states, first | shapes, lengths))
             _Analysis(versions, stages[-1], {*_read_values(versions, region)}).run()
     except _UnsuitedError:
         return []
@@ -136,15 +145,17 @@ def _plan_stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collec
 
 def _find_states(
     versions: BlockVersions, region: Region, first: Mapping[Value, Spec], in_first: Mapping[Value, Spec]
-) -> dict[str, tuple[Spec, int]]:
-    """Find the states that grow in the first trip: name -> spec before the loop, and the axis that grows."""
-    states = dict[str, tuple[Spec, int]]()
+) -> tuple[dict[str, tuple[Spec, int]], set[int]]:
+    """Find the states that grow in the first trip: name -> spec before the loop and the axis that grows; and by how many rows."""
+    states, steps = dict[str, tuple[Spec, int]](), set[int]()
     for name in region.writes:
         before, after = first.get((name, 0)), in_first.get(versions.current(name))
-        axis = _grown_axis(before, after)
-        if before is not None and axis is not None:
+        grown = _growth(before, after)
+        if before is not None and len(grown) == 1:
+            ((axis, step),) = grown.items()
             states[name] = before, axis
-    return states
+            steps.add(step)
+    return states, steps
 
 
 def _stage_ends(op: Operator, most: int) -> list[int]:
@@ -158,12 +169,12 @@ def _stage_ends(op: Operator, most: int) -> list[int]:
     return [*ends, most]
 
 
-def _grown_axis(before: Spec | None, after: Spec | None) -> int | None:
-    """The axis along which a value has grown by one; None if a spec is unknown, or if anything else has changed."""
+def _growth(before: Spec | None, after: Spec | None) -> dict[int, int]:
+    """Axis -> by how much a value has grown along it; empty if it has shrunk, a spec is unknown, or anything else has changed."""
     if before is None or after is None or before.ndim != after.ndim or before.dtype is not after.dtype:
-        return None
-    changed = [axis for axis, (old, new) in enumerate(zip(before.shape, after.shape, strict=True)) if old != new]
-    return changed[0] if len(changed) == 1 and after.shape[changed[0]] == before.shape[changed[0]] + 1 else None
+        return {}
+    changed = {axis: new - old for axis, (old, new) in enumerate(zip(before.shape, after.shape, strict=True)) if old != new}
+    return changed if min(changed.values(), default=0) > 0 else {}
 
 
 def _with_extent(spec: Spec, axis: int, extent: int) -> Spec:
@@ -181,7 +192,7 @@ def _infer_trip(versions: BlockVersions, specs: Mapping[Value, Spec]) -> dict[Va
 
 
 def _find_lengths(
-    versions: BlockVersions, region: Region, first: Mapping[Value, Spec], second: Mapping[Value, Spec]
+    versions: BlockVersions, region: Region, first: Mapping[Value, Spec], second: Mapping[Value, Spec], step: int
 ) -> dict[Value, _Length]:
     """Find the lengths of the values that grow, from the specs in the first and in the second trip."""
     lengths = dict[Value, _Length]()
@@ -189,10 +200,11 @@ def _find_lengths(
         before, after = first.get(value), second.get(value)
         if before is None or before == after:
             continue
-        axis = _grown_axis(before, after)
-        if axis is None:
+        grown = _growth(before, after)
+        extents = {before.shape[axis] for axis in grown}
+        if {*grown.values()} != {step} or len(extents) != 1:
             raise _UnsuitedError
-        lengths[value] = _Length(axis, before.shape[axis])
+        lengths[value] = _Length((*grown,), *extents)
     return lengths
 
 
@@ -257,8 +269,8 @@ class _Analysis:
 
     def __init__(self, versions: BlockVersions, loop: _GrowingLoop, read: Container[Value]) -> None:
         self._versions, self._loop, self._read = versions, loop, read
-        self._zeros: set[Value] = {(name, 0) for name in loop.states}
-        """The values that hold zeros behind the rows that count."""
+        self._zeros: set[tuple[Value, int]] = {((name, 0), axis) for name, (_, axis) in loop.states.items()}
+        """Values, with an axis behind whose rows that count they hold zeros."""
 
     def run(self) -> None:
         """Go through the ops; raises `_UnsuitedError` if one cannot compute with room."""
@@ -267,7 +279,7 @@ class _Analysis:
             self._visit(index, op)
         for name, (spec, axis) in loop.states.items():
             last = versions.current(name)
-            if loop.lengths.get(last) != (axis, spec.shape[axis] + 1) or last not in self._zeros:
+            if loop.lengths.get(last) != ((axis,), spec.shape[axis] + loop.step) or (last, axis) not in self._zeros:
                 raise _UnsuitedError
 
     def _visit(self, index: int, op: Operator) -> None:
@@ -289,28 +301,29 @@ class _Analysis:
             raise _UnsuitedError
         for value, spec in shapes.items():
             length = loop.lengths.get(value)
-            if length is not None and spec.shape[length.axis] != loop.room:
+            if length is not None and any(spec.shape[axis] != loop.room for axis in length.axes):
                 raise _UnsuitedError
         loop.shapes |= shapes
         if results:
             self._require_suited(index, op, grown, results[0])
 
     def _appends(self, index: int, op: Operator) -> bool:
-        """Note an op if it appends a row to a value that grows; returns whether it does."""
+        """Note an op if it appends rows to a value that grows; returns whether it does."""
         loop, (out,) = self._loop, self._versions.writes[index]["Out"]
         values = self._versions.reads[index]["X"]
         before = values[0]
         length = loop.lengths.get(before) if before is not None else None
-        if before is None or length is None or out is None or self._axis(op, before) != length.axis:
+        if before is None or length is None or out is None or self._axis(op, before) not in length.axes:
             return False
-        row = loop.shapes.get(values[1]) if len(values) == 2 and values[1] is not None else None
-        is_row = row is not None and values[1] not in loop.lengths and row.shape[length.axis] == 1
-        if not is_row or op.inputs.get("AxisTensor") or loop.lengths.get(out) != (length.axis, length.first + 1):
+        (axis, *more), first = length
+        rows = loop.shapes.get(values[1]) if len(values) == 2 and values[1] is not None else None
+        are_rows = rows is not None and values[1] not in loop.lengths and rows.shape[axis] == loop.step
+        if more or not are_rows or op.inputs.get("AxisTensor") or loop.lengths.get(out) != ((axis,), first + loop.step):
             raise _UnsuitedError
         loop.shapes[out] = loop.shapes[before]
         loop.appends.append(index)
-        if before in self._zeros:
-            self._zeros.add(out)
+        if (before, axis) in self._zeros:
+            self._zeros.add((out, axis))
         return True
 
     def _require_suited(self, index: int, op: Operator, grown: Sequence[tuple[str, int, Value]], out: Value) -> None:
@@ -323,99 +336,152 @@ class _Analysis:
         rule = _Analysis._compute_elements if is_activation else _RULES.get(op.type)
         if rule is None or len(firsts) > 1:
             raise _UnsuitedError
-        if rule(self, reader):
-            self._zeros |= {value for values in self._versions.writes[index].values() for value in values if value in lengths}
+        axes, results = rule(self, reader), [value for values in self._versions.writes[index].values() for value in values]
+        self._zeros |= {(value, axis) for value in results if value in lengths for axis in axes}
 
-    # -- rules: each returns whether results are 0 behind the rows that count
-    def _compute_elements(self, reader: _GrownReader) -> bool:
+    # -- rules: each returns the axes of the result behind whose rows that count there are zeros
+    def _compute_elements(self, reader: _GrownReader) -> Collection[int]:
         self._require(reader.after is not None)
-        return reader.op.type in _COPIES and self._reads_zeros(reader)
+        return self._axes_of_zeros(reader) if reader.op.type in _COPIES else ()
 
-    def _multiply(self, reader: _GrownReader) -> bool:
-        if reader.after is None:  # a sum over the axis that grows
-            self._require(len(reader.grown) == 2)
-            self._fill_room(reader, 0.0)
-        return False
+    def _multiply(self, reader: _GrownReader) -> Collection[int]:
+        op, shapes = reader.op, self._loop.shapes
+        inner = {slot: _inner_axes(op, slot, shapes[value].ndim) for slot, _, value in reader.grown}
+        sums = {slot: axes for slot, _, value in reader.grown if (axes := inner[slot] & {*self._loop.lengths[value].axes})}
+        if sums:  # over an axis that grows
+            self._require(len(sums) == 2)
+            for one in reader.grown:
+                self._fill_room(reader, one, 0.0, sums[one[0]])
+        return ()
 
-    def _reduce(self, reader: _GrownReader) -> bool:
-        kind, value = reader.op.type, reader.grown[0][2]
-        keeps_axis = kind in _ALONG_AXIS
-        is_along_room = self._axis(reader.op, value) == reader.before.axis if keeps_axis else reader.after is None
-        if is_along_room:
-            self._require(_NEUTRAL[kind] != inf or is_floating(self._loop.shapes[value].dtype))
-            self._fill_room(reader, _NEUTRAL[kind])
-        return kind == "softmax" and is_along_room
+    def _reduce(self, reader: _GrownReader) -> Collection[int]:
+        op, one = reader.op, reader.grown[0]
+        kind, shape = op.type, self._loop.shapes[one[2]]
+        along = {*reader.before.axes} & _reduced_axes(op, shape.ndim)
+        if kind in _ALONG_AXIS:
+            self._require(reader.after == reader.before)
+        if not along:
+            return ()
+        neutral = 0.0 if kind == "reduce_mean" else _NEUTRAL[kind]
+        self._require(neutral != inf or is_floating(shape.dtype))
+        self._fill_room(reader, one, neutral, along)
+        if kind == "reduce_mean":
+            self._require(len(along) == 1 and is_floating(shape.dtype))
+            self._loop.means[reader.index] = prod(shape.shape[axis] for axis in _reduced_axes(op, shape.ndim) - along)
+        return along if kind == "softmax" else ()
 
-    def _move(self, reader: _GrownReader) -> bool:
-        self._require(reader.after is not None)
+    def _move(self, reader: _GrownReader) -> Collection[int]:
+        self._require(reader.after is not None and len(reader.after.axes) == len(reader.before.axes))
         assert reader.after is not None
         before, after = self._loop.shapes[reader.grown[0][2]].shape, self._loop.shapes[reader.out].shape
-        self._require(prod(before[: reader.before.axis]) == prod(after[: reader.after.axis]))
-        return self._reads_zeros(reader)
+        places = dict(zip(reader.before.axes, reader.after.axes, strict=True))
+        self._require(all(prod(before[:old]) == prod(after[:new]) for old, new in places.items()))
+        return [places[axis] for axis in self._axes_of_zeros(reader)]
 
-    def _transpose(self, reader: _GrownReader) -> bool:
-        self._require(reader.after is not None)
-        assert reader.after is not None
-        self._require(reader.op.attr("axis")[reader.after.axis] == reader.before.axis)
-        return self._reads_zeros(reader)
+    def _transpose(self, reader: _GrownReader) -> Collection[int]:
+        order = list(reader.op.attr("axis"))
+        self._require(reader.after is not None and {*reader.after.axes} == {order.index(axis) for axis in reader.before.axes})
+        return [order.index(axis) for axis in self._axes_of_zeros(reader)]
 
-    def _join_or_cut(self, reader: _GrownReader) -> bool:
-        op = reader.op
-        axes = op.attr("axes") if op.type == "slice" else [op.attr("axis")]
+    def _join_or_cut(self, reader: _GrownReader) -> Collection[int]:
+        op, ndim = reader.op, self._loop.shapes[reader.grown[0][2]].ndim
+        axes = normalize_axes(op.attr("axes") if op.type == "slice" else [op.attr("axis")], ndim)
         tensors = [slot for slot, names in op.inputs.items() if names and slot not in ("X", "Input")]
-        ndim = self._loop.shapes[reader.grown[0][2]].ndim
-        self._require(reader.after is not None and not tensors and reader.before.axis not in normalize_axes(axes, ndim))
-        self._require(op.type != "concat" or len(reader.grown) == len(op.input("X")))
-        return self._reads_zeros(reader)
+        self._require(not tensors and (op.type != "concat" or len(reader.grown) == len(op.input("X"))))
+        dropped = op.attr("decrease_axis") or () if op.type == "slice" else ()
+        places = {axis: axis - sum(one < axis for one in dropped) for axis in reader.before.axes if axis not in axes}
+        self._require((*places.values(),) == (reader.after.axes if reader.after is not None else ()))
+        for axis in {*reader.before.axes} & {*axes}:
+            self._require(op.type == "slice")
+            self._cut_rows(reader, axis, list(axes).index(axis))
+        return [places[axis] for axis in self._axes_of_zeros(reader) if axis in places]
 
-    def _gather(self, reader: _GrownReader) -> bool:
+    def _cut_rows(self, reader: _GrownReader, axis: int, place: int) -> None:
+        """Note a slice of the last rows along an axis that grows; the first rows are the same with room."""
+        start, end, loop = reader.op.attr("starts")[place], reader.op.attr("ends")[place], self._loop
+        if start < 0:
+            self._require(-start <= reader.before.first and end >= loop.room and reader.index not in loop.last_rows)
+            loop.last_rows[reader.index] = axis, -start
+        else:
+            self._require(start <= end <= reader.before.first)
+
+    def _gather(self, reader: _GrownReader) -> Collection[int]:
+        if [slot for slot, _, _ in reader.grown] == ["Index"]:
+            return self._look_up(reader)
         axis = 0 if reader.op.attr("axis") is None else int(reader.op.attr("axis"))
         self._require(reader.after == reader.before and reader.grown[0][0] == "X")
-        self._require(not reader.op.inputs.get("Axis") and axis != reader.before.axis)
-        return self._reads_zeros(reader)
+        self._require(not reader.op.inputs.get("Axis") and axis not in reader.before.axes)
+        return self._axes_of_zeros(reader)
 
-    def _look_up(self, reader: _GrownReader) -> bool:
-        self._require(reader.after is not None and [slot for slot, _, _ in reader.grown] == ["Ids"])
-        self._fill_room(reader, 0.0)  # ids of the room have to be in the table
-        return False
+    def _look_up(self, reader: _GrownReader) -> Collection[int]:
+        slots = [slot for slot, _, _ in reader.grown]
+        self._require(reader.after is not None and slots in (["Ids"], ["Index"]) and not reader.op.inputs.get("Axis"))
+        self._fill_room(reader, reader.grown[0], 0.0, reader.before.axes)  # ids of the room have to be in the table
+        return ()
 
-    def _normalize(self, reader: _GrownReader) -> bool:
-        is_before = reader.before.axis < reader.op.attr("begin_norm_axis")
+    def _normalize(self, reader: _GrownReader) -> Collection[int]:
+        is_before = max(reader.before.axes) < reader.op.attr("begin_norm_axis")
         self._require(reader.after == reader.before and is_before and reader.grown[0][0] == "X")
-        return False
+        return ()
 
-    def _repeat(self, reader: _GrownReader) -> bool:
+    def _repeat(self, reader: _GrownReader) -> Collection[int]:
         self._require(reader.after is not None and len(reader.grown) == 1 and reader.grown[0][0] == "X")
-        return False
+        return ()
+
+    def _add_up(self, reader: _GrownReader) -> Collection[int]:
+        is_backward = reader.op.attr("reverse") and self._axis(reader.op, reader.grown[0][2]) in reader.before.axes
+        self._require(reader.after == reader.before and not is_backward and not reader.op.attr("flatten"))
+        return ()
 
     @staticmethod
     def _require(condition: bool) -> None:
         if not condition:
             raise _UnsuitedError
 
-    def _reads_zeros(self, reader: _GrownReader) -> bool:
-        """Whether all values that grow hold zeros behind the rows that count."""
-        return all(value in self._zeros for _, _, value in reader.grown)
+    def _axes_of_zeros(self, reader: _GrownReader) -> list[int]:
+        """The axes behind whose rows that count all values that grow hold zeros."""
+        return [axis for axis in reader.before.axes if all((value, axis) in self._zeros for _, _, value in reader.grown)]
 
     def _axis(self, op: Operator, value: Value) -> int:
         """The axis of an op, counted from the front."""
         return normalize_axes([op.attr("axis")], self._loop.shapes[value].ndim)[0]
 
-    def _fill_room(self, reader: _GrownReader, number: float) -> None:
-        """Let an op read copies of values with a number behind the rows that count."""
-        for slot, place, value in reader.grown:
-            if number or value not in self._zeros:
-                self._loop.fillers[reader.index, slot, place] = number
+    def _fill_room(self, reader: _GrownReader, operand: tuple[str, int, Value], number: float, axes: Iterable[int]) -> None:
+        """Let an op read a copy of an operand with a number behind the rows that count along some axes."""
+        slot, place, value = operand
+        if not number:
+            axes = [axis for axis in axes if (value, axis) not in self._zeros]
+        if axes := tuple(axes):
+            self._loop.fillers[reader.index, slot, place] = number, axes
 
 
-_RULES: dict[str, Callable[[_Analysis, _GrownReader], bool]] = {
+def _inner_axes(op: Operator, slot: str, ndim: int) -> set[int]:
+    """The axes of an operand that a product sums over."""
+    if op.type == "mul":
+        first = op.attr("x_num_col_dims" if slot == "X" else "y_num_col_dims")
+        return {*range(first, ndim)} if slot == "X" else {*range(first)}
+    is_turned = any(op.attrs.get(name) for name in (f"transpose_{slot}", f"trans_{slot.lower()}"))
+    return {ndim - 1 if ndim == 1 or is_turned == (slot == "Y") else ndim - 2}
+
+
+def _reduced_axes(op: Operator, ndim: int) -> set[int]:
+    """The axes that an op reduces, or divides by a sum over."""
+    if op.attrs.get("reduce_all") or op.attrs.get("flatten"):
+        return {*range(ndim)}
+    axes: Any = op.attrs.get("dim", op.attrs.get("axis"))
+    return {*normalize_axes(axes if isinstance(axes, Sequence) else [axes], ndim)}
+
+
+_RULES: dict[str, Callable[[_Analysis, _GrownReader], Collection[int]]] = {
     **dict.fromkeys(_BY_ELEMENT, _Analysis._compute_elements),
     **dict.fromkeys(_PRODUCTS, _Analysis._multiply),
-    **dict.fromkeys(_NEUTRAL, _Analysis._reduce),
+    **dict.fromkeys((*_NEUTRAL, "reduce_mean"), _Analysis._reduce),
     **dict.fromkeys(_MOVES, _Analysis._move),
     **dict.fromkeys(_TURNS, _Analysis._transpose),
     **dict.fromkeys(("concat", "split", "slice"), _Analysis._join_or_cut),
     "gather": _Analysis._gather,
+    "gather_nd": _Analysis._look_up,
+    "cumsum": _Analysis._add_up,
     **dict.fromkeys(("lookup_table", "lookup_table_v2"), _Analysis._look_up),
     "layer_norm": _Analysis._normalize,
     **dict.fromkeys(("expand", "expand_v2", "expand_as", "expand_as_v2", "tile"), _Analysis._repeat),
@@ -430,16 +496,17 @@ def _rewrite(op: Operator, stages: Sequence[_GrowingLoop]) -> None:
     loops = [op, *(_copy_loop(op) for _ in stages[1:])]
     place = block.ops.index(op)
     block.ops[place + 1 : place + 1] = loops[1:]
-    trip = _declare(block, "trip", (1,), VarType.INT64)
-    block.insert_op(place, "fill_constant", outputs={"Out": trip}, attrs=_integer_attrs(0))
+    added = _declare(block, "added", (1,), VarType.INT64)
+    block.insert_op(place, "fill_constant", outputs={"Out": added}, attrs=_integer_attrs(0))
     sources = {name: (name, spec.shape[axis]) for name, (spec, axis) in stages[0].states.items()}
     for loop, stage in zip(loops, stages, strict=True):
-        rewriter = _Rewriter(loop, stage, trip)
+        rewriter = _Rewriter(loop, stage, added)
         if len(stages) > 1:
             rewriter.end_early()
         sources = rewriter.give_room(sources)
+    grown = stages[0].trips and stages[0].trips * stages[0].step
     for name, (spec, axis) in stages[0].states.items():
-        _cut_room(loops[-1], name, sources[name][0], axis, spec.shape[axis], stages[0].trips, trip)
+        _cut_room(loops[-1], name, sources[name][0], axis, spec.shape[axis], grown, added)
 
 
 def _copy_loop(op: Operator) -> Operator:
@@ -459,13 +526,19 @@ def _copy_op(op: Operator, home: Block) -> Operator:
     return Operator(home, op.type, inputs, outputs, dict(op.attrs), op.frames)
 
 
-def _cut_room(op: Operator, name: str, room: str, axis: int, extent: int, trips: int | None, trip: str) -> None:
-    """Give a state that has grown from an extent its value after a loop, without room."""
+def _cut_room(op: Operator, name: str, room: str, axis: int, extent: int, grown: int | None, added: str) -> None:
+    """Give a state its value after a loop, without room.
+
+    Args:
+        extent: its rows before the loop.
+        grown: the rows that the loop adds; None if values decide.
+        added: the variable with their number.
+    """
     place, end = op.block.ops.index(op) + 1, dict[str, Any]()
-    attrs = {"axes": [axis], "starts": [0], "ends": [extent + (trips or 0)]}
-    if trips is None:
+    attrs = {"axes": [axis], "starts": [0], "ends": [extent + (grown or 0)]}
+    if grown is None:
         steps = _Inserter(op.block, place)
-        end["EndsTensor"] = [steps.add("scale", {"X": [trip]}, [1], VarType.INT64, {"scale": 1.0, "bias": float(extent)})]
+        end["EndsTensor"] = [steps.add("scale", {"X": [added]}, [1], VarType.INT64, {"scale": 1.0, "bias": float(extent)})]
         attrs["infer_flags"] = [-1]
         place += 1
     op.block.insert_op(place, "slice", inputs={"Input": [room], **end}, outputs={"Out": name}, attrs=attrs)
@@ -487,19 +560,19 @@ class _Rewriter:
     Args:
         op: the loop.
         loop: the facts about it.
-        trip: the variable that counts its trips.
+        added: the variable with the number of the rows that its trips have added.
     """
 
-    def __init__(self, op: Operator, loop: _GrowingLoop, trip: str) -> None:
-        self._op, self._loop, self._trip = op, loop, trip
+    def __init__(self, op: Operator, loop: _GrowingLoop, added: str) -> None:
+        self._op, self._loop, self._added = op, loop, added
         self._block: Block = op.block
         self._body: Block = op.sub_blocks[0]
         self._versions = BlockVersions(self._body)
-        self._positions: dict[int, str] = {}
-        """First length -> the variable with the positions of rows minus this length."""
+        self._ranges: dict[range, str] = {}
+        """Range -> the variable outside with its numbers."""
         self._change_body()
-        op.inputs["X"] = [*op.input("X"), trip, *self._positions.values()]
-        op.outputs["Out"] = [*op.output("Out"), trip]
+        op.inputs["X"] = [*op.input("X"), added, *self._ranges.values()]
+        op.outputs["Out"] = [*op.output("Out"), added]
 
     def give_room(self, sources: Mapping[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
         """Let the loop pass states with room.
@@ -510,21 +583,22 @@ class _Rewriter:
         Returns:
             The same after the loop.
         """
-        for first, name in self._positions.items():
-            type_, attrs = make_constant(np.arange(self._loop.room) - first)
+        for numbers, name in self._ranges.items():
+            type_, attrs = make_constant(np.array(numbers))
             self._block.insert_op(self._place, type_, outputs={"Out": name}, attrs=attrs)
         return {name: (self._pass_room(name, *source), self._loop.room) for name, source in sources.items()}
 
     def end_early(self) -> None:
         """Let the loop end where its room does."""
         block, body, steps = self._block, self._body, _Inserter(self._block, self._place)
-        if self._loop.trips is not None and self._loop.start:  # trips are counted from a constant
-            block.insert_op(self._place, "fill_constant", outputs={"Out": self._trip}, attrs=_integer_attrs(self._loop.start))
+        start, end_rows = (trips * self._loop.step for trips in (self._loop.start, self._loop.end))
+        if self._loop.trips is not None and start:  # trips are counted from a constant
+            block.insert_op(self._place, "fill_constant", outputs={"Out": self._added}, attrs=_integer_attrs(start))
             steps = _Inserter(block, self._place)
-        end = steps.add("fill_constant", {}, [1], VarType.INT64, _integer_attrs(self._loop.end))
+        end = steps.add("fill_constant", {}, [1], VarType.INT64, _integer_attrs(end_rows))
         goes_on, condition = _declare(block, "goes_on", (1,), VarType.BOOL), self._op.input("Condition")
         for home, place in ((block, self._place), (body, len(body.ops))):
-            compared = {"X": [self._trip], "Y": [end]}
+            compared = {"X": [self._added], "Y": [end]}
             if self._loop.trips is not None:
                 home.insert_op(place, "less_than", inputs=compared, outputs={"Out": goes_on})
             else:
@@ -540,53 +614,100 @@ class _Rewriter:
         return self._block.ops.index(self._op)
 
     def _change_body(self) -> None:
-        """Let the ops of the block compute with room, and count the trip."""
+        """Let the ops of the block compute with room, and count the rows that a trip adds."""
         loop, ops = self._loop, self._versions.ops
         for index in reversed(range(len(ops))):
             for slot, place in [(slot, place) for number, slot, place in loop.fillers if number == index]:
                 self._read_filled(index, slot, place)
             if index in loop.appends:
-                self._write_row(index)
-        last = len(self._body.ops)
-        self._body.insert_op(last, "increment", inputs={"X": self._trip}, outputs={"Out": self._trip}, attrs={"step": 1.0})
+                self._write_rows(index)
+            if index in loop.last_rows:
+                self._read_last_rows(index, *loop.last_rows[index])
+            if index in loop.means:
+                self._divide_sum(index, loop.means[index])
+        added, attrs = self._added, {"step": float(loop.step)}
+        self._body.insert_op(len(self._body.ops), "increment", inputs={"X": added}, outputs={"Out": added}, attrs=attrs)
 
     def _read_filled(self, index: int, slot: str, place: int) -> None:
         """Let an op read a copy of a value with a number behind the rows that count."""
         op, value = self._versions.ops[index], self._versions.reads[index][slot][place]
         assert value is not None
-        number, spec = self._loop.fillers[index, slot, place], self._loop.shapes[value]
+        (number, axes), spec = self._loop.fillers[index, slot, place], self._loop.shapes[value]
         if number == -inf and not is_floating(spec.dtype):
             number = float(np.iinfo(spec.dtype.array_dtype).min)
         start = self._body.ops.index(op)
         steps = _Inserter(self._body, start)
         shape = list(spec.shape)
         constant = steps.add("fill_constant", {}, shape, spec.dtype, {"shape": shape, "dtype": int(spec.dtype), "value": number})
-        is_real = self._mask(steps, "less_than", self._loop.lengths[value], shape)
+        first = self._loop.lengths[value].first
+        masks = [self._mask(steps, "less_than", first, axis, shape) for axis in axes]
+        is_real = reduce(lambda x, y: steps.add("logical_and", {"X": [x], "Y": [y]}, shape, VarType.BOOL, {}), masks)
         chosen = {"Condition": [is_real], "X": [op.inputs[slot][place]], "Y": [constant]}
         op.inputs[slot][place] = steps.add("where", chosen, shape, spec.dtype, {})
 
-    def _write_row(self, index: int) -> None:
-        """Let an op that appends a row write it to its place."""
-        op, (value, _) = self._versions.ops[index], self._versions.reads[index]["X"]
+    def _write_rows(self, index: int) -> None:
+        """Let an op that appends rows write them to their place."""
+        op, (value, _), count = self._versions.ops[index], self._versions.reads[index]["X"], self._loop.step
         assert value is not None
-        before, row = op.input("X")
-        spec = self._loop.shapes[value]
+        before, rows = op.input("X")
+        spec, ((axis,), first) = self._loop.shapes[value], self._loop.lengths[value]
         shape = list(spec.shape)
-        start = self._body.ops.index(op)
-        steps = _Inserter(self._body, start)
-        repeated = steps.add("expand_v2", {"X": [row]}, shape, spec.dtype, {"shape": shape})
-        is_there = self._mask(steps, "equal", self._loop.lengths[value], shape)
+        steps = _Inserter(self._body, self._body.ops.index(op))
+        if count == 1:
+            placed = steps.add("expand_v2", {"X": [rows]}, shape, spec.dtype, {"shape": shape})
+            is_there = self._mask(steps, "equal", first, axis, shape)
+        else:
+            room = [self._loop.room]
+            number = steps.add("elementwise_sub", {"X": [self._positions_of(first)], "Y": [self._added]}, room, VarType.INT64, {})
+            divisor = steps.add("fill_constant", {}, [1], VarType.INT64, _integer_attrs(count))
+            place = steps.add("elementwise_mod", {"X": [number], "Y": [divisor]}, room, VarType.INT64, {})
+            placed = steps.add("gather", {"X": [rows], "Index": [place]}, shape, spec.dtype, {"axis": axis})
+            is_place = steps.add("equal", {"X": [number], "Y": [place]}, room, VarType.BOOL, {})
+            is_there = self._spread(steps, is_place, axis, shape)
         op.type, op.attrs = "where", {}
-        op.inputs = {"Condition": [is_there], "X": [repeated], "Y": [before]}
+        op.inputs = {"Condition": [is_there], "X": [placed], "Y": [before]}
 
-    def _mask(self, steps: _Inserter, relation: str, length: _Length, shape: Sequence[int]) -> str:
-        """Compare the positions of rows with a length, for the elements of a shape."""
-        if length.first not in self._positions:
-            name = _declare(self._block, "positions", (self._loop.room,), VarType.INT64)
-            self._positions[length.first] = name
-        inputs = {"X": [self._positions[length.first]], "Y": [self._trip]}
-        flat = steps.add(relation, inputs, [self._loop.room], VarType.BOOL, {})
-        column = [self._loop.room, *[1] * (len(shape) - length.axis - 1)]
+    def _read_last_rows(self, index: int, axis: int, count: int) -> None:
+        """Let an op that reads the last rows along an axis read them alone."""
+        op, (value,) = self._versions.ops[index], self._versions.reads[index]["Input"]
+        assert value is not None
+        spec, first = self._loop.shapes[value], self._loop.lengths[value].first
+        steps = _Inserter(self._body, self._body.ops.index(op))
+        places = self._range(first - count, first)
+        places = steps.add("elementwise_add", {"X": [places], "Y": [self._added]}, [count], VarType.INT64, {"axis": -1})
+        rows = {"X": op.input("Input"), "Index": [places]}
+        op.inputs["Input"] = [steps.add("gather", rows, _with_extent(spec, axis, count).shape, spec.dtype, {"axis": axis})]
+
+    def _divide_sum(self, index: int, count: int) -> None:
+        """Let a mean be a sum, divided by so many numbers for each row."""
+        op, (value,), (out,) = self._versions.ops[index], self._versions.reads[index]["X"], self._versions.writes[index]["Out"]
+        assert value is not None and out is not None
+        spec, steps = self._loop.shapes[out], _Inserter(self._body, self._body.ops.index(op))
+        total = steps.add("reduce_sum", op.inputs, spec.shape, spec.dtype, op.attrs)
+        numbers = {"scale": float(count), "bias": float(count * self._loop.lengths[value].first)}
+        divisor = steps.add("scale", {"X": [self._added]}, [1], VarType.INT64, numbers)
+        types = {"in_dtype": int(VarType.INT64), "out_dtype": int(spec.dtype)}
+        divisor = steps.add("cast", {"X": [divisor]}, [1], spec.dtype, types)
+        op.type, op.attrs, op.inputs = "elementwise_div", {"axis": -1}, {"X": [total], "Y": [divisor]}
+
+    def _positions_of(self, first: int) -> str:
+        """The variable with the positions of rows, minus the length in the first trip."""
+        return self._range(-first, self._loop.room - first)
+
+    def _range(self, start: int, end: int) -> str:
+        numbers = range(start, end)
+        if numbers not in self._ranges:
+            self._ranges[numbers] = _declare(self._block, "numbers", (end - start,), VarType.INT64)
+        return self._ranges[numbers]
+
+    def _mask(self, steps: _Inserter, relation: str, first: int, axis: int, shape: Sequence[int]) -> str:
+        """Compare the positions of rows along an axis with a length, for the elements of a shape."""
+        inputs = {"X": [self._positions_of(first)], "Y": [self._added]}
+        return self._spread(steps, steps.add(relation, inputs, [self._loop.room], VarType.BOOL, {}), axis, shape)
+
+    def _spread(self, steps: _Inserter, flat: str, axis: int, shape: Sequence[int]) -> str:
+        """Repeat a truth for each row along an axis for all elements of a shape."""
+        column = [self._loop.room, *[1] * (len(shape) - axis - 1)]
         turned = steps.add("reshape", {"X": [flat]}, column, VarType.BOOL, {"shape": column})
         return steps.add("expand_v2", {"X": [turned]}, shape, VarType.BOOL, {"shape": list(shape)})
 

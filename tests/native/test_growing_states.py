@@ -87,16 +87,17 @@ def number_like(value: float) -> Any:
     return layers.fill_constant([1, 1], "float32", value)
 
 
-@each("seed", range(30))
+@each("seed", range(40))
 def test_random_programs(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """A state of any rank grows along any axis, and ops of all kinds read it; the loop is one, or one of several stages."""
     monkeypatch.setattr(growing_states, "_FIRST_TRIPS", 1 + seed % 3)
     random = np.random.default_rng(seed)
     rank, width = int(random.integers(1, 5)), int(random.integers(1, 4))
     axis, trips, length = int(random.integers(rank)), int(random.integers(1, 6)), int(random.integers(1, 4))
+    count = int(random.choice([1, 1, 2, 3]))
     shape = [int(random.integers(1, 4)) for _ in range(rank)]
     shape[axis] = length
-    row = [*shape[:axis], 1, *shape[axis + 1 :]]
+    rows = [*shape[:axis], count, *shape[axis + 1 :]]
     ends = bool(random.integers(2))
     x = random.standard_normal((width, 2)).astype("float32")
 
@@ -104,7 +105,7 @@ def test_random_programs(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         """A number that random ops compute from the grown state."""
         value, place, twin = grown, axis, grown * 0.5
         for _ in range(int(random.integers(0, 5))):
-            rank, kind = len(value.shape), int(random.integers(10))
+            rank, kind = len(value.shape), int(random.integers(11))
             free = [other for other in range(rank) if other != place]
             if kind == 0:
                 value = layers.exp(layers.scale(value, 0.3, bias=-0.2))
@@ -130,7 +131,9 @@ def test_random_programs(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
                 value, twin = layers.reshape(value, merged), layers.reshape(twin, merged)
             elif kind == 9 and free:
                 value, twin = (layers.reduce_sum(one, free[-1], keep_dim=True) for one in (value, twin))
-        end = int(random.integers(6))
+            elif kind == 10:
+                value = layers.cumsum(value, axis=place, exclusive=True)
+        end = int(random.integers(9))
         if end == 0 and len(value.shape) > 1:
             order = [*(other for other in range(len(value.shape)) if other != place), place]
             value = layers.matmul(layers.transpose(value, order), layers.transpose(twin, order), transpose_y=True)
@@ -142,8 +145,14 @@ def test_random_programs(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
             value = layers.reduce_min(value * -2.0, place)
         elif end == 4:
             value = layers.reduce_sum(ops().log_softmax(value, axis=place) * layers.softmax(twin, axis=place), place)
-        else:
+        elif end == 5:
             value = layers.reduce_sum(layers.cast(layers.greater_than(value, twin), "float32"), place)
+        elif end == 6:
+            value = layers.reduce_mean(value, sorted({place, int(random.integers(len(value.shape)))}))
+        elif end == 7:
+            value = layers.slice(value * twin, [place], [-1], [10**9])
+        else:
+            value = layers.slice(value, [0, place], [0, -length], [1, 10**9]) if place else layers.slice(value, [0], [0], [1])
         return layers.reduce_mean(value, keep_dim=True)
 
     def build() -> Sequence[Variable]:
@@ -151,8 +160,8 @@ def test_random_programs(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         state = layers.fill_constant(shape, "float32", 0.3)
 
         def step(h: Any, grown: Any) -> Sequence[Any]:
-            numbers = layers.expand(layers.reshape(layers.reduce_mean(h), [1] * rank), row)
-            grown = layers.concat([grown, numbers * 1.5 - 0.1], axis)
+            numbers = layers.expand(layers.reshape(layers.reduce_mean(h), [1] * rank), rows)
+            grown = layers.concat([grown, layers.cumsum(numbers * 1.5 - 0.1, axis=axis)], axis)
             mixed = layers.reshape(grown_and_still(grown, h), [1])
             return [layers.tanh(h * 0.7 + mixed), grown]
 
@@ -183,21 +192,55 @@ def test_infinite_rows_stay_in_their_places() -> None:
         assert_alike(build, {"x": np.array([values], "float32")})
 
 
-@each("kind", ["interleaved", "both axes", "by two", "positions", "mean", "on numpy"])
+@each("trips", [1, 2, 7])
+@each("rows", [1, 2, 3])
+@each("first_trips", [2, 32])
+def test_a_prefix_is_computed_again_in_each_trip(
+    trips: int, rows: int, first_trips: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scores grow along two axes. A causal mask comes from numbers of places, which grow, too."""
+    monkeypatch.setattr(growing_states, "_FIRST_TRIPS", first_trips)
+    w = np.random.default_rng(0).standard_normal((11, 6)).astype("float32")
+
+    def build() -> Sequence[Variable]:
+        table, first = fluid.data("w", [11, 6]), fluid.data("first", [2, 3], "int64")
+
+        def attend(x: Any, words: Any) -> Any:
+            place = layers.cumsum(layers.cast(layers.ones_like(words), "float32"), axis=1)
+            is_later = layers.less_than(layers.unsqueeze(place, [2]), layers.unsqueeze(place, [1]))
+            scores = layers.matmul(x, x, transpose_y=True, alpha=0.4) - layers.cast(is_later, "float32") * 1e9
+            return layers.layer_norm(x + layers.matmul(layers.softmax(scores), x), begin_norm_axis=2, scale=False, shift=False)
+
+        def step(words: Any, score: Any) -> Sequence[Any]:
+            x = layers.gather_nd(table, layers.unsqueeze(words, [2]))
+            x = attend(attend(x, words), words)
+            last = layers.reshape(layers.slice(x, [1], [-1], [10**9]), [2, 6])
+            likely = layers.matmul(last, table, transpose_y=True)
+            words = layers.concat([words, layers.topk(likely, rows)[1]], 1)
+            return [words, score + layers.reduce_max(likely, 1) + layers.reduce_mean(x, [1, 2])]
+
+        return repeated(trips, step, [first, layers.fill_constant([2], "float32", 0.0)])
+
+    assert_alike(build, {"w": w, "first": np.array([[1, 0, 5], [3, 10, 2]])})
+
+
+@each("kind", ["interleaved", "both axes", "by one and two", "positions", "mean", "on numpy"])
 def test_what_cannot_have_room_runs_as_before(kind: str) -> None:
-    """Values whose rows do not lie together, two axes that grow, steps of two rows, lengths as numbers, and ops that native code
-    does not have."""
+    """Values whose rows do not lie together, axes that become one, states that grow by different numbers of rows, lengths as
+    numbers, a mean over two axes that grow, and ops that native code does not have."""
 
     def build() -> Sequence[Variable]:
         start = fluid.data("x", [2, 3])
 
-        def step(h: Any, rows: Any) -> Sequence[Any]:
-            rows = layers.concat([rows, *[layers.unsqueeze(h, [1])] * (2 if kind == "by two" else 1)], 1)
+        def step(h: Any, rows: Any, more: Any) -> Sequence[Any]:
+            rows, more = (layers.concat([one, *[layers.unsqueeze(h, [1])] * count], 1) for one, count in ((rows, 1), (more, 2)))
+            if kind != "by one and two":
+                more = rows * 0.5
+            scores = layers.softmax(layers.matmul(rows, rows, transpose_y=True))
             if kind == "interleaved":
                 mixed = layers.reduce_sum(layers.reshape(rows, [-1, 3]), 0)
             elif kind == "both axes":
-                scores = layers.softmax(layers.matmul(rows, rows, transpose_y=True))
-                mixed = layers.reduce_sum(layers.matmul(scores, rows), [0, 1])
+                mixed = layers.reduce_sum(layers.reshape(scores, [2, -1]))
             elif kind == "positions":
                 mixed = layers.reduce_sum(layers.cast(layers.shape(rows), "float32"))
             elif kind == "on numpy":
@@ -205,12 +248,12 @@ def test_what_cannot_have_room_runs_as_before(kind: str) -> None:
                     ops().eigvalsh(layers.matmul(h, h, transpose_x=True), UPLO="L")[0]
                 )
             elif kind == "mean":
-                mixed = layers.reduce_mean(rows, [0, 1])
+                mixed = layers.reduce_mean(scores)
             else:
                 mixed = layers.reduce_sum(rows, [0, 1])
-            return [layers.tanh(h + mixed * 0.1), rows]
+            return [layers.tanh(h + mixed * 0.1), rows, more]
 
-        return repeated(4, step, [start, layers.fill_constant([2, 1, 3], "float32", 0.5)])
+        return repeated(4, step, [start, *[layers.fill_constant([2, 1, 3], "float32", 0.5)] * 2])
 
     assert_alike(build, {"x": np.ones((2, 3), "float32")}, is_native=False)
 

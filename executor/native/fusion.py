@@ -493,8 +493,8 @@ class FusionSchedule:
         if group.core is not None:
             return isinstance(node, Map) and total == group.total and self._fits_core(group, node, position)
         if total != group.total:
-            # One value for each row of the group.
-            if not (isinstance(node, Map) and group.columns and node.size == group.rows and node.size > 0):
+            # One value for each row of the group, so a formula of columns does not fit.
+            if not (isinstance(node, Map) and columns is None and group.columns and node.size == group.rows and node.size > 0):
                 return False
             breaks = frozenset(group.columns * number for number in breaks)
             per_row = True

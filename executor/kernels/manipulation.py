@@ -422,12 +422,8 @@ def check_scatter_rows_like(Ids: Any, padding_idx: int, Out: Any) -> None:
 
 
 @checked("lookup_table_v2_grad", "lookup_table_grad")
-def check_lookup_table_grad(Ids: Any, padding_idx: int, dW: Any) -> None:
-    check_scatter_rows_like(Ids, padding_idx, dW)
-
-
 @checked("lookup_table_v2_grad", "lookup_table_grad", table=SPARSE_CHECKS)
-def check_lookup_table_grad_of_rows(W: Any, Ids: Any, padding_idx: int) -> None:
+def check_lookup_table_grad(W: Any, Ids: Any, padding_idx: int) -> None:
     check_scatter_rows_like(Ids, padding_idx, W)
 
 

@@ -91,6 +91,11 @@ def _noise(xp: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, c
     return xp.full(labels.shape, 1.0 / classes, dtype)
 
 
+@checked("nce_grad")
+def check_nce_grad(SampleLabels: Any, num_total_classes: int) -> None:
+    check_ids(SampleLabels, num_total_classes, "SampleLabels")
+
+
 @kernel("nce_grad")
 def nce_grad(
     xp: Any, Input: Any, Weight: Any, SampleLabels: Any, inputs: Slots, attrs: Slots, dInput: Any, dWeight: Any, dBias: Any

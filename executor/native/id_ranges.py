@@ -147,6 +147,14 @@ def _ends_of_edges(attrs: Mapping[str, Any], values: Mapping[str, Value], specs:
     return [IdRange(values[ids], specs[values[rows]].shape[0]) for ids, rows in (("src_index", "x"), ("dst_index", "y"))]
 
 
+def _nodes_on_path(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
+    """Labels name leaves of a tree, whose other nodes have rows of W; or PathTable names the rows, and negative numbers none."""
+    rows, classes = specs[values["W"]].shape[0], int(attrs["num_classes"])
+    if "PathTable" in values:
+        return [IdRange(values["PathTable"], rows, takes_negatives=True)]
+    return [IdRange(values["Label"], classes)] if rows >= classes - 1 else None
+
+
 _RULES: dict[str, _Rule] = {
     "auc": _predictions,
     "gather": _along("Index", "X", "axis"),
@@ -157,6 +165,8 @@ _RULES: dict[str, _Rule] = {
     "scatter_nd_add": _columns,
     "cross_entropy": _along("Label", "X", -1, "ignore_index"),
     "cross_entropy2": _along("Label", "X", -1, "ignore_index"),
+    "hierarchical_sigmoid": _nodes_on_path,
+    "nce_grad": _along("SampleLabels", "Weight", 0),
     "lookup_table": _along("Ids", "W", 0, "padding_idx", -1),
     "lookup_table_v2": _along("Ids", "W", 0, "padding_idx", -1),
     "scatter_rows_like": _along("Ids", "Out", 0, "padding_idx", -1),

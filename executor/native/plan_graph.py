@@ -196,8 +196,6 @@ class PlanGraph:
             raise NotLowered("an op that runs step by step")
         if any(name not in self.storage and is_persistable(op, name) for name, _ in instruction.written):
             raise NotLowered("a variable of the scope that gets a new array in each run")
-        if is_sparse and definition.type in CHECKS and Check(instruction, self.specs).key not in self._checked:
-            raise NotLowered("ids that nobody checks")
         inputs = self._inputs(definition, instruction.reads)
         wanted = self._wanted(op, definition, instruction.writes, follows_sparse)
         first = constant(0, FLOAT).serial

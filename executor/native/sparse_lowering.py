@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
+from fluid.opdef.parameters import grad_slot
 from fluid.opdef.registry import OpDef, updated_input
 from fluid.opdef.tables import OpTable
+from fluid.values.spec import Spec
 
 from .emitter import INT64
 from .graph import Firsts, GraphNode, Merged, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
-from .lowering import HALVES, GraphTensor, NotLowered, differs, lower
+from .lowering import HALVES, GraphTensor, NotLowered, differs, lower, number_like
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +117,18 @@ def _lookup_table_grad(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -
     ids, table_ids, _ = masked_ids(inputs["Ids"].node, attrs["padding_idx"])
     rows = reshaped(plain(gradient), (ids.size, table.shape[-1]))
     return {"W@GRAD": _sparse(table.shape, rows, ids, table_ids)}
+
+
+@_lowers("nce_grad", "hierarchical_sigmoid_grad")
+def _table_of_classes_grad(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    """Lower by the rule of the op, which adds rows to a table; keep these rows apart."""
+    assert definition.forward is not None
+    table = definition.forward.sparse_grad
+    slot = grad_slot(table)
+    results = lower(definition, inputs, attrs, {**specs, slot: Spec(inputs[table].shape, inputs[table].dtype)})
+    added = results[slot].node
+    valid_ids = mapped("max", added.ids, number_like(0, added.ids))
+    return {**results, slot: _sparse(added.shape, added.rows, added.ids, valid_ids)}
 
 
 @_lowers("sum")

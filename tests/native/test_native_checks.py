@@ -86,7 +86,16 @@ def edges(starts: Variable, ends: Variable) -> Variable:
     return op("graph_send_uv", inputs, "out", message_op="MUL")
 
 
+def rows(count: int | None) -> Variable:
+    return layers.scale(fluid.data("rows", [count, 3]), 1.0)
+
+
+def path(label: Variable) -> Variable:
+    return op("hierarchical_sigmoid", {"X": rows(label.shape[0]), "W": table(), "Label": label}, num_classes=ROWS)
+
+
 KINDS: dict[str, Any] = {
+    "hierarchical_sigmoid": on_ids(path, [1]),
     "gather": on_ids(lambda ids: layers.gather(table(), ids), []),
     "gather_nd": on_ids(lambda ids: layers.gather_nd(table(), ids), [1]),
     "graph_send_uv": on_ids(lambda ids: edges(ids * 0, ids) + edges(ids, ids * 0), []),
@@ -129,7 +138,7 @@ def test_a_wrong_id_is_found_wherever_it_is(kind: str) -> None:
 
 
 def test_each_rule_has_a_case() -> None:
-    """Gradients have the rules of their ops; `auc`, `pick`, trees and sums into rows have tests of their own."""
+    """Gradients have the rules of their ops; `auc`, `pick`, `nce`, trees and sums into rows have tests of their own."""
     tested = {
         "scatter",
         "auc",
@@ -140,6 +149,7 @@ def test_each_rule_has_a_case() -> None:
         "place",
         "pick",
         "cross_entropy2",
+        "nce_grad",
     }
     assert _RULES.keys() == KINDS.keys() | tested | {"softmax_with_cross_entropy_grad"}
 

@@ -60,6 +60,7 @@ __all__ = [
     "check_call",
     "check_of",
     "checked",
+    "checked_op",
     "fill",
     "is_check",
     "kernel",
@@ -292,6 +293,12 @@ def is_check(call: Call, op_type: str) -> bool:
     """Whether a call checks the values of an op of this type."""
     check = CHECKS.get(op_type)
     return check is not None and isinstance(call, partial) and call.func is check.fn
+
+
+def checked_op(call: Call) -> str:
+    """The type of the op whose values a call checks; empty for other calls."""
+    op_type, _ = KERNEL_FUNCTIONS.get(call.func, ("", None))
+    return op_type if op_type and is_check(call, op_type) else ""
 
 
 def _operands(entry: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots) -> dict[str, Any]:

@@ -62,12 +62,12 @@ def or_unavailable() -> Iterator[None]:
 
 def warn_of(error: NativeUnavailable, program: Program | None = None) -> None:
     """Warn that a program runs on numpy: once per program for a `NativeFault`, else once per process."""
-    _warn(f"native code is not used, programs run on numpy: {error}", program if isinstance(error, NativeFault) else None)
+    warn_once(f"native code is not used, programs run on numpy: {error}", program if isinstance(error, NativeFault) else None)
 
 
 def warn_of_lowering(op_type: str, error: Exception, program: Program | None = None) -> None:
     """Warn, once per op type and program, that the op runs on numpy because its lowering failed."""
-    _warn(f"native code does not compute {op_type}, numpy does: {_described(error)}", program)
+    warn_once(f"native code does not compute {op_type}, numpy does: {_described(error)}", program)
 
 
 def _described(error: Exception) -> str:
@@ -76,7 +76,7 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno}). {_WHAT_TO_DO}"
 
 
-def _warn(message: str, program: Program | None) -> None:
+def warn_once(message: str, program: Program | None) -> None:
     """Issue a warning at the user's line, once per program; without a program, once."""
     is_new = message not in _warned
     programs = _warned.setdefault(message, WeakSet())

@@ -221,7 +221,7 @@ def within_branches(instructions: Sequence[Any]) -> set[int]:
     return within
 
 
-_CHECKED_FLOATS = {
+CHECKED_FLOATS = {
     "auc": ("Predict",),
     "cholesky": ("X",),
     "cholesky_solve": ("Y",),
@@ -235,7 +235,7 @@ _CHECKED_FLOATS = {
 def inspected_values(instruction: Any, specs: Mapping[Value, Spec]) -> list[Value]:
     """The values that the check of an op inspects."""
     values = [value for values in instruction.reads.values() for value in values if value is not None]
-    slots = _CHECKED_FLOATS.get(instruction.definition.type, ())
+    slots = CHECKED_FLOATS.get(instruction.definition.type, ())
     floats = {value for slot in slots for value in instruction.reads.get(slot, ())}
     return [value for value in dict.fromkeys(values) if value in floats or not is_floating(specs[value].dtype)]
 

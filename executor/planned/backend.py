@@ -12,7 +12,7 @@ import numpy as np
 from fluid.errors import ExecutionError, FluidError
 from fluid.ir.program import Program
 from fluid.values.cache import OP_LIMIT, Cache
-from fluid.values.place import Place, to_numpy
+from fluid.values.place import CUDAPlace, Place, to_numpy
 
 from ..backend import BoundPlan, Request
 from ..native.block_compiler import NativeBlocks
@@ -29,6 +29,7 @@ from .padded_plan import PaddedPlan
 from .padded_steps import has_steps, is_skewed
 from .plan import ArenaPlan, compile_plan
 from .printing import calls_of
+from .recorded_plan import RecordedPlan
 from .sequence_batch import SequenceBatch, batch_of
 from .specialization import deciding_names
 
@@ -101,7 +102,8 @@ class PlannedBackend:
         if memory is None:
             memory = Memory(self._place.xp)
             self._memories[scope] = ref(memory)
-        return BoundArenaPlan(plan, scope, self._place, memory)
+        made = RecordedPlan if isinstance(self._place, CUDAPlace) and self._place.recorded else BoundArenaPlan
+        return made(plan, scope, self._place, memory)
 
 
 class NativeBackend(PlannedBackend):

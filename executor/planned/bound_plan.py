@@ -740,7 +740,11 @@ class BoundArenaPlan:
             raise self._failure_of(check, error) from error
 
     def _failure(self, position: int, error: Exception) -> ExecutionError:
-        return self._failure_of(self.plan.instructions[bisect_right(self._starts, position) - 1], error)
+        return self._failure_of(self._instruction_at(position), error)
+
+    def _instruction_at(self, position: int) -> AnyInstruction:
+        """The instruction that makes a step."""
+        return self.plan.instructions[bisect_right(self._starts, position) - 1]
 
     def _failure_of(self, instruction: AnyInstruction, error: Exception) -> ExecutionError:
         op, specs, read = instruction.op, self.plan.specs, dict.fromkeys(instruction.read)

@@ -178,6 +178,8 @@ class ArenaPlan:
     """Compiles blocks of loops; None for a plan without native code."""
     values: dict[str, bytes] = field(default_factory=dict)
     """Name -> bytes of the feeds and variables of the scope whose values may have decided shapes or branches."""
+    recording: str = ""
+    """How far the plan is recorded as CUDA graphs, or why it is not; empty at places that do not record."""
     is_provisional: bool = False
     """Whether a later run with the same feeds may have another plan."""
     unchanging: frozenset[str] = frozenset()
@@ -214,6 +216,8 @@ class ArenaPlan:
         ]
         if self.new_tables is not None:
             lines.append(self._native_summary())
+        if self.recording:
+            lines.append(f"  {self.recording}")
         lines += [f"  feed {name}: {spec} -> {self._storage_of((name, 0))}" for name, spec in self.feeds.items()]
         for number, instruction in enumerate(self.instructions):
             outs, ins = (", ".join(map(self._value_text, values)) for values in (instruction.written, instruction.read))

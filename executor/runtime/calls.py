@@ -50,7 +50,7 @@ def fill(xp: Any, array: Any, number: Any) -> Call:
 
 def is_named(function: Any) -> bool:
     """Whether a function can be looked up by name, so that it hides no operands."""
-    if isinstance(function, np.ufunc):
+    if isinstance(function, np.ufunc) or _is_ufunc_of_cupy(getattr(function, "__self__", None)):
         return True
     if isinstance(function, FunctionType):
         return "<" not in function.__qualname__ or function in KERNEL_FUNCTIONS  # as in "<lambda>" and "<locals>"
@@ -59,6 +59,10 @@ def is_named(function: Any) -> bool:
     # For example numpy's functions that dispatch on the types of their arguments, and compiled functions of cupy.
     homes = (str(home).partition(".")[0] for home in (type(function).__module__, getattr(function, "__module__", "")))
     return callable(function) and getattr(function, "__self__", None) is None and not {"numpy", "cupy"}.isdisjoint(homes)
+
+
+def _is_ufunc_of_cupy(value: Any) -> bool:
+    return type(value).__name__ == "ufunc" and type(value).__module__.partition(".")[0] == "cupy"
 
 
 def name_of(function: Any) -> str:

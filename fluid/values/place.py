@@ -105,15 +105,19 @@ class CUDAPlace(Place):
 
     Args:
         device_id: the number of the device.
+        recorded: record programs as CUDA graphs, which start all kernels of a run at once. What a graph cannot repeat runs call
+            by call, with a warning that says why; so does ``print(executor.plan(...))``. Ids and labels are checked at the end of
+            a run. This has been tested without a device only.
 
     Raises:
         ExecutionError: when it is used, if cupy or the device is missing.
 
     >>> fluid.CUDAPlace(0)
-    CUDAPlace(device_id=0)
+    CUDAPlace(device_id=0, recorded=False)
     """
 
     device_id: int = 0
+    recorded: bool = False
 
     @property
     def xp(self) -> Any:
@@ -290,7 +294,7 @@ def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
     """The CUDA devices of these numbers (all available ones by default).
 
     >>> fluid.cuda_places([0, 1])
-    [CUDAPlace(device_id=0), CUDAPlace(device_id=1)]
+    [CUDAPlace(device_id=0, recorded=False), CUDAPlace(device_id=1, recorded=False)]
     """
     return [CUDAPlace(number) for number in (range(get_cuda_device_count()) if device_ids is None else device_ids)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,16 +13,20 @@ import numpy as np
 from numeric import flat
 from samples import Sample
 from support.comparing import VECTORS, assert_same_up_to_factors
+from support.host_cublas import HostCuBlas
 from support.strict_cupy import cupy as strict_cupy
 
-from fluid.executor import is_compiled_with_cuda
+from fluid.errors import FluidError
+from fluid.executor import CUDAPlace, Executor, Scope, is_compiled_with_cuda
 from fluid.executor.binding import array_types
 from fluid.executor.binding.compiled import apply_op
+from fluid.executor.planned import recording
+from fluid.executor.runtime.cublas import declared
 from fluid.opdef import registry
 from fluid.opdef.registry import Rule, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
 
-from .case import Case
+from .case import Case, OneOp
 from .facet import Engine, facet, float32
 
 __all__: list[str] = []
@@ -54,7 +59,7 @@ def assert_close(found: Any, expected: Any, what: str) -> None:
     expected = array_of(expected)
     if expected is not None:
         assert found.shape == expected.shape and found.dtype == expected.dtype, what
-        scale = max(1.0, float(np.abs(expected, where=np.isfinite(expected), out=np.zeros_like(expected)).max(initial=0)))
+        scale = max(1.0, float(np.abs(expected, where=np.isfinite(expected), out=np.zeros(expected.shape)).max(initial=0)))
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5 * scale, err_msg=what)
 
 
@@ -71,6 +76,39 @@ def is_quick(key: str, dtype: str) -> bool:
 def cupy(case: Case) -> None:
     """Results and gradients under cupy's interface beside numpy's."""
     check(case)
+
+
+@contextmanager
+def on_streams_that_record() -> Iterator[None]:
+    """The same, with a cuBLAS of the host."""
+    library = declared(HostCuBlas())
+    with on_strict_cupy(), patch.object(recording, "cublas_library", lambda xp: library), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # not every op can be recorded
+        yield
+
+
+@facet(
+    float32,
+    lambda case: not case.sample.random and not case.lods,
+    Engine("recorded cupy", setting=on_streams_that_record),
+    lambda key, dtype: key.endswith("-0"),
+)
+def recorded_on_cupy(case: Case) -> None:
+    """Recorded runs of the op and its gradient beside runs call by call, with new numbers in each run."""
+    if case.outputs and case.lods:  # without native code, the gradients of sequences made from lengths are not found
+        return
+    one = OneOp(case)
+    fetch = one.with_gradients()
+    halves = {name: value * value.dtype.type(0.5) if value.dtype.kind == "f" else value for name, value in one.feed.items()}
+    places = CUDAPlace(0), CUDAPlace(0, recorded=True)
+    executors, scopes = [Executor(place) for place in places], (Scope(), Scope())
+    for feed in (one.feed, halves, one.feed, halves, one.feed):
+        try:
+            expected = executors[0].run(one.program, feed, fetch, scope=scopes[0])
+        except FluidError:  # the halves are no numbers for this op
+            expected, feed = executors[0].run(one.program, one.feed, fetch, scope=scopes[0]), one.feed
+        for var, value, like in zip(fetch, executors[1].run(one.program, feed, fetch, scope=scopes[1]), expected, strict=True):
+            assert_close(value, like, var.name)
 
 
 if is_compiled_with_cuda():

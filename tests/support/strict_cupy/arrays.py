@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .streams import launched, refuse_waiting, upload, waiting
+
 HERE = "cupy"
 """The module that functions and types name as theirs, as cupy's do."""
 API = [line.split(" ", 1) for line in (Path(__file__).parent / "api.txt").read_text(encoding="utf-8").splitlines()]
@@ -38,6 +40,8 @@ def lowered(value: Any, takes_numpy: bool = False) -> Any:
         return value._host
     if isinstance(value, np.ndarray) and not takes_numpy:
         raise TypeError(f"Unsupported type {type(value)}")
+    if isinstance(value, np.ndarray) and value.ndim:
+        upload(value.nbytes)
     if isinstance(value, (list, tuple)):
         return type(value)(lowered(item, takes_numpy) for item in value)
     return value
@@ -79,6 +83,15 @@ def assign(host: np.ndarray[Any, Any], index: Any, value: Any) -> None:
     values = np.broadcast_to(value, places.shape).reshape(-1)
     unique, first = np.unique(places.reshape(-1), return_index=True)
     host[np.unravel_index(unique, host.shape)] = values[first]
+
+
+def check_index(index: Any) -> None:
+    """A list in an index is copied to the device; a mask is counted, which waits for it."""
+    for part in index if isinstance(index, tuple) else (index,):
+        if isinstance(part, list):
+            upload(len(part))
+        if str(getattr(part, "dtype", "")) == "bool":
+            refuse_waiting()
 
 
 class ndarray:
@@ -183,6 +196,7 @@ class ndarray:
 
     # -- elements
     def __getitem__(self, index: Any) -> Any:
+        check_index(index)
         index = lowered(index, takes_numpy=True)
         parts = index if isinstance(index, tuple) else (index,)
         if all(part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice)) for part in parts):
@@ -192,6 +206,7 @@ class ndarray:
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.size != 1):
             raise ValueError(f"non-scalar {type(value)} cannot be used for fill")
+        check_index(index)
         assign(self._host, lowered(index, takes_numpy=True), lowered(value, takes_numpy=True))
 
     def __iter__(self) -> Any:
@@ -316,3 +331,22 @@ for _name, _signature in signatures("method").items():
             assert their == our, f"ndarray.{_name}: cupy has {their}, the stand-in {our}"
     elif hasattr(np.ndarray, _name):
         setattr(ndarray, _name, _method(_name, _signature))
+
+_WAITING = (
+    "get",
+    "item",
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__complex__",
+    "__format__",
+    "nonzero",
+    "sort",
+    "argsort",
+    "partition",
+)
+for _name in _WAITING:
+    setattr(ndarray, _name, waiting(getattr(ndarray, _name)))
+for _name in {*signatures("method"), "__getitem__", "__setitem__"} - {*_WAITING, "set", "tolist", "tobytes", "dump", "dumps"}:
+    if hasattr(ndarray, _name):
+        setattr(ndarray, _name, launched(getattr(ndarray, _name)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from . import streams
 from .arrays import HERE, assign, checked_dtype, lowered, ndarray, sources_of, wrapped
 
 _JOINS = frozenset(("concatenate", "concat", "stack", "hstack", "vstack", "dstack", "column_stack", "row_stack"))
@@ -36,7 +37,25 @@ def function(name: str, signature: inspect.Signature, computed_by: Callable[...,
         host_keywords = {key: lowered(value, takes_numpy) for key, value in keywords.items()}
         return wrapped(computed_by(*lowered(args, takes_numpy), **host_keywords), sources_of((*args, *keywords.values())))
 
-    return named(call, name)
+    return kind_of(name)(named(call, name))
+
+
+_WAITING = frozenset((
+    "argsort", "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "histogram2d", "histogramdd", "in1d",
+    "intersect1d", "isin", "lexsort", "median", "msort", "nanmedian", "nanpercentile", "nanquantile", "nonzero", "partition",
+    "argpartition", "percentile", "place", "quantile", "repeat", "roots", "setdiff1d", "setxor1d", "sort", "sort_complex",
+    "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+))  # fmt: skip
+"""Functions that wait for the device: they sort, or the shapes of their results depend on values."""
+_BY_CUBLAS = frozenset(("dot", "einsum", "inner", "kron", "matmul", "outer", "tensordot", "vdot"))
+
+
+def kind_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """How a function meets a stream that records."""
+    path, _, short = name.rpartition(".")
+    if short in _WAITING or path in ("linalg", "fft"):
+        return streams.waiting
+    return streams.by_cublas if short in _BY_CUBLAS else streams.launched
 
 
 def check_operands(name: str, args: tuple[Any, ...], bound: dict[str, Any]) -> None:
@@ -74,6 +93,7 @@ class ufunc:
     def __repr__(self) -> str:
         return f"<ufunc '{self.name}'>"
 
+    @streams.launched
     def __call__(self, *args: Any, out: Any = None, dtype: Any = None, casting: str = "same_kind", **keywords: Any) -> Any:
         if keywords:
             raise TypeError(f"Wrong arguments {keywords}")
@@ -112,12 +132,14 @@ class ufunc:
             raise NotImplementedError(f"`{self.name}.accumulate` is not supported yet")
         return (array.cumsum if self.name == "cupy_add" else array.cumprod)(axis, dtype, out)
 
+    @streams.launched
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
         if self.name != "cupy_add":
             raise NotImplementedError(f"`{self.name}.reduceat` is not supported yet")
         sums = np.add.reduceat(array._host, lowered(indices, takes_numpy=True), axis, dtype, lowered(out))
         return wrapped(sums, sources_of([out]))
 
+    @streams.launched
     def at(self, a: Any, indices: Any, b: Any = None) -> None:
         if self._scatter == "-":
             raise NotImplementedError(f"`{self.name}.at` is not supported yet")
@@ -190,6 +212,8 @@ def array(
         obj = _shared(obj)
     if order is None:
         order = "K"
+    if isinstance(obj, (list, tuple)) and obj and not sources_of(obj):
+        streams.upload(len(obj))
     host = lowered(obj, takes_numpy=True)
     if isinstance(obj, ndarray) or _is_on_device(obj):
         made = np.array(host, dtype, copy=True if copy else None, order=order, ndmin=ndmin)
@@ -293,6 +317,7 @@ def draw(name: str, signature: inspect.Signature) -> Callable[..., Any]:
     takes_dtype = name in ("random", "integers", "standard_exponential", "standard_gamma", "standard_normal")
 
     def method(self: Generator, *args: Any, **keywords: Any) -> Any:
+        streams.refuse_waiting()
         given = signature.bind(self, *args, **keywords).arguments
         given = {key: lowered(value) for key, value in given.items() if key != "self"}
         out, dtype = given.pop("out", None), np.dtype(given.get("dtype", "float64"))
@@ -313,6 +338,7 @@ def draw(name: str, signature: inspect.Signature) -> Callable[..., Any]:
 
 def philox(seed: Any = None, *, size: int = -1) -> np.random.BitGenerator:
     """A source of random bits; other ones than numpy's of the same seed."""
+    streams.refuse_waiting()
     return np.random.Philox(None if seed is None else [int(seed) & (2**63 - 1), 1])
 
 

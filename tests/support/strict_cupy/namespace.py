@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import functions
+from . import functions, streams
 from .arrays import API, HERE, ndarray, signatures
 
 _PLAIN = (
@@ -31,7 +31,10 @@ class Device:
 
     def __exit__(self, *_: Any) -> None: ...
 
-    def synchronize(self) -> None: ...
+    compute_capability = "90"
+
+    def synchronize(self) -> None:
+        streams.refuse_waiting()
 
 
 _BINARY = {
@@ -87,16 +90,29 @@ def _cupy() -> ModuleType:
         if computed_by is None:
             continue
         special = getattr(functions, short, None) if path in ("", "linalg") else None
-        stand_in = functions.named(special, name) if special is not None else functions.function(name, signature, computed_by)
+        if special is not None:
+            stand_in = functions.kind_of(name)(functions.named(special, name))
+        else:
+            stand_in = functions.function(name, signature, computed_by)
         setattr(homes[path], short, stand_in)
     for name in ("asnumpy", "from_dlpack"):
         setattr(module, name, functions.named(getattr(functions, name), name))
+    module.get_default_pinned_memory_pool = streams.get_default_pinned_memory_pool  # type: ignore[attr-defined]
     homes["linalg"].LinAlgError = np.linalg.LinAlgError  # type: ignore[attr-defined]
     for name, signature in signatures("draw").items():
         setattr(functions.Generator, name, functions.draw(name, signature))
     vars(homes["random"]).update(Generator=functions.Generator, Philox4x3210=functions.philox, default_rng=functions.default_rng)
     _add_operators(module)
-    vars(homes["cuda"]).update(Device=Device, runtime=SimpleNamespace(getDeviceCount=lambda: 1))
+    runtime = SimpleNamespace(getDeviceCount=lambda: 1, runtimeGetVersion=lambda: 13000)
+    vars(homes["cuda"]).update(
+        Device=Device,
+        runtime=runtime,
+        Stream=streams.Stream,
+        MemoryPool=streams.MemoryPool,
+        using_allocator=streams.using_allocator,
+        set_pinned_memory_allocator=streams.set_pinned_memory_allocator,
+        get_current_stream=streams.current_stream,
+    )
     return module
 
 

@@ -1,0 +1,302 @@
+"""Calls of a plan as CUDA graphs: a stream records them once, and each run starts them all at once.
+
+To start a kernel takes Python some 14 us, a whole graph about as long as one kernel. A graph repeats the same kernels on the same
+memory with the same numbers. So nothing that a run decides on the host may be in it:
+
+- A call that reads a value from the device, or copies an array to it, raises an error while a stream records.
+- Such a call is made between two graphs, as are ops that draw random numbers or run step by step.
+- A check of values becomes a copy of these values, and is made by numpy after the graphs, from one copy for all checks.
+- Memory that calls allocate comes from a pool that nothing else uses, and stays with the graph.
+- Products go to cuBLAS directly (`fluid.executor.runtime.cublas`).
+
+A graph is compared with its calls before it is used (`Recording.compare`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from threading import Lock, get_ident
+from typing import Any
+
+import numpy as np
+
+from ..kernels.engine import Step
+from ..runtime.calls import Call, Source
+from ..runtime.cublas import CuBlas, CuBlasNamespace, cublas_library
+from .placement import padded
+from .plan import AnyInstruction
+
+__all__ = ["NotRecorded", "Piece", "RecordedPart", "Recording", "Snapshot", "draws", "on_copies"]
+
+_TOLERANCE, _SMALLEST = 1e-3, 1e-5
+"""How far a graph and its calls may differ, relative to a number and to the greatest one: sums at equal indices have no order."""
+
+
+class NotRecorded(Exception):
+    """A plan runs call by call, or a call cannot be recorded; the message says why."""
+
+
+@dataclass
+class Piece:
+    """An instruction of a plan.
+
+    Attributes:
+        number: its number in the plan.
+        start: the number of its first call.
+        calls: what computes it call by call.
+        recorded: the calls to record in their place.
+        checks: checks of values that are made at the end of a run (`Snapshot.postpone`).
+        reason: why it is not recorded; empty if it is.
+    """
+
+    instruction: AnyInstruction
+    number: int
+    start: int
+    calls: list[Step] = field(default_factory=list)
+    recorded: list[Call] = field(default_factory=list)
+    checks: list[Call] = field(default_factory=list)
+    reason: str = ""
+
+    def leave_out(self, reason: str) -> None:
+        """Do not record it, for this reason."""
+        self.reason, self.recorded, self.checks = f"{self.instruction.label} {reason}", [], []
+
+
+@dataclass
+class RecordedPart:
+    """Neighbouring instructions of a plan: all of them are recorded, or none.
+
+    Attributes:
+        memory: arrays that they may overwrite.
+        results: names and arrays of values that later instructions or the caller read.
+        graph: the recorded calls.
+    """
+
+    pieces: list[Piece]
+    memory: list[Any]
+    results: list[tuple[str, Any]]
+    graph: Any = None
+
+    @property
+    def recorded(self) -> list[Call]:
+        """The calls to record; none if the calls are made one by one."""
+        return [call for piece in self.pieces for call in piece.recorded]
+
+
+def draws(call: Any) -> bool:
+    """Whether a call draws random numbers."""
+    if isinstance(call, Source):
+        return True
+    if isinstance(call, partial):
+        return any(map(draws, (*call.args, *call.keywords.values())))
+    if isinstance(call, dict):
+        return any(map(draws, call.values()))
+    return isinstance(call, (list, tuple)) and any(map(draws, call))
+
+
+@dataclass(frozen=True)
+class _ShapeAlone:
+    """Stands for an array whose values a check does not read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Stands for the copy of an array, by its number."""
+
+    number: int
+
+
+class Snapshot:
+    """Copies of arrays on the device, which come to the host together."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+        self._arrays: list[Any] = []
+        self._places: list[slice] = []
+        self._memory: Any = None
+
+    def postpone(self, check: Call) -> tuple[list[Call], Call]:
+        """Calls that copy the integers of a check, and the check of these copies by numpy, for `on_copies`."""
+        copies: list[Call] = []
+
+        def operand(value: Any) -> Any:
+            if isinstance(value, list):
+                return [operand(item) for item in value]
+            if not isinstance(value, self._xp.ndarray):
+                return np if value is self._xp else value
+            if value.dtype.kind not in "iub":  # read for its shape and type alone
+                return _ShapeAlone(value.shape, value.dtype)
+            start = self._places[-1].stop if self._places else 0
+            self._places.append(slice(start, start + padded(value.nbytes)))
+            self._arrays.append(value)
+            number = len(self._arrays) - 1
+            copies.append(partial(self._copy, number))
+            return _Copy(number)
+
+        arguments = {name: operand(value) for name, value in check.keywords.items()}
+        return copies, partial(check.func, *map(operand, check.args), **arguments)
+
+    def allocate(self) -> None:
+        """Allocate memory for the copies."""
+        self._memory = self._xp.empty(self._places[-1].stop if self._places else 0, "uint8")
+
+    def _copy(self, number: int) -> None:
+        self._xp.copyto(self._view(self._memory, number), self._arrays[number])
+
+    def _view(self, memory: Any, number: int) -> Any:
+        array, start = self._arrays[number], self._places[number].start
+        return memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def on_host(self) -> list[Any]:
+        """The copies as arrays of numpy."""
+        memory = self._memory.get()
+        return [self._view(memory, number) for number in range(len(self._arrays))]
+
+
+def on_copies(check: Call, copies: list[Any]) -> Call:
+    """A postponed check of the copies that a `Snapshot` has on the host."""
+
+    def operand(value: Any) -> Any:
+        if isinstance(value, list):
+            return [operand(item) for item in value]
+        return copies[value.number] if isinstance(value, _Copy) else value
+
+    arguments = {name: operand(value) for name, value in check.keywords.items()}
+    return partial(check.func, *map(operand, check.args), **arguments)
+
+
+class Recording:
+    """Records parts of a plan, and plays them back.
+
+    Args:
+        xp: cupy.
+        wait: waits for the device.
+
+    Raises:
+        ExecutionError: there is no cuBLAS.
+    """
+
+    def __init__(self, xp: Any, wait: Callable[[], None]) -> None:
+        self._xp, self._wait = xp, wait
+        self._stream = xp.cuda.Stream(non_blocking=True)
+        self._pool = xp.cuda.MemoryPool()
+        self._namespace = CuBlasNamespace(xp, CuBlas(cublas_library(xp), xp, self._stream))
+
+    def with_own_products(self, value: Any) -> Any:
+        """A call, or an operand, with cuBLAS's products in place of cupy's."""
+        if value is self._xp:
+            return self._namespace
+        if value is self._xp.dot or value is self._xp.matmul:
+            return getattr(self._namespace, value.__name__)
+        if isinstance(value, partial):
+            keywords = {name: self.with_own_products(item) for name, item in value.keywords.items()}
+            return partial(self.with_own_products(value.func), *map(self.with_own_products, value.args), **keywords)
+        return type(value)(map(self.with_own_products, value)) if type(value) in (list, tuple) else value
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """In the ``with`` block, calls go to the stream that records, with the memory of the recording."""
+        self._wait()
+        try:
+            with self._stream, self._xp.cuda.using_allocator(self._pool.malloc):
+                yield
+        finally:
+            self._wait()
+
+    def record(self, part: RecordedPart) -> Piece | None:
+        """Record a part whose calls have been made in `aside` before; nothing is computed.
+
+        Returns:
+            The piece that cannot be recorded, which then says why; None if the part has its graph.
+        """
+        with self.aside(), _without_uploads(self._xp):
+            self._stream.begin_capture()
+            for piece in part.pieces:
+                try:
+                    for call in piece.recorded:
+                        call()
+                except Exception as error:
+                    with suppress(Exception):  # a stream that was told to wait has no graph
+                        self._stream.end_capture()
+                    piece.leave_out(f"({str(error).partition(chr(10))[0] or type(error).__name__})")
+                    return piece
+            part.graph = self._stream.end_capture()
+        return None
+
+    def compare(self, part: RecordedPart, compute: Callable[[], None]) -> str:
+        """Compute a part by its calls, play it back from the same values, and compare the results.
+
+        Args:
+            part: has been recorded.
+            compute: makes its calls.
+
+        Returns:
+            The name of a result that differs; empty if none does. The part then has the results of the calls.
+        """
+        xp = self._xp
+        before = [array.copy() for array in part.memory]
+        with self.aside():
+            compute()
+        expected = [array.copy() for _, array in part.results]
+        for array, former in zip(part.memory, before, strict=True):
+            xp.copyto(array, former)
+        part.graph.launch()
+        self._wait()
+        pairs = [(name, array, value) for (name, array), value in zip(part.results, expected, strict=True)]
+        wrong = [name for name, array, value in pairs if not _is_close(xp, array, value)]
+        for _, array, value in pairs:
+            xp.copyto(array, value)
+        return wrong[0] if wrong else ""
+
+
+def _is_close(xp: Any, found: Any, expected: Any) -> bool:
+    """Whether two arrays are equal up to rounding."""
+    if bool((found == expected).all()):
+        return True
+    if expected.dtype.kind not in "fc":
+        return False
+    scale = float(xp.abs(xp.nan_to_num(expected, posinf=0.0, neginf=0.0)).max())
+    return bool(xp.allclose(found, expected, _TOLERANCE, _SMALLEST * scale, equal_nan=True))
+
+
+_LOCK = Lock()
+"""Held while a stream records: the allocator of `_without_uploads` belongs to the process."""
+
+
+@contextmanager
+def _without_uploads(xp: Any) -> Iterator[None]:
+    """In the ``with`` block, this thread can copy no array to the device.
+
+    cupy copies by a buffer that it uses again for other copies, so that a graph would copy whatever lies in it by then.
+    """
+    pool, recorder = xp.get_default_pinned_memory_pool(), get_ident()
+
+    def allocate(size: int) -> Any:
+        if get_ident() == recorder:
+            raise NotRecorded("an array is copied from the host")
+        return pool.malloc(size)
+
+    with _LOCK:
+        xp.cuda.set_pinned_memory_allocator(allocate)
+        try:
+            yield
+        finally:
+            xp.cuda.set_pinned_memory_allocator(pool.malloc)

@@ -1,0 +1,308 @@
+"""`CUDAPlace(recorded=True)`: programs whose calls a stream has recorded, beside the same programs call by call.
+
+All runs on `support.strict_cupy`, whose streams record, with `support.host_cublas`.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support.host_cublas import HostCuBlas
+from support.strict_cupy import cupy as strict_cupy
+
+import fluid
+from fluid import layers
+from fluid.errors import IndexRangeError
+from fluid.executor import CUDAPlace, Executor, Scope
+from fluid.executor.binding import array_types
+from fluid.executor.planned import recording
+from fluid.executor.runtime.cublas import declared
+
+RECORDED = CUDAPlace(0, recorded=True)
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostCuBlas]:
+    """cuBLAS and cupy's stand-ins."""
+    monkeypatch.setitem(sys.modules, "cupy", strict_cupy)
+    made = declared(HostCuBlas())
+    monkeypatch.setattr(recording, "cublas_library", lambda xp: made)
+    array_types._array_types.clear()  # they name the namespace of "cuda:0"
+    yield made
+    array_types._array_types.clear()
+
+
+def first_values() -> dict[str, Any]:
+    scope = Scope()
+    Executor(CUDAPlace(0)).run(fluid.default_startup_program(), scope=scope)
+    return {name: scope.array(name).get() for name in scope.local_var_names()}
+
+
+def train(
+    place: CUDAPlace, values: dict[str, Any], batches: list[dict[str, Any]], fetches: list[Any]
+) -> tuple[list[Any], Scope, Any]:
+    """Train from these values; returns what was fetched, the scope and the plan of the last batch."""
+    scope, executor = Scope(), Executor(place)
+    for name, value in values.items():
+        scope.var(name).get_tensor().set(value, place)
+    fetched = [executor.run(feed=batch, fetch_list=fetches, scope=scope) for batch in batches]
+    return fetched, scope, executor.plan(feed=batches[-1], fetch_list=fetches, scope=scope)
+
+
+def assert_same_training(batches: list[dict[str, Any]], *fetches: Any) -> Any:
+    """Compare training at both places; returns the plan of the recorded one."""
+    values = first_values()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        expected, by_calls, _ = train(CUDAPlace(0), values, batches, list(fetches))
+        found, recorded, plan = train(RECORDED, values, batches, list(fetches))
+    for mine, theirs in zip(found, expected, strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+    for name in values:
+        np.testing.assert_allclose(recorded.array(name).get(), by_calls.array(name).get(), rtol=2e-4, atol=1e-5, err_msg=name)
+    return plan
+
+
+def batches_of(count: int, make: Callable[[np.random.Generator], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [make(np.random.default_rng(number)) for number in range(count)]
+
+
+def digits(rng: np.random.Generator, size: int = 8) -> dict[str, Any]:
+    return {"image": rng.standard_normal((size, 1, 12, 12), "float32"), "label": rng.integers(0, 3, (size, 1))}
+
+
+def perceptron() -> Any:
+    x, label = fluid.data("image", [None, 1, 12, 12]), fluid.data("label", [None, 1], "int64")
+    logits = layers.fc(layers.fc(x, 16, act="relu"), 3)
+    return layers.mean(layers.softmax_with_cross_entropy(logits, label))
+
+
+def convolutions() -> Any:
+    x, label = fluid.data("image", [None, 1, 12, 12]), fluid.data("label", [None, 1], "int64")
+    hidden = layers.pool2d(layers.conv2d(x, 4, 3, act="relu"), 2, "max", 2)
+    hidden = layers.pool2d(layers.batch_norm(layers.conv2d(hidden, 4, 3, padding=1, bias_attr=False), act="relu"), 2, "avg", 2)
+    return layers.mean(layers.softmax_with_cross_entropy(layers.fc(hidden, 3), label))
+
+
+def transformer() -> Any:
+    ids, label = fluid.data("ids", [None, 6], "int64"), fluid.data("label", [None, 1], "int64")
+    x = fluid.embedding(ids, [11, 8])
+    query, key, value = (
+        layers.transpose(layers.reshape(layers.fc(x, 8, 2, bias_attr=False), [0, 6, 2, 4]), [0, 2, 1, 3]) for _ in range(3)
+    )
+    weights = layers.softmax(layers.matmul(query, key, transpose_y=True, alpha=0.5))
+    attended = layers.reshape(layers.transpose(layers.matmul(weights, value), [0, 2, 1, 3]), [0, 6, 8])
+    x = layers.layer_norm(x + layers.fc(attended, 8, 2), begin_norm_axis=2)
+    x = layers.layer_norm(x + layers.fc(layers.fc(x, 16, 2, act="gelu"), 8, 2), begin_norm_axis=2)
+    return layers.mean(layers.softmax_with_cross_entropy(layers.fc(layers.reduce_mean(x, 1), 3), label))
+
+
+def sentences(rng: np.random.Generator) -> dict[str, Any]:
+    return {"ids": rng.integers(0, 11, (4, 6)), "label": rng.integers(0, 3, (4, 1))}
+
+
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "SGD, decayed": lambda: fluid.optimizer.SGD(layers.exponential_decay(0.1, 2, 0.5, staircase=True)),
+    "Momentum, warmed up": lambda: fluid.optimizer.Momentum(layers.linear_lr_warmup(0.1, 4, 0.01, 0.1), 0.9),
+    "Adam, noam": lambda: fluid.optimizer.Adam(layers.noam_decay(8, 4)),
+    "Adam, clipped": lambda: fluid.optimizer.Adam(0.01, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.5)),
+}
+NETS = {"perceptron": (perceptron, digits), "convolutions": (convolutions, digits), "transformer": (transformer, sentences)}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("net", NETS)
+def test_recorded_training_is_training(net: str, optimizer: str, library: HostCuBlas) -> None:
+    build, batch = NETS[net]
+    loss = build()
+    OPTIMIZERS[optimizer]().minimize(loss)
+    plan = assert_same_training(batches_of(7, batch), loss)
+    assert plan.recording.startswith("recorded: ") and (plan.recording.endswith("in 1 graph") or "warmed" in optimizer)
+    assert plan.recording in str(plan)
+    assert library.calls
+
+
+def test_random_numbers_are_drawn_in_each_run(library: HostCuBlas) -> None:
+    fluid.default_main_program().random_seed = 3
+    x = fluid.data("x", [None, 6])
+    dropped = layers.dropout(layers.fc(x, 50), 0.5)
+    loss = layers.mean(layers.square(layers.fc(dropped, 1)))
+    fluid.optimizer.Momentum(0.01, 0.9).minimize(loss)
+    batches = batches_of(7, lambda rng: {"x": rng.standard_normal((4, 6), "float32")})
+    plan = assert_same_training(batches, loss, dropped)
+    assert plan.recording.endswith("in 2 graphs; call by call: dropout draws random numbers")
+
+
+def test_a_batch_of_another_size_has_a_recording_of_its_own() -> None:
+    loss = perceptron()
+    fluid.optimizer.Adam(0.01).minimize(loss)
+    batches = [digits(np.random.default_rng(number), 8 if number % 3 else 5 + number // 12) for number in range(18)]
+    assert assert_same_training(batches, loss).recording.startswith("recorded: ")
+
+
+def test_steps_without_a_fetch_and_state_that_is_set_between_them() -> None:
+    loss = perceptron()
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    values, batches = first_values(), batches_of(10, digits)
+    weights = []
+    for place in (CUDAPlace(0), RECORDED):
+        scope, executor = Scope(), Executor(place)
+        for name, value in values.items():
+            scope.var(name).get_tensor().set(value, place)
+        for number, batch in enumerate(batches):
+            if number == 5:
+                scope.var("learning_rate_0").get_tensor().set(np.array([0.3], "float32"), place)
+            executor.run(feed=batch, scope=scope)
+        weights.append([scope.array(name).get() for name in values])
+    for mine, theirs in zip(*weights, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_two_programs_of_one_scope_share_an_arena() -> None:
+    loss = perceptron()
+    test_program = fluid.default_main_program().clone(for_test=True)
+    fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    values, batches, found = first_values(), batches_of(12, digits), []
+    for place in (CUDAPlace(0), RECORDED):
+        scope, executor = Scope(), Executor(place)
+        for name, value in values.items():
+            scope.var(name).get_tensor().set(value, place)
+        found.append([])
+        for number, batch in enumerate(batches):
+            found[-1] += executor.run(feed=batch, fetch_list=[loss], scope=scope)
+            larger = digits(np.random.default_rng(100 + number), 8 if number < 6 else 40)
+            found[-1] += executor.run(test_program, larger, [loss], scope=scope)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
+def test_labels_outside_are_found_at_the_end_of_a_recorded_run() -> None:
+    loss = perceptron()
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    scope, executor = Scope(), Executor(RECORDED)
+    executor.run(fluid.default_startup_program(), scope=scope)
+    good, bad = digits(np.random.default_rng(0)), digits(np.random.default_rng(1))
+    bad["label"][2] = 3
+    for number in range(6):
+        with pytest.raises(IndexRangeError, match="3 is outside of \\[0, 3\\)") as raised:
+            executor.run(feed=bad, fetch_list=[loss], scope=scope)
+        assert "softmax_with_cross_entropy" in str(raised.value)
+        assert ("this one has updated variables" in str(raised.value)) == (number > 2)
+        executor.run(feed=good, fetch_list=[loss], scope=scope)
+
+
+def test_what_depends_on_values_is_called_between_graphs() -> None:
+    x = fluid.data("x", [None, 4])
+    steps = layers.fill_constant([1], "int64", 0)
+    state = layers.assign(layers.fc(x, 4))
+    condition = layers.less_than(layers.reduce_sum(layers.abs(state)), layers.fill_constant([1], "float32", 50.0))
+    loop = layers.While(condition)
+    with loop.block():
+        layers.assign(state * 2.0, state)
+        layers.increment(steps)
+        layers.less_than(layers.reduce_sum(layers.abs(state)), layers.fill_constant([1], "float32", 50.0), cond=condition)
+    total = layers.mean(layers.square(state)) + layers.cast(steps, "float32")
+    batches = [{"x": np.full((3, 4), 3.0**-number, "float32")} for number in range(8)]
+    assert "call by call: while runs step by step" in assert_same_training(batches, total, steps).recording
+
+
+def test_the_pool_of_a_graph_is_used_by_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in refuses a graph that uses memory of the default pool."""
+    monkeypatch.setattr(strict_cupy.cuda, "using_allocator", lambda allocator: strict_cupy.cuda.Device(0))
+    loss = perceptron()
+    scope, executor = Scope(), Executor(RECORDED)
+    executor.run(fluid.default_startup_program(), scope=scope)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for batch in batches_of(3, digits):
+            executor.run(feed=batch, fetch_list=[loss], scope=scope)
+    assert "memory of the default pool" in executor.plan(feed=batch, fetch_list=[loss], scope=scope).recording
+
+
+def test_a_graph_that_computes_something_else_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = perceptron()
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    values, batches = first_values(), batches_of(6, digits)
+    expected, _, _ = train(CUDAPlace(0), values, batches, [loss])
+    launch = type(strict_cupy.cuda.Stream()).end_capture
+
+    def without_the_last_call(stream: Any) -> Any:
+        graph = launch(stream)
+        del graph.calls[-1:]
+        return graph
+
+    monkeypatch.setattr(type(strict_cupy.cuda.Stream()), "end_capture", without_the_last_call)
+    with pytest.warns(RuntimeWarning, match="not recorded: a graph computes fc_.* otherwise than its calls"):
+        found, _, plan = train(RECORDED, values, batches, [loss])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert plan.recording.startswith("not recorded: a graph computes")
+
+
+def test_without_cublas_programs_run_call_by_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(xp: Any) -> Any:
+        raise fluid.errors.ExecutionError("cuBLAS of CUDA 12 or later cannot be loaded: no such file")
+
+    monkeypatch.setattr(recording, "cublas_library", missing)
+    loss = perceptron()
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    values, batches = first_values(), batches_of(5, digits)
+    with pytest.warns(RuntimeWarning, match="a program runs call by call, since it is not recorded: cuBLAS of CUDA 12 or later"):
+        found, _, _ = train(RECORDED, values, batches, [loss])
+    np.testing.assert_allclose(found, train(CUDAPlace(0), values, batches, [loss])[0], rtol=1e-6)
+
+
+def test_watched_runs_are_made_call_by_call() -> None:
+    loss = perceptron()
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    scope, executor = Scope(), Executor(RECORDED)
+    executor.run(fluid.default_startup_program(), scope=scope)
+    losses = [
+        executor.run(feed=digits(np.random.default_rng(0)), fetch_list=[loss], scope=scope, check_nan=number % 2 == 1)[0].item()
+        for number in range(8)
+    ]
+    assert losses == sorted(losses, reverse=True) and len(set(losses)) == 8
+
+
+REFUSED = {
+    "a value as a number": lambda xp, a: float(a.sum()),
+    "a condition": lambda xp, a: bool((a > 0).all()),
+    "a copy to the host": lambda xp, a: a.get(),
+    "waiting": lambda xp, a: xp.cuda.Device(0).synchronize(),
+    "a mask": lambda xp, a: a[a > 0],
+    "a product of cupy": lambda xp, a: xp.matmul(a, a),
+    "a draw": lambda xp, a: xp.random.default_rng(0),
+    "an array of the host": lambda xp, a: xp.asarray(np.ones(3)),
+    "a list in an index": lambda xp, a: a[[0, 1]],
+    "how many there are": lambda xp, a: xp.nonzero(a),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_a_stream_that_records_refuses(refused: str) -> None:
+    array, stream, pool = strict_cupy.ones((3, 3), "float32"), strict_cupy.cuda.Stream(), strict_cupy.cuda.MemoryPool()
+    with strict_cupy.cuda.using_allocator(pool.malloc), stream:
+        stream.begin_capture()
+        with pytest.raises((RuntimeError, NotImplementedError, AssertionError)):
+            REFUSED[refused](strict_cupy, array)
+
+
+def test_a_stream_that_records_computes_nothing() -> None:
+    a, b = strict_cupy.ones(3, "float32"), strict_cupy.zeros(3, "float32")
+    stream, pool = strict_cupy.cuda.Stream(), strict_cupy.cuda.MemoryPool()
+    with strict_cupy.cuda.using_allocator(pool.malloc), stream:
+        stream.begin_capture()
+        strict_cupy.add(a * 2, b, out=b)
+        b[:2] += 1
+        graph = stream.end_capture()
+    assert b.get().tolist() == [0, 0, 0]
+    for expected in ([3, 3, 2], [6, 6, 4]):
+        graph.launch()
+        assert b.get().tolist() == expected
+    a.fill(5)
+    graph.launch()
+    assert b.get().tolist() == [17, 17, 14]

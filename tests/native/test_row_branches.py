@@ -1,4 +1,4 @@
-"""`IfElse` in predictions computes both branches for all rows natively, and chooses: results are numpy's."""
+"""`IfElse` computes both branches for all rows natively, and chooses: results and gradients are numpy's."""
 
 from __future__ import annotations
 
@@ -86,7 +86,56 @@ def test_branches_in_a_recurrence(kind: str) -> None:
     assert_alike(build, {"x": x})
 
 
-@each("kind", ["a mean over rows", "a look-up", "a branch in a branch", "a gradient", "a fetched part"])
+def root(x: Any) -> Any:
+    """Its derivative is infinite at 0, which no row that the branch sees is."""
+    return layers.sqrt(layers.relu(x)) * layers.fc(layers.exp(x * 40.0), 4) * 1e-6
+
+
+@each("kind", [*BRANCHES, "root", "one branch"])
+@each("signs", ["both", "positive", "negative", "zeros", "one row"])
+def test_gradients_of_branches(kind: str, signs: str) -> None:
+    """Rows that a branch does not see add nothing to gradients, though it would make infinities of them."""
+    x = np.abs(np.random.default_rng(0).standard_normal((5, 4)).astype("float32")) + 0.1
+    x = {"both": x * [[1], [-1], [-20], [1], [-1]], "positive": x, "negative": -x * 9, "zeros": x * 0, "one row": x[:1]}[signs]
+    true, false = BRANCHES.get(kind, (root, lambda x: x * 0.5))
+
+    def build() -> Sequence[Variable]:
+        value = fluid.data("x", list(x.shape))
+        value.stop_gradient = False
+        if kind == "one branch":
+            result = chosen(value, is_positive(value), dense, lambda x: layers.zeros_like(x))
+        else:
+            result = chosen(value, is_positive(value), true, false)
+        weights = fluid.default_main_program().all_parameters()
+        found = fluid.gradients(layers.mean(layers.square(result)), [value, *weights])
+        return [result, *(one for one in found if one is not None)]
+
+    assert_alike(build, {"x": x.astype("float32")})
+
+
+@each("kind", BRANCHES)
+def test_a_recurrence_with_branches_is_trained(kind: str) -> None:
+    x = np.random.default_rng(0).standard_normal((6, 5, 4)).astype("float32")
+
+    def build() -> Sequence[Variable]:
+        steps, end = fluid.data("x", [6, 5, 4]), layers.fill_constant([1], "int64", 6)
+
+        def step(index: Any, h: Any) -> Sequence[Any]:
+            value = layers.reshape(layers.gather(steps, index), [5, 4]) + h * 0.1
+            return [index + 1, dense(chosen(value, is_positive(value), *BRANCHES[kind]))]
+
+        zeros = layers.fill_constant([5, 4], "float32", 0.0)
+        zeros.stop_gradient = False
+        first = [layers.fill_constant([1], "int64", 0), zeros]
+        last = layers.while_loop(lambda index, h: layers.less_than(index, end), step, first)[1]
+        loss = layers.mean(layers.square(last))
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        return [loss, last]
+
+    assert_alike(build, {"x": x})
+
+
+@each("kind", ["a mean over rows", "a look-up", "a branch in a branch", "a fetched part"])
 def test_branches_that_run_as_before(kind: str) -> None:
     x = np.random.default_rng(0).standard_normal((5, 4)).astype("float32")
     feed = {"x": x, "ids": (x[:, :1] > 0).astype("int64") * 9 - 5}
@@ -116,7 +165,7 @@ def test_branches_that_run_as_before(kind: str) -> None:
             result = chosen(value, mask, true, lambda x: x * 2.0)
         if kind == "a fetched part":
             return [result, parts[0]]
-        return [result, *(fluid.gradients(layers.reduce_sum(result), [value]) if kind == "a gradient" else [])]
+        return [result]
 
     assert_alike(build, feed, is_native=False)
 

@@ -88,6 +88,8 @@ class Recurrence:
         """Value outside with rows of all steps, or index of all steps -> its slice in the block."""
         self._rows: set[str] = set()
         """Values, inside and outside, with a row for each sequence."""
+        self._parts: set[str] = set()
+        """Values of the branches of an ``IfElse``, with some of these rows."""
         self.states: dict[str, str] = {}
         """Array of a state -> its value before a step."""
         self.updates: dict[str, str] = {}
@@ -204,11 +206,45 @@ class Recurrence:
     # -- computing
     def _compute(self, op: Operator) -> None:
         self._check(op)
+        if not self._parts.isdisjoint(op.input_arg_names):
+            self._compute_part(op)
+            return
         roles = {self.moved[name].role for name in op.input_arg_names if name in self.moved}
         is_movable = len(roles) == 1 and not any(name in self.body.vars for name in self._unmoved(op))
         if not is_movable or not self._move_out(op, *roles):
             op.inputs = {slot: [self._value(name) for name in names] for slot, names in op.inputs.items()}
             self._compute_in_block(op)
+
+    def split(self, op: Operator) -> None:
+        """Write an op that gives each branch of an ``IfElse`` its rows."""
+        self._check(op)
+        op.inputs = {slot: [self._row_value(name) for name in names] for slot, names in op.inputs.items()}
+        self._append_op(op)
+        self._parts.update(op.output_arg_names)
+
+    def merge(self, op: Operator) -> None:
+        """Write an op that joins the rows of both branches."""
+        self._check(op)
+        if not self._parts >= {*op.input("InTrue"), *op.input("InFalse")}:
+            raise NotRewritten
+        op.inputs = {**op.inputs, "X": op.input("InTrue"), "Mask": [self._row_value(op.input("Mask")[0])]}
+        self._append_op(op)
+        self._rows.update(op.output("Out"))
+
+    def _compute_part(self, op: Operator) -> None:
+        """Write an op that computes each row of a branch by itself."""
+        definition = op.definition
+        reads = {name for name in op.input_arg_names if name in self._rows or name in self._to.rows or name in self.moved}
+        if definition is None or reads or definition.is_random or not computes_by_rows(op, definition, self._parts):
+            raise NotRewritten
+        self._append_op(op)
+        self._parts |= outputs_of_rows(op, definition, self._parts) - {EMPTY}
+
+    def _append_op(self, op: Operator) -> None:
+        """Write an op into the block."""
+        self.steps.append(_renamed(op, self.body, {}))
+        with self._to.writing_to(self.body):
+            self._visit(op)
 
     def draw(self, op: Operator) -> None:
         """Write a dropout, whose random numbers are for the longest sequence first, as in the loop."""
@@ -317,9 +353,7 @@ class Recurrence:
             raise NotRewritten
         if not all(self._is_static(name) for name in reads if name in to.rows):
             raise NotRewritten
-        self.steps.append(_renamed(op, self.body, {}))
-        with to.writing_to(self.body):
-            self._visit(op)
+        self._append_op(op)
         self._note_rows(self.steps[-1])
         if reads:
             self._unreadable |= {name for name in op.output_arg_names if name not in to.rows and name not in self._rows}
@@ -452,5 +486,7 @@ _IN_BLOCK: dict[str, Callable[[Recurrence, Operator], None]] = {
     "less_than": Recurrence.compare,
     "assign": Recurrence.copy,
     "dropout": Recurrence.draw,
+    "split_lod_tensor": Recurrence.split,
+    "merge_lod_tensor": Recurrence.merge,
 }
 """Type of an op that makes a block a step -> what notes its part."""

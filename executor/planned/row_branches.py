@@ -8,10 +8,11 @@ zeros in these places, so they add nothing to the gradients of weights.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from typing import Any, NamedTuple
 
 from fluid.ir.copying import declare_like
+from fluid.ir.nesting import walk
 from fluid.ir.program import Block, Operator, Program
 from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.types import VarType
@@ -46,16 +47,20 @@ class _Part(NamedTuple):
 
 def with_all_rows(program: Program, fetches: Collection[str]) -> Program | None:
     """Copy a program, and let its branches compute all rows; None if it has none, or if one of them cannot."""
-    splits = [op for block in program.blocks for op in block.ops if op.type == "split_lod_tensor"]
+    splits = [op for op in walk(program.global_block().ops) if op.type == "split_lod_tensor"]
     if not splits:
         return None
     copy = program.clone()
+    blocks = list(dict.fromkeys(op.block for op in walk(copy.global_block().ops)))
     has_gradients = any(map(_splits_gradient, splits))
     parts: dict[Block, dict[str, _Part]] = {}
     try:
-        for block in copy.blocks:
+        for block in blocks:
             former = parts.get(block.forward, {}) if block.forward is not None else {}
-            branches = _RowBranches(block, fetches, former, has_gradients)
+            elsewhere = {
+                name for one in blocks if block not in (one, one.forward) for op in one.ops for name in op.input_arg_names
+            }
+            branches = _RowBranches(block, elsewhere | {*fetches}, former, has_gradients)
             branches.rewrite()
             parts[block] = branches.parts
     except _MixedRowsError:
@@ -73,7 +78,7 @@ class _RowBranches:
 
     Args:
         block: the block.
-        fetches: the names that a run returns.
+        elsewhere: the names that a run returns, or that blocks read other than this one and the block of its gradient.
         parts: the parts of the block whose gradient this block is.
         has_gradients: whether the program has gradients of branches.
 
@@ -81,8 +86,8 @@ class _RowBranches:
         parts: name of a value with some rows -> which they are.
     """
 
-    def __init__(self, block: Block, fetches: Collection[str], parts: Mapping[str, _Part], has_gradients: bool) -> None:
-        self._block, self._fetches, self._has_gradients = block, fetches, has_gradients
+    def __init__(self, block: Block, elsewhere: Set[str], parts: Mapping[str, _Part], has_gradients: bool) -> None:
+        self._block, self._elsewhere, self._has_gradients = block, elsewhere, has_gradients
         self._former, self.parts = parts, dict(parts)
 
     def rewrite(self) -> None:
@@ -95,9 +100,7 @@ class _RowBranches:
                     self._merge(op)
                 else:
                     self._require_rows(op)
-        blocks = [block for block in self._block.program.blocks if self._block not in (block, block.forward)]
-        read = {name for block in blocks for op in block.ops for name in op.input_arg_names}
-        if not (self.parts.keys() - self._former.keys()).isdisjoint(read | {*self._fetches}):
+        if not (self.parts.keys() - self._former.keys()).isdisjoint(self._elsewhere):
             raise _MixedRowsError
 
     def _split(self, op: Operator) -> None:

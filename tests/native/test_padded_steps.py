@@ -111,6 +111,21 @@ def drops(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
     return [after, layers.dropout(layers.dropout(after, 0.3, seed=5), 0.3, is_test=True)]
 
 
+def branching(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """The rows of a step take two branches; some trips have rows for one of them alone."""
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[SIZE], dtype=dtype)
+    after = layers.fc([x, state], SIZE, act="tanh")
+    means = layers.reduce_mean(after, 1, keep_dim=True)
+    branch = layers.IfElse(layers.less_than(means, layers.zeros_like(means)))
+    with branch.true_block():
+        branch.output(layers.fc(branch.input(after), SIZE, act="sigmoid"), branch.input(x) * 0.5)
+    with branch.false_block():
+        branch.output(layers.log(1.0 + layers.square(branch.input(after))), branch.input(x))
+    results = branch()
+    rnn.update_memory(state, results[0])
+    return results
+
+
 def without_states(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
     x, static = rnn.step_input(fed("x", dtype)), rnn.static_input(fed("dense", dtype))
     return [layers.fc(x, SIZE), x, x + static, static]
@@ -125,6 +140,7 @@ def of_growth(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
 
 
 STEPS = [
+    branching,
     drops,
     simple,
     of_two_states,

@@ -31,7 +31,7 @@ class _MixedRowsError(Exception):
     """A branch cannot compute all rows: an op reads several of them, or the rows may not be told apart."""
 
 
-class _Part(NamedTuple):
+class _RowsOfBranch(NamedTuple):
     """The rows that a value has in the program.
 
     Attributes:
@@ -53,7 +53,7 @@ def with_all_rows(program: Program, fetches: Collection[str]) -> Program | None:
     copy = program.clone()
     blocks = list(dict.fromkeys(op.block for op in walk(copy.global_block().ops)))
     has_gradients = any(map(_splits_gradient, splits))
-    parts: dict[Block, dict[str, _Part]] = {}
+    parts: dict[Block, dict[str, _RowsOfBranch]] = {}
     try:
         for block in blocks:
             former = parts.get(block.forward, {}) if block.forward is not None else {}
@@ -86,7 +86,7 @@ class _RowBranches:
         parts: name of a value with some rows -> which they are.
     """
 
-    def __init__(self, block: Block, elsewhere: Set[str], parts: Mapping[str, _Part], has_gradients: bool) -> None:
+    def __init__(self, block: Block, elsewhere: Set[str], parts: Mapping[str, _RowsOfBranch], has_gradients: bool) -> None:
         self._block, self._elsewhere, self._has_gradients = block, elsewhere, has_gradients
         self._former, self.parts = parts, dict(parts)
 
@@ -114,12 +114,12 @@ class _RowBranches:
             raise _MixedRowsError  # the rows may be merged by another mask
         is_gradient, place = _splits_gradient(op), self._block.ops.index(op)
         self._block.remove_op(place)
-        steps = _Steps(self._block, place, op)
+        steps = _OpWriter(self._block, place, op)
         for slot, holds in (("OutTrue", True), ("OutFalse", False)):
             for part in op.output(slot):
                 if part == EMPTY:
                     continue
-                self.parts[part] = _Part(mask, holds, is_gradient)
+                self.parts[part] = _RowsOfBranch(mask, holds, is_gradient)
                 if not self._has_gradients:
                     steps.add("assign", {"X": [name]}, out=part)
                     continue
@@ -127,18 +127,18 @@ class _RowBranches:
                 self._choose(steps, self._rows(steps, mask, holds, var.ndim), name, other, part)
 
     @staticmethod
-    def _rows(steps: _Steps, mask: str, holds: bool, ndim: int) -> str:
+    def _rows(steps: _OpWriter, mask: str, holds: bool, ndim: int) -> str:
         """Truths of rank `ndim`, one for each row: whether the row is of a part."""
         rows = steps.add("reshape", {"X": [mask]}, shape=[-1, *[1] * (ndim - 1)])
         return rows if holds else steps.add("logical_not", {"X": [rows]})
 
     @staticmethod
-    def _choose(steps: _Steps, condition: str, true: str, false: str, out: str) -> None:
+    def _choose(steps: _OpWriter, condition: str, true: str, false: str, out: str) -> None:
         """Choose by a condition that is the same for all elements of a row."""
         chosen = steps.add("expand_as_v2", {"X": [condition], "Y": [true]})
         steps.add("where", {"Condition": [chosen], "X": [true], "Y": [false]}, out=out)
 
-    def _first_row(self, steps: _Steps, name: str, mask: str, holds: bool) -> str:
+    def _first_row(self, steps: _OpWriter, name: str, mask: str, holds: bool) -> str:
         """The first row of a part in all places; some row, if the part has none."""
         numbers = steps.add("cast", {"X": [self._rows(steps, mask, holds, 1)]}, in_dtype=VarType.BOOL, out_dtype=VarType.INT64)
         first = steps.add("arg_max", {"X": [numbers]}, axis=0, keepdims=True)
@@ -168,7 +168,7 @@ class _RowBranches:
             raise _MixedRowsError
         self.parts |= dict.fromkeys(results, part)
 
-    def _clear_sums(self, op: Operator, part: _Part, results: Collection[str]) -> None:
+    def _clear_sums(self, op: Operator, part: _RowsOfBranch, results: Collection[str]) -> None:
         """Let the gradients of weights be zeros if the part has no rows: the row in their place may give anything."""
         for slot, names in op.outputs.items():
             for place, name in enumerate(names):
@@ -177,7 +177,7 @@ class _RowBranches:
                 var = self._block.find_var(name)
                 if var is None or not var.has_shape or not var.ndim:
                     raise _MixedRowsError
-                steps = _Steps(self._block, self._block.ops.index(op) + 1, op)
+                steps = _OpWriter(self._block, self._block.ops.index(op) + 1, op)
                 total = names[place] = steps.declare(slot)
                 declare_like(self._block, total, var)
                 any_row = steps.add("reduce_any", {"X": [self._rows(steps, part.mask, part.holds, 1)]}, dim=[0], keep_dim=True)
@@ -192,11 +192,11 @@ class _RowBranches:
             raise _MixedRowsError
         place = self._block.ops.index(op)
         self._block.remove_op(place)
-        steps = _Steps(self._block, place, op)
+        steps = _OpWriter(self._block, place, op)
         self._choose(steps, self._rows(steps, mask, True, var.ndim), true, false, out)
 
 
-class _Steps:
+class _OpWriter:
     """Writes ops in place of an op.
 
     Args:

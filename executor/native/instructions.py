@@ -9,6 +9,7 @@ import numpy as np
 
 from fluid.ir.program import Block, Operator
 from fluid.ir.versions import Value
+from fluid.opdef.registry import by_slot
 from fluid.values.spec import Spec
 from fluid.values.types import is_floating
 
@@ -274,24 +275,16 @@ class Check(_ListReader, _WithoutKernels):
         """The call of the check; values that it does not inspect are passed as stand-ins with the right shape."""
         definition = self.instruction.definition
 
-        def operands(slots: Mapping[str, list[Value | None]], declared: Mapping[str, Any]) -> dict[str, Any]:
-            arrays: dict[str, Any] = {}
-            for slot, values in slots.items():
-                if values and slot in declared:
-                    items = [None if value is None else self._array(value, array) for value in values]
-                    arrays[slot] = items if declared[slot].many else items[0]
-            return arrays
+        def operand(value: Value) -> Any:
+            if value in self.read:
+                return array(value)
+            return stand_in(self.specs[value]) if value in self.specs else None  # a sparse gradient has no spec
 
-        inputs = operands(self.instruction.reads, definition.inputs)
-        outputs = operands(self.instruction.writes, definition.outputs)
+        inputs = by_slot(definition.inputs, self.instruction.reads, operand)
+        outputs = by_slot(definition.outputs, self.instruction.writes, operand)
         check = check_of(definition.type)
         assert check is not None
         return check_call(check, inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
-
-    def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:
-        if value in self.read:
-            return array(value)
-        return stand_in(self.specs[value]) if value in self.specs else None  # a sparse gradient has no spec
 
 
 def stand_in(spec: Spec) -> Any:

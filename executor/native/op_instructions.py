@@ -11,7 +11,7 @@ import numpy as np
 
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
-from fluid.opdef.registry import OpDef, get
+from fluid.opdef.registry import OpDef, by_slot, get
 from fluid.values.spec import Spec
 
 from ..binding.arrays import bind_op
@@ -60,17 +60,9 @@ class OpInstruction(BaseOp):
             source: returns the source of random generators for an op and its attributes, defaults included.
         """
         attrs = self.definition.defaults(self.op.attrs)
-
-        def operands(slots: Mapping[str, list[Value | None]], declared: Mapping[str, Any]) -> dict[str, Any]:
-            arrays: dict[str, Any] = {}
-            for slot, values in slots.items():
-                if values and slot in declared:
-                    items = [None if value is None else array(value) for value in values]
-                    arrays[slot] = items if declared[slot].many else items[0]
-            return arrays
-
-        inputs = {slot: stand_in(spec) for slot, spec in self.stand_ins.items()} | operands(self.reads, self.definition.inputs)
-        outputs = operands(self.writes, self.definition.outputs)
+        inputs = {slot: stand_in(spec) for slot, spec in self.stand_ins.items()}
+        inputs |= by_slot(self.definition.inputs, self.reads, array)
+        outputs = by_slot(self.definition.outputs, self.writes, array)
         context = {"xp": np, "scratch": np.empty, "rng": source(self.op, attrs)}
         return partial(_run_all, bind_op(self.definition, inputs, outputs, attrs, context, np.empty))
 

@@ -18,7 +18,7 @@ from fluid.errors import ExecutionError, FluidError, OutOfMemoryError, gibibytes
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
-from fluid.opdef.registry import updated_input
+from fluid.opdef.registry import by_slot, updated_input
 from fluid.values.lod_array import array_of
 from fluid.values.memory import address_of, aligned_bytes, empty_array
 from fluid.values.place import Place, to_numpy
@@ -522,11 +522,7 @@ class BoundArenaPlan:
         definition, xp = instruction.definition, self.place.xp
         assert definition is not None
         inputs: dict[str, Any] = {slot: stand_in(spec) for slot, spec in instruction.stand_ins.items()}
-        for slot, values in instruction.reads.items():
-            declared = definition.inputs.get(slot)
-            if declared is not None and values:
-                arrays = [self.array(value) for value in values]
-                inputs[slot] = arrays if declared.many else arrays[0]
+        inputs |= by_slot(definition.inputs, instruction.reads, self.array)
         outputs: dict[str, Any] = {}
         former: list[Call] = []
         copies: list[Call] = []

@@ -24,7 +24,7 @@ import numpy as np
 from fluid.errors import FluidError
 from fluid.ir.program import Block, Operator, Program
 from fluid.opdef.inference import infer_specs
-from fluid.opdef.registry import EMPTY, OpDef, grad_slot
+from fluid.opdef.registry import EMPTY, OpDef, by_slot, grad_slot
 from fluid.opdef.tables import OpTable
 from fluid.ops.collective import COLLECTIVE
 from fluid.values.lod_array import ids_of, with_lod
@@ -354,13 +354,10 @@ class Rewriter:
 
     def _inferred(self, op: Operator, definition: OpDef, variant: int) -> dict[str, Any]:
         """The specs of an op's outputs for a batch of made-up lengths."""
-        inputs: dict[str, Any] = {}
         try:
-            for slot, names in op.inputs.items():
-                declared = definition.inputs.get(slot)
-                if declared is not None and names:
-                    specs = [None if name == EMPTY else self._spec_in_batch(name, variant) for name in names]
-                    inputs[slot] = specs if declared.many else specs[0]
+            inputs = by_slot(
+                definition.inputs, op.inputs, lambda name: None if name == EMPTY else self._spec_in_batch(name, variant)
+            )
             return infer_specs(definition, inputs, op.attrs, declared_scalars(op))
         except FluidError as error:
             raise NotRewritten from error

@@ -22,7 +22,7 @@ from fluid.ir.program import Operator, Program, Variable
 from fluid.ir.verify import reason_of
 from fluid.ir.versions import BlockVersions, Value, outer_names
 from fluid.opdef.inference import infer_specs
-from fluid.opdef.registry import OpDef
+from fluid.opdef.registry import OpDef, by_slot
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 from fluid.values.unchanging import never_changes
@@ -535,13 +535,9 @@ class _Planner:
 
     def _infer_real_rows(self, instruction: Instruction, definition: OpDef, real: RealRows) -> None:
         """Infer the outputs of an op that computes the real rows alone; they have buffers with padding rows."""
-        op, inputs = instruction.op, dict[str, Any]()
+        op = instruction.op
         offsets = [self.specs[value] for value in instruction.reads[OFFSETS] if value is not None]
-        for slot, values in instruction.reads.items():
-            declared = definition.inputs.get(slot)
-            if declared is not None and values:
-                specs = [None if value is None else self._spec_of_real(real, value, offsets) for value in values]
-                inputs[slot] = specs if declared.many else specs[0]
+        inputs = by_slot(definition.inputs, instruction.reads, lambda value: self._spec_of_real(real, value, offsets))
         inferred = self._inferred(op, definition, inputs)
         for slot, values in instruction.writes.items():
             of_slot = inferred.get(slot)

@@ -11,7 +11,7 @@ from fluid.ir.dataflow import needed_ops
 from fluid.ir.program import Operator
 from fluid.ir.regions import Region
 from fluid.ir.versions import BlockVersions, Value, outer_names
-from fluid.opdef.registry import EMPTY
+from fluid.opdef.registry import EMPTY, by_slot
 from fluid.values.spec import Spec
 
 from ..binding.compiled import apply_op
@@ -134,11 +134,7 @@ def _add_outputs(op: Operator, values: dict[str, Any], specs: Mapping[str, Spec]
         return False
     if kernel.reads_lods or any(key == "rng" for _, _, key in kernel.parameters):
         return False
-    arrays: dict[str, Any] = {}
-    for slot, listed in op.inputs.items():
-        if slot in definition.inputs and listed:
-            items = [available.get(name) for name in listed]
-            arrays[slot] = items if definition.inputs[slot].many else items[0]
+    arrays = by_slot(definition.inputs, op.inputs, available.get)
     wanted = {slot for slot, listed in op.outputs.items() if any(name != EMPTY for name in listed)}
     try:
         results = apply_op(op.type, arrays, definition.defaults(op.attrs), wanted=wanted)

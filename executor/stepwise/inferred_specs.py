@@ -9,7 +9,7 @@ from fluid.errors import FluidError
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.inference import infer_specs
-from fluid.opdef.registry import OpDef
+from fluid.opdef.registry import OpDef, by_slot
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -24,13 +24,10 @@ def inferred_specs(
     specs: Mapping[Value, Spec],
 ) -> dict[Value, Spec] | None:
     """Infer the specs of an op's outputs; None if that is impossible, or they are no plain tensors."""
-    inputs: dict[str, Any] = {}
-    for slot, values in reads.items():
-        if slot in definition.inputs and values:
-            read = [None if value is None else specs.get(value) for value in values]
-            if any(value is not None and spec is None for value, spec in zip(values, read, strict=True)):
-                return None
-            inputs[slot] = read if definition.inputs[slot].many else read[0]
+    read = [value for slot, values in reads.items() if slot in definition.inputs for value in values if value is not None]
+    if not all(value in specs for value in read):
+        return None
+    inputs = by_slot(definition.inputs, reads, specs.__getitem__)
     try:
         results = infer_specs(definition, inputs, op.attrs, declared_scalars(op) if isinstance(op, Operator) else {})
     except FluidError:

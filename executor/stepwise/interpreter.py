@@ -12,7 +12,7 @@ from fluid.ir.copying import RANDOM_STREAM
 from fluid.ir.program import Block, Operator, Parameter, Program
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, outer_names
-from fluid.opdef.registry import EMPTY
+from fluid.opdef.registry import EMPTY, by_slot
 from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.lod_array import LoDArray, array_of, lod_of, lods_by_rows
 from fluid.values.selected_rows import SelectedRows
@@ -165,11 +165,7 @@ class BlockOp:
         definition = op.definition
         if definition is None:
             raise ExecutionError(f"the op {op.type} is not known here, so it cannot run")
-        self._wants: dict[str, Any] = {}
-        for slot, names in op.outputs.items():
-            declared = definition.outputs.get(slot)
-            if declared is not None and names:
-                self._wants[slot] = [name != EMPTY for name in names] if declared.many else names[0] != EMPTY
+        self._wants = by_slot(definition.outputs, op.outputs, lambda name: name != EMPTY)
         self.op, self._definition, self._xp, self._declared = op, definition, machine.xp, declared_scalars(op)
         self._attrs = definition.defaults(op.attrs)
         self._rng, self._into = machine.random_source(op, self._attrs), updates_of(definition)

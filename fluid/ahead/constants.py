@@ -12,6 +12,7 @@ from ..executor.kernels.table import kernel_of
 from ..executor.planned.memory import Scratch
 from ..executor.planned.plan import Instruction
 from ..ir.versions import Value
+from ..opdef.registry import by_slot
 from ..values.spec import Spec
 
 
@@ -38,16 +39,10 @@ def _computed(instruction: Instruction, specs: Mapping[Value, Spec], constants: 
     definition = instruction.definition
     assert definition is not None
     arrays = {value: np.empty(specs[value].shape, specs[value].dtype.array_dtype) for value in instruction.written}
-    inputs = _by_slot(instruction.reads, definition.inputs, constants)
-    outputs = _by_slot(instruction.writes, definition.outputs, arrays)
+    inputs = by_slot(definition.inputs, instruction.reads, constants.__getitem__)
+    outputs = by_slot(definition.outputs, instruction.writes, arrays.__getitem__)
     attrs = definition.defaults(instruction.op.attrs)
     scratch = Scratch(np)
     for call in bind_op(definition, inputs, outputs, attrs, {"xp": np, "scratch": scratch}, scratch):
         call()
     return arrays
-
-
-def _by_slot(values: Mapping[str, list[Value | None]], slots: Mapping[str, Any], arrays: Mapping[Value, Any]) -> dict[str, Any]:
-    """Slot -> its array, or a list of arrays."""
-    listed = {slot: [None if value is None else arrays[value] for value in items] for slot, items in values.items() if items}
-    return {slot: items if slots[slot].many else items[0] for slot, items in listed.items() if slot in slots}

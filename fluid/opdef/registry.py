@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,6 +70,7 @@ __all__ = [
     "all_ops",
     "at_most",
     "block",
+    "by_slot",
     "choice",
     "counted",
     "define",
@@ -164,6 +165,16 @@ class Slot(NamedTuple):
     def describe(self, separator: str = " or ") -> str:
         """The kind of variable that fits here, such as ``int[N, 1]``."""
         return separator.join(self.elements) + (f"[{', '.join(self.dims)}]" if self.dims is not None else "")
+
+
+def by_slot(slots: Mapping[str, Slot], values: Mapping[str, Sequence[Any]], fn: Callable[[Any], Any]) -> dict[str, Any]:
+    """Apply `fn` to the values of declared slots: a slot of many gets a list. None stays None; empty slots are left out."""
+    results: dict[str, Any] = {}
+    for slot, listed in values.items():
+        if listed and slot in slots:
+            items = [None if value is None else fn(value) for value in listed]
+            results[slot] = items if slots[slot].many else items[0]
+    return results
 
 
 _USUAL: dict[tuple[str, ...], str] = {("int",): "int64", ("float",): "float32", ("real",): "float32"}

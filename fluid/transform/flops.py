@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..errors import FluidError
 from ..ir.checked import checked
@@ -20,7 +19,7 @@ from ..ir.copying import declare_like
 from ..ir.inference import BuildNamespace
 from ..ir.program import Operator, Program, Variable
 from ..not_here import names_here
-from ..opdef.registry import EMPTY, OpDef
+from ..opdef.registry import EMPTY, OpDef, by_slot
 from .edit import infer_downstream
 
 __all__ = ["FlopCount", "count_flops"]
@@ -192,11 +191,7 @@ def _composed(op: Operator, definition: OpDef) -> int | None:
         var = op.block.find_var(name) if name != EMPTY else None
         return None if var is None else block.vars.get(name) or declare_like(block, name, var)
 
-    values: dict[str, Any] = {}
-    for slot, names in op.inputs.items():
-        items = [declared(name) for name in names]
-        if slot in definition.inputs and items:
-            values[slot] = items if definition.inputs[slot].many else items[0]
+    values = by_slot(definition.inputs, op.inputs, declared)
     filled_slots = {slot for slot, names in op.outputs.items() if names}
     try:
         definition.composition(BuildNamespace(block), values, definition.defaults(op.attrs), filled_slots)  # type: ignore[misc]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fluid.ops.norm import channel_axis, dropout_scale, lrn_window, spectral_matrix, uses_global_stats
-from fluid.ops.pool import windows_of
+from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_global_stats
 from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import NotExported, OnnxGraph, OnnxTensor
-from .images import Pooling, _average
 from .random import drawn_like
 from .reductions import mean_of
 
@@ -103,22 +101,6 @@ def layer_norm(
     else:
         y = _affine(g, normal, scale, bias)
     return {"Y": y, "Mean": flat[0], "Variance": flat[1]}
-
-
-@exports("lrn")
-def lrn(g: OnnxGraph, X: OnnxTensor, n: int, k: float, alpha: float, beta: float, data_format: str) -> dict[str, OnnxTensor]:
-    channel = channel_axis(data_format, X.ndim)
-    x = X if channel == 1 else g.transpose(X, [0, 3, 1, 2])
-    sizes = g.sizes_of(x)
-    squares = g.reshape(g.binary("Mul", x, x), [sizes[0], 1, sizes[1], g.product_of(sizes[2:])])
-    windows = windows_of(lrn_window(n), 2)
-    pooling = Pooling(squares, windows)
-    mean = g.reshape_as(_average(g, squares, pooling, False), x)
-    middle = g.binary("Add", g.binary("Mul", mean, g.number(alpha * n, x)), g.number(k, x))
-    out = g.binary("Mul", x, g.binary("Pow", middle, g.number(-beta, x)))
-    if channel != 1:
-        out, middle = (g.transpose(image, [0, 2, 3, 1]) for image in (out, middle))
-    return {"Out": out, "MidOut": middle}
 
 
 def _spectral(

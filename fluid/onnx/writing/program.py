@@ -357,9 +357,7 @@ UPDATED = ".updated"
 """Suffix of the name of a persistable variable's next value."""
 
 
-def contents_of(
-    program: Program, signature: Signature, value_of: Callable[[str], Any], opset: int, names_as: Mapping[str, str] | None = None
-) -> Contents:
+def contents_of(program: Program, signature: Signature, value_of: Callable[[str], Any], opset: int) -> Contents:
     """Write a program to an ONNX model in memory.
 
     Args:

@@ -341,7 +341,7 @@ def _taps(g: OnnxGraph, sizes: tuple[int, ...], Grid: OnnxTensor, attrs: dict[st
     return taps
 
 
-@exports("grid_sampler", "grid_gather")
+@exports("grid_gather")
 def grid_gather(g: OnnxGraph, X: OnnxTensor, Grid: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     _require_static(X, 2, 3)
     n, c = g.sizes_of(X)[:2]

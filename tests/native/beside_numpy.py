@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from checks import fresh_programs
 
+pytest.importorskip("llvmlite")
+
 import fluid
 from fluid import layers
 from fluid.ir.program import Variable

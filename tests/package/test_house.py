@@ -65,6 +65,16 @@ def test_functions_are_short() -> None:
     assert sum(count > 60 for count in lines) / len(lines) < 1 / 300
 
 
+TESTED_WITH = {"building": "layers", "incubate": "loading", "onnx": "onnx_models", "transpiler": "distributed"}
+"""Package -> the folder of its tests, where that has another name. A folder `onnx` would hide the package."""
+
+
+def test_each_package_has_a_folder_of_tests() -> None:
+    packages = {path.parent.name for folder in ("fluid", "executor") for path in (ROOT / folder).glob("*/__init__.py")}
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert {TESTED_WITH.get(name, name) for name in packages} <= folders
+
+
 def test_the_executor_is_short_and_names_no_engine() -> None:
     """It knows backends by their interface alone; op by op is the reference that `Executor.interpret` runs."""
     source = EXECUTOR.read_text()

@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import MORE, Checks, fresh_programs, own_ops
+
+pytest.importorskip("llvmlite")
+
 from test_kernel_cache import DAMAGES, forget
 
 import fluid

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("llvmlite")
+
 import fluid
 from fluid.executor.planned import padded_rows
 from fluid.executor.planned.padded_plan import PaddedPlan

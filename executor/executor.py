@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +33,6 @@ from .runtime.timing import Watch
 from .stepwise.program import StepwiseProgram
 from .widening import WidenedPrograms
 
-_NOTHING = nullcontext()
 _Key = tuple[int, int, int, tuple[str, ...], Hashable]
 """Id and version of the program, number of the backend, fetches, and the backend's key. Plans keep their program alive, so ids
 stay unique."""
@@ -67,6 +65,8 @@ class Executor:
         self.place = place if place is not None else CPUPlace()
         self.place.xp  # noqa: B018  raises an error at once if there is no such device
         self._device_array = self.place.device_array
+        self._needs_no_context = self.place.is_cpu_place()
+        """Whether runs need no context but the settings of their bound plan; small programs pay for each."""
         self._backends = backends_of(self.place)
         self._plans: OrderedDict[_Key, Plan] = OrderedDict()
         self._bound_plans: weakref.WeakKeyDictionary[Scope, OrderedDict[_Key, BoundPlan]] = weakref.WeakKeyDictionary()
@@ -130,8 +130,9 @@ class Executor:
                 the program has no variable for is passed over with a warning.
             ExecutionError: an op failed.
         """
-        mesh = feeding.mesh_of(program, self.place)
-        program, scope = feeding.program_of(program), feeding.scope_of(scope)
+        mesh, scope = None, feeding.scope_of(scope)
+        if type(program) is not Program:
+            mesh, program = feeding.mesh_of(program, self.place), feeding.program_of(program)
         feed, fetches = feeding.with_loaders(program, feed), feeding.fetched_names(program, fetch_list)
         if use_prune and fetches and isinstance(feed, Mapping):
             program, feed = self._pruned.copy_for(program, feed, fetches)
@@ -142,8 +143,8 @@ class Executor:
         if bound is None:
             request = self._check_request(Request(program, feed, fetches, scope, mesh, watches_ops), self._device_array)
             program, feeds = request.program, request.feeds
-        timed = _NOTHING if timer is None else timing.whole_run(timer, f"run of {len(program.global_block().ops)} ops")
-        with timed, self.place.active(), OnNumpy() if bound is None else bound.settings():
+        settings = OnNumpy() if bound is None else bound.settings()
+        with settings if timer is None and self._needs_no_context else timing.around_run(timer, program, self.place, settings):
             try:
                 if bound is None:
                     assert request is not None
@@ -278,16 +279,13 @@ class Executor:
             return None
         if run.held and any(scope.array(name).tobytes() != data for name, data in run.held):
             return None
-        for name, value in feed.items():
-            expected = run.feeds.get(name) if type(name) is str else None
-            kind = type(value)
-            if expected is None or (kind is not np.ndarray and kind is not self._device_array):
+        for name, (var, is_checked, dtype, shape, data) in run.feeds.items():
+            value: Any = feed.get(name)
+            if type(value) is not np.ndarray and type(value) is not self._device_array:
                 return None
-            if value.dtype is not expected.dtype or value.shape != expected.shape:
+            if value.dtype is not dtype or value.shape != shape or var.need_check_feed is not is_checked:
                 return None
-            if expected.data is not None and value.tobytes() != expected.data:
-                return None
-            if expected.var.need_check_feed is not expected.is_checked:
+            if data is not None and value.tobytes() != data:
                 return None
         return bound
 

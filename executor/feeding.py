@@ -349,8 +349,6 @@ def _columns_of_text(table: Any) -> str:
 
 def program_of(program: Any) -> Program:
     """Resolve the `program` argument: the default main program for None, the inner program of a `CompiledProgram`."""
-    if type(program) is Program:
-        return program
     program = program if program is not None else default_main_program()
     inner = getattr(program, "program", None)
     program = inner if isinstance(inner, Program) else program  # a CompiledProgram
@@ -363,8 +361,6 @@ def program_of(program: Any) -> Program:
 
 def mesh_of(program: Any, place: Place) -> Mesh | None:
     """The mesh of devices that a program or a `CompiledProgram` runs on; None for one device."""
-    if type(program) is Program:  # the common case
-        return None
     mesh = getattr(program, "mesh", None)
     if not isinstance(place, XLAPlace):
         if mesh is not None:

@@ -19,6 +19,8 @@ from .runtime.scope import LoDTensor, Scope, global_scope
 
 
 def fetched(value: Any, return_numpy: bool) -> Any:
+    if return_numpy and type(value) is np.ndarray and value.size != 1 and value.dtype.kind != "V":
+        return value  # at once: small programs pay for each call
     if isinstance(value, list):
         return [None if item is None else fetched(item, return_numpy) for item in value]
     if return_numpy:

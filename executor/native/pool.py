@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
-from functools import cache, partial
+from functools import cache
 from string import Template
 from typing import Any
 
@@ -405,7 +405,15 @@ class Pool:
 
     def caller(self, table: Any) -> Callable[[], None]:
         """A function that runs a table: an int64 array of shape [records, `RECORD_WORDS`]. See `stepper`."""
-        return partial(self.stepper(table[None]), 0)
+        assert table.dtype == np.int64 and table.flags.c_contiguous and table.shape[1:] == (RECORD_WORDS,)
+        run, context, first, count, record = self._runner(table), self._address, table.ctypes.data, len(table), table.strides[0]
+
+        def run_table(table: Any = table) -> None:
+            place = run(context, first, count)
+            while place < count:
+                place += run(context, first + place * record, count - place)
+
+        return run_table
 
     def stepper(self, tables: Any) -> Callable[[int], None]:
         """A function that runs one of several tables of equal length: an int64 array of shape [tables, records, `RECORD_WORDS`].
@@ -414,10 +422,7 @@ class Pool:
         branches, as in a table too small for threads, no other thread is woken.
         """
         assert tables.dtype == np.int64 and tables.flags.c_contiguous and tables.shape[2:] == (RECORD_WORDS,)
-        first, count, (size, record, _) = tables.ctypes.data, tables.shape[1], tables.strides
-
-        is_alone = not self._has_threads or bool((tables[:, :, 2] & (SERIAL | BRANCH)).all())
-        run = self._run if is_alone else self._run_together
+        run, first, count, (size, record, _) = self._runner(tables), tables.ctypes.data, tables.shape[1], tables.strides
 
         def run_table(number: int, tables: Any = tables) -> None:
             start, place = first + number * size, 0
@@ -425,6 +430,11 @@ class Pool:
                 place += run(self._address, start + place * record, count - place)
 
         return run_table
+
+    def _runner(self, records: Any) -> Callable[[int, int, int], int]:
+        """The function that runs some records: by this thread alone, or together with the others."""
+        is_alone = not self._has_threads or bool((records[..., 2] & (SERIAL | BRANCH)).all())
+        return self._run if is_alone else self._run_together
 
     def _run_together(self, address: int, table: int, count: int) -> int:
         """Run a table with all threads, or a part of it; returns as the compiled function does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,6 +94,8 @@ class FeedReader:
 
     def __init__(self, default: Any, words: Sequence[tuple[Any, int, int]], spans: Sequence[tuple[int, int]]) -> None:
         self._default, self._words, self._at = default, words, default.ctypes.data
+        self._last: weakref.ref[Any] | None = None
+        """The array that was taken last: it can be taken again."""
         self._firsts = [first for first, _ in spans]
         self._lasts = list(accumulate((last for _, last in spans), max))
 
@@ -101,9 +104,13 @@ class FeedReader:
 
         `array` needs the layout of the default array, and must not alias an array that the run overwrites.
         """
+        last = self._last() if self._last is not None else None
+        if last is not None and last is array and last.flags.c_contiguous:
+            return True
         address = array.ctypes.data if self._has_default_layout(array) else 0
         is_taken = bool(address) and not self._is_overwritten(address, address + array.nbytes - 1)
         self._move(address if is_taken else self._default.ctypes.data)
+        self._last = weakref.ref(array) if is_taken else None
         return is_taken
 
     def _has_default_layout(self, array: Any) -> bool:
@@ -173,6 +180,8 @@ class Tables:
         self._words: list[Any] = []
         """Operand addresses of each table, in the order of its calls."""
         self._steps: list[Callable[[], None]] = []
+        self._added: dict[Callable[[], None], int] = {}
+        """Step that `add` returned -> the number of its table."""
         self._writers: dict[str, Writer] = {}
         self._workspace_bytes = 0
         self._keep: list[Any] = []
@@ -185,7 +194,16 @@ class Tables:
         for instruction in instructions:
             self._writers.update(instruction.writers)
             self._workspace_bytes = max(self._workspace_bytes, instruction.workspace_bytes)
-        return lambda: self._steps[place]()
+
+        def step() -> None:
+            self._steps[place]()
+
+        self._added[step] = place
+        return step
+
+    def compiled(self, step: Callable[[], None]) -> Callable[[], None]:
+        """The function that a step of `add` calls, after `compile`; any other step itself."""
+        return self._steps[self._added[step]] if step in self._added else step
 
     def compile(self, address: Callable[[PlanValue], int], size: Callable[[PlanValue], int]) -> None:
         """Compile the kernels and fill in the tables.

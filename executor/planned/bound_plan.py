@@ -94,6 +94,8 @@ class BoundArenaPlan:
         """The array of each fetch; None for a value in a cell."""
         self._handed_over: dict[int, Value] = {}
         """Number of a fetch -> its value, for large values that native code writes to the array that the caller gets."""
+        self._result_addresses: dict[int, int] = {}
+        """Number of such a fetch -> where native code writes it now."""
         self.generation = -1
         self.steps: list[Step] = []
         self._readers: dict[str, Any] = {}
@@ -206,12 +208,14 @@ class BoundArenaPlan:
         self._is_native = not any(instruction.is_op and id(instruction) not in once for instruction in plan.instructions)
         if tables is not None:
             self._compile(tables, [item for key, item in once.items() if key not in packed_before])
+            self.steps = [tables.compiled(step) for step in self.steps]  # small programs pay for each call
         self._memory.packed.update(self._packed.values())
         self._release_weights(copied, once)
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
         self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
         self._handed_over = {} if tables is None or not self._is_native else self._find_handed_over(tables)
+        self._result_addresses = {}
         self.generation = scope.generation
 
     def _bind_storage(self) -> dict[str, Any]:
@@ -458,9 +462,13 @@ class BoundArenaPlan:
 
     def _new_results(self) -> dict[int, Any]:
         """Number of a fetch -> a new array that native code writes in this run."""
-        results = {number: self._new_array(value) for number, value in self._handed_over.items()}
-        for number, array in results.items():
-            self._tables.set_address(self._handed_over[number], address_of(array))
+        results = {}
+        for number, value in self._handed_over.items():
+            default = self._outputs[number]
+            results[number], address = self._memory.results.array(default.shape, default.dtype, default.nbytes)
+            if address != self._result_addresses.get(number):
+                self._tables.set_address(value, address)
+                self._result_addresses[number] = address
         return results
 
     def _result(self, number: int, array: Any, results: Mapping[int, Any]) -> Any:
@@ -677,13 +685,18 @@ class BoundArenaPlan:
                     self._bind()
             if self._statement is not None:
                 group_of(self.place.xp).state(self._statement)
-            self._streams.begin(scope.runs)
+            if not self._is_native:
+                self._streams.begin(scope.runs)
+                self._machine.check = check
             scope.runs += 1
-            for name, value in feeds.items():
-                target, reader = self._inputs.get(name), self._readers.get(name)
-                if target is not None and (reader is None or not reader.take(value)):
+            for name, target in self._inputs.items():
+                value = feeds[name]
+                if name in self._readers and self._readers[name].take(value):
+                    continue
+                if type(target) is type(value) is np.ndarray:
+                    target[...] = value
+                else:
                     upload(target, value)
-            self._machine.check = check
             results = self._new_results() if self._handed_over else None
             try:
                 if check is None and timer is None:
@@ -794,9 +807,7 @@ def _native_from(instructions: Sequence[AnyInstruction], start: int) -> list[Nat
 
 def upload(target: Any, value: Any) -> None:
     """Copy a fed value into an array of the place."""
-    if type(target) is type(value) is np.ndarray:
-        target[...] = value
-    elif not hasattr(target, "__cuda_array_interface__"):
+    if not hasattr(target, "__cuda_array_interface__"):
         target[...] = to_numpy(value)
     elif hasattr(value, "__cuda_array_interface__"):
         target[...] = value

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
+from sys import getrefcount
 from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
-from fluid.values.memory import aligned_bytes
+import numpy as np
+
+from fluid.values.memory import ALIGNMENT, address_of, aligned_bytes, empty_array
 
 from .placement import padded
 
-__all__ = ["Borrower", "Memory", "Packed", "Scratch"]
+__all__ = ["Borrower", "Memory", "Packed", "Results", "Scratch"]
+
+_MOST_RESULTS = 4
+_MOST_RESULT_BYTES = 4 << 20
+"""Allocating a larger array takes no part of the time that it takes to fill."""
+_UNUSED = 3
+"""References to an array that nobody else uses: of the list, of the loop, of the call that counts."""
 
 
 class Borrower(Protocol):
@@ -61,14 +71,38 @@ class Packed:
     sources: Sequence[Any]
 
 
+class Results:
+    """Makes the arrays that callers get as results.
+
+    The memory of arrays that callers have dropped is used again: it is in the processor's cache. A view of such an array refers
+    to its memory, too, so the memory's references tell whether it is in use.
+    """
+
+    def __init__(self) -> None:
+        self._used: deque[tuple[Any, int, int]] = deque(maxlen=_MOST_RESULTS)
+        """Memory, the first byte that is aligned, and its address."""
+
+    def array(self, shape: tuple[int, ...], dtype: Any, size: int) -> tuple[Any, int]:
+        """An array of `size` bytes without values, in memory as of `aligned_bytes`, and its address."""
+        for memory, first, address in self._used:
+            if memory.nbytes == size + ALIGNMENT and getrefcount(memory) == _UNUSED:
+                return np.ndarray(shape, dtype, memory, first), address
+        array = empty_array(np, shape, dtype)
+        memory, address = array.base, address_of(array)
+        if size <= _MOST_RESULT_BYTES:
+            self._used.append((memory, address - address_of(memory), address))
+        return array, address
+
+
 class Memory:
-    """The memory shared by all plans of one scope: the arena, and packed weights.
+    """The memory shared by all plans of one scope: the arena, packed weights, and results.
 
     Plans run in turn, and no value in the arena outlives a run. A packed weight lives as long as a bound plan that reads it.
     """
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
+        self.results = Results()
         self._arena: Any = None
         self._borrowers: WeakSet[Borrower] = WeakSet()
         self.packed: WeakValueDictionary[Hashable, Packed] = WeakValueDictionary()

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from fluid.ir.program import Operator
+from fluid.ir.program import Operator, Program
 from fluid.values.place import Place
 
 
@@ -106,8 +106,10 @@ def timed_in_block(watch: Watch, op: Operator) -> Iterator[None]:
 
 
 @contextmanager
-def whole_run(watch: Watch, name: str) -> Iterator[None]:
-    """Time the ``with`` block as an entire run of a program."""
+def around_run(watch: Watch | None, program: Program, place: Place, settings: AbstractContextManager[Any]) -> Iterator[None]:
+    """A run of a program at a place, with the `settings` of its bound plan; times it if there is a watch."""
     start = time.perf_counter()
-    yield
-    watch.add_run(name, start, time.perf_counter())
+    with place.active(), settings:
+        yield
+    if watch is not None:
+        watch.add_run(f"run of {len(program.global_block().ops)} ops", start, time.perf_counter())

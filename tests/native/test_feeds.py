@@ -140,3 +140,27 @@ def test_an_op_of_large_arrays_is_native_by_itself() -> None:
         plan = str(executor.plan(feed={name: np.ones(shape, "int64")}, fetch_list=[x + x]))
         is_native.append("native code: 1 ops" in plan)
     assert is_native == [False, True]
+
+
+def test_results_are_the_callers_until_they_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result, or a view of it, does not change with later runs; the memory of a dropped one is used again."""
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    main, scope, executor = fluid.Program(), fluid.Scope(), fluid.Executor()
+    with fluid.program_guard(main):
+        x = fluid.data("x", SHAPE)
+        fetches = [layers.scale(x, 2.0), layers.scale(x, 3.0)]
+    fed, results = np.zeros(SHAPE, np.float32), []
+    for number in range(9):
+        fed[...] = number  # the same array, with other numbers
+        double, triple = executor.run(main, {"x": fed}, fetches, scope=scope)
+        assert (double == 2 * number).all() and (triple == 3 * number).all()
+        results.append((number, double[1:3].reshape(-1), triple) if number % 2 else (number, double, triple.T[:2]))
+    for number, doubles, triples in results:
+        assert (doubles == 2 * number).all() and (triples == 3 * number).all()
+    addresses = set()
+    for _ in range(9):
+        addresses.add(executor.run(main, {"x": fed}, fetches[:1], scope=scope)[0].ctypes.data)
+    assert len(addresses) == 1
+    (first,) = executor.run(main, {"x": fed}, fetches[:1], scope=scope)
+    (second,) = executor.run(main, {"x": first}, fetches[:1], scope=scope)  # what is fed is in use
+    assert (second == 2 * first).all() and (first == 16).all()

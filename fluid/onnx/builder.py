@@ -15,6 +15,7 @@ from ..opdef.inference import infer_specs
 from ..opdef.registry import OpDef
 from ..values.bfloat16 import computable, converted
 from ..values.types import VarType, accumulated, as_dtype, is_floating
+from ..values.unchanging import unchanging
 from .values import Size, TensorValue
 
 LARGEST_IN_OPS = 4096
@@ -165,10 +166,10 @@ class Builder:
         return self.persistable(self.fresh_name(f"{self.base}.constant"), array)
 
     def persistable(self, name: str, array: Any) -> Variable:
-        """A variable of block 0 that keeps its value in the scope."""
+        """A variable of block 0 whose value is in the scope. The caller gives up the array: nothing may change it any more."""
         self.count()
         root = self.program.global_block()
-        self.values[name] = array
+        self.values[name] = unchanging(np.asarray(array, order="C"))
         return root.create_var(name=name, shape=array.shape, dtype=as_dtype(array.dtype), persistable=True)
 
     # -- what several ops need

@@ -18,6 +18,7 @@ from onnx_running import session_of
 
 import fluid
 from fluid.errors import FormatError
+from fluid.values.unchanging import never_changes
 
 RANDOM = np.random.default_rng(0)
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
@@ -135,6 +136,8 @@ def test_many_trees_compute_natively(tmp_path: Path) -> None:
     loaded = fluid.load_model(tmp_path / "m.onnx", scope=fluid.Scope())
     text = fluid.Executor().plan(loaded.program, {"x": x}, loaded.fetches, scope=loaded.scope).to_string()
     assert "tree_leaves" in text and "tree_leaves" not in text.splitlines()[1]
+    tables = [loaded.scope.array(name) for name in loaded.scope.local_var_names()]
+    assert len(tables) == 4 and all(map(never_changes, tables))  # so that they are checked once, not in each run
 
 
 @each(

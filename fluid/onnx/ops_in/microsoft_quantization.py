@@ -171,7 +171,7 @@ def matmul_n_bits(b: Builder, node: OnnxNode) -> Any:
     else:
         zeros = zeros.reshape(columns, blocks, 1)
     floats = ((codes - zeros) * scales.astype(np.float32)).astype(np.float32).reshape(columns, -1)[:, :inner]
-    weight = b.persistable(b.fresh_name(node.proto.input[1]), np.ascontiguousarray(floats.T))
+    weight = b.persistable(b.fresh_name(node.proto.input[1]), floats.T)
     x = node[0]
     out = b.f.matmul_v2(b.cast(x, VarType.FP32), weight)
     out = out if node.value(5) is None else b.f.elementwise_add(out, b.cast(node[5], VarType.FP32))

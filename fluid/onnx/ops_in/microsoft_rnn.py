@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from ...errors import FormatError
 from ...ops.quantization import product_by_range
 from ...values.types import VarType
-from ...values.unchanging import unchanging
 from ..builder import Builder
 from ..node import OnnxNode
 from ..types import name_of
@@ -68,7 +67,7 @@ def _bias(b: Builder, node: OnnxNode, number: int, directions: int, size: int) -
     _check_shape("its biases (input 3)", node.tensor(3).shape, (directions, 2 * rows))
     array = node.array(3)
     if array is not None:
-        return b.persistable(b.fresh_name(node.proto.input[3]), unchanging(array[number, :rows] + array[number, rows:]))
+        return b.persistable(b.fresh_name(node.proto.input[3]), array[number, :rows] + array[number, rows:])
     bias = b.squeeze(b.slice(node[3], 0, number, number + 1), [0])
     return b.slice(bias, 0, 0, rows) + b.slice(bias, 0, rows, 2 * rows)
 

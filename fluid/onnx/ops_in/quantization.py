@@ -13,7 +13,6 @@ import numpy as np
 from ...errors import FormatError
 from ...values.bfloat16 import computable, converted
 from ...values.types import VarType, accumulated, is_floating
-from ...values.unchanging import unchanging
 from ..builder import Builder
 from ..node import OnnxNode
 from ..table import imports
@@ -192,7 +191,7 @@ def weight_of_integers(b: Builder, node: OnnxNode, place: int, scale: int, zero:
     if arrays[2] is not None:
         floats -= _spread(arrays[2], integers, axis, block_size).astype(np.float32)
     factor = computable(_spread(arrays[1], integers, axis, block_size)).astype(np.float32)
-    floats = unchanging(converted(floats * factor, arrays[1].dtype))
+    floats = converted(floats * factor, arrays[1].dtype)
     name = f"{node.proto.input[place]}.floats"
     weight = TensorValue(array=floats, make=lambda value: b.persistable(b.fresh_name(name), value), is_weight=True)
     number = type_of(node.tensor(place))

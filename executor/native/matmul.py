@@ -37,6 +37,8 @@ _BALANCED = 4
 """Number of threads that the tiling assumes: the best number of chunks is a multiple of it."""
 _SQUARE = 8
 """Largest edge of the squares that are transposed: LLVM takes 10 ms for the shuffles of 16 x 16."""
+_LINE = 64
+"""Bytes of a line of a cache."""
 _IN_FLIGHT = 8
 """Independent fused multiply-adds that keep a processor busy: latency times issues per cycle."""
 
@@ -151,8 +153,7 @@ def _spread_tiling(product: MatrixProduct, target: Target, widest: int) -> _Tili
         loads = panels * rows + tiles * vectors
         return loads / (_axis(product, tiles, panels, copying)[1] if is_shared else 1.0), height * width
 
-    panel = min(vectors, packed_vectors(target) if product.b_is_packed else widest)
-    sizes = [size for size in _sizes(rows, panel, target) if size[1] == panel or not product.b_is_packed]
+    sizes = _packed_sizes(product, vectors, widest, target) if product.b_is_packed else _sizes(rows, min(vectors, widest), target)
     height, width = min(sizes, key=cost)
     axis, _ = _axis(product, -(-rows // height), -(-vectors // width), copying)
     is_in_place = not packs and not product.b_is_packed and product.b_strides[1] == 1
@@ -195,10 +196,26 @@ def _sizes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
     return [(height, width) for height, width in sizes if height * width + width + 1 < target.registers]
 
 
+def _packed_sizes(product: MatrixProduct, vectors: int, widest: int, target: Target) -> list[tuple[int, int]]:
+    """Tile sizes (rows, vectors) for a packed B of so many `vectors`."""
+    in_row, limits = packed_vectors(target), target.limits
+    if in_row > 1:
+        panel = min(vectors, in_row)
+        return [size for size in _sizes(product.rows, panel, target) if size[1] == panel]
+    if product.rows <= limits.far_rows and product.inner * product.columns * product.element.bytes >= limits.far_bytes:
+        return [(height, 1) for height in range(1, min(product.rows, target.registers // 2) + 1)]
+    return _sizes(product.rows, min(vectors, widest), target)
+
+
 @cache
 def packed_vectors(target: Target) -> int:
-    """The vectors in a row of a packed panel, for any number of rows: as wide as the tiles with the fewest loads."""
+    """The vectors in a row of a packed panel, for any number of rows: as wide as the tiles with the fewest loads.
+
+    With vectors of a cache line, it is one, and tiles read several panels: which of them is best depends on the rows.
+    """
     limits = target.limits
+    if target.vector_bytes >= _LINE:
+        return 1
     sizes = _sizes(limits.tile_rows, limits.tile_vectors, target)
     return min(sizes, key=lambda size: (1 / size[0] + 1 / size[1], -size[0] * size[1]))[1]
 
@@ -265,7 +282,8 @@ def packed_bytes(product: MatrixProduct, target: Target) -> int:
 def write_pack(f: Function, product: MatrixProduct, b: Value, packed: Value, share: Share, target: Target) -> None:
     """Write code that packs B for products with `b_is_packed`: panel after panel, each contiguous."""
     product = _plain(product)
-    tiling = replace(_tiling(replace(product, b_is_packed=True), target), axis="columns")
+    tiling = _tiling(replace(product, b_is_packed=True), target)
+    tiling = replace(tiling, axis="columns", columns=min(tiling.columns, packed_vectors(target) * tiling.lanes))
     writer = _ProductWriter(f, product, tiling, share, packed)
 
     def panel(column: Value, width: int) -> None:
@@ -347,17 +365,25 @@ class _ProductTile:
 
 
 class _Panel(NamedTuple):
-    """A part of a panel of B: its columns, its first element, the stride of its rows, and whether they are full vectors."""
+    """A part of a panel of B, or of several packed panels of one vector.
+
+    Attributes:
+        column, width: its columns.
+        b: its first element.
+        pitch, apart: the strides of its rows, and of the vectors of a row.
+        is_padded: whether its rows are full vectors.
+    """
 
     column: Value
     width: int
     b: Value
     pitch: int
+    apart: int
     is_padded: bool
 
     def at(self, place: Value, lanes: int) -> _Panel:
         """The copy of the panel at a place, padded to full vectors."""
-        return self._replace(b=place, pitch=-(-self.width // lanes) * lanes, is_padded=True)
+        return self._replace(b=place, pitch=-(-self.width // lanes) * lanes, apart=lanes, is_padded=True)
 
 
 class _Piece(NamedTuple):
@@ -504,11 +530,12 @@ class _ProductWriter:
         """A part of a panel of B where it lies."""
         f, product, (b_inner, b_column) = self.f, self.product, self.product.b_strides
         if product.b_is_packed:
-            pitch = -(-width // self.tiling.lanes) * self.tiling.lanes
+            lanes, in_row = self.tiling.lanes, packed_vectors(f.module.target)
+            pitch = min(-(-width // lanes), in_row) * lanes
             b = self.at(item.b, f.add(f.mul(column, product.inner), f.mul(part.start, pitch)))
-            return _Panel(column, width, b, pitch, is_padded=True)
+            return _Panel(column, width, b, pitch, lanes if in_row > 1 else product.inner * lanes, is_padded=True)
         b = self.at(item.b, f.add(f.mul(part.start, b_inner), f.mul(column, b_column)))
-        return _Panel(column, width, b, b_inner, is_padded=False)
+        return _Panel(column, width, b, b_inner, self.tiling.lanes, is_padded=False)
 
     def _copied(self, panel: _Panel, to: Value, extent: Operand) -> _Panel:
         """Copy a panel of B to a place."""
@@ -614,7 +641,9 @@ class _ProductWriter:
 
         def step(number: int, a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
             row_of_b = [
-                f.load_first(self.at(b, number * pitch + begin), self.vector, lanes if panel.is_padded else count)
+                f.load_first(
+                    self.at(b, number * pitch + begin // lanes * panel.apart), self.vector, lanes if panel.is_padded else count
+                )
                 for begin, count in vectors
             ]
             numbers = (f.load(self.at(a, row * a_row + number * a_inner), element) for row in range(rows))

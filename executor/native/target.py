@@ -31,6 +31,10 @@ class Limits:
     """Maximal bytes of a block of panels of the right matrix: half of the second cache of Zen 3, where it was measured."""
     block_result_bytes: int = 1 << 20
     """Minimal bytes of the result of a product that uses such blocks."""
+    far_rows: int = 32
+    """Maximal rows of a product that reads a large packed matrix in narrow panels: each pass over it waits for a far cache."""
+    far_bytes: int = 512 << 10
+    """Minimal bytes of such a matrix."""
     packed_rows: int = 128
     """Minimal rows of a product that copies panels of its right matrix."""
     packed_bytes: int = 1 << 20

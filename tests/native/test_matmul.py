@@ -252,8 +252,9 @@ def test_epilogue_is_given_each_element_once_and_where_it_is() -> None:
 def test_packed_operand_gives_the_product() -> None:
     """B packed by one record, and read by another."""
     with Checks() as check:
-        for target in TARGETS:
-            for case in (Case(5, 75, 40, "nt"), Case(20, 33, 1500, "tn"), Case(3, 9, 8, "ns", batch=(4,), shares_b=True)):
+        cases = Case(5, 75, 40, "nt"), Case(20, 33, 1500, "tn"), Case(3, 9, 8, "ns", batch=(4,), shares_b=True), Case(37, 150, 9)
+        for target in (*TARGETS, _with_limits(far_bytes=1)):
+            for case in cases:
                 operands = Operands(case, FLOAT)
                 product = operands.product
 

@@ -39,6 +39,7 @@ from .graph import (
     Put,
     Running,
     Scattered,
+    Shape,
     Solved,
     Windows,
     memory_of,
@@ -101,10 +102,36 @@ def _blocks_of(geometry: convolution.Convolution, for_input: bool, target: Targe
     return (winograd.input_blocks if for_input else winograd.forward_blocks)(geometry, target)
 
 
+def _layout_of(geometry: convolution.Convolution, for_input: bool, target: Target) -> Any:
+    """What the layout of a packed filter depends on besides the size of an image."""
+    blocks = None if depthwise.is_depthwise(geometry) else _blocks_of(geometry, for_input, target)
+    return None if blocks is None else blocks.panels
+
+
+def fewest_images(core: PackedFilter, target: Target) -> tuple[Shape, Shape]:
+    """The shapes of the images for the least number of images with which the filter is packed in the same way.
+
+    Plans for other batch sizes then share the packed filter.
+    """
+    count, geometry = core.images[0][0], _of_shapes(core.images, core.windows, core.element)
+    layout, fewest = _layout_of(geometry, core.for_input, target), 1
+    while fewest < count:
+        x, y = ((fewest, *shape[1:]) for shape in core.images)
+        if _layout_of(_of_shapes((x, y), core.windows, core.element), core.for_input, target) == layout:
+            return x, y
+        fewest *= 2
+    return core.images
+
+
+def _geometry_of(core: Convolved | ConvolvedBack) -> convolution.Convolution:
+    """The convolution of a core, of images without a halo."""
+    shapes = (core.source.shape, core.shape) if isinstance(core, Convolved) else (core.shape, core.source.shape)
+    return _of_shapes(shapes, core.packed.windows, core.element)
+
+
 def shares_work_of_images(core: Convolved, target: Target) -> bool:
     """Whether the filter's packing depends on the number of images: some kernels compute several images together."""
-    geometry = _of_shapes(core.packed.images, core.packed.windows, core.element)
-    return _blocks_of(geometry, core.packed.for_input, target) is not None
+    return _blocks_of(_geometry_of(core), core.packed.for_input, target) is not None
 
 
 def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.PoolGeometry:
@@ -120,11 +147,9 @@ def halos_of(core: GraphNode) -> dict[GraphNode, Halo]:
     """Image that a core reads -> its minimal halo."""
     match core:
         case Convolved():
-            geometry = _of_shapes((core.source.shape, core.shape), core.packed.windows, core.element)
-            return {core.source: geometry.x_halo}
+            return {core.source: _geometry_of(core).x_halo}
         case ConvolvedBack():
-            geometry = _of_shapes((core.shape, core.source.shape), core.packed.windows, core.element)
-            return {core.source: geometry.y_halo}
+            return {core.source: _geometry_of(core).y_halo}
         case FilterGradient():
             geometry = _of_shapes((core.source.shape, core.gradient.shape), core.windows, core.element)
             return {core.source: geometry.x_halo, core.gradient: NO_HALO}
@@ -464,8 +489,7 @@ def _convolution_phases(group: Group, core: Convolved | ConvolvedBack, target: T
             convolve = depthwise.write_depthwise if is_forward else depthwise.write_depthwise_input_gradient
         convolve(f, geometry, *operands, share, target, epilogue.callback)
 
-    dense = _of_shapes(core.packed.images, core.packed.windows, core.element)
-    blocks = _blocks_of(dense, core.packed.for_input, target)
+    blocks = _blocks_of(_geometry_of(core), core.packed.for_input, target)
     return [write], blocks.bytes * target.threads if blocks is not None else 0
 
 

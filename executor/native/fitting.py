@@ -10,7 +10,7 @@ from itertools import accumulate
 from math import prod
 from operator import mul
 
-from .cores import packed_filter_size, packed_integers_size, packed_matrix_size
+from .cores import fewest_images, packed_filter_size, packed_integers_size, packed_matrix_size
 from .fusion import source_of
 from .graph import (
     ChannelsFirst,
@@ -47,6 +47,7 @@ def fit(nodes: Iterable[GraphNode], target: Target) -> None:
     for node in nodes:
         match node:
             case PackedFilter():
+                node.images = fewest_images(node, target)
                 node.shape = (packed_filter_size(node, target),)
             case PackedMatrix():
                 node.shape = (packed_matrix_size(node, target),)

@@ -158,3 +158,26 @@ def test_memory_goes_with_the_plans(loaded: Loaded) -> None:
     loaded.executor = fluid.Executor()
     assert not memory.packed
     loaded.check()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_numbers_of_images_share_packed_filters(target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any kind: Winograd's, other, of one channel each."""
+    set_target(monkeypatch, target)
+    with fresh_programs():
+        x = fluid.data("x", [None, 3, 20, 20])
+        for filters, size, stride, groups in ((33, 3, 1, 1), (70, 3, 1, 1), (70, 3, 1, 70), (9, 3, 2, 1), (17, 1, 1, 1)):
+            x = layers.relu(layers.conv2d(x, filters, size, stride, size // 2, groups=groups))
+        fluid.Executor().run(fluid.default_startup_program())
+        fluid.save_model(str(tmp_path / "net.pdmodel"), fluid.default_main_program(), ["x"], [x])
+    model, executor = fluid.load_model(str(tmp_path / "net.pdmodel"), scope=fluid.Scope()), fluid.Executor()
+    assert model.scope is not None
+    arrays = []
+    for count in (1, 2, 3, 5, 16, 2, 1):
+        feed = {"x": np.random.default_rng(count).standard_normal((count, 3, 20, 20)).astype("float32")}
+        (out,) = executor.run(model.program, feed, model.fetches, scope=model.scope)
+        np.testing.assert_allclose(out, executor.interpret(model.program, feed, model.fetches, model.scope)[0], atol=1e-5)
+        plan = executor.plan(model.program, feed, model.fetches, scope=model.scope)
+        bound = next(bound for bound in executor._bound_plans[model.scope].values() if bound.plan is plan)
+        arrays.append({id(packed.array) for _, packed in bound._packed.values()})  # type: ignore[attr-defined]
+    assert len(arrays[0]) == 5 and all(of_plan == arrays[0] for of_plan in arrays)

@@ -80,6 +80,21 @@ def fresh() -> Iterator[None]:
         yield
 
 
+_FIRST_STATES: dict[int, Any] = {}
+"""The id of a generator of random numbers -> its state before the first test."""
+
+
+@pytest.fixture(autouse=True)
+def _same_draws(request: pytest.FixtureRequest) -> None:
+    """Each test draws the same numbers, whichever tests ran before it: the generators of its module start again."""
+    for generator in vars(request.module).values() if request.module else ():
+        if isinstance(generator, np.random.RandomState):
+            generator.set_state(_FIRST_STATES.setdefault(id(generator), generator.get_state()))
+        elif isinstance(generator, np.random.Generator):
+            bits = generator.bit_generator
+            bits.state = _FIRST_STATES.setdefault(id(generator), bits.state)
+
+
 @pytest.fixture
 def quick_to_compile() -> Iterator[None]:
     """XLA compiles programs with few optimizations, for tests that run them once."""

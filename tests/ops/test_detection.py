@@ -179,7 +179,7 @@ def test_a_yolo_learns_boxes() -> None:
         "truth": np.float32([[[0.3, 0.4, 0.4, 0.3], [0.7, 0.6, 0.6, 0.7]]]),
         "label": np.int32([[2, 0]]),
     }
-    losses = [executor.run(feed=feed, fetch_list=[loss])[0].item() for _ in range(150)]
+    losses = [executor.run(feed=feed, fetch_list=[loss])[0].item() for _ in range(300)]
     assert losses[-1] < losses[0] / 5
     (detected,) = executor.run(test_program, feed, [rows])
     np.testing.assert_allclose(detected[:, 0], [0, 2])

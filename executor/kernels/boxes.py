@@ -53,10 +53,8 @@ def decode(xp: Any, deltas: Any, anchors: Any, edge: int = 0) -> Any:
 
 def _shared(xp: Any, first: Any, second: Any) -> tuple[Any, Any]:
     """Widths and heights of the intersections of boxes; below 0 if they do not touch."""
-    across, down = (
-        xp.minimum(first[..., axis + 2], second[..., axis + 2]) - xp.maximum(first[..., axis], second[..., axis])
-        for axis in (0, 1)
-    )
+    left, right = ([xp.ascontiguousarray(boxes[..., number]) for number in range(4)] for boxes in (first, second))
+    across, down = (xp.minimum(left[axis + 2], right[axis + 2]) - xp.maximum(left[axis], right[axis]) for axis in (0, 1))
     return across, down
 
 

@@ -188,35 +188,48 @@ def precise_parts_back(xp: Any, Out: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[
     _average_back(xp, Out, ROIs, images_of(ROIs, None, ROIs_lod, len(X)), integrated, attrs, X)
 
 
-def _bounds(xp: Any, first: Any, last: Any, parts: int, extent: int, scale: float) -> list[list[tuple[int, int]]]:
-    """`roi_pool` along one axis: of each region, from where to where its parts reach."""
+def _windows(xp: Any, first: Any, last: Any, parts: int, extent: int, scale: float) -> Iterator[tuple[Any, Any]]:
+    """`roi_pool` along one axis: for each region, the elements [parts, W] of each part, and the mask of parts that have any. The
+    last element of a part is repeated up to the greatest number W of elements."""
     start, end = (_rounded(xp, edge * edge.dtype.type(scale)) for edge in (first, last))
     step = (xp.maximum(end - start + 1, 1) / first.dtype.type(parts))[:, None]
     part = xp.arange(parts).astype(first.dtype)
-    low = xp.clip(xp.floor(part * step) + start[:, None], 0, extent).astype("int64").tolist()
-    high = xp.clip(xp.ceil((part + 1) * step) + start[:, None], 0, extent).astype("int64").tolist()
-    return [list(zip(*pair, strict=True)) for pair in zip(low, high, strict=True)]
+    low = xp.clip(xp.floor(part * step) + start[:, None], 0, extent).astype("int64")
+    high = xp.clip(xp.ceil((part + 1) * step) + start[:, None], 0, extent).astype("int64")
+    most = xp.maximum((high - low).max(1), 1).tolist()
+    elements = xp.minimum(low[..., None] + xp.arange(max(most, default=1)), xp.maximum(high, 1)[..., None] - 1)
+    return zip((listed[:, :width] for listed, width in zip(elements, most, strict=True)), low < high, strict=True)
+
+
+def _greatest(xp: Any, values: Any, numbers: Any, axis: int) -> tuple[Any, Any]:
+    """The greatest of `values` along an axis, a NaN if there is one; and its number, the least if it occurs several times."""
+    greatest = values.max(axis)
+    peak = xp.expand_dims(greatest, axis)
+    is_peak = (values == peak) | ((values != values) & (peak != peak))
+    return greatest, xp.where(is_peak, numbers, numbers.dtype.type(2**31 - 1)).min(axis)
 
 
 @kernel("roi_pool")
 def roi_pool(xp: Any, X: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dict[str, Any], Out: Any, Argmax: Any) -> None:
+    """The maxima of the rows of each part, then of these the maxima of its columns."""
     images = images_of(ROIs, RoisNum, ROIs_lod, len(X))
-    scale, width = attrs["spatial_scale"], X.shape[3]
+    scale, (height, width) = attrs["spatial_scale"], X.shape[2:]
     left, top, right, bottom = edges_of(ROIs, X.dtype)
-    down = _bounds(xp, top, bottom, attrs["pooled_height"], X.shape[2], scale)
-    across = _bounds(xp, left, right, attrs["pooled_width"], width, scale)
-    Out.fill(0)
-    if Argmax is not None:
-        Argmax.fill(-1)
-    for region, image in enumerate(images):
-        for (i, (top, bottom)), (j, (left, right)) in product(enumerate(down[region]), enumerate(across[region])):
-            if top >= bottom or left >= right:
-                continue
-            part = flattened(X[image][:, top:bottom, left:right], 1)
-            at = part.argmax(1)
-            Out[region, :, i, j] = xp.take_along_axis(part, at[:, None], 1)[:, 0]
-            if Argmax is not None:
-                Argmax[region, :, i, j] = (top + at // (right - left)) * width + left + at % (right - left)
+    rows = _windows(xp, top, bottom, attrs["pooled_height"], height, scale)
+    columns = _windows(xp, left, right, attrs["pooled_width"], width, scale)
+    write_wanted((Out, 0), (Argmax, -1))
+    for region, (image, (down, has_rows), (across, has_columns)) in enumerate(zip(images, rows, columns, strict=True)):
+        has_elements = has_rows[:, None] & has_columns
+        if not has_elements.any():
+            continue
+        start = int(across.min())
+        seen = X[image][:, :, start : int(across.max()) + 1]
+        values, first = _greatest(xp, seen[:, down], (down * width).astype("int32")[..., None], 2)
+        places = first[..., across - start] + across.astype("int32")
+        values, at = _greatest(xp, values[..., across - start], places, 3)
+        Out[region] = xp.where(has_elements, values, 0)
+        if Argmax is not None:
+            Argmax[region] = xp.where(has_elements, at, -1)
 
 
 def _maxima(xp: Any, X: Any, Argmax: Any, images: list[int]) -> tuple[Any, Any, Any]:

@@ -27,6 +27,7 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 SYSTEMS = {
     "xla": "`XLAPlace`",
     "cupy": "`CUDAPlace`",
+    "recorded": "`CUDAPlace`, recorded",
     "jax": "jax by hand",
     "torch": "torch eager",
     "compile": "torch.compile",
@@ -63,7 +64,7 @@ def steps_of(system: str, name: str, setting: Setting) -> Steps:
     from workloads import LARGE_WORKLOADS, WORKLOADS
 
     workload = {**WORKLOADS, **LARGE_WORKLOADS}[name]
-    return {"xla": _fluid, "cupy": _fluid, "jax": _jax}.get(system, _torch)(system, workload, setting)
+    return {"xla": _fluid, "cupy": _fluid, "recorded": _fluid, "jax": _jax}.get(system, _torch)(system, workload, setting)
 
 
 def _jax_memory(device: str) -> float | None:
@@ -83,7 +84,7 @@ def _fluid(system: str, workload: Any, setting: Setting) -> Steps:
     if system == "xla":
         place = fluid.XLAPlace(setting.device)
     else:
-        place = fluid.CUDAPlace(0) if on_gpu else fluid.CPUPlace()
+        place = fluid.CUDAPlace(0, recorded=system == "recorded") if on_gpu else fluid.CPUPlace()
     executor, program, loss, scope = fluid_program(workload, place)
     batch = dict(workload.batch())
     uploaded = {key: place.upload(value) if system == "xla" else place.asarray(value) for key, value in batch.items()}
@@ -170,7 +171,7 @@ def _serve(connection: Any, system: str, workload: str, setting: Setting) -> Non
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if not setting.allows_tf32:
         os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"
-    elif system == "cupy":
+    elif system in ("cupy", "recorded"):
         os.environ["CUPY_TF32"] = "1"
     try:
         steps = steps_of(system, workload, setting)
@@ -266,7 +267,7 @@ def main() -> None:
     known = [name for name, workload in WORKLOADS.items() if workload.optimizer] + list(LARGE_WORKLOADS)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="workload", help=f"of {', '.join(known)} (all)")
-    parser.add_argument("--against", default="xla,cupy,jax,torch,compile,graphs", help="systems (%(default)s)")
+    parser.add_argument("--against", default="xla,cupy,recorded,jax,torch,compile,graphs", help="systems (%(default)s)")
     parser.add_argument("--device", default="gpu", choices=["gpu", "cpu"])
     parser.add_argument("--tf32", action="store_true", help="allow TF32 in products")
     parser.add_argument("--minutes", type=float, default=5.0, help="stop waiting for compilers a minute before (%(default)s)")

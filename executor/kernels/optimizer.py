@@ -163,13 +163,13 @@ def adam(
 ) -> list[Call]:
     target, before, after = _begun(xp, inputs, outputs, attrs)
     with_decay = attrs.get("with_decay", False)
-    numbers = [scratch((1,), target.dtype) for _ in range(7)]
-    b1, b2, one_minus_beta1, one_minus_beta2, rate, eps, param_scale = numbers
+    numbers = [scratch((1,), target.dtype) for _ in range(8)]
+    b1, b2, one_minus_beta1, one_minus_beta2, rate, eps, param_scale, _ = numbers
     tensors = [(name, inputs.get(f"{name.capitalize()}Tensor")) for name in ("beta1", "beta2", "epsilon")]
     beta1, beta2, epsilon = (attrs[name] if tensor is None else tensor.reshape(-1)[0, ...] for name, tensor in tensors)
     decay = (attrs["lr_ratio"], attrs["coeff"]) if with_decay else None
     rates = [inputs[slot].reshape(-1) for slot in ("LearningRate", "Beta1Pow", "Beta2Pow")]
-    steps: list[Call] = [partial(_adam_numbers, xp, beta1, beta2, epsilon, decay, rates, numbers)]
+    steps = _adam_numbers(xp, beta1, beta2, epsilon, decay, rates, numbers)
     for param, grad, moment1, moment2, step in _pieces(xp, scratch, 1, target, Grad, Moment1Out, Moment2Out):
         if with_decay:
             steps.append(partial(xp.multiply, param, param_scale, param))
@@ -184,22 +184,30 @@ def adam(
 
 
 def _adam_numbers(
-    xp: Any, beta1: Any, beta2: Any, epsilon: Any, decay: tuple[float, float] | None, rates: list[Any], numbers: list[OutArray]
-) -> None:
-    """The numbers of this step, in the parameter's precision; `rates` are the learning rate and the powers of the betas."""
+    xp: Any, beta1: Any, beta2: Any, epsilon: Any, decay: tuple[float, float] | None, rates: list[Any], numbers: list[Any]
+) -> list[Call]:
+    """Calls that compute the numbers of a step, in the parameter's precision; `rates` are the learning rate and the powers of the
+    betas."""
     learning_rate, power1, power2 = rates
-    b1, b2, one_minus_beta1, one_minus_beta2, rate, eps, param_scale = numbers
-    b1[...] = beta1
-    b2[...] = beta2
-    xp.subtract(1, b1, one_minus_beta1)
-    xp.subtract(1, b2, one_minus_beta2)
-    xp.sqrt(1 - power2, out=eps)
-    xp.multiply(learning_rate, 1 if decay is None else decay[0], out=rate)
+    b1, b2, one_minus_beta1, one_minus_beta2, rate, eps, param_scale, correction = numbers
+    steps: list[Call] = [
+        partial(xp.copyto, b1, beta1),
+        partial(xp.copyto, b2, beta2),
+        partial(xp.subtract, 1, b1, one_minus_beta1),
+        partial(xp.subtract, 1, b2, one_minus_beta2),
+        partial(xp.subtract, 1, power2, eps),
+        partial(xp.sqrt, eps, eps),
+        partial(xp.multiply, learning_rate, 1 if decay is None else decay[0], rate),
+    ]
     if decay is not None:
-        xp.subtract(1, rate * decay[1], param_scale)
-    xp.multiply(rate, eps, out=rate)
-    xp.divide(rate, 1 - power1, out=rate)
-    xp.multiply(eps, epsilon, out=eps)
+        steps += [partial(xp.multiply, rate, decay[1], param_scale), partial(xp.subtract, 1, param_scale, param_scale)]
+    return [
+        *steps,
+        partial(xp.multiply, rate, eps, rate),
+        partial(xp.subtract, 1, power1, correction),
+        partial(xp.divide, rate, correction, rate),
+        partial(xp.multiply, eps, epsilon, eps),
+    ]
 
 
 @prepared("lamb", inplace=_ADAM)

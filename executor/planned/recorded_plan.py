@@ -39,7 +39,7 @@ class RecordedPlan(BoundArenaPlan):
         self._forget_recordings()
 
     def _forget_recordings(self) -> None:
-        """Begin again: the arrays are not those of the recordings."""
+        """Begin again, since arrays have changed."""
         self._runs = 0
         """How many runs have ended without an error."""
         self._parts: list[RecordedPart] = []
@@ -108,7 +108,7 @@ class RecordedPlan(BoundArenaPlan):
                 self._make(part)
                 done.append(part)
                 continue
-            failed = recording.record(part)
+            failed = recording.record(part, self.scratch_memory)
             if failed is not None:
                 waiting += reversed(self._parts_of(part.pieces))
                 continue
@@ -121,13 +121,14 @@ class RecordedPlan(BoundArenaPlan):
             self._describe()
 
     def _describe(self) -> None:
-        """Say what is recorded and what is not."""
+        """Say how much is recorded, and why not all."""
         recorded = [part for part in self._parts if part.recorded]
         reasons = dict.fromkeys(piece.reason for part in self._parts for piece in part.pieces if piece.reason)
         if not recorded:
             return self._refuse("; ".join(reasons) or "it has no calls")
         calls, graphs = sum(len(part.recorded) for part in recorded), len(recorded)
-        self.plan.recording = f"recorded: {calls} calls in {graphs} graph{'s' * (graphs > 1)}"
+        launched = sum(len(part.launched) for part in recorded)
+        self.plan.recording = f"recorded: {calls} calls as {launched}, in {graphs} graph{'s' * (graphs > 1)}"
         if reasons:
             self.plan.recording += f"; call by call: {'; '.join(reasons)}"
         return None
@@ -195,7 +196,7 @@ class RecordedPlan(BoundArenaPlan):
         return [RecordedPart(group, *self._memory_of(group)) for group in groups]
 
     def _memory_of(self, pieces: list[Piece]) -> tuple[list[Any], list[tuple[str, Any]]]:
-        """The arrays that pieces may overwrite, and the names and arrays of their results."""
+        """The arrays that pieces may overwrite, and their results by name."""
         written = {value for piece in pieces for value in piece.instruction.written}
         stored = {name: self._stored[name] for name, _ in written if name in self.plan.storage}
         end = pieces[-1].number

@@ -7,14 +7,14 @@ memory with the same numbers. So nothing that a run decides on the host may be i
 - Such a call is made between two graphs, as are ops that draw random numbers or run step by step.
 - A check of values becomes a copy of these values, and is made by numpy after the graphs, from one copy for all checks.
 - Memory that calls allocate comes from a pool that nothing else uses, and stays with the graph.
-- Products go to cuBLAS directly (`fluid.executor.runtime.cublas`).
+- Products go to cuBLAS directly (`fluid.executor.runtime.cublas`), and elementwise calls become kernels (`fused_calls.py`).
 
 A graph is compared with its calls before it is used (`Recording.compare`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +27,7 @@ import numpy as np
 from ..kernels.engine import Step
 from ..runtime.calls import Call, Source
 from ..runtime.cublas import CuBlas, CuBlasNamespace, cublas_library
+from .fused_calls import fuse
 from .placement import padded
 from .plan import AnyInstruction
 
@@ -74,12 +75,14 @@ class RecordedPart:
         memory: arrays that they may overwrite.
         results: names and arrays of values that later instructions or the caller read.
         graph: the recorded calls.
+        launched: these calls, with elementwise calls as kernels, and the pieces that they belong to.
     """
 
     pieces: list[Piece]
     memory: list[Any]
     results: list[tuple[str, Any]]
     graph: Any = None
+    launched: list[tuple[Piece, Call]] = field(default_factory=list)
 
     @property
     def recorded(self) -> list[Call]:
@@ -221,18 +224,25 @@ class Recording:
         finally:
             self._wait()
 
-    def record(self, part: RecordedPart) -> Piece | None:
+    def record(self, part: RecordedPart, scratch: Sequence[Any]) -> Piece | None:
         """Record a part whose calls have been made in `aside` before; nothing is computed.
+
+        Args:
+            part: the part.
+            scratch: the memory of the intermediate results of pieces.
 
         Returns:
             The piece that cannot be recorded, which then says why; None if the part has its graph.
         """
+        calls = [(piece, call) for piece in part.pieces for call in piece.recorded]
+        part.launched = calls
+        with suppress(Exception):  # no compiler
+            part.launched = fuse(self._xp, calls, scratch)
         with self.aside(), _without_uploads(self._xp):
             self._stream.begin_capture()
-            for piece in part.pieces:
+            for piece, call in part.launched:
                 try:
-                    for call in piece.recorded:
-                        call()
+                    call()
                 except Exception as error:
                     with suppress(Exception):  # a stream that was told to wait has no graph
                         self._stream.end_capture()
@@ -285,7 +295,7 @@ _LOCK = Lock()
 def _without_uploads(xp: Any) -> Iterator[None]:
     """In the ``with`` block, this thread can copy no array to the device.
 
-    cupy copies by a buffer that it uses again for other copies, so that a graph would copy whatever lies in it by then.
+    cupy copies by a buffer that it uses again for other copies, so a graph would copy its later content.
     """
     pool, recorder = xp.get_default_pinned_memory_pool(), get_ident()
 

@@ -5,6 +5,8 @@ All runs on `support.strict_cupy`, whose streams record, with `support.host_cubl
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -125,6 +127,8 @@ def test_recorded_training_is_training(net: str, optimizer: str, library: HostCu
     plan = assert_same_training(batches_of(7, batch), loss)
     assert plan.recording.startswith("recorded: ") and (plan.recording.endswith("in 1 graph") or "warmed" in optimizer)
     assert plan.recording in str(plan)
+    calls, launched = map(int, re.findall(r"(\d+) calls as (\d+)", plan.recording)[0])
+    assert launched < calls * (0.4 if "Adam" in optimizer else 0.8) or shutil.which("cc") is None
     assert library.calls
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import shutil
+import subprocess
 from collections.abc import Callable
-from typing import Any
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -300,6 +306,56 @@ class Grid:
     def __getitem__(self, key: Any) -> Any:
         axes = self._by[key]
         return wrapped(list(axes) if isinstance(axes, tuple) else axes)
+
+
+# --------------------------------------------------------------------------------------------------------------- kernels
+_AS_C = """
+#include <math.h>
+static struct { unsigned x; } blockIdx, threadIdx;
+%s
+typedef const long long* numbers;
+void launch(unsigned blocks, unsigned threads, const unsigned long long* table, numbers sizes, numbers starts, int n) {
+    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
+        for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++)
+            fused(table, sizes, starts, n);
+}
+"""
+
+
+@cache
+def _compiled(code: str) -> Any:
+    """A kernel as a function of the host, by its C compiler: one thread after the other."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise RuntimeError("there is no C compiler")
+    with TemporaryDirectory() as folder:
+        source, library = Path(folder) / "kernel.c", Path(folder) / "kernel.so"
+        source.write_text(_AS_C % code.replace('extern "C" __global__', "static"), encoding="utf-8")
+        options = ["-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC"]
+        subprocess.run([compiler, *options, str(source), "-o", str(library), "-lm"], check=True, capture_output=True)
+        return ctypes.CDLL(str(library)).launch
+
+
+class RawKernel:
+    """A kernel of the one signature that programs have: a table of addresses, sizes, first blocks, and how many there are."""
+
+    __module__ = HERE
+    compiled: ClassVar[list[str]] = []
+
+    def __init__(self, code: str, name: str, options: tuple[str, ...] = ()) -> None:
+        assert name == "fused" and options == ("--fmad=false",)
+        self._code = code
+
+    def compile(self) -> None:
+        streams.refuse_waiting()  # a module is loaded
+        self._by = _compiled(self._code)
+        self.compiled.append(self._code)
+
+    def __call__(self, grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
+        *arrays, count = args
+        call = partial(self._by, *grid, *block, *(ctypes.c_void_p(array.data.ptr) for array in arrays), int(count))
+        stream = streams.current_stream()
+        stream.add_call(call) if stream.is_capturing() else call()
 
 
 # -------------------------------------------------------------------------------------------------------- random numbers

@@ -69,7 +69,7 @@ def _module(name: str, **members: Any) -> ModuleType:
 
 def _cupy() -> ModuleType:
     """cupy 14.2, as far as numpy computes it. A name that numpy lacks is missing."""
-    module = _module(HERE, __version__="14.2.0", ndarray=ndarray, ufunc=functions.ufunc)
+    module = _module(HERE, __version__="14.2.0", ndarray=ndarray, ufunc=functions.ufunc, RawKernel=functions.RawKernel)
     homes = {"": module}
     for path in ("linalg", "fft", "random", "lib", "lib.stride_tricks", "cuda"):
         homes[path] = _module(f"{HERE}.{path}")

@@ -98,6 +98,11 @@ class Stream:
     def synchronize(self) -> None:
         refuse_waiting()
 
+    def add_call(self, call: Callable[[], Any]) -> None:
+        """Record a call without results, which writes where addresses say."""
+        assert self._tape is not None
+        self._tape.calls.append((call, None))
+
     def record_call(self, call: Callable[[], Any], operands: tuple[Any, ...]) -> Any:
         """Record a call of these arrays."""
         assert self._tape is not None

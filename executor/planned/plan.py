@@ -349,8 +349,9 @@ def _planner_of(
         planner = _specialized(planner.of_copy(copy), values)
     if may_adapt and (copy := with_room(planner.program, planner.instructions, planner.specs)) is not None:
         planner = _specialized(planner.of_copy(copy), values)
-    while (copy := with_recurrences(planner.program, planner.instructions, planner.specs, fetches)) is not None:
-        planner = _specialized(planner.of_copy(copy), values)
+    with suppress(FluidError):  # of entries of an array that do not have one shape
+        while (copy := with_recurrences(planner.program, planner.instructions, planner.specs, fetches)) is not None:
+            planner = _specialized(planner.of_copy(copy), values)
     planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
     return planner
 

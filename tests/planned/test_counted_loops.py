@@ -51,7 +51,7 @@ def types(executor: fluid.Executor, feed: dict[str, Any], fetches: list[Any]) ->
 
 
 def run_like_the_reference(feed: dict[str, Any], fetches: list[Any], is_counted: bool) -> list[Any]:
-    """Run a program, and compare with the reference. Its plan holds a loop unless the number of trips is counted."""
+    """Run a program, and compare with the reference. Its plan holds a loop unless the number of all trips is counted."""
     executor = fluid.Executor()
     assert ("while" not in types(executor, feed, fetches)) is is_counted
     expected, results = executor.interpret(feed=feed, fetch_list=fetches), executor.run(feed=feed, fetch_list=fetches)
@@ -193,3 +193,108 @@ def test_a_loop_that_updates_a_variable_of_the_scope_stays() -> None:
     assert "while" in types(executor, ROW, [stack])
     executor.run(feed=ROW, fetch_list=[stack])
     np.testing.assert_allclose(fluid.global_scope().array(total.name), 4.0 * (1.0 + ROW["x"]))
+
+
+# ---------------------------------------------------------------------------------------- arrays that other ops read
+def counted(trips: int, body: Callable[..., Any], states: list[Any]) -> Any:
+    """The states after so many trips of a ``While`` that updates them."""
+    number, limit = (layers.fill_constant([1], "int64", value) for value in (0, trips))
+    states = [layers.assign(state) for state in states]
+    going = layers.less_than(number, limit)
+    loop = layers.While(going)
+    with loop.block():
+        for state, value in zip(states, body(number, *states), strict=True):
+            layers.assign(value, state)
+        layers.increment(number, 1)
+        layers.less_than(number, limit, cond=going)
+    return states
+
+
+def joined(array: Any, axis: int, stacks: bool) -> list[Any]:
+    return [*layers.tensor_array_to_tensor(array, axis, use_stack=stacks)]
+
+
+READS: dict[str, Callable[[Any], list[Any]]] = {
+    "rows": lambda array: joined(array, 0, False),
+    "columns": lambda array: joined(array, 1, False),
+    "the last axis": lambda array: joined(array, -1, False),
+    "a stack": lambda array: joined(array, 0, True),
+    "a stack along columns": lambda array: joined(array, -1, True),
+    "length": lambda array: [layers.array_length(array)],
+    "an entry": lambda array: [layers.array_read(array, layers.fill_constant([1], "int64", 0))],
+    "another loop": lambda array: weighted_sum(array),
+    "a loop that collects": lambda array: joined(half_of_entries(array), 0, False),
+}
+
+
+def weighted_sum(array: Any) -> list[Any]:
+    zeros = layers.fill_constant([2, 3], "float32", 0.0)
+    return counted(3, lambda number, total: [total * 0.5 + layers.array_read(array, 3 - (number + 1))], [zeros])
+
+
+def half_of_entries(array: Any) -> Any:
+    halves = layers.create_array("float32")
+    counted(3, lambda number: layers.array_write(layers.array_read(array, number) * 0.5, number, halves) and [], [])
+    return halves
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("order", ["forward", "backward", "after the first"])
+@pytest.mark.parametrize("batch", [2, -1])
+def test_entries_are_read_from_a_stack(read: str, order: str, batch: int) -> None:
+    x = fluid.data("x", [batch, 3])
+    array = layers.create_array("float32")
+    if order == "after the first":
+        layers.array_write(x * 3.0, layers.fill_constant([1], "int64", 0), array)
+
+    def body(number: Any, state: Any) -> list[Any]:
+        if order == "after the first":
+            state = state + layers.array_read(array, number)
+        place = {"forward": number, "backward": 2 - number, "after the first": number + 1}[order]
+        layers.array_write(layers.tanh(state), place, array)
+        return [state * 0.5 + 1.0]
+
+    (last,) = counted(3, body, [x])
+    fetches = READS[read](array)
+    if batch == -1:  # the sizes of entries are not declared
+        fetches = fetches[:1]
+    run_like_the_reference(ROW, [*fetches, last], is_counted=read != "another loop")
+
+
+def test_an_entry_from_outside() -> None:
+    x, array = fluid.data("x", [2, 3]), layers.create_array("float32")
+    counted(3, lambda number: layers.array_write(x, number, array) and [], [])
+    run_like_the_reference(ROW, joined(array, 0, False), is_counted=True)
+
+
+def test_a_first_entry_of_another_shape() -> None:
+    x, one = fluid.data("x", [-1, 3]), fluid.data("one", [-1, 3])
+    array = layers.array_write(one, layers.fill_constant([1], "int64", 0))
+
+    def body(number: Any, state: Any) -> list[Any]:
+        state = state + layers.array_read(array, number)
+        layers.array_write(state, number + 1, array)
+        return [state]
+
+    (last,) = counted(3, body, [x])
+    run_like_the_reference({**ROW, "one": np.ones((1, 3), "float32")}, [last, *joined(array, 0, False)], is_counted=False)
+
+
+@pytest.mark.parametrize("kind", ["other places", "two writes", "written later", "read before it is written"])
+def test_arrays_that_stay(kind: str) -> None:
+    x = fluid.data("x", [2, 3])
+    array = layers.create_array("float32")
+    layers.array_write(x, layers.fill_constant([1], "int64", 0), array)
+
+    def body(number: Any, state: Any) -> list[Any]:
+        if kind == "read before it is written":
+            state = state + layers.array_read(array, layers.fill_constant([1], "int64", 0))
+        layers.array_write(state, number * 2 if kind == "other places" else number + 1, array)
+        if kind == "two writes":
+            layers.array_write(state, number + 1, array)
+        return [layers.tanh(state)]
+
+    (last,) = counted(3, body, [x])
+    if kind == "written later":
+        layers.array_write(last, layers.fill_constant([1], "int64", 1), array)
+    run_like_the_reference(ROW, [last, layers.array_read(array, layers.fill_constant([1], "int64", 2))], is_counted=False)

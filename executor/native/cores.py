@@ -400,6 +400,8 @@ def _packing_matrix(core: PackedMatrix, target: Target) -> Callable[..., None]:
 
 
 def _on_rows(core: Scattered | Merged | Put | Places | Firsts | Leaves, target: Target) -> Callable[..., None]:
+    """The writer of a kernel that takes rows by their ids."""
+
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         output = pointers.output(core)
 

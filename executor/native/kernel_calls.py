@@ -57,6 +57,7 @@ class _Finder:
         self.writers: dict[str, Writer] = {}
 
     def calls_of(self, region: NativeRegion) -> Iterator[KernelCall]:
+        """The calls of a region's kernels, then the calls that add up its partial sums."""
         value_of, sums = region.value_of, region.partial
         kernels, region.workspace_bytes = self._kernels_of(region)
         operands: list[Operand] = [(value_of[node], at * node.element.bytes) for node, at in region.sources]

@@ -283,46 +283,47 @@ class Nest:
         f.loop(start, stop, 1, [], chunk)
 
     def _write_chunk(self, number: Value) -> None:
-        f = self.f
-        first: Operand
-        last: Operand
-        if self.chunks == 1:
-            first, last = 0, self.strips
-        elif self.chunk == 1:
-            first, last = number, f.add(number, 1)
-        else:
-            first = f.mul(number, self.chunk)
-            last = f.add(first, self.chunk)
-            if self.strips % self.chunk:
-                last = f.min(last, self.strips)
+        """Write the rows of a chunk, with the partial sums over these rows."""
+        f, (first, last) = self.f, self._strips_of(number)
         sums = [node for node in self.group.nodes if isinstance(node, Reduction) and node in self.group.sums]
-        segments = self._segments()
-        places = [
-            (node, at, width) for node in sums for at, count, width in segments for at in range(at, at + count * width, width)
-        ]
-        targets = {node: f.at(self.pointers.output(node), f.mul(number, self.columns), node.element) for node in sums}
-        self._targets = targets
+        self._targets = {node: f.at(self.pointers.output(node), f.mul(number, self.columns), node.element) for node in sums}
         if self._in_registers:
-            begin = [(node, neutral(node.kind, node.element.of(width))) for node, _, width in places]
-
-            def row(index: Value, *values: Value) -> list[Value]:
-                register_sums = dict(zip([(node, at) for node, at, _ in places], values, strict=True))
-                self._write_row(index, self.columns, register_sums)
-                return [register_sums[node, at] for node, at, _ in places]
-
-            for (node, at, _), value in zip(places, self._loop_rows(first, last, begin, row), strict=True):
-                f.store(value, f.at(targets[node], at, node.element))
+            self._write_with_sums_in_registers(sums, first, last)
             return
         for node in sums:
-            for at, count, width in segments:
-
-                def clear(i: Value, node: Reduction = node, at: int = at, width: int = width) -> None:
-                    at_column = f.at(targets[node], f.add(f.mul(i, width), at), node.element)
-                    f.store(neutral(node.kind, node.element.of(width)), at_column)
-
-                f.loop(0, count, 1, [], clear)
-
+            for at, count, width in self._segments():
+                f.loop(0, count, 1, [], partial(self._clear_sums, node, at, width))
         self._loop_rows(first, last, [], lambda index: self._write_row(index, self.columns, None))
+
+    def _strips_of(self, chunk: Value) -> tuple[Operand, Operand]:
+        """The first strip of a chunk, and the end of its strips."""
+        f = self.f
+        if self.chunks == 1:
+            return 0, self.strips
+        if self.chunk == 1:
+            return chunk, f.add(chunk, 1)
+        first = f.mul(chunk, self.chunk)
+        last = f.add(first, self.chunk)
+        return first, f.min(last, self.strips) if self.strips % self.chunk else last
+
+    def _clear_sums(self, node: Reduction, start: int, lanes: int, number: Value) -> None:
+        """Store a vector of neutral elements, the sums before the first row; `number` counts vectors from column `start` on."""
+        place = self.f.at(self._targets[node], self.f.add(self.f.mul(number, lanes), start), node.element)
+        self.f.store(neutral(node.kind, node.element.of(lanes)), place)
+
+    def _write_with_sums_in_registers(self, sums: Sequence[Reduction], first: Operand, last: Operand) -> None:
+        """Write the rows of some strips; the loop over rows carries a vector for each sum and run of columns."""
+        vectors = [(at, width) for start, count, width in self._segments() for at in range(start, start + count * width, width)]
+        places = [(node, at) for node in sums for at, _ in vectors]
+        begin = [(node, neutral(node.kind, node.element.of(width))) for node in sums for _, width in vectors]
+
+        def row(index: Value, *values: Value) -> list[Value]:
+            register_sums = dict(zip(places, values, strict=True))
+            self._write_row(index, self.columns, register_sums)
+            return [register_sums[place] for place in places]
+
+        for (node, at), value in zip(places, self._loop_rows(first, last, begin, row), strict=True):
+            self.f.store(value, self.f.at(self._targets[node], at, node.element))
 
     def _loop_rows(self, first: Any, last: Any, totals: Totals, body: Callable[..., Any]) -> list[Value]:
         """Loop over strips and their rows; the loops carry the sums `totals`, from their first values on."""

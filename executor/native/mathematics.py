@@ -118,12 +118,12 @@ def _exp(f: Function, x: Value) -> Value:
 def _times_power_of_two(f: Function, x: Value, bits: Value) -> Value:
     """``x * 2**n``; the last bits of `bits` are ``n + 2 * bias``.
 
-    It multiplies by two powers of 2, with exponents n / 2 rounded down and up: neither overflows or is denormal, even if the
-    result does or is. In the low bits, which become the exponent, the large constant of `_quotient` has zeros.
+    Two factors, 2**floor(n/2) and 2**ceil(n/2), are neither infinite nor denormal, even if the result is. The large constant that
+    `_quotient` adds has zeros in the low bits, so these bits alone become exponents.
     """
     half = f.shift_right_logical(bits, 1)
-    for power_ in (half, f.sub(bits, half)):
-        x = f.mul(x, f.bits_as(f.shift_left(power_, _format(x).fraction), x.type))
+    for exponent in (half, f.sub(bits, half)):
+        x = f.mul(x, f.bits_as(f.shift_left(exponent, _format(x).fraction), x.type))
     return x
 
 

@@ -605,29 +605,29 @@ class _ProductWriter:
         f, edge, stride = self.f, min(self.tiling.lanes, _SQUARE), self.product.b_strides[1]
         vector = self.product.element.of(edge)
 
-        def square(source: Value, to: Value, columns: int, rows: int) -> None:
+        def copy_square(source: Value, to: Value, columns: int, rows: int) -> None:
             vectors = [f.load_first(self.at(source, column * stride), vector, rows) for column in range(columns)]
             for row, values in enumerate(_transposed(f, vectors + [zero(vector)] * (edge - columns))[:rows]):
                 f.store(values, self.at(to, row * pitch))
 
-        def squares(begin: Value, stop: Operand, rows: int) -> None:
-            def beside(column: Value, columns: int) -> None:
-                def one(row: Value) -> None:
+        def copy_rows(begin: Value, stop: Operand, rows: int) -> None:
+            def copy_columns(column: Value, columns: int) -> None:
+                def copy(row: Value) -> None:
                     place = self.at(to, f.add(f.mul(row, pitch), column))
-                    square(self.at(source, f.add(f.mul(column, stride), row)), place, columns, rows)
+                    copy_square(self.at(source, f.add(f.mul(column, stride), row)), place, columns, rows)
 
-                self._loop(begin, stop, edge, [], one)
+                self._loop(begin, stop, edge, [], copy)
 
             main = width // edge * edge
-            self._loop(0, main, edge, [], partial(beside, columns=edge))
-            self._loop(main, width, edge, [], partial(beside, columns=width - main))
-            self._loop(-(-width // edge) * edge, pitch, edge, [], partial(beside, columns=0))
+            self._loop(0, main, edge, [], partial(copy_columns, columns=edge))
+            self._loop(main, width, edge, [], partial(copy_columns, columns=width - main))
+            self._loop(-(-width // edge) * edge, pitch, edge, [], partial(copy_columns, columns=0))
 
         main, remaining_rows, far = self._multiple(depth, edge), self.product.inner % edge, 4 * edge
-        self._loop(0, main, far, [], lambda begin: squares(begin, f.min(f.add(begin, far), main), edge))
+        self._loop(0, main, far, [], lambda begin: copy_rows(begin, f.min(f.add(begin, far), main), edge))
         if remaining_rows:
             with f.when(f.compare("slt", f.int64(main), depth)):
-                squares(f.int64(main), depth, remaining_rows)
+                copy_rows(f.int64(main), depth, remaining_rows)
 
     def _multiple(self, extent: Operand, step: int) -> Operand:
         """The greatest multiple of `step` up to `extent`."""
@@ -695,22 +695,22 @@ class _ProductWriter:
         f, copies = self.f, max(_IN_FLIGHT // count, 1)
         unrolled = max(unrolled, copies)
 
-        def some(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
+        def unrolled_steps(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
             parts = [list(sums[begin : begin + count]) for begin in range(0, len(sums), count)]
             for number in range(unrolled):
                 parts[number % copies] = step(number, a, b, parts[number % copies])
             return *self._advanced((a, b), strides, unrolled), *itertools.chain(*parts)
 
-        def one(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
+        def single_step(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
             return *self._advanced((a, b), strides), *step(0, a, b, sums)
 
         main = self._multiple(extent, unrolled)
-        a, b, *sums = self._loop(0, main, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], some)
+        a, b, *sums = self._loop(0, main, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], unrolled_steps)
         while len(sums) > count:
             half = len(sums) // count // 2 * count
             sums = [f.add(x, y) for x, y in zip(sums[:half], sums[half : 2 * half], strict=True)] + sums[2 * half :]
         if unrolled > 1:
-            a, b, *sums = self._loop(main, extent, 1, [a, b, *sums], one)
+            a, b, *sums = self._loop(main, extent, 1, [a, b, *sums], single_step)
         return a, b, sums
 
     # -- results

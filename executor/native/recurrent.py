@@ -378,7 +378,7 @@ class _Gradients:
         return [self._mask.choose(time, slope) for slope in slopes], [*passed]
 
     def _note_weights(self, layer: int, direction: int, all_gates: GraphNode, x: GraphNode) -> GraphNode:
-        """Note the gradients of a direction's weights, by the gradients of all its gates; returns its input's."""
+        """Note the gradients of a direction's weights, from the gradients of its gates; returns the gradient of its input."""
         g, steps, batch, hidden = self._g, self._steps, self._batch, self._g.hidden
         rows, features = MODES[g.mode].gates * hidden, x.shape[-1]
         w = _weights_of_pass(g, self._weights, layer, direction)

@@ -166,8 +166,8 @@ def _reversed(node: GraphNode) -> GraphNode:
 def _greatest_places(rows: GraphNode, k: int) -> tuple[list[GraphNode], list[GraphNode]]:
     """The k greatest elements of each row in order, and their positions; NaNs come last, and of equals the first comes first.
 
-    Each step looks for the greatest element that comes after the one before. A NaN counts as at its position plus the number of
-    columns.
+    Each step looks for the greatest element behind the one that it found last. The place of a NaN is its position plus the number
+    of columns, which is behind all numbers.
     """
     count, positions = rows.shape[1], Position(rows.shape, INT32)
     least, greatest = _bounds(rows)

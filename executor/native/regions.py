@@ -438,14 +438,12 @@ def _nodes_to_store(schedule: FusionSchedule, group: Group, position: int) -> se
             source = source_of(operand)
             if isinstance(source, (Constant, Position)) or source in group.uniform:
                 continue
-            home = schedule.position_of[source]
-            if (
-                home != position
-                or (isinstance(node, Choice) and operand is node.source)
-                or (
-                    node in stage and source not in group.per_row and stage[source] < stage[node] and _is_heavy(source, group, {})
-                )
-            ):
+            if schedule.position_of[source] != position:
+                must.add(source)
+                continue
+            is_table = isinstance(node, Choice) and operand is node.source  # its rows are chosen by number
+            is_of_earlier_pass = node in stage and source not in group.per_row and stage[source] < stage[node]
+            if is_table or (is_of_earlier_pass and _is_heavy(source, group, {})):
                 must.add(source)
     return must
 

@@ -32,9 +32,9 @@ def verify_order(instructions: Sequence[Any], storage: Container[str], specs: Ma
     for instruction in instructions:
         for value in instruction.read_within:
             name, version = value
-            is_there = versions.get(name, 0) == version if name in storage else value in defined
-            is_made = bool(version) and value in specs and specs[value].size != 0
-            if not is_there and (is_made or name in storage or name.startswith(NATIVE_PREFIX)):
+            is_present = versions.get(name, 0) == version if name in storage else value in defined
+            is_computed = bool(version) and value in specs and specs[value].size != 0
+            if not is_present and (is_computed or name in storage or name.startswith(NATIVE_PREFIX)):
                 raise fault(f"{instruction.describe()} reads {name} at a wrong time")
         for name, version in instruction.written:
             if name in storage and version < versions.get(name, 0):

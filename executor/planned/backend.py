@@ -102,8 +102,8 @@ class PlannedBackend:
         if memory is None:
             memory = Memory(self._place.xp)
             self._memories[scope] = ref(memory)
-        made = RecordedPlan if isinstance(self._place, CUDAPlace) and self._place.recorded else BoundArenaPlan
-        return made(plan, scope, self._place, memory)
+        bound = RecordedPlan if isinstance(self._place, CUDAPlace) and self._place.recorded else BoundArenaPlan
+        return bound(plan, scope, self._place, memory)
 
 
 class NativeBackend(PlannedBackend):

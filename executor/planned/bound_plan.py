@@ -356,16 +356,15 @@ class BoundArenaPlan:
         Returns:
             The ids of the instructions whose values are packed already.
         """
-        former, self._packed = self._packed, {}  # `former` keeps the arrays of a plan that binds again until they are found below
+        former, self._packed = self._packed, {}  # while the plan binds again, `former` holds its arrays in memory
         writers = Counter(value for instruction in once.values() for value in instruction.written)
         packed_before: set[int] = set()
         origins: dict[Value, _Origin] = {}
         for instruction_id, instruction in once.items():
             if instruction.is_check:
                 continue
-            origin = self._origin_of(instruction, origins)
-            if any(writers[value] != 1 for value in instruction.written):
-                origin = None
+            has_one_writer = all(writers[value] == 1 for value in instruction.written)
+            origin = self._origin_of(instruction, origins) if has_one_writer else None
             if origin is not None:
                 origins.update(
                     (value, _Origin((origin.key, place), origin.arrays)) for place, value in enumerate(instruction.written)
@@ -664,7 +663,7 @@ class BoundArenaPlan:
 
     # -- running
     def settings(self) -> AbstractContextManager[Any]:
-        """The context in which this bound plan runs."""
+        """The context of a run."""
         return _NOTHING if self._is_native else OnNumpy()
 
     def run(

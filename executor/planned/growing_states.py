@@ -146,7 +146,7 @@ def _plan_stages(instruction: Any, specs: Mapping[Value, Spec], captured: Collec
 def _find_states(
     versions: BlockVersions, region: Region, first: Mapping[Value, Spec], in_first: Mapping[Value, Spec]
 ) -> tuple[dict[str, tuple[Spec, int]], set[int]]:
-    """Find the states that grow in the first trip: name -> spec before the loop and the axis that grows; and by how many rows."""
+    """Find the states that grow in the first trip: name -> spec before the loop and growing axis. And the rows per trip."""
     states, steps = dict[str, tuple[Spec, int]](), set[int]()
     for name in region.writes:
         before, after = first.get((name, 0)), in_first.get(versions.current(name))
@@ -283,6 +283,7 @@ class _Analysis:
                 raise _UnsuitedError
 
     def _visit(self, index: int, op: Operator) -> None:
+        """Infer an op's results with room; raises `_UnsuitedError` if it cannot compute so."""
         versions, loop = self._versions, self._loop
         definition, reads, writes = versions.definitions[index], versions.reads[index], versions.writes[index]
         read = [(slot, place, value) for slot, values in reads.items() for place, value in enumerate(values) if value is not None]
@@ -339,7 +340,7 @@ class _Analysis:
         axes, results = rule(self, reader), [value for values in self._versions.writes[index].values() for value in values]
         self._zeros |= {(value, axis) for value in results if value in lengths for axis in axes}
 
-    # -- rules: each returns the axes of the result behind whose rows that count there are zeros
+    # -- rules: each returns the axes of the result along which the unused room holds zeros
     def _compute_elements(self, reader: _GrownReader) -> Collection[int]:
         self._require(reader.after is not None)
         return self._axes_of_zeros(reader) if reader.op.type in _COPIES else ()

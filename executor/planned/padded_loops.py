@@ -159,10 +159,8 @@ class _LoopRewriter:
             inputs = {"X": operands.pop("X")}
             outside.insert_op(outside.ops.index(self._op), "pad_sequences", inputs=inputs, outputs=operands, frames=frames)
         outside.insert_op(outside.ops.index(self._op), "assign", **copies, frames=frames)
-        self._op.inputs["X"] = [
-            *(*self._op.input("X"), *self._padded, *self._ids, *self._divisors),
-            *(self._numbers, self._all_numbers),
-        ]
+        numbers = [self._numbers, self._all_numbers]
+        self._op.inputs["X"] = [*self._op.input("X"), *self._padded, *self._ids, *self._divisors, *numbers]
 
     def _unpad_gradients(self, op: Operator) -> None:
         """Cut the padding off the gradients of the sequences, after the gradient of the loop."""

@@ -343,7 +343,7 @@ def _planner_of(
     planner.infer()
     planner = _specialized(planner, values)
     if may_adapt and (copy := with_all_rows(planner.program, fetches)) is not None:
-        with suppress(FluidError):  # of a mask with another number of rows, which the run reports
+        with suppress(FluidError):  # a mask may have another number of rows: the run reports that
             planner = _specialized(planner.of_copy(copy), values)
     if may_adapt and (copy := with_unrolled_blocks(planner.program)) is not None:
         planner = _specialized(planner.of_copy(copy), values)
@@ -706,19 +706,19 @@ class _Planner:
         tenants: list[Tenant] = []
         tenant_of: dict[Value, Tenant] = {}
 
-        def settle(value: Value, start: int) -> None:
+        def add_tenant(value: Value, start: int) -> None:
             if self._is_temporary(value) and value not in tenant_of:
                 tenant_of[value] = tenant = Tenant(self.specs[value].nbytes, start, last_use[value])
                 tenants.append(tenant)
 
         for name in self.feeds:
             if (name, 0) in last_use:
-                settle((name, 0), -1)
+                add_tenant((name, 0), -1)
         for number, instruction in enumerate(self.instructions):
             if reuse and instruction.is_op and not instruction.dynamic:
                 self._reuse_inputs(instruction, number, last_use, tenant_of)
             for value in instruction.written:
-                settle(value, number)
+                add_tenant(value, number)
         self.arena_bytes = place(tenants) if reuse else place_apart(tenants)
         self.offset_of = {value: tenant.offset for value, tenant in tenant_of.items()}
         self.temporaries_bytes = sum(self.specs[value].nbytes for value in tenant_of)

@@ -109,8 +109,8 @@ class _RowBranches:
         var, of_mask = self._block.find_var(name), self._block.find_var(mask)
         if name in self.parts or var is None or var.lod_level or of_mask is None or of_mask.dtype is not VarType.BOOL:
             raise _MixedRowsError
-        homes = {self._block, self._block.forward}
-        if sum(mask in one.output_arg_names for home in homes if home is not None for one in home.ops) > 1:
+        blocks = [block for block in {self._block, self._block.forward} if block is not None]
+        if sum(mask in maker.output_arg_names for block in blocks for maker in block.ops) > 1:
             raise _MixedRowsError  # the rows may be merged by another mask
         is_gradient, place = _splits_gradient(op), self._block.ops.index(op)
         self._block.remove_op(place)
@@ -123,8 +123,8 @@ class _RowBranches:
                 if not self._has_gradients:
                     steps.add("assign", {"X": [name]}, out=part)
                     continue
-                other = steps.add("fill_zeros_like", {"X": [name]}) if is_gradient else self._first_row(steps, name, mask, holds)
-                self._choose(steps, self._rows(steps, mask, holds, var.ndim), name, other, part)
+                filler = steps.add("fill_zeros_like", {"X": [name]}) if is_gradient else self._first_row(steps, name, mask, holds)
+                self._choose(steps, self._rows(steps, mask, holds, var.ndim), name, filler, part)
 
     @staticmethod
     def _rows(steps: _OpWriter, mask: str, holds: bool, ndim: int) -> str:
@@ -158,7 +158,7 @@ class _RowBranches:
         results = outputs_of_rows(op, definition, names) - {EMPTY}
         gradients = {name for name in names if self.parts[name].is_gradient}
         if definition.forward is not None:
-            if not gradients >= {name for slot, given in op.inputs.items() if slot.endswith(_GRAD) for name in given} - {EMPTY}:
+            if not gradients >= {name for slot, names in op.inputs.items() if slot.endswith(_GRAD) for name in names} - {EMPTY}:
                 raise _MixedRowsError
             self._clear_sums(op, part, results)
             part = part._replace(is_gradient=True)

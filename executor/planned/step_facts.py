@@ -59,7 +59,7 @@ class FirstGradients(NamedTuple):
     gradients: dict[str, Ranked | str]
 
     def write(self, to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-        """Write the gradient that an op reads from the array: all of it for the first of the states that share a first value."""
+        """Write the gradient of a state's first value. The first state that has this value gets all of it, later ones zeros."""
         (value,), (out,) = op.input("X_W") or [""], op.output("Out")
         gradient = self.gradients.get(value)
         if gradient is None:

@@ -98,9 +98,8 @@ class _LoopCalls:
         yield self._mark(LEAVE_LOOP, second)
         yield from self.in_trip(self._varying, 1)
         yield self._mark(REPEAT_LOOP, first)
-        yield self._mark(
-            IF_TRUE, first
-        )  # the loop was left after the first of the two trips: its results lie in the second buffers
+        # If the loop was left after the first of the two trips, its results lie in the second buffers.
+        yield self._mark(IF_TRUE, first)
         yield from self.copies(loop.between, 0)
         yield self._mark(END_BRANCH, first)
         yield from self.copies(loop.after, 0)
@@ -187,12 +186,25 @@ class LoopCode(NativeInstruction):
             loop = _with_two_conditions(loop, specs)
         calls = _LoopCalls(loop, target)
         all_calls = [*(calls.unrolled(loop.trips) if loop.trips is not None else calls.repeated(loop.condition))]
-        facts = loop.ops, loop.describe(), all_calls, calls.writers, loop.read, loop.written
         fault = loop.places[FAULT].value if FAULT in loop.places else None
-        more = loop.arrays, loop.runs, loop.past, fault
-        code = cls(*facts, loop.layouts, loop.shares, loop.workspace_bytes, calls.checks, *more, draws)
-        code.written += [*(array.memory for array in loop.arrays), *([fault] if fault is not None else [])]
-        return code
+        signals = [] if fault is None else [fault]
+        return cls(
+            loop.ops,
+            text=loop.describe(),
+            calls=all_calls,
+            writers=calls.writers,
+            read=loop.read,
+            written=[*loop.written, *(array.memory for array in loop.arrays), *signals],
+            layouts=loop.layouts,
+            shares=loop.shares,
+            workspace_bytes=loop.workspace_bytes,
+            checks=calls.checks,
+            arrays=loop.arrays,
+            runs=loop.runs,
+            past=loop.past,
+            fault=fault,
+            draws=draws,
+        )
 
     def describe(self) -> str:
         return self.text

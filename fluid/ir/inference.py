@@ -9,7 +9,7 @@ from .. import unique_name
 from ..errors import ElementTypeError, FluidError, InferenceError, locate, said_of
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import EMPTY, OpDef, Slot
-from ..values.spec import Spec
+from ..values.spec import Spec, agreed_sizes
 from ..values.types import VarType, is_floating
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _set_spec(op: Operator, name: str, spec: Spec) -> None:
         return
     if var._shape is not None and var.block is not op.block and len(var._shape) == len(spec.shape):
         # A loop or branch overwrites a variable from outside: a dimension on which they differ is unknown.
-        var._shape = tuple(a if a == b else -1 for a, b in zip(var._shape, spec.shape, strict=True))
+        var._shape = agreed_sizes(var._shape, spec.shape)
     elif not var.is_parameter:
         var._shape = spec.shape
     if var._dtype is None:

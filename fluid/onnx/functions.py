@@ -60,6 +60,7 @@ def _refers(node: Any) -> bool:
 
 
 def _bind(node: Any, values: dict[str, Any]) -> None:
+    """Replace a node's references to attributes of the function by their values; a reference without a value is removed."""
     bound = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:

@@ -415,6 +415,7 @@ class Importer:
                 self._bind(name, result, start)
 
     def _apply(self, domain: str, proto: Any, inputs: list[Value | None]) -> Any:
+        """The outputs of a node: constants where it can be folded, else ops by its importer, else by its function in ONNX."""
         if domain not in self._opsets and not (domain == "" and self._calls):
             raise FormatError(f"the model imports no opset of the domain {domain!r}")
         opset = self._opsets.get(domain, 1)

@@ -14,7 +14,7 @@ from ..errors import InferenceError
 from ..ir.program import Operator
 from ..ir.regions import Region, State, Taken, gradient_region
 from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, ShapeOnly, block, define, grad_slot, strings
-from ..values.spec import Spec
+from ..values.spec import Spec, agreed_sizes
 from ..values.types import VarType
 
 _SCOPES = Spec((), VarType.FP32, VarType.STEP_SCOPES)
@@ -202,7 +202,7 @@ def _infer_select_input(X: list[Spec]) -> Spec:
     first = X[0]
     for candidate in X[1:]:
         if len(candidate.shape) == len(first.shape):
-            first = first.with_shape(tuple(a if a == b else -1 for a, b in zip(first.shape, candidate.shape, strict=True)))
+            first = first.with_shape(agreed_sizes(first.shape, candidate.shape))
     return first
 
 

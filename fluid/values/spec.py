@@ -110,3 +110,8 @@ def fits(left: int, right: int) -> bool:
 def may_equal(left: Sequence[int], right: Sequence[int]) -> bool:
     """Whether two shapes may be equal, as far as they are known."""
     return len(left) == len(right) and all(map(fits, left, right))
+
+
+def agreed_sizes(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of two shapes of the same rank, with -1 where they differ."""
+    return tuple(a if a == b else -1 for a, b in zip(first, second, strict=True))

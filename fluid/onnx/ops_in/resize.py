@@ -93,14 +93,14 @@ def _wanted_sizes(b: Builder, x: Any, axes: list[int], node: OnnxNode) -> tuple[
             factors.append(b.cast(factor, VarType.FP64))
         return sizes, factors
     for number, axis in zip(_one_for_each(node.numbers(3) or [], len(axes), "sizes"), axes, strict=True):
-        have = b.size_of(x, axis)
-        if number == have:
+        current = b.size_of(x, axis)
+        if number == current:
             factors.append(1.0)
-        elif isinstance(number, int) and isinstance(have, int):
-            factors.append(number / have)
+        elif isinstance(number, int) and isinstance(current, int):
+            factors.append(number / current)
         else:
-            factors.append(_double(b, number) / _double(b, have))
-        sizes.append(number if isinstance(number, int) or number == have else b.integer(number))
+            factors.append(_double(b, number) / _double(b, current))
+        sizes.append(number if isinstance(number, int) or number == current else b.integer(number))
     return sizes, factors
 
 

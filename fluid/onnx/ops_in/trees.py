@@ -93,11 +93,11 @@ class _Tables:
 
 
 def _tables(roots: Sequence[Hashable], look: Callable[[Hashable], _Test | Weights]) -> _Tables:
-    """Lay trees out as tables; `look` finds a node by its key."""
+    """Lay trees out as tables, level by level; `look` returns the node with a key."""
     tables = _Tables(len(roots))
     tables.add_leaves(len(roots))
     pending = [(number, root, 0) for number, root in enumerate(roots)]
-    for row, entry, depth in pending:  # it grows meanwhile
+    for row, entry, depth in pending:  # children are added to `pending` below
         tables.depth = max(tables.depth, depth)
         if isinstance(entry, _TableRow):
             tables.children[row] = entry.number

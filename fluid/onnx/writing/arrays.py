@@ -9,7 +9,7 @@ import numpy as np
 
 from fluid.ir.program import Operator
 from fluid.opdef.registry import grad_slot
-from fluid.values.spec import Spec
+from fluid.values.spec import Spec, agreed_sizes
 from fluid.values.types import VarType
 
 from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor
@@ -168,16 +168,10 @@ def write_to_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
         array.spec = replace(array.spec, shape=entry.shape)
     if array.spec.shape and len(array.spec.shape) != entry.ndim:
         raise NotExported("an array whose entries differ in their number of dimensions")
-    array.spec = replace(array.spec, shape=_joined(array.spec.shape, entry.shape))
+    array.spec = replace(array.spec, shape=agreed_sizes(array.spec.shape, entry.shape))
     value = _missing(g, array.spec) if op.attr("clears") else entry
     result = write_entry(g, array, _number(g, at), value)
     names.set(name, result)
-
-
-def _joined(one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, ...]:
-    if len(one) != len(two):
-        return one
-    return tuple(a if a == b else -1 for a, b in zip(one, two, strict=True))
 
 
 @handles("read_from_array")

@@ -14,7 +14,7 @@ import numpy as np
 
 from fluid.ir.program import Operator
 from fluid.opdef.registry import EMPTY
-from fluid.values.spec import Spec
+from fluid.values.spec import Spec, agreed_sizes
 from fluid.values.types import VarType
 
 from .arrays import empty_array, insert, is_array, read
@@ -54,11 +54,7 @@ def _write_branch(run: Run, condition: OnnxTensor, past: BlockFrames | None) -> 
     specs, sizes = [], []
     for yes_value, no_value in zip(then_scope.outputs, else_scope.outputs, strict=True):
         same = yes_value.ndim == no_value.ndim
-        size = (
-            tuple(a if a == b else -1 for a, b in zip(yes_value.sizes, no_value.sizes, strict=True))
-            if same
-            else (-1,) * yes_value.ndim
-        )
+        size = agreed_sizes(yes_value.sizes, no_value.sizes) if same else (-1,) * yes_value.ndim
         sizes.append(size)
         specs.append(replace(yes_value.spec, shape=without_symbols(size)))
     results = g.nodes("If", [condition], specs, then_branch=then_scope, else_branch=else_scope)
@@ -120,13 +116,10 @@ def _sizes_of_runs(
     for _ in range(_MOST_ROUNDS):
         scope, ends = write(sizes)
         merged = []
-        for one, end in zip(sizes, ends, strict=True):
-            if is_array(end):
-                merged.append(one)
-            elif len(one) != len(end.sizes):
+        for before, end in zip(sizes, ends, strict=True):
+            if not is_array(end) and len(before) != len(end.sizes):
                 raise NotExported("a value whose number of dimensions changes from one run of the block to the next")
-            else:
-                merged.append(tuple(a if a == b else -1 for a, b in zip(one, end.sizes, strict=True)))
+            merged.append(before if is_array(end) else agreed_sizes(before, end.sizes))
         if merged == sizes:
             return scope, sizes
         sizes = merged
@@ -378,7 +371,7 @@ def select_input(writer: ProgramWriter, op: Operator, names: Names) -> None:
         if is_array(first):
             chosen.spec = first.spec
         else:
-            chosen.sizes = tuple(a if a == b else -1 for a, b in zip(first.sizes, otherwise.sizes, strict=True))
+            chosen.sizes = agreed_sizes(first.sizes, otherwise.sizes)
             chosen.spec = chosen.spec.with_shape(without_symbols(chosen.sizes))
     names.set(op.output("Out")[0], chosen)
 

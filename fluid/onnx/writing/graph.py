@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluid.values.spec import Spec
+from fluid.values.spec import Spec, agreed_sizes
 from fluid.values.types import VarType, as_dtype
 
 if TYPE_CHECKING:
@@ -436,11 +436,7 @@ class OnnxGraph:
         specs = []
         for yes_value, no_value in zip(branches[0].outputs, branches[1].outputs, strict=True):
             same = yes_value.ndim == no_value.ndim
-            shape = (
-                tuple(a if a == b else -1 for a, b in zip(yes_value.shape, no_value.shape, strict=True))
-                if same
-                else yes_value.shape
-            )
+            shape = agreed_sizes(yes_value.shape, no_value.shape) if same else yes_value.shape
             specs.append(Spec(shape, yes_value.dtype, yes_value.spec.type))
         return self.nodes("If", [flag], specs, then_branch=branches[0], else_branch=branches[1])
 

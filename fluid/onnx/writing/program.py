@@ -265,13 +265,13 @@ class ProgramWriter:
                 raise type(error)(f"{op.type}: {error}\n{locate(op)}") from None
 
     def op(self, op: Operator, names: Names, takes_name: Callable[[str], bool]) -> None:
+        """Write an op by its handler, or as nodes, or as the ops that it is made of."""
         first = len(self.graph.scope.nodes)
         handler = HANDLERS.get(op.type)
+        if handler is None and op.type in ARRAY_HANDLERS and _takes_array(op, names):
+            handler = ARRAY_HANDLERS[op.type]
         if handler is not None:
             handler(self, op, names)
-            return
-        if op.type in ARRAY_HANDLERS and _takes_array(op, names):
-            ARRAY_HANDLERS[op.type](self, op, names)
             return
         definition = op.definition
         if definition is None:
@@ -285,11 +285,9 @@ class ProgramWriter:
         in_parts = forward.decomposition is not None or (forward.composition is not None and forward.lod_aware)
         if definition.type not in EXPORTS and in_parts:
             results = DECOMPOSERS[0](self, definition, inputs, attrs, wanted)
-            self.outputs(op, definition, results, names, first, takes_name)
-            return
-        results = export(
-            self.graph, definition, inputs, attrs, wanted, declared_specs(op) if definition.forward is None else None
-        )
+        else:
+            declared = declared_specs(op) if definition.forward is None else None
+            results = export(self.graph, definition, inputs, attrs, wanted, declared)
         self.outputs(op, definition, results, names, first, takes_name)
 
     def inputs(self, op: Operator, definition: OpDef, names: Names) -> dict[str, Any]:

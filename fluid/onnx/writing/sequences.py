@@ -213,10 +213,10 @@ def sequence_enumerate(g: OnnxGraph, X: OnnxTensor, win_size: int, pad_value: in
 def sequence_erase(g: OnnxGraph, X: OnnxTensor, tokens: list[int]) -> OnnxTensor:
     lengths = lengths_of_rows(X)
     flat = g.reshape(X, [-1], (-1,))
-    is_kept = g.differ(flat, flat)
+    is_erased = g.differ(flat, flat)  # nowhere
     for token in tokens:
-        is_kept = g.binary("Or", is_kept, g.binary("Equal", flat, g.number(token, flat)))
-    is_kept = g.unary("Not", is_kept)
+        is_erased = g.binary("Or", is_erased, g.binary("Equal", flat, g.number(token, flat)))
+    is_kept = g.unary("Not", is_erased)
     rows = g.squeeze(g.sized_node("NonZero", [is_kept], VarType.INT64, (1, -1)), 0)
     counts = g.cast(is_kept, VarType.INT64)
     counts.lengths = lengths

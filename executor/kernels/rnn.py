@@ -289,7 +289,7 @@ def _simple(activate: str) -> Any:
 
 def _repeated(*blocks: float) -> Any:
     def make(xp: Any, hidden: int, dtype: Any) -> Any:
-        return xp.repeat(xp.asarray(blocks, dtype), hidden)
+        return xp.concatenate([xp.full(hidden, block, dtype) for block in blocks])
 
     return make
 
@@ -559,9 +559,9 @@ def _gru_step(
     """Compute one step: `gates` holds the inputs and gets u, r and the candidate; `reset` gets ``r * before``."""
     size = before.shape[1]
     both, candidate = gates[:, : 2 * size], gates[:, 2 * size :]
-    both += before @ w_gates
+    both += xp.matmul(before, w_gates)
     activate(xp, gate, both, both)
-    candidate += xp.multiply(both[:, size:], before, out=reset) @ w_candidate
+    candidate += xp.matmul(xp.multiply(both[:, size:], before, out=reset), w_candidate)
     activate(xp, activation, candidate, candidate)
     if out is not None:
         start, mixed = (candidate, before) if origin_mode else (before, candidate)
@@ -592,12 +592,12 @@ def _gru_step_back(
     size = grad.shape[1]
     xp.multiply(grad, factors[:, :size], out=d_gates[:, :size])
     xp.multiply(grad, factors[:, 2 * size :], out=d_gates[:, 2 * size :])
-    d_reset = d_gates[:, 2 * size :] @ w_candidate.T
+    d_reset = xp.matmul(d_gates[:, 2 * size :], w_candidate.T)
     xp.multiply(d_reset, factors[:, size : 2 * size], out=d_gates[:, size : 2 * size])
     if out is not None:
         xp.multiply(grad, stay, out=out)
         out += d_reset * reset
-        out += d_gates[:, : 2 * size] @ w_gates.T
+        out += xp.matmul(d_gates[:, : 2 * size], w_gates.T)
 
 
 def _gru_deliver(xp: Any, before: Any, reset: Any, d_gates: Any, d_weight: Any, d_bias: Any) -> None:

@@ -20,7 +20,7 @@ from ..runtime.scope import Scope
 from .bound_plan import BoundArenaPlan
 from .memory import Memory
 from .plan import AnyInstruction, ArenaPlan
-from .recording import NotRecorded, Piece, RecordedPart, Recording, Snapshot, draws, on_copies
+from .recording import NotRecorded, Piece, RecordedPart, Recording, Snapshot, on_copies, without_draws
 
 __all__ = ["RecordedPlan"]
 
@@ -173,8 +173,6 @@ class RecordedPlan(BoundArenaPlan):
         fault = next(filter(None, (fault_of(step, self.place.xp.ndarray) for step in steps)), "")
         if instruction.dynamic:
             fault = "runs step by step"
-        elif any(map(draws, steps)):
-            fault = "draws random numbers"
         if fault:
             piece.leave_out(fault)
             piece.calls = steps
@@ -187,7 +185,7 @@ class RecordedPlan(BoundArenaPlan):
             if (op_type := checked_op(step)) and op_type not in CHECKED_FLOATS:
                 copies, check = self._checked.postpone(step)
                 piece.checks += [check] if copies else []
-            piece.recorded += copies or [call]  # a check without integers reads floats, or shapes alone
+            piece.recorded += copies or [without_draws(call)]  # a check without integers reads floats, or shapes alone
         return piece
 
     def _parts_of(self, pieces: Iterable[Piece]) -> list[RecordedPart]:

@@ -31,7 +31,7 @@ from .fused_calls import fuse
 from .placement import padded
 from .plan import AnyInstruction
 
-__all__ = ["NotRecorded", "Piece", "RecordedPart", "Recording", "Snapshot", "draws", "on_copies"]
+__all__ = ["NotRecorded", "Piece", "RecordedPart", "Recording", "Snapshot", "on_copies", "without_draws"]
 
 _TOLERANCE, _SMALLEST = 1e-3, 1e-5
 """How far a graph and its calls may differ, relative to a number and to the greatest one: sums at equal indices have no order."""
@@ -90,15 +90,26 @@ class RecordedPart:
         return [call for piece in self.pieces for call in piece.recorded]
 
 
-def draws(call: Any) -> bool:
-    """Whether a call draws random numbers."""
-    if isinstance(call, Source):
-        return True
-    if isinstance(call, partial):
-        return any(map(draws, (*call.args, *call.keywords.values())))
-    if isinstance(call, dict):
-        return any(map(draws, call.values()))
-    return isinstance(call, (list, tuple)) and any(map(draws, call))
+class _NoSource(Source):
+    """Stands for a source of random numbers: a graph would repeat those of the run that is recorded."""
+
+    __slots__ = ()
+
+    def __call__(self) -> Any:
+        raise NotRecorded("draws random numbers")
+
+
+def without_draws(call: Call) -> Call:
+    """A call that raises an error where it draws random numbers."""
+    return _with_replaced(call, lambda value: _NoSource() if isinstance(value, Source) else value)  # type: ignore[no-any-return]
+
+
+def _with_replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
+    """A call, or an operand, with others in place of its functions and operands."""
+    if isinstance(value, partial):
+        keywords = {name: _with_replaced(item, replace) for name, item in value.keywords.items()}
+        return partial(replace(value.func), *(_with_replaced(item, replace) for item in value.args), **keywords)
+    return type(value)(_with_replaced(item, replace) for item in value) if type(value) in (list, tuple) else replace(value)
 
 
 @dataclass(frozen=True)
@@ -203,16 +214,15 @@ class Recording:
         self._pool = xp.cuda.MemoryPool()
         self._namespace = CuBlasNamespace(xp, CuBlas(cublas_library(xp), xp, self._stream))
 
-    def with_own_products(self, value: Any) -> Any:
-        """A call, or an operand, with cuBLAS's products in place of cupy's."""
-        if value is self._xp:
-            return self._namespace
-        if value is self._xp.dot or value is self._xp.matmul:
-            return getattr(self._namespace, value.__name__)
-        if isinstance(value, partial):
-            keywords = {name: self.with_own_products(item) for name, item in value.keywords.items()}
-            return partial(self.with_own_products(value.func), *map(self.with_own_products, value.args), **keywords)
-        return type(value)(map(self.with_own_products, value)) if type(value) in (list, tuple) else value
+    def with_own_products(self, call: Call) -> Call:
+        """A call with cuBLAS's products in place of cupy's."""
+
+        def by_cublas(value: Any) -> Any:
+            if value is self._xp.dot or value is self._xp.matmul:
+                return getattr(self._namespace, value.__name__)
+            return self._namespace if value is self._xp else value
+
+        return _with_replaced(call, by_cublas)  # type: ignore[no-any-return]
 
     @contextmanager
     def aside(self) -> Iterator[None]:

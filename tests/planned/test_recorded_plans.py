@@ -140,7 +140,25 @@ def test_random_numbers_are_drawn_in_each_run(library: HostCuBlas) -> None:
     fluid.optimizer.Momentum(0.01, 0.9).minimize(loss)
     batches = batches_of(7, lambda rng: {"x": rng.standard_normal((4, 6), "float32")})
     plan = assert_same_training(batches, loss, dropped)
-    assert plan.recording.endswith("in 2 graphs; call by call: dropout draws random numbers")
+    assert plan.recording.endswith("in 2 graphs; call by call: dropout (draws random numbers)")
+
+
+def test_a_recurrent_layer_that_draws_nothing_is_recorded() -> None:
+    x = fluid.data("x", [5, None, 3])
+    first = layers.fill_constant([1, 4, 6], "float32", 0.0)
+    out, _, _ = layers.lstm(x, first, first, 5, 6, 1, dropout_prob=0.0)
+    loss = layers.mean(layers.square(layers.fc(out, 1, 2)))
+    fluid.optimizer.Adam(0.01).minimize(loss)
+    batches = batches_of(7, lambda rng: {"x": rng.standard_normal((5, 4, 3), "float32")})
+    assert "call by call" not in assert_same_training(batches, loss).recording
+
+
+def test_accuracy_is_recorded() -> None:
+    x, label = fluid.data("image", [None, 1, 12, 12]), fluid.data("label", [None, 1], "int64")
+    probabilities = layers.softmax(layers.fc(x, 3))
+    loss, right = layers.mean(layers.cross_entropy(probabilities, label)), layers.accuracy(probabilities, label)
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    assert "call by call" not in assert_same_training(batches_of(7, digits), loss, right).recording
 
 
 def test_a_batch_of_another_size_has_a_recording_of_its_own() -> None:

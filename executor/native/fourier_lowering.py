@@ -75,6 +75,7 @@ class Transformed(ComplexTensor):
         return result
 
     def _product(self, to_complex: bool) -> GraphNode:
+        """The product with the matrix of the transform along the axis."""
         of_complex = isinstance(self.source, ComplexTensor)
         node = self.source.pairs if isinstance(self.source, ComplexTensor) else self.source.node
         element = node.element

@@ -97,19 +97,7 @@ class NativeFunction:
         outputs: Sequence[Spec | None],
         target: Target,
     ) -> None:
-        self._scratch: list[tuple[Value, int]] = []
-        """Intermediate values, with their offsets in the scratch memory."""
-        self._cleared: list[tuple[int, int]] = []
-        """Start and end of images with a halo in the scratch memory; they are zeroed before each call."""
-        size = 0
-        for value, spec in specs.items():
-            if value not in places:
-                self._scratch.append((value, size))
-                end = size + spec.nbytes
-                if value[0].startswith(CLEARED):
-                    self._cleared.append((size, end))
-                size = -(-end // _LINE) * _LINE
-        self._scratch_bytes = size
+        self._place_intermediates({value: spec.nbytes for value, spec in specs.items() if value not in places})
         self._outputs: list[tuple[tuple[int, ...], Any] | None] = []
         self._results: list[int] = []
         """Positions of the results among the arrays of a call."""
@@ -126,6 +114,20 @@ class NativeFunction:
         self._tables, self._lock = Tables(target), threading.Lock()
         self._run = self._tables.add(regions)
         self._tables.compile(lambda value: 0, lambda value: specs[value].nbytes)
+
+    def _place_intermediates(self, sizes: Mapping[Value, int]) -> None:
+        """Place intermediate values of these sizes in the scratch memory, each at the start of a cache line."""
+        self._scratch: list[tuple[Value, int]] = []
+        """Intermediate values, with their offsets in the scratch memory."""
+        self._cleared: list[tuple[int, int]] = []
+        """Start and end of images with a halo in the scratch memory; they are zeroed before each call."""
+        self._scratch_bytes = 0
+        for value, size in sizes.items():
+            start = self._scratch_bytes
+            self._scratch.append((value, start))
+            if value[0].startswith(CLEARED):
+                self._cleared.append((start, start + size))
+            self._scratch_bytes = -(-(start + size) // _LINE) * _LINE
 
     def __call__(self, *arrays: Any) -> Any:
         operands = [*arrays, *[None if layout is None else np.empty(*layout) for layout in self._outputs]]

@@ -186,6 +186,7 @@ class _Steps:
             self.instructions += branches.end_trip(body.indexed, body.indexed_totals)
 
     def _add(self, number: int, step: Step) -> None:
+        """Add the instructions of a step."""
         op = step.op if step.op is not None else Op(step.definition.type, {})
         instruction = OpInstruction(
             op, step.definition, dict(step.reads), dict(step.writes), outer=dict(step.outer), number=number
@@ -196,6 +197,22 @@ class _Steps:
         if op.type in BRANCHES or op.type in CHOICES or self._branches.uses_arrays(op):
             self.instructions += self._branches.expand(instruction)
             return
+        results = self._infer(op, step)
+        if number not in self._on_numpy:
+            self._read_masks_as_truths(step)
+            instruction.reads = self._with_copies(step.reads, self._checked(step))
+            self.instructions += self._branches.expand(instruction)
+            return
+        instruction.reads = self._with_copies(step.reads, step.read)
+        copies = {value: self._copy_of(value) for value in results if value in self._external}
+        instruction.writes = {
+            slot: [value and copies.get(value, value) for value in values] for slot, values in step.writes.items()
+        }
+        self.instructions += self._branches.expand(instruction)
+        self.instructions += [assignment(copy, value) for value, copy in copies.items()]
+
+    def _infer(self, op: Any, step: Step) -> Collection[Value]:
+        """Infer the specs of the results of a step, and return the results."""
         specs = self._specs
         for value in step.read:
             like = self._body.likes.get(value)
@@ -205,16 +222,7 @@ class _Steps:
         if results is None or not step.read.isdisjoint(self._branches.only_if):
             raise NotLowered("a value without a known shape, or that may not exist")
         specs |= results
-        if number not in self._on_numpy:
-            self._read_masks_as_truths(step)
-        copied = step.read if number in self._on_numpy else self._checked(step)
-        instruction.reads = self._with_copies(step.reads, copied)
-        results_of = {value: self._copy_of(value) for value in results if number in self._on_numpy and value in self._external}
-        instruction.writes = {
-            slot: [value and results_of.get(value, value) for value in values] for slot, values in step.writes.items()
-        }
-        self.instructions += self._branches.expand(instruction)
-        self.instructions += [assignment(copy, value) for value, copy in results_of.items()]
+        return results
 
     def _add_loop(self, op: Any, instruction: OpInstruction) -> None:
         """Add a loop, with the specs of its results that are sure to exist."""

@@ -287,9 +287,9 @@ def compile_plan(
     if target is not None:
         planner.compile(target)
         if any(instruction.is_op and _is_adapted(instruction.op) for instruction in planner.instructions):
-            without = _planner_of(program, feeds, fetches, scope, values, may_adapt=False)
-            assert without is not None, "only loops have changed"
-            planner = without
+            # A rewritten loop runs op by op: plan the loops as they are in the program.
+            planner = _planner_of(program, feeds, fetches, scope, values, may_adapt=False)
+            assert planner is not None, "only loops have changed"
             planner.compile(target)
     planner.place(reuse)
     plan = planner.plan()

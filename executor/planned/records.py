@@ -293,7 +293,7 @@ def _verify(
     verify_order(code.instructions, storage, specs)
     verify_writes(originals, code.instructions)
     available = {value for instruction in code.instructions for value in instruction.written}
-    read = {value for instruction in code.instructions for value in (*instruction.read_within, *fetched)}
+    read = {*fetched, *(value for instruction in code.instructions for value in instruction.read_within)}
     if any(version and (name, version) not in available for name, version in read):
         raise fault("a value is read that no instruction writes")
     calls = [call for instruction in code.instructions for call in instruction.calls]
@@ -303,6 +303,11 @@ def _verify(
         operands = {value for call in item.calls for value, _ in call.operands}
         if item.is_native and operands - {None} != {*item.read, *item.written}:
             raise fault(f"{item.describe()} is given other values than it reads and writes")
+    _verify_sizes(calls, code, workspace_bytes)
+
+
+def _verify_sizes(calls: Iterable[KernelCall], code: NativeCode, workspace_bytes: int) -> None:
+    """Raise an error if values of native code, or its workspace, are much larger than the calls need."""
     ends: dict[Value | None, int] = {}
     for call in calls:
         for (value, offset), (_, high) in zip(call.operands, code.kernels.footprints[call.kernel], strict=True):

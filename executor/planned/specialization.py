@@ -161,6 +161,7 @@ class _Specializer:
             self._visit(op)
 
     def _visit(self, op: Operator) -> None:
+        """Copy an op with its known numbers as attributes, unless a known branch takes its place; note its known results."""
         if (op.type in _BRANCHES and self._decide(op)) or (op.type == "assert" and self._holds(op)):
             return
         self._block.ops.append(op)

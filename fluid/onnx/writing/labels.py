@@ -50,6 +50,33 @@ def held(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.identity(X)
 
 
+_ABSENT = -1
+"""In place of a row or a label behind the end of its sequence."""
+
+
+def _padded_steps(g: OnnxGraph, logits: OnnxTensor, steps: OnnxTensor) -> OnnxTensor:
+    """The row numbers [step, sequence] of logits [steps, batch, classes]; -1 behind the last step of each sequence."""
+    batch = g.as_size(g.size(logits, 1))
+    step = g.unsqueeze(g.arange(g.size(logits, 0)), 1)
+    row = g.binary("Add", g.binary("Mul", step, batch), g.unsqueeze(g.arange(batch), 0))
+    return g.where(g.binary("Less", step, g.unsqueeze(steps, 0)), row, g.constant(np.int64(_ABSENT)))
+
+
+def _padded_labels(g: OnnxGraph, labels: OnnxTensor, counts: OnnxTensor) -> OnnxTensor:
+    """Labels [batch, places], with -1 behind the last label of each sequence."""
+    place = g.unsqueeze(g.arange(g.size(labels, 1)), 0)
+    is_inside = g.binary("Less", place, g.unsqueeze(counts, 1))
+    return g.where(is_inside, g.cast(labels, VarType.INT64), g.constant(np.int64(_ABSENT)))
+
+
+def _has_path(g: OnnxGraph, steps: OnnxTensor, counts: OnnxTensor, labels: OnnxTensor, following: OnnxTensor) -> OnnxTensor:
+    """Whether a sequence has a step for each label, and one more between equal neighbours."""
+    zero = g.constant(np.int64(0))
+    equal = g.binary("And", g.binary("Equal", labels, following), g.binary("GreaterOrEqual", labels, zero))
+    needed = g.binary("Add", counts, g.reduce("ReduceSum", g.cast(equal, VarType.INT64), [1]))
+    return g.binary("And", g.binary("GreaterOrEqual", steps, needed), g.binary("Greater", steps, zero))
+
+
 @exports("ctc_states")
 def ctc_states(
     g: OnnxGraph,
@@ -60,20 +87,14 @@ def ctc_states(
     blank: int,
     specs: Any,
 ) -> dict[str, OnnxTensor]:
-    zero, absent = g.constant(np.int64(0)), g.constant(np.int64(-1))
+    absent = g.constant(np.int64(_ABSENT))
     if LogitsLength is None or LabelLength is None:
         steps, counts = lengths_of_rows(Logits), lengths_of_rows(Label)
         rows = g.transpose(padded_rows(g, steps, longest_of(g, steps)), [1, 0])
         labels = taken_rows(g, as_vector(g, Label), padded_rows(g, counts, longest_of(g, counts)), absent)
     else:
         steps, counts = as_vector(g, LogitsLength), as_vector(g, LabelLength)
-        batch = g.as_size(g.size(Logits, 1))
-        t = g.unsqueeze(g.arange(g.size(Logits, 0)), 1)
-        at = g.binary("Add", g.binary("Mul", t, batch), g.unsqueeze(g.arange(batch), 0))
-        rows = g.where(g.binary("Less", t, g.unsqueeze(steps, 0)), at, absent)
-        place = g.unsqueeze(g.arange(g.size(Label, 1)), 0)
-        is_inside = g.binary("Less", place, g.unsqueeze(counts, 1))
-        labels = g.where(is_inside, g.cast(Label, VarType.INT64), absent)
+        rows, labels = _padded_steps(g, Logits, steps), _padded_labels(g, Label, counts)
     longest = g.as_size(g.size(labels, 1))
     wide = g.binary("Add", g.binary("Mul", longest, g.ints(2)), g.ints(1))
     number = g.unsqueeze(g.arange(wide), 0)
@@ -103,11 +124,7 @@ def ctc_states(
     def penalty(may: OnnxTensor) -> OnnxTensor:
         return g.where(may, g.constant(0, dtype), far)
 
-    # A path needs a step for each label, and one more between equal ones.
-    after = g.slice(padded, [1], [1], [2**31 - 1])
-    equal = g.binary("And", g.binary("Equal", labels, after), g.binary("GreaterOrEqual", labels, zero))
-    needed = g.binary("Add", counts, g.reduce("ReduceSum", g.cast(equal, VarType.INT64), [1]))
-    possible = g.binary("And", g.binary("GreaterOrEqual", steps, needed), g.binary("Greater", steps, zero))
+    possible = _has_path(g, steps, counts, labels, g.slice(padded, [1], [1], [2**31 - 1]))
     return {
         "Rows": rows,
         "States": states,

@@ -25,7 +25,7 @@ from ..stepwise.interpreter import step_captures
 from ..stepwise.positions import Affine, affine_values
 from .trip_counts import MOST_TRIPS, constants_before, count_trips
 
-__all__ = ["with_recurrences"]
+__all__ = ["count_entries", "with_recurrences"]
 
 _MOST_BYTES = 1 << 24
 """The most bytes of states that are read after a loop, of all trips: a recurrence stacks them, a loop has the last ones alone."""
@@ -51,6 +51,15 @@ def with_recurrences(
         if loop is not None:
             return rewritten_copy(program, [(instruction.op, loop)], _replace)
     return None
+
+
+def count_entries(op: Operator, array: str) -> int | None:
+    """Count the entries that an array of tensors has after a ``while`` that collects a value of each trip; None if unknown."""
+    region = region_of(op)
+    assert region is not None, "a loop owns a block"
+    trips = count_trips(op, region, MOST_TRIPS)
+    item = _collected(op, BlockVersions(region.body), array, trips) if trips else None
+    return None if trips is None or item is None else trips + item.has_entry
 
 
 class _Collected(NamedTuple):

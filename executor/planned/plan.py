@@ -42,7 +42,7 @@ from ..stepwise.needed import versions_to_run
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..stepwise.repeated import BlockCompiler
 from ..stepwise.unsupported import refuse_unsupported
-from .counted_loops import with_recurrences
+from .counted_loops import count_entries, with_recurrences
 from .gathering import gather_lookups
 from .growing_states import has_room, with_room
 from .nested_loops import loops_in_block
@@ -452,6 +452,8 @@ class _Planner:
             if value[1] == 0:
                 self._look_up_external(value, op, required=name in needed)
         self._infer_op(instruction)
+        if op.type == "tensor_array_to_tensor":
+            self._infer_joined(instruction)
         for _, _, value in versions.written_at(index):
             self.current[value[0]] = value[1]
             var = self.block.vars.get(value[0])
@@ -533,6 +535,26 @@ class _Planner:
                 if value is not None:
                     outputs[value] = spec
         self.specs.update(outputs)
+
+    def _infer_joined(self, instruction: Instruction) -> None:
+        """Infer the tensor of all entries of an array, where it is known how many a loop has collected."""
+        op, (array,) = instruction.op, instruction.reads["X"]
+        if array is None:
+            return
+        fact, writer = self.facts.get(array), self.versions.writer.get(array)
+        entry = replace(fact.spec, type=VarType.LOD_TENSOR) if fact is not None and fact.spec is not None else None
+        loop = self.versions.ops[writer] if writer is not None else None
+        if entry is None or loop is None or loop.type != "while" or not entry.known or entry.lod or not entry.shape:
+            return
+        count = count_entries(loop, array[0])
+        if count is None:
+            return
+        shape, axis, stacks = list(entry.shape), op.attr("axis"), op.attr("use_stack")
+        axis %= len(shape) + stacks
+        shape[axis : axis + (not stacks)] = [count if stacks else count * shape[axis]]
+        joined = {"Out": Spec(tuple(shape), entry.dtype), "OutIndex": Spec((count,), VarType.INT32)}
+        for slot, values in instruction.writes.items():
+            self.specs.update((value, joined[slot]) for value in values if value is not None)
 
     def _infer_real_rows(self, instruction: Instruction, definition: OpDef, real: RealRows) -> None:
         """Infer the outputs of an op that computes the real rows alone; they have buffers with padding rows."""

@@ -298,3 +298,24 @@ def test_arrays_that_stay(kind: str) -> None:
     if kind == "written later":
         layers.array_write(last, layers.fill_constant([1], "int64", 1), array)
     run_like_the_reference(ROW, [last, layers.array_read(array, layers.fill_constant([1], "int64", 2))], is_counted=False)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("stacks", [False, True])
+def test_the_joined_entries_of_a_trained_loop_have_memory(axis: int, stacks: bool) -> None:
+    x = fluid.data("x", [2, 3])
+    x.stop_gradient = False
+    array = layers.array_write(x * 2.0, layers.fill_constant([1], "int64", 0))
+
+    def body(number: Any, state: Any) -> list[Any]:
+        state = layers.tanh(state + layers.array_read(array, number))
+        layers.array_write(state, number + 1, array)
+        return [state]
+
+    counted(3, body, [x])
+    rows, sizes = joined(array, axis, stacks)
+    loss = layers.mean(layers.square(rows))
+    fetches = [loss, rows, sizes, *fluid.gradients([loss], [x])]
+    run_like_the_reference(ROW, fetches, is_counted=False)
+    plan: Any = fluid.Executor().plan(feed=ROW, fetch_list=fetches)
+    assert not [item for item in plan.instructions if item.is_op and item.dynamic and item.op.type in ("square", "mean")]

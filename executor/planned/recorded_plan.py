@@ -29,8 +29,9 @@ class RecordedPlan(BoundArenaPlan):
     """A bound plan that is recorded as CUDA graphs (see `fluid.executor.planned.recording`).
 
     After each binding, the first run makes the calls as they are, which compiles kernels. The second makes them with the memory
-    and the products of the recordings. The third records, plays back, and compares with the results of the calls. From then on
-    recordings are played back, and the calls between them are made. ``plan.recording`` says how far this is.
+    and the products of the recordings. The third records, plays back, and compares with the results of the calls; the fourth
+    compares again, with other feeds. From then on recordings are played back, and the calls between them are made.
+    ``plan.recording`` says how far this is.
     """
 
     def __init__(self, plan: ArenaPlan, scope: Scope, place: Place, memory: Memory | None = None) -> None:
@@ -48,7 +49,7 @@ class RecordedPlan(BoundArenaPlan):
         self._last_reads: dict[Value, int] = {}
         """Value -> number of the last instruction that reads it, or the number of all instructions if the caller does."""
         if not self._is_refused:
-            self.plan.recording = "not recorded yet: that takes three runs with the same arrays of the scope"
+            self.plan.recording = "not recorded yet: that takes four runs with the same arrays of the scope"
 
     def lose_arena(self) -> None:
         super().lose_arena()
@@ -83,6 +84,8 @@ class RecordedPlan(BoundArenaPlan):
                     self._make(part)
         elif self._runs == 2:
             self._record(self._recording)
+        elif self._runs == 3:
+            self._compare(self._recording)
         else:
             self._play_back()
         self._runs += 1
@@ -101,24 +104,35 @@ class RecordedPlan(BoundArenaPlan):
 
     def _record(self, recording: Recording) -> None:
         """Record each part and compare its results; a piece that cannot be recorded is left out."""
-        waiting, done, mismatch = self._parts[::-1], list[RecordedPart](), ""
+        waiting, done, wrong = self._parts[::-1], list[RecordedPart](), ""
         while waiting:
             part = waiting.pop()
-            if not part.recorded or mismatch:
-                self._make(part)
-                done.append(part)
-                continue
-            failed = recording.record(part, self.scratch_memory)
-            if failed is not None:
+            if part.recorded and recording.record(part, self.scratch_memory) is not None:
                 waiting += reversed(self._parts_of(part.pieces))
                 continue
-            mismatch = recording.compare(part, partial(self._make, part))
+            wrong = self._compare_part(recording, part) or wrong
             done.append(part)
         self._parts = done
-        if mismatch:
-            self._refuse(f"a graph computes {mismatch} otherwise than its calls")
+        if wrong:
+            self._refuse_wrong(wrong)
         else:
             self._describe()
+
+    def _compare(self, recording: Recording) -> None:
+        """Compare the results of each part: the values of its recording may have been those of one run alone."""
+        wrong = [name for part in self._parts if (name := self._compare_part(recording, part))]
+        if wrong:
+            self._refuse_wrong(wrong[0])
+
+    def _compare_part(self, recording: Recording, part: RecordedPart) -> str:
+        """Compute a part by its calls; returns the name of a result that its graph computes otherwise, or nothing."""
+        if part.recorded:
+            return recording.compare(part, partial(self._make, part))
+        self._make(part)
+        return ""
+
+    def _refuse_wrong(self, name: str) -> None:
+        self._refuse(f"a graph computes {name} otherwise than its calls")
 
     def _describe(self) -> None:
         """Say how much is recorded, and why not all."""

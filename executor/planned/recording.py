@@ -9,7 +9,7 @@ memory with the same numbers. So nothing that a run decides on the host may be i
 - Memory that calls allocate comes from a pool that nothing else uses, and stays with the graph.
 - Products go to cuBLAS directly (`fluid.executor.runtime.cublas`), and elementwise calls become kernels (`fused_calls.py`).
 
-A graph is compared with its calls before it is used (`Recording.compare`).
+A graph is compared with its calls in two runs before it is used (`Recording.compare`).
 """
 
 from __future__ import annotations

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 __all__ = ["BoundArenaPlan"]
 
 _NOTHING = nullcontext()
+_PART_BYTES = 4 << 20
+"""About the bytes that native code writes at binding before the memory of what it has read is released."""
 
 
 class _Origin(NamedTuple):
@@ -199,18 +201,18 @@ class BoundArenaPlan:
             self.arena = self._lend_arena()
         self._lasting, self._checking = {}, {}
         scope.separate(self._overwritten)
-        copied = self._bind_storage()
+        self._bind_storage()
         tables = plan.new_tables() if plan.new_tables is not None else None
         once = self._find_constant_code()
+        self._copy_unaligned(once)
         packed_before = self._place_constants(once)
         self._bind_instructions(tables, once)
         self._tables = tables
         self._is_native = not any(instruction.is_op and id(instruction) not in once for instruction in plan.instructions)
         if tables is not None:
-            self._compile(tables, [item for key, item in once.items() if key not in packed_before])
+            self._compile(tables, [item for key, item in once.items() if key not in packed_before], once)
             self.steps = [tables.compiled(step) for step in self.steps]  # small programs pay for each call
         self._memory.packed.update(self._packed.values())
-        self._release_weights(copied, once)
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
         self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
@@ -218,11 +220,10 @@ class BoundArenaPlan:
         self._result_addresses = {}
         self.generation = scope.generation
 
-    def _bind_storage(self) -> dict[str, Any]:
-        """Find or make the array of each variable of the scope; returns the scope's arrays of weights that were copied."""
+    def _bind_storage(self) -> None:
+        """Find or make the array of each variable of the scope; see `_copy_unaligned` for those at any byte of a file."""
         plan, xp, scope = self.plan, self.place.xp, self.scope
         self._stored, self._fresh = {}, {}
-        copied: dict[str, Any] = {}
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
             array = scope.array(name)
@@ -230,17 +231,27 @@ class BoundArenaPlan:
             if not fits and name in plan.externals:
                 raise ExecutionError(f"{name} was given another shape or type, perhaps by another thread, before its plan ran")
             stored = self.place.asarray(array) if fits else empty_array(xp, spec.shape, spec.dtype.array_dtype)
-            if not is_usable(stored, name in self._overwritten):
+            if not is_usable(stored, name in self._overwritten) and not (stored is array and _is_in_file(array)):
                 stored = usable_copy(xp, stored, name in self._overwritten)
-            if fits and stored is not array and never_changes(array):
-                copied[name] = array
-                drop_pages(array)
-            elif fits and stored is not array:
+            if fits and stored is not array:
                 scope.put(name, stored)  # at once, since ops that own blocks write to the scope's array
             elif stored is not array:
                 self._fresh[name] = stored
             self._stored[name] = stored
-        return copied
+
+    def _copy_unaligned(self, once: Mapping[int, AnyInstruction]) -> None:
+        """Copy the variables at any byte of a file that runs read. Native code that packs them once reads the file itself."""
+        for name in self._read_by_runs(once) & self._stored.keys():
+            array = self._stored[name]
+            if not is_usable(array, False):
+                self._stored[name] = usable_copy(self.place.xp, array, False)
+                self.scope.put(name, self._stored[name])
+                drop_pages(array)
+
+    def _read_by_runs(self, once: Mapping[int, AnyInstruction]) -> set[str]:
+        """The names of the values that runs read, and that instructions of numpy read at binding."""
+        reading = (item for item in self.plan.instructions if id(item) not in once or not item.is_native)
+        return {name for name, _ in {*self.plan.fetch_values}.union(*(item.outer.values() for item in reading))}
 
     def _bind_instructions(self, tables: Any, once: Mapping[int, AnyInstruction]) -> None:
         """Make the steps of a run. Instructions of `once` are constant: numpy runs its share of them now."""
@@ -275,31 +286,30 @@ class BoundArenaPlan:
             finally:
                 self._scratch.reclaim()
 
-    def _compile(self, tables: Any, constant: Sequence[AnyInstruction]) -> None:
-        """Compile the native code, and run the constant part of it."""
+    def _compile(self, tables: Any, constant: Sequence[AnyInstruction], once: Mapping[int, AnyInstruction]) -> None:
+        """Compile the native code, and run its constant part, which releases the memory of weights that only it reads."""
         code = [item for item in constant if item.is_native and not item.is_check]
+        unread = self._stored.keys() - self._read_by_runs(once)
         with or_unavailable():
-            first = tables.add(code) if code else None
+            parts = [(tables.add(part), part) for part in self._cut(code)]
             tables.compile(self._address, lambda value: self.plan.specs[value].nbytes)
-        if first is not None:
-            first()
+        for run, part in parts:
+            run()
+            for name in unread & {name for item in part for name, _ in item.outer.values()}:
+                if never_changes(self._stored[name]):
+                    drop_pages(self._stored[name])
 
-    def _release_weights(self, copied: Mapping[str, Any], once: Mapping[int, AnyInstruction]) -> None:
-        """Release the memory of weights that no run reads any more, because they have been packed.
-
-        Args:
-            copied: name of a weight -> the array of the scope, for weights that have been copied to be read.
-        """
-        read = {value for item in self.plan.instructions if id(item) not in once for value in item.outer.values()}
-        names = {name for name, _ in {*read, *self.plan.fetch_values}}
-        for name, array in copied.items():
-            if name in names:
-                self.scope.put(name, self._stored[name])
-            else:
-                self._stored[name] = array
-        for name in self._stored.keys() - names - copied.keys():
-            if never_changes(self._stored[name]):
-                drop_pages(self._stored[name])
+    def _cut(self, code: Sequence[AnyInstruction]) -> list[list[AnyInstruction]]:
+        """Cut native code that runs once into parts that write so many bytes, or one value."""
+        parts: list[list[AnyInstruction]] = []
+        size = _PART_BYTES
+        for item in code:
+            if size >= _PART_BYTES:
+                parts.append([])
+                size = 0
+            parts[-1].append(item)
+            size += sum(self.plan.specs[value].nbytes for value in item.written)
+        return parts
 
     def _calls(self, instruction: AnyInstruction, frees: list[Value], tables: Any) -> list[Any]:
         """The calls of an instruction that is not native."""
@@ -802,6 +812,11 @@ def _native_from(instructions: Sequence[AnyInstruction], start: int) -> list[Nat
     """The consecutive native instructions from `start` on, which form one step."""
     native: Any = takewhile(lambda each: each.is_native, instructions[start:])
     return list(native)
+
+
+def _is_in_file(array: Any) -> bool:
+    """Whether an array without gaps never changes, such as one that a file holds at any byte."""
+    return never_changes(array) and bool(array.flags.c_contiguous)
 
 
 def upload(target: Any, value: Any) -> None:

@@ -559,6 +559,7 @@ class FusionSchedule:
         return operand.size == group.total
 
     def _fits_core(self, group: Group, node: Map, position: int) -> bool:
+        """Whether the kernel of a group's core can compute a node on its results."""
         assert group.core is not None
         if isinstance(group.core, _WITHOUT_EPILOGUE):
             return False
@@ -569,25 +570,21 @@ class FusionSchedule:
             steps = strides_over(node, node.shape, extents)
             if steps is None or (steps[-1] != 1 and extents[-1] != 1):
                 return False
-        for operand in node.operands:
-            source = source_of(operand)
-            if source in self.deferred:
-                if not self._fits_deferred(group, source, position):
-                    return False
-            elif self.position_of[source] == position:
-                if (
-                    source in self.uniform
-                    or isinstance(source, Joined)
-                    or base_of(operand) is not source
-                    or operand.size != group.total
-                ):
-                    return False
-            elif isinstance(operand, Position):
-                if node.shape[-1] != extents[-1]:  # a core's kernel counts along the last dimension of the core
-                    return False
-            elif not isinstance(operand, Constant) and strides_over(operand, node.shape, extents) is None:
-                return False
-        return _is_chain(breaks_of(node.shape) | breaks_of(extents))
+        fits = all(self._fits_core_operand(group, operand, node.shape, position) for operand in node.operands)
+        return fits and _is_chain(breaks_of(node.shape) | breaks_of(extents))
+
+    def _fits_core_operand(self, group: Group, operand: GraphNode, shape: tuple[int, ...], position: int) -> bool:
+        """Whether a node of this shape, behind the core of a group, can read an operand there."""
+        assert group.core is not None
+        source, extents = source_of(operand), extents_of(group.core)
+        if source in self.deferred:
+            return self._fits_deferred(group, source, position)
+        if self.position_of[source] == position:
+            is_element = source not in self.uniform and not isinstance(source, Joined)
+            return is_element and base_of(operand) is source and operand.size == group.total
+        if isinstance(operand, Position):
+            return shape[-1] == extents[-1]  # a core's kernel counts along the last dimension of the core
+        return isinstance(operand, Constant) or strides_over(operand, shape, extents) is not None
 
     @staticmethod
     def _join(group: Group, node: GraphNode) -> None:

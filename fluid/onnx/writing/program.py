@@ -367,6 +367,22 @@ def contents_of(program: Program, signature: Signature, value_of: Callable[[str]
     graph, block = OnnxGraph(opset, OnnxNamespace), program.global_block()
     writer = ProgramWriter(program, graph)
     names = Names(block)
+    parameters = _add_inputs(writer, names, signature, value_of)
+    ops = [block.ops[position] for position in signature.ops]
+    last: dict[str, int] = {}
+    for number, op in enumerate(ops):
+        last.update(dict.fromkeys(op.output_arg_names, number))
+    for name in signature.updated:
+        last.pop(name, None)
+    writer.ops(ops, names, last)
+    updated_names = _add_outputs(writer, names, signature)
+    drop_unread(graph)
+    return Contents(graph, parameters, {"fluid.updated": json.dumps(updated_names)} if updated_names else {})
+
+
+def _add_inputs(writer: ProgramWriter, names: Names, signature: Signature, value_of: Callable[[str], Any]) -> dict[str, Any]:
+    """Add feeds and state as inputs of the model, and constants as weights; returns the values of state and constants."""
+    graph, block = writer.graph, names.block
     parameters: dict[str, Any] = {}
     for name in (*signature.feeds, *signature.state):
         writer.name(name)
@@ -385,32 +401,26 @@ def contents_of(program: Program, signature: Signature, value_of: Callable[[str]
         array = value_of(name)
         parameters[name] = graph.weights[name] = array
         names.set(name, OnnxTensor(graph, name, Spec(tuple(array.shape), _input_spec(block.var(name)).dtype)))
-    ops = [block.ops[position] for position in signature.ops]
-    last: dict[str, int] = {}
-    for number, op in enumerate(ops):
-        last.update(dict.fromkeys(op.output_arg_names, number))
-    for name in signature.updated:
-        last.pop(name, None)
-    writer.ops(ops, names, last)
-    results = [(name, name) for name in signature.fetches] + [(name, name + UPDATED) for name in signature.updated]
-    metadata: dict[str, str] = {}
+    return parameters
+
+
+def _add_outputs(writer: ProgramWriter, names: Names, signature: Signature) -> dict[str, str]:
+    """Add fetches, next values of state, and lengths of fetched sequences; returns name of a state -> name of its next value."""
+    outputs = writer.graph.scope.outputs
     updated_names: dict[str, str] = {}
-    for name, output_name in results:
-        result = names.get(name)
-        if result is None:
+    for name in (*signature.fetches, *signature.updated):
+        if names.get(name) is None:
             raise ProgramError(f"{name!r} is not computed: no op writes it")
-        output = _as_output(writer, result, output_name)
-        graph.scope.outputs.append(output)
-        if output_name != name:
-            updated_names[name] = output.name
     for name in signature.fetches:
-        result = names.get(name)
-        if result is not None and result.lengths is not None:
-            graph.scope.outputs.append(_as_output(writer, result.lengths, name + LENGTHS))
-    if updated_names:
-        metadata["fluid.updated"] = json.dumps(updated_names)
-    drop_unread(graph)
-    return Contents(graph, parameters, metadata)
+        outputs.append(_as_output(writer, names.value(name), name))
+    for name in signature.updated:
+        outputs.append(_as_output(writer, names.value(name), name + UPDATED))
+        updated_names[name] = outputs[-1].name
+    for name in signature.fetches:
+        lengths = names.value(name).lengths
+        if lengths is not None:
+            outputs.append(_as_output(writer, lengths, name + LENGTHS))
+    return updated_names
 
 
 LENGTHS = ".lengths"

@@ -95,7 +95,7 @@ def _index(array: Any, out: Any) -> str:
     """The index of an operand's element, in C, for element `i` of the output."""
     if array.size == 1:
         return "0"
-    if array.shape == out.shape and array.flags.c_contiguous:
+    if array.size == out.size and array.flags.c_contiguous:
         return "i"
     strides = (0,) * (out.ndim - array.ndim) + array.strides
     shape, terms, below = (1,) * (out.ndim - array.ndim) + array.shape, [], 1
@@ -119,7 +119,8 @@ class _ElementwiseChain:
         self.calls: list[Call] = []
         self._numbers: list[str] = []
         self._lines: list[str] = []
-        self._registers: dict[_Key, str] = {}
+        self._registers: dict[tuple[_Key, str], str] = {}
+        """Array and index -> the element."""
         self._stores: dict[_Key, Any] = {}
         self._arrays: dict[_Key, Any] = {}
         """Arrays whose memory it accesses, by key, in the order of their pointers."""
@@ -130,14 +131,13 @@ class _ElementwiseChain:
         out, size = _key(step.out), step.out.size
         if step.out.dtype != self.dtype or (size > 1 and self.size not in (1, size)):
             return False
+        arrays = [array for array in step.operands if not isinstance(array, str)]
+        reads = [array for array in arrays if (_key(array), _index(array, step.out)) not in self._registers]
         if max(size, self.size) > 1:  # threads would load what another one stores
-            operands = [_key(array) for array in step.operands if not isinstance(array, str)]
-            loaded = {*self._loaded, *(key for key in operands if key not in self._registers)}
+            loaded = {*self._loaded, *map(_key, reads)}
             stored = {key for key, array in self._stores.items() if array.size == 1} | ({out} if size == 1 else set())
             if not loaded.isdisjoint(stored):
                 return False
-        arrays = [array for array in step.operands if not isinstance(array, str)]
-        reads = [array for array in arrays if _key(array) not in self._registers]
         if any(_overlap(read, stored) for read in reads for stored in self._stores.values()):
             return False
         accessed = [array for key, array in {**self._arrays, **self._stores}.items() if key != out]
@@ -151,19 +151,20 @@ class _ElementwiseChain:
         lines = self._numbers if step.out.size == 1 else self._lines
         values = [operand if isinstance(operand, str) else self._load(operand, step.out) for operand in step.operands]
         value = step.value.format(*values).replace("#", "f" if self.dtype == np.float32 else "")
-        key = _key(step.out)
-        self._registers[key], self._stores[key] = f"r{len(self._numbers) + len(self._lines)}", step.out
-        lines.append(f"const T {self._registers[key]} = {value};")
+        register, key = f"r{len(self._numbers) + len(self._lines)}", _key(step.out)
+        self._registers[key, _index(step.out, step.out)], self._stores[key] = register, step.out
+        lines.append(f"const T {register} = {value};")
 
     def _load(self, array: Any, out: Any) -> str:
-        key = _key(array)
-        if key not in self._registers:
+        key, index = _key(array), _index(array, out)
+        register = self._registers.get((key, index))
+        if register is None:
             self._arrays.setdefault(key, array)
             self._loaded.append(key)
-            self._registers[key] = f"r{len(self._numbers) + len(self._lines)}"
-            place = f"p{list(self._arrays).index(key)}[{_index(array, out)}]"
-            (self._numbers if array.size == 1 else self._lines).append(f"const T {self._registers[key]} = {place};")
-        return self._registers[key]
+            self._registers[key, index] = register = f"r{len(self._numbers) + len(self._lines)}"
+            place = f"p{list(self._arrays).index(key)}[{index}]"
+            (self._numbers if array.size == 1 else self._lines).append(f"const T {register} = {place};")
+        return register
 
     @property
     def loads(self) -> list[tuple[int, int]]:
@@ -175,14 +176,17 @@ class _ElementwiseChain:
         for key, array in list(self._stores.items()):
             start, end = extent_of(array)
             if any(first <= start and end <= last for first, last in memory):
-                del self._stores[key], self._registers[key]
+                del self._stores[key], self._registers[key, _index(array, array)]
 
     def finish(self) -> None:
         """Add the stores."""
         for key, array in self._stores.items():
             self._arrays.setdefault(key, array)
         places = list(self._arrays)
-        stores = [(array.size, f"p{places.index(key)}", self._registers[key]) for key, array in self._stores.items()]
+        stores = [
+            (array.size, f"p{places.index(key)}", self._registers[key, _index(array, array)])
+            for key, array in self._stores.items()
+        ]
         numbers = "\n".join(
             [*self._numbers, *(f"if (first == 0) {place}[0] = {value};" for size, place, value in stores if size == 1)]
         )

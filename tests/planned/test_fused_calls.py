@@ -70,6 +70,15 @@ def test_a_chain_is_one_kernel(dtype: str) -> None:
     assert is_kernel(kernel) and not is_kernel(fill)
 
 
+def test_an_array_is_read_along_rows_and_along_columns() -> None:
+    a, out = numbers(5), numbers(5, 5)
+    calls = [partial(xp.subtract, a.reshape(1, 5), a.reshape(5, 1), out), partial(xp.multiply, out, a, out)]
+    assert_same_bits([out], [("op", call) for call in calls], 1)
+    stack, square = numbers(5, 5), numbers(3, 5, 5)
+    calls = [partial(xp.multiply, stack, stack.T, out), partial(xp.add, out, stack, out), partial(xp.add, square, stack, square)]
+    assert_same_bits([out, square], [("op", call) for call in calls], 2)
+
+
 def test_numbers_that_are_no_numbers_pass_through() -> None:
     a, b = numbers(6), numbers(6)
     a[:3], b[2:5] = np.nan, np.inf

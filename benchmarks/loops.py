@@ -386,6 +386,98 @@ def parser(count):
     return of_fluid(build, {"words": words, "order": order}), of_jax(compute, [words, order], weights)
 
 
+@workload("decoder without caches, {} words, batch {}", 24, 1)
+@workload("decoder without caches, {} words, batch {}", 24, 8)
+def prefix(steps, rows):
+    """A layer of attention computes all words so far again in each trip."""
+    table, query, key, value = normal(300, 32), *(normal(32, 32, scale=0.3) for _ in range(3))
+    to_words, first = normal(32, 300, scale=0.4), RANDOM.integers(0, 300, (rows, 1))
+
+    def build(first):
+        e, q, k, v, o = map(parameter, (table, query, key, value, to_words))
+
+        def step(index, words):
+            x = layers.gather_nd(e, layers.unsqueeze(words, [2]))
+            weights = layers.softmax(layers.matmul(layers.matmul(x, q), layers.matmul(x, k), transpose_y=True, alpha=0.2))
+            last = layers.slice(layers.matmul(weights, layers.matmul(x, v)) + x, [1], [-1], [1000])
+            best = layers.argmax(layers.matmul(layers.reshape(last, [rows, 32]), o), 1)
+            return [layers.concat([words, layers.reshape(best, [rows, 1])], 1)]
+
+        return layers.cast(repeat(steps, step, [first])[0], "int32")
+
+    def compute(weights, first):
+        e, q, k, v, o = weights
+        words = jnp.zeros((rows, steps + 1), int).at[:, :1].set(first)
+
+        def step(words, index):
+            x = e[words]
+            scores = jnp.where(jnp.arange(steps + 1) <= index, (x @ q) @ (x @ k).transpose(0, 2, 1) * 0.2, -jnp.inf)
+            last = (jax.nn.softmax(scores) @ (x @ v) + x)[:, index]
+            return words.at[:, index + 1].set(jnp.argmax(last @ o, 1)), None
+
+        return lax.scan(step, words, jnp.arange(steps))[0]
+
+    weights = [jnp.asarray(one) for one in (table, query, key, value, to_words)]
+    return of_fluid(build, {"first": first}), of_jax(compute, [first], weights)
+
+
+@workload("branches on {} rows, trained", 8)
+def row_branches(rows):
+    """Each row takes one of two layers in each of fifteen trips."""
+    x, of_low, of_high = normal(rows, 16), normal(16, 16, scale=0.3), normal(16, 16, scale=0.3)
+
+    def build(x):
+        a, b = map(parameter, (of_low, of_high))
+
+        def step(index, h):
+            means = layers.reduce_mean(h, 1, keep_dim=True)
+            branch = layers.IfElse(layers.less_than(means, layers.zeros_like(means)))
+            with branch.true_block():
+                branch.output(layers.tanh(layers.matmul(branch.input(h), a)))
+            with branch.false_block():
+                branch.output(layers.relu(layers.matmul(branch.input(h), b)))
+            return branch()
+
+        return repeat(15, step, [x])[0]
+
+    def compute(weights, x):
+        a, b = weights
+
+        def step(h, _):
+            return jnp.where(h.mean(1, keepdims=True) < 0, jnp.tanh(h @ a), jax.nn.relu(h @ b)), None
+
+        return lax.scan(step, x, None, length=15)[0]
+
+    return of_fluid(build, {"x": x}, True), of_jax(compute, [x], [of_low, of_high], True)
+
+
+@workload("recurrence with dropout, batch {}, trained", 16)
+def dropout(rows):
+    """Both sides draw other numbers, so only the shapes of gradients are compared."""
+    words, weight = normal(20, rows, 32), normal(32, 32, scale=0.3)
+
+    def build(words):
+        w = parameter(weight)
+
+        def word(index, h):
+            h = layers.dropout(h, 0.3, dropout_implementation="upscale_in_train")
+            return [layers.tanh(layers.matmul(h, w) + layers.reshape(layers.gather(words, index), [rows, 32]))]
+
+        return repeat(20, word, [layers.fill_constant([rows, 32], "float32", 0.0)])[0]
+
+    def compute(weights, words):
+        def word(h, step):
+            row, key = step
+            h = jnp.where(jax.random.bernoulli(key, 0.7, h.shape), h / 0.7, 0.0)
+            return jnp.tanh(h @ weights[0] + row), None
+
+        keys = jax.random.split(jax.random.PRNGKey(0), 20)
+        return lax.scan(word, jnp.zeros((rows, 32)), (words, keys))[0]
+
+    ours, theirs = of_fluid(build, {"words": words}, True), of_jax(compute, [words], [weight], True)
+    return (lambda: [one * 0.0 for one in ours()]), (lambda: [one * 0.0 for one in theirs()])
+
+
 @workload("Kalman filter, {} steps", 100)
 def kalman_filter(steps):
     """Means of four states, of which two are observed; each step solves two equations."""

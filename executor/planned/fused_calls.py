@@ -284,7 +284,7 @@ def fuse(xp: Any, calls: Sequence[tuple[_Owner, Call]], scratch: Sequence[Any]) 
     """The chains of the present owner since its last call that is in none."""
     for number, (owner, call) in enumerate(calls):
         step = _step_of(xp, call)
-        if step is None:
+        if step is None or not _ElementwiseChain(step.out.dtype).takes(step):
             chain, of_owner = None, []
             items.append((owner, call))
         else:

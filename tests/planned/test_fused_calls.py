@@ -13,6 +13,7 @@ from support.strict_cupy import cupy as xp
 from support.strict_cupy.functions import RawKernel
 
 from fluid.executor.planned.fused_calls import fuse
+from fluid.values.memory import extent_of
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
@@ -145,6 +146,57 @@ def test_updates_of_one_parameter_come_one_after_the_other() -> None:
     calls = [(number, partial(xp.add, param, grad, param)) for number, grad in enumerate(grads)]
     calls += [(3, partial(xp.multiply, grads[0], param, grads[1])), (4, partial(xp.multiply, param, grads[0], grads[2]))]
     assert_same_bits([param, *grads], calls, 1)
+
+
+@pytest.mark.random
+@pytest.mark.parametrize("seed", range(6))
+def test_random_calls(seed: int) -> None:
+    """Calls on views of a little memory, which overlap, by owners with scratch memory: fused, they give the same bits."""
+    rng = np.random.default_rng(seed)
+    memory, scratch = numbers(64, seed=seed), numbers(40, seed=seed + 1)
+    shapes = [(1,), (3,), (3, 1), (1, 3), (3, 3), (2, 3), (6,), (9,), ()]
+
+    def view(shape: tuple[int, ...], pool: Any) -> Any:
+        size = int(np.prod(shape))
+        start = int(rng.integers(0, pool.size - size)) // 3 * 3
+        array = pool[start : start + size].reshape(shape)
+        return array.T if rng.random() < 0.2 else array
+
+    calls: list[Any] = []
+    for owner in range(8):
+        written: list[Any] = []
+        for _ in range(rng.integers(1, 6)):
+            shape = shapes[rng.integers(len(shapes))]
+            out = view(shape, scratch if rng.random() < 0.4 else memory)
+            candidates = [*written, *(view(item, memory) for item in shapes)]
+            candidates = [array for array in candidates if fits(array, out)]
+            if not candidates:
+                continue
+            operands = [candidates[rng.integers(len(candidates))] if rng.random() < 0.8 else 0.5 for _ in range(2)]
+            if any(isinstance(operand, xp.ndarray) for operand in operands):
+                calls.append((owner, partial([xp.add, xp.subtract, xp.multiply, xp.maximum][rng.integers(4)], *operands, out)))
+                written.append(out)
+    fused = fuse(xp, calls, (scratch,))
+    assert len(fused) < len(calls)
+    before = memory.copy()
+    for _, call in calls:
+        call()
+    expected = memory.get()
+    xp.copyto(memory, before)
+    scratch.fill(np.nan)
+    for _, call in fused:
+        call()
+    np.testing.assert_array_equal(memory.get(), expected)
+
+
+def fits(array: Any, out: Any) -> bool:
+    """Whether an array can be broadcast to an output, whose memory is another one or the same."""
+    if array.ndim > out.ndim or any(
+        size not in (1, extent) for size, extent in zip(array.shape[::-1], out.shape[::-1], strict=False)
+    ):
+        return False
+    (start, end), (first, last) = extent_of(array), extent_of(out)
+    return end <= first or last <= start or (start == first and array.shape == out.shape and array.strides == out.strides)
 
 
 def test_kernels_are_cuda() -> None:

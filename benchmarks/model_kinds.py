@@ -1,5 +1,6 @@
-"""Predictions of ONNX models of each kind that packages ship, beside onnxruntime: the processor's time, in turns. Further
-arguments are files of models whose inputs are floats; a size that is open becomes 1."""
+"""Predictions of ONNX models of each kind that packages ship, beside onnxruntime, in turns: the processor's time of one thread,
+or the clock of the quickest runs of several. Further arguments are files of models whose inputs are floats; a size that is open
+becomes 1."""
 
 from __future__ import annotations
 
@@ -120,6 +121,16 @@ def timed(run, seconds=0.25):
     return (time.process_time() - start) / count
 
 
+def quickest(run, seconds=0.05):
+    """The clock of the quickest run; other jobs may hold a core during slower ones."""
+    start, times = time.perf_counter(), []
+    while time.perf_counter() - start < seconds:
+        before = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - before)
+    return min(times)
+
+
 def measure(what, path, feed):
     model, executor = fluid.load_model(str(path), scope=fluid.Scope()), fluid.Executor()
     options = onnxruntime.SessionOptions()
@@ -131,7 +142,11 @@ def measure(what, path, feed):
     )
     for run in sides:
         run(), run()
-    ours, theirs = (1e3 * np.median(column) for column in zip(*[[timed(run) for run in sides] for _ in range(5)], strict=True))
+    if fluid.get_num_threads() == 1:
+        times = np.median([[timed(run) for run in sides] for _ in range(5)], axis=0)
+    else:
+        times = np.min([[quickest(run) for run in sides] for _ in range(40)], axis=0)
+    ours, theirs = 1e3 * times
     print(f"| {what} | {ours:.3f} ms | {theirs:.3f} ms | {ours / theirs:.2f} |", flush=True)
 
 

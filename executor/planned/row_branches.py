@@ -175,8 +175,8 @@ class _RowBranches:
                 if name == EMPTY or name in results:
                     continue
                 var = self._block.find_var(name)
-                if var is None or not var.has_shape or not var.ndim:
-                    raise _MixedRowsError
+                if var is None or not var.has_shape or set(var.shape) <= {1}:
+                    raise _MixedRowsError  # native loops add up such single numbers wrongly
                 steps = _OpWriter(self._block, self._block.ops.index(op) + 1, op)
                 total = names[place] = steps.declare(slot)
                 declare_like(self._block, total, var)

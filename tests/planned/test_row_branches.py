@@ -179,3 +179,22 @@ def test_a_mask_of_another_number_of_rows_is_an_error(monkeypatch: pytest.Monkey
             feed = {"x": np.ones((5, 4), "float32"), "mask": np.ones((3, 1), bool)}
             with pytest.raises(ExecutionError, match="the mask has 3 elements"):
                 fluid.Executor().run(feed=feed, fetch_list=[result])
+
+
+@each("number", [0.7, -0.7])
+def test_gradients_of_single_numbers_in_a_loop(number: float) -> None:
+    def build() -> Sequence[Variable]:
+        x, end = fluid.data("x", [1, 1]), layers.fill_constant([1], "int64", 1)
+        x.stop_gradient = False
+
+        def step(index: Any, h: Any) -> Sequence[Any]:
+            result = chosen(h, is_positive(h), lambda h: layers.sigmoid(layers.fc(h, 1)), lambda h: layers.fc(h, 1))
+            return [index + 1, result]
+
+        first = [layers.fill_constant([1], "int64", 0), layers.assign(x)]
+        last = layers.while_loop(lambda index, h: layers.less_than(index, end), step, first)[1]
+        loss = layers.mean(layers.square(last))
+        return [loss, *fluid.gradients([loss], [x, *fluid.default_main_program().all_parameters()])]
+
+    with fresh_programs():
+        Built(build).assert_alike({"x": np.array([[number]], "float32")})

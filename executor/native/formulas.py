@@ -15,7 +15,7 @@ def _relation(name: str) -> Callable[[Function, Value, Value], Value]:
 
 
 _ELEMENTARY = (
-    "exp", "log", "log1p", "expm1", "tanh", "sinh", "cosh", "sigmoid", "erf", "sin", "cos", "asin", "acos", "atan",
+    "exp", "log", "log1p", "expm1", "tanh", "sinh", "cosh", "sigmoid", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
     "floor", "ceil", "sign",
 )  # fmt: skip
 """Functions of `mathematics`."""
@@ -25,7 +25,7 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "sub": lambda f, a, b: f.sub(a, b),
     "mul": lambda f, a, b: f.mul(a, b),
     "div": lambda f, a, b: f.div(a, b),
-    "floordiv": lambda f, a, b: m.floor_divided(f, a, b)[0],
+    "floordiv": lambda f, a, b: m.floor_quotient(f, a, b) if a.type.is_float else m.floor_divided(f, a, b)[0],
     "mod": lambda f, a, b: m.remainder(f, a, b) if a.type.is_float else m.floor_divided(f, a, b)[1],
     "max": m.maximum,
     "min": m.minimum,

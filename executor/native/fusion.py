@@ -71,8 +71,8 @@ _LATE = 1 << 32
 
 HEAVY = frozenset(
     {
-        "exp", "log", "tanh", "sinh", "cosh", "sigmoid", "erf", "log1p", "expm1", "sin", "cos", "div", "sqrt", "rsqrt", "silu",
-        "reciprocal", "pow",
+        "exp", "log", "tanh", "sinh", "cosh", "sigmoid", "erf", "log1p", "expm1", "sin", "cos", "tan", "div", "sqrt", "rsqrt",
+        "silu", "reciprocal", "pow",
     }
 )  # fmt: skip
 """Formulas that are too slow to be computed twice."""

@@ -45,7 +45,7 @@ Totals = Sequence[tuple[Reduction, Value]]
 
 @dataclass(frozen=True)
 class _ColumnBlock:
-    """A block of columns: its first column, and its coordinates, all but the last dimension's."""
+    """A block of columns: its first column, and its coordinates, all but the last dimension's; none for a part of that one."""
 
     start: Value
     places: list[Value]
@@ -167,9 +167,15 @@ class Nest:
         strips = self.rows // self.strip if self.rows else 0
         least = 1 if not self.group.sums else -(-strips // limits.sum_chunks)
         self.chunk = max(-(-limits.part // max(self.columns * self.strip, 1)), least, 1)
+        self._block_columns = 0
+        """Columns that a chunk sums over all rows, in registers; 0 where chunks are of rows."""
         vectors = len(self.group.sums) * sum(count for _, count, _ in self._segments())
         self._in_registers = bool(self.group.sums) and vectors <= limits.sum_vectors * min(len(self.group.sums), 2)
-        if self.sums_are_whole:
+        if self.group.sums and not self._in_registers:
+            self._block_columns = self._columns_summed_at_once()
+        if self._block_columns:
+            self.chunk = max(strips, 1)
+        elif self.sums_are_whole:
             self.chunk = self.group.summed_rows // self.strip
         elif self.is_serial and self.group.sums:
             self.chunk = max(strips, 1)
@@ -181,9 +187,16 @@ class Nest:
         if self._turns_rows:
             self._cut_turned()
 
+    def _columns_summed_at_once(self) -> int:
+        """The value of `_block_columns`: partial sums of few wide rows would be a large part of the work."""
+        group, limits = self.group, self.limits
+        if self.sums_are_whole or self.passes > 1 or group.per_row or not 0 < self.rows <= limits.rows_of_wide_sums:
+            return 0
+        return max(limits.sum_vectors * min(len(group.sums), 2) // len(group.sums), 1) * self.lanes
+
     @property
     def sums_are_whole(self) -> bool:
-        """Whether each chunk computes whole sums over rows, not parts of them."""
+        """Whether sums are over some of the rows, and each chunk computes whole sums, not parts of them."""
         return 0 < self.group.summed_rows < self.rows
 
     # -- copies that turn rows into columns
@@ -259,6 +272,9 @@ class Nest:
         """Write the loops; `pointers` holds the pointers to operands and outputs."""
         self.f, self.pointers = f, pointers
         self._numbers = write_uniforms(f, self.group, pointers)
+        if self._block_columns:
+            self._write_column_blocks(share)
+            return
         start, stop = (0, self.all_chunks) if self.is_serial else share.of(f, self.all_chunks)
         if not self.all_chunks:
             return
@@ -325,6 +341,26 @@ class Nest:
         for (node, at), value in zip(places, self._loop_rows(first, last, begin, row), strict=True):
             self.f.store(value, self.f.at(self._targets[node], at, node.element))
 
+    def _write_column_blocks(self, share: Share) -> None:
+        """Add up all rows, some columns at a time."""
+        f, block = self.f, self._block_columns
+        sums = [node for node in self.group.nodes if isinstance(node, Reduction) and node in self.group.sums]
+
+        def write(first: Value, columns: int) -> None:
+            self._first_column, self._block_columns = first, columns
+            self._targets = {node: f.at(self.pointers.output(node), first, node.element) for node in sums}
+            self._write_with_sums_in_registers(sums, 0, self.strips)
+            self._block_columns = block
+
+        def bounds(count: int) -> tuple[Operand, Operand]:
+            return (0, count) if self.is_serial else share.of(f, count)
+
+        whole, remaining = divmod(self.columns, block)
+        if whole:
+            f.loop(*bounds(whole), 1, [], lambda number: write(f.mul(number, block), block))
+        if remaining:
+            f.loop(*bounds(1), 1, [], lambda _: write(f.int64(whole * block), remaining))
+
     def _loop_rows(self, first: Any, last: Any, totals: Totals, body: Callable[..., Any]) -> list[Value]:
         """Loop over strips and their rows; the loops carry the sums `totals`, from their first values on."""
         f = self.f
@@ -349,7 +385,7 @@ class Nest:
     def _loop_in_parts(
         self, span: tuple[Operand, Operand, int], count: int, most: int, totals: Totals, body: Callable[..., list[Value]]
     ) -> list[Value]:
-        """Loop over at most `count` numbers. Totals restart after `most` of them, so that rounding errors do not grow.
+        """Loop over at most `count` numbers. Sums restart after `most` of them, so that rounding errors do not grow.
 
         Args:
             span: start, stop and step.
@@ -357,7 +393,7 @@ class Nest:
         """
         f, (start, stop, step) = self.f, span
         nodes, begin = [node for node, _ in totals], [value for _, value in totals]
-        if not totals or count <= most:
+        if count <= most or not any(node.kind == "sum" and node.element.is_float for node in nodes):
             return f.loop(start, stop, step, begin, body, at_least_once=True)
 
         def part(first: Value, *before: Value) -> list[Value]:
@@ -369,7 +405,7 @@ class Nest:
 
     def _segments(self) -> list[tuple[int, int, int]]:
         """The columns of a block as runs of vectors: (first column, number of vectors, lanes)."""
-        runs, at, width, columns = [], 0, self.lanes, self.columns // self.blocks
+        runs, at, width, columns = [], 0, self.lanes, self._block_columns or self.columns // self.blocks
         while at < columns:
             while width > columns - at:
                 width //= 2
@@ -412,7 +448,7 @@ class Nest:
         if not (writes or along or sums):
             return
         if self.blocks == 1:
-            self._block = _ColumnBlock(f.int64(0), [])
+            self._block = _ColumnBlock(self._first_column if self._block_columns else f.int64(0), [])
             totals = self._write_block(writes, along, sums, register_sums)
         else:
             start = [(node, neutral(node.kind, node.element)) for node in along]
@@ -489,7 +525,7 @@ class Nest:
         """Compute one vector of neighbouring columns of a block."""
         f, block = self.f, self._block
         self._column, self._memo = f.add(block.start, column), {}
-        self._places = [*block.places, column]
+        self._places = [*block.places, column] if block.places else [self._column]
         for node in writes:
             self._memo[node] = broadcast(f, self._operand(node, node.shape, width), width)
         of_sums = [(node, broadcast(f, self._operand(node.source, node.source.shape, width), width)) for node in sums]

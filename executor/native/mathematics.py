@@ -4,9 +4,10 @@ Each takes the function being written and a value of FLOAT or DOUBLE elements, w
 the same type. NaN, infinities, signed zeros and denormal numbers behave as in numpy: nothing is flushed to zero.
 
 Errors are the largest ones measured, in units in the last place (ulp) of the exact result, for FLOAT and DOUBLE: over millions of
-numbers of all exponents, and over every FLOAT in the curved range of exp, sigmoid, expm1, tanh, erf, log and log1p. The bounds
-in ``tests/native/test_mathematics.py`` are slightly larger. Polynomials and the rational function are minimax approximations,
-computed for this file by Remez exchange with 50 digits; coefficients go from the highest power to the lowest.
+numbers of all exponents, and over every FLOAT in the curved range of exp, sigmoid, expm1, tanh, erf, log, log1p, sin, cos, tan,
+asin and acos. The bounds in ``tests/native/test_mathematics.py`` are slightly larger. Polynomials and the rational function are
+minimax approximations, computed for this file by Remez exchange with 50 digits; coefficients go from the highest power to the
+lowest.
 """
 
 from __future__ import annotations
@@ -472,32 +473,92 @@ _FAR_ANGLE = 2.0**30
 """From here on, the C library computes sine and cosine."""
 
 
+_HALF_PI_FLOAT = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+_SIN_FLOAT = (2.7180840334040113e-06, -0.0001983930851565674, 0.008333329111337662, -0.1666666716337204)
+_COS_FLOAT = (2.4432785721728578e-05, -0.0013887312961742282, 0.04166664555668831)
+_TAN_FLOAT = (
+    0.004381679464131594,
+    7.886226376285776e-05,
+    0.010844002477824688,
+    0.021279118955135345,
+    0.05406049266457558,
+    0.13332659006118774,
+    0.33333349227905273,
+)
+"""``(tan(x) - x) / x**3`` in ``x * x`` for ``|x| <= pi / 4``."""
+_FAR_ANGLE_FLOAT = 2.0**15
+"""From here on, angles of FLOAT are computed in DOUBLE."""
+
+
 def sin(f: Function, x: Value) -> Value:
-    """The sine; within 0.50 and 1.54 ulp, computed in DOUBLE."""
-    return _turned(f, x, "sin", 0)
+    """The sine; within 1.58 and 1.58 ulp."""
+    return _of_angle(f, x, "sin")
 
 
 def cos(f: Function, x: Value) -> Value:
-    """The cosine; within 0.50 and 1.57 ulp, computed in DOUBLE."""
-    return _turned(f, x, "cos", 1)
+    """The cosine; within 1.58 and 1.58 ulp."""
+    return _of_angle(f, x, "cos")
 
 
-def _turned(f: Function, x: Value, name: str, quarters: int) -> Value:
-    """The sine of ``x + quarters * pi / 2``; `name` is LLVM's intrinsic for it."""
-    if x.type.element == "float":
-        return f.convert(_turned(f, f.convert(x, DOUBLE), name, quarters), FLOAT)
-    quarter, reduced = _modulo(f, x, _HALF_PI, quarters)
+def tan(f: Function, x: Value) -> Value:
+    """The tangent; within 2.7 and 3.6 ulp."""
+    return _of_angle(f, x, "tan")
+
+
+def _of_angle(f: Function, x: Value, name: str) -> Value:
+    """The sine, cosine or tangent of an angle. Far angles are rare, and computed only in vectors that hold one."""
+    if x.type.element == "double":
+        near, far, compute = _near_in_double(f, x, name), _FAR_ANGLE, _by_library
+    elif "float" not in f.module.target.fused:
+        return _in_double(f, x, name)
+    else:
+        near, far, compute = _near_in_float(f, x, name), _FAR_ANGLE_FLOAT, _in_double
+    if name != "cos":  # for the sign of zero
+        near = f.select(f.compare("olt", absolute(f, x), 2.0**-27), x, near)
+    is_far = f.compare("oge", absolute(f, x), far)
+    once = f.select(f.any(is_far), f.int64(1), f.int64(0))
+    return f.loop(0, once, 1, [near], lambda _, value: [f.select(is_far, compute(f, x, name), value)])[0]
+
+
+def _in_double(f: Function, x: Value, name: str) -> Value:
+    return f.convert(_of_angle(f, f.convert(x, DOUBLE), name), FLOAT)
+
+
+def _by_library(f: Function, x: Value, name: str) -> Value:
+    if name == "tan":
+        return f.div(f.intrinsic("sin", x), f.intrinsic("cos", x))
+    return f.intrinsic(name, x)
+
+
+def _near_in_double(f: Function, x: Value, name: str) -> Value:
+    quarter, reduced = _modulo(f, x, _HALF_PI, int(name == "cos"))
     square = f.mul(reduced, reduced)
     sine = f.fma(f.mul(square, reduced), _polynomial(f, square, _SIN), reduced)
     cosine = f.fma(f.mul(square, square), _polynomial(f, square, _COS), f.fma(square, -0.5, 1.0))
-    near = f.select(f.compare("ne", f.bit_and(quarter, 1), 0), cosine, sine)
-    flip = f.shift_left(f.bit_and(quarter, 2), 62)
-    near = f.bits_as(f.bit_xor(f.bits_as(near, INT64), flip), DOUBLE)
-    if not quarters:  # for the sign of zero
-        near = f.select(f.compare("olt", absolute(f, x), 2.0**-27), x, near)
-    is_far = f.compare("oge", absolute(f, x), _FAR_ANGLE)
-    once = f.select(f.any(is_far), f.int64(1), f.int64(0))
-    return f.loop(0, once, 1, [near], lambda _, value: [f.select(is_far, f.intrinsic(name, x), value)])[0]
+    is_odd = f.compare("ne", f.bit_and(quarter, 1), 0)
+    if name == "tan":
+        tangent = f.div(f.select(is_odd, cosine, sine), f.select(is_odd, sine, cosine))
+        return f.select(is_odd, f.neg(tangent), tangent)
+    return _negated_in_half_turn(f, f.select(is_odd, cosine, sine), quarter)
+
+
+def _near_in_float(f: Function, x: Value, name: str) -> Value:
+    quarter, reduced = _modulo(f, x, _HALF_PI_FLOAT, int(name == "cos"))
+    square = f.mul(reduced, reduced)
+    is_odd = f.compare("ne", f.bit_and(quarter, 1), 0)
+    if name == "tan":
+        tangent = f.fma(f.mul(square, reduced), _polynomial(f, square, _TAN_FLOAT), reduced)
+        return f.select(is_odd, f.div(-1.0, tangent), tangent)
+    sine = f.fma(f.mul(square, reduced), _polynomial(f, square, _SIN_FLOAT), reduced)
+    cosine = f.fma(f.mul(square, square), _polynomial(f, square, _COS_FLOAT), f.fma(square, -0.5, 1.0))
+    return _negated_in_half_turn(f, f.select(is_odd, cosine, sine), quarter)
+
+
+def _negated_in_half_turn(f: Function, value: Value, quarter: Value) -> Value:
+    """A sine of the third or the fourth quarter of a turn has the other sign."""
+    form = _format(value)
+    flip = f.shift_left(f.bit_and(quarter, 2), form.integer.bytes * 8 - 2)
+    return f.bits_as(f.bit_xor(f.bits_as(value, form.integer), flip), value.type)
 
 
 # -- inverse trigonometric functions
@@ -539,14 +600,61 @@ def atan(f: Function, x: Value) -> Value:
     return copysign(f, f.add(added(high), f.add(turned, f.fma(f.mul(turned, square), series, added(low)))), x)
 
 
+_ASIN_FLOAT = (
+    0.04217823967337608,
+    0.02417294681072235,
+    0.04547160863876343,
+    0.07495288550853729,
+    0.16666752099990845,
+)
+_ASIN_DOUBLE = (
+    0.03265399050144144,
+    -0.021038632390952397,
+    0.021734692425705384,
+    0.0036955120239557187,
+    0.010783055851836768,
+    0.01139842713464805,
+    0.013980877936570693,
+    0.0173516073913367,
+    0.02237221523532216,
+    0.030381942699355482,
+    0.044642857174779504,
+    0.07499999999970633,
+    0.1666666666666676,
+)
+"""``(asin(x) - x) / x**3`` in ``x * x`` for ``|x| <= 1 / 2``."""
+
+
+def _asin_near_zero(f: Function, x: Value) -> tuple[Value, Value, Value]:
+    """Whether ``|x| < 1 / 2``; a number, |x| or ``sqrt((1 - |x|) / 2)``, whose inverse sine is looked for; what that adds to it.
+
+    Beyond 1 / 2, ``acos(x) = 2 * asin(sqrt((1 - x) / 2))``.
+    """
+    size = absolute(f, x)
+    is_near = f.compare("olt", size, 0.5)
+    square = f.select(is_near, f.mul(size, size), f.fma(size, -0.5, 0.5))
+    root = f.select(is_near, size, sqrt(f, square))
+    series = _polynomial(f, square, _ASIN_FLOAT if _format(x) is _FLOAT else _ASIN_DOUBLE)
+    return is_near, root, f.mul(f.mul(root, square), series)
+
+
 def asin(f: Function, x: Value) -> Value:
-    """The inverse sine; within 2.71 and 2.54 ulp."""
-    return atan(f, f.div(x, sqrt(f, f.mul(f.sub(1.0, x), f.add(x, 1.0)))))
+    """The inverse sine; within 1.65 and 1.62 ulp."""
+    is_near, root, added = _asin_near_zero(f, x)
+    high, low = _QUARTER_PI[x.type.element]
+    far = f.sub(2 * high, f.mul(f.add(root, f.sub(added, low)), 2.0))
+    return copysign(f, f.select(is_near, f.add(root, added), far), x)
 
 
 def acos(f: Function, x: Value) -> Value:
-    """The inverse cosine; within 2.39 and 2.32 ulp."""
-    return f.mul(atan(f, sqrt(f, f.div(f.sub(1.0, x), f.add(x, 1.0)))), 2.0)
+    """The inverse cosine; within 1.15 and 1.10 ulp."""
+    is_near, root, added = _asin_near_zero(f, x)
+    high, low = _QUARTER_PI[x.type.element]
+    is_negative = f.compare("olt", x, 0.0)
+    signed, signed_added = (f.select(is_negative, f.neg(part), part) for part in (root, added))
+    middle = f.sub(2 * high, f.add(signed, f.sub(signed_added, 2 * low)))
+    far = f.select(is_negative, f.sub(2 * high, f.add(root, f.sub(added, 2 * low))), f.add(root, added))
+    return f.select(is_near, middle, f.mul(far, 2.0))
 
 
 # -- parts of numbers
@@ -648,18 +756,41 @@ _REMAINDER_STEPS = 10
 """The quotient of two numbers of float32 has at most 277 bits; a step of a long division takes 28 of them at least."""
 
 
-def remainder(f: Function, a: Value, b: Value) -> Value:
-    """numpy's ``a % b`` of float32, with the sign of b; exact.
+def _remainder_of_sizes(f: Function, a: Value, b: Value) -> Value:
+    """``|a| % |b|`` of float32, in float64; exact.
 
-    A long division in float64. Each step subtracts a multiple of the divisor; the multiplier has 29 bits, so that all is exact.
+    A long division. Each step subtracts a multiple of the divisor; the multiplier has 29 bits, so that all is exact. Most often
+    the first step is the last.
     """
-    remaining, divisor = (absolute(f, f.convert(x, DOUBLE)) for x in (a, b))
-    for _ in range(_REMAINDER_STEPS):
+    first, divisor = (absolute(f, f.convert(x, DOUBLE)) for x in (a, b))
+
+    def step(remaining: Value) -> Value:
         quotient = f.bits_as(f.bit_and(f.bits_as(f.div(remaining, divisor), INT64), -(1 << 24)), DOUBLE)
         smaller = f.sub(remaining, f.mul(trunc(f, quotient), divisor))
-        remaining = f.select(f.compare("olt", quotient, 1.0), remaining, smaller)  # the divisor may be infinite
-    remaining = f.select(f.compare("olt", remaining, 0.0), f.add(remaining, divisor), remaining)
-    size = f.convert(remaining, FLOAT)
+        return f.select(f.compare("olt", quotient, 1.0), remaining, smaller)  # the divisor may be infinite
+
+    remaining = step(first)
+    further = f.select(f.any(f.compare("oge", remaining, divisor)), f.int64(_REMAINDER_STEPS - 1), f.int64(0))
+    (remaining,) = f.loop(0, further, 1, [remaining], lambda _, value: [step(value)])
+    return f.select(f.compare("olt", remaining, 0.0), f.add(remaining, divisor), remaining)
+
+
+def remainder(f: Function, a: Value, b: Value) -> Value:
+    """numpy's ``a % b`` of float32, with the sign of b; exact."""
+    size = f.convert(_remainder_of_sizes(f, a, b), FLOAT)
     is_opposite = f.bit_xor(f.compare("olt", a, 0.0), f.compare("olt", b, 0.0))
     moved = f.select(is_opposite, f.add(f.neg(size), absolute(f, b)), size)
     return copysign(f, f.select(f.compare("oeq", size, 0.0), size, moved), b)
+
+
+def floor_quotient(f: Function, a: Value, b: Value) -> Value:
+    """numpy's ``a // b`` of float32: it subtracts the remainder before it divides, and rounds what that leaves."""
+    size = f.convert(_remainder_of_sizes(f, a, b), FLOAT)
+    quotient = f.div(f.sub(a, copysign(f, size, a)), b)
+    is_opposite = f.bit_xor(f.compare("olt", a, 0.0), f.compare("olt", b, 0.0))
+    is_above = f.bit_and(is_opposite, f.compare("une", size, 0.0))
+    quotient = f.select(is_above, f.sub(quotient, 1.0), quotient)
+    below, plain = floor(f, quotient), f.div(a, b)
+    nearest = f.select(f.compare("ogt", f.sub(quotient, below), 0.5), f.add(below, 1.0), below)
+    nearest = f.select(f.compare("oeq", quotient, 0.0), copysign(f, constant(0.0, a.type), plain), nearest)
+    return f.select(f.compare("oeq", b, 0.0), plain, nearest)

@@ -56,8 +56,8 @@ def _unary(formula: str) -> Callable[[GraphTensor], GraphTensor]:
 for _type, _formula in {
     "tanh": "tanh", "exp": "exp", "sqrt": "sqrt", "log": "log", "sigmoid": "sigmoid", "relu": "relu",
     "abs": "abs", "floor": "floor", "ceil": "ceil", "reciprocal": "reciprocal", "erf": "erf",
-    "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "round": "round", "rint": "rint",
-    "sinh": "sinh", "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan",
+    "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "tan": "tan", "sign": "sign", "round": "round",
+    "rint": "rint", "sinh": "sinh", "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan",
 }.items():  # fmt: skip
     lowers(_type)(_unary(_formula))
 
@@ -85,8 +85,8 @@ def _binary(formula: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTens
 
 def _quotients(formula: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTensor]:
     def of_two(X: GraphTensor, Y: GraphTensor, axis: int) -> GraphTensor:
-        if X.node.element not in (INT32, INT64, *([FLOAT] if formula == "mod" else [])):
-            raise NotLowered("quotients of floats, or remainders of float64 or of truth values")
+        if X.node.element not in (INT32, INT64, FLOAT):
+            raise NotLowered("quotients and remainders of float64 or of truth values")
         return GraphTensor(mapped(formula, *_pair(X, Y, axis)))
 
     return of_two

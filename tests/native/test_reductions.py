@@ -25,6 +25,10 @@ CASES = (
     ((6, 1, 4, 300), [1, 2]),
     ((1, 19, 1030), [1]),
     ((9, 4, 5, 3, 6), [1, 3]),
+    ((2, 1031), [0]),
+    ((17, 129), [0]),
+    ((128, 1025), [0]),
+    ((3, 2, 2050), [0, 1]),
 )
 
 
@@ -59,6 +63,16 @@ def test_reductions_of_integers_and_truths(shape: Sequence[int], axes: list[int]
         return [*reduced, layers.reduce_any(truths, dim=axes), layers.reduce_all(truths, dim=axes)]
 
     assert_alike(build, {"x": _drawn(shape, "int64")}, tolerance=0)
+
+
+def test_sums_of_few_wide_rows_beside_broadcast_operands() -> None:
+    def build() -> list[Any]:
+        x, by_row, by_column = fluid.data("x", [7, 9, 133]), fluid.data("y", [9, 1]), fluid.data("z", [133])
+        scaled = layers.elementwise_mul(layers.elementwise_add(x, by_column, axis=2), by_row, axis=1)
+        return [scaled, *(kind(scaled, dim=0) for kind in KINDS)]
+
+    feed = {name: _drawn(shape, "float32") for name, shape in (("x", (7, 9, 133)), ("y", (9, 1)), ("z", (133,)))}
+    assert_alike(build, feed, tolerance=1e-6)
 
 
 def test_sums_over_different_rows_of_one_array() -> None:

@@ -191,22 +191,34 @@ def random_crop(xp: Any, rng: Any, X: Any, Seed: Any, shape: list[int], startup_
 
 
 # ----------------------------------------------------------------------------------------------------------- resizing
+def nearest_places(xp: Any, source: int, target: int, scale: float, is_aligned: bool) -> Any:
+    """The places of the nearest elements along one axis, rounded as Paddle does, since that decides between neighbours."""
+    if scale > 0 and not is_aligned and target > 1:
+        ratio = 1 / xp.float32(scale)
+    else:
+        ratio = xp.float32(_ratio(source, target, scale, is_aligned))
+    at = xp.arange(target).astype("float32") * ratio + xp.float32(0.5 if is_aligned else 0)
+    return xp.minimum(at.astype("int64"), source - 1)
+
+
+def _ratio(source: int, target: int, scale: float, is_aligned: bool) -> float:
+    """The distance in the source between neighbouring elements of the target."""
+    if target <= 1:
+        return 0.0
+    if is_aligned:
+        return (source - 1) / (target - 1)
+    return 1.0 / scale if scale > 0 else source / target
+
+
 def interpolation_weights(xp: Any, method: str, source: int, target: int, scale: float, attrs: dict[str, Any], dtype: Any) -> Any:
     """The matrix [target, source] that interpolates along one axis."""
     aligned = attrs["align_corners"]
     by_area = not aligned and (method == "bicubic" or attrs["align_mode"] == 0)
-    if target <= 1:
-        ratio = 0.0
-    elif aligned:
-        ratio = (source - 1) / (target - 1)
-    else:
-        ratio = 1.0 / scale if scale > 0 else source / target
+    ratio = _ratio(source, target, scale, aligned)
     places, rows = xp.arange(target), xp.arange(target)
     weights = xp.zeros((target, source), dtype)
-    if method == "nearest":  # rounded as Paddle does, since that decides between neighbours
-        ratio = 1 / xp.float32(scale) if scale > 0 and not aligned and target > 1 else xp.float32(ratio)
-        at = places.astype("float32") * ratio + xp.float32(0.5 if aligned else 0)
-        weights[rows, xp.minimum(at.astype("int64"), source - 1)] = 1
+    if method == "nearest":
+        weights[rows, nearest_places(xp, source, target, scale, aligned)] = 1
         return weights
     at = (places + 0.5) * ratio - 0.5 if by_area else places * ratio
     if method == "bicubic":
@@ -249,6 +261,9 @@ def _resize(
     """`image` interpolated between the extents of the shapes `source` and `target`; `back`: by the transpose."""
     axes = resized_axes(attrs["data_layout"], image.ndim)
     for axis, factor in zip(axes, scale or [0.0] * len(axes), strict=True):
+        if method == "nearest" and not back:  # a product would spread infinities and NaNs
+            image = xp.take(image, nearest_places(xp, source[axis], target[axis], factor, attrs["align_corners"]), axis=axis)
+            continue
         matrix = interpolation_weights(xp, method, source[axis], target[axis], factor, attrs, image.dtype)
         image = _along(xp, axis, matrix.T if back else matrix, image)
     return image

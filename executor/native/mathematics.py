@@ -501,7 +501,7 @@ def cos(f: Function, x: Value) -> Value:
 
 
 def tan(f: Function, x: Value) -> Value:
-    """The tangent; within 2.7 and 3.6 ulp."""
+    """The tangent; within 2.92 and 3.6 ulp."""
     return _of_angle(f, x, "tan")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product as combinations
 from math import prod
 from typing import Any
 
@@ -239,14 +240,35 @@ def _padded_by(X: GraphTensor, paddings: Sequence[int], mode: str, number: float
     pads = _pairs(paddings)
     if mode == "constant":
         return GraphTensor(padded(X.node, pads, number))
-    node = X.node
-    for axis, (before, after) in enumerate(pads):
-        extent = node.shape[axis]
-        sides = [(before, _copied(extent, before, mode)), (after, _copied(extent, after, mode, at_end=True))]
-        parts = [_repeated(_cut(node, axis, places), axis, count) if count else None for count, places in sides]
-        present = [part for part in (parts[0], node, parts[1]) if part is not None]
-        node = _joined(present, axis) if len(present) > 1 else node
-    return GraphTensor(mapped("copy", node))
+    return GraphTensor(_padded_by_copies(X.node, pads, mode))
+
+
+def _padded_by_copies(node: GraphNode, pads: Sequence[tuple[int, int]], mode: str) -> GraphNode:
+    """Assemble a padded node from blocks of its elements, one for each side of it, each edge and each corner."""
+    if isinstance(node, ChannelsFirst):
+        order = places_of_channels_last(node.ndim)
+        return channels_first(_padded_by_copies(node.source, [pads[order.index(place)] for place in range(node.ndim)], mode))
+    parts: list[list[tuple[int, range, int]]] = []
+    """For each axis, its parts: first index, positions that are copied, and their number."""
+    for extent, (before, after) in zip(node.shape, pads, strict=True):
+        sides = [
+            (0, _copied(extent, before, mode), before),
+            (before, range(extent), extent),
+            (before + extent, _copied(extent, after, mode, at_end=True), after),
+        ]
+        parts.append([side for side in sides if side[2]])
+    if not node.size or all(len(of_axis) == 1 for of_axis in parts):
+        return mapped("copy", node)
+    source, blocks = plain(node), []
+    for block_sides in combinations(*parts):
+        block = source
+        for axis, (_, places, count) in enumerate(block_sides):
+            if places != range(block.shape[axis]):
+                block = _cut(block, axis, places)
+            if len(places) < count:
+                block = broadcast_to(block, (*block.shape[:axis], count, *block.shape[axis + 1 :]))
+        blocks.append((block, [first for first, _, _ in block_sides]))
+    return assembled(tuple(before + extent + after for extent, (before, after) in zip(node.shape, pads, strict=True)), blocks)
 
 
 def _copied(extent: int, count: int, mode: str, at_end: bool = False) -> range:
@@ -258,11 +280,6 @@ def _copied(extent: int, count: int, mode: str, at_end: bool = False) -> range:
     if mode == "reflect":
         return range(extent - 2, extent - 2 - count, -1) if at_end else range(count, 0, -1)
     return range(count) if at_end else range(extent - count, extent)
-
-
-def _repeated(node: GraphNode, axis: int, count: int) -> GraphNode:
-    """Repeat a part of extent 1 along an axis; other parts stay."""
-    return broadcast_to(node, (*node.shape[:axis], count, *node.shape[axis + 1 :]))
 
 
 @lowers("unpad_by")

@@ -190,9 +190,11 @@ class Nest:
     def _columns_summed_at_once(self) -> int:
         """The value of `_block_columns`: partial sums of few wide rows would be a large part of the work."""
         group, limits = self.group, self.limits
-        if self.sums_are_whole or self.passes > 1 or group.per_row or not 0 < self.rows <= limits.rows_of_wide_sums:
+        if self.sums_are_whole or self.passes > 1 or group.per_row or not self.rows:
             return 0
-        return max(limits.sum_vectors * min(len(group.sums), 2) // len(group.sums), 1) * self.lanes
+        block = max(limits.sum_vectors * min(len(group.sums), 2) // len(group.sums), 1) * self.lanes
+        is_shared = self.columns >= limits.wide_sum_blocks * block
+        return block if self.rows <= (limits.wide_sum_rows if is_shared else limits.narrow_sum_rows) else 0
 
     @property
     def sums_are_whole(self) -> bool:

@@ -53,7 +53,7 @@ def _cut(node: GraphNode, axis: int, places: range) -> GraphNode:
             "copy", sliced(node.source, places_of_channels_last(node.ndim)[axis], places.start, len(places), places.step)
         )
         return channels_first(inner)
-    return sliced(plain(node), axis, places.start, len(places), places.step)
+    return sliced(node, axis, places.start, len(places), places.step)
 
 
 def _joined(nodes: Sequence[GraphNode], axis: int) -> GraphNode:
@@ -126,7 +126,7 @@ def roll(X: GraphTensor, ShiftsTensor: Any, shifts: list[int], axis: list[int]) 
         start = -shift % count
         if start:
             node = _joined([_cut(node, place, range(start, count)), _cut(node, place, range(start))], place)
-    return GraphTensor(mapped("copy", reshaped(node, X.shape)))
+    return GraphTensor(reshaped(node, X.shape) if node is not X.node else mapped("copy", node))
 
 
 @lowers("size")
@@ -314,6 +314,16 @@ def expand_v2(X: GraphTensor, Shape: Any, expand_shapes_tensor: Any, specs: dict
 @lowers("expand_as_v2")
 def expand_as_v2(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(mapped("copy", broadcast_to(X.node, specs["Out"].shape)))
+
+
+@lowers("meshgrid")
+def meshgrid(X: list[GraphTensor]) -> dict[str, Any]:
+    shape = tuple(tensor.node.size for tensor in X)
+    lines = [
+        reshaped(tensor.node, tuple(shape[place] if place == axis else 1 for place in range(len(X))))
+        for axis, tensor in enumerate(X)
+    ]
+    return {"Out": [GraphTensor(mapped("copy", broadcast_to(line, shape))) for line in lines]}
 
 
 def _in_tiles(small: Sequence[int], large: Sequence[int]) -> tuple[int, ...]:

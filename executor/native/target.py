@@ -72,8 +72,12 @@ class Limits:
     computing them. Updates of so few rows run on one thread, too (`small_core`)."""
     sum_vectors: int = 8
     """Maximal vectors of a sum over rows that stay in registers."""
-    rows_of_wide_sums: int = 128
-    """Maximal rows of a sum that is computed column by column."""
+    wide_sum_rows: int = 1024
+    """Maximal rows of a sum whose chunks are columns."""
+    wide_sum_blocks: int = 4
+    """Minimal chunks of columns for so many rows: enough for some threads."""
+    narrow_sum_rows: int = 128
+    """Maximal rows of a sum with fewer chunks of columns."""
     sum_chunks: int = 32
     """Maximal chunks of rows if sums over rows stay in registers."""
     summed_rows: int = 128

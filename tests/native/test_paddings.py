@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from beside_numpy import assert_alike, assert_layer_is_native
-from checks import each
+from checks import each, fresh_programs
 
 import fluid
 from fluid import layers
+from fluid.executor.native.regions import NativeRegion
 from fluid.extend import ops
 from fluid.ir.program import Variable
 
@@ -48,6 +50,21 @@ def test_slices_in_the_other_direction() -> None:
         return [layers.strided_slice(x, [0, 1], [4, 6], [-6, 0], [-1, -2])]
 
     assert_alike(build, {"x": np.random.default_rng(0).standard_normal((5, 7, 3)).astype("float32")})
+
+
+def test_elements_are_copied_once() -> None:
+    cases: dict[str, Callable[[Variable], Variable]] = {
+        "a slice": lambda x: layers.slice(x, [1, 2, 3], [1, 2, 3], [6, 30, 31]),
+        "a roll": lambda x: layers.roll(x, 3, 1),
+        "padding": lambda x: layers.pad2d(x, [1, 2, 3, 4], "reflect"),
+    }
+    for what, layer in cases.items():
+        with fresh_programs() as (main, _):
+            out = layer(fluid.data("x", [4, 7, 33, 34]))
+            plan = fluid.Executor().plan(main, {"x": np.zeros((4, 7, 33, 34), "float32")}, [out])
+            regions = [step for step in plan.instructions if isinstance(step, NativeRegion)]  # type: ignore[attr-defined]
+            copied = sum(node.size for region in regions for node in region.stored)
+            assert copied == math.prod(out.shape), f"{what}: {[region.describe() for region in regions]}"
 
 
 def test_one_element_as_a_number() -> None:

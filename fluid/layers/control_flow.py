@@ -799,7 +799,7 @@ def tensor_array_to_tensor(
         use_stack: whether `axis` is a new dimension.
 
     Returns:
-        The tensor, and the sizes of the entries along `axis`, int32 ``[entries]``; with `use_stack`, 1 if they lack it.
+        The tensor, and the size of each entry along `axis`, int32 ``[entries]``; 1 where `use_stack` adds `axis` behind the last.
 
     >>> array = layers.array_write(layers.ones([2, 3], "float32"), layers.fill_constant([1], "int64", 0))
     >>> array = layers.array_write(layers.ones([2, 4], "float32"), layers.fill_constant([1], "int64", 1), array)

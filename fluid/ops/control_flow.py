@@ -294,7 +294,7 @@ def _joined_with_sizes(X: Spec, axis: int, use_stack: bool) -> tuple[Spec | None
 def tensor_array_to_tensor(f: Any, X: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
     """The entries of the array `X` as one tensor, concatenated along `axis` or, with `use_stack`, stacked along a new one.
 
-    OutIndex, int32 of shape [entries], has their sizes along `axis`; ones with `use_stack`.
+    OutIndex, int32 [entries], has the size of each entry along `axis`; 1 where `use_stack` adds `axis` behind the last one.
     """
     return {"X": f.split_array(dOut, X, axis=axis, use_stack=use_stack)}
 

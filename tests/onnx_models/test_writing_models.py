@@ -403,6 +403,18 @@ def test_writing_takes_time_in_proportion_to_the_ops(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ dynamic sizes
+@each(("axis", "use_stack"), [(1, False), (0, True), (1, True), (2, True)])
+def test_joined_entries_of_an_array_come_with_their_sizes(axis: int, use_stack: bool) -> None:
+    x, array = fluid.data("x", [2, 5]), layers.create_array("float32")
+    for number in range(3):
+        layers.array_write(x * float(number), layers.fill_constant([1], "int64", number), array)
+    fetches, feeds = layers.tensor_array_to_tensor(array, axis, use_stack=use_stack), {"x": np.ones([2, 5], "float32")}
+    expected = fluid.Executor().run(feed=feeds, fetch_list=list(fetches))
+    found = run_program(fluid.default_main_program(), feeds, [var.name for var in fetches])
+    for value, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(value, wanted)
+
+
 def frames_of_sound() -> Any:
     sound = layers.unsqueeze(fluid.data("x", [None, None]), [1, 2])
     return layers.squeeze(layers.conv2d(sound, 257, [1, 400], stride=[1, 160], bias_attr=False), [2])

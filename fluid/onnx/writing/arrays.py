@@ -240,7 +240,7 @@ def join_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
         entries = array
 
         def size(number: OnnxTensor) -> OnnxTensor:
-            if stacks:
+            if axis == entries.ndim:  # they are stacked behind their last axis
                 return g.constant(np.int32(1))
             return g.cast(g.reshape(g.as_size(g.size(_entry(g, entries, number), axis)), []), VarType.INT32)
 

@@ -127,7 +127,8 @@ class OnnxGraph:
     def nodes(self, op: str, inputs: Sequence[OnnxTensor | None], specs: Sequence[Spec], **attrs: Any) -> list[OnnxTensor]:
         """Append a node with several outputs of these specs."""
         names = ["" if tensor is None else tensor.name for tensor in inputs]
-        while names and not names[-1]:
+        fewest = 2 if op == "Loop" else 0  # its count and its condition, each of which may be absent
+        while len(names) > fewest and not names[-1]:
             names.pop()
         outputs = [OnnxTensor(self, self.unique(op), spec) for spec in specs]
         self.scope.nodes.append(NodeRecord(op, names, [output._name for output in outputs], attrs))

@@ -23,6 +23,7 @@ from fluid.values.types import VarType
 from ..stepwise.debug import has_effect
 from ..stepwise.interpreter import step_captures
 from ..stepwise.positions import Affine, affine_values
+from .op_inserter import OpInserter
 from .trip_counts import MOST_TRIPS, constants_before, count_trips
 
 __all__ = ["count_entries", "with_recurrences"]
@@ -301,7 +302,7 @@ def _replace(op: Operator, loop: _CountedLoop) -> None:
     for name in loop.finals:
         last = {"axes": [0], "starts": [loop.trips - 1], "ends": [loop.trips], "decrease_axis": [0]}
         block.insert_op(place + 2, "slice", inputs={"Input": stacks[name]}, outputs={"Out": name}, attrs=last)
-    steps = _OpInserter(block, place + 2)
+    steps = OpInserter(op, place + 2)
     for array, item in loop.items.items():
         stack, count = stacks[array], loop.trips
         if item.is_reversed:
@@ -333,25 +334,6 @@ def _pass_entry(write: Operator, reads: Sequence[Operator], block: Block) -> str
     return name
 
 
-class _OpInserter:
-    """Inserts ops into a block.
-
-    Attributes:
-        place: the place of the next op.
-    """
-
-    def __init__(self, block: Block, place: int) -> None:
-        self._block, self.place = block, place
-
-    def add(self, kind: str, inputs: Mapping[str, list[str]], **attrs: Any) -> str:
-        """Insert an op; returns the name of its result."""
-        name: str = self._block.program.fresh_name(f"array.{kind}")
-        self._block.create_var(name=name)
-        self._block.insert_op(self.place, kind, inputs=inputs, outputs={"Out": name}, attrs=attrs)
-        self.place += 1
-        return name
-
-
 # Each makes an op that reads an array of tensors read the stack of its entries.
 def _read_all(op: Operator, array: str, stack: str, count: int) -> None:
     op.type, op.attrs, op.inputs = "assign", {}, {"X": [stack]}
@@ -359,15 +341,13 @@ def _read_all(op: Operator, array: str, stack: str, count: int) -> None:
 
 def _join(op: Operator, array: str, stack: str, count: int) -> None:
     """Write `tensor_array_to_tensor`."""
-    steps, shape = _OpInserter(op.block, op.block.ops.index(op)), op.block.var(stack).shape
+    steps, shape = OpInserter(op, op.block.ops.index(op)), op.block.var(stack).shape
     rank = len(shape) - (not op.attr("use_stack"))
     axis = int(op.attr("axis")) % rank
     order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
     entry = (*shape[1:], 1)[axis]
     for name in op.outputs.pop("OutIndex", []):
-        attrs = {"shape": [count], "dtype": int(VarType.INT32), "value": float(entry)}
-        op.block.insert_op(steps.place, "fill_constant", outputs={"Out": name}, attrs=attrs)
-        steps.place += 1
+        steps.add("fill_constant", {}, name, shape=[count], dtype=int(VarType.INT32), value=float(entry))
     turned = steps.add("transpose", {"X": [stack]}, axis=order) if axis else stack
     if op.attr("use_stack"):
         _read_all(op, array, turned, count)
@@ -382,7 +362,7 @@ def _count_entries(op: Operator, array: str, stack: str, count: int) -> None:
 
 
 def _read_entry(op: Operator, array: str, stack: str, count: int) -> None:
-    steps = _OpInserter(op.block, op.block.ops.index(op))
+    steps = OpInserter(op, op.block.ops.index(op))
     entry = steps.add("gather", {"X": [stack], "Index": op.input("I")}, axis=0)
     op.type, op.attrs, op.inputs = "squeeze", {"axes": [0]}, {"X": [entry]}
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fluid.ir.copying import declare_like, rewritten_copy
+from fluid.ir.copying import copy_op, declare_like, rewritten_copy
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, Value
@@ -515,16 +515,10 @@ def _copy_loop(op: Operator) -> Operator:
     body = op.block.program.create_block(parent=op.block)
     for name, var in op.sub_blocks[0].vars.items():
         declare_like(body, name, var)
-    body.ops = [_copy_op(one, body) for one in op.sub_blocks[0].ops]
-    copy = _copy_op(op, op.block)
+    body.ops = [copy_op(one, body) for one in op.sub_blocks[0].ops]
+    copy = copy_op(op, op.block)
     copy.attrs["sub_block"] = body
     return copy
-
-
-def _copy_op(op: Operator, home: Block) -> Operator:
-    """Copy an op."""
-    inputs, outputs = ({slot: list(names) for slot, names in slots.items()} for slots in (op.inputs, op.outputs))
-    return Operator(home, op.type, inputs, outputs, dict(op.attrs), op.frames)
 
 
 def _cut_room(op: Operator, name: str, room: str, axis: int, extent: int, grown: int | None, added: str) -> None:

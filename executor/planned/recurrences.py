@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from fluid.ir.copying import RANDOM_STREAM, declare_like
+from fluid.ir.copying import RANDOM_STREAM, copy_op, declare_like
 from fluid.ir.program import Block, Operator
 from fluid.ir.regions import region_of
 from fluid.opdef.registry import EMPTY
@@ -128,7 +128,7 @@ class Recurrence:
     @staticmethod
     def _noted(name: str, block: Block, ops: list[Operator]) -> str:
         """Note the last op of a block, whose output may have a gradient; returns the name of the output."""
-        ops.append(_renamed(block.ops[-1], block, {}))
+        ops.append(copy_op(block.ops[-1], block))
         block.vars[name].stop_gradient = False
         return name
 
@@ -242,7 +242,7 @@ class Recurrence:
 
     def _append_op(self, op: Operator) -> None:
         """Write an op into the block."""
-        self.steps.append(_renamed(op, self.body, {}))
+        self.steps.append(copy_op(op, self.body))
         with self._to.writing_to(self.body):
             self._visit(op)
 
@@ -262,7 +262,7 @@ class Recurrence:
         ones = self._add("fill_constant", {}, shape=shape, dtype=var.dtype, value=1.0)
         drawn = self._to.fresh_name("drawn")
         declare_like(self.body, drawn, var)
-        self.body.ops.append(_renamed(op, self.body, {x: ones, out: drawn}))
+        self.body.ops.append(copy_op(op, self.body, {x: ones, out: drawn}))
         self.body.ops[-1].attrs.setdefault(RANDOM_STREAM, out)
         self._noted(drawn, self.body, self.steps)
         ranks = self._to.index(Index(self.group, ranks_of, Extent.SEQUENCES))
@@ -293,10 +293,10 @@ class Recurrence:
         to, start = self._to, len(self.outside.ops)
         names = {name: self.moved[name].name for name in op.input_arg_names if name in self.moved}
         outputs = {name: self._declare_outside(name) for name in op.output_arg_names if name != EMPTY}
-        moved = _renamed(op, self.outside, names | outputs)
+        moved = copy_op(op, self.outside, names | outputs)
         if not self._is_by_rows(moved):
             return False
-        original = _renamed(moved, self.outside, {})
+        original = copy_op(moved, self.outside)
         try:
             self._visit(moved)
         except NotRewritten:
@@ -468,14 +468,6 @@ def _x_of(op: Operator) -> str:
 
 def _out_of(op: Operator) -> str:
     return op.output("Out")[0]
-
-
-def _renamed(op: Operator, block: Block, names: Mapping[str, str]) -> Operator:
-    """A copy of an op for another block, with other names."""
-    inputs, outputs = (
-        {slot: [names.get(name, name) for name in part] for slot, part in slots.items()} for slots in (op.inputs, op.outputs)
-    )
-    return Operator(block, op.type, inputs, outputs, dict(op.attrs), op.frames)
 
 
 _IN_BLOCK: dict[str, Callable[[Recurrence, Operator], None]] = {

@@ -9,7 +9,7 @@ zeros in these places, so they add nothing to the gradients of weights.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fluid.ir.copying import declare_like
 from fluid.ir.nesting import walk
@@ -19,6 +19,7 @@ from fluid.values.types import VarType
 
 from ..kernels.table import check_of
 from ..stepwise.row_ops import computes_by_rows, outputs_of_rows
+from .op_inserter import OpInserter
 from .padded_rows import gives_zeros
 
 __all__ = ["with_all_rows"]
@@ -114,7 +115,7 @@ class _RowBranches:
             raise _MixedRowsError  # the rows may be merged by another mask
         is_gradient, place = _splits_gradient(op), self._block.ops.index(op)
         self._block.remove_op(place)
-        steps = _OpWriter(self._block, place, op)
+        steps = OpInserter(op, place)
         for slot, holds in (("OutTrue", True), ("OutFalse", False)):
             for part in op.output(slot):
                 if part == EMPTY:
@@ -127,18 +128,18 @@ class _RowBranches:
                 self._choose(steps, self._rows(steps, mask, holds, var.ndim), name, filler, part)
 
     @staticmethod
-    def _rows(steps: _OpWriter, mask: str, holds: bool, ndim: int) -> str:
+    def _rows(steps: OpInserter, mask: str, holds: bool, ndim: int) -> str:
         """Truths of rank `ndim`, one for each row: whether the row is of a part."""
         rows = steps.add("reshape", {"X": [mask]}, shape=[-1, *[1] * (ndim - 1)])
         return rows if holds else steps.add("logical_not", {"X": [rows]})
 
     @staticmethod
-    def _choose(steps: _OpWriter, condition: str, true: str, false: str, out: str) -> None:
+    def _choose(steps: OpInserter, condition: str, true: str, false: str, out: str) -> None:
         """Choose by a condition that is the same for all elements of a row."""
         chosen = steps.add("expand_as_v2", {"X": [condition], "Y": [true]})
         steps.add("where", {"Condition": [chosen], "X": [true], "Y": [false]}, out=out)
 
-    def _first_row(self, steps: _OpWriter, name: str, mask: str, holds: bool) -> str:
+    def _first_row(self, steps: OpInserter, name: str, mask: str, holds: bool) -> str:
         """The first row of a part in all places; some row, if the part has none."""
         numbers = steps.add("cast", {"X": [self._rows(steps, mask, holds, 1)]}, in_dtype=VarType.BOOL, out_dtype=VarType.INT64)
         first = steps.add("arg_max", {"X": [numbers]}, axis=0, keepdims=True)
@@ -177,7 +178,7 @@ class _RowBranches:
                 var = self._block.find_var(name)
                 if var is None or not var.has_shape or set(var.shape) <= {1}:
                     raise _MixedRowsError  # native loops add up such single numbers wrongly
-                steps = _OpWriter(self._block, self._block.ops.index(op) + 1, op)
+                steps = OpInserter(op, self._block.ops.index(op) + 1)
                 total = names[place] = steps.declare(slot)
                 declare_like(self._block, total, var)
                 any_row = steps.add("reduce_any", {"X": [self._rows(steps, part.mask, part.holds, 1)]}, dim=[0], keep_dim=True)
@@ -192,31 +193,5 @@ class _RowBranches:
             raise _MixedRowsError
         place = self._block.ops.index(op)
         self._block.remove_op(place)
-        steps = _OpWriter(self._block, place, op)
+        steps = OpInserter(op, place)
         self._choose(steps, self._rows(steps, mask, True, var.ndim), true, false, out)
-
-
-class _OpWriter:
-    """Writes ops in place of an op.
-
-    Args:
-        block: the block.
-        place: the place of the next op.
-        op: the op.
-    """
-
-    def __init__(self, block: Block, place: int, op: Operator) -> None:
-        self._block, self._place, self._op = block, place, op
-
-    def declare(self, kind: str) -> str:
-        """Declare a new variable."""
-        name: str = self._block.program.fresh_name(f"rows.{kind.lower()}")
-        self._block.create_var(name=name)
-        return name
-
-    def add(self, kind: str, inputs: Mapping[str, list[str]], out: str | None = None, **attrs: Any) -> str:
-        """Insert an op; returns the name of its result, a new one if `out` is None."""
-        name = self.declare(kind) if out is None else out
-        self._block.insert_op(self._place, kind, inputs=inputs, outputs={"Out": name}, attrs=attrs, frames=self._op.frames)
-        self._place += 1
-        return name

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluid.ir.copying import declare_like
+from fluid.ir.copying import copy_op, declare_like
 from fluid.ir.program import Operator, Program, Variable
 from fluid.ir.regions import Region, region_of
 from fluid.opdef.registry import EMPTY
@@ -121,7 +121,7 @@ class _Unroller:
         for number in reversed(range(self.trips)) if is_reversed else range(self.trips):
             frames[number] = self._locals(region, number, states)
             names = {**self.frames.get(number, {}), **frames[number]}
-            self._ops += [self._renamed(op, names) for op in region.body.ops]
+            self._ops += [copy_op(op, block, names) for op in region.body.ops]
             states = [
                 self._zeros_like(state.first) if state.after == EMPTY else names.get(state.after, state.after)
                 for state in region.states
@@ -179,11 +179,3 @@ class _Unroller:
         self, kind: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], attrs: Mapping[str, Any] | None = None
     ) -> None:
         self._ops.append(Operator(self.op.block, kind, inputs, outputs, dict(attrs or {}), self.op.frames))
-
-    def _renamed(self, op: Operator, names: Mapping[str, str]) -> Operator:
-        """An op of the block in a trip."""
-        inputs, outputs = (
-            {slot: [names.get(name, name) for name in listed] for slot, listed in slots.items()}
-            for slots in (op.inputs, op.outputs)
-        )
-        return Operator(self.op.block, op.type, inputs, outputs, dict(op.attrs), op.frames)

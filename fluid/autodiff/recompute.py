@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import BackwardError
-from ..ir.copying import _copy_op, _is_random, _random_writers, declare_like
+from ..ir.copying import _is_random, _random_writers, copy_for_backward, declare_like
 from ..ir.dataflow import reads_of
 from ..ir.nesting import nested_blocks
 from ..ir.program import Block, Operator, OpRole
@@ -194,7 +194,7 @@ class _Recomputation:
                 yield self._operator("assign", {"X": [reads[value]]}, {"Out": [new]}, op)
             reads[value] = new
         blocks: dict[Block, Block] = {}
-        copy = _copy_op(op, self.block, blocks)
+        copy = copy_for_backward(op, self.block, blocks)
         if blocks:
             self._move_gradients(op, blocks)
             names = {value[0]: name for value, name in reads.items()} | {n: self._fresh(n) for n in op.output_arg_names}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from .program import Block, Operator, OpRole, Program, Variable
@@ -26,7 +27,7 @@ def _random_writers(block: Block) -> Counter[str]:
     return Counter(op.output_arg_names[0] for op in ops)
 
 
-def _copy_op(op: Operator, home: Block, blocks: dict[Block, Block]) -> Operator:
+def copy_for_backward(op: Operator, home: Block, blocks: dict[Block, Block]) -> Operator:
     """A copy of an op, as part of backward, in the block `home`; copies of the blocks that it owns are added to `blocks`."""
     attrs = {name: list(value) if isinstance(value, list) else value for name, value in op.attrs.items()}
     attrs[OpRole.NAME] = OpRole.BACKWARD
@@ -39,6 +40,14 @@ def _copy_op(op: Operator, home: Block, blocks: dict[Block, Block]) -> Operator:
     inputs = {slot: list(names) for slot, names in op.inputs.items()}
     outputs = {slot: list(names) for slot, names in op.outputs.items()}
     return Operator(home, op.type, inputs, outputs, attrs, op.frames)
+
+
+def copy_op(op: Operator, home: Block, names: Mapping[str, str] = MappingProxyType({})) -> Operator:
+    """A copy of an op for the block `home`, with other `names` for some variables; blocks that it owns are shared."""
+    inputs, outputs = (
+        {slot: [names.get(name, name) for name in listed] for slot, listed in slots.items()} for slots in (op.inputs, op.outputs)
+    )
+    return Operator(home, op.type, inputs, outputs, dict(op.attrs), op.frames)
 
 
 def declare_like(block: Block, name: str, var: Variable) -> Variable:
@@ -71,5 +80,5 @@ def _copy_block(block: Block, parent: Block, blocks: dict[Block, Block]) -> Bloc
     copy = blocks[block] = parent.program.create_block(parent=parent)
     for name, var in block.vars.items():
         declare_like(copy, name, var)
-    copy.ops = [_copy_op(op, copy, blocks) for op in block.ops]
+    copy.ops = [copy_for_backward(op, copy, blocks) for op in block.ops]
     return copy

@@ -21,8 +21,8 @@ __all__ = ["Borrower", "Memory", "Packed", "Results", "Scratch"]
 _MOST_RESULTS = 4
 _MOST_RESULT_BYTES = 4 << 20
 """Allocating a larger array takes no part of the time that it takes to fill."""
-_UNUSED = 3
-"""References to an array that nobody else uses: of the list, of the loop, of the call that counts."""
+_UNUSED = 2
+"""References to an array that nobody else uses: of its tuple, of the call that counts."""
 
 
 class Borrower(Protocol):
@@ -84,8 +84,9 @@ class Results:
 
     def array(self, shape: tuple[int, ...], dtype: Any, size: int) -> tuple[Any, int]:
         """An array of `size` bytes without values, in memory as of `aligned_bytes`, and its address."""
-        for memory, first, address in self._used:
-            if memory.nbytes == size + ALIGNMENT and getrefcount(memory) == _UNUSED:
+        for used in self._used:
+            if used[0].nbytes == size + ALIGNMENT and getrefcount(used[0]) == _UNUSED:
+                memory, first, address = used
                 return np.ndarray(shape, dtype, memory, first), address
         array = empty_array(np, shape, dtype)
         memory, address = array.base, address_of(array)

@@ -175,16 +175,16 @@ def all_imports() -> set[tuple[str, str, bool]]:
     return {(name, other, is_inside) for name in MODULES for other, is_inside in imports_of(name)}
 
 
-def floors(document: str) -> list[list[str]]:
-    """The floors of a document's table from the ground up, each with its modules and packages."""
-    text = (ROOT / document).read_text()
+def read_floors() -> list[list[str]]:
+    """The floors of the table in docs/design.md from the ground up, each with its modules and packages."""
+    text = (ROOT / "docs/design.md").read_text()
     table = re.search(r"^ *\| floor \|.*?\n *\|[-| ]+\n((?: *\|.*\n)+)", text, re.MULTILINE)
-    assert table, f"{document} has no table of floors"
+    assert table, "docs/design.md has no table of floors"
     rows = [[cell.strip() for cell in line.strip("| \n").split("|")] for line in table.group(1).splitlines()]
     return [re.findall(r"`([\w.]+)`", row[0]) for row in rows]
 
 
-FLOORS = floors("docs/design.md")
+FLOORS = read_floors()
 NUMBERS = {f"fluid.{part}" if part != "fluid" else part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 
 
@@ -202,10 +202,6 @@ def test_every_module_has_a_floor():
     assert all(f"fluid.{part}" in MODULES for part in listed if "." in part)
     folders = {path.parent.name for path in FOLDERS["fluid.executor"].glob("*/__init__.py")}
     assert {part.rpartition(".")[2] for part in listed if part.startswith("executor.")} == {*folders, "backend"}
-
-
-def test_contributing_has_the_same_floors():
-    assert floors("CONTRIBUTING.md") == FLOORS
 
 
 def test_only_methods_of_programs_reach_up():

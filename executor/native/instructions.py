@@ -226,11 +226,29 @@ CHECKED_FLOATS = {
     "auc": ("Predict",),
     "cholesky": ("X",),
     "cholesky_solve": ("Y",),
+    "deformable_psroi_pooling": ("ROIs",),
+    "dirichlet": ("Alpha",),
     "inverse": ("Input",),
+    "moved_parts": ("ROIs",),
+    "moved_parts_back": ("ROIs",),
+    "multinomial": ("X",),
+    "one_hot": ("X",),
+    "one_hot_v2": ("X",),
+    "poisson": ("X",),
+    "precise_parts": ("ROIs",),
+    "precise_parts_back": ("ROIs",),
+    "prroi_pool": ("ROIs",),
+    "psroi_pool": ("ROIs",),
+    "psroi_pool_back": ("ROIs",),
+    "roi_align": ("ROIs",),
+    "roi_align_back": ("ROIs",),
+    "roi_pool": ("ROIs",),
+    "shift_of_parts": ("ROIs",),
     "solve": ("X",),
+    "sum_of_shifts": ("ROIs",),
     "triangular_solve": ("X",),
 }
-"""Type of an op -> the slots of floats that its check inspects; all other checks inspect integers alone."""
+"""Type of an op -> the slots whose floats its check inspects; all other checks inspect integers alone."""
 
 
 def inspected_values(instruction: Any, specs: Mapping[Value, Spec]) -> list[Value]:

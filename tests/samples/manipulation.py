@@ -340,7 +340,8 @@ def hot(X: Any, depth: int, **_: Any) -> Any:
     return (X[..., None] == np.arange(depth)).astype("float32")
 
 
-add("one_hot", Sample({"X": data.ints(4, 1)}, {"depth": 5}, lambda X, depth: hot(X[..., 0], depth)))
+for ids in (data.ints(4, 1), data.ints(4, 1).astype("float64")):
+    add("one_hot", Sample({"X": ids}, {"depth": 5}, lambda X, depth: hot(X[..., 0], depth)))
 add("one_hot_v2", Sample({"X": data.ints(4).astype("float64")}, {"depth": 5}, hot))
 add("one_hot_v2", *(Sample({"X": data.ints(*shape)}, {"depth": 5}, hot) for shape in ((4,), (2, 3))))
 add(

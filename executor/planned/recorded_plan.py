@@ -10,11 +10,12 @@ from typing import Any
 from fluid.errors import ExecutionError
 from fluid.ir.versions import Value
 from fluid.values.place import Place
+from fluid.values.types import is_floating
 
 from ..kernels.engine import Step
 from ..kernels.table import checked_op
 from ..native.fallback import warn_once
-from ..native.instructions import CHECKED_FLOATS
+from ..native.instructions import inspected_values
 from ..runtime.calls import Call, fault_of
 from ..runtime.scope import Scope
 from .bound_plan import BoundArenaPlan
@@ -104,7 +105,8 @@ class RecordedPlan(BoundArenaPlan):
 
     def _record(self, recording: Recording) -> None:
         """Record each part and compare its results; a piece that cannot be recorded is left out."""
-        waiting, done, wrong = self._parts[::-1], list[RecordedPart](), ""
+        parts = self._parts_of([piece for part in self._parts for piece in part.pieces])  # a run with an error left some out
+        waiting, done, wrong = parts[::-1], list[RecordedPart](), ""
         while waiting:
             part = waiting.pop()
             if part.recorded and recording.record(part, self.scratch_memory) is not None:
@@ -175,8 +177,7 @@ class RecordedPlan(BoundArenaPlan):
         pieces = []
         for number, (instruction, start, end) in enumerate(zip(plan.instructions, self._starts, ends, strict=True)):
             self._last_reads.update(dict.fromkeys(instruction.read, number))
-            if start < end:
-                pieces.append(self._piece(recording, instruction, number, start, self.steps[start:end]))
+            pieces.append(self._piece(recording, instruction, number, start, self.steps[start:end]))
         self._last_reads.update(dict.fromkeys(plan.fetch_values, len(plan.instructions)))
         self._checked.allocate()
         self._recording, self._parts = recording, self._parts_of(pieces)
@@ -191,12 +192,13 @@ class RecordedPlan(BoundArenaPlan):
             piece.leave_out(fault)
             piece.calls = steps
             return piece
+        inspected = inspected_values(instruction, self.plan.specs)
         for step in steps:
             assert isinstance(step, partial), "steps without faults are calls"
             call: Call = recording.with_own_products(step)
             piece.calls.append(call)
             copies: list[Call] = []
-            if (op_type := checked_op(step)) and op_type not in CHECKED_FLOATS:
+            if checked_op(step) and not any(is_floating(self.plan.specs[value].dtype) for value in inspected):
                 copies, check = self._checked.postpone(step)
                 piece.checks += [check] if copies else []
             piece.recorded += copies or [without_draws(call)]  # a check without integers reads floats, or shapes alone

@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from fluid.ir.collector import collector_paused
+
 from ..kernels.engine import Step
 from ..runtime.calls import Call, Source
 from ..runtime.cublas import CuBlas, CuBlasNamespace, cublas_library
@@ -248,17 +250,17 @@ class Recording:
         part.launched = calls
         with suppress(Exception):  # no compiler
             part.launched = fuse(self._xp, calls, scratch)
-        with self.aside(), _without_uploads(self._xp):
+        with collector_paused(), self.aside(), _without_uploads(self._xp):  # what a collector frees may make a stream wait
             self._stream.begin_capture()
-            for piece, call in part.launched:
-                try:
+            try:
+                for piece, call in part.launched:  # noqa: B007
                     call()
-                except Exception as error:
-                    with suppress(Exception):  # a stream that was told to wait has no graph
-                        self._stream.end_capture()
-                    piece.leave_out(f"({str(error).partition(chr(10))[0] or type(error).__name__})")
-                    return piece
-            part.graph = self._stream.end_capture()
+                part.graph = self._stream.end_capture()
+            except Exception as error:
+                with suppress(Exception):  # a stream that was told to wait has no graph
+                    self._stream.end_capture()
+                piece.leave_out(f"({str(error).partition(chr(10))[0] or type(error).__name__})")
+                return piece
         return None
 
     def compare(self, part: RecordedPart, compute: Callable[[], None]) -> str:

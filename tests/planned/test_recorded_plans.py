@@ -218,6 +218,55 @@ def test_labels_outside_are_found_at_the_end_of_a_recorded_run() -> None:
         executor.run(feed=good, fetch_list=[loss], scope=scope)
 
 
+@pytest.mark.parametrize("number", range(2, 5))
+def test_an_error_while_a_program_is_recorded(number: int) -> None:
+    """What a stream refuses stays out of the graphs when the run that found this ends with an error."""
+    ids = fluid.data("ids", [None, 1])
+    scaled = layers.scale(ids, 2.0)
+    hot = layers.one_hot(ids, 4)
+    feeds = [np.array([[first], [2]], "float32") for first in (0, 1, 1, 1, 1, 0, 3)]
+    feeds.insert(number, np.array([[0], [4]], "float32"))
+    executor, scope = Executor(RECORDED), Scope()
+    for feed in feeds:
+        if feed.max() == 4:
+            with pytest.raises(IndexRangeError):
+                executor.run(feed={"ids": feed}, fetch_list=[scaled, hot], scope=scope)
+            continue
+        found = executor.run(feed={"ids": feed}, fetch_list=[scaled, hot], scope=scope)
+        assert found[0].tolist() == (feed * 2).tolist() and found[1].tolist() == np.eye(4)[feed[:, 0].astype("int64")].tolist()
+
+
+def test_a_recording_that_cannot_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = perceptron()
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    values, batches = first_values(), batches_of(6, digits)
+    expected, _, _ = train(CUDAPlace(0), values, batches, [loss])
+    end = type(strict_cupy.cuda.Stream()).end_capture
+
+    def refuse(stream: Any) -> Any:
+        end(stream)
+        raise RuntimeError("cudaErrorStreamCaptureUnjoined")
+
+    monkeypatch.setattr(type(strict_cupy.cuda.Stream()), "end_capture", refuse)
+    with pytest.warns(RuntimeWarning, match="not recorded: .*cudaErrorStreamCaptureUnjoined"):
+        found, _, _ = train(RECORDED, values, batches, [loss])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_ids_outside_wrap_around_in_a_graph() -> None:
+    """Its ids are checked at the end of a run, so a graph scatters to them first, as cupy does."""
+    x, ids = fluid.data("x", [3, 2]), fluid.data("ids", [3], "int64")
+    out = layers.scatter(x * 1.0, ids, x)
+    executor, scope = Executor(RECORDED), Scope()
+    for last in (2, 1, 0, 2, 1, 3, -1, 1):
+        feed = {"x": np.ones((3, 2), "float32"), "ids": np.array([0, 1, last])}
+        if 0 <= last < 3:
+            executor.run(feed=feed, fetch_list=[out], scope=scope)
+            continue
+        with pytest.raises(IndexRangeError, match=f"{last} is outside of \\[0, 3\\)"):
+            executor.run(feed=feed, fetch_list=[out], scope=scope)
+
+
 def test_what_depends_on_values_is_called_between_graphs() -> None:
     x = fluid.data("x", [None, 4])
     steps = layers.fill_constant([1], "int64", 0)

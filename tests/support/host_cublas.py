@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,6 +51,7 @@ class HostCuBlas:
         self.calls: list[str] = []
         self.math_modes: list[int] = []
         self._streams: dict[int, int] = {}
+        self._handles = itertools.count(1)
         for name in ("Create_v2", "Destroy_v2", "SetStream_v2", "SetWorkspace_v2", "SetMathMode", "GetStatusString"):
             setattr(self, f"cublas{name}", _Function(getattr(self, f"_{name}")))
         for letter, dtype in (("S", "float32"), ("D", "float64")):
@@ -57,7 +59,7 @@ class HostCuBlas:
             setattr(self, f"cublas{letter}gemmStridedBatched_64", _Function(self._product(letter, dtype, is_batch=True)))
 
     def _Create_v2(self, handle: Any) -> int:
-        handle._obj.value = 1 + len(self._streams)
+        handle._obj.value = next(self._handles)
         self._streams[handle._obj.value] = 0
         return 0
 

@@ -47,6 +47,27 @@ def lowered(value: Any, takes_numpy: bool = False) -> Any:
     return value
 
 
+def lowered_index(array: Any, index: Any) -> Any:
+    """An index of numpy for a host array: ids outside wrap around, as in cupy's kernels."""
+    index = lowered(index, takes_numpy=True)
+    parts = index if isinstance(index, tuple) else (index,)
+    around, axis = [], 0
+    for number, part in enumerate(parts):
+        if part is Ellipsis:
+            axis = array.ndim - sum(map(_axes_of, parts[number + 1 :]))
+        is_ids = isinstance(part, np.ndarray) and part.dtype.kind in "iu" and part.ndim and array.shape[axis]
+        around.append(part % array.shape[axis] if is_ids else part)
+        axis += _axes_of(part)
+    return tuple(around) if isinstance(index, tuple) else around[0]
+
+
+def _axes_of(part: Any) -> int:
+    """How many axes a part of an index takes."""
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if isinstance(part, np.ndarray) and part.dtype == bool else 1
+
+
 def wrapped(value: Any, sources: tuple[Any, ...] = ()) -> Any:
     """Wrap numpy's results as arrays, scalars too; a result that is one of the sources stays that object."""
     if isinstance(value, (list, tuple)):
@@ -197,7 +218,7 @@ class ndarray:
     # -- elements
     def __getitem__(self, index: Any) -> Any:
         check_index(index)
-        index = lowered(index, takes_numpy=True)
+        index = lowered_index(self._host, index)
         parts = index if isinstance(index, tuple) else (index,)
         if all(part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice)) for part in parts):
             index = (*parts, Ellipsis) if Ellipsis not in parts else parts  # numpy would copy single elements
@@ -207,7 +228,7 @@ class ndarray:
         if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.size != 1):
             raise ValueError(f"non-scalar {type(value)} cannot be used for fill")
         check_index(index)
-        assign(self._host, lowered(index, takes_numpy=True), lowered(value, takes_numpy=True))
+        assign(self._host, lowered_index(self._host, index), lowered(value, takes_numpy=True))
 
     def __iter__(self) -> Any:
         if not self.ndim:
@@ -298,13 +319,13 @@ class ndarray:
         return wrapped(self._host.argmin(axis, lowered(out), keepdims=keepdims), sources_of([out]))
 
     def scatter_add(self, slices: Any, value: Any) -> None:
-        np.add.at(self._host, lowered(slices, takes_numpy=True), lowered(value))
+        np.add.at(self._host, lowered_index(self._host, slices), lowered(value))
 
     def scatter_max(self, slices: Any, value: Any) -> None:
-        np.maximum.at(self._host, lowered(slices, takes_numpy=True), lowered(value))
+        np.maximum.at(self._host, lowered_index(self._host, slices), lowered(value))
 
     def scatter_min(self, slices: Any, value: Any) -> None:
-        np.minimum.at(self._host, lowered(slices, takes_numpy=True), lowered(value))
+        np.minimum.at(self._host, lowered_index(self._host, slices), lowered(value))
 
 
 def _method(name: str, signature: inspect.Signature) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import streams
-from .arrays import HERE, assign, checked_dtype, lowered, ndarray, sources_of, wrapped
+from .arrays import HERE, assign, checked_dtype, lowered, lowered_index, ndarray, sources_of, wrapped
 
 _JOINS = frozenset(("concatenate", "concat", "stack", "hstack", "vstack", "dstack", "column_stack", "row_stack"))
 _OF_SCALARS = frozenset((
@@ -150,7 +150,7 @@ class ufunc:
         if self._scatter == "-":
             raise NotImplementedError(f"`{self.name}.at` is not supported yet")
         operands = () if b is None else (lowered(b),)
-        self._by.at(a._host, lowered(indices, takes_numpy=True), *operands)
+        self._by.at(a._host, lowered_index(a._host, indices), *operands)
 
     def outer(self, A: Any, B: Any, **keywords: Any) -> Any:
         return self(A.reshape(A.shape + (1,) * B.ndim), B, **keywords)

@@ -400,6 +400,13 @@ class FusionSchedule:
             return self.position_of[node]
         return max((self.position_of[leaf] for leaf in self._materialized_sources(node)), default=-1)
 
+    def _position_of_last_source(self, node: GraphNode) -> int:
+        """The position of the item that computes a node; for a uniform formula, of the last item that computes its sources.
+
+        It is not the position that the formula had at first: a source that was uniform, too, may be in a group since.
+        """
+        return self._latest(self._reads(node)) if node in self.uniform else self.position_of[node]
+
     def _deferred_chain(self, node: GraphNode) -> set[GraphNode]:
         """A node and all deferred formulas that it depends on."""
         nodes, pending = {node}, [node]
@@ -540,7 +547,7 @@ class FusionSchedule:
         source = source_of(operand)
         if source in self.deferred:
             return self._fits_deferred(group, source, position)
-        if self.position_of[source] != position:
+        if self._position_of_last_source(source) != position:
             return True
         if source in self.uniform or isinstance(source, Joined):
             return False  # computed before the loops, or its parts are stored by other nodes
@@ -579,7 +586,7 @@ class FusionSchedule:
         source, extents = source_of(operand), extents_of(group.core)
         if source in self.deferred:
             return self._fits_deferred(group, source, position)
-        if self.position_of[source] == position:
+        if self._position_of_last_source(source) == position:
             is_element = source not in self.uniform and not isinstance(source, Joined)
             return is_element and base_of(operand) is source and operand.size == group.total
         if isinstance(operand, Position):

@@ -17,6 +17,7 @@ from .cores import halos_of, is_small, keeps_partial_sums, output_of
 from .costs import fast_transform_seconds, multiplication_seconds
 from .emitter import BYTE, FLOAT, Type
 from .fitting import fit, pack_constants, scale_filters
+from .fallback import fault
 from .fusion import HEAVY, FusionSchedule, Group, base_of, is_elementwise, reads_of, source_of
 from .graph import (
     ChannelsFirst,
@@ -410,7 +411,17 @@ class _Values:
             self.of[node] = value
 
 
+def _verify_uniform(group: Group) -> None:
+    """Verify that formulas that a kernel computes before its loops read nothing that the loops compute."""
+    computed = set(group.nodes)
+    for formula in group.uniform:
+        for source in reads_of(formula):
+            if source in computed:
+                raise fault(f"a kernel computes {formula!r} before {source!r}, which it reads")
+
+
 def _region(group: Group, stored: set[GraphNode], values: _Values, target: Target) -> NativeRegion:
+    _verify_uniform(group)
     in_order = [node for node in group.nodes if node in stored]
     core_output = output_of(group, in_order, target) if group.core is not None else None
     if core_output is not None and core_output not in stored:

@@ -176,7 +176,7 @@ class _RowBranches:
                 if name == EMPTY or name in results:
                     continue
                 var = self._block.find_var(name)
-                if var is None or not var.has_shape or set(var.shape) <= {1}:
+                if var is None or not var.has_shape:
                     raise _MixedRowsError  # native loops add up such single numbers wrongly
                 steps = OpInserter(op, self._block.ops.index(op) + 1)
                 total = names[place] = steps.declare(slot)

@@ -13,6 +13,7 @@ from checks import each
 import fluid
 from fluid import layers
 from fluid.executor.native import cores, fallback, plans, regions
+from fluid.executor.native.fusion import FusionSchedule
 from fluid.executor.native.tiles import Panel
 from fluid.ir.program import Variable
 
@@ -55,6 +56,20 @@ def wrong_order(patches: pytest.MonkeyPatch) -> None:
     patches.setattr(plans, "native_regions", lambda *arguments: in_order(*arguments)[::-1])
 
 
+def number_that_is_read_twice() -> Sequence[Variable]:
+    """A number that a product needs in memory, after a formula of it."""
+    x = fluid.data("x", [1, 1])
+    is_positive = layers.reshape(layers.greater_than(x, x * 0.0), [1, 1])
+    chosen = layers.where(is_positive, x, layers.fill_constant([1, 1], "float32", 0.0))
+    total = layers.where(is_positive, chosen, layers.fill_constant([1, 1], "float32", 2.0))
+    return [layers.matmul(chosen, x + 1.0), layers.create_parameter([1, 1], "float32") + total]
+
+
+def old_position(patches: pytest.MonkeyPatch) -> None:
+    """A formula that may be computed before loops counts as placed where its sources were at first."""
+    patches.setattr(FusionSchedule, "_position_of_last_source", lambda self, node: self.position_of[node])
+
+
 @each(
     "fault, build, shape, message",
     [
@@ -71,6 +86,7 @@ def wrong_order(patches: pytest.MonkeyPatch) -> None:
             (2, 3, 7, 9),
             r"a kernel accesses bytes 0 to \d+ of .*, which has 1400",
         ),
+        (old_position, number_that_is_read_twice, (1, 1), r"a kernel computes Map\[1, 1\] before Map\[1, 1\], which it reads"),
         (wrong_order, regression, (1025, 13), r"at a wrong time"),
     ],
 )
@@ -87,3 +103,10 @@ def test_a_fault_is_found_before_the_program_runs(
             found = results_of(build, feed, native=True)
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_a_number_that_is_read_twice_has_native_code() -> None:
+    feed = {"x": np.array([[0.7]], "float32")}
+    expected = results_of(number_that_is_read_twice, feed, native=False)
+    for name, value in results_of(number_that_is_read_twice, feed, native=True).items():
+        np.testing.assert_allclose(value, expected[name], err_msg=name)

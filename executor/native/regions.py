@@ -16,8 +16,8 @@ from fluid.values.types import VarType
 from .cores import halos_of, is_small, keeps_partial_sums, output_of
 from .costs import fast_transform_seconds, multiplication_seconds
 from .emitter import BYTE, FLOAT, Type
-from .fitting import fit, pack_constants, scale_filters
 from .fallback import fault
+from .fitting import fit, pack_constants, scale_filters
 from .fusion import HEAVY, FusionSchedule, Group, base_of, is_elementwise, reads_of, source_of
 from .graph import (
     ChannelsFirst,

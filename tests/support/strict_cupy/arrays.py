@@ -56,7 +56,7 @@ def lowered_index(array: Any, index: Any) -> Any:
         if part is Ellipsis:
             axis = array.ndim - sum(map(_axes_of, parts[number + 1 :]))
         is_ids = isinstance(part, np.ndarray) and part.dtype.kind in "iu" and part.ndim and array.shape[axis]
-        around.append(part % array.shape[axis] if is_ids else part)
+        around.append(part.astype("int64") % array.shape[axis] if is_ids else part)
         axis += _axes_of(part)
     return tuple(around) if isinstance(index, tuple) else around[0]
 

@@ -71,7 +71,9 @@ def _parts() -> dict[str, str]:
 
 def _way_to_gpu(of_cuda: int, of_xla: str) -> str:
     """Say how programs run on a GPU, from the number of cupy's devices and the list of XLA's."""
-    by_cupy = "fluid.CUDAPlace(0) for eager mode, and for what XLA refuses"
+    by_cupy = (
+        "fluid.CUDAPlace(0) for eager mode, and for what XLA refuses (recorded=True: programs of small steps as CUDA graphs)"
+    )
     if of_xla.endswith(" gpu") or " gpu," in of_xla:
         return f'fluid.XLAPlace("gpu"); {by_cupy}' if of_cuda else 'fluid.XLAPlace("gpu")'
     if of_cuda:

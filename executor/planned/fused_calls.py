@@ -7,7 +7,7 @@ parameters by an optimizer are one kernel. Each operation is rounded as in cupy'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
@@ -118,7 +118,9 @@ class _ElementwiseChain:
         self.dtype, self.size = dtype, 1
         self.calls: list[Call] = []
         self._numbers: list[str] = []
+        """Code for single numbers, which comes before the loop over elements."""
         self._lines: list[str] = []
+        """Code of that loop."""
         self._registers: dict[tuple[_Key, str], str] = {}
         """Array and index -> the element."""
         self._stores: dict[_Key, Any] = {}
@@ -179,7 +181,7 @@ class _ElementwiseChain:
                 del self._stores[key], self._registers[key, _index(array, array)]
 
     def finish(self) -> None:
-        """Add the stores."""
+        """Write the code, with stores of the results that are not forgotten."""
         for key, array in self._stores.items():
             self._arrays.setdefault(key, array)
         places = list(self._arrays)
@@ -227,12 +229,12 @@ for (%(index)s i = first; i < end; i += %(threads)s) {
 
 
 def _overlap(a: Any, b: Any) -> bool:
-    (start, end), (first, last) = extent_of(a), extent_of(b)
-    return start < last and first < end
+    return _meet([extent_of(a)], [extent_of(b)])
 
 
-def _meet(some: Iterable[tuple[int, int]], more: Sequence[tuple[int, int]]) -> bool:
-    return any(start < last and first < end for start, end in some for first, last in more)
+def _meet(first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]) -> bool:
+    """Whether any two ranges of addresses, one of each list, overlap."""
+    return any(start < other_end and other_start < end for start, end in first for other_start, other_end in second)
 
 
 @dataclass
@@ -296,7 +298,7 @@ def fuse(xp: Any, calls: Sequence[tuple[_Owner, Call]], scratch: Sequence[Any]) 
         if number + 1 == len(calls) or calls[number + 1][0] is not owner:
             _forget(of_owner, memory)
             of_owner = []
-    return [(owner, item.call(xp) if isinstance(item, _FusedKernel) else item) for owner, item in _merged(items)]
+    return [(owner, item.call(xp) if isinstance(item, _FusedKernel) else item) for owner, item in _merge(items)]
 
 
 def _forget(chains: Sequence[_ElementwiseChain], memory: Sequence[tuple[int, int]]) -> None:
@@ -307,23 +309,27 @@ def _forget(chains: Sequence[_ElementwiseChain], memory: Sequence[tuple[int, int
             break
 
 
-def _merged(items: Sequence[tuple[_Owner, Any]]) -> list[tuple[_Owner, Any]]:
-    """Items with kernels in place of chains. A chain joins an earlier kernel of its code, past kernels that it does not meet."""
+def _merge(items: Sequence[tuple[_Owner, Any]]) -> list[tuple[_Owner, Any]]:
+    """Put kernels in place of chains."""
     merged: list[tuple[_Owner, Any]] = []
     for owner, item in items:
         if not isinstance(item, _ElementwiseChain):
             merged.append((owner, item))
             continue
         item.finish()
-        for _, earlier in reversed(merged):
-            if not isinstance(earlier, _FusedKernel) or earlier.meets(item):
-                break
-            if earlier.source == item.source:
-                earlier.add(item)
-                break
-        else:
-            earlier = None
-        if not isinstance(earlier, _FusedKernel) or item not in earlier.chains:
-            merged.append((owner, _FusedKernel(item.source)))
-            merged[-1][1].add(item)
+        kernel = _kernel_for(item, merged)
+        if kernel is None:
+            kernel = _FusedKernel(item.source)
+            merged.append((owner, kernel))
+        kernel.add(item)
     return merged
+
+
+def _kernel_for(chain: _ElementwiseChain, before: Sequence[tuple[Any, Any]]) -> _FusedKernel | None:
+    """The last kernel with the code of a chain, if the chain meets neither it nor a kernel behind it; else None."""
+    for _, kernel in reversed(before):
+        if not isinstance(kernel, _FusedKernel) or kernel.meets(chain):
+            return None
+        if kernel.source == chain.source:
+            return kernel
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -77,12 +78,7 @@ class RecordedPlan(BoundArenaPlan):
         if self._recording is None:
             super()._run_all()
         elif self._runs == 1:
-            for part in self._parts:
-                if part.recorded:
-                    with self._recording.aside():
-                        self._make(part)
-                else:
-                    self._make(part)
+            self._make_aside(self._recording)
         elif self._runs == 2:
             self._record(self._recording)
         elif self._runs == 3:
@@ -90,6 +86,12 @@ class RecordedPlan(BoundArenaPlan):
         else:
             self._play_back()
         self._runs += 1
+
+    def _make_aside(self, recording: Recording) -> None:
+        """Make all calls, those to record with the memory and the products of the recording."""
+        for part in self._parts:
+            with recording.aside() if part.recorded else nullcontext():
+                self._make(part)
 
     def _make(self, part: RecordedPart) -> None:
         """Make the calls of a part."""
@@ -137,7 +139,7 @@ class RecordedPlan(BoundArenaPlan):
         self._refuse(f"a graph computes {name} otherwise than its calls")
 
     def _describe(self) -> None:
-        """Say how much is recorded, and why not all."""
+        """Say in the plan how much is recorded, and why not all."""
         recorded = [part for part in self._parts if part.recorded]
         reasons = dict.fromkeys(piece.reason for part in self._parts for piece in part.pieces if piece.reason)
         if not recorded:
@@ -156,7 +158,7 @@ class RecordedPlan(BoundArenaPlan):
             else:
                 self._make(part)
         pieces = [piece for part in self._parts for piece in part.pieces if piece.checks]
-        copies = self._checked.on_host() if pieces else []
+        copies = self._checked.to_host() if pieces else []
         for piece in pieces:
             try:
                 for check in piece.checks:

@@ -28,7 +28,7 @@ from fluid.ir.collector import collector_paused
 
 from ..kernels.engine import Step
 from ..runtime.calls import Call, Source
-from ..runtime.cublas import CuBlas, CuBlasNamespace, cublas_library
+from ..runtime.cublas import CuBlas, CuBlasNamespace, load_cublas
 from .fused_calls import fuse
 from .placement import padded
 from .plan import AnyInstruction
@@ -102,16 +102,16 @@ class _NoSource(Source):
 
 
 def without_draws(call: Call) -> Call:
-    """A call that raises an error where it draws random numbers."""
-    return _with_replaced(call, lambda value: _NoSource() if isinstance(value, Source) else value)  # type: ignore[no-any-return]
+    """Let a call raise an error where it draws random numbers."""
+    return _replace_operands(call, lambda value: _NoSource() if isinstance(value, Source) else value)  # type: ignore[no-any-return]
 
 
-def _with_replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
-    """A call, or an operand, with others in place of its functions and operands."""
+def _replace_operands(value: Any, replace: Callable[[Any], Any]) -> Any:
+    """Replace the functions and the operands of a call, also in lists and in calls that are its operands."""
     if isinstance(value, partial):
-        keywords = {name: _with_replaced(item, replace) for name, item in value.keywords.items()}
-        return partial(replace(value.func), *(_with_replaced(item, replace) for item in value.args), **keywords)
-    return type(value)(_with_replaced(item, replace) for item in value) if type(value) in (list, tuple) else replace(value)
+        keywords = {name: _replace_operands(item, replace) for name, item in value.keywords.items()}
+        return partial(replace(value.func), *(_replace_operands(item, replace) for item in value.args), **keywords)
+    return type(value)(_replace_operands(item, replace) for item in value) if type(value) in (list, tuple) else replace(value)
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,7 @@ class Snapshot:
         """Calls that copy the integers of a check, and the check of these copies by numpy, for `on_copies`."""
         copies: list[Call] = []
 
-        def operand(value: Any) -> Any:
-            if isinstance(value, list):
-                return [operand(item) for item in value]
+        def stand_in(value: Any) -> Any:
             if not isinstance(value, self._xp.ndarray):
                 return np if value is self._xp else value
             if value.dtype.kind not in "iub":  # read for its shape and type alone
@@ -167,8 +165,7 @@ class Snapshot:
             copies.append(partial(self._copy, number))
             return _Copy(number)
 
-        arguments = {name: operand(value) for name, value in check.keywords.items()}
-        return copies, partial(check.func, *map(operand, check.args), **arguments)
+        return copies, _replace_operands(check, stand_in)
 
     def allocate(self) -> None:
         """Allocate memory for the copies."""
@@ -181,22 +178,15 @@ class Snapshot:
         array, start = self._arrays[number], self._places[number].start
         return memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
 
-    def on_host(self) -> list[Any]:
-        """The copies as arrays of numpy."""
+    def to_host(self) -> list[Any]:
+        """Copy the copies to the host, as arrays of numpy."""
         memory = self._memory.get()
         return [self._view(memory, number) for number in range(len(self._arrays))]
 
 
 def on_copies(check: Call, copies: list[Any]) -> Call:
-    """A postponed check of the copies that a `Snapshot` has on the host."""
-
-    def operand(value: Any) -> Any:
-        if isinstance(value, list):
-            return [operand(item) for item in value]
-        return copies[value.number] if isinstance(value, _Copy) else value
-
-    arguments = {name: operand(value) for name, value in check.keywords.items()}
-    return partial(check.func, *map(operand, check.args), **arguments)
+    """Let a postponed check read the copies that a `Snapshot` has brought to the host."""
+    return _replace_operands(check, lambda value: copies[value.number] if isinstance(value, _Copy) else value)  # type: ignore[no-any-return]
 
 
 class Recording:
@@ -214,17 +204,17 @@ class Recording:
         self._xp, self._wait = xp, wait
         self._stream = xp.cuda.Stream(non_blocking=True)
         self._pool = xp.cuda.MemoryPool()
-        self._namespace = CuBlasNamespace(xp, CuBlas(cublas_library(xp), xp, self._stream))
+        self._namespace = CuBlasNamespace(xp, CuBlas(load_cublas(xp), xp, self._stream))
 
     def with_own_products(self, call: Call) -> Call:
-        """A call with cuBLAS's products in place of cupy's."""
+        """Let cuBLAS itself compute the products of a call, not cupy."""
 
         def by_cublas(value: Any) -> Any:
             if value is self._xp.dot or value is self._xp.matmul:
                 return getattr(self._namespace, value.__name__)
             return self._namespace if value is self._xp else value
 
-        return _with_replaced(call, by_cublas)  # type: ignore[no-any-return]
+        return _replace_operands(call, by_cublas)  # type: ignore[no-any-return]
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from fluid.errors import ExecutionError
 
 from .calls import OutArray
 
-__all__ = ["CuBlas", "cublas_library"]
+__all__ = ["CuBlas", "CuBlasNamespace", "declare_functions", "load_cublas"]
 
 _WORKSPACE, _WORKSPACE_OF_HOPPER = 8 << 20, 32 << 20
 """Bytes of memory for intermediate results. With memory of the caller's, cuBLAS allocates none while a stream records."""
@@ -27,10 +27,12 @@ _TF32 = 3
 """CUBLAS_TF32_TENSOR_OP_MATH."""
 _SIZES = {"float32": c_float, "float64": c_double}
 _LETTERS = {"float32": "S", "float64": "D"}
+_PRODUCT, _PRODUCTS = "gemm_v2_64", "gemmStridedBatched_64"
+"""Ends of the names of functions that compute one product, or those of two stacks."""
 
 
-def cublas_library(cupy: Any) -> Any:
-    """cuBLAS, from where cupy loads it, as a library of ctypes.
+def load_cublas(cupy: Any) -> Any:
+    """Load cuBLAS by ctypes, from where cupy loads it.
 
     Raises:
         ExecutionError: it is not there.
@@ -43,20 +45,20 @@ def cublas_library(cupy: Any) -> Any:
         version = cupy.cuda.runtime.runtimeGetVersion() // 1000
         path = f"cublas64_{version}.dll" if sys.platform == "win32" else f"libcublas.so.{version}"
     try:
-        return declared(ctypes.CDLL(path))
+        return declare_functions(ctypes.CDLL(path))
     except (OSError, AttributeError) as error:
         raise ExecutionError(f"cuBLAS of CUDA 12 or later cannot be loaded: {error}") from error
 
 
-def declared(library: Any) -> Any:
-    """Declare the parameters of the functions of a library that are used; AttributeError if one is missing."""
+def declare_functions(library: Any) -> Any:
+    """Declare the parameters of the functions that are called here; AttributeError if the library has not all of them."""
     operands = [c_void_p, c_int64]
     batch = [*operands, c_int64]
     for letter, number in (("S", c_float), ("D", c_double)):
         start = [c_void_p, c_int, c_int, c_int64, c_int64, c_int64, POINTER(number)]
-        one, many = getattr(library, f"cublas{letter}gemm_v2_64"), getattr(library, f"cublas{letter}gemmStridedBatched_64")
-        one.argtypes = [*start, *operands, *operands, POINTER(number), *operands]
-        many.argtypes = [*start, *batch, *batch, POINTER(number), *batch, c_int64]
+        of_one, of_many = (getattr(library, f"cublas{letter}{suffix}") for suffix in (_PRODUCT, _PRODUCTS))
+        of_one.argtypes = [*start, *operands, *operands, POINTER(number), *operands]
+        of_many.argtypes = [*start, *batch, *batch, POINTER(number), *batch, c_int64]
     library.cublasCreate_v2.argtypes = [POINTER(c_void_p)]
     library.cublasDestroy_v2.argtypes = [c_void_p]
     library.cublasSetStream_v2.argtypes = [c_void_p, c_void_p]
@@ -86,15 +88,8 @@ def _layout(array: Any) -> _MatrixLayout | None:
         return None
     *steps, down, right = (stride // array.itemsize for stride in array.strides)
     *stack, rows, columns = array.shape
-    step, reach = 0, None
-    for extent, stride in zip(reversed(stack), reversed(steps), strict=True):
-        if extent > 1:
-            if reach is None:
-                step = stride
-            elif stride != reach:
-                return None
-            reach = stride * extent
-    if step < 0:
+    step = _step_of_stack(stack, steps)
+    if step is None:
         return None
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
         return _MatrixLayout(False, max(down if rows > 1 else columns, 1), step)
@@ -103,11 +98,24 @@ def _layout(array: Any) -> _MatrixLayout | None:
     return None
 
 
+def _step_of_stack(extents: list[int], strides: list[int]) -> int | None:
+    """The distance between neighbouring matrices, 0 for a single one; None if they do not lie at equal distances."""
+    step, reach = 0, None
+    for extent, stride in zip(reversed(extents), reversed(strides), strict=True):
+        if extent > 1:
+            if reach is None:
+                step = stride
+            elif stride != reach:
+                return None
+            reach = stride * extent
+    return step if step >= 0 else None
+
+
 class CuBlas:
-    """cuBLAS for one stream, with memory of its own. The stream is set before it records: afterwards nobody may.
+    """cuBLAS for one stream, with memory of its own. The stream is set here, since it cannot be set while it records.
 
     Args:
-        library: see `cublas_library`.
+        library: see `load_cublas`.
         cupy: the array namespace.
         stream: the stream on which products are computed, whichever is current.
     """
@@ -173,7 +181,7 @@ class CuBlas:
     ) -> None:
         """Compute a product as cuBLAS sees it: `left` and `right` are transposed, and have changed places."""
         name, count = out.dtype.name, out.size // (out.shape[-1] * out.shape[-2])
-        number, suffix = _SIZES[name], "gemm_v2_64" if count == 1 else "gemmStridedBatched_64"
+        number, suffix = _SIZES[name], _PRODUCT if count == 1 else _PRODUCTS
         places: list[list[int]] = [
             [array.data.ptr, layout.leading, layout.step][: 2 if count == 1 else 3]
             for array, layout in (left, right, (out, of_out))
@@ -218,14 +226,14 @@ class CuBlasNamespace:
 
     def einsum(self, subscripts: str, *operands: Any) -> Any:
         """``cupy.einsum``: sums of the products of two arrays that have the same letters, without cuBLAS."""
-        letters, _, left = subscripts.partition("->")
+        letters, _, result = subscripts.partition("->")
         if len(operands) != 2 or len(set(letters.split(","))) > 1 or operands[0].shape != operands[1].shape:
             return self._cupy.einsum(subscripts, *operands)
         names = letters.split(",")[0]
         if "..." in names:
             free = operands[0].ndim - len(names) + 3
-            names, left = (text.replace("...", "".join(map(chr, range(0x100, 0x100 + free)))) for text in (names, left))
-        if len(set(names)) < len(names) or "".join(name for name in names if name in left) != left:
+            names, result = (text.replace("...", "".join(map(chr, range(0x100, 0x100 + free)))) for text in (names, result))
+        if len(set(names)) < len(names) or "".join(name for name in names if name in result) != result:
             return self._cupy.einsum(subscripts, *operands)
-        axes = tuple(axis for axis, name in enumerate(names) if name not in left)
+        axes = tuple(axis for axis, name in enumerate(names) if name not in result)
         return (operands[0] * operands[1]).sum(axes)

@@ -21,7 +21,7 @@ from fluid.executor import CUDAPlace, Executor, Scope, is_compiled_with_cuda
 from fluid.executor.binding import array_types
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.planned import recording
-from fluid.executor.runtime.cublas import declared
+from fluid.executor.runtime.cublas import declare_functions
 from fluid.opdef import registry
 from fluid.opdef.registry import Rule, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
@@ -81,8 +81,8 @@ def cupy(case: Case) -> None:
 @contextmanager
 def on_streams_that_record() -> Iterator[None]:
     """The same, with a cuBLAS of the host."""
-    library = declared(HostCuBlas())
-    with on_strict_cupy(), patch.object(recording, "cublas_library", lambda xp: library), warnings.catch_warnings():
+    library = declare_functions(HostCuBlas())
+    with on_strict_cupy(), patch.object(recording, "load_cublas", lambda xp: library), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # not every op can be recorded
         warnings.filterwarnings("error", ".*otherwise than its calls")
         yield

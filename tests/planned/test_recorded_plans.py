@@ -23,7 +23,7 @@ from fluid.errors import IndexRangeError
 from fluid.executor import CUDAPlace, Executor, Scope
 from fluid.executor.binding import array_types
 from fluid.executor.planned import recording
-from fluid.executor.runtime.cublas import declared
+from fluid.executor.runtime.cublas import declare_functions
 
 RECORDED = CUDAPlace(0, recorded=True)
 
@@ -32,8 +32,8 @@ RECORDED = CUDAPlace(0, recorded=True)
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostCuBlas]:
     """cuBLAS and cupy's stand-ins."""
     monkeypatch.setitem(sys.modules, "cupy", strict_cupy)
-    made = declared(HostCuBlas())
-    monkeypatch.setattr(recording, "cublas_library", lambda xp: made)
+    made = declare_functions(HostCuBlas())
+    monkeypatch.setattr(recording, "load_cublas", lambda xp: made)
     array_types._array_types.clear()  # they name the namespace of "cuda:0"
     yield made
     array_types._array_types.clear()
@@ -347,7 +347,7 @@ def test_without_cublas_programs_run_call_by_call(monkeypatch: pytest.MonkeyPatc
     def missing(xp: Any) -> Any:
         raise fluid.errors.ExecutionError("cuBLAS of CUDA 12 or later cannot be loaded: no such file")
 
-    monkeypatch.setattr(recording, "cublas_library", missing)
+    monkeypatch.setattr(recording, "load_cublas", missing)
     loss = perceptron()
     fluid.optimizer.SGD(0.1).minimize(loss)
     values, batches = first_values(), batches_of(5, digits)

@@ -13,12 +13,12 @@ from support.strict_cupy import cupy
 
 from fluid.errors import ExecutionError
 from fluid.executor.runtime import cublas
-from fluid.executor.runtime.cublas import CuBlas, CuBlasNamespace, declared
+from fluid.executor.runtime.cublas import CuBlas, CuBlasNamespace, declare_functions
 
 
 @pytest.fixture
 def library() -> HostCuBlas:
-    return declared(HostCuBlas())  # type: ignore[no-any-return]
+    return declare_functions(HostCuBlas())  # type: ignore[no-any-return]
 
 
 def numbers(*shape: int, dtype: str = "float32") -> Any:
@@ -149,7 +149,7 @@ def test_tf32_is_set_as_for_cupy(library: HostCuBlas, monkeypatch: pytest.Monkey
 def test_a_missing_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublas.ctypes, "CDLL", lambda path: SimpleNamespace())
     with pytest.raises(ExecutionError, match="cuBLAS of CUDA 12 or later cannot be loaded"):
-        cublas.cublas_library(cupy)
+        cublas.load_cublas(cupy)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="needs nvidia-cublas, but no device")
@@ -159,5 +159,5 @@ def test_the_library_has_the_functions_that_are_called() -> None:
         path = pathfinder.load_nvidia_dynamic_lib("cublas").abs_path
     except pathfinder.DynamicLibNotFoundError:
         pytest.skip("needs nvidia-cublas")
-    library = declared(cublas.ctypes.CDLL(path))
+    library = declare_functions(cublas.ctypes.CDLL(path))
     assert b"unsupported value" in library.cublasGetStatusString(7)

@@ -189,8 +189,10 @@ def precise_parts_back(xp: Any, Out: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[
 
 
 def _windows(xp: Any, first: Any, last: Any, parts: int, extent: int, scale: float) -> Iterator[tuple[Any, Any]]:
-    """`roi_pool` along one axis: for each region, the elements [parts, W] of each part, and the mask of parts that have any. The
-    last element of a part is repeated up to the greatest number W of elements."""
+    """For each region, the elements [parts, W] of the parts that `roi_pool` makes of it along one axis, and which parts have any.
+
+    W is the size of the region's greatest part; smaller parts repeat their last element.
+    """
     start, end = (_rounded(xp, edge * edge.dtype.type(scale)) for edge in (first, last))
     step = (xp.maximum(end - start + 1, 1) / first.dtype.type(parts))[:, None]
     part = xp.arange(parts).astype(first.dtype)
@@ -202,7 +204,7 @@ def _windows(xp: Any, first: Any, last: Any, parts: int, extent: int, scale: flo
 
 
 def _greatest(xp: Any, values: Any, numbers: Any, axis: int) -> tuple[Any, Any]:
-    """The greatest of `values` along an axis, a NaN if there is one; and its number, the least if it occurs several times."""
+    """The greatest of `values` along an axis, NaN if there is one, and the least of the `numbers` of elements that equal it."""
     greatest = values.max(axis)
     peak = xp.expand_dims(greatest, axis)
     is_peak = (values == peak) | ((values != values) & (peak != peak))
@@ -211,7 +213,7 @@ def _greatest(xp: Any, values: Any, numbers: Any, axis: int) -> tuple[Any, Any]:
 
 @kernel("roi_pool")
 def roi_pool(xp: Any, X: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dict[str, Any], Out: Any, Argmax: Any) -> None:
-    """The maxima of the rows of each part, then of these the maxima of its columns."""
+    """The maximum of each part: along its rows first, then along its columns."""
     images = images_of(ROIs, RoisNum, ROIs_lod, len(X))
     scale, (height, width) = attrs["spatial_scale"], X.shape[2:]
     left, top, right, bottom = edges_of(ROIs, X.dtype)

@@ -508,16 +508,16 @@ def tan(f: Function, x: Value) -> Value:
 def _of_angle(f: Function, x: Value, name: str) -> Value:
     """The sine, cosine or tangent of an angle. Far angles are rare, and computed only in vectors that hold one."""
     if x.type.element == "double":
-        near, far, compute = _near_in_double(f, x, name), _FAR_ANGLE, _by_library
+        near, least_far, compute_far = _near_in_double(f, x, name), _FAR_ANGLE, _by_library
     elif "float" not in f.module.target.fused:
         return _in_double(f, x, name)
     else:
-        near, far, compute = _near_in_float(f, x, name), _FAR_ANGLE_FLOAT, _in_double
+        near, least_far, compute_far = _near_in_float(f, x, name), _FAR_ANGLE_FLOAT, _in_double
     if name != "cos":  # for the sign of zero
         near = f.select(f.compare("olt", absolute(f, x), 2.0**-27), x, near)
-    is_far = f.compare("oge", absolute(f, x), far)
-    once = f.select(f.any(is_far), f.int64(1), f.int64(0))
-    return f.loop(0, once, 1, [near], lambda _, value: [f.select(is_far, compute(f, x, name), value)])[0]
+    is_far = f.compare("oge", absolute(f, x), least_far)
+    rounds = f.select(f.any(is_far), f.int64(1), f.int64(0))
+    return f.loop(0, rounds, 1, [near], lambda _, value: [f.select(is_far, compute_far(f, x, name), value)])[0]
 
 
 def _in_double(f: Function, x: Value, name: str) -> Value:
@@ -531,6 +531,7 @@ def _by_library(f: Function, x: Value, name: str) -> Value:
 
 
 def _near_in_double(f: Function, x: Value, name: str) -> Value:
+    """The function of a near angle of DOUBLE."""
     quarter, reduced = _modulo(f, x, _HALF_PI, int(name == "cos"))
     square = f.mul(reduced, reduced)
     sine = f.fma(f.mul(square, reduced), _polynomial(f, square, _SIN), reduced)
@@ -543,6 +544,7 @@ def _near_in_double(f: Function, x: Value, name: str) -> Value:
 
 
 def _near_in_float(f: Function, x: Value, name: str) -> Value:
+    """The function of a near angle of FLOAT; the tangent has a polynomial of its own."""
     quarter, reduced = _modulo(f, x, _HALF_PI_FLOAT, int(name == "cos"))
     square = f.mul(reduced, reduced)
     is_odd = f.compare("ne", f.bit_and(quarter, 1), 0)
@@ -555,7 +557,7 @@ def _near_in_float(f: Function, x: Value, name: str) -> Value:
 
 
 def _negated_in_half_turn(f: Function, value: Value, quarter: Value) -> Value:
-    """A sine of the third or the fourth quarter of a turn has the other sign."""
+    """Change the sign of a sine in the third and the fourth quarter of a turn."""
     form = _format(value)
     flip = f.shift_left(f.bit_and(quarter, 2), form.integer.bytes * 8 - 2)
     return f.bits_as(f.bit_xor(f.bits_as(value, form.integer), flip), value.type)
@@ -626,9 +628,12 @@ _ASIN_DOUBLE = (
 
 
 def _asin_near_zero(f: Function, x: Value) -> tuple[Value, Value, Value]:
-    """Whether ``|x| < 1 / 2``; a number, |x| or ``sqrt((1 - |x|) / 2)``, whose inverse sine is looked for; what that adds to it.
+    """Compute the inverse sine of a number from 0 to 1 / 2: of |x| if that is near, else of ``sqrt((1 - |x|) / 2)``.
 
-    Beyond 1 / 2, ``acos(x) = 2 * asin(sqrt((1 - x) / 2))``.
+    The latter gives ``acos(|x|)``, which is twice this inverse sine.
+
+    Returns:
+        Whether |x| is near (below 1 / 2), the number, and what its inverse sine adds to it.
     """
     size = absolute(f, x)
     is_near = f.compare("olt", size, 0.5)

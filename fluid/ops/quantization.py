@@ -75,8 +75,8 @@ def _greatest_magnitude(f: Any, X: Any) -> Any:
     return f.reduce_max(f.abs(f.reshape2(X, shape=[-1])), dim=[0], keep_dim=True)
 
 
-def _by_scale(f: Any, X: Any, scale: Any, bit_length: int, round_type: int, axis: int = -1) -> Any:
-    """The integers of X by a scale, or one for each element of an axis; a scale of 0 gives zeros."""
+def _quantize(f: Any, X: Any, scale: Any, bit_length: int, round_type: int, axis: int = -1) -> Any:
+    """The integers that stand for X with one scale, or with one for each element of an axis; a scale of 0 gives zeros."""
     most = greatest(bit_length)
     factor = most / f.clip(scale, min=1e-30, max=math.inf) * (scale > 0.0).astype(X.dtype)
     scaled = f.elementwise_mul(X, factor, axis=axis)
@@ -84,27 +84,31 @@ def _by_scale(f: Any, X: Any, scale: Any, bit_length: int, round_type: int, axis
     return f.clip(rounded, min=-most - (round_type == 0), max=most)
 
 
-def _measured_formula(back: bool) -> Composition:
+def _dequantize(f: Any, integers: Any, scale: Any, bit_length: int, axis: int = -1) -> Any:
+    """The numbers that such integers stand for."""
+    return f.elementwise_mul(integers, scale, axis=axis) / greatest(bit_length)
+
+
+def _measured_formula(dequantizes: bool) -> Composition:
     def formula(f: Any, X: Any, bit_length: int, round_type: int) -> dict[str, Any]:
         scale = _greatest_magnitude(f, X)
-        out = _by_scale(f, X, scale, bit_length, round_type)
-        return {"Out": out * scale / greatest(bit_length) if back else out, "OutScale": scale}
+        out = _quantize(f, X, scale, bit_length, round_type)
+        return {"Out": _dequantize(f, out, scale, bit_length) if dequantizes else out, "OutScale": scale}
 
     return means(formula)
 
 
-def _by_channel_formula(back: bool) -> Composition:
+def _by_channel_formula(dequantizes: bool) -> Composition:
     def formula(f: Any, X: Any, bit_length: int, round_type: int, quant_axis: int) -> dict[str, Any]:
         axis = quant_axis % X.ndim
         scale = f.reduce_max(f.abs(X), dim=[number for number in range(X.ndim) if number != axis])
-        out = _by_scale(f, X, scale, bit_length, round_type, axis)
-        back_out = f.elementwise_mul(out, scale, axis=axis) / greatest(bit_length) if back else out
-        return {"Out": back_out, "OutScale": scale}
+        out = _quantize(f, X, scale, bit_length, round_type, axis)
+        return {"Out": _dequantize(f, out, scale, bit_length, axis) if dequantizes else out, "OutScale": scale}
 
     return means(formula)
 
 
-def _averaged_formula(back: bool) -> Composition:
+def _averaged_formula(dequantizes: bool) -> Composition:
     def formula(
         f: Any,
         X: Any,
@@ -120,8 +124,8 @@ def _averaged_formula(back: bool) -> Composition:
         if not is_test:
             accumulated, count = InAccum * moving_rate + _greatest_magnitude(f, X), InState * moving_rate + 1.0
             scale, states = accumulated / count, {"OutAccum": accumulated, "OutState": count}
-        out = _by_scale(f, X, scale, bit_length, round_type)
-        return {"Out": out * scale / greatest(bit_length) if back else out, "OutScale": scale, **states}
+        out = _quantize(f, X, scale, bit_length, round_type)
+        return {"Out": _dequantize(f, out, scale, bit_length) if dequantizes else out, "OutScale": scale, **states}
 
     return means(formula)
 
@@ -130,7 +134,7 @@ def _averaged_formula(back: bool) -> Composition:
     "fake_quantize_abs_max(X: float[N, ...]) -> Out, OutScale",
     infer=_measured,
     inline_grad=True,
-    meaning=_measured_formula(back=False),
+    meaning=_measured_formula(dequantizes=False),
     **_AWAY_FROM_ZERO,
 )
 def fake_quantize_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: int) -> Any:
@@ -145,7 +149,7 @@ def fake_quantize_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: int) -> 
     "fake_channel_wise_quantize_abs_max(X: float[N, ...]) -> Out, OutScale",
     infer=_measured_by_channel,
     inline_grad=True,
-    meaning=_by_channel_formula(back=False),
+    meaning=_by_channel_formula(dequantizes=False),
     quant_axis=0,
     is_test=False,
     **_AWAY_FROM_ZERO,
@@ -185,7 +189,7 @@ def fake_quantize_range_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: in
     "fake_quantize_moving_average_abs_max(X: float[N, ...], InScale: float, InAccum?: float, InState?: float)"
     " -> Out, OutScale, OutState?, OutAccum?",
     infer=_averaged,
-    meaning=_averaged_formula(back=False),
+    meaning=_averaged_formula(dequantizes=False),
     wrt=("X",),
     constants=("InScale", "InAccum", "InState"),
     inline_grad=True,
@@ -220,14 +224,14 @@ _define_straight(
     "fake_quantize_dequantize_abs_max(X: float[N, ...]) -> Out, OutScale",
     "X as `fake_quantize_abs_max` and `fake_dequantize_max_abs` leave it. The gradient goes straight through.",
     infer=_measured,
-    meaning=_measured_formula(back=True),
+    meaning=_measured_formula(dequantizes=True),
     **_AWAY_FROM_ZERO,
 )
 _define_straight(
     "fake_channel_wise_quantize_dequantize_abs_max(X: float[N, ...]) -> Out, OutScale",
     "`fake_quantize_dequantize_abs_max` with a scale for each element of the axis `quant_axis`: OutScale [channels].",
     infer=_measured_by_channel,
-    meaning=_by_channel_formula(back=True),
+    meaning=_by_channel_formula(dequantizes=True),
     quant_axis=0,
     **_AWAY_FROM_ZERO,
 )
@@ -236,7 +240,7 @@ _define_straight(
     " -> Out, OutScale, OutState?, OutAccum?",
     "`fake_quantize_dequantize_abs_max` with the scale of `fake_quantize_moving_average_abs_max`.",
     infer=_averaged,
-    meaning=_averaged_formula(back=True),
+    meaning=_averaged_formula(dequantizes=True),
     constants=("InScale", "InAccum", "InState"),
     **_MOVING,
     **_AWAY_FROM_ZERO,

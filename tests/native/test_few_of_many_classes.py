@@ -61,7 +61,7 @@ def feed_of(rows: int, width: int, classes: int) -> dict[str, Any]:
 
 @each("is_sparse", [False, True])
 @each("loss_of", [noise, log_uniform_noise, tree, own_tree])
-def test_steps_are_those_of_numpy(loss_of: Any, is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_steps_are_those_of_numpy(loss_of: Any, is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for rows, width, classes in ((1, 3, 2), (1, 6, 9), (5, 7, 33), (17, 1, 3000), (1025, 16, 100)):
         feed = feed_of(rows, width, classes)
         monkeypatch.setenv("FLUID_NATIVE", "0")
@@ -100,7 +100,7 @@ def gradient(drawn: Any, weight: Any) -> Any:
 
 @each("rows", [1, 4])
 @each("columns", [2, 3, 4])
-def test_the_gradient_alone(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_does_not_take_classes_for_rows_of_weights(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With as many classes in a row as weights, a count of classes must not stand for a row of weights."""
     random, results = np.random.default_rng(rows), []
     drawn, weight = random.integers(0, 33, (rows, columns)), random.standard_normal((33, 3)).astype("float32")

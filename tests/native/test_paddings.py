@@ -20,7 +20,7 @@ from fluid.ir.program import Variable
 @each("paddings", [(1, 1, 1, 1), (0, 2, 3, 0), (3, 3, 0, 4), (0, 0, 0, 0)])
 @each("data_format", ["NCHW", "NHWC"])
 @each("is_filtered", [False, True])
-def test_images(is_filtered: bool, data_format: str, paddings: tuple[int, ...], mode: str) -> None:
+def test_padded_images_are_those_of_numpy(is_filtered: bool, data_format: str, paddings: tuple[int, ...], mode: str) -> None:
     """Images come from memory with channels first, or from a convolution, with channels last."""
     shape = (2, 3, 4, 5) if data_format == "NCHW" else (2, 4, 5, 3)
 
@@ -34,7 +34,7 @@ def test_images(is_filtered: bool, data_format: str, paddings: tuple[int, ...], 
 
 @each("mode", ["reflect", "replicate", "circular"])
 @each("paddings", [(1, 1, 1, 1, 1, 1), (0, 2, 1, 0, 2, 2)])
-def test_volumes(paddings: tuple[int, ...], mode: str) -> None:
+def test_padded_volumes_are_those_of_numpy(paddings: tuple[int, ...], mode: str) -> None:
     assert_layer_is_native((2, 3, 3, 4, 5), lambda x: ops().pad3d(x, paddings=list(paddings), mode=mode))
 
 
@@ -44,7 +44,7 @@ def test_elements_that_are_copied_more_than_once_stay_on_numpy() -> None:
     )
 
 
-def test_slices_in_the_other_direction() -> None:
+def test_slices_run_backwards() -> None:
     def build() -> Sequence[Variable]:
         x = fluid.data("x", [5, 7, 3])
         return [layers.strided_slice(x, [0, 1], [4, 6], [-6, 0], [-1, -2])]
@@ -67,5 +67,5 @@ def test_elements_are_copied_once() -> None:
             assert copied == math.prod(out.shape), f"{what}: {[region.describe() for region in regions]}"
 
 
-def test_one_element_as_a_number() -> None:
+def test_a_slice_of_one_element_becomes_a_number() -> None:
     assert_layer_is_native((3,), lambda x: ops().slice(x, axes=[0], starts=[1], ends=[2], decrease_axis=[0]))

@@ -18,7 +18,7 @@ SIZES = (((17, 33), (34, 99)), ((17, 33), (40, 20)), ((3, 5), (6, 10)), ((5, 300
 @each("method", ["NEAREST", "BILINEAR"])
 @each("aligned", [False, True])
 @each("is_filtered", [False, True])
-def test_images(is_filtered: bool, aligned: bool, method: str) -> None:
+def test_resized_images_and_their_gradients_are_those_of_numpy(is_filtered: bool, aligned: bool, method: str) -> None:
     """Images come from memory with channels first, or from a convolution, with channels last."""
     for source, target in SIZES[:3]:
 

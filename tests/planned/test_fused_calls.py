@@ -104,7 +104,7 @@ def test_a_chain_ends_where_elements_meet_others() -> None:
     assert_same_bits([one, more], [("op", call) for call in raised], 3)
 
 
-def test_other_calls_stay_between_kernels() -> None:
+def test_calls_that_are_not_elementwise_stay_between_kernels() -> None:
     a, sums = numbers(4, 6), numbers(4)
     ints = xp.arange(6)
     calls = [
@@ -150,7 +150,7 @@ def test_updates_of_one_parameter_come_one_after_the_other() -> None:
 
 @pytest.mark.random
 @pytest.mark.parametrize("seed", range(6))
-def test_random_calls(seed: int) -> None:
+def test_random_calls_give_the_same_bits_fused(seed: int) -> None:
     """Calls on views of a little memory, which overlap, by owners with scratch memory: fused, they give the same bits."""
     rng = np.random.default_rng(seed)
     memory, scratch = numbers(64, seed=seed), numbers(40, seed=seed + 1)

@@ -88,7 +88,7 @@ def number_like(value: float) -> Any:
 
 
 @each("seed", range(40))
-def test_random_programs(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_random_loops_give_the_same_with_room(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """A state of any rank grows along any axis, and ops of all kinds read it; the loop is one, or one of several stages."""
     monkeypatch.setattr(growing_states, "_FIRST_TRIPS", 1 + seed % 3)
     random = np.random.default_rng(seed)
@@ -260,7 +260,7 @@ def test_what_cannot_have_room_runs_as_before(kind: str) -> None:
 
 @each("trips", [5, 9])
 @each("nested", ["cond", "while_loop"])
-def test_inner_blocks_in_stages(monkeypatch: pytest.MonkeyPatch, nested: str, trips: int) -> None:
+def test_loops_with_inner_blocks_run_in_stages(monkeypatch: pytest.MonkeyPatch, nested: str, trips: int) -> None:
     """A branch or a loop in the block, which reads no value that grows, runs in each stage."""
     monkeypatch.setattr(growing_states, "_FIRST_TRIPS", 2)
 

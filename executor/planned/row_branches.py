@@ -58,10 +58,9 @@ def with_all_rows(program: Program, fetches: Collection[str]) -> Program | None:
     try:
         for block in blocks:
             former = parts.get(block.forward, {}) if block.forward is not None else {}
-            elsewhere = {
-                name for one in blocks if block not in (one, one.forward) for op in one.ops for name in op.input_arg_names
-            }
-            branches = _RowBranches(block, elsewhere | {*fetches}, former, has_gradients)
+            other_ops = [op for home in blocks if block not in (home, home.forward) for op in home.ops]
+            elsewhere = {*fetches, *(name for op in other_ops for name in op.input_arg_names)}
+            branches = _RowBranches(block, elsewhere, former, has_gradients)
             branches.rewrite()
             parts[block] = branches.parts
     except _MixedRowsError:
@@ -159,7 +158,8 @@ class _RowBranches:
         results = outputs_of_rows(op, definition, names) - {EMPTY}
         gradients = {name for name in names if self.parts[name].is_gradient}
         if definition.forward is not None:
-            if not gradients >= {name for slot, names in op.inputs.items() if slot.endswith(_GRAD) for name in names} - {EMPTY}:
+            cotangents = {name for slot, listed in op.inputs.items() if slot.endswith(_GRAD) for name in listed} - {EMPTY}
+            if not cotangents <= gradients:
                 raise _MixedRowsError
             self._clear_sums(op, part, results)
             part = part._replace(is_gradient=True)

@@ -43,7 +43,6 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "or": lambda f, a, b: f.bit_or(a, b),
     "xor": lambda f, a, b: f.bit_xor(a, b),
     "not": lambda f, x: f.bit_xor(x, 1),
-    "shift_right": lambda f, a, b: f.shift_right_logical(a, b),
     "select": lambda f, condition, a, b: f.select(condition, a, b),
     **{name: getattr(m, name) for name in _ELEMENTARY},
     **{name: _relation(name) for name in ("olt", "ole", "ogt", "oge", "oeq", "une")},

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial, reduce
 from math import prod
-from typing import Any
 
 from .activation_lowering import chosen
 from .emitter import BOOL, INT32, INT64
-from .graph import Choice, GraphNode, Position, Scattered, constant, mapped, plain, reduced, reshaped, sliced
-from .lowering import NAMESPACE, GraphTensor, NotLowered, differs, element_of, lowers, number_like
+from .graph import Choice, GraphNode, Position, Scattered, mapped, plain, reduced, reshaped, sliced
+from .lowering import NAMESPACE, GraphTensor, NotLowered, differs, lowers, number_like
 from .shape_lowering import elements_along
 
 f = NAMESPACE
@@ -42,33 +41,6 @@ def is_label(shape: tuple[int, ...], label: GraphNode, axis: int = -1) -> GraphN
         return mapped("oeq", Position(shape, INT32), ids, element=BOOL)
     numbers = mapped("copy", Position((shape[axis],), INT32))
     return mapped("oeq", reshaped(numbers, (shape[axis], *[1] * (len(shape) - 1 - axis))), ids, element=BOOL)
-
-
-@lowers("is_label")
-def is_label_column(Label: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
-    shape, element = specs["Out"].shape, element_of(specs["Out"].dtype)
-    is_label = mapped("olt", Position(shape, INT32), constant(Label.shape[1], INT32), element=BOOL)
-    return GraphTensor(mapped("convert", is_label, element=element))
-
-
-@lowers("tree_path")
-def tree_path(
-    Label: GraphTensor, PathTable: GraphTensor | None, PathCode: GraphTensor | None, num_classes: int, specs: dict[str, Any]
-) -> dict[str, GraphTensor]:
-    if PathTable is not None and PathCode is not None:
-        node, code = (mapped("convert", tensor.node, element=INT64) for tensor in (PathTable, PathCode))
-        is_node = mapped("oge", node, constant(0, INT64), element=BOOL)
-        index = mapped("select", is_node, node, constant(-1, INT64), element=INT64)
-    else:
-        depth = (num_classes - 1).bit_length()
-        label = reshaped(plain(mapped("convert", Label.node, element=INT64)), (Label.node.size, 1))
-        leaf, bit = mapped("add", label, constant(num_classes, INT64)), Position((Label.node.size, depth), INT64)
-        from_bit = mapped("shift_right", leaf, bit)
-        node = mapped("shift_right", from_bit, constant(1, INT64))
-        is_node = mapped("ogt", node, constant(0, INT64), element=BOOL)
-        index, code = mapped("sub", node, constant(1, INT64)), mapped("and", from_bit, constant(1, INT64))
-    code = mapped("select", is_node, code, constant(0, INT64), element=INT64)
-    return {"Index": GraphTensor(index), "Code": GraphTensor(code)}
 
 
 def _only_last(axis: int, ndim: int) -> None:

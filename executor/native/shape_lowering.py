@@ -316,16 +316,6 @@ def expand_as_v2(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     return GraphTensor(mapped("copy", broadcast_to(X.node, specs["Out"].shape)))
 
 
-@lowers("meshgrid")
-def meshgrid(X: list[GraphTensor]) -> dict[str, Any]:
-    shape = tuple(tensor.node.size for tensor in X)
-    lines = [
-        reshaped(tensor.node, tuple(shape[place] if place == axis else 1 for place in range(len(X))))
-        for axis, tensor in enumerate(X)
-    ]
-    return {"Out": [GraphTensor(mapped("copy", broadcast_to(line, shape))) for line in lines]}
-
-
 def _in_tiles(small: Sequence[int], large: Sequence[int]) -> tuple[int, ...]:
     """The shape of a large tensor as tiles of a small one: (number of tiles, extent of a tile) per dimension, flattened."""
     small = (1,) * (len(large) - len(small)) + tuple(small)

@@ -1081,7 +1081,13 @@ def _meshgrid(X: list[Spec]) -> list[Spec]:
     return [X[0].with_shape(shape)] * len(X)
 
 
-@define("meshgrid(X*) -> Out*", infer=_meshgrid)
+def _grids(f: Any, X: list[Any]) -> dict[str, Any]:
+    shape = [x.shape[0] if x.ndim else 1 for x in X]
+    lines = [f.reshape2(x, shape=[1] * axis + [-1] + [1] * (len(X) - 1 - axis)) for axis, x in enumerate(X)]
+    return {"Out": [f.expand_v2(line, shape=shape) for line in lines]}
+
+
+@define("meshgrid(X*) -> Out*", infer=_meshgrid, meaning=means(_grids))
 def meshgrid(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """Vectors broadcast to one shape: ``Out[i]`` varies along axis ``i``, whose size is the length of ``X[i]``."""
 

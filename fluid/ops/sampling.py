@@ -10,7 +10,7 @@ from ..opdef.composition import means
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import VarType
-from .formulas import log1p_exp
+from .formulas import choose, log1p_exp, number_like
 from .shapes import fits
 
 UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
@@ -126,7 +126,19 @@ def nce(
     return grads
 
 
-@define("is_label(X, Label, Like) -> Out", infer=lambda Like: Like, grad=ZERO_GRADIENT, shape_only=("X", "Label", "Like"))
+def _label_columns(f: Any, X: Any, Label: Any, Like: Any) -> Any:
+    drawn = f.slice(X, axes=[1], starts=[Label.shape[1]], ends=[X.shape[1]])
+    columns = [f.fill_any_like(ids, value=is_label, dtype=int(Like.dtype)) for ids, is_label in ((Label, 1.0), (drawn, 0.0))]
+    return f.concat(columns, axis=1)
+
+
+@define(
+    "is_label(X, Label, Like) -> Out",
+    infer=lambda Like: Like,
+    meaning=means(_label_columns),
+    grad=ZERO_GRADIENT,
+    shape_only=("X", "Label", "Like"),
+)
 def is_label() -> None:
     """1 in the labels' columns, which come first, and 0 in the columns of drawn classes, with the dtype of Like."""
 
@@ -146,7 +158,28 @@ def _tree(Label: Spec, PathTable: Spec | None, PathCode: Spec | None, num_classe
     return Spec(shape, VarType.INT64), Spec(shape, VarType.INT64)
 
 
-@define("tree_path(Label: int, PathTable?: int, PathCode?: int) -> Index, Code", infer=_tree, grad=ZERO_GRADIENT, num_classes=2)
+def _nodes_and_directions(f: Any, Label: Any, PathTable: Any, PathCode: Any, num_classes: int) -> dict[str, Any]:
+    if PathTable is not None:
+        node, code = PathTable.astype(VarType.INT64), PathCode.astype(VarType.INT64)
+        is_node = f.greater_equal(node, number_like(f, node, 0.0))
+        return {"Index": choose(f, is_node, node, -1.0), "Code": choose(f, is_node, code, 0.0)}
+    leaf = f.reshape2(Label, shape=[-1, 1]).astype(VarType.INT64)
+    leaf = leaf + number_like(f, leaf, num_classes)
+    two = number_like(f, leaf, 2.0)
+    powers = f.concat([number_like(f, leaf, 2.0**bit) for bit in range((num_classes - 1).bit_length())], axis=0)
+    from_bit = f.elementwise_floordiv(leaf, f.reshape2(powers, shape=[1, -1]))
+    node = f.elementwise_floordiv(from_bit, two)
+    is_node = f.greater_than(node, number_like(f, leaf, 0.0))
+    return {"Index": node - number_like(f, leaf, 1.0), "Code": choose(f, is_node, f.elementwise_mod(from_bit, two), 0.0)}
+
+
+@define(
+    "tree_path(Label: int, PathTable?: int, PathCode?: int) -> Index, Code",
+    infer=_tree,
+    meaning=means(_nodes_and_directions),
+    grad=ZERO_GRADIENT,
+    num_classes=2,
+)
 def tree_path() -> None:
     """The nodes on the path from the root of a tree to each label, padded with -1, and the direction, 0 or 1, at each node.
 

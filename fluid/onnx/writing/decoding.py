@@ -167,23 +167,6 @@ def edit_distance(g: OnnxGraph, inputs: dict[str, Any], normalized: bool) -> dic
     return {"SequenceNum": g.as_size(g.size(refs, 0)), "Out": distance}
 
 
-# ----------------------------------------------------------------------------------------------------------------- trees
-@exports("tree_path")
-def tree_path(g: OnnxGraph, inputs: dict[str, Any], num_classes: int) -> dict[str, OnnxTensor]:
-    table, code = inputs.get("PathTable"), inputs.get("PathCode")
-    if table is not None and code is not None:
-        table, code = (g.cast(tensor, VarType.INT64) for tensor in (table, code))
-        is_padding = g.binary("Less", table, g.ints(0))
-        return {"Index": g.where(is_padding, g.ints(-1), table), "Code": g.where(is_padding, g.ints(0), code)}
-    depth = (num_classes - 1).bit_length()
-    leaf = g.binary("Add", g.unsqueeze(as_vector(g, inputs["Label"]), 1), g.ints(num_classes))
-    powers = g.constant(2 ** np.arange(depth)[None])
-    node = g.binary("Div", leaf, g.constant(2 ** (np.arange(depth)[None] + 1)))
-    bit = g.binary("Mod", g.binary("Div", leaf, powers), g.ints(2))
-    is_on_path = g.binary("Greater", node, g.ints(0))
-    return {"Index": g.binary("Sub", node, g.ints(1)), "Code": g.where(is_on_path, bit, g.ints(0))}
-
-
 @exports("rnnt_places")
 def rnnt_places(g: OnnxGraph, inputs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     label, places = inputs["label"], inputs["input"].shape[2]

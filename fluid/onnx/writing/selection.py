@@ -147,16 +147,6 @@ def sequence_mask(g: OnnxGraph, X: OnnxTensor, MaxLenTensor: OnnxTensor | None, 
     return g.cast(is_inside, as_dtype(out_dtype))
 
 
-@exports("is_label")
-def is_label(g: OnnxGraph, Label: OnnxTensor, specs: Any) -> OnnxTensor:
-    spec = specs["Out"]
-    if -1 in (spec.shape[1], Label.shape[1]):
-        raise NotExported("numbers of labels that are known only at run time")
-    row = np.zeros((1, spec.shape[1]), spec.dtype.numpy)
-    row[:, : Label.shape[1]] = 1
-    return g.expand(g.constant(row), g.joined_sizes([g.size(Label, 0), spec.shape[1]]), (Label.sizes[0], spec.shape[1]))
-
-
 @exports("add_position_encoding")
 def add_position_encoding(g: OnnxGraph, X: OnnxTensor, alpha: float, beta: float) -> OnnxTensor:
     if X.ndim != 3 or -1 in X.shape[1:]:

@@ -177,7 +177,7 @@ class _RowBranches:
                     continue
                 var = self._block.find_var(name)
                 if var is None or not var.has_shape:
-                    raise _MixedRowsError  # native loops add up such single numbers wrongly
+                    raise _MixedRowsError
                 steps = OpInserter(op, self._block.ops.index(op) + 1)
                 total = names[place] = steps.declare(slot)
                 declare_like(self._block, total, var)

@@ -177,7 +177,8 @@ def unstack(X: GraphTensor, axis: int, specs: dict[str, Any]) -> dict[str, Any]:
 @lowers("concat")
 def concat(X: list[GraphTensor], AxisTensor: Any, axis: int) -> GraphTensor:
     _none(AxisTensor)
-    return GraphTensor(_joined([tensor.node for tensor in X], axis % X[0].ndim))
+    parts = [tensor.node for tensor in X if tensor.node.size]  # formulas may join tensors without elements
+    return GraphTensor(_joined(parts or [X[0].node], axis % X[0].ndim))
 
 
 @lowers("stack")

@@ -8,6 +8,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluid.errors import ExecutionError
 from fluid.ops.conv import image_axes
 from fluid.ops.shapes import scaled
@@ -193,15 +195,19 @@ def random_crop(xp: Any, rng: Any, X: Any, Seed: Any, shape: list[int], startup_
 # ----------------------------------------------------------------------------------------------------------- resizing
 def nearest_places(xp: Any, source: int, target: int, scale: float, is_aligned: bool) -> Any:
     """The places of the nearest elements along one axis, rounded as Paddle does, since that decides between neighbours."""
-    if scale > 0 and not is_aligned and target > 1:
-        ratio = 1 / xp.float32(scale)
-    else:
-        ratio = xp.float32(_ratio(source, target, scale, is_aligned))
+    ratio = nearest_ratio(source, target, scale, is_aligned)
     at = xp.arange(target).astype("float32") * ratio + xp.float32(0.5 if is_aligned else 0)
     return xp.minimum(at.astype("int64"), source - 1)
 
 
-def _ratio(source: int, target: int, scale: float, is_aligned: bool) -> float:
+def nearest_ratio(source: int, target: int, scale: float, is_aligned: bool) -> np.float32:
+    """`source_ratio` as Paddle rounds it for the nearest elements."""
+    if scale > 0 and not is_aligned and target > 1:
+        return 1 / np.float32(scale)
+    return np.float32(source_ratio(source, target, scale, is_aligned))
+
+
+def source_ratio(source: int, target: int, scale: float, is_aligned: bool) -> float:
     """The distance in the source between neighbouring elements of the target."""
     if target <= 1:
         return 0.0
@@ -214,7 +220,7 @@ def interpolation_weights(xp: Any, method: str, source: int, target: int, scale:
     """The matrix [target, source] that interpolates along one axis."""
     aligned = attrs["align_corners"]
     by_area = not aligned and (method == "bicubic" or attrs["align_mode"] == 0)
-    ratio = _ratio(source, target, scale, aligned)
+    ratio = source_ratio(source, target, scale, aligned)
     places, rows = xp.arange(target), xp.arange(target)
     weights = xp.zeros((target, source), dtype)
     if method == "nearest":

@@ -45,7 +45,7 @@ Totals = Sequence[tuple[Reduction, Value]]
 
 @dataclass(frozen=True)
 class _ColumnBlock:
-    """A block of columns: its first column, and its coordinates, all but the last dimension's; none for a part of that one."""
+    """A block of columns: its first column, and its coordinates along all dimensions except the last one."""
 
     start: Value
     places: list[Value]

@@ -17,7 +17,7 @@ from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry
 from fluid.ops.vision import resized_axes, scale_factors
 
-from ..kernels.vision import nearest_places
+from ..kernels.vision import nearest_places, nearest_ratio, source_ratio
 from .emitter import BOOL, DOUBLE, FLOAT, INT64, Type
 from .graph import (
     ChannelsFirst,
@@ -96,7 +96,7 @@ def _interpolation(method: str, source: int, target: int, scale: float, attrs: M
 def _places(source: int, target: int, scale: float, attrs: Mapping[str, Any]) -> GraphNode:
     """The places [target, 1] between elements of the source that linear interpolation reads."""
     is_half_shifted = not attrs["align_corners"] and attrs["align_mode"] == 0
-    half, ratio = constant(0.5, DOUBLE), constant(_ratio(source, target, scale, attrs["align_corners"]), DOUBLE)
+    half, ratio = constant(0.5, DOUBLE), constant(source_ratio(source, target, scale, attrs["align_corners"]), DOUBLE)
     rows = _row_numbers(target, DOUBLE)
     if is_half_shifted:
         at = mapped("sub", mapped("mul", mapped("add", rows, half), ratio), half)
@@ -142,21 +142,10 @@ def _gathered(node: GraphNode, axis: int, taps: Sequence[tuple[GraphNode, GraphN
 
 def _nearest(source: int, target: int, scale: float, is_aligned: bool) -> GraphNode:
     """The places [target, 1] of the nearest elements along an axis; see `nearest_places`."""
-    ratio = _ratio(source, target, scale, is_aligned)
-    if scale > 0 and not is_aligned and target > 1:
-        ratio = float(1 / np.float32(scale))
-    at = mapped("mul", _row_numbers(target, FLOAT), constant(ratio, FLOAT))
+    ratio = constant(float(nearest_ratio(source, target, scale, is_aligned)), FLOAT)
+    at = mapped("mul", _row_numbers(target, FLOAT), ratio)
     at = mapped("floor", mapped("add", at, constant(0.5 if is_aligned else 0.0, FLOAT)))
     return mapped("min", at, constant(source - 1, FLOAT))
-
-
-def _ratio(source: int, target: int, scale: float, is_aligned: bool) -> float:
-    """The distance in the source between neighbouring elements of the target."""
-    if target <= 1:
-        return 0.0
-    if is_aligned:
-        return (source - 1) / (target - 1)
-    return 1.0 / scale if scale > 0 else source / target
 
 
 def _interpolated(
@@ -185,7 +174,7 @@ def _interpolated(
 
     def matrix(axis: int) -> GraphNode:
         weights = _interpolation(method, source[axis], target[axis], factors[axis], attrs, X.node.element)
-        return transposed(weights, (1, 0)) if is_gradient else weights
+        return transposed(weights, (1, 0))
 
     return _multiplied(X, shape, axes, matrix)
 

@@ -55,7 +55,7 @@ __all__ = ["BoundArenaPlan"]
 
 _NOTHING = nullcontext()
 _PART_BYTES = 4 << 20
-"""About the bytes that native code writes at binding before the memory of what it has read is released."""
+"""Packed weights are written in parts of about so many bytes; after each, the memory of the weights read for it is released."""
 
 
 class _Origin(NamedTuple):

@@ -163,7 +163,7 @@ def _uses(op: Operator, name: str) -> bool:
 
 
 def _reads_entries(op: Operator, array: str, count: int, captured: Collection[str]) -> bool:
-    """Whether the ops after a loop only read the entries of an array, of which there are `count`, in the blocks of loops, too."""
+    """Whether all ops after a loop, also in blocks of loops, only read the `count` entries of an array."""
     ops = op.block.ops
     users = [one for one in ops[ops.index(op) + 1 :] if _uses(one, array)]
     if any(name == array or name in captured for one in users for name in one.output_arg_names):
@@ -172,7 +172,7 @@ def _reads_entries(op: Operator, array: str, count: int, captured: Collection[st
 
 
 def _reads_within(op: Operator, array: str, count: int) -> bool:
-    """Whether all positions where an op, or the block of a loop, reads an array are known, and less than a count."""
+    """Whether an op, or the block of a loop, reads an array at known positions below `count` alone."""
     if op.type == "read_from_array":
         place = _number_before(op)
         return place is not None and 0 <= place < count

@@ -120,7 +120,7 @@ class _ElementwiseChain:
         self._numbers: list[str] = []
         """Code for single numbers, which comes before the loop over elements."""
         self._lines: list[str] = []
-        """Code of that loop."""
+        """Code inside the loop over elements."""
         self._registers: dict[tuple[_Key, str], str] = {}
         """Array and index -> the element."""
         self._stores: dict[_Key, Any] = {}

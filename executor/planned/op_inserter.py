@@ -14,11 +14,11 @@ class OpInserter:
     """Inserts ops that stand for an op into its block, one behind the other.
 
     Args:
-        op: its lines in the user's code become those of the new ops.
-        place: the place of the first one.
+        op: the op; new ops get its lines in the user's code.
+        place: the position in the block for the first new op.
 
     Attributes:
-        place: the place of the next one.
+        place: the position in the block for the next new op.
     """
 
     def __init__(self, op: Operator, place: int) -> None:

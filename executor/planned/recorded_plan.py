@@ -123,13 +123,13 @@ class RecordedPlan(BoundArenaPlan):
             self._describe()
 
     def _compare(self, recording: Recording) -> None:
-        """Compare the results of each part: the values of its recording may have been those of one run alone."""
+        """Compare the results of each part once more: a graph that repeats the numbers of one run passes the first time."""
         wrong = [name for part in self._parts if (name := self._compare_part(recording, part))]
         if wrong:
             self._refuse_wrong(wrong[0])
 
     def _compare_part(self, recording: Recording, part: RecordedPart) -> str:
-        """Compute a part by its calls; returns the name of a result that its graph computes otherwise, or nothing."""
+        """Compute a part by its calls; returns the name of a result that differs in its graph, or an empty text."""
         if part.recorded:
             return recording.compare(part, partial(self._make, part))
         self._make(part)
@@ -168,7 +168,7 @@ class RecordedPlan(BoundArenaPlan):
                 failure.restate(f"{failure}\nRecorded runs are checked at their end: this one has updated variables.")
                 raise failure from error
 
-    # -- what is recorded
+    # -- parts to record
     def _prepare(self) -> None:
         """Divide the plan into parts to record, and parts whose calls are made."""
         plan = self.plan

@@ -93,7 +93,7 @@ class RecordedPart:
 
 
 class _NoSource(Source):
-    """Stands for a source of random numbers: a graph would repeat those of the run that is recorded."""
+    """Stands for a source of random numbers, and refuses to draw: a graph would draw the same numbers in each run."""
 
     __slots__ = ()
 

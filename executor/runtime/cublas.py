@@ -28,7 +28,7 @@ _TF32 = 3
 _SIZES = {"float32": c_float, "float64": c_double}
 _LETTERS = {"float32": "S", "float64": "D"}
 _PRODUCT, _PRODUCTS = "gemm_v2_64", "gemmStridedBatched_64"
-"""Ends of the names of functions that compute one product, or those of two stacks."""
+"""How the names of cuBLAS's functions end: for one product, and for the products of two stacks of matrices."""
 
 
 def load_cublas(cupy: Any) -> Any:

@@ -15,7 +15,7 @@ import fluid
 from fluid import layers
 from fluid.ir.program import Variable
 
-__all__ = ["Built", "assert_alike", "assert_layer_is_native", "results_of"]
+__all__ = ["Built", "assert_alike", "assert_layer_is_native", "assert_same_error", "results_of"]
 
 Build = Callable[[], "Sequence[Variable]"]
 
@@ -84,6 +84,16 @@ def assert_alike(build: Build, feed: Mapping[str, Any], runs: int = 2, tolerance
     """
     with fresh_programs():
         Built(build).assert_alike(feed, runs, tolerance)
+
+
+def assert_same_error(build: Build, feed: Mapping[str, Any]) -> None:
+    """Assert that a run fails natively and on numpy with the same message."""
+    messages = list[str]()
+    for native in (True, False):
+        with pytest.raises(fluid.errors.ExecutionError) as error:
+            results_of(build, feed, native=native, runs=1)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
 
 
 def assert_layer_is_native(

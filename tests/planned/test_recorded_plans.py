@@ -85,6 +85,15 @@ def perceptron() -> Any:
     return layers.mean(layers.softmax_with_cross_entropy(logits, label))
 
 
+def trained_by_calls(count: int) -> tuple[Any, dict[str, Any], list[dict[str, Any]], list[Any]]:
+    """The loss of a perceptron, its first values, some batches, and the losses of training by them call by call."""
+    loss = perceptron()
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    values, batches = first_values(), batches_of(count, digits)
+    losses, _, _ = train(CUDAPlace(0), values, batches, [loss])
+    return loss, values, batches, losses
+
+
 def convolutions() -> Any:
     x, label = fluid.data("image", [None, 1, 12, 12]), fluid.data("label", [None, 1], "int64")
     hidden = layers.pool2d(layers.conv2d(x, 4, 3, act="relu"), 2, "max", 2)
@@ -237,10 +246,7 @@ def test_an_error_while_a_program_is_recorded(number: int) -> None:
 
 
 def test_a_recording_that_cannot_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    loss = perceptron()
-    fluid.optimizer.SGD(0.1).minimize(loss)
-    values, batches = first_values(), batches_of(6, digits)
-    expected, _, _ = train(CUDAPlace(0), values, batches, [loss])
+    loss, values, batches, expected = trained_by_calls(6)
     end = type(strict_cupy.cuda.Stream()).end_capture
 
     def refuse(stream: Any) -> Any:
@@ -296,10 +302,7 @@ def test_the_pool_of_a_graph_is_used_by_nothing_else(monkeypatch: pytest.MonkeyP
 
 
 def test_a_graph_that_computes_something_else_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    loss = perceptron()
-    fluid.optimizer.SGD(0.1).minimize(loss)
-    values, batches = first_values(), batches_of(6, digits)
-    expected, _, _ = train(CUDAPlace(0), values, batches, [loss])
+    loss, values, batches, expected = trained_by_calls(6)
     launch = type(strict_cupy.cuda.Stream()).end_capture
 
     def without_the_last_call(stream: Any) -> Any:
@@ -316,10 +319,7 @@ def test_a_graph_that_computes_something_else_is_dropped(monkeypatch: pytest.Mon
 
 def test_a_graph_that_repeats_numbers_of_one_run_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing known freezes numbers in a graph. If something does, the first comparison cannot see it."""
-    loss = perceptron()
-    fluid.optimizer.SGD(0.1).minimize(loss)
-    values, batches = first_values(), batches_of(8, digits)
-    expected, _, _ = train(CUDAPlace(0), values, batches, [loss])
+    loss, values, batches, expected = trained_by_calls(8)
     record = recording.Recording.record
 
     class Frozen:

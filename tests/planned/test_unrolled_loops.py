@@ -147,18 +147,23 @@ def test_code_that_no_trip_changes_runs_in_the_first_trip_alone() -> None:
     assert sorted(counts.values())[:2] == [1, 6], "the product of weights is computed once"
 
 
+def update_in_loop(end: Variable) -> Sequence[Variable]:
+    """A loop that updates a variable of the scope in each trip, up to a number of trips."""
+    x = fluid.data("x", [4, 3])
+    total = layers.create_global_var([4, 3], 0.5, "float32", persistable=True)
+    index = layers.fill_constant([1], "int64", 0)
+    below = layers.less_than(index, end)
+    loop = layers.While(below)
+    with loop.block():
+        layers.assign(layers.tanh(total + x), total)
+        layers.increment(index)
+        layers.less_than(index, end, cond=below)
+    return [total * 2.0]
+
+
 def test_a_loop_updates_a_variable_of_the_scope() -> None:
     def build() -> Sequence[Variable]:
-        x = fluid.data("x", [4, 3])
-        total = layers.create_global_var([4, 3], 0.5, "float32", persistable=True)
-        index, end = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 5)
-        below = layers.less_than(index, end)
-        loop = layers.While(below)
-        with loop.block():
-            layers.assign(layers.tanh(total + x), total)
-            layers.increment(index)
-            layers.less_than(index, end, cond=below)
-        return [total * 2.0]
+        return update_in_loop(layers.fill_constant([1], "int64", 5))
 
     assert_same_bits(build, {"x": normal(4, 3)}, loops=1)
 
@@ -398,16 +403,7 @@ def test_a_condition_on_values_beside_branches_and_code_that_no_trip_changes() -
 
 def test_a_condition_on_values_updates_a_variable_of_the_scope() -> None:
     def build() -> Sequence[Variable]:
-        x, end = fluid.data("x", [4, 3]), fluid.data("end", [1], "int64")
-        total = layers.create_global_var([4, 3], 0.5, "float32", persistable=True)
-        index = layers.fill_constant([1], "int64", 0)
-        below = layers.less_than(index, end)
-        loop = layers.While(below)
-        with loop.block():
-            layers.assign(layers.tanh(total + x), total)
-            layers.increment(index)
-            layers.less_than(index, end, cond=below)
-        return [total * 2.0]
+        return update_in_loop(fluid.data("end", [1], "int64"))
 
     for trips in (0, 1, 4):
         assert_same_bits(build, {"x": normal(4, 3), "end": np.array([trips])}, loops=1)

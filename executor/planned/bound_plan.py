@@ -38,7 +38,7 @@ from ..runtime.specs import spec_of
 from ..runtime.threads import OnNumpy
 from ..runtime.timing import Watch, counted, timed
 from ..stepwise.indexed_arrays import IndexedArray
-from ..stepwise.interpreter import Environment, Machine, step_captures
+from ..stepwise.interpreter import Environment, Machine
 from ..stepwise.meeting import Meeting, reductions_in_flight
 from ..stepwise.program import not_made
 from ..stepwise.repeated import Frames
@@ -82,7 +82,7 @@ class BoundArenaPlan:
         self._engine = engine_of(place.xp)
         self._scope = weakref.ref(scope)
         self._streams = RandomStreams(place.xp, plan.program.random_seed)
-        self._machine = Machine(place.xp, self._streams, step_captures(plan.program), compiler=plan.block_compiler)
+        self._machine = Machine(place.xp, self._streams, plan.captures, compiler=plan.block_compiler)
         self._cells: dict[Value, Any] = {}
         outputs = {value[0] for instruction in plan.instructions for value in instruction.written}
         self._overwritten = (outputs | plan.feeds.keys()) & {*plan.externals, *plan.storage}

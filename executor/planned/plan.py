@@ -36,7 +36,7 @@ from ..native.target import Target
 from ..runtime.scope import Scope
 from ..runtime.specs import spec_of
 from ..stepwise.handlers import HANDLERS
-from ..stepwise.interpreter import declared_scalars, step_captures
+from ..stepwise.interpreter import Captured, declared_scalars, step_captures
 from ..stepwise.loop_body import LOOPS
 from ..stepwise.needed import versions_to_run
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
@@ -176,6 +176,8 @@ class ArenaPlan:
     """Binds the plan to a scope; set by the backend that compiled it."""
     block_compiler: BlockCompiler | None = field(default=None, repr=False)
     """Compiles blocks of loops; None for a plan without native code."""
+    captures: Mapping[str, Captured] = field(default_factory=dict, repr=False)
+    """Variable of step scopes -> the names that its gradient op reads from each run, in the program that `instructions` run."""
     values: dict[str, bytes] = field(default_factory=dict)
     """Name -> bytes of the feeds and variables of the scope whose values may have decided shapes or branches."""
     recording: str = ""
@@ -850,6 +852,7 @@ class _Planner:
             self.temporaries_bytes,
             self.live_bytes,
             self.tenants,
+            captures=step_captures(self.program),
             step_by_step=any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values()),
             new_tables=self.new_tables,
             kernels=self.kernels,

@@ -93,6 +93,24 @@ def in_while(inner: Inner) -> Sequence[Variable]:
     return [layers.while_loop(lambda index, h: layers.less_than(index, end), body, [integer(0), first])[1], weight, x]
 
 
+def in_branches(inner: Inner) -> Sequence[Variable]:
+    """In a branch of a branch of a branch, all of which run; the outermost calls Python, and so runs op by op."""
+    x, weight = fluid.data("x", [3, 2, 4]), layers.create_parameter([4, 4], "float32")
+    x.stop_gradient = False
+    first, zero = x[0], layers.reduce_sum(x) * 0.0
+
+    def branch(depth: int) -> Any:
+        if not depth:
+            return inner(first, first, weight) + first * 0.5
+        return layers.cond(zero > depth, lambda: layers.tanh(first), lambda: branch(depth - 1))
+
+    def outermost() -> Any:
+        layers.py_func(lambda value: None, x=first, out=None)
+        return branch(2) * 0.5
+
+    return [layers.cond(zero > 3, lambda: layers.tanh(first), outermost), weight, x]
+
+
 INNER: dict[str, Callable[[], Inner]] = {
     **{f"while of {trips}": lambda trips=trips: while_inside(trips) for trips in (0, 1, 2, 5)},
     "while with an end from outside": lambda: while_inside(3, integer(3)),
@@ -105,7 +123,7 @@ INNER: dict[str, Callable[[], Inner]] = {
 
 
 @each("inner", INNER)
-@each("outer", [in_recurrence, in_while])
+@each("outer", [in_recurrence, in_while, in_branches])
 def test_gradients_through_loops_in_loops(inner: str, outer: Callable[[Inner], Sequence[Variable]]) -> None:
     feed = {"x": np.random.default_rng(0).standard_normal((3, 2, 4)).astype("float32")}
 
@@ -116,7 +134,7 @@ def test_gradients_through_loops_in_loops(inner: str, outer: Callable[[Inner], S
     with fresh_programs():
         built = Built(build)
         built.assert_alike(feed)
-        if inner != "while of 0":
+        if inner != "while of 0" and outer is not in_branches:
             assert "(step by step)" not in built.plan(feed)
 
 

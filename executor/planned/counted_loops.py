@@ -302,7 +302,7 @@ def _replace(op: Operator, loop: _CountedLoop) -> None:
     for name in loop.finals:
         last = {"axes": [0], "starts": [loop.trips - 1], "ends": [loop.trips], "decrease_axis": [0]}
         block.insert_op(place + 2, "slice", inputs={"Input": stacks[name]}, outputs={"Out": name}, attrs=last)
-    steps = OpInserter(op, place + 2)
+    steps = OpInserter(op.block, place + 2, op.frames)
     for array, item in loop.items.items():
         stack, count = stacks[array], loop.trips
         if item.is_reversed:
@@ -341,7 +341,7 @@ def _read_all(op: Operator, array: str, stack: str, count: int) -> None:
 
 def _join(op: Operator, array: str, stack: str, count: int) -> None:
     """Write `tensor_array_to_tensor`."""
-    steps, shape = OpInserter(op, op.block.ops.index(op)), op.block.var(stack).shape
+    steps, shape = OpInserter(op.block, op.block.ops.index(op), op.frames), op.block.var(stack).shape
     rank = len(shape) - (not op.attr("use_stack"))
     axis = int(op.attr("axis")) % rank
     order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
@@ -362,7 +362,7 @@ def _count_entries(op: Operator, array: str, stack: str, count: int) -> None:
 
 
 def _read_entry(op: Operator, array: str, stack: str, count: int) -> None:
-    steps = OpInserter(op, op.block.ops.index(op))
+    steps = OpInserter(op.block, op.block.ops.index(op), op.frames)
     entry = steps.add("gather", {"X": [stack], "Index": op.input("I")}, axis=0)
     op.type, op.attrs, op.inputs = "squeeze", {"axes": [0]}, {"X": [entry]}
 

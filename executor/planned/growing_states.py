@@ -29,6 +29,7 @@ from fluid.values.types import VarType, is_floating
 from ..binding.constants import make_constant
 from ..stepwise.inferred_specs import inferred_specs
 from ..stepwise.interpreter import step_captures
+from .op_inserter import OpInserter
 from .trip_counts import MOST_TRIPS, bound_trips, count_trips
 
 __all__ = ["has_room", "with_room"]
@@ -532,8 +533,8 @@ def _cut_room(op: Operator, name: str, room: str, axis: int, extent: int, grown:
     place, end = op.block.ops.index(op) + 1, dict[str, Any]()
     attrs = {"axes": [axis], "starts": [0], "ends": [extent + (grown or 0)]}
     if grown is None:
-        steps = _Inserter(op.block, place)
-        end["EndsTensor"] = [steps.add("scale", {"X": [added]}, [1], VarType.INT64, {"scale": 1.0, "bias": float(extent)})]
+        steps = OpInserter(op.block, place, op.frames)
+        end["EndsTensor"] = [steps.add("scale", {"X": [added]}, scale=1.0, bias=float(extent))]
         attrs["infer_flags"] = [-1]
         place += 1
     op.block.insert_op(place, "slice", inputs={"Input": [room], **end}, outputs={"Out": name}, attrs=attrs)
@@ -585,19 +586,19 @@ class _Rewriter:
 
     def end_early(self) -> None:
         """Let the loop end where its room does."""
-        block, body, steps = self._block, self._body, _Inserter(self._block, self._place)
+        block, body, steps = self._block, self._body, OpInserter(self._block, self._place, self._op.frames)
         start, end_rows = (trips * self._loop.step for trips in (self._loop.start, self._loop.end))
         if self._loop.trips is not None and start:  # trips are counted from a constant
             block.insert_op(self._place, "fill_constant", outputs={"Out": self._added}, attrs=_integer_attrs(start))
-            steps = _Inserter(block, self._place)
-        end = steps.add("fill_constant", {}, [1], VarType.INT64, _integer_attrs(end_rows))
+            steps = OpInserter(block, self._place, self._op.frames)
+        end = steps.add("fill_constant", {}, **_integer_attrs(end_rows))
         goes_on, condition = _declare(block, "goes_on", (1,), VarType.BOOL), self._op.input("Condition")
         for home, place in ((block, self._place), (body, len(body.ops))):
             compared = {"X": [self._added], "Y": [end]}
             if self._loop.trips is not None:
                 home.insert_op(place, "less_than", inputs=compared, outputs={"Out": goes_on})
             else:
-                is_within = _Inserter(home, place).add("less_than", compared, [1], VarType.BOOL, {})
+                is_within = OpInserter(home, place, self._op.frames).add("less_than", compared)
                 both = {"X": condition, "Y": is_within}
                 home.insert_op(place + 1, "logical_and", inputs=both, outputs={"Out": goes_on})
         self._op.inputs |= {"X": [*self._op.input("X"), *condition, end], "Condition": [goes_on]}
@@ -631,33 +632,31 @@ class _Rewriter:
         if number == -inf and not is_floating(spec.dtype):
             number = float(np.iinfo(spec.dtype.array_dtype).min)
         start = self._body.ops.index(op)
-        steps = _Inserter(self._body, start)
+        steps = OpInserter(self._body, start, op.frames)
         shape = list(spec.shape)
-        constant = steps.add("fill_constant", {}, shape, spec.dtype, {"shape": shape, "dtype": int(spec.dtype), "value": number})
+        constant = steps.add("fill_constant", {}, shape=shape, dtype=int(spec.dtype), value=number)
         first = self._loop.lengths[value].first
         masks = [self._mask(steps, "less_than", first, axis, shape) for axis in axes]
-        is_real = reduce(lambda x, y: steps.add("logical_and", {"X": [x], "Y": [y]}, shape, VarType.BOOL, {}), masks)
+        is_real = reduce(lambda x, y: steps.add("logical_and", {"X": [x], "Y": [y]}), masks)
         chosen = {"Condition": [is_real], "X": [op.inputs[slot][place]], "Y": [constant]}
-        op.inputs[slot][place] = steps.add("where", chosen, shape, spec.dtype, {})
+        op.inputs[slot][place] = steps.add("where", chosen)
 
     def _write_rows(self, index: int) -> None:
         """Let an op that appends rows write them to their place."""
         op, (value, _), count = self._versions.ops[index], self._versions.reads[index]["X"], self._loop.step
         assert value is not None
         before, rows = op.input("X")
-        spec, ((axis,), first) = self._loop.shapes[value], self._loop.lengths[value]
-        shape = list(spec.shape)
-        steps = _Inserter(self._body, self._body.ops.index(op))
+        shape, ((axis,), first) = list(self._loop.shapes[value].shape), self._loop.lengths[value]
+        steps = OpInserter(self._body, self._body.ops.index(op), op.frames)
         if count == 1:
-            placed = steps.add("expand_v2", {"X": [rows]}, shape, spec.dtype, {"shape": shape})
+            placed = steps.add("expand_v2", {"X": [rows]}, shape=shape)
             is_there = self._mask(steps, "equal", first, axis, shape)
         else:
-            room = [self._loop.room]
-            number = steps.add("elementwise_sub", {"X": [self._positions_of(first)], "Y": [self._added]}, room, VarType.INT64, {})
-            divisor = steps.add("fill_constant", {}, [1], VarType.INT64, _integer_attrs(count))
-            place = steps.add("elementwise_mod", {"X": [number], "Y": [divisor]}, room, VarType.INT64, {})
-            placed = steps.add("gather", {"X": [rows], "Index": [place]}, shape, spec.dtype, {"axis": axis})
-            is_place = steps.add("equal", {"X": [number], "Y": [place]}, room, VarType.BOOL, {})
+            number = steps.add("elementwise_sub", {"X": [self._positions_of(first)], "Y": [self._added]})
+            divisor = steps.add("fill_constant", {}, **_integer_attrs(count))
+            place = steps.add("elementwise_mod", {"X": [number], "Y": [divisor]})
+            placed = steps.add("gather", {"X": [rows], "Index": [place]}, axis=axis)
+            is_place = steps.add("equal", {"X": [number], "Y": [place]})
             is_there = self._spread(steps, is_place, axis, shape)
         op.type, op.attrs = "where", {}
         op.inputs = {"Condition": [is_there], "X": [placed], "Y": [before]}
@@ -666,23 +665,22 @@ class _Rewriter:
         """Let an op that reads the last rows along an axis read them alone."""
         op, (value,) = self._versions.ops[index], self._versions.reads[index]["Input"]
         assert value is not None
-        spec, first = self._loop.shapes[value], self._loop.lengths[value].first
-        steps = _Inserter(self._body, self._body.ops.index(op))
+        first = self._loop.lengths[value].first
+        steps = OpInserter(self._body, self._body.ops.index(op), op.frames)
         places = self._range(first - count, first)
-        places = steps.add("elementwise_add", {"X": [places], "Y": [self._added]}, [count], VarType.INT64, {"axis": -1})
+        places = steps.add("elementwise_add", {"X": [places], "Y": [self._added]}, axis=-1)
         rows = {"X": op.input("Input"), "Index": [places]}
-        op.inputs["Input"] = [steps.add("gather", rows, _with_extent(spec, axis, count).shape, spec.dtype, {"axis": axis})]
+        op.inputs["Input"] = [steps.add("gather", rows, axis=axis)]
 
     def _divide_sum(self, index: int, count: int) -> None:
         """Let a mean be a sum, divided by so many numbers for each row."""
         op, (value,), (out,) = self._versions.ops[index], self._versions.reads[index]["X"], self._versions.writes[index]["Out"]
         assert value is not None and out is not None
-        spec, steps = self._loop.shapes[out], _Inserter(self._body, self._body.ops.index(op))
-        total = steps.add("reduce_sum", op.inputs, spec.shape, spec.dtype, op.attrs)
-        numbers = {"scale": float(count), "bias": float(count * self._loop.lengths[value].first)}
-        divisor = steps.add("scale", {"X": [self._added]}, [1], VarType.INT64, numbers)
-        types = {"in_dtype": int(VarType.INT64), "out_dtype": int(spec.dtype)}
-        divisor = steps.add("cast", {"X": [divisor]}, [1], spec.dtype, types)
+        spec, steps = self._loop.shapes[out], OpInserter(self._body, self._body.ops.index(op), op.frames)
+        total = steps.add("reduce_sum", op.inputs, **op.attrs)
+        first = float(count * self._loop.lengths[value].first)
+        divisor = steps.add("scale", {"X": [self._added]}, scale=float(count), bias=first)
+        divisor = steps.add("cast", {"X": [divisor]}, in_dtype=int(VarType.INT64), out_dtype=int(spec.dtype))
         op.type, op.attrs, op.inputs = "elementwise_div", {"axis": -1}, {"X": [total], "Y": [divisor]}
 
     def _positions_of(self, first: int) -> str:
@@ -695,16 +693,16 @@ class _Rewriter:
             self._ranges[numbers] = _declare(self._block, "numbers", (end - start,), VarType.INT64)
         return self._ranges[numbers]
 
-    def _mask(self, steps: _Inserter, relation: str, first: int, axis: int, shape: Sequence[int]) -> str:
+    def _mask(self, steps: OpInserter, relation: str, first: int, axis: int, shape: Sequence[int]) -> str:
         """Compare the positions of rows along an axis with a length, for the elements of a shape."""
         inputs = {"X": [self._positions_of(first)], "Y": [self._added]}
-        return self._spread(steps, steps.add(relation, inputs, [self._loop.room], VarType.BOOL, {}), axis, shape)
+        return self._spread(steps, steps.add(relation, inputs), axis, shape)
 
-    def _spread(self, steps: _Inserter, flat: str, axis: int, shape: Sequence[int]) -> str:
+    def _spread(self, steps: OpInserter, flat: str, axis: int, shape: Sequence[int]) -> str:
         """Repeat a truth for each row along an axis for all elements of a shape."""
         column = [self._loop.room, *[1] * (len(shape) - axis - 1)]
-        turned = steps.add("reshape", {"X": [flat]}, column, VarType.BOOL, {"shape": column})
-        return steps.add("expand_v2", {"X": [turned]}, shape, VarType.BOOL, {"shape": list(shape)})
+        turned = steps.add("reshape", {"X": [flat]}, shape=column)
+        return steps.add("expand_v2", {"X": [turned]}, shape=list(shape))
 
     def _pass_room(self, name: str, source: str, former: int) -> str:
         """Let the loop pass a state with room, and give it its first value; returns its variable."""
@@ -722,22 +720,3 @@ class _Rewriter:
             parts = {"X": [source, zeros]}
             self._block.insert_op(self._place, "concat", inputs=parts, outputs={"Out": room}, attrs={"axis": axis})
         return room
-
-
-class _Inserter:
-    """Inserts ops before a place of a block.
-
-    Args:
-        block: the block.
-        place: the place of the next op.
-    """
-
-    def __init__(self, block: Block, place: int) -> None:
-        self._block, self._place = block, place
-
-    def add(self, type_: str, inputs: Mapping[str, Any], shape: Sequence[int], dtype: VarType, attrs: Mapping[str, Any]) -> str:
-        """Insert an op; returns the variable with its result."""
-        name = _declare(self._block, type_, shape, dtype)
-        self._block.insert_op(self._place, type_, inputs=inputs, outputs={"Out": name}, attrs=attrs)
-        self._place += 1
-        return name

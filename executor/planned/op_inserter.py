@@ -1,28 +1,30 @@
-"""Ops that stand for another op, inserted into its block."""
+"""Insert ops into a block, one behind the other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from fluid.ir.program import Operator
+from fluid.ir.frames import Frames
+from fluid.ir.program import Block
 
 __all__ = ["OpInserter"]
 
 
 class OpInserter:
-    """Inserts ops that stand for an op into its block, one behind the other.
+    """Inserts ops into a block, one behind the other.
 
     Args:
-        op: the op; new ops get its lines in the user's code.
+        block: the block.
         place: the position in the block for the first new op.
+        frames: the lines in the user's code that new ops get, as `Operator.frames`.
 
     Attributes:
         place: the position in the block for the next new op.
     """
 
-    def __init__(self, op: Operator, place: int) -> None:
-        self._op, self._block, self.place = op, op.block, place
+    def __init__(self, block: Block, place: int, frames: Frames = ()) -> None:
+        self._block, self.place, self._frames = block, place, frames
 
     def declare(self, kind: str) -> str:
         """Declare a new variable."""
@@ -33,6 +35,6 @@ class OpInserter:
     def add(self, kind: str, inputs: Mapping[str, list[str]], out: str | None = None, **attrs: Any) -> str:
         """Insert an op; returns the name of its result, a new one if `out` is None."""
         name = self.declare(kind) if out is None else out
-        self._block.insert_op(self.place, kind, inputs=inputs, outputs={"Out": name}, attrs=attrs, frames=self._op.frames)
+        self._block.insert_op(self.place, kind, inputs=inputs, outputs={"Out": name}, attrs=attrs, frames=self._frames)
         self.place += 1
         return name

@@ -114,7 +114,7 @@ class _RowBranches:
             raise _MixedRowsError  # the rows may be merged by another mask
         is_gradient, place = _splits_gradient(op), self._block.ops.index(op)
         self._block.remove_op(place)
-        steps = OpInserter(op, place)
+        steps = OpInserter(op.block, place, op.frames)
         for slot, holds in (("OutTrue", True), ("OutFalse", False)):
             for part in op.output(slot):
                 if part == EMPTY:
@@ -178,7 +178,7 @@ class _RowBranches:
                 var = self._block.find_var(name)
                 if var is None or not var.has_shape:
                     raise _MixedRowsError
-                steps = OpInserter(op, self._block.ops.index(op) + 1)
+                steps = OpInserter(op.block, self._block.ops.index(op) + 1, op.frames)
                 total = names[place] = steps.declare(slot)
                 declare_like(self._block, total, var)
                 any_row = steps.add("reduce_any", {"X": [self._rows(steps, part.mask, part.holds, 1)]}, dim=[0], keep_dim=True)
@@ -193,5 +193,5 @@ class _RowBranches:
             raise _MixedRowsError
         place = self._block.ops.index(op)
         self._block.remove_op(place)
-        steps = OpInserter(op, place)
+        steps = OpInserter(op.block, place, op.frames)
         self._choose(steps, self._rows(steps, mask, True, var.ndim), true, false, out)

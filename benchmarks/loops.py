@@ -478,6 +478,29 @@ def dropout(rows):
     return (lambda: [one * 0.0 for one in ours()]), (lambda: [one * 0.0 for one in theirs()])
 
 
+@workload("recurrence over all rows of a feed, batch {}, trained", 1)
+@workload("recurrence over all rows of a feed, batch {}, trained", 32)
+def extent(rows):
+    """A recurrence whose number of trips is read by `shape`, and whose block lists the factors of its units."""
+    words, weight, factors = normal(30, rows, 16), normal(16, 16, scale=0.2), np.linspace(0.5, 1.0, 16).astype("float32")
+
+    def build(words):
+        index, end, w = layers.fill_constant([1], "int32", 0), layers.shape(words)[0], parameter(weight)
+
+        def step(index, h):
+            word = layers.reshape(layers.gather(words, index), [rows, 16])
+            return [index + 1, layers.tanh(layers.matmul(h, w)) * layers.assign(factors) + word]
+
+        zeros = layers.fill_constant([rows, 16], "float32", 0.0)
+        return layers.while_loop(lambda index, h: layers.less_than(index, end), step, [index, zeros])[1]
+
+    def compute(weights, words):
+        (w,) = weights
+        return lax.scan(lambda h, word: (jnp.tanh(h @ w) * factors + word, None), jnp.zeros((rows, 16)), words)[0]
+
+    return of_fluid(build, {"words": words}, is_trained=True), of_jax(compute, [words], [weight], is_trained=True)
+
+
 @workload("Kalman filter, {} steps", 100)
 def kalman_filter(steps):
     """Means of four states, of which two are observed; each step solves two equations."""

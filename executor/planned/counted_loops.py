@@ -7,7 +7,6 @@ code computes them with the ops around them. Ops that read the arrays later read
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -44,11 +43,9 @@ def with_recurrences(
     """
     if not any(instruction.op.type == "while" for instruction in instructions):
         return None
-    captured, results = step_captures(program), [value for instruction in instructions for value in instruction.written]
-    counts = Counter(name for name, _ in {*specs, *results})
-    shapes = {name: spec for (name, _), spec in specs.items() if counts[name] == 1}
+    captured = step_captures(program)
     for instruction in instructions:
-        loop = _counted_loop(instruction, specs, shapes, captured, fetches) if instruction.op.type == "while" else None
+        loop = _counted_loop(instruction, specs, captured, fetches) if instruction.op.type == "while" else None
         if loop is not None:
             return rewritten_copy(program, [(instruction.op, loop)], _replace)
     return None
@@ -98,7 +95,6 @@ class _CountedLoop(NamedTuple):
 def _counted_loop(
     instruction: Any,
     specs: Mapping[Value, Spec],
-    shapes: Mapping[str, Spec],
     captured: Collection[str],
     fetches: Collection[str],
 ) -> _CountedLoop | None:
@@ -113,7 +109,7 @@ def _counted_loop(
     readers = _readers_after(op)
     if not {*arrays}.isdisjoint(fetches):
         return None
-    trips = count_trips(op, region, MOST_TRIPS, shapes)
+    trips = count_trips(op, region, MOST_TRIPS)
     items = {name: item for name in arrays if trips and (item := _collected(op, versions, name, trips)) is not None}
     if not trips or len(items) != len(arrays) or _needs_sizes(op, versions, items, {*readers, *fetches}):
         return None

@@ -42,6 +42,7 @@ from ..stepwise.needed import versions_to_run
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..stepwise.repeated import BlockCompiler
 from ..stepwise.unsupported import refuse_unsupported
+from .block_constants import with_constants
 from .counted_loops import count_entries, with_recurrences
 from .gathering import gather_lookups
 from .growing_states import has_room, with_room
@@ -365,12 +366,13 @@ def _is_adapted(op: Operator) -> bool:
 
 def _specialized(planner: _Planner, values: Mapping[str, Any]) -> _Planner:
     """The planner of the program that is specialized for the sizes and values of its feeds; `planner` if nothing is known."""
-    if not any(instruction.dynamic and is_decided_by_values(instruction.op) for instruction in planner.instructions):
-        return planner
-    specs = {**planner.externals, **planner.feeds}
-    program = specialized(
-        planner.program, {name: spec.shape for name, spec in specs.items()}, values, planner.results_of_blocks()
-    )
+    if any(instruction.dynamic and is_decided_by_values(instruction.op) for instruction in planner.instructions):
+        specs = {**planner.externals, **planner.feeds}
+        program = specialized(
+            planner.program, {name: spec.shape for name, spec in specs.items()}, values, planner.results_of_blocks()
+        )
+        planner = planner if program is None else planner.of_copy(program)
+    program = with_constants(planner.program, planner.instructions, planner.specs)
     return planner if program is None else planner.of_copy(program)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fluid.errors import FluidError
@@ -12,28 +11,21 @@ from fluid.ir.program import Operator
 from fluid.ir.regions import Region
 from fluid.ir.versions import BlockVersions, Value, outer_names
 from fluid.opdef.registry import EMPTY, by_slot
-from fluid.values.spec import Spec
 
 from ..binding.compiled import apply_op
 from ..kernels.table import kernel_of
-from ..native.instructions import stand_in
 
 MOST_TRIPS = 1 << 11
 """The most trips that are counted while planning: counting one takes some ten microseconds."""
-_NO_SPECS: Mapping[str, Spec] = MappingProxyType({})
 
 
-def count_trips(op: Operator, region: Region, most: int, specs: Mapping[str, Spec] = _NO_SPECS) -> int | None:
-    """Count the trips of a ``while`` from constants; None if its condition depends on anything else, or if they are too many.
-
-    Args:
-        specs: see `constants_before`.
-    """
+def count_trips(op: Operator, region: Region, most: int) -> int | None:
+    """Count the trips of a ``while`` from constants; None if its condition depends on anything else, or if they are too many."""
     (condition,) = op.input("Condition")
     versions = BlockVersions(region.body)
     needed = {versions.current(condition)}
     inner = [versions.ops[index] for index in needed_ops(versions, needed, carried=region.carried)]
-    values = constants_before(op, {condition, *(name for name, version in needed if not version)}, specs)
+    values = constants_before(op, {condition, *(name for name, version in needed if not version)})
     if values is None:
         return None
     for count in range(most + 1):
@@ -87,54 +79,42 @@ def _count_while(op: Operator, region: Region, versions: BlockVersions, truth: V
     return None
 
 
-def constants_before(op: Operator, names: Iterable[str], specs: Mapping[str, Spec] = _NO_SPECS) -> dict[str, Any] | None:
-    """Compute the values that names have before an op from constants; returns None if they depend on anything else.
-
-    Args:
-        specs: name -> spec, for names whose shape counts as a constant.
-    """
+def constants_before(op: Operator, names: Iterable[str]) -> dict[str, Any] | None:
+    """Compute the values that names have before an op from constants; returns None if they depend on anything else."""
     needed, chosen = set(names), list[Operator]()
     earlier = op.block.ops[: op.block.ops.index(op)]
     for one in reversed(earlier):
         if not needed.isdisjoint(one.output_arg_names):
             chosen.append(one)
             needed.difference_update(one.output_arg_names)
-            needed.update(name for slot, name in _inputs(one) if not (name in specs and _is_shape_only(one, slot)))
-    values = _constants_outside(op, needed, specs) if needed else dict[str, Any]()
+            needed.update(_inputs(one))
+    values = _constants_outside(op, needed) if needed else dict[str, Any]()
     if values is None:
         return None
-    return values if all(_add_outputs(one, values, specs) for one in reversed(chosen)) else None
+    return values if all(_add_outputs(one, values) for one in reversed(chosen)) else None
 
 
-def _constants_outside(op: Operator, names: set[str], specs: Mapping[str, Spec]) -> dict[str, Any] | None:
+def _constants_outside(op: Operator, names: set[str]) -> dict[str, Any] | None:
     """The values that names have in each run of the block that an op is in, from constants outside; None if they have others."""
     block, parent = op.block, op.block.parent
     owner = next((one for one in parent.ops if block in one.sub_blocks), None) if parent is not None else None
     if owner is None or not names.isdisjoint(outer_names(block)[1]) or not names.isdisjoint(block.vars):
         return None
-    return constants_before(owner, names, specs)
+    return constants_before(owner, names)
 
 
-def _inputs(op: Operator) -> list[tuple[str, str]]:
-    """The slot and the name of each input."""
-    return [(slot, name) for slot, names in op.inputs.items() for name in names if name != EMPTY]
+def _inputs(op: Operator) -> list[str]:
+    return [name for name in op.input_arg_names if name != EMPTY]
 
 
-def _is_shape_only(op: Operator, slot: str) -> bool:
-    declared = op.definition.inputs.get(slot) if op.definition is not None else None
-    return declared is not None and declared.shape_only
-
-
-def _add_outputs(op: Operator, values: dict[str, Any], specs: Mapping[str, Spec] = _NO_SPECS) -> bool:
+def _add_outputs(op: Operator, values: dict[str, Any]) -> bool:
     """Compute an op from known values, and add its outputs to them. Returns False if the op draws, owns a block, or fails."""
     definition, kernel = op.definition, kernel_of(op.type)
-    shapes = {name: stand_in(specs[name]) for slot, name in _inputs(op) if name in specs and _is_shape_only(op, slot)}
-    available = {**shapes, **values}
-    if definition is None or op.sub_blocks or kernel is None or any(name not in available for _, name in _inputs(op)):
+    if definition is None or op.sub_blocks or kernel is None or any(name not in values for name in _inputs(op)):
         return False
     if kernel.reads_lods or any(key == "rng" for _, _, key in kernel.parameters):
         return False
-    arrays = by_slot(definition.inputs, op.inputs, available.get)
+    arrays = by_slot(definition.inputs, op.inputs, values.get)
     wanted = {slot for slot, listed in op.outputs.items() if any(name != EMPTY for name in listed)}
     try:
         results = apply_op(op.type, arrays, definition.defaults(op.attrs), wanted=wanted)

@@ -61,16 +61,17 @@ def declare_like(block: Block, name: str, var: Variable) -> Variable:
 def rewritten_copy(
     program: Program, changes: Sequence[tuple[Operator, _Change]], rewrite: Callable[[Operator, _Change], None]
 ) -> Program | None:
-    """Copy a program and rewrite ops of block 0 in the copy; None if no op changes.
+    """Copy a program and rewrite ops of the copy; None if no op changes.
 
     Args:
-        changes: ops of block 0, each with its change.
+        changes: ops of any block, each with its change.
         rewrite: gets the copy of an op, and the change.
     """
     if not changes:
         return None
     copy = program.clone()
-    copies = dict(zip(program.global_block().ops, list(copy.global_block().ops), strict=True))
+    ops = [[op for block in one.blocks for op in block.ops] for one in (program, copy)]
+    copies = dict(zip(*ops, strict=True))
     for op, change in changes:
         rewrite(copies[op], change)
     return copy

@@ -11,7 +11,7 @@ from math import prod
 from operator import mul
 
 from .cores import fewest_images, packed_filter_size, packed_integers_size, packed_matrix_size
-from .fusion import source_of
+from .fusion import base_of, source_of
 from .graph import (
     ChannelsFirst,
     Constant,
@@ -22,6 +22,7 @@ from .graph import (
     PackedIntegers,
     PackedMatrix,
     PlanArray,
+    Position,
     Product,
     Reduction,
     Reshaped,
@@ -55,6 +56,23 @@ def fit(nodes: Iterable[GraphNode], target: Target) -> None:
                 node.shape = (packed_integers_size(node, target),)
             case Reduction() if node.size == 1:
                 _cut(node, target.limits)
+
+
+def skip_copies(nodes: Iterable[GraphNode], changing: Container[GraphNode | None]) -> None:
+    """Let views of a copy read the original, such as a feed that is reshaped and then transposed.
+
+    Args:
+        nodes: all nodes that are needed.
+        changing: nodes whose memory is overwritten, perhaps before a view reads it.
+    """
+    for node in nodes:
+        while isinstance(node, View) and isinstance(copy := node.source, Map) and copy.formula == "copy":
+            (operand,) = copy.operands
+            original = source_of(operand)
+            is_alike = base_of(operand) is original and original.size == copy.size
+            if not is_alike or isinstance(original, (Constant, Position)) or original in changing or original.within:
+                break
+            node.source = original
 
 
 def pack_constants(nodes: Iterable[GraphNode], constants: Container[str], target: Target) -> None:

@@ -21,8 +21,9 @@ from .graph import (
     mapped,
     plain,
     reshaped,
-    sliced,
+    strides_of,
     transposed,
+    viewed,
 )
 from .lowering import GraphTensor, NotLowered, lowers, number_like
 from .shape_lowering import padded
@@ -66,15 +67,15 @@ def _axes_last(ndim: int, axis1: int, axis2: int) -> list[int]:
 
 @lowers("diagonal")
 def diagonal(Input: GraphTensor, offset: int, axis1: int, axis2: int) -> GraphTensor:
-    order = _axes_last(Input.ndim, axis1, axis2)
-    matrices = plain(mapped("copy", transposed(plain(Input.node), order)))
-    *before, height, width = matrices.shape
+    order, source = _axes_last(Input.ndim, axis1, axis2), plain(Input.node)
+    *before, height, width = (source.shape[axis] for axis in order)
+    *steps, down, across = (strides_of(source)[axis] for axis in order)
     row, column = max(-offset, 0), max(offset, 0)
     count = max(0, min(height - row, width - column))
-    if not matrices.size or not count:
+    if not source.size or not count:
         raise NotLowered("diagonals without elements")
-    flat = reshaped(matrices, (*before, height * width))
-    return GraphTensor(mapped("copy", sliced(flat, len(before), row * width + column, count, width + 1)))
+    diagonals = viewed(source, (*before, count), row * down + column * across, (*steps, down + across))
+    return GraphTensor(mapped("copy", diagonals))
 
 
 @lowers("undiagonal")

@@ -17,7 +17,7 @@ from .cores import halos_of, is_small, keeps_partial_sums, output_of
 from .costs import fast_transform_seconds, multiplication_seconds
 from .emitter import BYTE, FLOAT, Type
 from .fallback import fault
-from .fitting import fit, pack_constants, scale_filters
+from .fitting import fit, pack_constants, scale_filters, skip_copies
 from .fusion import HEAVY, FusionSchedule, Group, base_of, is_elementwise, reads_of, source_of
 from .graph import (
     ChannelsFirst,
@@ -181,6 +181,8 @@ def native_regions(
     if len(graph.lowered) < fewest:
         return list(instructions)
     owners = _owners(graph)
+    overwritten = {graph.overwritten_by(value) for value in graph.former}
+    skip_copies(_needed(owners), overwritten)
     scale_filters(_needed(owners), set(owners.values()), constants)
     pack_constants(_needed(owners), constants, target)
     fit(_needed(owners), target)
@@ -190,7 +192,6 @@ def native_regions(
     schedule = FusionSchedule(target.limits)
     schedule.computed_once = stored
     schedule.always_stored = _always_stored(needed) | stored
-    overwritten = {graph.overwritten_by(value) for value in graph.former}
     schedule.unchanging = {node for node in needed if _is_of_scope(node, storage)} - overwritten
     schedule.overwrites = {owners[value]: graph.overwritten_by(value) for value in graph.former if value in owners}
     for number, instruction in enumerate(instructions):

@@ -228,7 +228,26 @@ def _diag_embed(Input: Spec, offset: int, dim1: int, dim2: int) -> Spec:
     return Input.with_shape(tuple(shape))
 
 
-@define("diag_embed(Input) -> Out", infer=_diag_embed, inline_grad=True, complex_rule=LINEAR, offset=0, dim1=-2, dim2=-1)
+def _embedded(f: Any, Input: Any, offset: int, dim1: int, dim2: int) -> Any:
+    last, axes = Input.ndim - 1, [normalize_axis(axis, Input.ndim + 1) for axis in (dim1, dim2)]
+    line = f.pad(Input, paddings=[0] * (2 * last + 1) + [abs(offset)], pad_value=0.0) if offset else Input
+    matrices = f.unsqueeze2(line, axes=[last]) + f.unsqueeze2(line, axes=[last + 1])
+    before = [axis for axis in range(last + 2) if axis not in axes]
+    order = [*before, *sorted(axes)]
+    like = f.transpose2(matrices, axis=[order.index(axis) for axis in range(last + 2)])
+    return f.undiagonal(Input, like, offset=offset, axis1=axes[0], axis2=axes[1])
+
+
+@define(
+    "diag_embed(Input) -> Out",
+    infer=_diag_embed,
+    meaning=means(_embedded),
+    inline_grad=True,
+    complex_rule=LINEAR,
+    offset=0,
+    dim1=-2,
+    dim2=-1,
+)
 def diag_embed(f: Any, dOut: Any, offset: int, dim1: int, dim2: int) -> Any:
     """Matrices, along `dim1` and `dim2` of the result, with the vectors in the last dimension of Input on a diagonal, `offset`
     above the main one."""

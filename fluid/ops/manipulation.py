@@ -1063,7 +1063,7 @@ def _diag(Diagonal: Spec) -> Spec:
     return Diagonal.with_shape(Diagonal.shape * 2)
 
 
-@define("diag(Diagonal) -> Out", infer=_diag)
+@define("diag(Diagonal) -> Out", infer=_diag, meaning=means(lambda f, Diagonal: f.diag_embed(Diagonal)))
 def diag(f: Any, dOut: Any) -> Any:
     """The square matrix with the vector Diagonal on its diagonal and zeros elsewhere.
 

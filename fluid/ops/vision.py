@@ -146,12 +146,13 @@ _define_shuffles()
 
 def _interleaved(f: Any, value: Any, groups: int, data_format: str) -> Any:
     """`value` with its channels, [C / groups, groups] in order, transposed to [groups, C / groups]: undoes `shuffle_channel`."""
-    last = image_axes(data_format, 4)[0] == 3
-    rows = value if last else f.transpose(value, axis=[0, 2, 3, 1])
-    flat = f.flatten_contiguous_range(rows, start_axis=0, stop_axis=2)
-    parts = f.transpose(f.reshape(flat, shape=[0, -1, groups]), axis=[0, 2, 1])
-    images = f.reshape_like(parts, rows)
-    return images if last else f.transpose(images, axis=[0, 3, 1, 2])
+    if image_axes(data_format, 4)[0] == 3:
+        flat = f.flatten_contiguous_range(value, start_axis=0, stop_axis=2)
+        parts = f.transpose(f.reshape(flat, shape=[0, -1, groups]), axis=[0, 2, 1])
+    else:
+        rows = f.unsqueeze(f.flatten_contiguous_range(value, start_axis=2, stop_axis=3), axes=[1])
+        parts = f.transpose(f.reshape(rows, shape=[0, -1, groups, 0]), axis=[0, 2, 1, 3])
+    return f.reshape_like(parts, value)
 
 
 def _shuffled(f: Any, X: Any, groups: int, data_format: str) -> Any:

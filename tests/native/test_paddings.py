@@ -57,6 +57,8 @@ def test_elements_are_copied_once() -> None:
         "a slice": lambda x: layers.slice(x, [1, 2, 3], [1, 2, 3], [6, 30, 31]),
         "a roll": lambda x: layers.roll(x, 3, 1),
         "padding": lambda x: layers.pad2d(x, [1, 2, 3, 4], "reflect"),
+        "a reshape, turned": lambda x: layers.transpose(layers.reshape(x, [28, 33, 17, 2]), [1, 3, 0, 2]),
+        "shuffled channels": lambda x: layers.shuffle_channel(x, 7),
     }
     for what, layer in cases.items():
         with fresh_programs() as (main, _):
@@ -65,6 +67,28 @@ def test_elements_are_copied_once() -> None:
             regions = [step for step in plan.instructions if isinstance(step, NativeRegion)]  # type: ignore[attr-defined]
             copied = sum(node.size for region in regions for node in region.stored)
             assert copied == math.prod(out.shape), f"{what}: {[region.describe() for region in regions]}"
+
+
+def test_views_of_a_reshaped_variable_see_it_before_it_changes() -> None:
+    def build() -> Sequence[Variable]:
+        x = layers.create_parameter([6, 4], "float32")
+        reshaped = layers.reshape(x, [3, 8])
+        layers.assign(x * 2.0, x)
+        return [layers.transpose(reshaped, [1, 0]), layers.slice(reshaped, [1], [1], [5])]
+
+    assert_alike(build, {})
+
+
+def test_shuffled_channels_and_their_gradients() -> None:
+    for shape, groups in (((2, 6, 3, 5), 3), ((1, 8, 1, 7), 4), ((3, 4, 9, 1), 1)):
+        assert_layer_is_native(shape, lambda x, groups=groups: layers.shuffle_channel(x, groups))
+
+
+def test_vectors_on_diagonals() -> None:
+    for shape in ((1,), (7,), (2, 9), (3, 2, 65)):
+        for attrs in ({}, {"offset": 2}, {"offset": -1, "dim1": 0, "dim2": -1}, {"offset": 1, "dim1": -1, "dim2": 0}):
+            assert_layer_is_native(shape, lambda x, attrs=attrs: layers.diag_embed(x, **attrs))
+    assert_layer_is_native((65,), layers.diag)
 
 
 def test_a_slice_of_one_element_becomes_a_number() -> None:

@@ -62,12 +62,12 @@ class Spans(NamedTuple):
         return np.flatnonzero(self.lengths)
 
 
-def spans(lod: Lod, length: Any, array: Any, label: str) -> Spans:
-    """The sequences of a LoD; with `length`, the first ``length[b]`` entries of each ``array[b]``."""
+def spans(lod: Lod, length: Any, array: Any, label: str, axis: int = 1) -> Spans:
+    """The sequences of a LoD; with `length`, the first ``length[b]`` entries of each ``array[b]``, whose steps lie on `axis`."""
     if length is None:
         offsets = last_offsets(lod, label, ", or give the lengths")
         return Spans(offsets[:-1], np.diff(offsets))
-    lengths, width = to_numpy(length).reshape(-1).astype(np.int64), array.shape[1]
+    lengths, width = to_numpy(length).reshape(-1).astype(np.int64), array.shape[axis]
     if len(lengths) and (lengths.min() < 0 or lengths.max() > width):
         raise ExecutionError(f"the lengths {lengths.tolist()} of {label} should be from 0 to {width}, its number of steps")
     return Spans(np.arange(len(lengths)) * width, lengths)

@@ -29,22 +29,28 @@ class _Paths(NamedTuple):
     possible: Any
 
 
+@checked("warpctc", "ctc_states")
+def check_warpctc(
+    Logits: Any, Logits_lod: Lod, Label: Any, Label_lod: Lod, LogitsLength: Any, LabelLength: Any, blank: int
+) -> None:
+    spans(Logits_lod, LogitsLength, Logits, "Logits", axis=0)
+    labels = to_numpy(Label).reshape(-1)[spans(Label_lod, LabelLength, Label, "Label").rows]
+    check_ids(labels, Logits.shape[-1], "Label")
+    if (labels == blank).any():
+        raise ExecutionError(f"Label holds the blank, {blank}, which is no label")
+
+
 def _paths(logits: Any, logits_lod: Lod, label: Any, label_lod: Lod, logits_length: Any, label_length: Any, blank: int) -> _Paths:
+    frames = spans(logits_lod, logits_length, logits, "Logits", axis=0)
     if logits_length is None:
-        frames = spans(logits_lod, None, logits, "Logits")
         rows = frames.starts + np.arange(frames.longest)[:, None]
     else:
-        frames = spans((), logits_length, logits.swapaxes(0, 1), "Logits")
         rows = np.arange(logits.shape[0])[:, None] * logits.shape[1] + np.arange(logits.shape[1])
     rows = np.where(np.arange(len(rows))[:, None] < frames.lengths, rows, -1)
     words = spans(label_lod, label_length, label, "Label")
     wide = words.longest if label_length is None else label.shape[1]
     states = np.full((len(words.lengths), 2 * wide + 1), blank, np.int64)
-    labels = to_numpy(label).reshape(-1)[words.rows]
-    check_ids(labels, logits.shape[-1], "Label")
-    if (labels == blank).any():
-        raise ExecutionError(f"Label holds the blank, {blank}, which is no label")
-    states[words.ids, 2 * words.steps + 1] = labels
+    states[words.ids, 2 * words.steps + 1] = to_numpy(label).reshape(-1)[words.rows]
     place = np.arange(states.shape[1])
     skip = np.zeros(states.shape, bool)
     skip[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])

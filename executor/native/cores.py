@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from . import convolution, depthwise, integer_product, matmul, pooling, running, sparse, trees, winograd, winograd_gradient
+from .ctc import CtcOperands, write_ctc_gradient, write_paths
 from .emitter import BOOL, Function, Value, constant
 from .fusion import Group, extents_of, source_of, strides_over
 from .graph import (
@@ -19,6 +20,8 @@ from .graph import (
     Convolved,
     ConvolvedBack,
     Core,
+    CtcGradient,
+    CtcPaths,
     Factored,
     FilterGradient,
     Firsts,
@@ -289,6 +292,8 @@ def phases_of(group: Group, target: Target) -> tuple[list[Phase], int]:
             return [_on_rows(core, target)], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
         case Solved() | Factored():
             return [_on_matrices(core, target)], 0
+        case CtcPaths():
+            return [_ctc(core, target)], 0
         case Running():
             return [_running(core, target)], 0
         case PackedFilter():
@@ -442,6 +447,22 @@ def _on_matrices(core: Solved | Factored, target: Target) -> Callable[..., None]
     return write
 
 
+def _ctc(core: CtcPaths, target: Target) -> Phase:
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        def rows(node: GraphNode) -> sparse.RowSource:
+            return sparse.RowSource(pointers.first(node), strides_of(node), node.shape, node.element)
+
+        steps, batch, classes = core.scores.shape
+        tables = rows(core.labels), rows(core.steps_of), rows(core.labels_of)
+        ctc = CtcOperands(pointers.first(core.scores), *tables, (steps, batch, classes), core.element, core.blank)
+        if isinstance(core, CtcGradient):
+            write_ctc_gradient(f, ctc, pointers.first(core.paths), pointers.output(core), share, target)
+        else:
+            write_paths(f, ctc, pointers.output(core), share, target)
+
+    return write
+
+
 def _running(core: Running, target: Target) -> Phase:
     before, count, after = core.shape
 
@@ -553,6 +574,10 @@ def _pooling(group: Group, core: Pooled | Positions | PooledBack, target: Target
     return write
 
 
+_WORK_OF_STATE = 8
+"""About so many multiplications take as long as the sum of the ways to a state, in vectors."""
+
+
 def work_of(core: Core) -> int:
     """Approximate number of multiplications of a core."""
     match core:
@@ -572,6 +597,8 @@ def work_of(core: Core) -> int:
             return core.size * core.depth
         case Solved() | Factored():
             return core.matrices.size * core.matrices.shape[-1] + core.size * core.shape[-2]
+        case CtcPaths():
+            return core.size * _WORK_OF_STATE
         case Scattered() | Merged() | Put():
             return core.rows.size + (core.size if isinstance(core, Scattered) and core.table is None else 0)
     return core.size

@@ -27,6 +27,8 @@ from .graph import (
     Choice,
     Constant,
     Core,
+    CtcGradient,
+    CtcPaths,
     Drawn,
     Factored,
     FilterGradient,
@@ -62,6 +64,7 @@ _LEAVES = frozenset({Constant, PlanArray, Drawn, Position})
 """Nodes that need no computation."""
 _WITHOUT_EPILOGUE = (
     PackedFilter, PackedIntegers, PackedMatrix, Scattered, Firsts, Merged, Put, Places, Leaves, Solved, Factored, Running,
+    CtcPaths, CtcGradient,
 )  # fmt: skip
 """Cores whose kernels compute nothing else."""
 _NUMBERS = frozenset({Constant, Position})

@@ -276,6 +276,33 @@ class Factored(Core):
 
 
 @dataclass(eq=False, repr=False)
+class CtcPaths(Core):
+    """For each sequence, the logs of the sums over all paths of its labels to each state after each step, and over all whole
+    paths, which is the last number; 0 if no path is short enough. See `fluid.executor.native.ctc`.
+
+    Attributes:
+        scores: logs of probabilities [steps, batch, classes].
+        labels: [batch, labels].
+        steps_of, labels_of: the numbers of steps and of labels of each sequence, [batch, 1].
+        blank: the class of the blank.
+    """
+
+    scores: GraphNode
+    labels: GraphNode
+    steps_of: GraphNode
+    labels_of: GraphNode
+    blank: int
+
+
+@dataclass(eq=False, repr=False)
+class CtcGradient(CtcPaths):
+    """The gradient of minus the last numbers of `paths`, by logits: the softmax, less the share of paths that go through a
+    class."""
+
+    paths: GraphNode
+
+
+@dataclass(eq=False, repr=False)
 class Running(Core):
     """The running totals of `source` [before, count, after] along its middle axis; `kind` is ``sum`` or ``prod``.
 
@@ -406,6 +433,8 @@ _OPERANDS: dict[type[GraphNode], Callable[[Any], tuple[GraphNode, ...]]] = {
     Leaves: attrgetter("source", "bounds", "features", "children"),
     Solved: attrgetter("matrices", "right"),
     Factored: lambda node: (node.matrices,),
+    CtcPaths: attrgetter("scores", "labels", "steps_of", "labels_of"),
+    CtcGradient: attrgetter("scores", "labels", "steps_of", "labels_of", "paths"),
 }
 
 

@@ -9,7 +9,7 @@ from fluid.values.spec import Spec
 
 from .emitter import BOOL, BYTE, INT64, Function, Value, constant
 from .emitter import Operand as Index
-from .id_ranges import IdRange, MatrixTest, ValueTest
+from .id_ranges import IdRange, LabelTest, MatrixTest, ValueTest
 from .images import parts
 from .instructions import WrittenKernel
 from .kernel import Share, written_condition, written_kernel
@@ -17,7 +17,7 @@ from .lowering import ELEMENTS
 from .small_matrices import Matrices, is_any_refused
 from .target import Target
 
-__all__ = ["is_outside", "written_condition", "written_tests"]
+__all__ = ["is_any_no_label", "is_outside", "written_condition", "written_tests"]
 
 
 def is_outside(f: Function, number: Value, id_range: IdRange) -> Value:
@@ -38,15 +38,17 @@ def written_tests(tests: Sequence[ValueTest], target: Target, name: str) -> Writ
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         failed = f.int64(0)
         for test in reversed(tests):
-            pointer, wanted = pointers[test.operand], test.test
+            (pointer, *lengths), (spec, *specs), wanted = [pointers[at] for at in test.operands], test.specs, test.test
             if isinstance(wanted, MatrixTest):
-                is_wrong = is_any_refused(f, matrices_of(wanted, test.spec, pointer), wanted.kind, target)
+                is_wrong = is_any_refused(f, matrices_of(wanted, spec, pointer), wanted.kind, target)
+            elif isinstance(wanted, LabelTest):
+                is_wrong = is_any_no_label(f, wanted, (spec, *specs), pointer, *lengths)
             else:
-                is_wrong = _is_any_outside(f, wanted, test.spec, pointer, target)
+                is_wrong = _is_any_outside(f, wanted, spec, pointer, target)
             failed = f.select(is_wrong, f.int64(test.check), failed)
         f.loop(*share.of(f, 1), 1, [], lambda _: f.store_number(f.convert(failed, BYTE), f.at(pointers[0], 0, BYTE)))
 
-    return written_kernel(name, 1 + max((test.operand for test in tests), default=0), body, target)
+    return written_kernel(name, 1 + max((at for test in tests for at in test.operands), default=0), body, target)
 
 
 def matrices_of(test: MatrixTest, spec: Spec, pointer: Value) -> Matrices:
@@ -73,3 +75,21 @@ def _is_any_outside(f: Function, one: IdRange, spec: Spec, ids: Value, target: T
     for start, width in parts(count - main, lanes):
         result = f.bit_or(result, f.any(outside(main + start, constant(0, BOOL.of(width)), width)))
     return result
+
+
+def is_any_no_label(f: Function, test: LabelTest, specs: Sequence[Spec], labels: Value, lengths: Value) -> Value:
+    """Whether any label within the lengths is refused: see `LabelTest`."""
+    (batch, most), (element, of_lengths) = specs[0].shape, (ELEMENTS[spec.dtype] for spec in specs)
+
+    def row(number: Value, wrong: Value) -> list[Value]:
+        length = f.convert(f.load(f.at(lengths, number, of_lengths), of_lengths), INT64)
+
+        def label(place: Value, wrong: Value) -> list[Value]:
+            found = f.convert(f.load(f.at(labels, f.add(f.mul(number, most), place), element), element), INT64)
+            refused = f.bit_or(f.compare("uge", found, test.classes), f.compare("eq", found, test.blank))
+            return [f.bit_or(wrong, refused)]
+
+        return f.loop(0, f.min(f.max(length, 0), most), 1, [wrong], label)
+
+    (wrong,) = f.loop(0, batch, 1, [constant(0, BOOL)], row)
+    return wrong

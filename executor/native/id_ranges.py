@@ -48,25 +48,50 @@ class MatrixTest:
     is_upper: bool = True
 
 
+@dataclass(frozen=True)
+class LabelTest:
+    """A test of padded labels, [batch, labels]: those within the lengths are in ``0 <= label < classes``, and not the blank.
+
+    Attributes:
+        value: the labels.
+        lengths: the number of labels in each row. Another test bounds them.
+        classes: the number of classes.
+        blank: the class that is no label.
+    """
+
+    value: Value
+    lengths: Value
+    classes: int
+    blank: int
+
+
+Test = IdRange | MatrixTest | LabelTest
+
+
+def values_of(test: Test) -> tuple[Value, ...]:
+    """The tensors that a test reads."""
+    return (test.value, test.lengths) if isinstance(test, LabelTest) else (test.value,)
+
+
 class ValueTest(NamedTuple):
     """A test of some values.
 
     Attributes:
         check: the number of the check that it belongs to.
-        operand: the number of the operand that holds the values.
-        spec: the spec of this operand.
+        operands: the numbers of the operands that hold the values.
+        specs: the specs of these operands.
         test: the test that the values should pass.
     """
 
     check: int
-    operand: int
-    spec: Spec
-    test: IdRange | MatrixTest
+    operands: Sequence[int]
+    specs: Sequence[Spec]
+    test: Test
 
 
-def tests_of(check: Check) -> Sequence[IdRange | MatrixTest] | None:
+def tests_of(check: Check) -> Sequence[Test] | None:
     """The native tests that stand for a check; None if there are none."""
-    rule = _MATRIX_RULES.get(check.op.type)
+    rule = _TEST_RULES.get(check.op.type)
     return ranges_of(check) if rule is None else rule(check)
 
 
@@ -193,10 +218,23 @@ def _matrix_test(slot: str, kind: str) -> Callable[[Check], Sequence[MatrixTest]
     return rule
 
 
-_MATRIX_RULES: dict[str, Callable[[Check], Sequence[MatrixTest]]] = {
+def _aligned_labels(check: Check) -> Sequence[Test] | None:
+    """Labels of CTC, and the lengths of padded sequences."""
+    reads, specs = check.instruction.reads, check.specs
+    values = [value for slot in ("Label", "Logits", "LogitsLength", "LabelLength") for value in reads.get(slot, ()) if value]
+    if len(values) < 4:
+        return None
+    labels, logits, steps_of, labels_of = values
+    (steps, _, classes), blank = specs[logits].shape, check.instruction.definition.defaults(check.op.attrs)["blank"]
+    bounds = [IdRange(steps_of, steps + 1), IdRange(labels_of, specs[labels].shape[1] + 1)]
+    return [*bounds, LabelTest(labels, labels_of, classes, blank)]
+
+
+_TEST_RULES: dict[str, Callable[[Check], Sequence[Test] | None]] = {
     "cholesky": _matrix_test("X", "positive"),
     "cholesky_solve": _matrix_test("Y", "nonzero diagonal"),
     "inverse": _matrix_test("Input", "invertible"),
     "solve": _matrix_test("X", "invertible"),
     "triangular_solve": _matrix_test("X", "nonzero diagonal"),
+    "warpctc": _aligned_labels,
 }

@@ -14,7 +14,7 @@ from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .id_ranges import IdRange, MatrixTest, ValueTest, tests_of
+from .id_ranges import LabelTest, Test, ValueTest, tests_of, values_of
 from .instructions import NATIVE_PREFIX, STOP, Check, KernelCall, NativeInstruction, Operand, Writer, WrittenKernel
 from .target import Target
 
@@ -35,13 +35,18 @@ class NativeCheck(NativeInstruction):
 
     is_check = True
 
-    def __init__(self, checks: Mapping[int, tuple[Check, Sequence[IdRange | MatrixTest]]], target: Target) -> None:
+    def __init__(self, checks: Mapping[int, tuple[Check, Sequence[Test]]], target: Target) -> None:
         self.checks: dict[int, Check] = {number: check for number, (check, _) in checks.items()}
         self.ops = [check.op for check in self.checks.values()]
         self.written, self.layouts, self.shares, self.workspace_bytes = [FAILED], {}, {}, 0
-        tested = list(dict.fromkeys(test.value for _, tests in checks.values() for test in tests))
+        tested = list(dict.fromkeys(value for _, tests in checks.values() for test in tests for value in values_of(test)))
         tests = [
-            ValueTest(number, 1 + tested.index(test.value), check.specs[test.value], test)
+            ValueTest(
+                number,
+                [1 + tested.index(value) for value in values_of(test)],
+                [check.specs[value] for value in values_of(test)],
+                test,
+            )
             for number, (check, of_check) in checks.items()
             for test in of_check
         ]
@@ -60,8 +65,11 @@ class NativeCheck(NativeInstruction):
 
 def _description(test: ValueTest) -> tuple[Any, ...]:
     """Everything that the code of a test depends on."""
-    check, operand, spec, wanted = test
-    return check, operand, int(spec.dtype), spec.shape, replace(wanted, value=("", 0))
+    check, operands, specs, wanted = test
+    nameless: Test = replace(wanted, value=("", 0))
+    if isinstance(nameless, LabelTest):
+        nameless = replace(nameless, lengths=("", 0))
+    return check, operands, [(int(spec.dtype), spec.shape) for spec in specs], nameless
 
 
 def _write_tests(tests: Sequence[ValueTest], target: Target, name: str) -> WrittenKernel:

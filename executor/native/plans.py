@@ -15,6 +15,7 @@ from ..stepwise.loop_body import BRANCHES, CHOICES
 from . import (  # noqa: F401  (they register lowerings)
     activation_lowering,
     complex_lowering,
+    ctc_lowering,
     einsum_lowering,
     fourier_lowering,
     grid_lowering,

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from ..errors import ProgramError
 from ..executor.native.branches import BranchMark
 from ..executor.native.emitter import BOOL, BYTE, INT32, INT64, POINTER, Function, Type, Value, constant
-from ..executor.native.id_kernels import is_outside, matrices_of
-from ..executor.native.id_ranges import IdRange, MatrixTest, tests_of
+from ..executor.native.id_kernels import is_any_no_label, is_outside, matrices_of
+from ..executor.native.id_ranges import IdRange, LabelTest, MatrixTest, Test, tests_of, values_of
 from ..executor.native.instructions import END_BRANCH, IF_TRUE, Check, KernelCall, NativeInstruction
 from ..executor.native.lowering import ELEMENTS
 from ..executor.native.small_matrices import is_any_refused
@@ -204,9 +204,12 @@ class FunctionWriter:
         f = self._f
         for test in tests_of(check) or ():
             code = Value(str(self._code_of(_error_text(self._entry, check.op, test))), INT32)
-            spec, address = check.specs[test.value], self._address(test.value, loop, trip)
+            specs, addresses = zip(*((check.specs[one], self._address(one, loop, trip)) for one in values_of(test)), strict=True)
+            spec, address = specs[0], addresses[0]
             if isinstance(test, MatrixTest):
                 is_wrong = is_any_refused(f, matrices_of(test, spec, address), test.kind, f.module.target)
+            elif isinstance(test, LabelTest):
+                is_wrong = is_any_no_label(f, test, specs, *addresses)
             else:
                 is_wrong = self._is_any_outside(test, spec, address)
             with f.when(f.bit_and(self._is_fine(), is_wrong)):
@@ -267,7 +270,7 @@ def fill_zeros(f: Function, target: Value, size: int) -> None:
     f.write(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {size}, i1 false)")
 
 
-def _error_text(entry: LibraryFunction, op: Operator, test: IdRange | MatrixTest) -> str:
+def _error_text(entry: LibraryFunction, op: Operator, test: Test) -> str:
     """The message for a wrong value, with the line of the user's code."""
     names = {variable: name for name, variable in entry.feeds.items()}
     name = test.value[0].removesuffix(".copy")
@@ -276,6 +279,8 @@ def _error_text(entry: LibraryFunction, op: Operator, test: IdRange | MatrixTest
     is_float = is_floating(entry.plan.specs[test.value].dtype) if test.value in entry.plan.specs else False
     if isinstance(test, MatrixTest):
         wrong = f"a matrix is not {'positive definite' if test.kind == 'positive' else 'invertible'}"
+    elif isinstance(test, LabelTest):
+        wrong = f"a label is the blank, {test.blank}, or outside of [0, {test.classes})"
     else:
         wrong = f"a number is outside of [0, {test.extent}]" if is_float else f"an id is outside of [0, {test.extent})"
     return f"{names.get(name, name)}: {wrong} ({op.type}{line})"

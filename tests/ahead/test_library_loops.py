@@ -236,3 +236,19 @@ def test_states_that_grow_have_the_bits_of_the_executor(trips: int, length: int,
     assert code == 0
     for name, expected in zip(("h", "keys"), executor.run(main, feed, [h, keys], scope=scope), strict=True):
         np.testing.assert_array_equal(computed[name], expected)
+
+
+def test_a_label_that_is_the_blank_is_a_code(tmp_path: Path) -> None:
+    logits, label = fluid.data("logits", [5, 2, 4]), fluid.data("label", [2, 3], "int32")
+    loss = layers.mean(layers.warpctc(layers.fc(logits, 4, 2), label, 3, False, layers.assign([5, 5]), layers.assign([2, 3])))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    scope, feed = fluid.Scope(), {"logits": np.ones((5, 2, 4), "float32"), "label": np.int32([[0, 1, 3], [1, 2, 0]])}
+    fluid.Executor().run(fluid.default_startup_program(), scope=scope)
+    compiled = fluid.compile_program(fluid.default_main_program(), fetches={"loss": loss}, scope=scope, output=tmp_path / "net")
+    library = Library(compiled)
+    code, results = library.call("step", feed)
+    (expected,) = fluid.Executor().run(feed=feed, fetch_list=[loss], scope=scope)
+    assert not code
+    np.testing.assert_array_equal(results["loss"], expected)
+    code, _ = library.call("step", {**feed, "label": np.int32([[0, 3, 0], [1, 2, 0]])})
+    assert library.error(code).startswith("label: a label is the blank, 3, or outside of [0, 4) (warpctc, test_library_loops.py:")

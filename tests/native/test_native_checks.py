@@ -170,6 +170,25 @@ def test_predictions_are_probabilities(value: float) -> None:
     assert_same_outcomes(build, [feed])
 
 
+def test_labels_of_ctc_and_their_lengths() -> None:
+    """Labels behind the length of a sequence may be anything."""
+
+    def build() -> Variable:
+        logits = layers.scale(fluid.data("logits", [6, 3, 5]), 2.0)
+        label, lengths = fluid.data("label", [3, 2], "int32"), [fluid.data(name, [3], "int64") for name in ("frames", "letters")]
+        return layers.warpctc(logits, label, 0, False, *lengths)
+
+    feed = {
+        "logits": normal(6, 3, 5), "label": np.int32([[1, 2], [3, 9], [-1, -1]]),
+        "frames": np.int64([6, 4, 0]), "letters": np.int64([2, 1, 0]),
+    }  # fmt: skip
+    places = [("label", 0, 5), ("label", 1, 0), ("label", 2, -1), ("frames", 2, 7), ("letters", 0, 3), ("letters", 0, -1)]
+    wrong = [{**feed, name: feed[name].copy()} for name, _, _ in places]
+    for bad, (name, place, number) in zip(wrong, places, strict=True):
+        bad[name].reshape(-1)[place] = number
+    assert assert_same_outcomes(build, [feed, *wrong, feed])
+
+
 # ------------------------------------------------------------------------------------------------ what runs behind them
 def word_net() -> Variable:
     ids, label = fluid.data("ids", [None, 1], "int64"), fluid.data("label", [None, 1], "int64")

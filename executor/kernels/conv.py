@@ -4,6 +4,8 @@ Two layouts are used, and the cheaper one by estimate is taken. *By sample*, pat
 is one product: no layout but the patches' own changes. *Batch last*, images are first turned to [C, H, W, N]: patches
 then consist of long runs, and one large product takes all images at once, at the price of turning inputs and outputs.
 Images are taken some at a time, so that the patches stay within a few MiB.
+
+On a GPU with cuDNN, a convolution is one call of cuDNN instead.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 from fluid.ops.conv import conv_geometry, image_axes
 
+from ..runtime.cudnn import CuDnnConvolution, convolution_call, has_cudnn, layout_of
 from ..runtime.products import product_call
 from .sums import sum_over
 from .table import Call, fill, prepared
@@ -75,6 +78,12 @@ class _Geometry:
         """Elements of one channel of one output image."""
         return prod(self.out)
 
+    @property
+    def covers_image(self) -> bool:
+        """Whether the output has all windows of the image."""
+        sizes = zip(self.padded, self.kernel, self.dilations, self.strides, self.out, strict=True)
+        return all((size - (taps - 1) * dilation - 1) // stride + 1 == out for size, taps, dilation, stride, out in sizes)
+
     def batch_last(self, scatters: bool) -> bool:
         """Whether the layout with the batch last is cheaper (`scatters`: patches are also added back to images).
 
@@ -115,6 +124,25 @@ def _channels_first(image: Any, data_format: str) -> Any:
     if not _is_channels_last(image, data_format):
         return image
     return image.transpose(0, image.ndim - 1, *range(1, image.ndim - 1))
+
+
+def _by_cudnn(
+    xp: Any, scratch: Any, kind: str, geometry: _Geometry, arrays: tuple[Any, Any, Any], filter_: Any, data_format: str
+) -> list[Call] | None:
+    """The call of cuDNN for two operands and a result, where one of the three is the filter; None if it has no plan."""
+    left, right, out = arrays
+    if not has_cudnn(xp) or not geometry.covers_image or {array.dtype for array in arrays} != {out.dtype}:
+        return None
+    if not all(array.size and array.flags.c_contiguous for array in arrays):
+        return None
+    of_left, of_right, of_out = (
+        layout_of(array if array is filter_ else _channels_first(array, data_format)) for array in arrays
+    )
+    before, after = zip(*geometry.pads, strict=True)
+    device, name, pads = xp.cuda.Device().id, out.dtype.name, (before, after)
+    convolution = CuDnnConvolution(device, kind, name, of_left, of_right, of_out, pads, geometry.strides, geometry.dilations)
+    call = convolution_call(xp, scratch, convolution, left, right, out)
+    return None if call is None else [call]
 
 
 def _swapped(array: Any) -> Any:
@@ -231,6 +259,8 @@ class _Layout:
 
 def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: dict[str, Any]) -> list[Call]:
     g = _geometry(image, filter_, out, attrs)
+    if (by_cudnn := _by_cudnn(xp, scratch, "fprop", g, (image, filter_, out), filter_, attrs["data_format"])) is not None:
+        return by_cudnn
     contiguous = not _is_channels_last(image, attrs["data_format"])
     image, out = (_channels_first(array, attrs["data_format"]) for array in (image, out))
     if not out.size:
@@ -254,6 +284,10 @@ def _backward(
     g = _geometry(image if d_image is None else d_image, filter_ if d_filter is None else d_filter, out, attrs)
     if not out.size:
         return [fill(xp, array, 0) for array in (d_image, d_filter) if array is not None]
+    operands = (out, filter_, d_image) if d_filter is None else (image, out, d_filter)
+    kind, of_filters = ("dgrad", filter_) if d_filter is None else ("wgrad", d_filter)
+    if (by_cudnn := _by_cudnn(xp, scratch, kind, g, operands, of_filters, attrs["data_format"])) is not None:
+        return by_cudnn
     contiguous = not _is_channels_last(out, attrs["data_format"])
     image, out, d_image = (
         None if array is None else _channels_first(array, attrs["data_format"]) for array in (image, out, d_image)

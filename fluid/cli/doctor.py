@@ -71,8 +71,10 @@ def _parts() -> dict[str, str]:
 
 def _way_to_gpu(of_cuda: int, of_xla: str) -> str:
     """Say how programs run on a GPU, from the number of cupy's devices and the list of XLA's."""
+    convolutions = "convolutions by cuDNN" if importlib.util.find_spec("cudnn") else f"cuDNN: {how_to_install('cudnn')}"
     by_cupy = (
-        "fluid.CUDAPlace(0) for eager mode, and for what XLA refuses (recorded=True: programs of small steps as CUDA graphs)"
+        "fluid.CUDAPlace(0) for eager mode, and for what XLA refuses "
+        f"(recorded=True: programs of small steps as CUDA graphs; {convolutions})"
     )
     if of_xla.endswith(" gpu") or " gpu," in of_xla:
         return f'fluid.XLAPlace("gpu"); {by_cupy}' if of_cuda else 'fluid.XLAPlace("gpu")'

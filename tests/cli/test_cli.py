@@ -823,7 +823,9 @@ def test_doctor_names_the_way_to_a_gpu(monkeypatch):
     assert said(0, "1 cpu") == "none that jax or cupy finds"
     assert said(0, "1 cpu, 2 gpu") == 'fluid.XLAPlace("gpu")'
     assert said(1, "1 cpu, 1 gpu, 1 tpu").startswith('fluid.XLAPlace("gpu"); fluid.CUDAPlace(0) for eager mode')
-    assert "recorded=True" in said(1, "1 cpu")
+    assert "recorded=True" in said(1, "1 cpu") and 'cuDNN: pip install ".[cudnn]"' in said(1, "1 cpu")
+    monkeypatch.setattr("fluid.cli.doctor.importlib.util.find_spec", lambda name: name)
+    assert said(1, "1 cpu").endswith("convolutions by cuDNN)")
     assert said(1, "1 cpu").startswith('fluid.XLAPlace("gpu") after pip install "jax[cuda13]"')
 
 

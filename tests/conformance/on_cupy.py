@@ -14,6 +14,7 @@ from numeric import flat
 from samples import Sample
 from support.comparing import VECTORS, assert_same_up_to_factors
 from support.host_cublas import HostCuBlas
+from support.host_cudnn import HostCuDnn
 from support.strict_cupy import cupy as strict_cupy
 
 from fluid.errors import FluidError
@@ -22,6 +23,7 @@ from fluid.executor.binding import array_types
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.planned import recording
 from fluid.executor.runtime.cublas import declare_functions
+from fluid.executor.runtime.cudnn import _cudnn_on
 from fluid.opdef import registry
 from fluid.opdef.registry import Rule, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
@@ -79,10 +81,25 @@ def cupy(case: Case) -> None:
 
 
 @contextmanager
+def on_strict_cudnn() -> Iterator[None]:
+    """The same, with a cuDNN of the host."""
+    _cudnn_on.cache_clear()
+    with on_strict_cupy(), patch.dict(sys.modules, cudnn=HostCuDnn()):
+        yield
+    _cudnn_on.cache_clear()
+
+
+@facet(float32, lambda case: "conv" in case.type, Engine("cupy with cuDNN", setting=on_strict_cudnn), is_quick)
+def cupy_with_cudnn(case: Case) -> None:
+    """Results and gradients of convolutions by cuDNN beside numpy's."""
+    check(case)
+
+
+@contextmanager
 def on_streams_that_record() -> Iterator[None]:
     """The same, with a cuBLAS of the host."""
     library = declare_functions(HostCuBlas())
-    with on_strict_cupy(), patch.object(recording, "load_cublas", lambda xp: library), warnings.catch_warnings():
+    with on_strict_cudnn(), patch.object(recording, "load_cublas", lambda xp: library), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # not every op can be recorded
         warnings.filterwarnings("error", ".*otherwise than its calls")
         yield

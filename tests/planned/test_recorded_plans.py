@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.host_cublas import HostCuBlas
+from support.host_cudnn import HostCuDnn
 from support.strict_cupy import cupy as strict_cupy
 
 import fluid
@@ -23,6 +24,7 @@ from fluid.errors import IndexRangeError
 from fluid.executor import CUDAPlace, Executor, Scope
 from fluid.executor.binding import array_types
 from fluid.executor.planned import recording
+from fluid.executor.runtime import cudnn
 from fluid.executor.runtime.cublas import declare_functions
 
 RECORDED = CUDAPlace(0, recorded=True)
@@ -139,6 +141,18 @@ def test_recorded_training_is_training(net: str, optimizer: str, library: HostCu
     calls, launched = map(int, re.findall(r"(\d+) calls as (\d+)", plan.recording)[0])
     assert launched < calls * (0.4 if "Adam" in optimizer else 0.8) or shutil.which("cc") is None
     assert library.calls
+
+
+def test_convolutions_by_cudnn_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HostCuDnn()
+    monkeypatch.setitem(sys.modules, "cudnn", host)
+    cudnn._cudnn_on.cache_clear()
+    loss = convolutions()
+    fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    plan = assert_same_training(batches_of(7, digits), loss)
+    cudnn._cudnn_on.cache_clear()
+    assert len(host.graphs) == 5 and set(host.calls) == {"fprop", "dgrad", "wgrad"}, "the images have no gradient"
+    assert "in 1 graph" in plan.recording and "call by call" not in plan.recording
 
 
 def test_random_numbers_are_drawn_in_each_run(library: HostCuBlas) -> None:

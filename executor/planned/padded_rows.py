@@ -52,13 +52,13 @@ from .sequence_batch import (
     square_roots_of,
 )
 
-__all__ = ["REWRITES", "UNPADDING", "NotRewritten", "PaddedProgram", "Padding", "Rewriter", "RowFacts", "gives_zeros"]
+__all__ = ["FLOATS", "REWRITES", "UNPADDING", "NotRewritten", "PaddedProgram", "Padding", "Rewriter", "RowFacts", "gives_zeros"]
 
 UNPADDING = "sequence_unpad"
 """The op that makes rows of sequences from padded ones, ``[sequences, steps, ...]``."""
-_WITHOUT_ROWS = frozenset({UNPADDING, "write_to_array"})
+_WITHOUT_ROWS = frozenset({UNPADDING, "write_to_array", "take_rows_grad"})
 """Ops that are rewritten even if they read no rows."""
-_FLOATS = (VarType.FP32, VarType.FP64)
+FLOATS = (VarType.FP32, VarType.FP64)
 _GRAD = grad_slot("")
 _SIZES = (1009, 2003)
 """Two numbers of rows, for which the shapes of an op's results are inferred: results with so many rows have a row for each."""
@@ -563,7 +563,7 @@ class Rewriter:
     def zeros(self, op: Operator, rows: str, count: int) -> str:
         """Zeros: `count` rows as wide as the rows of a value."""
         var = self.block.var(rows)
-        if -1 in var.shape[1:] or var.dtype not in _FLOATS:
+        if -1 in var.shape[1:] or var.dtype not in FLOATS:
             raise NotRewritten
         return self.add(op, "fill_constant", {}, shape=[count, *var.shape[1:]], dtype=var.dtype, value=0.0)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fluid.autodiff.reverse import Differentiator
 from fluid.errors import BackwardError
+from fluid.ir.nesting import walk
 from fluid.ir.program import Operator
 from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.types import VarType
@@ -56,7 +57,7 @@ class _Gradient:
 
     def _is_plain(self) -> bool:
         """Whether no gradient is clipped or sparse."""
-        ops = [*self._block.ops, *self._recurrence.segment, *self._recurrence.steps]
+        ops = [*walk([*self._block.ops, *self._recurrence.segment, *self._recurrence.steps])]
         has_clips = any(op.type in _CLIPS and not {*op.input_arg_names}.isdisjoint(op.output_arg_names) for op in ops)
         return not has_clips and not any(op.attrs.get("is_sparse") for op in ops)
 
@@ -95,8 +96,7 @@ class _Gradient:
     def _constants(self) -> frozenset[str]:
         """The values of the loop's block without gradients, by the names that the recurrence has given them."""
         recurrence = self._recurrence
-        have_gradients = {name.split("@GRAD")[0] for op in self._block.ops for name in op.output_arg_names if "@GRAD" in name}
-        constants = recurrence.names - have_gradients
+        constants = recurrence.names - recurrence.have_gradients
         return frozenset({recurrence.moved[name].name if name in recurrence.moved else name for name in constants})
 
     def _differentiate(self, sources: Iterable[str], cotangents: Sequence[tuple[str, str]]) -> None:

@@ -7,29 +7,47 @@ rows of real steps leave the recurrence.
 
 Ops of the block that depend on the step's input alone, or on static inputs alone, move out of the loop: they compute all steps at
 once. Where a step has sequences, as the sentences of a text have words, they have to become one row each in this way.
+
+The mean of all rows of a step, and the branch that such a number chooses, read the rows of sequences that are not over: the
+longest sequence stands for those that are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
 from fluid.ir.copying import RANDOM_STREAM, copy_op, declare_like
+from fluid.ir.nesting import nested_blocks, walk
 from fluid.ir.program import Block, Operator
 from fluid.ir.regions import region_of
+from fluid.ir.versions import outer_names
 from fluid.opdef.registry import EMPTY
 from fluid.values.types import VarType
 
 from ..stepwise.row_ops import SHRINKING, computes_by_rows, outputs_of_rows
 from .padded_ops import VIEWS, keeps_rows
-from .padded_rows import NotRewritten, Padding, Rewriter, RowFacts
-from .sequence_batch import Extent, Index, goes_on, places_at_steps, ranks_of, rows_at_steps
+from .padded_rows import FLOATS, NotRewritten, Padding, Rewriter, RowFacts
+from .sequence_batch import (
+    Extent,
+    Index,
+    active_at_steps,
+    goes_on,
+    is_active_at_steps,
+    places_at_steps,
+    ranks_of,
+    rows_at_steps,
+    shares_at_steps,
+)
 from .step_facts import Condition, First, Ranked, Steps, Table, fact_of, has_as_many
 
 __all__ = ["Recurrence", "add_constant"]
 
 _EXPANSIONS = frozenset({"sequence_expand", "sequence_expand_as"})
+_MEANS = frozenset({"mean", "reduce_mean"})
+_WEIGHTS: dict[str, Callable[..., Any]] = {"reduce_sum": is_active_at_steps, **dict.fromkeys(_MEANS, shares_at_steps)}
+"""Type of an op that adds the rows of a step -> the weights of the sequences."""
 _OF_SEQUENCES = frozenset({"sequence_pool", "sequence_softmax", "sequence_reverse", "sequence_conv", "gru", "lstm"})
 """Ops that compute each sequence of one input by itself."""
 
@@ -72,8 +90,12 @@ class Recurrence:
         self.outside, self.body, self._ops = to.block, region.body, region.body.ops
         self.group, self._counter, self._condition = condition.group, condition.counter, op.input("Condition")[0]
         self._count, self._steps = to.sizes[self.group][0], to.steps_of(self.group)
-        self.has_gradient = any(one.type == "while_grad" and one.input("StepScopes") == op.output("StepScopes") for one in to.ops)
+        backward = [one for one in to.ops if one.type == "while_grad" and one.input("StepScopes") == op.output("StepScopes")]
+        self.has_gradient = bool(backward)
         """Whether the program makes the gradient of the loop."""
+        made = [name for one in backward for inner in one.sub_blocks[0].ops for name in inner.output_arg_names]
+        self.have_gradients = {name.split("@GRAD")[0] for name in made if "@GRAD" in name}
+        """The values of the block whose gradients the program makes."""
         self.names = {*self.body.vars}
         """The variables of the loop's block."""
         self.segment: list[Operator] = []
@@ -98,6 +120,12 @@ class Recurrence:
         """Array -> the value that each step writes to it."""
         self._unreadable = {self._counter, self._condition}
         """Values that the ops of the recurrence cannot read."""
+        self._numbers: set[str] = set()
+        """Values of the block without rows that differ from step to step."""
+        self._active: set[str] = set()
+        """Values where the row of the longest sequence stands in the places of sequences that are over."""
+        self._of_active: dict[str, str] = {}
+        """Value with a row for each sequence -> the same in `_active`."""
         self._unshrunk: dict[str, str] = {}
         """Value of a state that is not shrunk yet -> its array."""
 
@@ -219,6 +247,8 @@ class Recurrence:
         """Write an op that gives each branch of an ``IfElse`` its rows."""
         self._check(op)
         op.inputs = {slot: [self._row_value(name) for name in names] for slot, names in op.inputs.items()}
+        if not self._active.isdisjoint(op.input_arg_names):
+            raise NotRewritten
         self._append_op(op)
         self._parts.update(op.output_arg_names)
 
@@ -235,10 +265,125 @@ class Recurrence:
         """Write an op that computes each row of a branch by itself."""
         definition = op.definition
         reads = {name for name in op.input_arg_names if name in self._rows or name in self._to.rows or name in self.moved}
+        reads |= self._numbers.intersection(op.input_arg_names)
         if definition is None or reads or definition.is_random or not computes_by_rows(op, definition, self._parts):
             raise NotRewritten
         self._append_op(op)
         self._parts |= outputs_of_rows(op, definition, self._parts) - {EMPTY}
+
+    # -- numbers of all rows, and branches
+    def reduce(self, op: Operator) -> None:
+        """Write a sum, a mean or an extreme of all rows of a step; other reductions stay."""
+        x, *tensors = op.input_arg_names
+        axes = _reduced_axes(op, self.body.var(x).ndim) if x in self._rows or x in self.moved else None
+        if tensors or axes is None or (axes and 0 not in axes):
+            self._compute(op)
+            return
+        self._check(op)
+        if op.type not in _WEIGHTS and x in self.have_gradients:
+            raise NotRewritten  # copies of the longest sequence would share its gradient
+        value = self._rows_of_active(self._row_value(x))
+        if op.type in _WEIGHTS:
+            dtype = self.body.var(x).dtype
+            if dtype not in (FLOATS if op.type in _MEANS else (*FLOATS, VarType.INT64)):
+                raise NotRewritten
+            weights = self._index_of_steps(_WEIGHTS[op.type], dtype)
+            value = self._add("elementwise_mul", {"X": value, "Y": self._slice(weights, weights)}, axis=0)
+        if op.type in _MEANS:
+            inner = [number for number in range(1, self.body.var(x).ndim) if not axes or number in axes]
+            value = self._add("reduce_mean", {"X": value}, dim=inner, keep_dim=True) if inner else value
+            op.type, op.attrs = "reduce_sum", {**op.attrs, "dim": axes or [0], "reduce_all": not axes}
+        op.inputs = {"X": [value]}
+        self._append_op(op)
+        self._numbers.update(op.output("Out"))
+
+    def _rows_of_active(self, value: str) -> str:
+        """A value with the row of the longest sequence in the places of sequences that are over."""
+        if value in self._active:
+            return value
+        if value not in self._of_active:
+            index = self._index_of_steps(active_at_steps)
+            self._of_active[value] = new = self._add("take_rows", {"X": value, "Index": self._slice(index, index)})
+            self._rows.add(new)
+            self._active.add(new)
+        return self._of_active[value]
+
+    def _read_active(self, op: Operator) -> None:
+        """Let an op that reads a number of the step, or rows that depend on one, read rows of sequences that are not over."""
+        if not (self._numbers | self._active).isdisjoint(op.input_arg_names):
+            op.inputs = {
+                slot: [self._rows_of_active(name) if name in self._rows else name for name in names]
+                for slot, names in op.inputs.items()
+            }
+
+    def _note_numbers(self, op: Operator) -> None:
+        """Note which outputs of an op depend on a number of the step."""
+        if not (self._numbers | self._active).isdisjoint(op.input_arg_names):
+            outputs = {*op.output_arg_names}
+            self._active |= outputs & self._rows
+            self._numbers |= outputs - self._rows
+
+    def branch(self, op: Operator) -> None:
+        """Write a branch whose ops compute each row by itself."""
+        (block,), conditions = op.sub_blocks, op.input("Cond")
+        names, results = outer_names(block)
+        if not op.attr("is_scalar_condition") or not self._are_numbers(conditions):
+            raise NotRewritten
+        written = {name for one in self.body.ops for name in one.output_arg_names}
+        if any(name not in self.body.vars or name in written or name in self.moved for name in results):
+            raise NotRewritten
+        values = {name: self._in_branch(name) for name in names if name not in results}
+        op.inputs = {slot: [values.get(name, name) for name in listed] for slot, listed in op.inputs.items()}
+        inner_ops, block.ops = block.ops, []
+        for inner in inner_ops:
+            self._compute_in_branch(inner, block, values)
+        self.steps.append(copy_op(op, self.body))
+        self.body.ops.append(op)
+        self._active |= self._rows.intersection(results)
+        self._numbers |= {*results} - self._rows
+
+    def _are_numbers(self, names: Collection[str]) -> bool:
+        """Whether values without rows have these names, which ops of the recurrence can read."""
+        return not any(name in self._rows or name in self.moved or name in self._to.rows for name in names) and all(
+            name not in self._unreadable and self._to.readable(name) for name in names
+        )
+
+    def _in_branch(self, name: str) -> str:
+        """The name of a value of the block, for the ops of a branch."""
+        if self._are_numbers([name]):
+            return name
+        return self._rows_of_active(self._row_value(name))
+
+    def _compute_in_branch(self, op: Operator, block: Block, values: Mapping[str, str]) -> None:
+        """Write an op of a branch."""
+        op.inputs = {slot: [values.get(name, name) for name in names] for slot, names in op.inputs.items()}
+        definition, reads = op.definition, {name for name in op.input_arg_names if name in self._rows}
+        results = [block.find_var(name) for name in op.output_arg_names if name != EMPTY]
+        if definition is None or definition.is_random or op.sub_blocks or any(var is None or var.persistable for var in results):
+            raise NotRewritten
+        if reads and op.type == "fill_constant_batch_size_like":
+            with self._to.writing_to(block):
+                add_constant(self._to, op, self._count, op.output("Out")[0])
+            self._rows.update(op.output("Out"))
+            return
+        if reads and not self._is_by_rows(op):
+            raise NotRewritten
+        block.ops.append(op)
+        self._note_rows(op)
+
+    def choose(self, op: Operator) -> None:
+        """Write the choice among the results of branches."""
+        self._check(op)
+        are_rows = {name in self._rows or name in self.moved for name in op.input("X")}
+        if not self._are_numbers(op.input("Mask")) or len(are_rows) != 1:
+            raise NotRewritten
+        if are_rows.pop():
+            op.inputs["X"] = [self._rows_of_active(self._row_value(name)) for name in op.input("X")]
+            self._rows.update(op.output("Out"))
+        self._numbers.update(op.input("Mask"))
+        self._note_numbers(op)
+        self.steps.append(copy_op(op, self.body))
+        self.body.ops.append(op)
 
     def _append_op(self, op: Operator) -> None:
         """Write an op into the block."""
@@ -353,8 +498,10 @@ class Recurrence:
             raise NotRewritten
         if not all(self._is_static(name) for name in reads if name in to.rows):
             raise NotRewritten
+        self._read_active(op)
         self._append_op(op)
         self._note_rows(self.steps[-1])
+        self._note_numbers(self.steps[-1])
         if reads:
             self._unreadable |= {name for name in op.output_arg_names if name not in to.rows and name not in self._rows}
 
@@ -442,7 +589,8 @@ class Recurrence:
         index, befores = self._index_of_steps(goes_on, VarType.BOOL), [*self.states.values()]
         slices = list(dict.fromkeys(self._slices.values())) or [self._slice(index, index)]  # they tell the number of steps
         in_body = {name for op in self.body.ops for name in op.output_arg_names} | {*slices, *befores, EMPTY}
-        reads = dict.fromkeys(name for op in self.body.ops for name in op.input_arg_names if name not in in_body)
+        in_body |= {name for block in nested_blocks(self.body.ops) for name in block.vars}
+        reads = dict.fromkeys(name for op in walk(self.body.ops) for name in op.input_arg_names if name not in in_body)
         scopes = self._to.fresh_name("scopes")
         self.outside.create_var(name=scopes, type=VarType.STEP_SCOPES)
         states = {"has_states": bool(befores), "ex_states": befores, "states": afters}
@@ -460,6 +608,11 @@ class Recurrence:
             rows = self._add_outside("take_rows", {"X": in_steps, "Index": places})
             self._to.rows[rows] = RowFacts(self.group, True, Padding.COPIES)
             self._to.loops[array] = Steps(self.group, self._to.hold(rows))
+
+
+def _reduced_axes(op: Operator, rank: int) -> list[int]:
+    """The axes that an op reduces; empty if it reduces all."""
+    return [] if op.type == "mean" or op.attr("reduce_all") else [axis % rank for axis in op.attr("dim")]
 
 
 def _x_of(op: Operator) -> str:
@@ -480,5 +633,8 @@ _IN_BLOCK: dict[str, Callable[[Recurrence, Operator], None]] = {
     "dropout": Recurrence.draw,
     "split_lod_tensor": Recurrence.split,
     "merge_lod_tensor": Recurrence.merge,
+    "conditional_block": Recurrence.branch,
+    "select_input": Recurrence.choose,
+    **dict.fromkeys(("mean", *(f"reduce_{kind}" for kind in ("sum", "mean", "max", "min", "all", "any"))), Recurrence.reduce),
 }
 """Type of an op that makes a block a step -> what notes its part."""

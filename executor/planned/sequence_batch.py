@@ -312,6 +312,23 @@ def goes_on(offsets: Any, steps: int) -> Any:
     return np.arange(1, steps + 1)[:, None] < np.diff(offsets)[_present(offsets)]
 
 
+def is_active_at_steps(offsets: Any, steps: int) -> Any:
+    """``[steps, sequences]``: whether each sequence has this step."""
+    return np.arange(steps)[:, None] < np.diff(offsets)
+
+
+def active_at_steps(offsets: Any, steps: int) -> Any:
+    """``[steps, sequences]``: the number of each sequence; after its end, the number of the longest one."""
+    lengths = np.diff(offsets)
+    return np.where(is_active_at_steps(offsets, steps), np.arange(len(lengths)), lengths.argmax())
+
+
+def shares_at_steps(offsets: Any, steps: int) -> Any:
+    """``[steps, sequences]``: the share of each sequence in a mean of those that have this step."""
+    is_active = is_active_at_steps(offsets, steps)
+    return is_active / np.maximum(is_active.sum(axis=1, keepdims=True), 1)
+
+
 def places_at_steps(offsets: Any) -> Any:
     """For each row, its place among the rows of all steps, ``[steps, sequences]``."""
     sequence, step = steps_of(offsets).T

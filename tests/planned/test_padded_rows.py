@@ -311,7 +311,7 @@ def with_a_loop() -> list[Variable]:
     with loop.block():
         now = loop.step_input(fed_x())
         before = loop.memory(shape=[WIDTH], value=0.0)
-        after = layers.tanh(now + before - layers.reduce_mean(now))
+        after = layers.tanh(now + layers.cumsum(before, axis=0))
         loop.update_memory(before, after)
         loop.output(after)
     return [trained(layers.sequence_last_step(loop()))]

@@ -139,6 +139,65 @@ def of_growth(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
     return [after, layers.log(after)]
 
 
+def reads_all_rows(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """A step depends on the number of sequences that are not over."""
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
+    after = layers.tanh(x + state - layers.reduce_mean(x))
+    rnn.update_memory(state, after)
+    return [after]
+
+
+def reads_mean_of_states(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
+    after = layers.tanh(x + state - layers.reduce_mean(state, dim=0, keep_dim=True))
+    rnn.update_memory(state, after)
+    return [after]
+
+
+def choosing(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """The sequences that are not over decide together; both branches read a state, one of them a static input."""
+    x, static = rnn.step_input(fed("x", dtype)), rnn.static_input(fed("dense", dtype))
+    state = rnn.memory(shape=[WIDTH], value=0.5, dtype=dtype)
+    is_large = layers.greater_than(layers.mean(x), layers.fill_constant([1], dtype, 0.0))
+    after = layers.cond(
+        is_large,
+        lambda: layers.fc([x, state], WIDTH, act="tanh"),
+        lambda: layers.fc(layers.reshape(state, [-1, WIDTH]), WIDTH, act="sigmoid") * static,
+    )
+    rnn.update_memory(state, after)
+    ids = rnn.step_input(fed("ids"))
+    are_large = layers.greater_than(layers.reduce_sum(ids), layers.fill_constant([1], "int64", 9))
+    some_are = layers.reduce_any(layers.greater_than(ids, layers.fill_constant([1], "int64", 7)))
+    chosen = layers.cond(layers.logical_and(are_large, some_are), lambda: x + 1.0, lambda: layers.assign(state))
+    return [after, chosen, layers.cond(some_are, lambda: layers.zeros_like(x), lambda: layers.scale(x, 0.5))]
+
+
+def by_turns(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """A counter decides. In steps that take the other branch, a sequence that is over would divide by 0."""
+    x, count = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[1], value=1.0, dtype=dtype)
+    state = rnn.memory(shape=[WIDTH], dtype=dtype)
+    number = layers.mean(count)
+    is_early = layers.less_than(number, layers.fill_constant([1], dtype, 2.5))
+    after = layers.cond(
+        is_early, lambda: layers.tanh(x + state), lambda: layers.elementwise_div(layers.tanh(x) + state, count - 2.0, axis=0)
+    )
+    rnn.update_memory(count, count + 1.0)
+    rnn.update_memory(state, layers.tanh(after / number))
+    return [after, layers.elementwise_div(state, layers.elementwise_mul(count, number), axis=0)]
+
+
+def of_whole_steps(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """Sums and means of all rows of a step, along some axes and all; extremes of values without gradients."""
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
+    total = layers.tanh(layers.reduce_sum(layers.fc(state, WIDTH), dim=[0], keep_dim=True))
+    fixed = layers.cast(x, dtype)
+    fixed.stop_gradient = True
+    largest, least = layers.reduce_max(fixed, dim=0, keep_dim=True), layers.reduce_min(fixed, dim=[0, 1], keep_dim=True)
+    after = layers.tanh(layers.fc(x, WIDTH) + state * total - layers.reduce_mean(state) + (largest - least) * 0.1)
+    rnn.update_memory(state, after)
+    return [after]
+
+
 STEPS = [
     branching,
     drops,
@@ -151,6 +210,11 @@ STEPS = [
     greedy,
     without_states,
     of_growth,
+    reads_all_rows,
+    reads_mean_of_states,
+    choosing,
+    by_turns,
+    of_whole_steps,
 ]
 
 
@@ -254,21 +318,6 @@ def test_predictions_over_nested_sequences_have_padded_plans(
         assert isinstance(plan, PaddedPlan)
 
 
-def reads_all_rows(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
-    """A step depends on the number of sequences that are not over."""
-    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
-    after = layers.tanh(x + state - layers.reduce_mean(x))
-    rnn.update_memory(state, after)
-    return [after]
-
-
-def reads_mean_of_states(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
-    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
-    after = layers.tanh(x + state - layers.reduce_mean(state, dim=0, keep_dim=True))
-    rnn.update_memory(state, after)
-    return [after]
-
-
 def reads_words_unshrunk(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
     """A value from outside, which is the same in each step."""
     total = before(lambda: layers.reduce_sum(layers.sequence_pool(fed("beside", dtype), "sum"), dim=0, keep_dim=True))
@@ -276,9 +325,24 @@ def reads_words_unshrunk(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
     return [layers.fc(x, 3) + total]
 
 
-@each("step", [reads_all_rows, reads_mean_of_states])
+def reads_sums_of_rows(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """The running sums of a step's rows depend on the order of the sequences."""
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
+    after = layers.tanh(layers.fc(x, WIDTH) + layers.cumsum(state, axis=0))
+    rnn.update_memory(state, after)
+    return [after]
+
+
+def reads_largest_row(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
+    after = layers.tanh(layers.fc(x, WIDTH) + state - layers.reduce_max(state, dim=0, keep_dim=True))
+    rnn.update_memory(state, after)
+    return [after]
+
+
+@each("step", [reads_sums_of_rows, reads_largest_row])
 def test_steps_that_mix_sequences_run_op_by_op(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
-    op_by_op, native = (Run(lambda: recurrence(step), flag, monkeypatch) for flag in (False, True))
+    op_by_op, native = (Run(lambda: trained(step, "float32"), flag, monkeypatch) for flag in (False, True))
     for lengths in ([3, 1, 2], [2, 0, 4]):
         assert_close(native.step(lengths), op_by_op.step(lengths))
         assert not isinstance(native.plan(lengths), PaddedPlan)

@@ -88,7 +88,7 @@ class _Functional(Layer):
     """A layer of `fluid.layers` that keeps its parameters."""
 
     _names: Sequence[str] = ("weight",)
-    """Names of the parameters other than the bias, in the order of the function's requests."""
+    """Names of the parameters other than the bias, in the order of the function's requests; empty: it has no parameters."""
     _old_names: Mapping[str, str] = {}
     """Names of parameters in the classes of Fluid 1.6 -> names here."""
     _arguments: Any
@@ -100,7 +100,7 @@ class _Functional(Layer):
         if name_scope is not None and not isinstance(name_scope, str):
             raise FluidTypeError(f"{type(self).__name__}: the first argument is the layer's name, or None, not {name_scope!r}")
         super().__init__(name_scope, dtype)
-        self.__dict__["_made"] = False
+        self.__dict__["_made"] = not self._names
 
     def _call(self, layer: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         args = tuple(Tensor(value) if isinstance(value, np.ndarray) else value for value in args)  # as in Fluid 1.6
@@ -688,6 +688,8 @@ class Pool2D(
     >>> pool(dygraph.Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).numpy()
     array([[[[4.]]]], dtype=float32)
     """
+
+    _names = ()
 
 
 # ---------------------------------------------------------------------------------------------------------- normalization

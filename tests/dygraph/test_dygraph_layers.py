@@ -535,11 +535,19 @@ def test_lists_of_parameters_that_are_not_made_yet() -> None:
     assert len(net.parameters()) == 10 and len(net.state_dict()) == 10
 
 
+@pytest.mark.filterwarnings("error")
+def test_pooling_has_no_parameters_to_wait_for() -> None:
+    net = dygraph.Sequential(dygraph.Conv2D(1, 2, 3), dygraph.Pool2D(pool_size=2), dygraph.Pool2D("named", 2))
+    assert net.state_dict().keys() == {"0.weight", "0.bias"}
+    net.set_dict(net.state_dict())
+    fluid.optimizer.SGD(0.1, parameter_list=net.parameters())
+    assert net[1].parameters() == [] and net[1].weight is None and net[1].bias is None
+
+
 def test_what_does_not_depend_on_the_input_is_made_at_once() -> None:
     assert [item.shape for item in dygraph.GRUUnit("g", 6).parameters()] == [(2, 6), (1, 6)]
     assert dygraph.BatchNorm("b", 3).weight.tolist() == [1, 1, 1]
     assert [item.shape for item in dygraph.BatchNorm("b", 3, data_layout="NHWC").parameters()] == [(3,)] * 4
-    assert dygraph.Pool2D("p", 2).parameters() == []
     layer = dygraph.TransformerEncoderLayer(8, 2, 16)
     assert {"norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias"} < layer.state_dict().keys()
     with pytest.raises(ProgramError, match="gru_unit: size should be a multiple of 3"):

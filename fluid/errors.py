@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -398,9 +398,15 @@ def op_failure(op: Operator, error: Exception, inputs: str = "") -> ExecutionErr
       at run time: x is absent
     """
     at_run = f"\n  at run time: {inputs}" if inputs else ""
-    failure = while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}{at_run}")
+    failure = while_running(error, f"{said_of((op.origin or op).type, error, ' failed')}\n{locate(op)}{at_run}")
     failure.located = True
     return failure
+
+
+def values_by_users_name(op: Operator, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The values in the input slots of an operator, by the names in the user's program, as far as it has them."""
+    names = (op.origin or op).inputs
+    return {name: value for slot, listed in values.items() for name, value in zip(names.get(slot, ()), listed, strict=False)}
 
 
 def locate(op: Operator) -> str:
@@ -412,6 +418,7 @@ def locate(op: Operator) -> str:
       inputs: x: float32[-1, 2]
       made at: ...
     """
+    op = op.origin or op
     lines = [f"  op: {op}"]
     variables = ((name, op.block.find_var(name)) for name in op.input_arg_names)
     if specs := [f"{printable(name)}: {var.describe()}" for name, var in variables if var is not None]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fluid.errors import ExecutionError, op_failure, values_by_users_name
 from fluid.ir.program import Block, Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import by_slot
@@ -303,6 +304,15 @@ class Check(_ListReader, _WithoutKernels):
         check = check_of(definition.type)
         assert check is not None
         return check_call(check, inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
+
+
+def failure_of(instruction: Any, error: Exception, specs: Mapping[Value, Spec]) -> ExecutionError:
+    """The error for an instruction that failed in a run, with the inputs of its op by the names of the user's program."""
+    if instruction.is_check:
+        instruction, specs = instruction.instruction, instruction.specs
+    op, reads = instruction.op, getattr(instruction, "reads", {})
+    inputs = [f"{name} is {specs[value]}" for name, value in values_by_users_name(op, reads).items() if value in specs]
+    return op_failure(op, error, "; ".join(inputs) or ("" if op.input_arg_names else "no inputs"))
 
 
 def stand_in(spec: Spec) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fluid.errors import op_failure
 from fluid.ir.dataflow import Facts
 from fluid.ir.versions import Value
 from fluid.values.memory import ALIGNMENT, aligned_bytes
@@ -34,6 +33,7 @@ from .instructions import (
     Check,
     KernelCall,
     NativeInstruction,
+    failure_of,
     inspected_values,
     within_branches,
 )
@@ -304,13 +304,13 @@ class RepeatedBlock:
         self.external = [value for value, _ in operands if value is not None and value not in addresses]
         """The value at each of these places."""
         counts = np.cumsum([len(item.calls) for item in instructions])
-        self._calls: list[tuple[int, Any, Call]] = []
-        """The ops that numpy checks or computes in a trip, with their calls, each after so many records."""
+        self._calls: list[tuple[int, Callable[[int], None]]] = []
+        """The calls of ops that numpy checks or computes in a trip, each after so many records."""
         for count, item in zip(counts, instructions, strict=True):
             if isinstance(item, Check):
-                self._calls.append((int(count), item.op, item.call(arrays.__getitem__)))
+                self._calls.append((int(count), partial(_run_on_numpy, item, item.call(arrays.__getitem__), specs)))
             elif isinstance(item, OpInstruction):
-                self._calls.append((int(count), item.op, item.call(arrays.__getitem__, source)))
+                self._calls.append((int(count), partial(_run_on_numpy, item, item.call(arrays.__getitem__, source), specs)))
         self._rows = records_of(calls, kernels, 0)
         self._trips: NativeTrips | None = None
         """The trips prepared last, whose tables the next ones use again."""
@@ -361,7 +361,7 @@ class NativeTrips:
     Args:
         rows: the records of each trip.
         words: the addresses of operands in each trip.
-        calls: ops and their calls on numpy, each after so many records of a trip.
+        calls: ops on numpy, called with the number of the trip, each after so many records of a trip.
         raise_failure: raises the error of a check that has failed in native code; None without such checks.
 
     Attributes:
@@ -372,7 +372,7 @@ class NativeTrips:
         self,
         rows: Any,
         words: Any,
-        calls: Sequence[tuple[int, Any, Call]],
+        calls: Sequence[tuple[int, Callable[[int], None]]],
         raise_failure: Callable[[], None] | None,
     ) -> None:
         self.count, self.words = len(rows), words
@@ -411,10 +411,10 @@ class NativeTrips:
             return pool().stepper(self._rows)
         steps: list[Callable[[int], None]] = []
         start = 0
-        for end, op, call in self._calls:
+        for end, call in self._calls:
             if end > start:
                 steps.append(self._stepper(start, end))
-            steps.append(partial(_run_on_numpy, op, call))
+            steps.append(call)
             start = end
         if start < self._rows.shape[1]:
             steps.append(self._stepper(start, self._rows.shape[1]))
@@ -446,13 +446,13 @@ def _raise_failure(instructions: Sequence[Any], arrays: Mapping[Value, Any]) -> 
     if FAILED in arrays and (number := int(arrays[FAILED][0])):
         arrays[FAILED][0] = 0
         check = checks_of(instructions)[number]
-        _run_on_numpy(check.op, check.call(arrays.__getitem__), 0)
+        _run_on_numpy(check, check.call(arrays.__getitem__), check.specs, 0)
         raise AssertionError(f"{check.label} fails in native code alone")
 
 
-def _run_on_numpy(op: Any, call: Call, number: int) -> None:
-    """Run a call in any trip; its errors name the op."""
+def _run_on_numpy(instruction: Check | OpInstruction, call: Call, specs: Mapping[Value, Spec], number: int) -> None:
+    """Run the call of an instruction in any trip; its errors name the op."""
     try:
         call()
     except Exception as error:
-        raise op_failure(op, error) from error
+        raise failure_of(instruction, error, specs) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fluid.errors import ExecutionError, FluidError, OutOfMemoryError, gibibytes, locate, op_failure, said_of, while_running
+from fluid.errors import ExecutionError, FluidError, OutOfMemoryError, gibibytes, locate, said_of, while_running
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
@@ -29,7 +29,7 @@ from ..kernels.collective import group_of, make_progress
 from ..kernels.engine import Step, engine_of
 from ..kernels.table import is_check, kernel_of
 from ..native.fallback import or_unavailable
-from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, NativeInstruction, stand_in, within_branches
+from ..native.instructions import CLEARED, Check, NativeInstruction, failure_of, stand_in, within_branches
 from ..native.native_checks import FAILED, checks_of
 from ..runtime.calls import Call
 from ..runtime.random import RandomStreams
@@ -765,11 +765,7 @@ class BoundArenaPlan:
         return self.plan.instructions[bisect_right(self._starts, position) - 1]
 
     def _failure_of(self, instruction: AnyInstruction, error: Exception) -> ExecutionError:
-        op, specs, read = instruction.op, self.plan.specs, dict.fromkeys(instruction.read)
-        if read and all(name.startswith(NATIVE_PREFIX) for name, _ in read):  # in a loop: the user knows none of these names
-            return op_failure(op, error)
-        inputs = "; ".join(f"{value[0]} is {specs[value]}" for value in read if value in specs)
-        return op_failure(op, error, inputs or "no inputs")
+        return failure_of(instruction, error, self.plan.specs)
 
     def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Watch | None) -> None:
         ends = [*self._starts[1:], len(self.steps)]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fluid.errors import InferenceError
+from fluid.ir.copying import copy_to_rewrite
 from fluid.ir.program import Block, Operator, Program, Variable
 from fluid.ir.regions import region_of
 from fluid.opdef.registry import EMPTY, grad_slot
@@ -49,7 +50,7 @@ def with_padded_loops(program: Program) -> Program:
     for index in reversed(range(count)):
         op = program.global_block().ops[index]
         if op.type == "while" and _sequences_of(op):
-            copy = program.clone()
+            copy = copy_to_rewrite(program)
             try:
                 _LoopRewriter(copy.global_block(), index).run()
             except (_UnpaddedError, InferenceError):  # an error of the program itself is reported as it runs

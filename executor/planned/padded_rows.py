@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import FluidError
+from fluid.ir.copying import copy_to_rewrite
 from fluid.ir.program import Block, Operator, Program
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import EMPTY, OpDef, by_slot, grad_slot
@@ -169,7 +170,7 @@ class Rewriter:
     """Rewrites the ops of a program for batches of some sizes."""
 
     def __init__(self, program: Program, fetches: Sequence[str], batch: SequenceBatch) -> None:
-        self.program, self._batch, self._fetches = program.clone(), batch, fetches
+        self.program, self._batch, self._fetches = copy_to_rewrite(program), batch, fetches
         self.sizes, self.lengths = list(batch.sizes), dict(batch.lengths)
         """For each LoD, the number of sequences and the capacity; name of lengths -> the number of their LoD."""
         self._derived: list[DerivedLod] = []
@@ -222,6 +223,8 @@ class Rewriter:
         for attempt in (self._rewrite, self._keep, self._compute_by_rows, self._compute_real_rows):
             with suppress(NotRewritten):
                 self._note(op, attempt(op))
+                for new in self.block.ops[start:]:
+                    new.origin = new.origin or op.origin
                 return
             op.inputs = dict(inputs)
             del self.block.ops[start:]

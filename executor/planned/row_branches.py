@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 from typing import NamedTuple
 
-from fluid.ir.copying import declare_like
+from fluid.ir.copying import copy_to_rewrite, declare_like
 from fluid.ir.nesting import walk
 from fluid.ir.program import Block, Operator, Program
 from fluid.opdef.registry import EMPTY, grad_slot
@@ -51,7 +51,7 @@ def with_all_rows(program: Program, fetches: Collection[str]) -> Program | None:
     splits = [op for op in walk(program.global_block().ops) if op.type == "split_lod_tensor"]
     if not splits:
         return None
-    copy = program.clone()
+    copy = copy_to_rewrite(program)
     blocks = list(dict.fromkeys(op.block for op in walk(copy.global_block().ops)))
     has_gradients = any(map(_splits_gradient, splits))
     parts: dict[Block, dict[str, _RowsOfBranch]] = {}

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fluid.errors import FluidError
+from fluid.ir.copying import copy_to_rewrite
 from fluid.ir.inference import infer_shape
 from fluid.ir.program import Block, Operator, Program, Variable
 from fluid.ir.verify import refuse_deep
@@ -117,7 +118,7 @@ def specialized(
         values: feed or persistable variable -> its array, if it is known.
         results_of_blocks: name -> the shape that a loop or branch gives it.
     """
-    copy = program.clone()
+    copy = copy_to_rewrite(program)
     return copy if specialize(copy, shapes, values, results_of_blocks) else None
 
 

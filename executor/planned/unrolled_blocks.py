@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluid.ir.copying import copy_op, declare_like
+from fluid.ir.copying import copy_op, copy_to_rewrite, declare_like
 from fluid.ir.program import Operator, Program, Variable
 from fluid.ir.regions import Region, region_of
 from fluid.opdef.registry import EMPTY
@@ -32,7 +32,7 @@ def with_unrolled_blocks(program: Program) -> Program | None:
     """Copy a program with loops in blocks of loops unrolled, if gradients read their step scopes; None if there are none."""
     if not _inner_loops(program) or next(_pairs(program), None) is None:
         return None
-    copy = program.clone()
+    copy = copy_to_rewrite(program)
     while (pair := next(_pairs(copy), None)) is not None:
         forward, backward, trips = pair
         frames = _Unroller(forward, trips, {}).unroll()

@@ -43,11 +43,25 @@ def copy_for_backward(op: Operator, home: Block, blocks: dict[Block, Block]) -> 
 
 
 def copy_op(op: Operator, home: Block, names: Mapping[str, str] = MappingProxyType({})) -> Operator:
-    """A copy of an op for the block `home`, with other `names` for some variables; blocks that it owns are shared."""
+    """A copy of an op in a rewritten program, with other `names` for some variables; blocks that it owns are shared."""
     inputs, outputs = (
         {slot: [names.get(name, name) for name in listed] for slot, listed in slots.items()} for slots in (op.inputs, op.outputs)
     )
-    return Operator(home, op.type, inputs, outputs, dict(op.attrs), op.frames)
+    copy = Operator(home, op.type, inputs, outputs, dict(op.attrs), op.frames)
+    copy.origin = op.origin or op
+    return copy
+
+
+def copy_to_rewrite(program: Program) -> Program:
+    """A copy of a program to rewrite for a run. Its ops know their origins."""
+    copy = program.clone()
+    for op, twin in zip(_all_ops(program), _all_ops(copy), strict=True):
+        twin.origin = op.origin or op
+    return copy
+
+
+def _all_ops(program: Program) -> list[Operator]:
+    return [op for block in program.blocks for op in block.ops]
 
 
 def declare_like(block: Block, name: str, var: Variable) -> Variable:
@@ -69,9 +83,8 @@ def rewritten_copy(
     """
     if not changes:
         return None
-    copy = program.clone()
-    ops = [[op for block in one.blocks for op in block.ops] for one in (program, copy)]
-    copies = dict(zip(*ops, strict=True))
+    copy = copy_to_rewrite(program)
+    copies = dict(zip(_all_ops(program), _all_ops(copy), strict=True))
     for op, change in changes:
         rewrite(copies[op], change)
     return copy

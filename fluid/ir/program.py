@@ -431,13 +431,16 @@ class Operator:
         attrs: name -> value.
         frames: the frames of the user's code that asked for it.
 
+    Attributes:
+        origin: in a program that an executor has rewritten, the op of the user's program, which errors show; None elsewhere.
+
     >>> y = layers.scale(fluid.data("x", [None, 3]), 2.0)
     >>> op = fluid.default_main_program().global_block().ops[0]
     >>> op.type, op.input("X"), op.attr("scale")
     ('scale', ['x'], 2.0)
     """
 
-    __slots__ = ("attrs", "block", "frames", "inputs", "outputs", "type", "wire")
+    __slots__ = ("attrs", "block", "frames", "inputs", "origin", "outputs", "type", "wire")
 
     again: Callable[[Variable], Any] | None = None
     """Repeats an optimizer's update with another gradient, in eager mode. None for ops of programs."""
@@ -458,11 +461,12 @@ class Operator:
         self.attrs = attrs
         self.frames = frames
         self.wire: Any = None
+        self.origin: Operator | None = None
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """The state that pickles and deep copies hold."""
         slots = {name: getattr(self, name) for name in Operator.__slots__}
-        return None, {**slots, "frames": portable(self.frames)}
+        return None, {**slots, "frames": portable(self.frames), "origin": None}
 
     @property
     def definition(self) -> OpDef | None:
@@ -1709,7 +1713,7 @@ def _clone_op(op: Operator, block: Block, blocks: Sequence[Block]) -> Operator:
         {name: move(value) for name, value in op.attrs.items()},
         op.frames,
     )
-    twin.wire = op.wire
+    twin.wire, twin.origin = op.wire, op.origin
     return twin
 
 

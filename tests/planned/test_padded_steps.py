@@ -13,6 +13,7 @@ from padded_runs import BATCHES, WIDTH, Run, assert_close, assert_runs_agree, fe
 
 import fluid
 from fluid import layers
+from fluid.errors import IndexRangeError
 from fluid.executor.planned.padded_plan import PaddedPlan
 from fluid.ir.program import Variable
 
@@ -438,3 +439,29 @@ def test_arrays_that_the_scope_keeps_run_op_by_op(monkeypatch: pytest.MonkeyPatc
     assert any(
         len(native.scope.find_var(name).get_lod_tensor_array()) == 2 for name in native.scope.local_var_names() if "array" in name
     )
+
+
+@pytest.mark.parametrize(("word", "label"), [(20, 0), (0, 5)])
+def test_errors_name_the_ops_of_the_users_program(word: int, label: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, labels = (layers.data(name, [1], dtype="int64", lod_level=1) for name in ("words", "labels"))
+    rnn = layers.DynamicRNN()
+    with rnn.block():
+        x, y, state = rnn.step_input(words), rnn.step_input(labels), rnn.memory(shape=[8])
+        update = layers.fc([layers.embedding(x, [20, 8]), state], 8, act="tanh")
+        rnn.update_memory(state, update)
+        rnn.output(layers.cross_entropy(layers.fc(update, 5, act="softmax"), y))
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(rnn()))
+    executor, errors = fluid.Executor(), []
+    executor.run(fluid.default_startup_program())
+    lengths = [[2, 2, 3]]
+    feed = {"words": (np.full([7, 1], 3), lengths), "labels": (np.full([7, 1], 2), lengths)}
+    wrong = {"words": (np.full([7, 1], word), lengths), "labels": (np.full([7, 1], label), lengths)}
+    for native in ("0", "1"):
+        monkeypatch.setenv("FLUID_NATIVE", native)
+        executor.run(feed=feed)
+        with pytest.raises(IndexRangeError) as error:
+            executor.run(feed=wrong)
+        errors.append(str(error.value).partition("  at run time: "))
+    assert errors[0][0] == errors[1][0] and "array_read_" in errors[1][0]
+    for _, _, values in errors:
+        assert "array_read_" in values and "moved" not in values

@@ -57,7 +57,7 @@ __all__ = ["FLOATS", "REWRITES", "UNPADDING", "NotRewritten", "PaddedProgram", "
 
 UNPADDING = "sequence_unpad"
 """The op that makes rows of sequences from padded ones, ``[sequences, steps, ...]``."""
-_WITHOUT_ROWS = frozenset({UNPADDING, "write_to_array", "take_rows_grad"})
+_WITHOUT_ROWS = frozenset({UNPADDING, "write_to_array", "take_rows_grad", "im2sequence"})
 """Ops that are rewritten even if they read no rows."""
 FLOATS = (VarType.FP32, VarType.FP64)
 _GRAD = grad_slot("")
@@ -174,6 +174,8 @@ class Rewriter:
         self.sizes, self.lengths = list(batch.sizes), dict(batch.lengths)
         """For each LoD, the number of sequences and the capacity; name of lengths -> the number of their LoD."""
         self._derived: list[DerivedLod] = []
+        self._steps = dict(enumerate(batch.steps))
+        """Number of a LoD -> the number of steps that its longest sequence is padded to."""
         self.block = self.program.global_block()
         self.rows = {name: RowFacts(group, True, Padding.COPIES) for name, group in batch.groups.items()}
         """Name -> facts, for values with padding rows."""
@@ -460,10 +462,10 @@ class Rewriter:
         return any(not set(names).isdisjoint(op.output_arg_names) for op in self.block.ops)
 
     def steps_of(self, group: int) -> int:
-        """The number of steps that the longest sequence is padded to; `NotRewritten` for sequences that ops make."""
-        if group >= len(self._batch.steps):
+        """The number of steps that the longest sequence is padded to; `NotRewritten` if nobody knows it."""
+        if group not in self._steps:
             raise NotRewritten
-        return self._batch.steps[group]
+        return self._steps[group]
 
     def parent_of(self, group: int) -> int | None:
         """The LoD without its last level; None for one level."""
@@ -484,13 +486,15 @@ class Rewriter:
         self.with_copies(op, value, rows, out)
         return {out: rows}
 
-    def derive(self, lod: DerivedLod, capacity: int) -> int:
-        """The number of a LoD that follows from others; equal LoDs are one."""
+    def derive(self, lod: DerivedLod, capacity: int, steps: int | None = None) -> int:
+        """The number of a LoD that follows from others; equal LoDs are one. `steps`: the length of its longest sequence."""
         if any(self.parent_of(group) is not None for group in lod.groups):
             raise NotRewritten
         if lod not in self._derived:
             self._derived.append(lod)
             self.sizes.append((self.sizes[lod.groups[0]][0], capacity))
+            if steps is not None:
+                self._steps[len(self.sizes) - 1] = steps
         return len(self._batch.sizes) + self._derived.index(lod)
 
     def index(self, index: Index) -> str:

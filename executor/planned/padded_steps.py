@@ -8,6 +8,7 @@ from dataclasses import replace
 from fluid.ir.program import Operator, Program
 from fluid.opdef.registry import grad_slot
 
+from .padded_labels import ON_STEPS
 from .padded_ops import is_zero
 from .padded_rows import REWRITES, NotRewritten, Padding, Rewriter, RowFacts
 from .recurrence_gradients import write_gradient
@@ -24,8 +25,8 @@ _rewrites = REWRITES.register
 
 
 def has_steps(program: Program) -> bool:
-    """Whether a program has loops over the steps of sequences."""
-    return any(op.type == "lod_rank_table" for op in program.global_block().ops)
+    """Whether a program has loops over the steps of sequences, or ops that become ops on padded steps."""
+    return any(op.type in ("lod_rank_table", *ON_STEPS) for op in program.global_block().ops)
 
 
 def is_skewed(batch: SequenceBatch) -> bool:

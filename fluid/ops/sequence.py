@@ -682,12 +682,46 @@ def _im2sequence(X: Spec, Y: Spec | None, kernels: list[int], strides: list[int]
     return Spec((count, size), X.dtype, lod=(tuple(range(0, count + 1, high * wide)),))
 
 
-@define("im2sequence(X, Y?) -> Out", infer=_im2sequence, wrt=("X",), constants=("Y",), lod_aware=True, **_PATCHES)
+def _tiles(shape: tuple[int, ...], attrs: Mapping[str, Any]) -> list[int] | None:
+    """Rows and columns of patches and of their elements, by turns, where each element of an image is in one patch; else None."""
+    if -1 in shape[1:] or any(attrs["paddings"]):
+        return None
+    tiles = []
+    for size, kernel, stride in zip(shape[2:], attrs["kernels"], attrs["strides"], strict=True):
+        if size % kernel or (stride != kernel and size != kernel):
+            return None
+        tiles += [size // kernel, kernel]
+    return tiles
+
+
+def _take_patches(f: Any, X: Any, Y: Any, attrs: Mapping[str, Any]) -> Any:
+    tiles = _tiles(X.shape, attrs) if Y is None else None
+    if tiles is None:
+        return f.take_rows(f.reshape(X, shape=[-1]), f.patch_index(X, Y, None, **attrs))
+    patches = f.transpose(f.reshape(X, shape=[-1, X.shape[1], *tiles]), axis=[0, 2, 4, 1, 3, 5])
+    return f.reshape(patches, shape=[-1, X.shape[1] * prod(attrs["kernels"])])
+
+
+@define(
+    "im2sequence(X, Y?) -> Out",
+    infer=_im2sequence,
+    wrt=("X",),
+    constants=("Y",),
+    lod_aware=True,
+    meaning=means(_take_patches),
+    **_PATCHES,
+)
 def im2sequence(f: Any, X: ShapeOnly, Y: Any, dOut: Any, attrs: Any) -> Any:
     """The patches of each image, row by row, as a sequence: ``[images * patches, channels * kernel height * kernel width]``.
 
     Where X [images, ...] comes of images of different sizes, Y [images, 2] holds their heights and widths, which are divided by
     `out_stride`, rounded up: only patches that fit there are taken. As in Paddle, Y is passed over where there is one image.
     """
+    shape: tuple[int, ...] = X.shape  # type: ignore[attr-defined]
+    tiles = _tiles(shape, attrs) if Y is None else None
+    if tiles is not None:
+        high, height, wide, width = tiles
+        patches = f.reshape(dOut, shape=[-1, high, wide, shape[1], height, width])
+        return {"X": f.reshape_like(f.transpose(patches, axis=[0, 3, 1, 4, 2, 5]), X)}
     index = f.patch_index(X, Y, dOut, **{name: attrs[name] for name in _PATCHES})
     return {"X": f.reshape_like(f.add_rows(dOut, index, f.reshape(X, shape=[-1])), X)}

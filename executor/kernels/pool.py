@@ -284,6 +284,13 @@ def _flat(axes: list[_AxisWindows], array: Any) -> Any:
     return array.reshape(*shape[:first], prod(shape[first:end]), *shape[end:])
 
 
+def overlapping_maxima(shape: tuple[int, ...], attrs: dict[str, Any]) -> list[_AxisWindows]:
+    """The windows along each pooled axis of images of this shape, if they overlap; else an empty list."""
+    axes = _axes(shape, attrs)
+    is_halved = len(axes) == 2 and all(axis.is_halving for axis in axes)
+    return [] if is_halved or _by_window(axes) else axes
+
+
 def _maxima_back(xp: Any, scratch: Any, axes: list[_AxisWindows], X: Any, dOut: Any, dX: Any) -> list[Call]:
     if len(axes) == 2 and all(axis.is_halving for axis in axes):
         return _halved_back(xp, scratch, axes, X, dOut, dX)

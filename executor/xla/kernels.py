@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from fluid.opdef.tables import OpTable
 from fluid.ops.conv import conv_geometry, image_axes
 
-from ..kernels import norm
+from ..kernels import norm, pool
 from ..kernels.selected_rows import all_at_once, row_by_row
 from ..kernels.table import Kernel, sparse
 from ..kernels.table import kernel as register
@@ -139,6 +139,55 @@ def transposed_convolution(Input: Any, Filter: Any, attrs: Any, Output: Any) -> 
 @kernel("conv2d_backprop_filter", "conv3d_backprop_filter")
 def convolve_back_to_filter(Input: Any, Output: Any, attrs: Any, Filter: Any) -> None:
     _to_filters(attrs, Input, Output, Filter)
+
+
+# ------------------------------------------------------------------------------------------------------------- pooling
+@kernel("pool2d_grad", "pool3d_grad")
+def pool_grad(xp: Any, X: Any, dOut: Any, pooling_type: str, exclusive: bool, attrs: Any, dX: Any) -> None:
+    windows = pool.overlapping_maxima(X.shape, attrs) if pooling_type == "max" and X.size else []
+    if not windows:
+        for call in pool.pool_grad(xp, xp.empty, X, dOut, pooling_type, exclusive, attrs, dX):
+            call()
+        return
+    data_format = attrs["data_format"]
+    images, gradients = (channels_last(array, data_format).read() for array in (X, dOut))
+    channels_last(dX, data_format).write(_maxima_back(images, gradients, windows))
+
+
+def _maxima_back(images: Any, gradients: Any, windows: Sequence[Any]) -> Any:
+    """The gradient of maxima of windows, of images with channels last.
+
+    It goes from each window to the first row that has the maximum, and then to the first element there. A NaN is greater than
+    all numbers, and padding less than all elements.
+    """
+    spans = [(axis.out - 1) * axis.stride + axis.size for axis in windows]
+    pads = [
+        (0, 0, 0),
+        *((axis.pad[0], span - axis.extent - axis.pad[0], 0) for axis, span in zip(windows, spans, strict=True)),
+        (0, 0, 0),
+    ]
+    lowest = jnp.finfo(images.dtype).min.astype(images.dtype)
+    levels = [lax.pad(jnp.maximum(images, lowest), np.array(-np.inf, images.dtype), pads)]
+    for number, axis in reversed(list(enumerate(windows, 1))):
+        levels.append(reduce(jnp.maximum, (_under(tap, levels[-1], number, axis) for tap in range(axis.size))))
+    zero = np.zeros((), gradients.dtype)
+    for number, (axis, span) in enumerate(zip(windows, spans, strict=True), 1):
+        maxima, elements = levels.pop(), levels[-1]
+        is_free, parts = jnp.ones(maxima.shape, bool), []
+        for tap in range(axis.size):
+            value = _under(tap, elements, number, axis)
+            is_first = is_free & ((value == maxima) | (value != value))
+            is_free = is_free & ~is_first
+            around = [(0, 0, 0)] * maxima.ndim
+            around[number] = (tap, span - tap - (axis.out - 1) * axis.stride - 1, axis.stride - 1)
+            parts.append(lax.pad(jnp.where(is_first, gradients, zero), zero, around))
+        gradients = reduce(jnp.add, parts)
+    return lax.pad(gradients, zero, [(-before, -after, 0) for before, after, _ in pads])
+
+
+def _under(tap: int, elements: Any, number: int, axis: Any) -> Any:
+    """The elements at one place of all windows along an axis."""
+    return lax.slice_in_dim(elements, tap, tap + (axis.out - 1) * axis.stride + 1, axis.stride, number)
 
 
 # --------------------------------------------------------------------------------------------------------- batch_norm

@@ -202,3 +202,4 @@ def test_pooling_of_many_large_images(pool: str) -> None:
             plan: Any = fluid.Executor(fluid.XLAPlace()).plan(feed={"x": image}, fetch_list=gradient)
             sizes.append(len(plan.lowered().as_text().splitlines()))
     assert sizes[1] <= sizes[0] + SLACK // 2
+    assert sizes[1] < 200, "XLA took as long for this maximum as for half of the net when it had 700 lines"

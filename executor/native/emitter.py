@@ -715,6 +715,26 @@ class Function:
             vector = self.with_lane(vector, lane, item)
         return vector
 
+    def gather(self, pointer: Value, places: Value, element: Type, count: int) -> Value:
+        """Load the element at each of some places of an array of `count` elements."""
+        if element.element == "i1":
+            return self.convert(self.gather(pointer, places, BYTE, count), BOOL)
+        type_ = element.of(places.type.lanes)
+        if self._guard is not None or type_.lanes == 1:
+            vector = Value("poison", type_)
+            for lane in range(type_.lanes):
+                place = self.between(self.convert(self.lane(places, lane), INT64), 0, count - 1)
+                vector = self.with_lane(vector, lane, self.load(self.at(pointer, place, element), element))
+            return vector
+        all_of_it = None if pointer.affine is None else pointer.affine.plus(self.bounds.between(0, count - 1), element.bytes)
+        self.bounds.access(pointer.root, all_of_it, element.bytes)
+        lanes, mask = f"<{type_.lanes} x ptr>", BOOL.of(type_.lanes)
+        pointers = self.value(f"getelementptr inbounds {element}, ptr {pointer}, {places.type} {places}", POINTER.of(type_.lanes))
+        name = f"llvm.masked.gather.{type_.suffix}.v{type_.lanes}p0"
+        self.module.declare(f"declare {type_} @{name}({lanes}, i32, {mask}, {type_})")
+        arguments = f"{lanes} {pointers}, i32 {element.bytes}, {mask} splat (i1 true), {type_} poison"
+        return self.value(f"call {type_} @{name}({arguments})", type_)
+
     def store_steps(self, vector: Value, pointer: Value, step: int) -> None:
         """Store the lanes of a vector with a stride of `step` elements."""
         if step == 1:

@@ -55,6 +55,7 @@ from .graph import (
     Shape,
     Solved,
     View,
+    operands_by_element,
     operands_of,
     strides_of,
 )
@@ -190,6 +191,8 @@ class FusionSchedule:
         """Node -> the scalar formulas that read it."""
         self.deferred: dict[GraphNode, None] = {}
         """Formulas that wait for their first reader and join its group; their operands are in memory, or will be."""
+        self._last_opaque = -1
+        """The position of the last op, or check, that is not native code."""
         self._fitting: dict[tuple[Group, GraphNode, int], bool] = {}
         self.always_stored: set[GraphNode] = set()
         """Nodes that always get memory, because their readers are in other groups."""
@@ -212,7 +215,7 @@ class FusionSchedule:
         """Add an op that runs on its numpy kernel."""
         for node in list(self.deferred):
             self._materialize(node)
-        position = self._end
+        position = self._last_opaque = self._end
         self._late.append(item)
         for node in reads:
             self.last_reader[source_of(node)] = position
@@ -286,6 +289,8 @@ class FusionSchedule:
 
     def _place_in_group(self, node: GraphNode, reads: Sequence[GraphNode], after: int, updates: bool) -> None:
         """Add a node to a group that fits, or else to a new group; its position is at least `after`."""
+        if isinstance(node, (Rows, Choice)):  # not before the check of its ids
+            after = max(after, self._last_opaque)
         least = max([after, *(self._ready_position(operand) for operand in reads)])
         places = self._candidate_positions(node, reads, least)
         position = next((place for place in places if self._fits(self._item(place), node, place, updates)), None)
@@ -558,8 +563,10 @@ class FusionSchedule:
             return False  # not complete before the loops end
         if isinstance(node, Choice) and operand is node.source:
             return bool(columns) and source not in group.per_row and operand.shape[-1] == columns
-        if isinstance(node, Rows):
-            return operand is node.ids and source in group.per_row
+        if isinstance(node, Rows) and operand is node.table:
+            return False
+        if isinstance(node, Rows) and not node.are_elements:
+            return source in group.per_row
         if isinstance(node, Reduction):
             return source not in group.per_row
         if per_row:
@@ -623,7 +630,8 @@ class FusionSchedule:
 
 def _may_defer_into(node: GraphNode, operand: GraphNode) -> bool:
     """Whether `node` reads each element of a deferred operand once, at the same place of the index space."""
-    size = node.source.size if isinstance(node, Reduction) else node.size if isinstance(node, Map) else -1
+    by_element = operand in operands_by_element(node)
+    size = node.source.size if isinstance(node, Reduction) else node.size if by_element else -1
     return base_of(operand) is source_of(operand) and operand.size == size
 
 
@@ -635,7 +643,7 @@ def is_elementwise(node: GraphNode, source: GraphNode | None) -> bool:
 def _is_elementwise(node: GraphNode, operand: GraphNode) -> bool:
     if isinstance(node, (Scattered, Put)):
         return operand is node.table
-    return isinstance(node, Map) and not isinstance(operand, View) and operand.size == node.size
+    return operand in operands_by_element(node) and not isinstance(operand, View) and operand.size == node.size
 
 
 def _is_repeated_along_rows(operand: GraphNode, node: GraphNode, columns: int) -> bool:
@@ -674,7 +682,7 @@ def _requirements(node: GraphNode) -> tuple[int, frozenset[int], int | None] | N
         case Choice():
             return node.source.size, breaks_of(node.source.shape), node.source.shape[-1]
         case Rows():
-            return node.size, breaks_of(node.shape), node.shape[-1]
+            return node.size, breaks_of(node.shape), None if node.are_elements else node.shape[-1]
         case Core():
             return node.size, breaks_of(node.shape), None
     return None

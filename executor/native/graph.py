@@ -130,6 +130,11 @@ class Rows(GraphNode):
     in_bounds: bool = False
     """Whether `ids` were computed within bounds, so that nobody needs to check them."""
 
+    @property
+    def are_elements(self) -> bool:
+        """Whether each row is one element. Then the node is elementwise: vectors are gathered."""
+        return self.shape[-1] == 1
+
 
 @dataclass(eq=False, repr=False)
 class Choice(GraphNode):
@@ -441,6 +446,13 @@ _OPERANDS: dict[type[GraphNode], Callable[[Any], tuple[GraphNode, ...]]] = {
 def operands_of(node: GraphNode) -> tuple[GraphNode, ...]:
     """The operands of a node."""
     return _OPERANDS[type(node)](node)
+
+
+def operands_by_element(node: GraphNode) -> tuple[GraphNode, ...]:
+    """The operands of which each element of a node reads the element at the same place."""
+    if isinstance(node, Map):
+        return node.operands
+    return (node.ids,) if isinstance(node, Rows) and node.are_elements else ()
 
 
 # ------------------------------------------------------------------------------------------------------------- building

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import product as combinations
+from math import prod
 from typing import Any
 
-from .emitter import BOOL, DOUBLE, FLOAT, INT64, Type
+from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Type
 from .graph import (
+    ChannelsFirst,
     GraphNode,
+    Joined,
     Position,
     Rows,
     Scattered,
@@ -17,9 +21,13 @@ from .graph import (
     channels_first,
     channels_last,
     constant,
+    contiguous,
+    joined,
     mapped,
     plain,
     product,
+    put_within,
+    reduced,
     reshaped,
     sliced,
     transposed,
@@ -56,7 +64,8 @@ def _places(coordinate: GraphNode, extent: int, attrs: _Attrs) -> tuple[GraphNod
     """The places of coordinates from -1 to 1 among `extent` elements, and the derivative by the coordinate."""
     aligned, last = attrs["align_corners"], extent - 1
     slope = last / 2 if aligned else extent / 2
-    at = _with("sub", _with("mul", _with("add", coordinate, 1.0), slope), 0.0 if aligned else 0.5)
+    at = _with("mul", _with("add", coordinate, 1.0), slope)
+    at = at if aligned else _with("sub", at, 0.5)
     slopes = broadcast_to(constant(slope, at.element), at.shape)
     if attrs["padding_mode"] == "reflection":
         edge = 0.0 if aligned else 0.5  # the distance from the outermost centres to the mirrors
@@ -76,66 +85,195 @@ def _places(coordinate: GraphNode, extent: int, attrs: _Attrs) -> tuple[GraphNod
     return at, slopes
 
 
-def _corners(coordinate: GraphNode, extent: int, attrs: _Attrs, is_derivative: bool) -> list[tuple[GraphNode, GraphNode]]:
-    """Along one axis: the elements around each place, and their weights, or the derivatives of these by the coordinate."""
+def _corners(coordinate: GraphNode, extent: int, attrs: _Attrs) -> list[tuple[GraphNode, tuple[GraphNode, GraphNode]]]:
+    """Along one axis: the elements around each place, each with its weight and the derivative of this by the coordinate."""
     at, slopes = _places(coordinate, extent, attrs)
+    zero, one = constant(0.0, at.element), constant(1.0, at.element)
     if attrs["mode"] == "nearest":
-        pairs = [(mapped("rint", at), broadcast_to(constant(float(not is_derivative), at.element), at.shape))]
+        weights = [(mapped("rint", at), broadcast_to(one, at.shape), broadcast_to(zero, at.shape))]
     else:
         low = mapped("floor", at)
         above = mapped("sub", at, low)
-        weights = (mapped("neg", slopes), slopes) if is_derivative else (mapped("sub", constant(1.0, at.element), above), above)
-        pairs = [(low, weights[0]), (_with("add", low, 1.0), weights[1])]
-    zero = constant(0.0, at.element)
+        weights = [(low, mapped("sub", one, above), mapped("neg", slopes)), (_with("add", low, 1.0), above, slopes)]
     corners = []
-    for element, weight in pairs:
+    for element, weight, derivative in weights:
         exists = _where_between(element, 0.0, extent - 1)
-        corners.append((mapped("convert", _choose(exists, element, zero), element=INT64), _choose(exists, weight, zero)))
+        number = mapped("convert", _choose(exists, element, zero), element=INT32)
+        corners.append((number, (_choose(exists, weight, zero), _choose(exists, derivative, zero))))
     return corners
 
 
-def _taps(shape: Sequence[int], Grid: GraphTensor, attrs: _Attrs) -> list[tuple[GraphNode, GraphNode]]:
-    """The elements of all images, counted row by row, that each place of the grid reads, and their weights: both [places, 1]."""
-    images, _, height, width = shape
-    column = Grid.node.size // 2, 1
-    pairs = reshaped(plain(Grid.node), (column[0], 2))
-    places = images, column[0] // images
-    x, y = (reshaped(plain(sliced(pairs, 1, number, 1)), places) for number in range(2))
-    rows = _corners(y, height, attrs, attrs.get("along_y", False))
-    columns = _corners(x, width, attrs, attrs.get("along_x", False))
-    firsts = reshaped(_with("mul", Position((images,), INT64), height * width), (images, 1))
-    taps = []
-    for (row, by_row), (place, by_column) in combinations(rows, columns):
-        ids = mapped("add", mapped("add", _with("mul", row, width), place), firsts)
-        taps.append((reshaped(ids, column), reshaped(mapped("mul", by_row, by_column), column)))
-    return taps
+def _stored(parts: Sequence[GraphNode]) -> GraphNode:
+    """Nodes of one shape along a first axis: all of them are in memory before any reader runs."""
+    return joined([reshaped(part, (1, *part.shape)) for part in parts], 0)
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    """Images, and values at the places of a grid, as rows of channels: each place reads rows.
+
+    Attributes:
+        shape: of the images, [N, C, H, W].
+        extents: of the grid.
+    """
+
+    shape: Sequence[int]
+    extents: Sequence[int]
+    channel_axis = 1
+    """Of values at places."""
+
+    @property
+    def image_size(self) -> int:
+        """The distance of two images, in rows."""
+        return prod(self.shape[2:])
+
+    def gathered(self, images: GraphNode, ids: Sequence[GraphNode]) -> list[GraphNode]:
+        """The values at pixels, for each of several sets of places."""
+        table, channels = self.values(images), self.shape[1]
+        return [Rows((part.size, channels), table.element, table, reshaped(part, (part.size, 1)), in_bounds=True) for part in ids]
+
+    def of_places(self, numbers: GraphNode) -> GraphNode:
+        """Numbers of places, [images, places], to be broadcast over channels."""
+        return reshaped(numbers, (numbers.size, 1))
+
+    def values(self, images: GraphNode) -> GraphNode:
+        """Images as values at places."""
+        return reshaped(_stored([channels_last(images)]), (images.size // images.shape[1], images.shape[1]))
+
+    def images(self, values: GraphNode) -> GraphNode:
+        """Values at places as images."""
+        return channels_first(reshaped(values, (self.shape[0], *self.extents, self.shape[1])))
+
+
+class _Lines(_Pixels):
+    """The same as lines of each channel, [N, H, C, W], for few channels: neighbouring places fill vectors."""
+
+    channel_axis = 2
+
+    @property
+    def image_size(self) -> int:
+        return prod(self.shape[1:])
+
+    def gathered(self, images: GraphNode, ids: Sequence[GraphNode]) -> list[GraphNode]:
+        count, channels, height, width = self.shape
+        table, results = reshaped(plain(images), (images.size, 1)), []
+        planes = reshaped(mapped("copy", _with("mul", Position((channels,), INT32), height * width)), (1, 1, channels, 1))
+        for part in ids:
+            each = mapped("add", planes, broadcast_to(self.of_places(part), (count, self.extents[0], channels, self.extents[1])))
+            elements = reshaped(each, (each.size, 1))
+            results.append(reshaped(Rows(elements.shape, table.element, table, elements, in_bounds=True), each.shape))
+        return results
+
+    def of_places(self, numbers: GraphNode) -> GraphNode:
+        return reshaped(numbers, (self.shape[0], self.extents[0], 1, self.extents[1]))
+
+    def values(self, images: GraphNode) -> GraphNode:
+        return transposed(plain(images), (0, 2, 1, 3))
+
+    def images(self, values: GraphNode) -> GraphNode:
+        shape = *self.shape[:2], *self.extents
+        lines = mapped("copy", values)
+        result = Joined(shape, lines.element, (lines,))
+        image, plane, line, element = contiguous(shape)
+        put_within(lines, result, 0, (image, line, plane, element))
+        return result
+
+
+_FEW_CHANNELS = 8
+"""The most channels of images that are sampled as lines."""
+
+
+def _layout(images: GraphNode, Grid: GraphTensor) -> _Pixels:
+    """How images that are sampled lie."""
+    is_few = 1 < images.shape[1] <= _FEW_CHANNELS and not isinstance(images, ChannelsFirst)
+    return (_Lines if is_few else _Pixels)(images.shape, Grid.shape[1:3])
+
+
+class _Taps:
+    """The elements around each place of a grid.
+
+    Attributes:
+        ids: for each corner around the places, the numbers of the elements there, [images, places].
+    """
+
+    def __init__(self, layout: _Pixels, Grid: GraphTensor, attrs: _Attrs) -> None:
+        images, _, height, width = layout.shape
+        if prod(layout.shape) >= 1 << 31:
+            raise NotLowered("images whose elements have numbers of more than 31 bits")
+        places = Grid.node.size // 2 // images
+        pairs = reshaped(plain(Grid.node), (images * places, 2))
+        x, y = (reshaped(sliced(pairs, 1, number, 1), (images, places)) for number in range(2))
+        rows, columns = _corners(y, height, attrs), _corners(x, width, attrs)
+        self._corners, self._shape = (
+            [*combinations((weights for _, weights in rows), (weights for _, weights in columns))],
+            x.shape,
+        )
+        starts = [_with("mul", row, width) for row, _ in rows]
+        if images > 1:
+            firsts = reshaped(_with("mul", Position((images,), INT32), layout.image_size), (images, 1))
+            starts = [mapped("add", start, firsts) for start in starts]
+        self.ids = self._parts([mapped("add", start, column) for start, (column, _) in combinations(starts, columns)])
+
+    def weights(self, along_y: bool = False, along_x: bool = False) -> list[GraphNode]:
+        """The weight of each corner, [images, places], or its derivative along y, along x, or both."""
+        return self._parts([mapped("mul", of_row[along_y], of_column[along_x]) for of_row, of_column in self._corners])
+
+    def _parts(self, nodes: Sequence[GraphNode]) -> list[GraphNode]:
+        """Nodes in memory: kernels that gather compute them for all corners before."""
+        stored = _stored(nodes)
+        return [reshaped(sliced(stored, 0, number, 1), self._shape) for number in range(len(nodes))]
+
+
+def _total(parts: Iterable[GraphNode]) -> GraphNode:
+    """The sum of nodes."""
+    return reduce(lambda a, b: mapped("add", a, b), parts)
 
 
 @lowers("grid_gather")
 def grid_gather(X: GraphTensor, Grid: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     _only_one_type(X, Grid)
-    images, channels, height, width = X.shape
-    table = reshaped(plain(channels_last(X.node)), (images * height * width, channels))
-    shape = Grid.node.size // 2, channels
-    gathered = [
-        mapped("mul", Rows(shape, table.element, table, ids, in_bounds=True), weight)
-        for ids, weight in _taps(X.shape, Grid, attrs)
-    ]
-    total = reduce(lambda a, b: mapped("add", a, b), gathered)
-    return GraphTensor(channels_first(reshaped(total, (images, *Grid.shape[1:3], channels))))
+    layout = _layout(X.node, Grid)
+    taps = _Taps(layout, Grid, attrs)
+    weights = taps.weights(attrs.get("along_y", False), attrs.get("along_x", False))
+    total = _total(
+        mapped("mul", values, layout.of_places(weight))
+        for values, weight in zip(layout.gathered(X.node, taps.ids), weights, strict=True)
+    )
+    return GraphTensor(layout.images(total))
 
 
 @lowers("grid_scatter")
 def grid_scatter(Output: GraphTensor, Grid: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     _only_one_type(Output, Grid)
-    images, channels, height, width = Like.shape
-    values = reshaped(plain(channels_last(Output.node)), (Grid.node.size // 2, channels))
-    shape, taps = (images * height * width, channels), _taps(Like.shape, Grid, attrs)
-    sums: list[GraphNode] = [
-        Scattered(shape, values.element, mapped("mul", values, weight), ids, in_bounds=True) for ids, weight in taps
-    ]
-    total = reduce(lambda a, b: mapped("add", a, b), sums)
-    return GraphTensor(channels_first(reshaped(total, (images, height, width, channels))))
+    layout = _Pixels(Like.shape, Like.shape[2:])
+    taps, values = _Taps(layout, Grid, attrs), layout.values(Output.node)
+    weights = taps.weights(attrs.get("along_y", False), attrs.get("along_x", False))
+    ids = joined([layout.of_places(part) for part in taps.ids], 0)
+    rows = joined([mapped("mul", values, layout.of_places(weight)) for weight in weights], 0)
+    shape = prod(Like.shape) // Like.shape[1], Like.shape[1]
+    return GraphTensor(layout.images(Scattered(shape, values.element, rows, ids, in_bounds=True)))
+
+
+@lowers("grid_sampler_grad")
+def grid_sampler_grad(
+    X: GraphTensor, Grid: GraphTensor, dOutput: GraphTensor, attrs: dict[str, Any], wanted: set[str]
+) -> dict[str, GraphTensor]:
+    """The gradient of the grid follows, along both axes, from products of the gradient with the elements at each corner."""
+    results = {}
+    if "X@GRAD" in wanted:
+        results["X@GRAD"] = grid_scatter(dOutput, Grid, X, attrs)
+    if "Grid@GRAD" in wanted:
+        _only_one_type(X, Grid)
+        layout = _layout(X.node, Grid)
+        taps, gradient, parts = _Taps(layout, Grid, attrs), layout.values(dOutput.node), []
+        at_corners = layout.gathered(X.node, taps.ids)
+        slopes = [reduced("sum", mapped("mul", values, gradient), [layout.channel_axis]) for values in at_corners]
+        for weights in (taps.weights(along_x=True), taps.weights(along_y=True)):
+            pairs = zip(slopes, weights, strict=True)
+            along = _total(mapped("mul", reshaped(slope, weight.shape), weight) for slope, weight in pairs)
+            parts.append(reshaped(along, (*Grid.shape[:-1], 1)))
+        results["Grid@GRAD"] = GraphTensor(joined(parts, Grid.ndim - 1))
+    return results
 
 
 def _only_one_type(image: GraphTensor, Grid: GraphTensor) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from .emitter import BOOL, INT64, Function, Operand, Type, Value, constant
 from .formulas import FORMULAS, combine, neutral
 from .fusion import HEAVY, Group, source_of, strides_over
-from .graph import Choice, Constant, GraphNode, Map, Position, Reduction, Rows, operands_of
+from .graph import Choice, Constant, GraphNode, Map, Position, Reduction, Rows, operands_by_element, operands_of
 from .images import from_rows, lanes_of, square_lanes, to_rows, transpose
 from .kernel import Share
 from .target import Target
@@ -137,8 +137,9 @@ class Nest:
             if isinstance(node, Reduction):
                 if source_of(node.source) not in self._members:
                     results.append(strides_over(node.source, node.source.shape, extents))
-            elif isinstance(node, Map) and node.size == group.total and node not in group.per_row:
-                results += [strides_over(operand, node.shape, extents) for operand in node.operands if self._is_outside(operand)]
+            elif node.size == group.total and node not in group.per_row:
+                operands = filter(self._is_outside, operands_by_element(node))
+                results += [strides_over(operand, node.shape, extents) for operand in operands]
             elif isinstance(node, Map) and rows:
                 for operand in node.operands:
                     if self._is_outside(operand):
@@ -606,6 +607,9 @@ class Nest:
     def _compute(self, node: GraphNode, width: int) -> Value:
         f = self.f
         if isinstance(node, Rows):
+            if node.are_elements:
+                places = broadcast(f, self._operand(node.ids, node.shape, width), width)
+                return f.gather(self.pointers.first(node.table), places, node.element, node.table.shape[0])
             key = node, "row"
             if key not in self._row.pointers:
                 number = f.between(f.convert(self._per_row_operand(node.ids, node.ids.shape), INT64), 0, node.table.shape[0] - 1)

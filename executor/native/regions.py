@@ -315,6 +315,8 @@ def _always_stored(needed: set[GraphNode]) -> set[GraphNode]:
         if isinstance(node, Reduction):
             nodes.add(node)
             nodes.update(source for source in reads_of(node) if isinstance(source, Core))  # computed in another group
+        elif isinstance(node, Rows) and node.are_elements:
+            nodes.add(source_of(node.table))
         elif isinstance(node, (Core, View, ChannelsFirst, Rows, Choice, Joined)):
             nodes.update(reads_of(node))
     return {node for node in nodes if not isinstance(node, (PlanArray, Constant, Position))}
@@ -469,7 +471,7 @@ def _is_heavy(node: GraphNode, group: Group, memo: dict[GraphNode, int]) -> bool
             if isinstance(node, Map) and node in set(group.nodes):
                 memo[node] = (10 if node.formula in HEAVY else 1) + sum(cost(source_of(operand)) for operand in node.operands)
             elif isinstance(node, Rows):
-                memo[node] = 1
+                memo[node] = 5 if node.are_elements else 1
         return memo[node]
 
     return cost(node) > 4

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from beside_numpy import assert_alike
+from beside_numpy import assert_alike, results_of
 from checks import Checks, fresh_programs
 from harness import TARGETS, set_target
 
@@ -65,3 +65,46 @@ def test_rows_of_tables(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
                     assert not any(
                         item.op.type == "gather" for item in executor.plan(program, feed, fetches).instructions if item.is_op
                     )  # type: ignore[attr-defined]
+
+
+@EACH_TARGET
+def test_single_elements(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are gathered in vectors, together with formulas of their places and of what they are."""
+    set_target(monkeypatch, target)
+    with Checks() as checks:
+        for number, (rows, columns, count) in enumerate(((1, 1, 1), (7, 3, 5), (1, 1025, 63), (65, 9, 8), (1023, 2, 17))):
+            kind = ("int64", "int32")[number % 2]
+
+            def build(rows: int = rows, columns: int = columns, count: int = count, kind: str = kind) -> Any:
+                x = fluid.data("x", [rows, columns])
+                x.stop_gradient = False
+                row, places = fluid.data("row", [count], kind), fluid.data("places", [rows, count], kind)
+                last = gathered(x, row, 1)
+                some = layers.index_sample(x, places)
+                pairs = layers.gather_nd(x, layers.stack([places[0] % rows, row], 1))
+                truths = gathered(layers.cast(x > 0.0, "bool"), row, 1)
+                total = layers.reduce_sum(layers.exp(last) * some) + layers.reduce_sum(pairs * pairs)
+                return [last, some, pairs, layers.cast(truths, "float32"), *fluid.gradients([total], [x])]
+
+            rng = np.random.default_rng(number)
+            feed = {
+                "x": rng.standard_normal((rows, columns)).astype("float32"),
+                "row": rng.integers(0, columns, count).astype(kind),
+                "places": rng.integers(0, columns, (rows, count)).astype(kind),
+            }
+            feed["x"].flat[0] = np.nan
+            with checks(f"{rows} x {columns}, {count}"):
+                assert_alike(build, feed)
+
+
+def test_places_that_the_program_computes_are_checked_before_elements_are_read() -> None:
+    """The kernel that computes them does not read the table at once."""
+
+    def build() -> Any:
+        x, places = fluid.data("x", [64, 5]), fluid.data("places", [64, 5])
+        return [layers.index_sample(x, layers.cast(layers.floor(places * 2.0), "int64"))]
+
+    feed = {"x": np.ones((64, 5), "float32"), "places": np.full((64, 5), 1e9, "float32")}
+    for native in (True, False):
+        with pytest.raises(fluid.errors.ExecutionError, match="index 2000000000 is outside"):
+            results_of(build, feed, native)

@@ -482,16 +482,22 @@ class Operator:
         raise ProgramError(f"{self.type} is no longer in its block")
 
     def input(self, slot: str) -> list[str]:
-        """The names in an input slot, which may be called by Paddle's name for it; none where the op has no such slot."""
-        return list(self.inputs.get(slot) or self._by_paddles_name(self.inputs, slot))
+        """The names in an input slot, also by Paddle's name for it; `ProgramError` if no op has a slot of this name."""
+        return list(self.inputs.get(slot) or self._empty_or_renamed("input", slot))
 
     def output(self, slot: str) -> list[str]:
-        """The names in an output slot, which may be called by Paddle's name for it; none where the op has no such slot."""
-        return list(self.outputs.get(slot) or self._by_paddles_name(self.outputs, slot))
+        """The names in an output slot, also by Paddle's name for it; `ProgramError` if no op has a slot of this name."""
+        return list(self.outputs.get(slot) or self._empty_or_renamed("output", slot))
 
-    def _by_paddles_name(self, slots: Mapping[str, list[str]], slot: str) -> Sequence[str]:
-        ours = OUR_SLOTS.get((self.type, slot))
-        return slots.get(ours, ()) if ours is not None else ()
+    def _empty_or_renamed(self, side: str, slot: str) -> Sequence[str]:
+        """The names in a slot that is empty, or that has another name in Paddle."""
+        filled: Mapping[str, list[str]] = getattr(self, f"{side}s")
+        if (ours := OUR_SLOTS.get((self.type, slot))) is not None:
+            return filled.get(ours, ())
+        definition = self.definition
+        if definition is not None and not registry.is_slot(slot):
+            raise ProgramError(f"{no_slot(self.type, side, slot, getattr(definition, f'{side}s'))}\n{locate(self)}")
+        return ()
 
     @property
     def input_names(self) -> list[str]:
@@ -1035,8 +1041,12 @@ def _rename_slots(op: Operator, side: str, filled: dict[str, list[str]], defined
         if (ours := OUR_SLOTS.get((op.type, name))) is not None:
             filled[ours] = names
         elif (op.type, name) not in UNUSED_SLOTS:
-            slot_names = ", ".join(defined) or "none"
-            raise ProgramError(f"{op.type} has no {side} slot {name!r}; it has {slot_names}\n{locate(op)}")
+            raise ProgramError(f"{no_slot(op.type, side, name, defined)}\n{locate(op)}")
+
+
+def no_slot(op_type: str, side: str, slot: str, slots: Iterable[str]) -> str:
+    """The message for a slot that a type of op lacks, with the `slots` that it has."""
+    return f"{op_type} has no {side} slot {slot!r}; it has {', '.join(slots) or 'none'}{did_you_mean(slot, slots)}"
 
 
 def crowded_slots(op: Operator, definition: OpDef) -> list[str]:

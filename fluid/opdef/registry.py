@@ -882,6 +882,18 @@ def get(op_type: str) -> OpDef:
     return definition
 
 
+def is_slot(name: str) -> bool:
+    """Whether any op has a slot of this name, here or in Paddle, or one for its gradient."""
+    return name.partition("@")[0] in _slots(len(_ops))
+
+
+@cache
+def _slots(count: int) -> set[str]:
+    """The slots of all ops, when there are so many ops."""
+    defined = {slot for definition in _ops.values() for slot in (*definition.inputs, *definition.outputs)}
+    return defined.union(PADDLE_SLOTS.values(), (slot for _, slot in UNUSED_SLOTS))
+
+
 def all_ops() -> dict[str, OpDef]:
     """Every definition, by type, gradient ops included."""
     return dict(_ops)

@@ -306,6 +306,10 @@ def test_slots() -> None:
     assert op.input("X") == ["x", "y", "x"] == op.input_arg_names
     assert op.output("Out") == [out.name] == op.output_arg_names
     assert (op.input_names, op.output_names, op.input("Y")) == (["X"], ["Out"], [])
+    with pytest.raises(ProgramError, match=r"(?s)sum has no input slot 'Xs'; it has X; did you mean X\?.*made at"):
+        op.input("Xs")
+    with pytest.raises(ProgramError, match="sum has no output slot 'Nope'; it has Out"):
+        op.output("Nope")
     op.input("X").append("z")  # a copy
     op.rename_input("x", "y")
     op.rename_output(out.name, "new")

@@ -20,6 +20,7 @@ from ..native.fallback import NativeUnavailable, is_enabled, warn_of
 from ..native.target import Target
 from ..runtime.scope import Scope
 from ..stepwise.program import BoundSteps, StepwisePlan
+from . import padded_matches  # noqa: F401  (it registers rewriting)
 from .bound_plan import BoundArenaPlan
 from .memory import Memory
 from .nested_loops import loops_in_block

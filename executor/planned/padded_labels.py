@@ -25,7 +25,7 @@ _rewrites = REWRITES.register
 
 # ---------------------------------------------------------------------------------------------------------------- patches
 def _group_of_patches(to: Rewriter, op: Operator) -> int:
-    """The LoD of patches of images, of which there are as many as sequences."""
+    """The LoD of patches of images. Each image belongs to a sequence of the first LoD."""
     (x,), group = op.input("X"), next((group for group in range(len(to.sizes)) if to.parent_of(group) is None), None)
     if op.input("Y") or group is None or x in to.rows or -1 in (sizes := to.block.var(to.readable(x)).shape[1:]):
         raise NotRewritten
@@ -35,7 +35,7 @@ def _group_of_patches(to: Rewriter, op: Operator) -> int:
 
 @_rewrites("im2sequence")
 def _rewrite_patches(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    """Write patches of images. If there are not as many images as sequences, planning fails."""
+    """Write patches of images. Planning fails unless there is an image for each sequence."""
     (x,), (out,), group = op.input("X"), op.output("Out"), _group_of_patches(to, op)
     images = to.add(op, "reshape", {"X": x}, shape=[to.sizes[group][0], 0, 0, 0])
     expand_composition(to.block, to.block.append_op("im2sequence", {"X": images}, {"Out": out}, op.attrs, frames=op.frames))

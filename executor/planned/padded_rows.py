@@ -57,7 +57,7 @@ __all__ = ["FLOATS", "REWRITES", "UNPADDING", "NotRewritten", "PaddedProgram", "
 
 UNPADDING = "sequence_unpad"
 """The op that makes rows of sequences from padded ones, ``[sequences, steps, ...]``."""
-_WITHOUT_ROWS = frozenset({UNPADDING, "write_to_array", "take_rows_grad", "im2sequence"})
+_WITHOUT_ROWS = frozenset({UNPADDING, "write_to_array", "take_rows_grad", "im2sequence", "mine_hard_examples"})
 """Ops that are rewritten even if they read no rows."""
 FLOATS = (VarType.FP32, VarType.FP64)
 _GRAD = grad_slot("")

@@ -138,6 +138,8 @@ _ROW_OPS: dict[str, _RowOp] = {
     "kldiv_loss": _RowOp(("X", "Target"), lambda op: op.attr("reduction") == "none"),
     "lstm_unit": _RowOp(("X", "C_prev")),
     "gru_unit": _RowOp(("Input", "HiddenPrev")),
+    "iou_similarity": _RowOp(),
+    "box_coder": _RowOp(("TargetBox",), lambda op: op.attr("code_type") == "encode_center_size" or not op.attr("axis")),
 }  # fmt: skip
 """Type of an op -> how it computes rows."""
 _ACTIVATION = _RowOp()

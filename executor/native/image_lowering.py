@@ -39,7 +39,7 @@ from .graph import (
     transposed,
 )
 from .integer_lowering import convolved_bytes, quantized_convolution, shifted, shifted_zero
-from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
+from .lowering import GraphTensor, NotLowered, Planes, lowers, number_like, only_floats
 from .reduction_lowering import is_greatest
 from .resampling_lowering import uneven_pool, uneven_pool_gradient
 
@@ -177,8 +177,46 @@ def convolution_of(images: Shape, outputs: Shape, filter_shape: Shape, attrs: di
     return kind(images, outputs, filter_shape, windows)
 
 
+@dataclass(frozen=True)
+class _OfPlanes:
+    """A convolution of one tap, of images [N, C, H, W]: products of the filter [M, C] and the planes [C, H * W] of each image."""
+
+    images: Shape
+    outputs: Shape
+    filter: Shape
+
+    @classmethod
+    def of(
+        cls, planes: Planes, shapes: tuple[Shape, Shape, Shape], attrs: dict[str, Any], *images: GraphTensor
+    ) -> _OfPlanes | None:
+        """The convolution, by the shapes of images, outputs and filter, if it has one tap and leaves the images as they are."""
+        convolution = cls(*shapes)
+        (_, channels, *extents), outputs, filter_shape = shapes
+        is_one_tap = tuple(filter_shape[1:]) == (channels, 1, 1) and list(outputs[2:]) == extents
+        is_pointwise = is_one_tap and channel_axis(images[0], attrs) == 1 and attrs["strides"] == [1, 1]
+        return convolution if is_pointwise and planes.keep(*images) else None
+
+    def forward(self, image: GraphNode, weights: GraphNode) -> GraphTensor:
+        return GraphTensor(reshaped(product(self._matrix(weights), _planes(image)), self.outputs))
+
+    def backward(self, gradient: GraphNode, weights: GraphNode) -> GraphTensor:
+        """The gradient of the images; `gradient` is the outputs'."""
+        return GraphTensor(reshaped(product(transposed(self._matrix(weights), (0, 2, 1)), _planes(gradient)), self.images))
+
+    def filter_gradient(self, image: GraphNode, gradient: GraphNode) -> GraphTensor:
+        parts = product(_planes(gradient), transposed(_planes(image), (0, 2, 1)))
+        return GraphTensor(reshaped(reduced("sum", parts, [0]), self.filter))
+
+    def _matrix(self, weights: GraphNode) -> GraphNode:
+        return reshaped(plain(weights), (1, *self.filter[:2]))
+
+
+def _planes(image: GraphNode) -> GraphNode:
+    return reshaped(image, (*image.shape[:2], prod(image.shape[2:])))
+
+
 @lowers("conv2d", "depthwise_conv2d")
-def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
+def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any], planes: Planes) -> GraphTensor:
     axis = channel_axis(Input, attrs)
     image = _images_of(Input, axis)
     outputs = shape_channels_last(specs["Output"].shape, axis)
@@ -189,6 +227,9 @@ def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs
         of_integers = quantized_convolution(replace(a, levels=levels), b, windows, outputs)
         if of_integers is not None:
             return with_channels_at(axis, of_integers)
+    of_planes = _OfPlanes.of(planes, (Input.shape, specs["Output"].shape, Filter.shape), attrs, Input)
+    if of_planes is not None:
+        return of_planes.forward(Input.node, Filter.node)
     convolution = convolution_of(image.shape, outputs, Filter.shape, attrs)
     return with_channels_at(axis, convolution.forward(image, Filter.node))
 
@@ -239,8 +280,14 @@ def conv2d_integer(
     return with_channels_at(axis, out)
 
 
-def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any]) -> GraphTensor:
+def _convolved_back(
+    Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any], planes: Planes
+) -> GraphTensor:
     """The gradient of a convolution's input, for images of the given shape, from the gradient of the output."""
+    only_floats(gradient)
+    of_planes = _OfPlanes.of(planes, (shape, gradient.shape, Filter.shape), attrs, gradient)
+    if of_planes is not None:
+        return of_planes.backward(gradient.node, Filter.node)
     axis = channel_axis(gradient, attrs)
     source = _images_of(gradient, axis)
     convolution = convolution_of(shape_channels_last(shape, axis), source.shape, Filter.shape, attrs)
@@ -248,12 +295,20 @@ def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, at
 
 
 @lowers("conv2d_backprop_input")
-def conv2d_backprop_input(Filter: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
-    return _convolved_back(Filter, Output, Like.shape, attrs)
+def conv2d_backprop_input(
+    Filter: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any], planes: Planes
+) -> GraphTensor:
+    return _convolved_back(Filter, Output, Like.shape, attrs, planes)
 
 
 @lowers("conv2d_backprop_filter")
-def conv2d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
+def conv2d_backprop_filter(
+    Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any], planes: Planes
+) -> GraphTensor:
+    only_floats(Input, Output)
+    of_planes = _OfPlanes.of(planes, (Input.shape, Output.shape, Like.shape), attrs, Input, Output)
+    if of_planes is not None and Input.shape[0] * prod(Like.shape) <= Input.node.size + Output.node.size:
+        return of_planes.filter_gradient(Input.node, Output.node)
     axis = channel_axis(Input, attrs)
     image, gradient = _images_of(Input, axis), _images_of(Output, axis)
     convolution = convolution_of(image.shape, gradient.shape, Like.shape, attrs)
@@ -261,10 +316,12 @@ def conv2d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphT
 
 
 @lowers("conv2d_transpose", "depthwise_conv2d_transpose")
-def conv2d_transpose(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
+def conv2d_transpose(
+    Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any], planes: Planes
+) -> GraphTensor:
     if attrs["padding_algorithm"] == "SAME":
         raise NotLowered("margins that are chosen for another image")
-    return _convolved_back(Filter, Input, specs["Output"].shape, attrs)
+    return _convolved_back(Filter, Input, specs["Output"].shape, attrs, planes)
 
 
 # --------------------------------------------------------------------------------------------------------------- pools

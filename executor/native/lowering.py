@@ -2,15 +2,16 @@
 
 A function under `lowers` takes tensors (`GraphTensor`; lists for list slots, None for absent inputs), attributes, and ``wanted``,
 the set of output slots that are read. The parameters ``inputs``, ``attrs`` and ``specs`` receive all inputs, attributes and
-output specs by name. The function returns the tensor of the first output, or slot -> tensor. If it raises `NotLowered`, the op,
-with these shapes and attributes, stays on its numpy kernel. A gradient op without such a function, or whose function raises
-`ByRule`, is lowered by running its gradient rule over tensors. An op of complex numbers has another function, under
-`lowers_complex`.
+output specs by name; ``transforms`` and ``planes``, the graph's Fourier transforms and its layout of images. The function
+returns the tensor of the first output, or slot -> tensor. If it raises `NotLowered`, the op, with these shapes and attributes,
+stays on its numpy kernel. A gradient op without such a function, or whose function raises `ByRule`, is lowered by running its
+gradient rule over tensors. An op of complex numbers has another function, under `lowers_complex`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +24,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType, accumulated, is_complex
 
 from .emitter import BFLOAT16, BOOL, BYTE, DOUBLE, FLOAT, HALF, INT32, INT64, UBYTE, Type
-from .graph import Constant, GraphNode, constant, mapped, reshaped
+from .graph import ChannelsFirst, Constant, GraphNode, View, constant, mapped, reshaped
 from .transforms import Transforms
 
 ELEMENTS: dict[VarType, Type] = {
@@ -164,7 +165,7 @@ def only_truths(*tensors: GraphTensor) -> None:
 
 _Lowering = Callable[..., Any]
 _L = TypeVar("_L", bound=_Lowering)
-_CONTEXT = ("wanted", "inputs", "attrs", "specs", "transforms")
+_CONTEXT = ("wanted", "inputs", "attrs", "specs", "transforms", "planes")
 _LOWERINGS: OpTable[OpFunction] = OpTable("lowering")
 _COMPLEX_LOWERINGS: OpTable[OpFunction] = OpTable("lowering of complex numbers")
 _OF_BYTES: set[str] = set()
@@ -205,15 +206,43 @@ def needs_parts(op_type: str) -> bool:
     return op_type in _LOWERINGS and op_type not in _COMPLEX_LOWERINGS
 
 
+FEWEST_PLACES = 8
+"""The fewest places of an image [N, C, H, W] that fill vectors."""
+
+
+@dataclass
+class Planes:
+    """Whether images [N, C, H, W] stay as they are, where an op can compute them this way as well as with channels last.
+
+    It pays if no op of the graph needs channels last: otherwise images are moved to that layout once, in whichever op it is.
+
+    Attributes:
+        is_used: whether an op has left images as they are.
+    """
+
+    is_allowed: bool
+    is_used: bool = False
+
+    def keep(self, *images: GraphTensor) -> bool:
+        """Whether an op leaves these images as they are."""
+        is_kept = self.is_allowed and all(
+            prod(image.shape[2:]) >= FEWEST_PLACES and not isinstance(image.node, (ChannelsFirst, View)) for image in images
+        )
+        self.is_used = self.is_used or is_kept
+        return is_kept
+
+
 class GraphNamespace(OpNamespace):
     """Ops over tensors of the graph.
 
     Args:
         transforms: the Fourier transforms of the graph so far.
+        planes: the layout of its images.
     """
 
-    def __init__(self, transforms: Transforms) -> None:
+    def __init__(self, transforms: Transforms, planes: Planes) -> None:
         self.transforms = transforms
+        self.planes = planes
 
     if TYPE_CHECKING:
 
@@ -229,7 +258,7 @@ class GraphNamespace(OpNamespace):
         return lower(definition, values, attrs, specs, self)
 
 
-NAMESPACE = GraphNamespace(Transforms())
+NAMESPACE = GraphNamespace(Transforms(), Planes(is_allowed=False))
 """For ops that transform no signals."""
 
 
@@ -304,7 +333,8 @@ def lower(
     if definition.type not in _OF_BYTES and _holds(inputs.values(), BYTE, UBYTE):
         raise NotLowered("integers of 8 bits")
     wanted = {slot for slot, spec in specs.items() if spec is not None}
-    context = {"wanted": wanted, "inputs": inputs, "attrs": attrs, "specs": specs, "transforms": namespace.transforms}
+    of_graph = {"transforms": namespace.transforms, "planes": namespace.planes}
+    context = {"wanted": wanted, "inputs": inputs, "attrs": attrs, "specs": specs, **of_graph}
     try:
         return entry.results(definition, entry.arguments(inputs, attrs, context))
     except ByRule:

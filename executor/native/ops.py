@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
 
@@ -17,6 +18,9 @@ from .graph import (
     ChannelsFirst,
     Constant,
     GraphNode,
+    Map,
+    Product,
+    Reshaped,
     Rows,
     Scattered,
     Shape,
@@ -35,7 +39,18 @@ from .graph import (
 )  # fmt: skip
 from .integer_lowering import quantized_product
 from .loss_lowering import is_label, labels_of, minus_log, picked
-from .lowering import ByRule, GraphTensor, NotLowered, element_of, lowers, number_like, only_floats, only_numbers, only_truths
+from .lowering import (
+    ByRule,
+    GraphTensor,
+    NotLowered,
+    Planes,
+    element_of,
+    lowers,
+    number_like,
+    only_floats,
+    only_numbers,
+    only_truths,
+)
 from .sparse_lowering import masked_ids
 
 
@@ -565,40 +580,76 @@ def softmax_with_cross_entropy_grad(
 
 
 # ---------------------------------------------------------------------------------------------------------- batch norm
-def _channels(tensor: GraphTensor, ndim: int) -> GraphNode:
-    return reshaped(tensor.node, (1,) * (ndim - 1) + (tensor.node.size,))
+@dataclass(frozen=True)
+class _Normalized:
+    """The layout in which batch_norm scales and sums the channels of its images.
+
+    Attributes:
+        images: the shape of the images, as the op has it.
+        shape: their shape in this layout; `axis` is that of the channels.
+        is_moved: whether the channels come last in this layout alone.
+    """
+
+    images: Shape
+    shape: Shape
+    axis: int
+    is_moved: bool = False
+
+    @classmethod
+    def of(cls, planes: Planes, data_layout: str, *images: GraphTensor) -> _Normalized:
+        """Choose planes, or channels last."""
+        only_floats(*images)
+        shape = images[0].shape
+        if len(shape) == 2 or data_layout == "NHWC":
+            return cls(shape, shape, len(shape) - 1)
+        count, channels, *extents = shape
+        if planes.keep(*images):
+            return cls(shape, (count, channels, prod(extents)), 1)
+        extents = extents if len(extents) in (2, 3) else [prod(extents), 1]
+        return cls(shape, (count, *extents, channels), len(extents) + 1, is_moved=True)
+
+    def node(self, image: GraphTensor) -> GraphNode:
+        """Images in this layout."""
+        if not self.is_moved:
+            return reshaped(image.node, self.shape)
+        return channels_last(reshaped(image.node, (*self.images[:2], *self.shape[1:-1])))
+
+    def vector(self, tensor: GraphTensor) -> GraphNode:
+        """A number for each channel, to broadcast beside images."""
+        return reshaped(tensor.node, tuple(extent if axis == self.axis else 1 for axis, extent in enumerate(self.shape)))
+
+    def result(self, node: GraphNode) -> GraphTensor:
+        """Images in this layout as the op has them."""
+        return GraphTensor(reshaped(channels_first(node) if self.is_moved else node, self.images))
+
+    @property
+    def axes(self) -> list[int]:
+        """The axes over which a channel is summed."""
+        return [axis for axis in range(len(self.shape)) if axis != self.axis]
 
 
-def _rows_of_channels(X: GraphTensor, data_layout: str) -> GraphNode:
-    """X with the channels in the last dimension."""
-    only_floats(X)
-    if X.ndim == 2 or data_layout == "NHWC":
-        return X.node
-    if X.ndim in (4, 5):
-        return channels_last(X.node)
-    return channels_last(reshaped(X.node, (*X.shape[:2], prod(X.shape[2:]), 1)))
-
-
-def _of_channel_rows(result: GraphNode, X: GraphTensor, x: GraphNode) -> GraphTensor:
-    """Give a result the layout of X; it was computed from `x`, which is X with channels last."""
-    return GraphTensor(result if x is X.node else reshaped(channels_first(result), X.shape))
+def _is_convolved(node: GraphNode) -> bool:
+    """Whether images come from a convolution, which scales its results itself if channels are last."""
+    while isinstance(node, (Map, Reshaped)):
+        node = node.source if isinstance(node, Reshaped) else node.operands[0]
+    return isinstance(node, Product)
 
 
 @lowers("batch_norm")
 def batch_norm(
     X: GraphTensor, Scale: GraphTensor, Bias: GraphTensor, Mean: GraphTensor, Variance: GraphTensor,
     MomentumTensor: GraphTensor | None, is_test: bool,
-    momentum: float, epsilon: float, data_layout: str, use_global_stats: bool, trainable_statistics: bool,
+    momentum: float, epsilon: float, data_layout: str, use_global_stats: bool, trainable_statistics: bool, planes: Planes,
 ) -> dict[str, GraphTensor]:  # fmt: skip
     if MomentumTensor is not None or Scale is None or Bias is None or Scale.node.element != X.node.element:
         raise NotLowered("a momentum that is a tensor")
-    x = _rows_of_channels(X, data_layout)
-    ndim = x.ndim
-    scale, bias, mean, variance = (_channels(tensor, ndim) for tensor in (Scale, Bias, Mean, Variance))
     is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
+    planes = Planes(is_allowed=False) if is_global and _is_convolved(X.node) else planes
+    layout = _Normalized.of(planes, data_layout, X)
+    x, axes = layout.node(X), layout.axes
+    scale, bias, mean, variance = map(layout.vector, (Scale, Bias, Mean, Variance))
     results: dict[str, GraphTensor] = {}
     unchanged: dict[str, GraphTensor] = {}
-    axes = list(range(ndim - 1))
     if is_global:
         unchanged = {"MeanOut": GraphTensor(mapped("copy", Mean.node)), "VarianceOut": GraphTensor(mapped("copy", Variance.node))}
         used, spread = mapped("copy", mean), variance
@@ -612,7 +663,7 @@ def batch_norm(
             results[slot] = GraphTensor(mapped("add", mapped("mul", running.node, number_like(momentum, running.node)), moved))
     inverse = mapped("reciprocal", mapped("sqrt", mapped("add", spread, number_like(epsilon, spread))))
     y = mapped("add", mapped("mul", centered, mapped("mul", inverse, scale)), bias)
-    results["Y"] = _of_channel_rows(y, X, x)
+    results["Y"] = layout.result(y)
     results["SavedMean"], results["SavedVariance"] = (GraphTensor(reshaped(node, Mean.shape)) for node in (used, inverse))
     return results | unchanged
 
@@ -622,14 +673,14 @@ def batch_norm_grad(
     X: GraphTensor, Scale: GraphTensor, SavedMean: GraphTensor, SavedVariance: GraphTensor, dY: GraphTensor,
     dSavedMean: GraphTensor | None,
     dSavedVariance: GraphTensor | None, is_test: bool, data_layout: str, use_global_stats: bool, trainable_statistics: bool,
-    wanted: set[str],
+    wanted: set[str], planes: Planes,
 ) -> dict[str, GraphTensor]:  # fmt: skip
     if dSavedMean is not None or dSavedVariance is not None or Scale is None or Scale.node.element != X.node.element:
         raise ByRule
-    x, d_y = _rows_of_channels(X, data_layout), _rows_of_channels(dY, data_layout)
-    ndim = x.ndim
-    scale, mean, inverse = (_channels(tensor, ndim) for tensor in (Scale, SavedMean, SavedVariance))
-    axes, count = list(range(ndim - 1)), x.size // x.shape[-1]
+    layout = _Normalized.of(planes, data_layout, X, dY)
+    x, d_y, axes = layout.node(X), layout.node(dY), layout.axes
+    scale, mean, inverse = map(layout.vector, (Scale, SavedMean, SavedVariance))
+    count = x.size // x.shape[layout.axis]
     d_bias = reduced("sum", d_y, axes)
     normal = mapped("mul", mapped("sub", x, mean), inverse)
     d_scale = reduced("sum", mapped("mul", d_y, normal), axes)
@@ -640,7 +691,7 @@ def batch_norm_grad(
         share = number_like(1.0 / count, x)
         shift = mapped("add", mapped("mul", normal, mapped("mul", d_scale, share)), mapped("mul", d_bias, share))
         d_x = mapped("mul", mapped("sub", d_y, shift), factor)
-    results = {"X@GRAD": _of_channel_rows(d_x, X, x)}
+    results = {"X@GRAD": layout.result(d_x)}
     results["Scale@GRAD"], results["Bias@GRAD"] = (GraphTensor(reshaped(node, Scale.shape)) for node in (d_scale, d_bias))
     return {slot: tensor for slot, tensor in results.items() if slot in wanted}
 

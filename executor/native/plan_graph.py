@@ -36,7 +36,7 @@ from .graph import (
     reshaped,
 )
 from .instructions import Check, is_persistable
-from .lowering import GraphNamespace, GraphTensor, NotLowered, element_of, lower
+from .lowering import GraphNamespace, GraphTensor, NotLowered, Planes, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 from .transforms import Transforms
 
@@ -64,6 +64,7 @@ class PlanGraph:
         as_rows: set[Value],
         on_numpy: set[int],
         latest: Mapping[str, Value],
+        planes: Planes,
     ) -> None:
         load_kernels()  # they register the checks of inputs
         self.specs, self.materialized, self.storage = specs, set(materialized), storage
@@ -71,7 +72,8 @@ class PlanGraph:
         self.sparse: dict[Value, SparseTensor] = {}
         self.complex: dict[Value, ComplexTensor] = {}
         self.transforms = Transforms()
-        self._namespace = GraphNamespace(self.transforms)
+        self.planes = planes
+        self._namespace = GraphNamespace(self.transforms, planes)
         self.nodes: dict[Value, GraphNode] = {}
         """Value -> its node."""
         self.former: dict[Value, Value] = {}

@@ -56,7 +56,7 @@ from .graph import (
 from .halo import NO_HALO, Halo
 from .instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer
 from .loops import Nest, stages_of
-from .lowering import ELEMENTS
+from .lowering import ELEMENTS, Planes
 from .plan_graph import PlanGraph
 from .target import Target
 
@@ -226,21 +226,24 @@ def _graph_of(
 ) -> PlanGraph:
     """Lower all ops to one graph.
 
-    Only lowering shows which sparse gradients numpy kernels read, and how much of Fourier transforms is read. If an op should
-    have stayed on its numpy kernel, all ops are lowered again.
+    Only lowering shows which sparse gradients numpy kernels read, how much of Fourier transforms is read, and whether an op needs
+    images with channels last. If an op should have stayed on its numpy kernel, or moved its images, all ops are lowered again.
     """
     as_rows: set[Value] = set()
     on_numpy: set[int] = set()
+    may_keep_planes = True
     while True:
-        graph = PlanGraph(specs, live_out, storage, as_rows, on_numpy, latest)
+        graph = PlanGraph(specs, live_out, storage, as_rows, on_numpy, latest, Planes(may_keep_planes))
         for number, instruction in enumerate(instructions):
             graph.lower(number, instruction)
         refused, slow = graph.sparse.keys() & graph.materialized, _slow_transforms(graph, target)
-        if not refused and not slow:
+        is_mixed = graph.planes.is_used and any(isinstance(node, ChannelsFirst) for node in graph.nodes.values())
+        if not refused and not slow and not is_mixed:
             graph.last = constant(0, FLOAT).serial
             return graph
         as_rows |= refused
         on_numpy |= slow
+        may_keep_planes = may_keep_planes and not is_mixed
 
 
 def _slow_transforms(graph: PlanGraph, target: Target) -> set[int]:

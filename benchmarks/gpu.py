@@ -1,12 +1,14 @@
 """Training steps on a GPU: Fluid by XLA and by cupy, beside jax written by hand and torch, eager, compiled and with CUDA graphs.
 
-    python benchmarks/gpu.py --out gpu.md            # some five minutes; writes a table for docs/speed.md
-    python benchmarks/gpu.py mlp lenet --tests       # two workloads; then the samples of all ops on cupy
-    python benchmarks/gpu.py mlp --device cpu        # tries the script without a GPU
+    python benchmarks/gpu.py --out gpu.md                    # five minutes: all workloads; writes a page for docs/speed.md
+    python benchmarks/gpu.py --precision bfloat16            # products in bfloat16
+    python benchmarks/gpu.py mlp lenet --tests               # two workloads; then the samples of all ops, by XLA and on cupy
+    python benchmarks/gpu.py mlp --device cpu                # tries the script without a GPU
 
 Each system has a process of its own for each workload. All compile at once; then each is timed alone, in turns. The losses of the
 first steps have to agree. A cell says how long a step takes that is fed from numpy, and in brackets from arrays on the device;
-both fetch the loss. Products are in float32, without TF32, unless ``--tf32``.
+both fetch the loss. `host` is how long it takes to start a step, and `in a row` how long a step takes among several that are
+started without waiting: the device's time, unless the host takes longer.
 """
 
 from __future__ import annotations
@@ -36,18 +38,43 @@ SYSTEMS = {
 
 
 class Setting(NamedTuple):
-    """How all systems run: on a ``"gpu"`` or a ``"cpu"``, with TF32 or without."""
+    """How all systems run: on a ``"gpu"`` or a ``"cpu"``, with products in ``"float32"``, ``"tf32"`` or ``"bfloat16"``."""
 
     device: str
-    allows_tf32: bool
+    precision: str
+
+    @property
+    def is_half(self) -> bool:
+        return self.precision == "bfloat16"
 
 
 class Steps(NamedTuple):
-    """A system's step, fed from numpy and from arrays on the device, and its memory on the device, in MiB."""
+    """A system's step, and its memory on the device, in MiB.
 
-    from_numpy: Callable[[], float]
-    from_device: Callable[[], float]
+    `from_numpy` and `start` start a step, fed from numpy and from arrays on the device; `loss` waits for what they return.
+    """
+
+    from_numpy: Callable[[], Any]
+    start: Callable[[], Any]
+    loss: Callable[[Any], float]
     memory: Callable[[], float | None]
+
+
+class Times(NamedTuple):
+    """Median seconds of a step: fed from numpy and from the device, to start one, and of one among several in a row."""
+
+    from_numpy: float
+    from_device: float
+    host: float
+    in_a_row: float
+
+    def __str__(self) -> str:
+        from_numpy, from_device, host, in_a_row = (f"{seconds * 1e3:.2f}" for seconds in self)
+        return f"{from_numpy} ({from_device}); host {host}, in a row {in_a_row}"
+
+
+IN_A_ROW = 5
+"""How many steps are started without waiting."""
 
 
 class Result(NamedTuple):
@@ -83,58 +110,75 @@ def _fluid(system: str, workload: Any, setting: Setting) -> Steps:
     on_gpu = setting.device == "gpu"
     if system == "xla":
         place = fluid.XLAPlace(setting.device)
+    elif setting.is_half:
+        raise ValueError("cupy has no bfloat16")
     else:
         place = fluid.CUDAPlace(0, recorded=system == "recorded") if on_gpu else fluid.CPUPlace()
-    executor, program, loss, scope = fluid_program(workload, place)
+    executor, program, loss, scope = fluid_program(
+        workload, place, _in_bfloat16 if setting.is_half else lambda optimizer: optimizer
+    )
     batch = dict(workload.batch())
     uploaded = {key: place.upload(value) if system == "xla" else place.asarray(value) for key, value in batch.items()}
 
-    def step(feed: Any) -> float:
-        return float(np.asarray(executor.run(program, feed, [loss], scope=scope)[0]).reshape(-1)[0])
+    def start(feed: Any) -> Any:
+        return executor.run(program, feed, [loss], scope=scope, return_numpy=False)[0]
 
     def memory() -> float | None:
         if system == "xla":
             return _jax_memory(setting.device)
         return place.xp.get_default_memory_pool().total_bytes() / 2**20 if on_gpu else None
 
-    return Steps(lambda: step(batch), lambda: step(uploaded), memory)
+    return Steps(lambda: start(batch), lambda: start(uploaded), lambda found: float(np.asarray(found).reshape(-1)[0]), memory)
+
+
+def _in_bfloat16(optimizer: Any) -> Any:
+    import fluid
+
+    return fluid.contrib.mixed_precision.decorate(optimizer, dtype="bfloat16")
 
 
 def _jax(system: str, workload: Any, setting: Setting) -> Steps:
     import jax
-    from peers import jax_training
+    from peers import Bfloat16JaxOps, JaxOps, jax_training
 
-    run, parameters, state = jax_training(workload)
+    run, parameters, state = jax_training(workload, Bfloat16JaxOps() if setting.is_half else JaxOps())
     batch = dict(workload.batch())
     uploaded = {key: jax.device_put(value, jax.devices(setting.device)[0]) for key, value in batch.items()}
 
-    def step(feed: Any) -> float:
+    def start(feed: Any) -> Any:
         nonlocal parameters, state
         loss, parameters, state = run(parameters, state, feed)
-        return float(loss)
+        return loss
 
-    return Steps(lambda: step(batch), lambda: step(uploaded), lambda: _jax_memory(setting.device))
+    return Steps(lambda: start(batch), lambda: start(uploaded), float, lambda: _jax_memory(setting.device))
 
 
 def _torch(system: str, workload: Any, setting: Setting) -> Steps:
     import torch
-    from peers import torch_step
+    from peers import start_torch
 
     device = "cuda" if setting.device == "gpu" else "cpu"
     torch.set_default_device(device)
-    torch.set_float32_matmul_precision("high" if setting.allows_tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = setting.allows_tf32
+    torch.set_float32_matmul_precision("highest" if setting.precision == "float32" else "high")
+    torch.backends.cudnn.allow_tf32 = setting.precision != "float32"
     if system == "graphs":
         torch._inductor.config.triton.cudagraphs = True
     arrays = dict(workload.batch())
     batch = {key: torch.tensor(value) for key, value in arrays.items()}
-    step = torch_step(workload, system != "torch", batch)
+    torch.set_autocast_dtype(device, torch.bfloat16)
+    torch.set_autocast_enabled(device, setting.is_half)
+    start = start_torch(workload, system != "torch", batch)
 
-    def from_numpy() -> float:
+    def from_numpy() -> Any:
         batch.update({key: torch.from_numpy(value).to(device) for key, value in arrays.items()})
-        return step()
+        return start()
 
-    return Steps(from_numpy, step, lambda: torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None)
+    return Steps(
+        from_numpy,
+        start,
+        lambda loss: loss.item(),
+        lambda: torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None,
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- processes
@@ -159,27 +203,27 @@ class Elsewhere:
             return "its process ended"
         return found
 
-    def times(self, seconds: float) -> tuple[float, float]:
-        """Median seconds of a step, fed from numpy and from the device."""
+    def times(self, seconds: float) -> Times:
+        """Time its steps."""
         self._connection.send(seconds)
-        found: tuple[float, float] = self._connection.recv()
+        found: Times = self._connection.recv()
         return found
 
 
 def _serve(connection: Any, system: str, workload: str, setting: Setting) -> None:
     """Take the first steps, then time steps as often as asked."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    if not setting.allows_tf32:
+    if setting.precision == "float32":
         os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"
     elif system in ("cupy", "recorded"):
         os.environ["CUPY_TF32"] = "1"
     try:
         steps = steps_of(system, workload, setting)
         begun = time.perf_counter()
-        losses = [steps.from_numpy()]
+        losses = [steps.loss(steps.from_numpy())]
         first_step = time.perf_counter() - begun
-        losses += [steps.from_numpy() for _ in range(2)]
-        steps.from_device()
+        losses += [steps.loss(steps.from_numpy()) for _ in range(2)]
+        steps.loss(steps.start())
         connection.send(Result(losses, first_step, steps.memory()))
     except Exception as error:
         connection.send(f"{type(error).__name__}: {error}"[:300])
@@ -189,17 +233,27 @@ def _serve(connection: Any, system: str, workload: str, setting: Setting) -> Non
             seconds = connection.recv()
         except EOFError:
             return
-        connection.send(tuple(_median_time(step, seconds) for step in (steps.from_numpy, steps.from_device)))
+        connection.send(_times(steps, seconds))
 
 
-def _median_time(step: Callable[[], float], seconds: float) -> float:
-    times: list[float] = []
+def _times(steps: Steps, seconds: float) -> Times:
+    """Time steps in turns."""
+    times: list[Times] = []
     end = time.perf_counter() + seconds
     while len(times) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        moments = [time.perf_counter()]
+        steps.loss(steps.from_numpy())
+        moments.append(time.perf_counter())
+        started = steps.start()
+        moments.append(time.perf_counter())
+        steps.loss(started)
+        moments.append(time.perf_counter())
+        for _ in range(IN_A_ROW):
+            started = steps.start()
+        steps.loss(started)
+        first, second, third, fourth = moments
+        times.append(Times(second - first, fourth - second, third - second, (time.perf_counter() - fourth) / IN_A_ROW))
+    return Times(*map(statistics.median, zip(*times, strict=True)))
 
 
 # --------------------------------------------------------------------------------------------------------------- table
@@ -231,34 +285,35 @@ def measure(names: list[str], systems: list[str], setting: Setting, minutes: flo
     lines = [f"| what | {' | '.join(SYSTEMS[system] for system in systems)} |", "|---" * (len(systems) + 1) + "|"]
     for name in names:
         fit = {system: found for system in systems if not isinstance(found := results[name, system], str)}
-        _check_losses(name, {system: found.losses for system, found in fit.items()})
+        _check_losses(name, {system: found.losses for system, found in fit.items()}, 3e-2 if setting.is_half else 2e-3)
         cells = []
         for system in systems:
             if system not in fit:
                 cells.append("")
                 continue
-            from_numpy, from_device = started[name, system].times(0.4)
+            times = started[name, system].times(0.4)
             memory = f"{fit[system].memory:.0f} MiB, " if fit[system].memory else ""
-            cells.append(f"{from_numpy * 1e3:.2f} ({from_device * 1e3:.2f}); {memory}first {fit[system].first_step:.1f} s")
+            cells.append(f"{times}; {memory}first {fit[system].first_step:.1f} s")
         lines.append(f"| {({**WORKLOADS, **LARGE_WORKLOADS})[name].what} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     return lines
 
 
-def _check_losses(name: str, losses: dict[str, list[float]]) -> None:
-    """Print the systems with losses that differ from the first system's by more than a thousandth."""
+def _check_losses(name: str, losses: dict[str, list[float]], nearness: float) -> None:
+    """Print the systems with losses that are relatively farther from the first system's."""
     import numpy as np
 
     first = next(iter(losses), None)
     for system in losses:
-        if not np.allclose(losses[system], losses[first], rtol=2e-3):  # type: ignore[index]
+        if not np.allclose(losses[system], losses[first], rtol=nearness):  # type: ignore[index]
             print(f"{name}: THE LOSSES DIFFER: {first} {losses[first]}, {system} {losses[system]}", flush=True)  # type: ignore[index]
 
 
 def run_tests() -> int:
-    """Run the samples of all ops on cupy."""
-    files = [str(TESTS / "executor" / "test_cupy.py"), str(TESTS / "ops" / "test_conformance.py")]
-    return subprocess.run([sys.executable, "-m", "pytest", "-q", *files, "--facet", "cupy"], check=False).returncode
+    """Run the samples of all ops, on jax's first device and on cupy's."""
+    ops, cupy = str(TESTS / "ops" / "test_conformance.py"), str(TESTS / "executor" / "test_cupy.py")
+    runs = [[ops, cupy, "--facet", "cupy"], [ops, "--facet", "xla", "-m", ""]]
+    return max(subprocess.run([sys.executable, "-m", "pytest", "-q", *run], check=False).returncode for run in runs)
 
 
 def main() -> None:
@@ -269,16 +324,19 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="workload", help=f"of {', '.join(known)} (all)")
     parser.add_argument("--against", default="xla,cupy,recorded,jax,torch,compile,graphs", help="systems (%(default)s)")
     parser.add_argument("--device", default="gpu", choices=["gpu", "cpu"])
-    parser.add_argument("--tf32", action="store_true", help="allow TF32 in products")
+    parser.add_argument(
+        "--precision", default="float32", choices=["float32", "tf32", "bfloat16"], help="of products (%(default)s)"
+    )
     parser.add_argument("--minutes", type=float, default=5.0, help="stop waiting for compilers a minute before (%(default)s)")
     parser.add_argument("--out", help="a file for the table")
-    parser.add_argument("--tests", action="store_true", help="then run the samples of all ops on cupy")
+    parser.add_argument("--tests", action="store_true", help="then run the samples of all ops, by XLA and on cupy")
     args = parser.parse_args()
-    setting = Setting(args.device, args.tf32)
+    setting = Setting(args.device, args.precision)
     if unknown := [name for name in args.names if name not in known]:
         parser.error(f"no workload {unknown[0]!r}; there are {', '.join(known)}")
     lines = [
-        f"{card(args.device)}. {'With' if args.tf32 else 'Without'} TF32. Milliseconds a step from numpy (from the device).",
+        f"{card(args.device)}. Products in {args.precision}. Milliseconds a step from numpy (from the device); to start one "
+        "(host), and of one among several that nobody waits for (in a row).",
         "",
         *measure(args.names or known, args.against.split(","), setting, args.minutes),
     ]

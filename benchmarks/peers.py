@@ -241,8 +241,14 @@ class TorchOps:
         return self.functional.cross_entropy(logits.flatten(0, -2), label.flatten())
 
 
-def torch_step(workload: Workload, compiled: bool = False, batch: Any = None) -> Step:
-    """A step on the tensors in `batch`, by name; on torch's default device."""
+def torch_step(workload: Workload, compiled: bool = False) -> Step:
+    """A step on torch's default device, and its result."""
+    start = start_torch(workload, compiled)
+    return lambda: start().item()
+
+
+def start_torch(workload: Workload, compiled: bool = False, batch: Any = None) -> Callable[[], Any]:
+    """A function that starts a step on the tensors in `batch`, by name; on torch's default device."""
     import torch
 
     ops = TorchOps()
@@ -265,9 +271,9 @@ def torch_step(workload: Workload, compiled: bool = False, batch: Any = None) ->
             raise Unfit(f"it cannot compile this: {type(error).__name__}") from error
     if workload.optimizer is None:
 
-        def predict() -> float:
+        def predict() -> Any:
             with torch.no_grad():
-                return out_of().abs().mean().item()
+                return out_of().abs().mean()
 
         return predict
     kind, rate = workload.optimizer
@@ -278,12 +284,12 @@ def torch_step(workload: Workload, compiled: bool = False, batch: Any = None) ->
         "adam": lambda: torch.optim.Adam(p.values(), rate, (BETA1, BETA2), EPSILON, **fused),
     }[kind]()
 
-    def step() -> float:
+    def step() -> Any:
         loss = out_of()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return loss.item()
+        return loss.detach()
 
     return step
 
@@ -386,6 +392,36 @@ class JaxOps:
         return -self.numpy.take_along_axis(self.jax.nn.log_softmax(logits), label, -1).mean()
 
 
+class Bfloat16JaxOps(JaxOps):
+    """Products in bfloat16, of parameters in float32; norms and losses in float32."""
+
+    def _half(self, value: Any) -> Any:
+        return value.astype("bfloat16")
+
+    def linear(self, x: Any, p: Any, name: str, act: str | None = None) -> Any:
+        halves = {key: self._half(p[key]) for key in (f"{name}.w", f"{name}.b")}
+        return super().linear(self._half(x), halves, name, act)
+
+    def conv(self, x: Any, p: Any, name: str, stride: int = 1, padding: int = 0, groups: int = 1, act: str | None = None) -> Any:
+        halves = {key: self._half(p[key]) for key in (f"{name}.w", f"{name}.b") if key in p}
+        return super().conv(self._half(x), halves, name, stride, padding, groups, act)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        return self._half(a) @ self._half(b)
+
+    def batch_norm(self, x: Any, p: Any, name: str, act: str | None = None) -> Any:
+        return super().batch_norm(x.astype("float32"), p, name, act)
+
+    def layer_norm(self, x: Any, p: Any, name: str) -> Any:
+        return super().layer_norm(x.astype("float32"), p, name)
+
+    def attention(self, queries: Any, keys: Any, values: Any, heads: int) -> Any:
+        return super().attention(*map(self._half, (queries, keys, values)), heads)
+
+    def cross_entropy(self, logits: Any, label: Any) -> Any:
+        return super().cross_entropy(logits.astype("float32"), label)
+
+
 def jax_step(workload: Workload) -> Step:
     import jax.numpy as jnp
 
@@ -424,13 +460,13 @@ def jax_prediction(workload: Workload) -> tuple[Any, Any]:
     return jax.jit(lambda p, batch: jnp.abs(workload.model(ops, p, batch)).mean()), _jax_parameters(workload)
 
 
-def jax_training(workload: Workload) -> tuple[Any, Any, Any]:
+def jax_training(workload: Workload, ops: Any = None) -> tuple[Any, Any, Any]:
     """A jitted function of parameters, the optimizer's state and a batch, which gives the loss and what becomes of the first two;
     and their first values."""
     import jax
     import jax.numpy as jnp
 
-    ops, p = JaxOps(), _jax_parameters(workload)
+    ops, p = ops or JaxOps(), _jax_parameters(workload)
 
     def out_of(p: Any, batch: Any) -> Any:
         return workload.model(ops, p, batch)

@@ -339,12 +339,14 @@ def edit_distance(
         raise ExecutionError(f"sequence {empty} of Refs is empty, so nothing can be divided by its length")
     words, expected = to_numpy(Hyps).reshape(-1), np.zeros((count, refs.longest), np.int64)
     expected[refs.ids, refs.steps] = to_numpy(Refs).reshape(-1)[refs.rows]
-    columns = np.arange(refs.longest + 1)
-    costs = np.tile(columns, (count, 1))  # edit distances from the words so far to each prefix of the reference
-    for active, rows in hyps.by_step:
-        before, word = costs[active], words[rows]
-        after = before + 1
-        np.minimum(after[:, 1:], before[:, :-1] + (expected[active] != word[:, None]), out=after[:, 1:])
-        costs[active] = np.minimum.accumulate(after - columns, axis=1) + columns  # insertions
-    distances = costs[np.arange(count), refs.lengths].astype(np.float32)
+    order = np.argsort(-hyps.lengths, kind="stable")  # as in `by_step`: the sequences that go on come first
+    expected, costs = expected[order], np.zeros((count, refs.longest + 1), np.int32)
+    for active, rows in hyps.by_step:  # edit distances from the words so far to each prefix of a reference, less its length
+        after = costs[: len(active)]
+        replaced = after[:, :-1] - (expected[: len(active)] == words[rows][:, None])
+        after += 1
+        np.minimum(after[:, 1:], replaced, out=after[:, 1:])
+        np.minimum.accumulate(after, axis=1, out=after)  # insertions
+    distances = np.empty(count, np.float32)
+    distances[order] = costs[np.arange(count), refs.lengths[order]] + refs.lengths[order]
     Out[:, 0] = xp.asarray(distances / refs.lengths if normalized else distances)

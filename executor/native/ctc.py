@@ -122,7 +122,7 @@ class _Sequence:
         """0 for labels that the label before may go to; else the log of no probability."""
         return self.part(self._skips, vector, shift)
 
-    def each(self, body: Callable[..., None]) -> None:
+    def over_vectors(self, body: Callable[..., None]) -> None:
         """Write ``body(vector)`` for the vectors of states that the sequence has."""
         self._f.loop(0, self.vectors, 1, [], body)
 
@@ -190,7 +190,7 @@ def write_paths(f: Function, ctc: CtcOperands, paths: Value, share: Share, targe
                 ways = _sum_of_three(f, label, blank, f.add(before, sequence.skips(i)))
                 sequence.set_part(f.at(new_labels, 1, element), i, f.add(ways, of_labels(i)))
 
-            sequence.each(move)
+            sequence.over_vectors(move)
 
         f.loop(0, sequence.steps, 1, [], advance)
         total = sequence.sum_of_ends(*states(number, sequence.steps))
@@ -266,7 +266,7 @@ def write_ctc_gradient(f: Function, ctc: CtcOperands, paths: Value, gradient: Va
                 sequence.set_part(blanks, i, _sum(f, blank, label))
                 sequence.set_part(labels, i, _sum_of_three(f, label, sequence.part(coming_blanks, i, 1), further))
 
-            sequence.each(move)
+            sequence.over_vectors(move)
 
         learned = f.select(sequence.is_possible, sequence.steps, f.int64(0))
         f.loop(0, learned, 1, [], go_back)

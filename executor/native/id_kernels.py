@@ -85,8 +85,8 @@ def is_any_no_label(f: Function, test: LabelTest, specs: Sequence[Spec], labels:
         length = f.convert(f.load(f.at(lengths, number, of_lengths), of_lengths), INT64)
 
         def label(place: Value, wrong: Value) -> list[Value]:
-            found = f.convert(f.load(f.at(labels, f.add(f.mul(number, most), place), element), element), INT64)
-            refused = f.bit_or(f.compare("uge", found, test.classes), f.compare("eq", found, test.blank))
+            class_ = f.convert(f.load(f.at(labels, f.add(f.mul(number, most), place), element), element), INT64)
+            refused = f.bit_or(f.compare("uge", class_, test.classes), f.compare("eq", class_, test.blank))
             return [f.bit_or(wrong, refused)]
 
         return f.loop(0, f.min(f.max(length, 0), most), 1, [wrong], label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from .sequence_batch import DerivedLod, Extent, Index, divisors_of, padded_place
 
 __all__ = ["ON_STEPS"]
 
-ON_STEPS = ("warpctc",)
+ON_STEPS = ("warpctc", "ctc_align", "edit_distance")
 """Ops over sequences that become ops on padded steps."""
 _rewrites = REWRITES.register
 
@@ -70,13 +71,50 @@ def _lengths(to: Rewriter, group: int) -> str:
     return to.index(Index(group, np.diff, Extent.SEQUENCES))
 
 
-def _padded_labels(to: Rewriter, op: Operator, slot: str) -> str:
-    """Labels as ``[sequences, steps]``."""
+@dataclass(frozen=True)
+class _Aligned:
+    """The fact about labels that `ctc_align` leaves: they are padded to steps, and a value holds their lengths."""
+
+    lengths: str
+
+
+def _padded_labels(to: Rewriter, op: Operator, slot: str) -> tuple[str, str]:
+    """Labels as ``[sequences, steps]``, and their lengths."""
+    (name,) = op.input(slot)
+    aligned = to.loops.get(name)
+    if isinstance(aligned, _Aligned):
+        return name, aligned.lengths
     group = _group_of_labels(to, op, slot)
     steps = to.steps_of(group)
     places = to.index(Index(group, padded_places, Extent.SEQUENCES, width=steps, arguments=(steps, op)))
-    labels = to.add(op, "take_rows", {"X": op.input(slot)[0], "Index": places})
-    return to.add(op, "reshape", {"X": labels}, shape=[to.sizes[group][0], steps])
+    labels = to.add(op, "take_rows", {"X": name, "Index": places})
+    return to.add(op, "reshape", {"X": labels}, shape=[to.sizes[group][0], steps]), _lengths(to, group)
+
+
+@_rewrites("ctc_align")
+def _rewrite_alignment(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    """Write labels that are padded to steps; only rewritten ops understand them."""
+    (words,) = op.output("Output")
+    labels, lengths = _padded_labels(to, op, "Input")
+    counts = to.fresh_name("lengths")
+    to.block.create_var(name=counts, stop_gradient=True)
+    outputs = {"Output": words, "OutputLength": counts}
+    to.block.append_op("ctc_align", {"Input": labels, "InputLength": lengths}, outputs, op.attrs, frames=op.frames)
+    to.private.add(words)
+    to.loops[words] = _Aligned(counts)
+    return {}
+
+
+@_rewrites("edit_distance")
+def _rewrite_distance(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
+    """Write the distances of padded sequences."""
+    inputs = {}
+    for slot in ("Hyps", "Refs"):
+        if op.input(f"{slot}Length"):
+            raise NotRewritten
+        inputs[slot], inputs[f"{slot}Length"] = _padded_labels(to, op, slot)
+    to.block.append_op("edit_distance", inputs, dict(op.outputs), op.attrs, frames=op.frames)
+    return {}
 
 
 @_rewrites("warpctc")
@@ -88,11 +126,12 @@ def _rewrite_ctc(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     if count != to.sizes[groups[1]][0]:
         raise NotRewritten
     rows = to.index(Index(groups[0], rows_at_steps, Extent.STEPS, width=count, steps=steps, arguments=(steps,)))
+    label, letters = _padded_labels(to, op, "Label")
     inputs = {
         "Logits": to.add(op, "take_rows", {"X": logits, "Index": rows}),
-        "Label": _padded_labels(to, op, "Label"),
+        "Label": label,
         "LogitsLength": _lengths(to, groups[0]),
-        "LabelLength": _lengths(to, groups[1]),
+        "LabelLength": letters,
     }
     to.block.append_op("warpctc", inputs, {"Loss": loss, "WarpCTCGrad": gradient}, op.attrs, frames=op.frames)
     to.private.add(gradient)

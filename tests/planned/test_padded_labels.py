@@ -11,6 +11,7 @@ from padded_runs import BATCHES, TAGS, Run, assert_close, assert_runs_agree, fed
 
 import fluid
 from fluid import layers
+from fluid.errors import ExecutionError
 from fluid.executor.planned.padded_plan import PaddedPlan
 from fluid.ir.program import Variable
 
@@ -127,3 +128,45 @@ def test_more_images_than_sequences_of_labels(monkeypatch: pytest.MonkeyPatch) -
         pooled, counted = executor.run(feed=feed, fetch_list=[columns, counts])
         np.testing.assert_allclose(pooled, feed["images"].sum(3).reshape(number, 4), rtol=1e-5)
         assert counted.shape == (4, 1)
+
+
+@each("merged", [True, False])
+def test_distances_of_decoded_labels(monkeypatch: pytest.MonkeyPatch, merged: bool) -> None:
+    """Sequences without steps, and of blanks alone, are decoded to nothing."""
+
+    def build() -> list[Variable]:
+        x, tags = fed_x(), fed("tags")
+        best = layers.topk(layers.fc(x, TAGS + 1), 1)[1]
+        words = x.block.create_var(name="words", dtype="int64")
+        x.block.append_op("ctc_align", {"Input": best}, {"Output": words}, {"blank": 2, "merge_repeated": merged})
+        distances, count = layers.edit_distance(words, tags, normalized=False)
+        loss = layers.mean(layers.warpctc(layers.fc(x, TAGS + 1), tags, TAGS))
+        return trained(loss, distances, count, layers.edit_distance(tags, tags, normalized=False)[0])
+
+    assert_runs_agree(build, monkeypatch, BATCHES)
+
+
+def test_decoded_labels_that_are_fetched_or_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number depends on values, so the program runs op by op."""
+
+    def build(erases: bool) -> list[Variable]:
+        words = layers.ctc_greedy_decoder(layers.softmax(layers.scale(fed_x(), 2.0)), 0)
+        return [layers.edit_distance(words, fed("tags"), False, [1, 2] if erases else None)[0], *([] if erases else [words])]
+
+    for erases in (False, True):
+        runs = [Run(lambda erases=erases: build(erases), native, monkeypatch) for native in (False, True)]
+        for lengths in FEW:
+            monkeypatch.setenv("FLUID_NATIVE", "0")
+            expected = runs[0].step(lengths)
+            monkeypatch.setenv("FLUID_NATIVE", "1")
+            assert_close(runs[1].step(lengths), expected)
+
+
+def test_the_distance_to_nothing_cannot_be_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = []
+    for native in (False, True):
+        run = Run(lambda: [layers.edit_distance(fed("ids"), fed("tags"))[0]], native, monkeypatch)
+        with pytest.raises(ExecutionError, match="sequence 1 of Refs is empty") as error:
+            run.step([2, 0, 3, 1, 1])
+        messages.append(str(error.value).splitlines()[0])
+    assert messages[0] == messages[1]

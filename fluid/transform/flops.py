@@ -159,8 +159,8 @@ def flops_of(op: Operator) -> int | None:
 
 
 def _wanted(op: Operator) -> int:
-    """How many gradients a gradient op computes."""
-    return sum(name != EMPTY for names in op.outputs.values() for name in names)
+    """How many products a gradient op computes: one for each factor of the product, none for a bias."""
+    return min(2, sum(name != EMPTY for names in op.outputs.values() for name in names))
 
 
 def _elements(op: Operator) -> int | None:
@@ -243,10 +243,21 @@ def _pool(op: Operator) -> int | None:
     return math.prod(out) * math.prod(window)
 
 
+def _rows_by_weights(op: Operator) -> int | None:
+    """A product of each row with the matrices among the weights; the input of `lstm` and `gru` is a product already."""
+    rows = _shape(op, "Input") or _shape(op, "X")
+    slots = [slot for slot in ("Weight", "ProjWeight", "WeightList", "Filter") if slot in op.inputs]
+    weights = [op.block.var(name) for slot in slots for name in op.inputs[slot]]
+    if rows is None or not weights or any(not var.has_shape or -1 in var.shape for var in weights):
+        return None
+    return 2 * math.prod(rows[:-1]) * sum(math.prod(var.shape) for var in weights if len(var.shape) == 2)
+
+
 _PRODUCTS: dict[str, Callable[[Operator], int | None]] = {
-    **dict.fromkeys(("conv2d", "conv3d", "depthwise_conv2d"), _conv),
+    **dict.fromkeys(("conv2d", "conv3d", "deformable_conv", "deformable_conv_v1", "depthwise_conv2d"), _conv),
     **dict.fromkeys(("conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"), _conv_transpose),
     **dict.fromkeys(("matmul", "matmul_v2", "bmm"), _matmul),
     **dict.fromkeys(("pool2d", "pool3d"), _pool),
+    **dict.fromkeys(("gru", "gru_unit", "lstm", "lstmp", "rnn", "sequence_conv"), _rows_by_weights),
     "mul": _mul,
 }

@@ -46,6 +46,28 @@ def test_gradients_of_products_are_a_product_each():
     assert found.by_type["sgd"] == 2 * (8 * 6 + 6 * 5)
 
 
+def test_recurrent_ops_multiply_each_row_by_their_weights():
+    x = fluid.data("x", [7, 24], lod_level=1)
+    hidden, _ = layers.dynamic_lstm(x, 24)
+    layers.dynamic_gru(layers.fc(hidden, 18), 6)
+    layers.dynamic_lstmp(x, 24, 5)
+    layers.sequence_conv(x, 9, 3)
+    found = counted().by_type
+    assert (found["lstm"], found["gru"]) == (2 * 7 * 6 * 24, 2 * 7 * 6 * 18)
+    assert (found["lstmp"], found["sequence_conv"]) == (2 * 7 * (5 * 24 + 6 * 5), 2 * 7 * 3 * 24 * 9)
+    steps = fluid.data("steps", [5, 2, 4])  # [time, batch, size]
+    state = layers.fill_constant([1, 2, 6], "float32", 0)
+    weights = [fluid.data(f"w{number}", shape) for number, shape in enumerate([[24, 4], [24, 6], [24], [24]])]
+    ops().rnn(steps, [state, state], weights, mode="LSTM", input_size=4, hidden_size=6, num_layers=1)
+    assert counted().by_type["rnn"] == 2 * 5 * 2 * 24 * (4 + 6)
+
+
+def test_gradients_of_recurrent_ops_are_two_products():
+    hidden, _ = layers.dynamic_lstm(layers.fc(fluid.data("x", [7, 3], lod_level=1), 24), 24)
+    fluid.append_backward(layers.mean(hidden))
+    assert counted().by_type["lstm_grad"] == 2 * counted().by_type["lstm"]
+
+
 def test_elements_and_moves():
     x = fluid.data("x", [None, 8])
     layers.softmax(layers.relu(layers.reshape(x, [-1, 4])))

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -167,7 +169,7 @@ def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
         if why is None:
             text = f"module {module!r} has no attribute {name!r}{hint}"
             if not name.startswith("_"):
-                elsewhere = _ELSEWHERE.get(f"{module}.{name}") or _module_of(name)
+                elsewhere = _ELSEWHERE.get(f"{module}.{name}") or (None if _is_module(module, name) else _module_of(name))
                 text += f"; did you mean {elsewhere}?" if elsewhere else did_you_mean(name, dir(sys.modules[module]))
             raise MissingAttributeError(text)
         return NotHere(f"{module}.{name}", why)
@@ -175,10 +177,15 @@ def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
     return get
 
 
+def _is_module(package: str, name: str) -> bool:
+    """Whether a package has a module of this name: ``from package import name`` looks for an attribute first."""
+    return hasattr(sys.modules[package], "__path__") and find_spec(f"{package}.{name}") is not None
+
+
 def _module_of(name: str) -> str | None:
     """The name with the module of Fluid that has it."""
     for module in _LIKELY:
-        if module in sys.modules and name in dir(sys.modules[module]):
+        if name in getattr(import_module(module), "__all__", ()):  # none while it is being imported
             return f"{module}.{name}"
     return None
 

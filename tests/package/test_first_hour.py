@@ -308,6 +308,13 @@ def test_every_error_of_these_is_one_of_fluid() -> None:
     assert all(issubclass(kind, FluidError) for kind in (BackwardError, FeedError, FluidTypeError, FormatError, ProgramError))
 
 
+@pytest.mark.parametrize("name", ["dygraph.no_grad", "io.batch", "layers.fc"])
+def test_names_are_found_in_modules_that_nobody_has_imported(name: str) -> None:
+    code = f"import fluid; fluid.{name.partition('.')[2]}"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"did you mean fluid.{name}?" in run.stderr
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -284,7 +284,7 @@ def _reshaping(var: Variable, value: Any) -> str:
         or len(dimensions) != len(sizes)
         or any(a not in (-1, b) for a, b in zip(dimensions, sizes, strict=True))
     ):
-        return ""
+        return "; declare a size that varies as None" if len(var.shape) == len(value.shape) else ""
     return f"; give it that shape, by .reshape({', '.join(map(str, var.shape))})"
 
 

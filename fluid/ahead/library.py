@@ -300,7 +300,7 @@ class _Maker:
         if shape and shape[0] == -1 and rows is not None:
             shape = (rows, *shape[1:])
         if -1 in shape:
-            advice = "give it with batch" if shape[0] == -1 and -1 not in shape[1:] else "declare it with fixed sizes"
+            advice = "give it with batch, or --batch" if shape[0] == -1 and -1 not in shape[1:] else "declare it with fixed sizes"
             raise FeedError(f"{name} is {var.describe()}: a compiled program needs the size of each dimension; {advice}")
         return Spec(shape, var.dtype)
 

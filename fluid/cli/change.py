@@ -17,6 +17,7 @@ from .common import (
     listed,
     may_overwrite,
     model_argument,
+    needing_parameters,
     output_as_argument,
     output_option,
     overwriting,
@@ -140,7 +141,8 @@ def quantize(
     loaded = read_model(model, params, sizes)
     program = program_of(loaded)
     may_overwrite(output, force, model)
-    report = quantize_model(program, _in_batches(loaded, calibration, batch), loaded.scope, dynamic, weight_bits)
+    with needing_parameters(loaded):
+        report = quantize_model(program, _in_batches(loaded, calibration, batch), loaded.scope, dynamic, weight_bits)
     paths = save_model(output, report.program, scope=loaded.scope)
     if is_json:
         as_json({"layers": [layer._asdict() for layer in report.layers], "notes": report.notes, "paths": paths})

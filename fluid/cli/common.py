@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -10,17 +11,17 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 from unicodedata import combining, east_asian_width
 
 import click
 import numpy as np
 
-from ..errors import FluidError, ProgramError, printable
+from ..errors import FeedError, FluidError, FormatError, ProgramError, printable
 from ..executor import Scope
 from ..ir.program import Program, Variable
-from ..saving.models import Model, load_model
+from ..saving.models import Model, few, load_model
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -56,6 +57,21 @@ def _parsed_sizes(texts: Sequence[str]) -> dict[str, Any]:
 def read_model(path: str, params: str | None = None, sizes: Sequence[str] = ()) -> Model:
     """Load a model into a new scope; `sizes` are the values of `sizes_option`."""
     return load_model(path, params=params, scope=Scope(), sizes=_parsed_sizes(sizes))
+
+
+@contextlib.contextmanager
+def needing_parameters(model: Model) -> Iterator[None]:
+    """A context that runs a model: if it needs values, and no file holds parameters, the error says where they could be."""
+    try:
+        yield
+    except (FeedError, ProgramError) as error:
+        if not model.missing or model.parameters:
+            raise
+        stem = os.path.splitext(os.path.basename(model.path))[0]
+        raise FormatError(
+            f"{model.path}: there is no file with its parameters, {few(model.missing)}; put it beside the model, such as "
+            f"{stem}.pdiparams, or name it with --params"
+        ) from error
 
 
 def program_of(model: Model) -> Program:

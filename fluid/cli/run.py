@@ -13,7 +13,7 @@ from ..errors import FeedError
 from ..executor import CPUPlace, Executor, LoDTensor
 from ..lod_tensor import create_lod_tensor
 from ..saving.models import Model, read_arrays, save_arrays
-from .common import as_json, echo, listed, model_argument, output_option, program_of, read_model, table
+from .common import as_json, echo, listed, model_argument, needing_parameters, output_option, program_of, read_model, table
 
 
 @click.command()
@@ -58,7 +58,8 @@ def run(
     executor = Executor(CPUPlace())
     for _ in range(repeat):
         start = time.perf_counter()
-        results = executor.run(program, feed, names, scope=loaded.scope, check_nan=check_nan, return_numpy=False)
+        with needing_parameters(loaded):
+            results = executor.run(program, feed, names, scope=loaded.scope, check_nan=check_nan, return_numpy=False)
         seconds = time.perf_counter() - start
     arrays = {name: np.asarray(value) for name, value in zip(names, results, strict=True)}
     levels = {name: _lengths_of(value) for name, value in zip(names, results, strict=True)}

@@ -382,6 +382,18 @@ def test_run_says_what_it_needs(tmp_path):
     )
 
 
+def test_run_and_quantize_say_that_the_parameters_are_missing(tmp_path):
+    prediction = layers.fc(fluid.data("x", [None, 2]), 1)
+    fluid.Executor().run(fluid.default_startup_program())
+    fluid.save_model(tmp_path / "net.pdmodel", feeds=["x"], fetches=[prediction])
+    (tmp_path / "net.pdiparams").unlink()
+    np.savez(tmp_path / "feed.npz", x=np.zeros((2, 2), "float32"))
+    expected = "there is no file with its parameters, fc_0.b_0, fc_0.w_0; put it beside the model, such as net.pdiparams"
+    assert expected in call("run", tmp_path / "net.pdmodel", "--feed", tmp_path / "feed.npz", status=2)
+    quantized = tmp_path / "quantized.onnx"
+    assert expected in call("quantize", tmp_path / "net.pdmodel", tmp_path / "feed.npz", "-o", quantized, status=2)
+
+
 # ------------------------------------------------------------------------------------------------------------- pictures
 def test_draw_writes_dot(tmp_path):
     text = call("draw", LINREG)

@@ -438,7 +438,7 @@ def active_ids(xp: Any, Ids: Any, Numbers: Any, Out: Any) -> None:
     if Numbers.size:
         numbers, is_row = Numbers.reshape(-1), (Ids >= 0) & (Ids < Numbers.size)
         is_active = is_row & (numbers[xp.where(is_row, Ids, 0)] == Ids)
-        Out[is_active] = Ids[is_active]
+        xp.copyto(Out, Ids, where=is_active)
 
 
 @kernel("resize_rows")

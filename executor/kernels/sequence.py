@@ -10,7 +10,7 @@ import numpy as np
 
 from fluid.errors import ExecutionError, IndexRangeError
 from fluid.ops.sequence import expanded_rows
-from fluid.values.lod_array import LoDArray, ids_of, last_offsets, rows_in_ranges, to_lod
+from fluid.values.lod_array import LoDArray, ids_of, last_offsets, lengths_as_array, rows_in_ranges, to_lod
 from fluid.values.place import to_numpy
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.spec import Lod, Spec
@@ -101,11 +101,11 @@ def sequence_ids(xp: Any, X_lod: Lod, Out: Any) -> None:
 
 @kernel("sequence_lengths")
 def sequence_lengths(xp: Any, X_lod: Lod, Out: Any) -> None:
-    _put(xp, Out, np.diff(last_offsets(X_lod)))
+    _put(xp, Out, lengths_as_array(last_offsets(X_lod)))
 
 
 def ends_of(offsets: Any, first: bool) -> Any:
-    return np.where(np.diff(offsets) > 0, offsets[:-1] if first else offsets[1:] - 1, -1)
+    return np.where(lengths_as_array(offsets) > 0, offsets[:-1] if first else offsets[1:] - 1, -1)
 
 
 @kernel("sequence_ends")
@@ -173,8 +173,8 @@ def sequence_expanded(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level
 
 def places_in_concatenation(offsets: list[Any], number: int) -> Any:
     """The places of the rows of input `number` in the concatenation of sequences with these offsets."""
-    starts = sum(offset[:-1] for offset in offsets) + sum(np.diff(offset) for offset in offsets[:number])
-    return rows_in_ranges(starts, np.diff(offsets[number]))
+    starts = sum(offset[:-1] for offset in offsets) + sum(lengths_as_array(offset) for offset in offsets[:number])
+    return rows_in_ranges(starts, lengths_as_array(offsets[number]))
 
 
 @kernel("sequence_concatenated")
@@ -185,7 +185,7 @@ def sequence_concatenated(xp: Any, X_lod: list[Lod], attrs: Slots, Out: Any) -> 
 def sliced(offsets: Any, Offset: Any, Length: Any) -> tuple[Any, Any]:
     """The rows that `sequence_slice` selects, and their offsets."""
     starts, lengths = (to_numpy(value).reshape(-1).astype(np.int64) for value in (Offset, Length))
-    rows_of_sequences = np.diff(offsets)
+    rows_of_sequences = lengths_as_array(offsets)
     is_wrong = (starts < 0) | (lengths < 0) | (starts + lengths > rows_of_sequences)
     if is_wrong.any():
         number = int(is_wrong.argmax())
@@ -208,14 +208,14 @@ def sequence_scattered(xp: Any, Ids: Any, Ids_lod: Lod, Out: Any) -> None:
 # ----------------------------------------------------------------------------------------------------------- pooling
 def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
     """`ufunc` over the rows of each sequence that has any."""
-    filled = np.flatnonzero(np.diff(offsets))
+    filled = np.flatnonzero(lengths_as_array(offsets))
     if xp.__name__ != "numpy":  # cupy has reduceat for sums alone
         later = np.setdiff1d(np.arange(offsets[-1]), offsets[:-1])
         Out[xp.asarray(filled)] = X[xp.asarray(offsets[filled])]
         ufunc.at(Out, xp.asarray(ids_of(offsets)[later]), X[xp.asarray(later)])
         return
     rows, starts = X, np.asarray(offsets[filled], np.intp)
-    if ufunc is np.add and np.diff(offsets).max(initial=0) > ROWS:  # numpy adds one row after the other, and rounds each time
+    if ufunc is np.add and lengths_as_array(offsets).max(initial=0) > ROWS:  # numpy adds row after row, and rounds each time
         firsts = np.union1d(starts, np.arange(0, len(X), ROWS // 4))
         rows, starts = ufunc.reduceat(X, firsts, axis=0), np.searchsorted(firsts, starts)
     if len(filled) == len(Out) and len(filled):
@@ -237,7 +237,7 @@ def _argmax(xp: Any, X: Any, offsets: Any, top: Any) -> Any:
 @kernel("sequence_pool")
 def sequence_pool(xp: Any, X: Any, X_lod: Lod, pooltype: str, pad_value: float, Out: Any, MaxIndex: Any) -> None:
     offsets, kind = last_offsets(X_lod), pooltype.upper()
-    lengths = np.diff(offsets)
+    lengths = lengths_as_array(offsets)
     if kind in ("LAST", "FIRST"):
         take_rows(xp, X, xp.asarray(ends_of(offsets, kind == "FIRST")), Out)
     else:
@@ -293,7 +293,7 @@ def sequence_slice(xp: Any, X: Any, X_lod: Lod, Offset: Any, Length: Any) -> LoD
 def sequence_pad(xp: Any, X: Any, X_lod: Lod, PadValue: Any, Out: Any, Length: Any) -> None:
     offsets = last_offsets(X_lod)
     if Length is not None:
-        _put(xp, Length, np.diff(offsets))
+        _put(xp, Length, lengths_as_array(offsets))
     if Out is not None:
         Out[...] = PadValue.reshape(X.shape[1:] if PadValue.size != 1 else ())
         ids = ids_of(offsets)
@@ -428,7 +428,7 @@ def pad_sequences(
         out[:rows], ids[rows:] = x, -1
         out[rows:] = x[0] if rows else 0
         _put(xp, ids[:rows], ids_of(offsets))
-        _put(xp, divisors, np.maximum(np.diff(offsets), 1)[:, None])
+        _put(xp, divisors, np.maximum(lengths_as_array(offsets), 1)[:, None])
     _put(xp, Numbers, np.arange(len(Numbers))[:, None])
 
 

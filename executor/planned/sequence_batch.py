@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import sub
 from typing import Any
 
 import numpy as np
 
 from fluid.errors import ExecutionError, locate, op_failure
 from fluid.ir.program import Operator
-from fluid.values.lod_array import capacity_of, ids_of, rows_in_ranges
+from fluid.values.lod_array import capacity_of, ids_of, lengths_as_array, rows_in_ranges
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType
 
@@ -94,7 +95,8 @@ def batch_of(request: Request, lengths: Sequence[str] = (), has_steps: bool = Fa
         count = len(lod[-1] or ()) - 1 if parent is None else sizes[parent][1]
         sizes.append((count, capacity_of(rows_in(lod), len(lods))))
     specs = {name: Spec((sizes[group][1], *fed[name].shape[1:]), fed[name].dtype) for name, group in groups.items()}
-    steps = tuple(capacity_of(int(np.diff(lod[-1] or ()).max()), len(lods)) for lod in levels) if has_steps else ()
+    last_levels = [lod[-1] or () for lod in levels] if has_steps else []
+    steps = tuple(capacity_of(max(map(sub, offsets[1:], offsets)), len(lods)) for offsets in last_levels)
     return SequenceBatch(groups, group_of_lengths, tuple(sizes), parents, steps, {**fed, **specs})
 
 
@@ -212,7 +214,7 @@ def filled(array: Any, capacity: int, padding: Any) -> Any:
 
 def divisors_of(offsets: Any) -> Any:
     """The lengths of sequences, 1 for empty ones."""
-    return np.maximum(np.diff(offsets), 1)
+    return np.maximum(lengths_as_array(offsets), 1)
 
 
 def square_roots_of(offsets: Any) -> Any:
@@ -269,7 +271,7 @@ def sliced_offsets(offsets: Any, starts: Any, lengths: Any, op: Operator) -> Any
 
 def sliced_rows(slices: Any, offsets: Any, starts: Any) -> Any:
     """For each row of slices of sequences, its row in the sequences."""
-    return rows_in_ranges(offsets[:-1] + np.asarray(starts, np.int64).reshape(-1), np.diff(slices))
+    return rows_in_ranges(offsets[:-1] + np.asarray(starts, np.int64).reshape(-1), lengths_as_array(slices))
 
 
 def places_in_slices(offsets: Any, slices: Any, starts: Any) -> Any:
@@ -281,7 +283,7 @@ def places_in_slices(offsets: Any, slices: Any, starts: Any) -> Any:
 
 def padded_places(offsets: Any, steps: int, op: Operator) -> Any:
     """For each sequence, the rows of its steps; -1 after its end. `ExecutionError` if a sequence is too long for `steps`."""
-    lengths = np.diff(offsets)
+    lengths = lengths_as_array(offsets)
     if lengths.max() > steps:
         text = f"sequence_pad: padded_length is {steps}, but a sequence has {lengths.max()} rows; use -1 for the longest"
         raise ExecutionError(f"{text}\n{locate(op)}")
@@ -297,29 +299,29 @@ def steps_of(offsets: Any) -> Any:
 
 def _present(offsets: Any) -> Any:
     """For each sequence its number; for an empty one, the number of the first that is not empty."""
-    lengths = np.diff(offsets)
+    lengths = lengths_as_array(offsets)
     return np.where(lengths > 0, np.arange(len(lengths)), (lengths > 0).argmax())
 
 
 def rows_at_steps(offsets: Any, steps: int) -> Any:
     """``[steps, sequences]``: the row of each sequence at each step. A sequence that is over repeats its last row."""
     numbers = _present(offsets)
-    return offsets[numbers] + np.minimum(np.arange(steps)[:, None], np.diff(offsets)[numbers] - 1)
+    return offsets[numbers] + np.minimum(np.arange(steps)[:, None], lengths_as_array(offsets)[numbers] - 1)
 
 
 def goes_on(offsets: Any, steps: int) -> Any:
     """``[steps, sequences]``: whether each sequence has another step after this one."""
-    return np.arange(1, steps + 1)[:, None] < np.diff(offsets)[_present(offsets)]
+    return np.arange(1, steps + 1)[:, None] < lengths_as_array(offsets)[_present(offsets)]
 
 
 def is_active_at_steps(offsets: Any, steps: int) -> Any:
     """``[steps, sequences]``: whether each sequence has this step."""
-    return np.arange(steps)[:, None] < np.diff(offsets)
+    return np.arange(steps)[:, None] < lengths_as_array(offsets)
 
 
 def active_at_steps(offsets: Any, steps: int) -> Any:
     """``[steps, sequences]``: the number of each sequence; after its end, the number of the longest one."""
-    lengths = np.diff(offsets)
+    lengths = lengths_as_array(offsets)
     return np.where(is_active_at_steps(offsets, steps), np.arange(len(lengths)), lengths.argmax())
 
 
@@ -337,7 +339,7 @@ def places_at_steps(offsets: Any) -> Any:
 
 def ranks_of(offsets: Any) -> Any:
     """For each sequence, its place if the longest come first; 0 for an empty one."""
-    lengths = np.diff(offsets)
+    lengths = lengths_as_array(offsets)
     ranks = np.empty_like(lengths)
     ranks[np.argsort(-lengths, kind="stable")] = np.arange(len(lengths))
     return np.where(lengths > 0, ranks, 0)

@@ -87,6 +87,12 @@ def lengths_of(offsets: Sequence[int]) -> list[int]:
     return [end - start for start, end in pairwise(offsets)]
 
 
+def lengths_as_array(offsets: Any) -> Any:
+    """As `lengths_of`, as a numpy array. For a few offsets, `numpy.diff` takes three times as long."""
+    offsets = np.asarray(offsets)
+    return offsets[1:] - offsets[:-1]
+
+
 def to_lengths(lod: Lod) -> list[list[int]]:
     """Lengths of the sequences, level by level; levels that are not known are left out."""
     return [lengths_of(level) for level in lod if level is not None]
@@ -140,12 +146,12 @@ def rows_in_ranges(starts: Any, lengths: Any) -> Any:
 def rows_of_copies(offsets: Any, times: Any) -> Any:
     """The rows of sequence i, `times[i]` times, then the rows of the next sequence."""
     copied = repeated(np.arange(len(times)), times)
-    return rows_in_ranges(np.asarray(offsets, np.int64)[copied], np.diff(offsets)[copied])
+    return rows_in_ranges(np.asarray(offsets, np.int64)[copied], lengths_as_array(offsets)[copied])
 
 
 def ids_of(offsets: Any) -> Any:
     """For each row, the index of its sequence, as a numpy array."""
-    return repeated(np.arange(len(offsets) - 1), np.diff(offsets))
+    return repeated(np.arange(len(offsets) - 1), lengths_as_array(offsets))
 
 
 def checked_levels(levels: Any) -> list[list[int]]:

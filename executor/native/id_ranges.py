@@ -172,6 +172,15 @@ def _ends_of_edges(attrs: Mapping[str, Any], values: Mapping[str, Value], specs:
     return [IdRange(values[ids], specs[values[rows]].shape[0]) for ids, rows in (("src_index", "x"), ("dst_index", "y"))]
 
 
+def _messages(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
+    """Rows of X are sent to rows of the result."""
+    if "Out_size" in values:
+        return None
+    rows, sizes = specs[values["X"]].shape[0], attrs["out_size"]
+    results = sizes[0] if sizes and sizes[0] > 0 else rows
+    return [IdRange(values["Src_index"], rows), IdRange(values["Dst_index"], results)]
+
+
 def _nodes_on_path(attrs: Mapping[str, Any], values: Mapping[str, Value], specs: Mapping[Value, Any]) -> list[IdRange] | None:
     """Labels name leaves of a tree, whose other nodes have rows of W; or PathTable names the rows, and negative numbers none."""
     rows, classes = specs[values["W"]].shape[0], int(attrs["num_classes"])
@@ -187,6 +196,7 @@ _RULES: dict[str, _Rule] = {
     "scatter_add_like": _along("Index", "Out", "axis"),
     "gather_nd": _columns,
     "graph_send_uv": _ends_of_edges,
+    "graph_send_recv": _messages,
     "scatter_nd_add": _columns,
     "cross_entropy": _along("Label", "X", -1, "ignore_index"),
     "cross_entropy2": _along("Label", "X", -1, "ignore_index"),

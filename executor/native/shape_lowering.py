@@ -407,7 +407,6 @@ def scatter_add_like(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, Axis
 
 @lowers("take_rows")
 def take_rows(X: GraphTensor, Index: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
-    only_numbers(X)
     ids, table = _ids_of(Index), _table(X.node, 1)
     is_row = mapped("oge", ids, number_like(0, ids), element=BOOL)
     places = mapped("select", is_row, ids, number_like(0, ids), element=ids.element)

@@ -126,6 +126,8 @@ class Recurrence:
         """Values where the row of the longest sequence stands in the places of sequences that are over."""
         self._of_active: dict[str, str] = {}
         """Value with a row for each sequence -> the same in `_active`."""
+        self._renamed: dict[str, str] = {}
+        """Name that a branch may have overwritten -> the value that it stands for."""
         self._unshrunk: dict[str, str] = {}
         """Value of a state that is not shrunk yet -> its array."""
 
@@ -143,7 +145,7 @@ class Recurrence:
         afters = [self._after(before, self.updates[array]) for array, before in self.states.items()]
         self._append(firsts, afters, self._stacked())
 
-    def _add(self, op_type: str, inputs: Mapping[str, str], out: str | None = None, **attrs: Any) -> str:
+    def _add(self, op_type: str, inputs: Mapping[str, str | list[str]], out: str | None = None, **attrs: Any) -> str:
         """Add an op to the block; returns the name of its output."""
         with self._to.writing_to(self.body):
             name = self._to.add(self._op, op_type, inputs, out, **attrs)
@@ -207,6 +209,7 @@ class Recurrence:
 
     def _value(self, name: str) -> str:
         """The name, for the ops of the recurrence, of a value of the block: a slice stands for the input of a step."""
+        name = self._renamed.get(name, name)
         moved = self.moved.get(name)
         if moved is None or moved.role is _Role.STATIC:
             return name if moved is None else moved.name
@@ -324,23 +327,46 @@ class Recurrence:
             self._numbers |= outputs - self._rows
 
     def branch(self, op: Operator) -> None:
-        """Write a branch whose ops compute each row by itself."""
-        (block,), conditions = op.sub_blocks, op.input("Cond")
+        """Write a branch whose ops compute each row by itself. What it overwrites becomes a choice between two values."""
+        (block,), (condition, *conditions) = op.sub_blocks, op.input("Cond")
         names, results = outer_names(block)
-        if not op.attr("is_scalar_condition") or not self._are_numbers(conditions):
-            raise NotRewritten
         written = {name for one in self.body.ops for name in one.output_arg_names}
-        if any(name not in self.body.vars or name in written or name in self.moved for name in results):
+        overwritten = [name for name in results if name in written or name in self.moved or name in self._renamed]
+        if conditions or not op.attr("is_scalar_condition") or not self._are_numbers([condition]):
             raise NotRewritten
-        values = {name: self._in_branch(name) for name in names if name not in results}
+        if not self.body.vars.keys() >= {*results} or not {*self.outputs.values(), *self.updates.values()}.isdisjoint(
+            overwritten
+        ):
+            raise NotRewritten
+        values = {name: self._in_branch(name) for name in (*names, *overwritten) if name in overwritten or name not in results}
+        former, new = {name: values[name] for name in overwritten}, {name: self._declare_new(name) for name in overwritten}
         op.inputs = {slot: [values.get(name, name) for name in listed] for slot, listed in op.inputs.items()}
+        op.outputs = {slot: [new.get(name, name) for name in listed] for slot, listed in op.outputs.items()}
         inner_ops, block.ops = block.ops, []
         for inner in inner_ops:
-            self._compute_in_branch(inner, block, values)
+            self._compute_in_branch(inner, block, values, new)
         self.steps.append(copy_op(op, self.body))
         self.body.ops.append(op)
-        self._active |= self._rows.intersection(results)
-        self._numbers |= {*results} - self._rows
+        self._active |= self._rows.intersection([*results, *new.values()])
+        self._numbers |= {*results} - self._rows - {*overwritten}
+        for name in overwritten:
+            self._choose_between(condition, name, former[name], new[name])
+
+    def _declare_new(self, name: str) -> str:
+        """Declare another value of a variable of the block."""
+        return declare_like(self.body, self._to.fresh_name(name), self.body.vars[name]).name
+
+    def _choose_between(self, condition: str, name: str, former: str, new: str) -> None:
+        """Let a name stand for one of two values with a row for each sequence: for the new one if a condition holds."""
+        if not self._rows.issuperset([former, new]):
+            raise NotRewritten
+        mask = self._add("cast", {"X": condition}, in_dtype=int(VarType.BOOL), out_dtype=int(VarType.INT32))
+        self.body.vars[mask].stop_gradient = True
+        chosen = self._renamed[name] = self._add("select_input", {"X": [former, new], "Mask": mask}, self._declare_new(name))
+        self._numbers.add(mask)
+        self._rows |= {name, chosen}
+        self._active.add(chosen)
+        self.moved.pop(name, None)
 
     def _are_numbers(self, names: Collection[str]) -> bool:
         """Whether values without rows have these names, which ops of the recurrence can read."""
@@ -354,9 +380,16 @@ class Recurrence:
             return name
         return self._rows_of_active(self._row_value(name))
 
-    def _compute_in_branch(self, op: Operator, block: Block, values: Mapping[str, str]) -> None:
-        """Write an op of a branch."""
+    def _compute_in_branch(self, op: Operator, block: Block, values: dict[str, str], new: Mapping[str, str]) -> None:
+        """Write an op of a branch.
+
+        Args:
+            values: name -> the value that it stands for; a name that the op overwrites stands for the result then.
+            new: name that the branch overwrites -> the value that the branch gives it.
+        """
         op.inputs = {slot: [values.get(name, name) for name in names] for slot, names in op.inputs.items()}
+        values |= {name: new[name] for name in op.output_arg_names if name in new}
+        op.outputs = {slot: [new.get(name, name) for name in names] for slot, names in op.outputs.items()}
         definition, reads = op.definition, {name for name in op.input_arg_names if name in self._rows}
         results = [block.find_var(name) for name in op.output_arg_names if name != EMPTY]
         if definition is None or definition.is_random or op.sub_blocks or any(var is None or var.persistable for var in results):

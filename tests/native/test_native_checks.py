@@ -90,6 +90,12 @@ def edges(starts: Variable, ends: Variable) -> Variable:
     return op("graph_send_uv", inputs, "out", message_op="MUL")
 
 
+def messages(ids: Variable) -> Variable:
+    """Rows of a table that are sent along edges: the ids are their starts, then their ends."""
+    sent = op("graph_send_recv", {"X": table(), "Src_index": ids, "Dst_index": ids * 0}, reduce_op="SUM")
+    return sent + op("graph_send_recv", {"X": table(), "Src_index": ids * 0, "Dst_index": ids}, reduce_op="MAX", out_size=[ROWS])
+
+
 def rows(count: int | None) -> Variable:
     return layers.scale(fluid.data("rows", [count, 3]), 1.0)
 
@@ -103,6 +109,7 @@ KINDS: dict[str, Any] = {
     "gather": on_ids(lambda ids: layers.gather(table(), ids), []),
     "gather_nd": on_ids(lambda ids: layers.gather_nd(table(), ids), [1]),
     "graph_send_uv": on_ids(lambda ids: edges(ids * 0, ids) + edges(ids, ids * 0), []),
+    "graph_send_recv": on_ids(messages, []),
     "lookup_table": on_ids(lambda ids: op("lookup_table", {"W": table(), "Ids": ids}, padding_idx=-1), [1]),
     "lookup_table_v2": on_ids(lambda ids: op("lookup_table_v2", {"W": table(), "Ids": ids}, padding_idx=5), []),
     "one_hot": on_ids(lambda ids: layers.one_hot(ids, ROWS), [1]),

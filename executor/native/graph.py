@@ -332,7 +332,8 @@ class PackedMatrix(Core):
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a convolution or pool; each attribute is (rows, columns)."""
+    """The windows of a convolution or pool; each attribute is (rows, columns). If the windows of an adaptive pool differ in size,
+    their stride is 0, and `kernel` is a bound of their size."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int]

@@ -41,7 +41,6 @@ from .graph import (
 from .integer_lowering import convolved_bytes, quantized_convolution, shifted, shifted_zero
 from .lowering import GraphTensor, NotLowered, Planes, lowers, number_like, only_floats
 from .reduction_lowering import is_greatest
-from .resampling_lowering import uneven_pool, uneven_pool_gradient
 
 _FEW_CHANNELS = 8
 """Channels from which on they fill a vector alone."""
@@ -325,10 +324,11 @@ def conv2d_transpose(
 
 
 # --------------------------------------------------------------------------------------------------------------- pools
-def _windows_of_pool(image: GraphNode, attrs: dict[str, Any]) -> tuple[Windows, tuple[int, int], str]:
+def _windows_of_pool(extents: Sequence[int], attrs: dict[str, Any]) -> tuple[Windows, tuple[int, int], str]:
     """The windows of a pool, the extents of its output (rows, columns), and its kind."""
-    out, sizes, strides, pads = pool_geometry(image.shape[1:3], attrs)
+    out, sizes, strides, pads = pool_geometry(extents, attrs)
     kind = "max" if attrs["pooling_type"] == "max" else "inside" if attrs["exclusive"] and not attrs["adaptive"] else "average"
+    sizes = [size or -(-extent // count) + 1 for size, extent, count in zip(sizes, extents, out, strict=True)]
     return Windows(tuple(sizes), tuple(strides), tuple(map(tuple, pads))), (out[0], out[1]), kind  # type: ignore[arg-type]
 
 
@@ -350,21 +350,87 @@ def _shape_pooled(image: GraphNode, windows: Windows, out: tuple[int, int]) -> S
     return image.shape[0], out[0], columns, image.shape[3]
 
 
-def _has_uneven_windows(X: GraphTensor, attrs: dict[str, Any]) -> bool:
-    """Whether adaptive windows differ in size."""
-    sizes = [X.shape[axis] for axis in image_axes(attrs["data_format"], X.ndim)[1]]
-    return X.ndim == 4 and not all(pool_geometry(sizes, attrs)[1])
+_FEWEST_TAPS = 9
+"""The fewest elements of a window of images of few channels for which pooling along one axis after the other is faster."""
+
+
+@dataclass(frozen=True)
+class _AxisByAxis:
+    """A pool of images [N, C, H, W] of few channels: along columns, then along rows. To the kernels, the elements of the other
+    axis are channels: enough to fill vectors."""
+
+    images: Shape
+    windows: Windows
+    out: tuple[int, int]
+    kind: str
+
+    @classmethod
+    def of(cls, X: GraphTensor, attrs: dict[str, Any]) -> _AxisByAxis | None:
+        """The pool, if it is faster this way."""
+        if X.ndim != 4 or channel_axis(X, attrs) != 1 or X.shape[1] >= _FEW_CHANNELS or min(X.shape[2:]) < _FEW_CHANNELS:
+            return None
+        windows, out, kind = _windows_of_pool(X.shape[2:], attrs)
+        is_fast = min(windows.kernel) > 1 and prod(windows.kernel) >= _FEWEST_TAPS
+        return cls(X.shape, windows, out, kind) if is_fast else None
+
+    def forward(self, X: GraphTensor) -> GraphTensor:
+        by_columns = self._pooled(self._turned(self._planes(X.node)), 1)
+        return GraphTensor(reshaped(self._pooled(self._turned(by_columns), 0), (*self.images[:2], *self.out)))
+
+    def backward(self, X: GraphTensor, gradient: GraphTensor) -> GraphTensor:
+        """The gradient of the images; `gradient` is the outputs'."""
+        columns = self._turned(self._planes(X.node))
+        rows = self._turned(self._pooled(columns, 1)) if self.kind == "max" else None
+        height, width = self.images[2:]
+        of_rows = self._back(self._planes(gradient.node), rows, height, 0)
+        of_columns = self._back(self._turned(of_rows), columns, width, 1)
+        return GraphTensor(reshaped(self._turned(of_columns), self.images))
+
+    def _planes(self, image: GraphNode) -> GraphNode:
+        return reshaped(plain(image), (prod(image.shape[:2]), *image.shape[2:]))
+
+    def _turned(self, planes: GraphNode) -> GraphNode:
+        """Planes with their rows as columns."""
+        return plain(transposed(planes, (0, 2, 1)))
+
+    def _along(self, axis: int) -> Windows:
+        windows = self.windows
+        return Windows((windows.kernel[axis], 1), (windows.strides[axis], 1), (windows.pads[axis], (0, 0)))
+
+    def _pooled(self, planes: GraphNode, axis: int) -> GraphNode:
+        """Pool the rows of planes by the windows of an axis."""
+        source = _as_images(planes)
+        shape = (source.shape[0], self.out[axis], 1, source.shape[3])
+        node = Pooled(shape, source.element, self.kind, source, self._along(axis))
+        return reshaped(node, (shape[0], shape[1], shape[3]))
+
+    def _back(self, gradient: GraphNode, planes: GraphNode | None, extent: int, axis: int) -> GraphNode:
+        """The gradient of planes with rows of an extent that `_pooled` pools."""
+        source, windows, positions = _as_images(gradient), self._along(axis), None
+        if self.kind == "max" and planes is not None:
+            pooled = _as_images(planes)
+            positions = Positions(source.shape, position_type(pooled, source.shape, windows), pooled, windows)
+        shape = (source.shape[0], extent, 1, source.shape[3])
+        node = PooledBack(shape, source.element, self.kind, source, windows, positions)
+        return reshaped(node, (shape[0], shape[1], shape[3]))
+
+
+def _as_images(planes: GraphNode) -> GraphNode:
+    """Planes [M, rows, columns] as images of one column, whose channels are the columns."""
+    return reshaped(planes, (*planes.shape[:2], 1, planes.shape[2]))
 
 
 @lowers("pool2d")
 def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     if is_global_pool(X, attrs):
         return global_pool(X, attrs)
-    if _has_uneven_windows(X, attrs):
-        return uneven_pool(X, attrs)
+    only_floats(X)
+    by_axes = _AxisByAxis.of(X, attrs)
+    if by_axes is not None:
+        return by_axes.forward(X)
     axis = channel_axis(X, attrs)
     image = _images_of(X, axis)
-    windows, out, kind = _windows_of_pool(image, attrs)
+    windows, out, kind = _windows_of_pool(image.shape[1:3], attrs)
     source, shape = _columns_as_channels(image, windows), (image.shape[0], *out, image.shape[3])
     node = Pooled(_shape_pooled(source, windows, out), image.element, kind, source, windows)
     return with_channels_at(axis, reshaped(node, shape))
@@ -374,11 +440,13 @@ def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
 def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
     if is_global_pool(X, attrs):
         return {"X@GRAD": global_pool_gradient(X, dOut, attrs)}
-    if _has_uneven_windows(X, attrs):
-        return {"X@GRAD": uneven_pool_gradient(X, dOut, attrs)}
+    only_floats(X, dOut)
+    by_axes = _AxisByAxis.of(X, attrs)
+    if by_axes is not None:
+        return {"X@GRAD": by_axes.backward(X, dOut)}
     axis = channel_axis(X, attrs)
     image, gradient = _images_of(X, axis), _images_of(dOut, axis)
-    windows, out, kind = _windows_of_pool(image, attrs)
+    windows, out, kind = _windows_of_pool(image.shape[1:3], attrs)
     source, gradient = (_columns_as_channels(node, windows) for node in (image, gradient))
     positions = None
     if kind == "max":

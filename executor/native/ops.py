@@ -582,7 +582,7 @@ def softmax_with_cross_entropy_grad(
 # ---------------------------------------------------------------------------------------------------------- batch norm
 @dataclass(frozen=True)
 class _Normalized:
-    """The layout in which batch_norm scales and sums the channels of its images.
+    """The layout of images while batch_norm scales and sums their channels.
 
     Attributes:
         images: the shape of the images, as the op has it.

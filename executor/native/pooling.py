@@ -12,12 +12,21 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .emitter import BYTE, DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant, zero
 from .halo import Halo
 from .images import Epilogue, Images, Pixel, affine, bounds_of, parts, require_halo, store_pixel
 from .kernel import Share
 from .target import Target
+
+
+class _Window(NamedTuple):
+    """A window, and the place of an element in it along an axis; `is_over`: whether it contains the element, if that varies."""
+
+    number: Value
+    place: Value
+    is_over: Value | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,11 @@ class _PoolAxis:
         return -(-self.size // self.step)
 
     @property
+    def places(self) -> int:
+        """The number of places that `windows` gives; the last ones may lie behind the window."""
+        return self.overlap * self.step
+
+    @property
     def input_reach(self) -> int:
         """How far windows reach beyond the image, at most, on either side."""
         return max(0, self.pad[0], (self.out - 1) * self.step + self.size - self.pad[0] - self.extent)
@@ -79,6 +93,10 @@ class _PoolAxis:
         start = self.start(f, window)
         return f.max(f.neg(start), 0), f.min(f.sub(self.extent, start), self.size)
 
+    def summed(self, f: Function, window: Value) -> tuple[Operand, Operand]:
+        """The range of places in a window that are summed; those in the padding are zeros."""
+        return 0, self.size
+
     def weight(self, f: Function, window: Value, element: Type, exclusive: bool) -> Value:
         """One over the number of elements of a window; `exclusive` leaves out the padding."""
         if exclusive:
@@ -88,14 +106,69 @@ class _PoolAxis:
             count = f.min(f.sub(self.extent + sum(self.pad), f.mul(window, self.step)), self.size)
         return f.div(1.0, f.convert(f.max(count, 1), element))
 
+    def windows(self, f: Function, element: Value) -> list[_Window]:
+        """The windows that may contain an element, in the order of its place in them."""
+        last, first_place = f.divided(f.add(element, self.pad[0]), self.step)
+        windows = []
+        for number in range(self.overlap):
+            place = f.add(first_place, number * self.step)
+            is_over = f.compare("slt", place, self.size) if self.size % self.step else None
+            windows.append(_Window(f.sub(last, number), place, is_over))
+        return windows
+
+
+@dataclass(frozen=True)
+class _UnevenAxis:
+    """The windows of an adaptive pool along rows or columns: the i-th reaches from i * extent // out to (i + 1) * extent / out,
+    rounded up. It has what `_PoolAxis` has."""
+
+    extent: int
+    out: int
+
+    is_inside, leaves_image, input_reach, output_reach = True, False, 0, 0
+
+    @property
+    def ranges(self) -> list[tuple[int, int, bool]]:
+        return [(0, self.out, False)]
+
+    @property
+    def places(self) -> int:
+        return max(-(-(window + 1) * self.extent // self.out) - window * self.extent // self.out for window in range(self.out))
+
+    @property
+    def overlap(self) -> int:
+        return max(-(-(place + 1) * self.out // self.extent) - place * self.out // self.extent for place in range(self.extent))
+
+    def start(self, f: Function, window: Value) -> Value:
+        return f.div(f.mul(window, self.extent), self.out)
+
+    def bounds(self, f: Function, window: Value) -> tuple[Operand, Operand]:
+        end = f.div(f.add(f.mul(f.add(window, 1), self.extent), self.out - 1), self.out)
+        return 0, f.sub(end, self.start(f, window))
+
+    summed = bounds
+
+    def weight(self, f: Function, window: Value, element: Type, exclusive: bool) -> Value:
+        return f.div(1.0, f.convert(f.int64(self.bounds(f, window)[1]), element))
+
+    def windows(self, f: Function, element: Value) -> list[_Window]:
+        first = f.div(f.mul(element, self.out), self.extent)
+        last = f.sub(f.div(f.add(f.mul(f.add(element, 1), self.out), self.extent - 1), self.extent), 1)
+        windows = []
+        for number in range(self.overlap):
+            window = f.max(f.sub(last, number), 0)
+            is_over = f.compare("sge", f.sub(last, number), first) if number else None
+            windows.append(_Window(window, f.sub(element, self.start(f, window)), is_over))
+        return windows
+
 
 @dataclass(frozen=True)
 class PoolGeometry:
-    """The geometry of a pool with windows of one size.
+    """The geometry of a pool.
 
     Attributes:
         x: the layout of the input, or its gradient; `y`, of the output. Positions have the layout of the output's gradient.
-        kernel: rows and columns of a window; likewise `strides`.
+        kernel: rows and columns of the largest window; likewise `strides`: 0 for the windows of `_UnevenAxis`.
         pads: padding (top, bottom) and (left, right).
     """
 
@@ -107,12 +180,17 @@ class PoolGeometry:
     element: Type = FLOAT
 
     @property
-    def rows(self) -> _PoolAxis:
-        return _PoolAxis(self.x.height, self.y.height, self.kernel[0], self.strides[0], self.pads[0])
+    def rows(self) -> _PoolAxis | _UnevenAxis:
+        return self._axis(0, self.x.height, self.y.height)
 
     @property
-    def columns(self) -> _PoolAxis:
-        return _PoolAxis(self.x.width, self.y.width, self.kernel[1], self.strides[1], self.pads[1])
+    def columns(self) -> _PoolAxis | _UnevenAxis:
+        return self._axis(1, self.x.width, self.y.width)
+
+    def _axis(self, axis: int, extent: int, out: int) -> _PoolAxis | _UnevenAxis:
+        if not self.strides[axis]:
+            return _UnevenAxis(extent, out)
+        return _PoolAxis(extent, out, self.kernel[axis], self.strides[axis], self.pads[axis])
 
     @property
     def x_halo(self) -> Halo:
@@ -127,12 +205,12 @@ class PoolGeometry:
     @property
     def position_row(self) -> int:
         """The difference of positions between consecutive rows of a window."""
-        return self.columns.overlap * self.columns.step
+        return self.columns.places
 
     @property
     def position(self) -> Type:
         """The element type of positions."""
-        return BYTE if self.rows.overlap * self.rows.step * self.position_row <= 128 else INT32
+        return BYTE if self.rows.places * self.position_row <= 128 else INT32
 
 
 def write_max_pool(
@@ -224,16 +302,19 @@ def write_max_pool_gradient(
     """
     require_halo(pool.y, pool.y_halo, "gradient of the output")
 
-    def part(window: Pixel, place: Pixel, channel: Value, lanes: int) -> Value:
-        at = pool.y.offset(f, window, channel)
+    def part(image: Value, row: _Window, column: _Window, channel: Value, lanes: int) -> Value:
+        at = pool.y.offset(f, Pixel(image, row.number, column.number), channel)
         position = f.load(f.at(positions, at, pool.position), pool.position.of(lanes))
-        number = f.convert(affine(f, 0, (place.row, pool.position_row), (place.column, 1)), pool.position)
+        number = f.convert(affine(f, 0, (row.place, pool.position_row), (column.place, 1)), pool.position)
         value = f.load(f.at(dy, at, pool.element), pool.element.of(lanes))
-        return f.select(f.compare("eq", position, f.splat(number, lanes)), value, 0)
+        result = f.select(f.compare("eq", position, f.splat(number, lanes)), value, 0)
+        return _if_over(f, result, [row, column] if has_uneven else [])
+
+    has_uneven = not all(pool.strides)
 
     # Sums over columns of sums over rows, each by rising places in the windows.
-    def gathered(image: Value, rows: _Windows, columns: _Windows, channel: Value, lanes: int) -> Value:
-        return _sum(f, (_sum(f, (part(*_at(image, row, column), channel, lanes) for row in rows)) for column in columns))
+    def gathered(image: Value, rows: Sequence[_Window], columns: Sequence[_Window], channel: Value, lanes: int) -> Value:
+        return _sum(f, (_sum(f, (part(image, row, column, channel, lanes) for row in rows)) for column in columns))
 
     _write_gathered(f, pool, dx, share, target, epilogue, gathered)
 
@@ -262,7 +343,8 @@ def write_average_pool(
             return [f.add(total, value) for total, value in zip(sums, values, strict=True)]
 
         sums = [zero(pool.element.of(lanes)) for _, lanes in vectors]
-        sums = _over(f, (0, pool.kernel[1]), (0, pool.kernel[0]), sums, tap, target.limits.pool_unrolled)
+        places = pool.columns.summed(f, pixel.column), pool.rows.summed(f, pixel.row)
+        sums = _over(f, *places, sums, tap, target.limits.pool_unrolled)
         rows = pool.rows.weight(f, pixel.row, pool.element, exclusive)
         weight = f.mul(rows, pool.columns.weight(f, pixel.column, pool.element, exclusive))
         for total, (start, lanes) in zip(sums, vectors, strict=True):
@@ -284,26 +366,21 @@ def write_average_pool_gradient(
     """Write a kernel for the gradient of an average pool. `dy` needs a halo of zeros, at least `PoolGeometry.y_halo` wide."""
     require_halo(pool.y, pool.y_halo, "gradient of the output")
 
-    def part(window: Pixel, place: Pixel, channel: Value, lanes: int) -> Value:
-        rows = pool.rows.weight(f, window.row, pool.element, exclusive)
-        weight = f.mul(rows, pool.columns.weight(f, window.column, pool.element, exclusive))
-        value = f.load(f.at(dy, pool.y.offset(f, window, channel), pool.element), pool.element.of(lanes))
-        result = f.mul(value, f.splat(weight, lanes))
-        for axis, number in ((pool.rows, place.row), (pool.columns, place.column)):
-            if axis.size % axis.step:  # some of the windows that are read may begin too far before
-                result = f.select(f.splat(f.compare("slt", number, axis.size), lanes), result, 0)
-        return result
+    def part(image: Value, row: _Window, column: _Window, channel: Value, lanes: int) -> Value:
+        rows = pool.rows.weight(f, row.number, pool.element, exclusive)
+        weight = f.mul(rows, pool.columns.weight(f, column.number, pool.element, exclusive))
+        at = pool.y.offset(f, Pixel(image, row.number, column.number), channel)
+        value = f.load(f.at(dy, at, pool.element), pool.element.of(lanes))
+        return _if_over(f, f.mul(value, f.splat(weight, lanes)), [row, column])
 
-    def gathered(image: Value, rows: _Windows, columns: _Windows, channel: Value, lanes: int) -> Value:
-        return _sum(f, (_sum(f, (part(*_at(image, row, column), channel, lanes) for column in columns)) for row in rows))
+    def gathered(image: Value, rows: Sequence[_Window], columns: Sequence[_Window], channel: Value, lanes: int) -> Value:
+        return _sum(f, (_sum(f, (part(image, row, column, channel, lanes) for column in columns)) for row in rows))
 
     _write_gathered(f, pool, dx, share, target, epilogue, gathered)
 
 
 _LOWEST = {FLOAT: -(2 - 2**-23) * 2.0**127, DOUBLE: -sys.float_info.max}
 """The maximum of a window that lies in the padding."""
-_Windows = Sequence[tuple[Value, Value]]
-"""Windows over an element, along one axis: (number of the window, place of the element in it)."""
 
 
 def _write_gathered(
@@ -313,12 +390,12 @@ def _write_gathered(
     share: Share,
     target: Target,
     epilogue: Epilogue | None,
-    gathered: Callable[[Value, _Windows, _Windows, Value, int], Value],
+    gathered: Callable[[Value, Sequence[_Window], Sequence[_Window], Value, int], Value],
 ) -> None:
     """Store ``gathered(image, windows of the row, windows of the column, channel, lanes)`` for each element of the input."""
 
     def pixel(at: Pixel, channel: Value, vectors: Sequence[tuple[int, int]]) -> None:
-        rows, columns = _windows(f, pool.rows, at.row), _windows(f, pool.columns, at.column)
+        rows, columns = pool.rows.windows(f, at.row), pool.columns.windows(f, at.column)
         for start, lanes in vectors:
             vector_channel = f.add(channel, start)
             store_pixel(f, pool.x, dx, gathered(at.image, rows, columns, vector_channel, lanes), at, vector_channel, epilogue)
@@ -326,15 +403,12 @@ def _write_gathered(
     _each_pixel(f, pool.x, (0, pool.x.width), pool.element, share, target, pixel)
 
 
-def _windows(f: Function, axis: _PoolAxis, element: Value) -> _Windows:
-    """The windows that may contain an element, in the order of its place in them."""
-    last, place = f.divided(f.add(element, axis.pad[0]), axis.step)
-    return [(f.sub(last, number), f.add(place, number * axis.step)) for number in range(axis.overlap)]
-
-
-def _at(image: Value, row: tuple[Value, Value], column: tuple[Value, Value]) -> tuple[Pixel, Pixel]:
-    """A window as a pixel of the output, and a place in the window."""
-    return Pixel(image, row[0], column[0]), Pixel(image, row[1], column[1])
+def _if_over(f: Function, value: Value, windows: Sequence[_Window]) -> Value:
+    """A value, or 0 if one of the windows does not contain the element."""
+    for window in windows:
+        if window.is_over is not None:
+            value = f.select(f.splat(window.is_over, value.type.lanes), value, 0)
+    return value
 
 
 def _sum(f: Function, values: Iterable[Value]) -> Value:

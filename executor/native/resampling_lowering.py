@@ -1,4 +1,4 @@
-"""Lowers resizing of images, and pools with windows of different sizes, to products with a matrix along each axis.
+"""Lowers resizing of images to products with a matrix along each axis.
 
 Nearest elements are copies where each is repeated equally often. Between two rows that are wide enough, only these are read;
 a product also multiplies all other elements by zero, so an infinity becomes NaN elsewhere.
@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from fluid.ops.conv import image_axes
-from fluid.ops.pool import pool_geometry
 from fluid.ops.vision import resized_axes, scale_factors
 
 from ..kernels.vision import nearest_places, nearest_ratio, source_ratio
@@ -263,48 +261,3 @@ def _resized_like(
     if Scale is not None or X.shape == Like.shape:
         raise NotLowered("a scale in a tensor, or images of the same size")
     return _interpolated(X, Like.shape, sizes, scale, attrs)
-
-
-# --------------------------------------------------------------------------------------------------------------- pools
-def _averages(source: int, target: int, element: Type) -> GraphNode:
-    """The matrix [target, source] of averages over adaptive windows along an axis."""
-    size, parts, one = (constant(number, INT64) for number in (source, target, 1))
-
-    def start(row: GraphNode) -> GraphNode:
-        return mapped("floordiv", mapped("mul", row, size), parts)
-
-    def end(row: GraphNode) -> GraphNode:
-        following = mapped("mul", mapped("add", row, one), size)
-        return mapped("floordiv", mapped("add", following, constant(target - 1, INT64)), parts)
-
-    rows, column = _row_numbers(target, INT64), _column_numbers(source, INT64)
-    first, last = start(rows), end(rows)
-    is_within = mapped("and", mapped("oge", column, first, element=BOOL), mapped("olt", column, last, element=BOOL), element=BOOL)
-    share = mapped("reciprocal", mapped("convert", mapped("sub", last, first), element=element))
-    return mapped("mul", mapped("convert", is_within, element=element), share)
-
-
-def uneven_pool(X: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
-    """Averages over adaptive windows of different sizes."""
-    axes = _image_axes(attrs)
-    out, *_ = pool_geometry([X.shape[axis] for axis in axes], attrs)
-    shape = list(X.shape)
-    for axis, extent in zip(axes, out, strict=True):
-        shape[axis] = extent
-    return _multiplied(X, shape, axes, lambda axis: _averages(X.shape[axis], shape[axis], X.node.element))
-
-
-def uneven_pool_gradient(X: GraphTensor, gradient: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
-    """The gradient of the images of `uneven_pool`."""
-
-    def matrix(axis: int) -> GraphNode:
-        return transposed(_averages(X.shape[axis], gradient.shape[axis], X.node.element), (1, 0))
-
-    return _multiplied(gradient, X.shape, _image_axes(attrs), matrix)
-
-
-def _image_axes(attrs: Mapping[str, Any]) -> list[int]:
-    """The axes of rows and columns of a pool of averages."""
-    if attrs["pooling_type"] == "max":
-        raise NotLowered("maxima of windows of different sizes")
-    return image_axes(attrs["data_format"], 4)[1]

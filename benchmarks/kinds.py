@@ -656,11 +656,12 @@ KINDS: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
 
 
 def all_kinds() -> dict[str, tuple[Callable[[], Step], Callable[[], Step]]]:
-    """The kinds of this file, of `more_kinds.py` and `translation.py`."""
+    """The kinds of this file, of `more_kinds.py`, `labelled_images.py` and `translation.py`."""
+    import labelled_images
     import more_kinds
     import translation
 
-    return KINDS | more_kinds.KINDS | translation.KINDS
+    return KINDS | more_kinds.KINDS | labelled_images.KINDS | translation.KINDS
 
 
 def fluid_milliseconds(native: bool) -> dict[str, float]:

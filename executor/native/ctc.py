@@ -105,7 +105,7 @@ class _Sequence:
         return self._f.at(pointer, self._f.mul(vector, self.lanes), self._ctc.element)
 
     def part(self, pointer: Value, vector: Value, shift: int = 0) -> Value:
-        """A vector of states, or of those that are some places further."""
+        """A vector of states, or of the states some places further."""
         f, element = self._f, self._ctc.element
         return f.load(f.at(self._vector(pointer, vector), shift, element), element.of(self.lanes))
 
@@ -140,7 +140,7 @@ class _Sequence:
         return blank, lambda vector: self.part(self._scores, vector)
 
     def sum_of_ends(self, blanks: Value, labels: Value) -> Value:
-        """The log of the sum of the two states in which a path may end, of numbers that begin at two places."""
+        """The log of the sum of the two states where a path may end; their logs begin at two places."""
         f, element = self._f, self._ctc.element
         last_blank = f.load(f.at(blanks, self.labels, element), element)
         last_label = f.load(f.at(labels, self.labels, element), element)  # of the place before the first label, if there is none

@@ -50,7 +50,7 @@ class MatrixTest:
 
 @dataclass(frozen=True)
 class LabelTest:
-    """A test of padded labels, [batch, labels]: those within the lengths are in ``0 <= label < classes``, and not the blank.
+    """A test of padded labels, [batch, labels]: within the lengths they are in ``0 <= label < classes``, and not the blank.
 
     Attributes:
         value: the labels.

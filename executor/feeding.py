@@ -13,12 +13,12 @@ from fluid.ir.advice import of_other_program
 from fluid.ir.frames import warn_user
 from fluid.ir.program import Block, OpRole, Program, Variable, default_main_program
 from fluid.parallel.mesh import Mesh
-from fluid.values.bfloat16 import BFLOAT16, to_bfloat16
+from fluid.values.bfloat16 import BFLOAT16, computable, to_bfloat16
 from fluid.values.lod_array import LoDArray, array_of, to_lod
 from fluid.values.lod_tensor import FedArray, Remote
 from fluid.values.numeric import DEFAULT_INT, NO_NUMBERS, numeric_array, said_by
-from fluid.values.place import CUDA_MEMORY, HOST_MEMORY, Place, XLAPlace
-from fluid.values.types import VarType
+from fluid.values.place import CUDA_MEMORY, HOST_MEMORY, Place, XLAPlace, to_numpy
+from fluid.values.types import VarType, as_dtype, is_floating
 
 from .runtime.scope import LoDTensor, Scope, checked_scope, global_scope
 
@@ -289,8 +289,8 @@ def _reshaping(var: Variable, value: Any) -> str:
 
 
 def add_feed_differences(error: ExecutionError, program: Program, feeds: Mapping[str, Any], feed: Any) -> None:
-    """Add to an error a list of the `feeds` whose sizes or types differ from the declared ones, and of the names in the user's
-    `feed` that the program does not have.
+    """Add to an error a list of the `feeds` that hold NaN, or whose sizes or types differ from the declared ones, and of the
+    names in the user's `feed` that the program does not have.
 
     Only `fluid.data` requires equal sizes; variables of `layers.data` accept any that the ops take, as in Fluid 1.6.
     """
@@ -301,6 +301,8 @@ def add_feed_differences(error: ExecutionError, program: Program, feeds: Mapping
         is_other_type = array.dtype != var.dtype.array_dtype
         if is_other_type or not _is_of_declared_sizes(var, array):
             differences.append(f"\n  fed: {_of_other_sizes(var, array)}{_converting(var) if is_other_type else ''}")
+        if is_floating(as_dtype(array.dtype)) and (count := int(np.isnan(computable(to_numpy(array))).sum())):
+            differences.append(f"\n  fed: {name}, which holds NaN ({count} of {array.size} elements)")
     if differences:
         error.restate(str(error) + "".join(differences))
 

@@ -578,6 +578,8 @@ def test_check_nan_names_op_variable_and_line() -> None:
     assert text.startswith(f"log makes NaN in {y.name} (3 of 6 elements)") and f"made at: {__file__}:{at}" in text
     with pytest.raises(ExecutionError, match="log makes infinity in"):
         exe.run(main(), {"x": np.zeros((1, 3), "float32")}, [z], check_nan=True)
+    with pytest.raises(ExecutionError, match=r"(?s)log makes NaN in .*fed: x, which holds NaN \(1 of 3 elements\)"):
+        exe.run(main(), {"x": np.array([[1, np.nan, 2]], "float32")}, [z], check_nan=True)
     assert exe.run(main(), {"x": X + 1}, [z], check_nan=True)[0] == exe.run(main(), {"x": X + 1}, [z])[0]
 
 

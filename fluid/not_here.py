@@ -179,7 +179,7 @@ def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
 
 def _is_module(package: str, name: str) -> bool:
     """Whether a package has a module of this name: ``from package import name`` looks for an attribute first."""
-    return hasattr(sys.modules[package], "__path__") and find_spec(f"{package}.{name}") is not None
+    return name.isidentifier() and hasattr(sys.modules[package], "__path__") and find_spec(f"{package}.{name}") is not None
 
 
 def _module_of(name: str) -> str | None:

@@ -17,7 +17,7 @@ from fluid.values.spec import Lod, Spec
 from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, flattened, take
-from .sums import ROWS
+from .sums import ROWS, reduce_ranges
 from .table import Slots, checked, kernel
 
 
@@ -217,11 +217,13 @@ def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
     rows, starts = X, np.asarray(offsets[filled], np.intp)
     if ufunc is np.add and lengths_as_array(offsets).max(initial=0) > ROWS:  # numpy adds row after row, and rounds each time
         firsts = np.union1d(starts, np.arange(0, len(X), ROWS // 4))
-        rows, starts = ufunc.reduceat(X, firsts, axis=0), np.searchsorted(firsts, starts)
-    if len(filled) == len(Out) and len(filled):
-        ufunc.reduceat(rows, starts, axis=0, out=Out)
-    elif len(filled):
-        Out[filled] = ufunc.reduceat(rows, starts, axis=0)
+        rows, starts = np.empty((len(firsts), *X.shape[1:]), X.dtype), np.searchsorted(firsts, starts)
+        reduce_ranges(ufunc, X, firsts, rows)
+    if len(filled):
+        results = Out if len(filled) == len(Out) else np.empty((len(filled), *Out.shape[1:]), Out.dtype)
+        reduce_ranges(ufunc, rows, starts, results)
+        if results is not Out:
+            Out[filled] = results
 
 
 def _argmax(xp: Any, X: Any, offsets: Any, top: Any) -> Any:

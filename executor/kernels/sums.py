@@ -92,7 +92,7 @@ def row_sum(xp: Any, rows: Any) -> Any:
 def reduce_ranges(ufunc: np.ufunc, rows: Any, starts: Any, out: Any) -> None:
     """Reduce rows from each start to the next one, on numpy.
 
-    `reduceat` takes some 7 ns for an element, `reduce` a tenth of that and 1 us for a call.
+    `reduceat` takes some 7 ns for an element, `reduce` some 0.5 ns, and 1 us for a call.
 
     Args:
         rows: [N, ...].

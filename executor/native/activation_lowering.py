@@ -7,7 +7,7 @@ from typing import Any
 from fluid.ops.norm import dropout_scale
 
 from .emitter import BOOL
-from .graph import Drawn, mapped
+from .graph import Drawn, broadcast_to, constant, mapped
 from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like
 
 f = NAMESPACE
@@ -24,9 +24,10 @@ def chosen(condition: GraphTensor, a: GraphTensor, b: GraphTensor | float) -> Gr
 def dropout(
     X: GraphTensor, Seed: Any, dropout_prob: float, dropout_implementation: str, is_test: bool, specs: dict[str, Any]
 ) -> dict[str, GraphTensor]:
-    if Seed is not None or specs.get("Mask") is None:
+    keeps_all = is_test or not dropout_prob
+    if not keeps_all and (Seed is not None or specs.get("Mask") is None):
         raise NotLowered("a mask that is not drawn from the op's own numbers, or that has no place")
-    mask = GraphTensor(Drawn(X.shape, BOOL))
-    masked = f.assign(X) if is_test else X * mask.astype(X.dtype)
+    mask = GraphTensor(broadcast_to(constant(1, BOOL), X.shape) if keeps_all else Drawn(X.shape, BOOL))
+    masked = f.assign(X) if keeps_all else X * mask.astype(X.dtype)
     scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
     return {"Out": masked if scale == 1.0 else masked * scale, "Mask": mask}

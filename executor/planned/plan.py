@@ -43,6 +43,7 @@ from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..stepwise.repeated import BlockCompiler
 from ..stepwise.unsupported import refuse_unsupported
 from .block_constants import with_constants
+from .blocked_rows import has_blocked_rows, with_blocked_rows
 from .counted_loops import count_entries, with_recurrences
 from .gathering import gather_lookups
 from .growing_states import has_room, with_room
@@ -352,6 +353,10 @@ def _planner_of(
         planner = _specialized(planner.of_copy(copy), values)
     if may_adapt and (copy := with_room(planner.program, planner.instructions, planner.specs)) is not None:
         planner = _specialized(planner.of_copy(copy), values)
+    if may_adapt:
+        with suppress(FluidError):  # what the gradient of a product needs may be missing
+            if (copy := with_blocked_rows(planner.program, planner.versions, planner.specs, fetches)) is not None:
+                planner = planner.of_copy(copy)
     with suppress(FluidError):  # of entries of an array that do not have one shape
         while (copy := with_recurrences(planner.program, planner.instructions, planner.specs, fetches)) is not None:
             planner = _specialized(planner.of_copy(copy), values)
@@ -361,7 +366,7 @@ def _planner_of(
 
 def _is_adapted(op: Operator) -> bool:
     """Whether an op is a loop that was rewritten for native code, and still runs on numpy."""
-    return has_room(op) or has_unrolled(op)
+    return has_room(op) or has_unrolled(op) or has_blocked_rows(op)
 
 
 def _specialized(planner: _Planner, values: Mapping[str, Any]) -> _Planner:

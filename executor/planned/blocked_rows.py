@@ -48,13 +48,13 @@ def with_blocked_rows(
         specs: the specs of values, as far as they are known.
         fetches: the names that a run returns.
     """
-    chains = [*_Finder(versions, specs, fetches).chains()]
+    chains = [*_AttentionFinder(versions, specs, fetches).chains()]
     if not chains:
         return None
     copy = program.clone()
     copies = dict(zip(program.global_block().ops, copy.global_block().ops, strict=True))
     for chain in chains:
-        _Rewriter(chain.map(copies)).rewrite()
+        _BlockWriter(chain.map(copies)).rewrite()
     return copy
 
 
@@ -65,7 +65,7 @@ def has_blocked_rows(op: Operator) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------ finding
 @dataclass(frozen=True)
-class _Chain:
+class _Attention:
     """A product, ops on its rows, and a product with the result; with all their gradients, or without any.
 
     Attributes:
@@ -78,7 +78,7 @@ class _Chain:
     gradients: list[Operator]
     specs: dict[str, Spec]
 
-    def map(self, copies: Mapping[Operator, Operator]) -> _Chain:
+    def map(self, copies: Mapping[Operator, Operator]) -> _Attention:
         """The same chain of a copy of the program."""
         return replace(self, ops=[copies[op] for op in self.ops], gradients=[copies[op] for op in self.gradients])
 
@@ -88,7 +88,7 @@ class _Chain:
         return self.specs[self.ops[0].output("Out")[0]]
 
 
-class _Finder:
+class _AttentionFinder:
     """Finds chains in a block; see `with_blocked_rows`."""
 
     def __init__(self, versions: BlockVersions, specs: Mapping[Value, Spec], fetches: Collection[str]) -> None:
@@ -99,7 +99,7 @@ class _Finder:
             for value in {value for values in reads.values() for value in values if value is not None}:
                 self._readers.setdefault(value, []).append(index)
 
-    def chains(self) -> Iterator[_Chain]:
+    def chains(self) -> Iterator[_Attention]:
         """All chains of large matrices; no two of them share an op."""
         in_chains = set[Operator]()
         for index, op in enumerate(self._versions.ops):
@@ -125,7 +125,7 @@ class _Finder:
         values = self._versions.reads[index].get(slot) or self._versions.writes[index].get(slot) or [None]
         return values[0] if len(values) == 1 else None
 
-    def _chain(self, first: int) -> _Chain | None:
+    def _chain(self, first: int) -> _Attention | None:
         """The chain that starts with a product; None if there is none."""
         ops, numbers, gradients = self._versions.ops, [first], set[int]()
         if ops[first].attr(_TRANSPOSES[ops[first].type][0]):
@@ -218,7 +218,7 @@ class _Finder:
         values = [value for listed in slots for group in listed.values() for value in group if value is not None]
         return all(versions.last.get(name, 0) == version for name, version in values)
 
-    def _described(self, numbers: list[int], backward: list[int]) -> _Chain | None:
+    def _described(self, numbers: list[int], backward: list[int]) -> _Attention | None:
         """The chain of ops; None if a spec is not known, or a value is read twice."""
         versions, ops = self._versions, self._versions.ops
         inputs, results = (
@@ -231,7 +231,7 @@ class _Finder:
         stack = specs[ops[numbers[0]].output("Out")[0]].shape[:-2]
         if not all(_is_stacked(spec, stack) for spec in specs.values()):
             return None
-        return _Chain([ops[index] for index in numbers], [ops[index] for index in sorted(backward)], specs)
+        return _Attention([ops[index] for index in numbers], [ops[index] for index in sorted(backward)], specs)
 
 
 def _is_stacked(spec: Spec, stack: tuple[int, ...]) -> bool:
@@ -252,10 +252,10 @@ def _blocks(scores: Spec) -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------------------------------------------------- rewriting
-class _Rewriter:
+class _BlockWriter:
     """Puts a recurrence, and its gradient, in the place of a chain."""
 
-    def __init__(self, chain: _Chain) -> None:
+    def __init__(self, chain: _Attention) -> None:
         self._chain, self._block = chain, chain.ops[-1].block
         *self._stack, self._rows, _ = chain.scores.shape
         self._steps, blocks = _blocks(chain.scores)

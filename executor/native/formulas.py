@@ -10,7 +10,7 @@ from .emitter import Function, Type, Value, constant
 
 
 def _relation(name: str) -> Callable[[Function, Value, Value], Value]:
-    integer = {"olt": "slt", "ole": "sle", "ogt": "sgt", "oge": "sge", "oeq": "eq", "une": "ne"}[name]
+    integer = {"oeq": "eq", "une": "ne"}.get(name, f"s{name[1:]}")
     return lambda f, a, b: f.compare(name if a.type.is_float else integer, a, b)
 
 
@@ -45,7 +45,7 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "not": lambda f, x: f.bit_xor(x, 1),
     "select": lambda f, condition, a, b: f.select(condition, a, b),
     **{name: getattr(m, name) for name in _ELEMENTARY},
-    **{name: _relation(name) for name in ("olt", "ole", "ogt", "oge", "oeq", "une")},
+    **{name: _relation(name) for name in ("olt", "ole", "ogt", "oge", "oeq", "une", "ult", "ugt")},
 }
 
 

@@ -28,6 +28,7 @@ from . import (  # noqa: F401  (they register lowerings)
     reduction_lowering,
     resampling_lowering,
     shape_lowering,
+    sort_lowering,
     tree_lowering,
     volume_lowering,
 )

@@ -24,7 +24,7 @@ from .graph import (
     reshaped,
     transposed,
 )  # fmt: skip
-from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers, only_truths
+from .lowering import GraphTensor, NotLowered, element_of, lowers, number_like, only_floats, only_numbers, only_truths
 
 
 def _axes(X: GraphTensor, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:
@@ -90,7 +90,8 @@ def cumsum(X: GraphTensor, axis: int, flatten: bool, exclusive: bool, reverse: b
     shape = (X.node.size,) if flatten else X.shape
     axis %= len(shape)
     totals = _running("sum", X.node, shape[axis], prod(shape[axis + 1 :]), exclusive, reverse)
-    return GraphTensor(reshaped(totals, specs["Out"].shape)).astype(specs["Out"].dtype)
+    result, element = reshaped(totals, specs["Out"].shape), element_of(specs["Out"].dtype)
+    return GraphTensor(result if element == totals.element else mapped("convert", result, element=element))
 
 
 @lowers("logcumsumexp_grad")

@@ -38,7 +38,7 @@ _BY_KIND = {
         "untile expand_reduced"
     ),
     "elements by number": (
-        "gather gather_nd scatter arg_max arg_min top_k top_k_v2 "
+        "gather gather_nd scatter arg_max arg_min argsort top_k top_k_v2 "
         "lookup_table lookup_table_v2 one_hot one_hot_v2 scatter_add_like scatter_nd_add "
         "scatter_rows_like sequence_mask take_along_axis put_along_axis take_rows add_rows graph_send_recv"
     ),

@@ -329,8 +329,29 @@ def log(f: Function, x: Value) -> Value:
         series = f.fma(_polynomial(f, s_square, _LOG_DOUBLE), s_square, half)
         # log(1 + m) = m - (half - s * (half + s**2 * polynomial))
         result = f.fma(k, high, f.sub(m, f.sub(half, f.fma(s, series, f.mul(k, low)))))
+    if _has_fixes(f, x):
+        return _fixed_log(f, x, result)
     result = f.select(f.compare("olt", x, 0.0), _NAN, result)
     return _log_at_bounds(f, x, result)
+
+
+_LOG_FIXES = 0x03530422
+"""What `_fixed_log` gives, as one digit for each kind of argument, from the last one on: a quiet or signalling NaN (itself), 0
+(minus infinity), 1 and other positive numbers (the result), minus infinity (NaN), infinity (itself), a negative number (NaN)."""
+
+
+def _has_fixes(f: Function, x: Value) -> bool:
+    """Whether the processor replaces results for kinds of arguments in one instruction."""
+    return f.module.target.vector_bytes == x.type.lanes * x.type.bytes == 64
+
+
+def _fixed_log(f: Function, x: Value, result: Value) -> Value:
+    """The logarithm, `result` but for arguments that are no positive numbers."""
+    name = f"x86.avx512.mask.fixupimm.{'ps' if x.type.bytes == 4 else 'pd'}.512"
+    integer, lanes = _format(x).integer, x.type.lanes
+    mask, current = constant(-1, Type(f"i{lanes}")), constant(4, INT32)
+    fixes = constant(_LOG_FIXES, integer.of(lanes))
+    return f.of_processor(name, x.type, result, x, fixes, constant(0, INT32), mask, current)
 
 
 def _log_at_bounds(f: Function, x: Value, result: Value) -> Value:

@@ -1,4 +1,5 @@
-"""Lowers global pools, whose window is a whole image or volume. Where channels come first, they are reductions of rows."""
+"""Lowers pools that are reductions, where channels come first: global ones, whose window is a whole image or volume, and those
+whose windows lie side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from fluid.ops.pool import pool_geometry
 from .emitter import BOOL, INT32
 from .graph import ChannelsFirst, GraphNode, Position, broadcast_to, mapped, plain, reduced, reshaped
 from .lowering import GraphTensor, number_like, only_floats
-from .reduction_lowering import MOST_COLUMNS, greatest_place
+from .reduction_lowering import MOST_COLUMNS, greatest_place, is_greatest
 
 
 def is_global_pool(X: GraphTensor, attrs: Mapping[str, Any]) -> bool:
@@ -52,3 +53,63 @@ def global_pool_gradient(X: GraphTensor, dOut: GraphTensor, attrs: Mapping[str, 
     else:
         spread = broadcast_to(mapped("mul", gradient, number_like(1.0 / rows.shape[1], rows)), rows.shape)
     return GraphTensor(reshaped(spread, X.shape))
+
+
+# ---------------------------------------------------------------------------------------------------------------- tiles
+_LEAST_WIDTH = 16
+"""The least width of windows side by side that are reduced as rows."""
+
+
+def is_pool_of_tiles(X: GraphTensor, attrs: Mapping[str, Any]) -> bool:
+    """Whether the wide windows of a pool cover images without overlap, and channels come first in memory."""
+    channels, axes = image_axes(attrs["data_format"], X.ndim)
+    if X.ndim != 4 or channels != 1 or isinstance(X.node, ChannelsFirst) or not X.node.size:
+        return False
+    extents = [X.shape[axis] for axis in axes]
+    out, sizes, strides, pads = pool_geometry(extents, attrs)
+    are_tiles = sizes == strides and not any(map(any, pads))
+    covers = all(count * size == extent for count, size, extent in zip(out, sizes, extents, strict=True))
+    return are_tiles and covers and sizes[1] >= _LEAST_WIDTH
+
+
+def _in_tiles(X: GraphTensor, attrs: Mapping[str, Any]) -> GraphNode:
+    """Images as [channels and rows of tiles, rows in a tile, columns of tiles, columns in a tile]."""
+    only_floats(X)
+    (rows, columns), (height, width), _, _ = pool_geometry(X.shape[2:], attrs)
+    return reshaped(plain(X.node), (X.shape[0] * X.shape[1] * rows, height, columns, width))
+
+
+def pool_of_tiles(X: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
+    """The maximum or the average of each tile."""
+    tiles = _in_tiles(X, attrs)
+    kind = "max" if attrs["pooling_type"] == "max" else "sum"
+    pooled = reduced(kind, reduced(kind, tiles, [3]), [1])
+    if kind == "sum":
+        pooled = mapped("mul", pooled, number_like(1.0 / (tiles.shape[1] * tiles.shape[3]), tiles))
+    return GraphTensor(reshaped(mapped("copy", pooled), (*X.shape[:2], X.shape[2] // tiles.shape[1], tiles.shape[2])))
+
+
+def pool_of_tiles_gradient(X: GraphTensor, dOut: GraphTensor, attrs: Mapping[str, Any]) -> GraphTensor:
+    """The gradient of `pool_of_tiles`; of equal maxima, the first gets it."""
+    tiles = _in_tiles(X, attrs)
+    rows, height, columns, width = tiles.shape
+    gradient = reshaped(plain(dOut.node), (rows, 1, columns, 1))
+    if attrs["pooling_type"] != "max":
+        scaled = mapped("mul", gradient, number_like(1.0 / (height * width), gradient))
+        return GraphTensor(reshaped(broadcast_to(broadcast_to(scaled, (rows, 1, columns, width)), tiles.shape), X.shape))
+    greatest_of_rows, places = greatest_place(reshaped(tiles, (rows * height * columns, width)))
+    greatest_of_rows = reshaped(greatest_of_rows, (rows, height, columns, 1))
+    numbers = reshaped(mapped("copy", _with_row_starts(height, width)), (1, height, 1, 1))
+    behind = number_like(height * width, numbers)
+    greatest = reduced("max", greatest_of_rows, [1])
+    first = mapped("add", reshaped(places, greatest_of_rows.shape), numbers)
+    first = mapped("select", is_greatest(greatest_of_rows, greatest), first, behind, element=INT32)
+    first = mapped("sub", reduced("min", first, [1]), numbers)  # counted from the row's start
+    is_first = mapped("oeq", Position(tiles.shape, INT32), first, element=BOOL)
+    return GraphTensor(reshaped(mapped("select", is_first, gradient, number_like(0.0, tiles), element=tiles.element), X.shape))
+
+
+def _with_row_starts(height: int, width: int) -> GraphNode:
+    """The number of the first element of each row of a tile."""
+    number = Position((height,), INT32)
+    return mapped("mul", number, number_like(width, number))

@@ -14,7 +14,14 @@ from fluid.ops.pool import pool_geometry
 
 from .cores import position_type
 from .emitter import BOOL, BYTE, FLOAT, INT32, UBYTE
-from .global_pool_lowering import global_pool, global_pool_gradient, is_global_pool
+from .global_pool_lowering import (
+    global_pool,
+    global_pool_gradient,
+    is_global_pool,
+    is_pool_of_tiles,
+    pool_of_tiles,
+    pool_of_tiles_gradient,
+)
 from .graph import (
     ChannelsFirst,
     Convolved,
@@ -424,6 +431,8 @@ def _as_images(planes: GraphNode) -> GraphNode:
 def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     if is_global_pool(X, attrs):
         return global_pool(X, attrs)
+    if is_pool_of_tiles(X, attrs):
+        return pool_of_tiles(X, attrs)
     only_floats(X)
     by_axes = _AxisByAxis.of(X, attrs)
     if by_axes is not None:
@@ -440,6 +449,8 @@ def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
 def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
     if is_global_pool(X, attrs):
         return {"X@GRAD": global_pool_gradient(X, dOut, attrs)}
+    if is_pool_of_tiles(X, attrs):
+        return {"X@GRAD": pool_of_tiles_gradient(X, dOut, attrs)}
     only_floats(X, dOut)
     by_axes = _AxisByAxis.of(X, attrs)
     if by_axes is not None:

@@ -43,3 +43,24 @@ def test_a_window_of_the_image_size_is_global() -> None:
         return [pooled, *fluid.gradients([layers.reduce_sum(layers.square(pooled))], [x])]
 
     assert_alike(build, {"x": images((2, 3, 31, 17), 0)})
+
+
+@each("kind, levels", [("max", 0), ("max", 3), ("avg", 0)])
+@each(
+    "shape, window", [((2, 3, 34, 51), (17, 17)), ((1, 1, 2, 16), (1, 16)), ((3, 2, 9, 128), (3, 32)), ((1, 5, 66, 40), (33, 20))]
+)
+def test_wide_windows_side_by_side(shape: tuple[int, ...], window: tuple[int, int], kind: str, levels: int) -> None:
+    """As pools with strides and as adaptive pools; some of the images hold a NaN."""
+    out = [extent // size for extent, size in zip(shape[2:], window, strict=True)]
+
+    def build() -> list[Any]:
+        x = fluid.data("x", list(shape))
+        x.stop_gradient = False
+        pooled = [layers.pool2d(x, list(window), kind, list(window)), layers.adaptive_pool2d(x, out, kind)]
+        weighted = [layers.square(one) for one in pooled]
+        return [*pooled, *fluid.gradients([layers.reduce_sum(weighted[0] + weighted[1] * 3.0)], [x])]
+
+    fed = images(shape, levels)
+    assert_alike(build, {"x": fed})
+    fed[0, 0, 0, 3] = np.nan
+    assert_alike(build, {"x": fed})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from itertools import pairwise
 from itertools import product as combinations
 from math import prod
 from typing import Any
@@ -18,6 +20,7 @@ from .graph import (
     Position,
     Rows,
     Scattered,
+    View,
     assembled,
     broadcast_to,
     channels_first,
@@ -291,18 +294,28 @@ def unpad_by(X: GraphTensor, Like: GraphTensor, Paddings: Any, paddings: list[in
     node = X.node
     for axis, (before, after) in reversed([*enumerate(_pairs(paddings))]):
         extent = Like.shape[axis]
-        total = _cut(node, axis, range(before, before + extent))
+        parts = [(0, _cut(node, axis, range(before, before + extent)))]
         for first, count in ((0, before), (before + extent, after)):
             if count and mode != "constant":
                 places = _copied(extent, count, mode, at_end=first > 0)
                 part = _cut(node, axis, range(first, first + count)[:: places.step])
-                if mode == "edge":
-                    part = reduced("sum", mapped("copy", part), [axis])
-                start = min(places)
-                pads = [(start, extent - start - part.shape[axis]) if place == axis else (0, 0) for place in range(node.ndim)]
-                total = mapped("add", total, padded(part, pads, 0.0))
-        node = total
-    return GraphTensor(mapped("copy", node))
+                parts.append((min(places), reduced("sum", mapped("copy", part), [axis]) if mode == "edge" else part))
+        node = _overlaid(parts, axis)
+    return GraphTensor(mapped("copy", node) if isinstance(node, View) else node)
+
+
+def _overlaid(parts: Sequence[tuple[int, GraphNode]], axis: int) -> GraphNode:
+    """The sum of tensors that begin at places along an axis; the first one covers the others."""
+    ranges = [range(start, start + part.shape[axis]) for start, part in parts]
+    pieces = []
+    for first, end in pairwise(sorted({place for covered in ranges for place in (covered.start, covered.stop)})):
+        here = [
+            _cut(part, axis, range(first - covered.start, end - covered.start))
+            for covered, (_, part) in zip(ranges, parts, strict=True)
+            if first in covered
+        ]
+        pieces.append(reduce(lambda a, b: mapped("add", a, b), here))
+    return pieces[0] if len(pieces) == 1 else _joined(pieces, axis)
 
 
 # -------------------------------------------------------------------------------------------------------------- repeated

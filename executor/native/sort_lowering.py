@@ -62,7 +62,7 @@ def argsort(X: GraphTensor, axis: int, descending: bool, specs: dict[str, Any]) 
     for turn in range(len(values)):
         for first in range(turn % 2, len(values) - 1, 2):
             pair = slice(first, first + 2)
-            swaps = _belongs_behind(*values[pair], descending)
+            swaps = _belongs_behind(values[first], values[first + 1], descending)
             values[pair], places[pair] = _exchanged(swaps, values[pair]), _exchanged(swaps, places[pair])
     results = {"Out": values}
     if (indices := specs.get("Indices")) is not None:

@@ -126,8 +126,8 @@ def test_webassembly_without_a_c_library_is_refused(tmp_path: Path) -> None:
 
 
 def unlowered() -> Any:
-    x = fluid.data("x", [4, 3])
-    h = layers.fc(layers.argsort(layers.argsort(layers.fc(x, 3))[0], axis=0)[0], 3)
+    x = fluid.data("x", [9, 3])
+    h = layers.fc(layers.argsort(layers.argsort(layers.fc(x, 9))[0], axis=0)[0], 3)
     loss = layers.mean(h)
     fluid.optimizer.SGD(0.1).minimize(loss)
     return loss

@@ -130,7 +130,7 @@ def test_a_branch_with_an_op_on_numpy_runs_step_by_step() -> None:
     """So does its gradient, and the other branch, which shares a choice with it."""
 
     def build() -> Sequence[Variable]:
-        x, w = fluid.data("x", [4, 3]), layers.create_parameter([3, 3], "float32")
+        x, w = fluid.data("x", [4, 3]), layers.create_parameter([3, 9], "float32")
         y = layers.matmul(x, w)
         z = layers.cond(is_below(y, 9.0), lambda: layers.argsort(y, axis=1)[0], lambda: layers.scale(y, 2.0))
         return [z, *minimized(layers.mean(z))]

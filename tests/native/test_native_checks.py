@@ -258,16 +258,16 @@ def test_the_error_names_the_op_that_read_the_id() -> None:
 
 def test_a_check_between_tables() -> None:
     """Ids that are computed, and an op on numpy before and after."""
-    x = fluid.data("x", [6, 4])
+    x = fluid.data("x", [9, 4])
     order = layers.argsort(layers.scale(x, 2.0), 0)[1]  # on numpy
-    ids = layers.elementwise_add(layers.slice(order, [1], [0], [1]), fluid.data("more", [6, 1], "int64"))
-    rows = layers.gather(layers.tanh(x), layers.reshape(ids, [6]))
+    ids = layers.elementwise_add(layers.slice(order, [1], [0], [1]), fluid.data("more", [9, 1], "int64"))
+    rows = layers.gather(layers.tanh(x), layers.reshape(ids, [9]))
     out = layers.argsort(layers.relu(rows), 0)[0]
     executor = fluid.Executor()
-    plan: Any = executor.plan(feed={"x": normal(6, 4), "more": np.zeros((6, 1), np.int64)}, fetch_list=[out])
+    plan: Any = executor.plan(feed={"x": normal(9, 4), "more": np.zeros((9, 1), np.int64)}, fetch_list=[out])
     assert any(isinstance(item, NativeCheck) for item in plan.instructions)
     for more, fails in ((0, False), (1, True), (0, False), (-1, True)):
-        feed = {"x": normal(6, 4), "more": np.full((6, 1), more)}
+        feed = {"x": normal(9, 4), "more": np.full((9, 1), more)}
         if fails:
             with pytest.raises(ExecutionError, match="outside of"):
                 executor.run(feed=feed, fetch_list=[out])

@@ -210,7 +210,7 @@ def test_an_outer_loop_that_runs_some_ops_on_numpy() -> None:
     """Its trips are prepared in each run; the inner loop is a part of their records."""
 
     def build() -> Sequence[Variable]:
-        x, end = fluid.data("x", [3, 5]), fed("end")
+        x, end = fluid.data("x", [3, 9]), fed("end")
 
         def body(index: Variable, h: Variable) -> list[Variable]:
             ordered = layers.argsort(h, axis=1)[0]
@@ -218,7 +218,7 @@ def test_an_outer_loop_that_runs_some_ops_on_numpy() -> None:
 
         return counted(constant(4), body, [x])
 
-    feed = {"x": normal(3, 5), **numbers(end=3)}
+    feed = {"x": normal(3, 9), **numbers(end=3)}
     assert loops_in_table(build, feed) == 0
     assert_alike(build, feed, runs=3)
 

@@ -20,6 +20,7 @@ from ..ir.inference import BuildNamespace
 from ..ir.program import Operator, Program, Variable
 from ..not_here import names_here
 from ..opdef.registry import EMPTY, OpDef, by_slot
+from ..ops.rnn import Geometry
 from .edit import infer_downstream
 
 __all__ = ["FlopCount", "count_flops"]
@@ -253,11 +254,39 @@ def _rows_by_weights(op: Operator) -> int | None:
     return 2 * math.prod(rows[:-1]) * sum(math.prod(var.shape) for var in weights if len(var.shape) == 2)
 
 
+def _cudnn_lstm(op: Operator) -> int | None:
+    """A product of each row with the matrices that lie in the weights one behind the other."""
+    rows = _shape(op, "Input")
+    matrices = [shape for shape in Geometry.of(op.all_attrs(), "LSTM").weight_shapes() if len(shape) == 2]
+    return None if rows is None else 2 * math.prod(rows[:-1]) * sum(map(math.prod, matrices))
+
+
+def _chosen_classes(op: Operator) -> int | None:
+    """A product of a row for each class that `nce` draws, or for each node on the way of `hierarchical_sigmoid`."""
+    slot, rows = ("SampleLogits", "Input") if op.type.startswith("nce") else ("PreOut", "X")
+    scores, row = _shape(op, slot, outputs=True) or _shape(op, slot), _shape(op, rows)
+    return None if scores is None or row is None else 2 * math.prod(scores) * row[-1]
+
+
+def _row_conv(op: Operator) -> int | None:
+    rows, taps = _shape(op, "X"), _shape(op, "Filter")
+    return None if rows is None or taps is None else 2 * math.prod(rows) * taps[0]
+
+
+def _bilinear(op: Operator) -> int | None:
+    rows, weights = _shape(op, "X"), _shape(op, "Weight")
+    return None if rows is None or weights is None else 2 * rows[0] * math.prod(weights)
+
+
 _PRODUCTS: dict[str, Callable[[Operator], int | None]] = {
     **dict.fromkeys(("conv2d", "conv3d", "deformable_conv", "deformable_conv_v1", "depthwise_conv2d"), _conv),
     **dict.fromkeys(("conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"), _conv_transpose),
     **dict.fromkeys(("matmul", "matmul_v2", "bmm"), _matmul),
     **dict.fromkeys(("pool2d", "pool3d"), _pool),
     **dict.fromkeys(("gru", "gru_unit", "lstm", "lstmp", "rnn", "sequence_conv"), _rows_by_weights),
+    **dict.fromkeys(("hierarchical_sigmoid", "nce"), _chosen_classes),
+    "bilinear_tensor_product": _bilinear,
+    "cudnn_lstm": _cudnn_lstm,
     "mul": _mul,
+    "row_conv": _row_conv,
 }

@@ -62,6 +62,20 @@ def test_recurrent_ops_multiply_each_row_by_their_weights():
     assert counted().by_type["rnn"] == 2 * 5 * 2 * 24 * (4 + 6)
 
 
+def test_ops_whose_weights_lie_otherwise():
+    x, label = fluid.data("x", [7, 24]), fluid.data("label", [7, 1], "int64")
+    layers.nce(x, label, 100, num_neg_samples=9)
+    layers.hsigmoid(x, label, 16)
+    layers.row_conv(fluid.data("rows", [7, 24], lod_level=1), 3)
+    layers.bilinear_tensor_product(x, fluid.data("y", [7, 5]), 6)
+    states = [layers.fill_constant([2, 2, 6], "float32", 0) for _ in range(2)]
+    layers.lstm(fluid.data("steps", [5, 2, 4]), *states, 5, 6, 2)
+    found = counted().by_type
+    assert (found["nce"], found["hierarchical_sigmoid"]) == (2 * 7 * 10 * 24, 2 * 7 * 4 * 24)
+    assert (found["row_conv"], found["bilinear_tensor_product"]) == (2 * 7 * 24 * 4, 2 * 7 * 24 * 5 * 6)
+    assert found["cudnn_lstm"] == 2 * 5 * 2 * 24 * (4 + 6 + 6 + 6)
+
+
 def test_gradients_of_recurrent_ops_are_two_products():
     hidden, _ = layers.dynamic_lstm(layers.fc(fluid.data("x", [7, 3], lod_level=1), 24), 24)
     fluid.append_backward(layers.mean(hidden))

@@ -61,13 +61,12 @@ def add_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
 
 @kernel("max_rows")
 def max_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
-    has_row = Index >= 0
-    rows = Index[has_row]
-    Out.fill(-np.inf)
-    xp.maximum.at(Out, rows, X[has_row])
-    without = xp.ones(len(Out), bool)
-    without[rows] = False
-    Out[without] = 0
+    rows = xp.where(Index >= 0, Index, len(Out))  # rows of no sequence go to a row behind
+    maxima = xp.full((len(Out) + 1, *Out.shape[1:]), -np.inf, Out.dtype)
+    xp.maximum.at(maxima, rows, X)
+    has_rows = xp.zeros(len(Out) + 1, bool)
+    has_rows[rows] = True
+    xp.copyto(Out, xp.where(has_rows[:-1].reshape(-1, *[1] * (Out.ndim - 1)), maxima[:-1], 0))
 
 
 @kernel("take_at_most")

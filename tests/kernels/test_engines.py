@@ -71,7 +71,7 @@ _SEARCH = "what is found at one step decides the next"
 _SINGULAR = "matrices that cannot be inverted are refused, such as the zeros that are recorded on"
 BY_VALUE = {
     **dict.fromkeys(("masked_pick", "masked_place", "masked_select"), _COUNTS),
-    **dict.fromkeys(("max_rows", "place_at_most", "take_at_most"), _COUNTS),
+    **dict.fromkeys(("place_at_most", "take_at_most"), _COUNTS),
     **dict.fromkeys(("unique", "unique_with_counts", "where_index", "sequence_erase"), _COUNTS),
     **dict.fromkeys(("crf_decoding", "linear_chain_crf", "ctc_states", "warpctc", "lod_reset"), _LENGTHS),
     **dict.fromkeys(("sequence_slice", "sequence_sliced", "sequence_unpad", "sequence_mask"), _LENGTHS),

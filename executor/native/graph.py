@@ -8,8 +8,9 @@ whether they get memory; `fusion` decides that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import accumulate, count
 from math import prod
 from operator import attrgetter, mul
@@ -560,6 +561,11 @@ def broadcast_to(node: GraphNode, shape: Shape) -> GraphNode:
 _FEWEST_SUMMED_ROWS, _MOST_SUMMED_ROWS = 16, 1024
 """Rows that one running sum adds up: sums of fewer are not worth a pass over memory, sums of more lose digits (see
 `Limits.summed_rows_in_memory`)."""
+
+
+def summed(nodes: Iterable[GraphNode]) -> GraphNode:
+    """Add nodes, one after the other."""
+    return reduce(lambda total, node: mapped("add", total, node), nodes)
 
 
 def reduced(kind: str, source: GraphNode, axes: Sequence[int]) -> GraphNode:

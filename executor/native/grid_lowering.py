@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import product as combinations
 from math import prod
 from typing import Any
@@ -30,6 +29,7 @@ from .graph import (
     reduced,
     reshaped,
     sliced,
+    summed,
     transposed,
 )
 from .lowering import GraphTensor, NotLowered, element_of, lowers, number_like, only_floats
@@ -224,18 +224,13 @@ class _Taps:
         return [reshaped(sliced(stored, 0, number, 1), self._shape) for number in range(len(nodes))]
 
 
-def _total(parts: Iterable[GraphNode]) -> GraphNode:
-    """The sum of nodes."""
-    return reduce(lambda a, b: mapped("add", a, b), parts)
-
-
 @lowers("grid_gather")
 def grid_gather(X: GraphTensor, Grid: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     _only_one_type(X, Grid)
     layout = _layout(X.node, Grid)
     taps = _Taps(layout, Grid, attrs)
     weights = taps.weights(attrs.get("along_y", False), attrs.get("along_x", False))
-    total = _total(
+    total = summed(
         mapped("mul", values, layout.of_places(weight))
         for values, weight in zip(layout.gathered(X.node, taps.ids), weights, strict=True)
     )
@@ -270,7 +265,7 @@ def grid_sampler_grad(
         slopes = [reduced("sum", mapped("mul", values, gradient), [layout.channel_axis]) for values in at_corners]
         for weights in (taps.weights(along_x=True), taps.weights(along_y=True)):
             pairs = zip(slopes, weights, strict=True)
-            along = _total(mapped("mul", reshaped(slope, weight.shape), weight) for slope, weight in pairs)
+            along = summed(mapped("mul", reshaped(slope, weight.shape), weight) for slope, weight in pairs)
             parts.append(reshaped(along, (*Grid.shape[:-1], 1)))
         results["Grid@GRAD"] = GraphTensor(joined(parts, Grid.ndim - 1))
     return results

@@ -9,7 +9,7 @@ import numpy as np
 
 from fluid.errors import ExecutionError, op_failure, values_by_users_name
 from fluid.ir.program import Block, Operator
-from fluid.ir.versions import Value
+from fluid.ir.versions import Value, values_in
 from fluid.opdef.registry import by_slot
 from fluid.values.spec import Spec
 from fluid.values.types import is_floating
@@ -126,12 +126,12 @@ class BaseOp(_WithoutKernels):
 
     @property
     def read(self) -> list[Value]:
-        return [value for values in self.reads.values() for value in values if value is not None]
+        return [*values_in(self.reads)]
 
     @property
     def results(self) -> list[Value]:
         """The values that its op writes."""
-        return [value for values in self.writes.values() for value in values if value is not None]
+        return [*values_in(self.writes)]
 
     @property
     def written(self) -> list[Value]:
@@ -254,10 +254,11 @@ CHECKED_FLOATS = {
 
 def inspected_values(instruction: Any, specs: Mapping[Value, Spec]) -> list[Value]:
     """The values that the check of an op inspects."""
-    values = [value for values in instruction.reads.values() for value in values if value is not None]
     slots = CHECKED_FLOATS.get(instruction.definition.type, ())
     floats = {value for slot in slots for value in instruction.reads.get(slot, ())}
-    return [value for value in dict.fromkeys(values) if value in floats or not is_floating(specs[value].dtype)]
+    return [
+        value for value in dict.fromkeys(values_in(instruction.reads)) if value in floats or not is_floating(specs[value].dtype)
+    ]
 
 
 class Check(_ListReader, _WithoutKernels):

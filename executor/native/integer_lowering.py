@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -30,6 +29,7 @@ from .graph import (
     reduced,
     reshaped,
     sliced,
+    summed,
     transposed,
 )  # fmt: skip
 from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like, only_floats
@@ -271,7 +271,7 @@ def _sums_of_windows(image: GraphNode, zero: GraphNode | None, windows: Windows,
     out = reduced("sum", mapped("convert", image, element=INT32), [3])
     for axis, size, by, gap in zip((1, 2), windows.kernel, windows.strides, windows.dilations, strict=True):
         taps = [sliced(out, axis, place * gap, outputs[axis], by) for place in range(size)]
-        out = reduce(lambda a, b: mapped("add", a, b), taps)
+        out = summed(taps)
     if zero is None:
         return out
     return mapped("sub", out, mapped("mul", constant(image.shape[3] * prod(windows.kernel), INT32), reshaped(zero, (1, 1, 1, 1))))

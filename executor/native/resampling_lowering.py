@@ -7,7 +7,6 @@ a product also multiplies all other elements by zero, so an infinity becomes NaN
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from math import prod
 from typing import Any
 
@@ -31,6 +30,7 @@ from .graph import (
     product,
     reduced,
     reshaped,
+    summed,
     transposed,
 )
 from .lowering import GraphTensor, NotLowered, lowers, only_floats
@@ -134,7 +134,7 @@ def _gathered(node: GraphNode, axis: int, taps: Sequence[tuple[GraphNode, GraphN
         if weight is not None:
             rows = mapped("mul", rows, for_all(mapped("convert", weight, element=table.element)))
         parts.append(rows)
-    total = reduce(lambda a, b: mapped("add", a, b), parts)
+    total = summed(parts)
     return reshaped(total, (*node.shape[:axis], target, *node.shape[axis + 1 :]))
 
 

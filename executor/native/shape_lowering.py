@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from itertools import pairwise
 from itertools import product as combinations
 from math import prod
@@ -33,6 +32,7 @@ from .graph import (
     reduced,
     reshaped,
     sliced,
+    summed,
 )
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats, only_numbers
 
@@ -314,7 +314,7 @@ def _overlaid(parts: Sequence[tuple[int, GraphNode]], axis: int) -> GraphNode:
             for covered, (_, part) in zip(ranges, parts, strict=True)
             if first in covered
         ]
-        pieces.append(reduce(lambda a, b: mapped("add", a, b), here))
+        pieces.append(summed(here))
     return pieces[0] if len(pieces) == 1 else _joined(pieces, axis)
 
 

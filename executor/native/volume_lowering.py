@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from fluid.ops.pool import pool_geometry
 
 from .emitter import DOUBLE
 from .global_pool_lowering import global_pool, global_pool_gradient, is_global_pool
-from .graph import GraphNode, Shape, broadcast_to, joined, mapped, plain, reshaped, sliced, transposed
+from .graph import GraphNode, Shape, broadcast_to, joined, mapped, plain, reshaped, sliced, summed, transposed
 from .image_lowering import (
     channel_axis,
     convolution_of,
@@ -115,10 +114,6 @@ def _along_depth(node: GraphNode, before: int, after: int, number: float) -> Gra
     return padded(node, [(0, 0), (before, after), *[(0, 0)] * (node.ndim - 2)], number)
 
 
-def _sum(nodes: Sequence[GraphNode]) -> GraphNode:
-    return reduce(lambda a, b: mapped("add", a, b), nodes)
-
-
 # -------------------------------------------------------------------------------------------------------- convolutions
 class _VolumeConvolution:
     """A convolution of volumes.
@@ -160,7 +155,7 @@ class _VolumeConvolution:
         split = (count, self.depth.out, height, width, self.groups, self.depth.taps, channels // self.groups)
         parts = [sliced(reshaped(plain(images), split), 5, tap, 1) for tap in range(self.depth.taps)]
         shape = (count, self.depth.out, height, width, channels)
-        return _sum([self.depth.scatter(reshaped(plain(part), shape), tap) for tap, part in enumerate(parts)])
+        return summed([self.depth.scatter(reshaped(plain(part), shape), tap) for tap, part in enumerate(parts)])
 
     def filter_gradient(self, volume: GraphNode, gradient: GraphNode) -> GraphNode:
         node = self.images.filter_gradient(self._under_filter(volume), _planes(gradient))
@@ -231,7 +226,7 @@ class _VolumePool:
         if self.is_max:
             maxima = maximum(planes)
             return maxima if all(self.depth.counts()) else mapped("max", maxima, self._least_maxima(maxima))
-        return mapped("mul", _sum(planes), self._shares(planes[0]))
+        return mapped("mul", summed(planes), self._shares(planes[0]))
 
     def backward(self, volume: GraphNode, gradient: GraphNode) -> GraphNode:
         """The gradient of the volumes; `gradient` is the outputs'."""
@@ -241,7 +236,7 @@ class _VolumePool:
             parts = maximum_back(self._planes_under_taps(above_padding), gradient)
         else:
             parts = [mapped("mul", gradient, self._shares(gradient))] * self.depth.taps
-        of_planes = _sum([self.depth.scatter(part, tap) for tap, part in enumerate(parts)])
+        of_planes = summed([self.depth.scatter(part, tap) for tap, part in enumerate(parts)])
         back: Callable[..., Any] = pool2d_grad
         images = back(GraphTensor(_planes(volume)), GraphTensor(_planes(of_planes)), self.attrs)["X@GRAD"].node
         return reshaped(plain(images), self.shape)

@@ -14,7 +14,7 @@ from math import prod
 from fluid.autodiff.reverse import Differentiator
 from fluid.ir.copying import copy_op
 from fluid.ir.program import Operator, Program
-from fluid.ir.versions import BlockVersions, Value
+from fluid.ir.versions import BlockVersions, Value, values_in
 from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_floating
@@ -41,20 +41,20 @@ _ARITHMETIC = frozenset({"elementwise_add", "elementwise_sub", "elementwise_mul"
 def with_blocked_rows(
     program: Program, versions: BlockVersions, specs: Mapping[Value, Spec], fetches: Collection[str]
 ) -> Program | None:
-    """Copy a program with large matrices between two products of block 0 computed in blocks of rows; None if there are none.
+    """Copy a program, and compute large matrices between two products in blocks of rows; None without such matrices in block 0.
 
     Args:
         versions: the values of the ops that run.
         specs: the specs of values, as far as they are known.
         fetches: the names that a run returns.
     """
-    chains = [*_AttentionFinder(versions, specs, fetches).chains()]
+    chains = [*_ChainFinder(versions, specs, fetches).chains()]
     if not chains:
         return None
     copy = program.clone()
     copies = dict(zip(program.global_block().ops, copy.global_block().ops, strict=True))
     for chain in chains:
-        _BlockWriter(chain.map(copies)).rewrite()
+        _BlockWriter(chain.in_copy(copies)).rewrite()
     return copy
 
 
@@ -65,8 +65,8 @@ def has_blocked_rows(op: Operator) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------ finding
 @dataclass(frozen=True)
-class _Attention:
-    """A product, ops on its rows, and a product with the result; with all their gradients, or without any.
+class _Chain:
+    """A product, ops on its rows, and a second product, which reads their result. It has all their gradients, or none.
 
     Attributes:
         ops: the forward ops, in order.
@@ -78,8 +78,8 @@ class _Attention:
     gradients: list[Operator]
     specs: dict[str, Spec]
 
-    def map(self, copies: Mapping[Operator, Operator]) -> _Attention:
-        """The same chain of a copy of the program."""
+    def in_copy(self, copies: Mapping[Operator, Operator]) -> _Chain:
+        """The chain in a copy of the program; `copies` has the copy of each op."""
         return replace(self, ops=[copies[op] for op in self.ops], gradients=[copies[op] for op in self.gradients])
 
     @property
@@ -88,23 +88,23 @@ class _Attention:
         return self.specs[self.ops[0].output("Out")[0]]
 
 
-class _AttentionFinder:
-    """Finds chains in a block; see `with_blocked_rows`."""
+class _ChainFinder:
+    """Finds the chains of a block."""
 
     def __init__(self, versions: BlockVersions, specs: Mapping[Value, Spec], fetches: Collection[str]) -> None:
         self._versions, self._specs = versions, specs
         self._fetched = {versions.current(name) for name in fetches}
         self._readers: dict[Value, list[int]] = {}
         for index, reads in enumerate(versions.reads):
-            for value in {value for values in reads.values() for value in values if value is not None}:
+            for value in {*values_in(reads)}:
                 self._readers.setdefault(value, []).append(index)
 
-    def chains(self) -> Iterator[_Attention]:
+    def chains(self) -> Iterator[_Chain]:
         """All chains of large matrices; no two of them share an op."""
         in_chains = set[Operator]()
         for index, op in enumerate(self._versions.ops):
             if op.type in _TRANSPOSES and self._is_large(index):
-                chain = self._chain(index)
+                chain = self._find_chain(index)
                 if chain is not None and in_chains.isdisjoint(chain.ops):
                     in_chains.update(chain.ops)
                     yield chain
@@ -114,7 +114,7 @@ class _AttentionFinder:
         spec = self._spec(index, "Out")
         if spec is None or len(spec.shape) < 2 or not is_floating(spec.dtype) or spec.nbytes < _FEWEST_BYTES:
             return False
-        return prod(_blocks(spec)) > 1 and spec.nbytes >= _FEWEST_MATRIX_BYTES * prod(spec.shape[:-2])
+        return prod(_count_blocks(spec)) > 1 and spec.nbytes >= _FEWEST_MATRIX_BYTES * prod(spec.shape[:-2])
 
     def _spec(self, index: int, slot: str) -> Spec | None:
         """The spec of an op's only input or output in a slot."""
@@ -125,8 +125,8 @@ class _AttentionFinder:
         values = self._versions.reads[index].get(slot) or self._versions.writes[index].get(slot) or [None]
         return values[0] if len(values) == 1 else None
 
-    def _chain(self, first: int) -> _Attention | None:
-        """The chain that starts with a product; None if there is none."""
+    def _find_chain(self, first: int) -> _Chain | None:
+        """Find the chain that begins with a product; None if there is none."""
         ops, numbers, gradients = self._versions.ops, [first], set[int]()
         if ops[first].attr(_TRANSPOSES[ops[first].type][0]):
             return None
@@ -139,14 +139,14 @@ class _AttentionFinder:
             numbers += forward
         if not any(ops[number].type == "softmax" for number in numbers):
             return None
-        backward = self._gradients(numbers) if gradients else []
-        if backward is None or not gradients <= {*backward} or not self._is_settled(numbers, backward):
+        backward = self._find_gradients(numbers) if gradients else []
+        if backward is None or not gradients <= {*backward} or not self._can_move(numbers, backward):
             return None
-        return self._described(numbers, backward)
+        return self._describe(numbers, backward)
 
     def _readers_of(self, index: int) -> set[int]:
-        """The ops that read a result of an op; none if anything else may."""
-        values = [value for listed in self._versions.writes[index].values() for value in listed if value is not None]
+        """The ops that read the results of an op; none if something besides ops reads them, such as a fetch."""
+        values = [*values_in(self._versions.writes[index])]
         if not all(map(self._is_temporary, values)):
             return set()
         return {reader for value in values for reader in self._readers.get(value, ())}
@@ -172,76 +172,71 @@ class _AttentionFinder:
             return not op.input("ScaleTensor")
         if op.type == "dropout":
             return bool(op.attr("is_test"))
-        result, other = self._spec(index, "Out"), self._spec(index, "Y")
-        if op.type not in _ARITHMETIC or result is None or other is None or self._value(index, "Y") == value:
+        result, operand = self._spec(index, "Out"), self._spec(index, "Y")
+        if op.type not in _ARITHMETIC or result is None or operand is None or self._value(index, "Y") == value:
             return False
-        has_last_axis = op.attr("axis") in (-1, len(spec.shape) - len(other.shape))
+        has_last_axis = op.attr("axis") in (-1, len(spec.shape) - len(operand.shape))
         return has_last_axis and result.shape == spec.shape and result.dtype == spec.dtype
 
-    def _gradients(self, numbers: list[int]) -> list[int] | None:
-        """The gradient ops of a chain, last op first; None if there are others, or one gives further gradients."""
+    def _find_gradients(self, numbers: list[int]) -> list[int] | None:
+        """Find the gradient op of each op of a chain, last op first; None if one is missing, or has more readers or results."""
         backward, ops = list[int](), self._versions.ops
+        source = self._value(numbers[-1], "X")
         for number in reversed(numbers):
-            passed = (
-                self._value(backward[-1], "Out" if ops[backward[-1]].type == "scale" else grad_slot("X")) if backward else None
-            )
-            source = passed if backward else self._value(number, "X")
             candidates = self._readers.get(source, []) if source is not None else []
-            if backward and not (passed and self._is_temporary(passed) and len(candidates) == 1):
+            if backward and not (source and self._is_temporary(source) and len(candidates) == 1):
                 return None
             fitting = [index for index in candidates if self._is_gradient_of(index, number)]
             if len(fitting) != 1 or (ops[number].type not in _TRANSPOSES and self._count_results(fitting[0]) != 1):
                 return None
             backward += fitting
+            source = self._value(fitting[0], "Out" if ops[fitting[0]].type == "scale" else grad_slot("X"))
         return backward
 
     def _count_results(self, index: int) -> int:
         """The number of values that an op writes."""
-        return sum(value is not None for values in self._versions.writes[index].values() for value in values)
+        return len([*values_in(self._versions.writes[index])])
 
     def _is_gradient_of(self, index: int, number: int) -> bool:
-        """Whether an op is the gradient of another."""
+        """Whether an op is the gradient of op `number`."""
         gradient, op = self._versions.ops[index], self._versions.ops[number]
         if op.type == "scale":
             return gradient.type == "scale" and gradient.attr("scale") == op.attr("scale") and not gradient.attr("bias")
-        return gradient.type == f"{op.type}_grad" and self._is_of(index, number)
+        return gradient.type == f"{op.type}_grad" and self._reads_same_inputs(index, number)
 
-    def _is_of(self, index: int, number: int) -> bool:
-        """Whether a gradient op reads the inputs of an op, as far as it reads them."""
+    def _reads_same_inputs(self, index: int, number: int) -> bool:
+        """Whether a gradient op reads the op's own values in each slot that both have."""
         reads = self._versions.reads
         return all(reads[index].get(slot, values) == values for slot, values in reads[number].items())
 
-    def _is_settled(self, numbers: list[int], backward: list[int]) -> bool:
-        """Whether each value that the ops read or write is the last one of its variable, so that the ops can move."""
+    def _can_move(self, numbers: list[int], backward: list[int]) -> bool:
+        """Whether the ops can move: nothing overwrites the values that they read or write."""
         versions = self._versions
-        slots = [values for index in (*numbers, *backward) for values in (versions.reads[index], versions.writes[index])]
-        values = [value for listed in slots for group in listed.values() for value in group if value is not None]
-        return all(versions.last.get(name, 0) == version for name, version in values)
+        slots = [slots for index in (*numbers, *backward) for slots in (versions.reads[index], versions.writes[index])]
+        return all(versions.last.get(name, 0) == version for each in slots for name, version in values_in(each))
 
-    def _described(self, numbers: list[int], backward: list[int]) -> _Attention | None:
-        """The chain of ops; None if a spec is not known, or a value is read twice."""
+    def _describe(self, numbers: list[int], backward: list[int]) -> _Chain | None:
+        """Make a chain of ops; None if a spec is not known, or a value is read twice."""
         versions, ops = self._versions, self._versions.ops
-        inputs, results = (
-            [value for index in numbers for values in slots[index].values() for value in values if value is not None]
-            for slots in (versions.reads, versions.writes)
-        )
+        inputs = [value for index in numbers for value in values_in(versions.reads[index])]
+        results = [value for index in numbers for value in values_in(versions.writes[index])]
         specs = {value[0]: spec for value in (*inputs, *results) if (spec := self._specs.get(value)) is not None and spec.known}
         if len({*inputs}) != len(inputs) or specs.keys() != {name for name, _ in (*inputs, *results)}:
             return None
         stack = specs[ops[numbers[0]].output("Out")[0]].shape[:-2]
         if not all(_is_stacked(spec, stack) for spec in specs.values()):
             return None
-        return _Attention([ops[index] for index in numbers], [ops[index] for index in sorted(backward)], specs)
+        return _Chain([ops[index] for index in numbers], [ops[index] for index in sorted(backward)], specs)
 
 
 def _is_stacked(spec: Spec, stack: tuple[int, ...]) -> bool:
-    """Whether a value has a matrix for each of a stack, one for all of them, or a row that some of them share."""
+    """Whether a value has a matrix for each one of a stack, a matrix for all, or rows that matrices share."""
     outer = spec.shape[:-2]
     return prod(outer) == 1 or outer == stack or (spec.shape[-2] == 1 and len(outer) == len(stack))
 
 
-def _blocks(scores: Spec) -> tuple[int, int]:
-    """The steps of a stack of matrices, and the blocks of rows of each of its matrices: of one size, if that takes few more."""
+def _count_blocks(scores: Spec) -> tuple[int, int]:
+    """Choose the number of steps of the recurrence, and of blocks in a matrix. Blocks get equal sizes, if that takes few more."""
     *stack, rows, _ = scores.shape
     matrices = prod(stack)
     matrix_bytes = scores.nbytes // matrices
@@ -255,10 +250,10 @@ def _blocks(scores: Spec) -> tuple[int, int]:
 class _BlockWriter:
     """Puts a recurrence, and its gradient, in the place of a chain."""
 
-    def __init__(self, chain: _Attention) -> None:
+    def __init__(self, chain: _Chain) -> None:
         self._chain, self._block = chain, chain.ops[-1].block
         *self._stack, self._rows, _ = chain.scores.shape
-        self._steps, blocks = _blocks(chain.scores)
+        self._steps, blocks = _count_blocks(chain.scores)
         self._in_step = prod(self._stack) // self._steps
         size = -(-self._rows // blocks)
         self._sizes = [min(size, self._rows - start) for start in range(0, self._rows, size)]
@@ -268,27 +263,27 @@ class _BlockWriter:
     def rewrite(self) -> None:
         """Put the recurrence in the place of the last forward op, and its gradient in the place of the first gradient op."""
         chain, block = self._chain, self._block
-        segment = self._segment()
+        segment = self._write_forward()
         place = block.ops.index(chain.ops[-1])
         block.ops[place : place + 1] = segment
         if chain.gradients:
-            backward = self._backward(segment)
+            backward = self._write_gradient(segment)
             place = block.ops.index(chain.gradients[0])
             block.ops[place : place + 1] = backward
         gone = {*chain.ops[:-1], *chain.gradients[1:]}
         block.ops = [op for op in block.ops if op not in gone]
 
-    def _segment(self) -> list[Operator]:
-        """The ops that compute the last product in blocks."""
+    def _write_forward(self) -> list[Operator]:
+        """Make the ops that compute the last product in blocks."""
         chain, block, end = self._chain, self._block, len(self._block.ops)
         steps = OpInserter(block, end, chain.ops[-1].frames)
         operands = [(chain.ops[0].input("X")[0], True)]
         operands += [(name, op.type in _ARITHMETIC) for op in chain.ops for name in op.inputs.get("Y", ())]
-        blocks = {name: self._blocks_of(self._in_steps(steps, name), name, may_have_rows) for name, may_have_rows in operands}
+        blocks = {name: self._split_rows(self._slice_steps(steps, name), name, may_have_rows) for name, may_have_rows in operands}
         results = [self._add_block(number, blocks) for number in range(len(self._sizes))]
         result = chain.ops[-1].output("Out")[0]
         spec = chain.specs[result]
-        stacked = self._declared(result, (self._in_step, self._rows, spec.shape[-1]))
+        stacked = self._declare(result, (self._in_step, self._rows, spec.shape[-1]))
         self._body.append_op("concat", {"X": results}, {"Out": stacked}, {"axis": 1})
         shape = (self._steps, *self._body.var(stacked).shape)
         block.create_var(name=stacked, shape=shape, dtype=spec.dtype, stop_gradient=False)
@@ -298,8 +293,8 @@ class _BlockWriter:
         del block.ops[end:]
         return segment
 
-    def _in_steps(self, steps: OpInserter, name: str) -> str:
-        """Lay a stack of matrices as [steps, matrices of a step, rows, columns]; one matrix for all stays as it is."""
+    def _slice_steps(self, steps: OpInserter, name: str) -> str:
+        """Reshape a stack of matrices to [steps, matrices of a step, rows, columns]; one matrix for all steps stays."""
         spec = self._chain.specs[name]
         stack, matrix = spec.shape[:-2], [*spec.shape[-2:]]
         if prod(stack) == 1 < prod(self._stack):
@@ -311,8 +306,8 @@ class _BlockWriter:
         self._slices.append(sliced)
         return sliced
 
-    def _blocks_of(self, inner: str, name: str, may_have_rows: bool) -> list[str]:
-        """The operand of each block of rows: parts of a value that has all rows, or the value itself.
+    def _split_rows(self, inner: str, name: str, may_have_rows: bool) -> list[str]:
+        """Give each block of rows its operand: the rows of a value that has them all, or the value itself.
 
         Args:
             inner: its name in the block.
@@ -323,7 +318,7 @@ class _BlockWriter:
         if not may_have_rows or len(self._sizes) == 1 or len(spec.shape) < 2 or spec.shape[-2] == 1:
             return [inner] * len(self._sizes)
         shape = [*self._body.var(inner).shape] if inner in self._body.vars else [*spec.shape[-2:]]
-        parts = [self._declared(name, (*shape[:-2], size, shape[-1])) for size in self._sizes]
+        parts = [self._declare(name, (*shape[:-2], size, shape[-1])) for size in self._sizes]
         attrs = {"axis": len(shape) - 2, "sections": self._sizes, "num": 0}
         self._body.append_op("split", {"X": inner}, {"Out": parts}, attrs)
         return parts
@@ -333,7 +328,7 @@ class _BlockWriter:
         names = {name: parts[number] for name, parts in blocks.items()}
         for op in self._chain.ops:
             (result,) = op.output("Out")
-            names[result] = self._declared(result, (self._in_step, self._sizes[number], self._chain.specs[result].shape[-1]))
+            names[result] = self._declare(result, (self._in_step, self._sizes[number], self._chain.specs[result].shape[-1]))
             copy = copy_op(op, self._body, names)
             copy.outputs = {"Out": [names[result]]}
             if op.type == "softmax" or op.type in _ARITHMETIC:
@@ -341,7 +336,7 @@ class _BlockWriter:
             self._body.ops.append(copy)
         return names[result]
 
-    def _declared(self, name: str, shape: Sequence[int]) -> str:
+    def _declare(self, name: str, shape: Sequence[int]) -> str:
         """Declare a variable in the block like one of the chain, with another shape."""
         new: str = self._block.program.fresh_name(f"{_PREFIX}{name}")
         self._body.create_var(name=new, shape=tuple(shape), dtype=self._chain.specs[name].dtype, stop_gradient=False)
@@ -364,8 +359,8 @@ class _BlockWriter:
         )
         steps.place += 1
 
-    def _backward(self, segment: list[Operator]) -> list[Operator]:
-        """The ops that compute the results of the chain's gradient ops."""
+    def _write_gradient(self, segment: list[Operator]) -> list[Operator]:
+        """Make the ops that compute the results of the chain's gradient ops; `segment` are the forward ops."""
         chain, block = self._chain, self._block
         of_last, of_first = chain.gradients[0], chain.gradients[-1]
         targets = {

@@ -21,7 +21,7 @@ import numpy as np
 from fluid.ir.copying import copy_op, declare_like, rewritten_copy
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.regions import Region, region_of
-from fluid.ir.versions import BlockVersions, Value
+from fluid.ir.versions import BlockVersions, Value, values_in
 from fluid.ops.shapes import normalize_axes
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, is_floating
@@ -212,7 +212,7 @@ def _find_lengths(
 def _read_values(versions: BlockVersions, region: Region) -> Iterator[Value]:
     """The values of a block that an op reads, or that leave it."""
     for reads in versions.reads:
-        yield from (value for values in reads.values() for value in values if value is not None)
+        yield from values_in(reads)
     yield from map(versions.current, region.writes)
 
 
@@ -295,7 +295,7 @@ class _Analysis:
             return
         if definition is None or op.sub_blocks or versions.updates[index] or (definition.is_random and not op.attr("is_test")):
             raise _UnsuitedError
-        results = [value for values in writes.values() for value in values if value is not None and value in self._read]
+        results = [value for value in values_in(writes) if value in self._read]
         if op.type == "concat" and results and self._appends(index, op):
             return
         shapes = inferred_specs(op, definition, reads, writes, loop.shapes)

@@ -20,7 +20,7 @@ from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
 from fluid.ir.dataflow import Facts
 from fluid.ir.program import Operator, Program, Variable
 from fluid.ir.verify import reason_of
-from fluid.ir.versions import BlockVersions, Value, outer_names
+from fluid.ir.versions import BlockVersions, Value, outer_names, values_in
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import OpDef, by_slot
 from fluid.values.spec import Spec
@@ -442,7 +442,7 @@ class _Planner:
     def _infer_instruction(self, index: int) -> None:
         """Make an op's instruction, infer its results, and look up the variables that no earlier op reads in the scope."""
         op, versions = self.versions.ops[index], self.versions
-        outer = {value[0]: value for values in versions.reads[index].values() for value in values if value is not None}
+        outer = {value[0]: value for value in values_in(versions.reads[index])}
         needed = set(outer)
         outer.update((value[0], value) for value in versions.updates[index].values())
         sub_blocks = op.sub_blocks

@@ -16,7 +16,7 @@ from typing import Any
 from fluid.ir.nesting import nested_blocks
 from fluid.ir.program import Operator
 from fluid.ir.regions import Region, region_of
-from fluid.ir.versions import BlockVersions, Value, outer_names
+from fluid.ir.versions import BlockVersions, Value, outer_names, values_in
 from fluid.opdef.parameters import grad_slot
 from fluid.opdef.registry import EMPTY, OpDef, get
 from fluid.values.types import VarType
@@ -81,7 +81,7 @@ class Step:
         if self.op is not None and self.op.type in BRANCHES:
             condition = self.reads["Cond"] if self.op.type != "conditional_block_grad" else []
             return {*self.outer.values(), *self.frame, *(value for value in condition if value is not None)}
-        return {value for values in self.reads.values() for value in values if value is not None}
+        return {*values_in(self.reads)}
 
 
 @dataclass(eq=False)
@@ -312,7 +312,7 @@ class _Builder:
             if len(names) > 1 or step.definition.type not in ("assign", "sum"):
                 raise _OpByOpError
             (name,) = names
-            self._rows_of |= {value: name for values in step.writes.values() for value in values if value is not None}
+            self._rows_of |= dict.fromkeys(values_in(step.writes), name)
         self.body.steps.append(step)
 
     def _add(self, index: int, op: Operator) -> None:

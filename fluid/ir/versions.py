@@ -5,7 +5,7 @@ Version 0 of a name is its value when the block starts; each op that writes the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..errors import InferenceError
 from ..opdef.inference import infer_specs
@@ -16,6 +16,11 @@ from .program import Block, Operator
 
 Value = tuple[str, int]
 """A name and its version in a block."""
+
+
+def values_in(slots: Mapping[str, Sequence[Value | None]]) -> Iterator[Value]:
+    """The values in some slots; empty positions are left out."""
+    return (value for values in slots.values() for value in values if value is not None)
 
 
 class BlockVersions:

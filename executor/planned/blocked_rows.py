@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from fluid.autodiff.reverse import Differentiator
-from fluid.ir.copying import copy_op
+from fluid.ir.copying import copy_op, copy_to_rewrite
 from fluid.ir.program import Operator, Program
 from fluid.ir.versions import BlockVersions, Value, values_in
 from fluid.opdef.registry import EMPTY, grad_slot
@@ -51,7 +51,7 @@ def with_blocked_rows(
     chains = [*_ChainFinder(versions, specs, fetches).chains()]
     if not chains:
         return None
-    copy = program.clone()
+    copy = copy_to_rewrite(program)
     copies = dict(zip(program.global_block().ops, copy.global_block().ops, strict=True))
     for chain in chains:
         _BlockWriter(chain.in_copy(copies)).rewrite()
@@ -65,7 +65,7 @@ def has_blocked_rows(op: Operator) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------ finding
 @dataclass(frozen=True)
-class _Chain:
+class _AttentionChain:
     """A product, ops on its rows, and a second product, which reads their result. It has all their gradients, or none.
 
     Attributes:
@@ -78,7 +78,7 @@ class _Chain:
     gradients: list[Operator]
     specs: dict[str, Spec]
 
-    def in_copy(self, copies: Mapping[Operator, Operator]) -> _Chain:
+    def in_copy(self, copies: Mapping[Operator, Operator]) -> _AttentionChain:
         """The chain in a copy of the program; `copies` has the copy of each op."""
         return replace(self, ops=[copies[op] for op in self.ops], gradients=[copies[op] for op in self.gradients])
 
@@ -99,7 +99,7 @@ class _ChainFinder:
             for value in {*values_in(reads)}:
                 self._readers.setdefault(value, []).append(index)
 
-    def chains(self) -> Iterator[_Chain]:
+    def chains(self) -> Iterator[_AttentionChain]:
         """All chains of large matrices; no two of them share an op."""
         in_chains = set[Operator]()
         for index, op in enumerate(self._versions.ops):
@@ -125,7 +125,7 @@ class _ChainFinder:
         values = self._versions.reads[index].get(slot) or self._versions.writes[index].get(slot) or [None]
         return values[0] if len(values) == 1 else None
 
-    def _find_chain(self, first: int) -> _Chain | None:
+    def _find_chain(self, first: int) -> _AttentionChain | None:
         """Find the chain that begins with a product; None if there is none."""
         ops, numbers, gradients = self._versions.ops, [first], set[int]()
         if ops[first].attr(_TRANSPOSES[ops[first].type][0]):
@@ -215,7 +215,7 @@ class _ChainFinder:
         slots = [slots for index in (*numbers, *backward) for slots in (versions.reads[index], versions.writes[index])]
         return all(versions.last.get(name, 0) == version for each in slots for name, version in values_in(each))
 
-    def _describe(self, numbers: list[int], backward: list[int]) -> _Chain | None:
+    def _describe(self, numbers: list[int], backward: list[int]) -> _AttentionChain | None:
         """Make a chain of ops; None if a spec is not known, or a value is read twice."""
         versions, ops = self._versions, self._versions.ops
         inputs = [value for index in numbers for value in values_in(versions.reads[index])]
@@ -226,7 +226,7 @@ class _ChainFinder:
         stack = specs[ops[numbers[0]].output("Out")[0]].shape[:-2]
         if not all(_is_stacked(spec, stack) for spec in specs.values()):
             return None
-        return _Chain([ops[index] for index in numbers], [ops[index] for index in sorted(backward)], specs)
+        return _AttentionChain([ops[index] for index in numbers], [ops[index] for index in sorted(backward)], specs)
 
 
 def _is_stacked(spec: Spec, stack: tuple[int, ...]) -> bool:
@@ -250,7 +250,7 @@ def _count_blocks(scores: Spec) -> tuple[int, int]:
 class _BlockWriter:
     """Puts a recurrence, and its gradient, in the place of a chain."""
 
-    def __init__(self, chain: _Chain) -> None:
+    def __init__(self, chain: _AttentionChain) -> None:
         self._chain, self._block = chain, chain.ops[-1].block
         *self._stack, self._rows, _ = chain.scores.shape
         self._steps, blocks = _count_blocks(chain.scores)

@@ -187,7 +187,7 @@ def _backprop(count: int, slot: str) -> Callable[..., Spec]:
         # The output of a transposed convolution may have room for more windows than its input has elements.
         spare = {axis: (max(pair) - 1) // pair[0] for axis, pair in zip(axes, steps, strict=True)}
         fit = Output.ndim == out.ndim and all(
-            -1 in (size, most) or 0 < size <= most <= size + spare.get(axis, 0)
+            -1 in (size, most) or min(1, most) <= size <= most <= size + spare.get(axis, 0)
             for axis, (size, most) in enumerate(zip(Output.shape, out.shape, strict=True))
         )
         if not fit:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from beside_numpy import assert_layer_is_native
+from beside_numpy import assert_alike, assert_layer_is_native
 from checks import Checks, each, fresh_programs
 
 import fluid
@@ -41,6 +41,16 @@ def test_each_size(layer: Callable[[Variable], Variable]) -> None:
         for shape in SHAPES:
             with checks(str(shape)):
                 assert_layer_is_native(shape, layer, tolerance=1e-4)
+
+
+@each("layer", [pointwise, normalized, lambda x: layers.conv2d(pointwise(x), 4, 3, padding=1)])
+def test_batches_without_images_train(layer: Callable[[Variable], Variable]) -> None:
+    def build() -> list[Variable]:
+        loss = layers.reduce_sum(layer(fluid.data("x", [None, 3, 5, 7])))
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        return [loss]
+
+    assert_alike(build, {"x": np.ones((0, 3, 5, 7), "float32")})
 
 
 def is_moved(layer: Callable[[Variable], Variable], monkeypatch: pytest.MonkeyPatch) -> bool:

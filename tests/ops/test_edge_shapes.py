@@ -86,6 +86,17 @@ def test_right_answers(op_type: str, arrays: dict[str, Any], attrs: dict[str, An
     OpProgram(op_type, arrays, attrs, {"Out": 1}).check(expected)
 
 
+@each("op_type", ["conv2d", "depthwise_conv2d", "conv3d", "conv2d_transpose", "conv3d_transpose"])
+def test_no_images_train_a_filter(op_type: str) -> None:
+    """A last batch may hold none of the images that a filter needs."""
+    volume, window = ([0, 3, 5, 5, 5], [3, 3, 3]) if "3d" in op_type else ([0, 3, 5, 5], [3, 3])
+    depthwise = op_type == "depthwise_conv2d"
+    arrays = {"Input": np.ones(volume), "Filter": np.ones([3, 1 if depthwise else 3, *window])}
+    extent = 7 if "transpose" in op_type else 3
+    attrs = {"groups": 3} if depthwise else {}
+    OpProgram(op_type, arrays, attrs, {"Output": 1}).check(np.ones([0, 3, *[extent] * len(window)]))
+
+
 @each(
     "op_type, arrays, attrs, counts, says",
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from fluid.autodiff.reverse import Differentiator
@@ -94,10 +95,15 @@ class _ChainFinder:
     def __init__(self, versions: BlockVersions, specs: Mapping[Value, Spec], fetches: Collection[str]) -> None:
         self._versions, self._specs = versions, specs
         self._fetched = {versions.current(name) for name in fetches}
-        self._readers: dict[Value, list[int]] = {}
-        for index, reads in enumerate(versions.reads):
+
+    @cached_property
+    def _readers(self) -> dict[Value, list[int]]:
+        """Value -> the ops that read it."""
+        readers: dict[Value, list[int]] = {}
+        for index, reads in enumerate(self._versions.reads):
             for value in {*values_in(reads)}:
-                self._readers.setdefault(value, []).append(index)
+                readers.setdefault(value, []).append(index)
+        return readers
 
     def chains(self) -> Iterator[_AttentionChain]:
         """All chains of large matrices; no two of them share an op."""
@@ -115,6 +121,11 @@ class _ChainFinder:
         if spec is None or len(spec.shape) < 2 or not is_floating(spec.dtype) or spec.nbytes < _FEWEST_BYTES:
             return False
         return prod(_count_blocks(spec)) > 1 and spec.nbytes >= _FEWEST_MATRIX_BYTES * prod(spec.shape[:-2])
+
+    def _has_large_matrices(self, index: int) -> bool:
+        """Whether each matrix of a product is large. Predictions gain little by blocks of smaller ones, and lose their record."""
+        spec = self._spec(index, "Out")
+        return spec is not None and spec.nbytes >= _FEWEST_BYTES * prod(spec.shape[:-2])
 
     def _spec(self, index: int, slot: str) -> Spec | None:
         """The spec of an op's only input or output in a slot."""
@@ -141,6 +152,8 @@ class _ChainFinder:
             return None
         backward = self._find_gradients(numbers) if gradients else []
         if backward is None or not gradients <= {*backward} or not self._can_move(numbers, backward):
+            return None
+        if not backward and not self._has_large_matrices(first):
             return None
         return self._describe(numbers, backward)
 

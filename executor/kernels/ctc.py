@@ -179,7 +179,9 @@ def warpctc(
         Loss[:, 0] = -logs
     if WarpCTCGrad is None or not steps:
         return
-    through = xp.exp(forward + backward - scores - logs[:, None])  # probability of each state at each time
+    logs = xp.where(logs > _FAR / 2, logs, np.nan)[:, None]  # no path is probable: its shares are not numbers
+    through = xp.exp(forward + backward - scores - logs)  # probability of each state at each time
+    through = xp.where(scores == -np.inf, 0 * logs, through)
     where = states[:, :, None] == xp.arange(classes)
     shares /= total
     shares -= xp.matmul(through.transpose(1, 0, 2), where.astype(through.dtype)).transpose(1, 0, 2)

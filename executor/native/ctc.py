@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import nan
 
 from .emitter import INT64, Function, Operand, Type, Value, constant, zero
 from .images import affine, each_vector
@@ -220,6 +221,8 @@ def write_ctc_gradient(f: Function, ctc: CtcOperands, paths: Value, gradient: Va
     def compute(number: Value) -> None:
         sequence.load(number)
         total = f.load(f.at(paths, affine(f, size - 1, (number, size)), element), element)
+        total = f.select(f.compare("ogt", total, _FAR / 2), total, constant(nan, element))
+        no_number = f.sub(total, total)  # or 0
         for states in (blanks, labels, coming_blanks, coming_labels):
             sequence.fill(states, _FAR)
             f.store_number(constant(_FAR, element), f.at(states, width, element))
@@ -247,7 +250,12 @@ def write_ctc_gradient(f: Function, ctc: CtcOperands, paths: Value, gradient: Va
                 return [f.add(through_blanks, share_of(sequence.part(reached_blanks, i), blank))]
 
             (through,) = f.loop(0, sequence.vectors, 1, [zero(element.of(lanes))], meet)
-            in_row(number, step, lambda at, lanes: exp(f, f.load(f.at(ctc.scores, at, element), element.of(lanes))))
+
+            def probability(place: Value, lanes: int) -> Value:
+                score = f.load(f.at(ctc.scores, place, element), element.of(lanes))
+                return f.add(exp(f, score), f.splat(no_number, lanes))
+
+            in_row(number, step, probability)
             row = affine(f, 0, (step, batch * classes), (number, classes))
 
             def subtract(class_: Operand, amount: Value) -> None:

@@ -21,9 +21,9 @@ from .target import Target
 _FAR = -1e30
 """The log of no probability. Unlike that of 0, it can be subtracted from itself."""
 _STATES = 16
-"""Blanks and labels are rounded up to so many, which are whole vectors on each processor."""
+"""Blanks and labels are rounded up to a multiple of this, which is whole vectors on each processor."""
 MOST_LABELS = 1000
-"""The states of a step lie on the stack of a thread."""
+"""The most labels of a sequence: the states of a step lie on the stack of a thread."""
 
 
 def width_of(labels: int) -> int:
@@ -54,7 +54,7 @@ class CtcOperands:
     blank: int
 
     def score(self, f: Function, step: Operand, number: Value, label: Operand) -> Value:
-        """The place of a class's score."""
+        """The place of the score of a class."""
         _, batch, classes = self.shape
         place = affine(f, 0, (f.int64(step), batch * classes), (number, classes), (f.int64(label), 1))
         return f.at(self.scores, place, self.element)
@@ -71,7 +71,7 @@ class _Sequence:
         self._skips, self._scores = (f.stack(ctc.element, self.width + 1) for _ in range(2))
 
     def load(self, number: Value) -> None:
-        """Read the labels and lengths of a sequence. What lies outside their bounds is moved into them: a check refuses it."""
+        """Read the labels and lengths of a sequence. Numbers out of bounds are clipped: a check refuses them."""
         f, ctc, element = self._f, self._ctc, self._ctc.element
         steps, _, classes = ctc.shape
         self.number = number
@@ -141,7 +141,7 @@ class _Sequence:
         return blank, lambda vector: self.part(self._scores, vector)
 
     def sum_of_ends(self, blanks: Value, labels: Value) -> Value:
-        """The log of the sum of the two states where a path may end; their logs begin at two places."""
+        """The log of the sum over the two states where a path may end: the last label, and the blank behind it."""
         f, element = self._f, self._ctc.element
         last_blank = f.load(f.at(blanks, self.labels, element), element)
         last_label = f.load(f.at(labels, self.labels, element), element)  # of the place before the first label, if there is none
@@ -149,12 +149,12 @@ class _Sequence:
 
 
 def _sum(f: Function, a: Value, b: Value) -> Value:
-    """The log of the sum of two numbers whose logs are given; NaN if one is."""
+    """The log of ``exp(a) + exp(b)``; NaN if one is NaN."""
     return f.add(f.max(a, b), log(f, f.add(exp(f, f.neg(absolute(f, f.sub(a, b)))), 1.0)))
 
 
 def _sum_of_three(f: Function, a: Value, b: Value, c: Value) -> Value:
-    """The log of the sum of three numbers whose logs are given; NaN if one is."""
+    """The log of ``exp(a) + exp(b) + exp(c)``; NaN if one is NaN."""
     top = f.max(f.max(a, b), c)
     first, second, third = (exp(f, f.sub(part, top)) for part in (a, b, c))
     return f.add(top, log(f, f.add(f.add(first, second), third)))
@@ -202,82 +202,129 @@ def write_paths(f: Function, ctc: CtcOperands, paths: Value, share: Share, targe
 
 def write_ctc_gradient(f: Function, ctc: CtcOperands, paths: Value, gradient: Value, share: Share, target: Target) -> None:
     """See `graph.CtcGradient`."""
-    (steps, batch, classes), element = ctc.shape, ctc.element
-    sequence = _Sequence(f, ctc, target)
-    width, size, step_size = sequence.width, size_of_paths(steps, sequence.most), _step_size(sequence.most)
-    blanks, labels, coming_blanks, coming_labels = (f.stack(element, width + 1) for _ in range(4))
-    lanes = sequence.lanes
+    writer = _GradientWriter(f, ctc, paths, gradient, target)
+    f.loop(*share.of(f, ctc.shape[1]), 1, [], writer.write)
 
-    def in_row(number: Value, step: Value, compute: Callable[[Value, int], Value]) -> None:
-        """Store a row of the gradient; ``compute(place, lanes)`` gives the vector at a place of all scores."""
-        first = affine(f, 0, (step, batch * classes), (number, classes))
 
-        def put(column: Operand, lanes: int) -> None:
-            place = f.add(first, column)
-            f.store(compute(place, lanes), f.at(gradient, place, element))
+class _GradientWriter:
+    """Writes the gradient of one sequence after the other, from its last step to its first one.
 
-        each_vector(f, classes, lanes, put)
+    A state's number is the log of the sum over all ways from there to the end. `_blanks` and `_labels` hold these numbers behind
+    a step, `_coming_blanks` and `_coming_labels` before it, that is, with the score of the step.
+    """
 
-    def compute(number: Value) -> None:
+    def __init__(self, f: Function, ctc: CtcOperands, paths: Value, gradient: Value, target: Target) -> None:
+        self._f, self._ctc, self._paths, self._gradient = f, ctc, paths, gradient
+        self._sequence = _Sequence(f, ctc, target)
+        self._size = size_of_paths(ctc.shape[0], self._sequence.most)
+        self._blanks, self._labels, self._coming_blanks, self._coming_labels = (
+            f.stack(ctc.element, self._sequence.width + 1) for _ in range(4)
+        )
+
+    def write(self, number: Value) -> None:
+        """Write the gradient of a sequence: zeros behind its last step, and everywhere if its labels do not fit into its steps.
+
+        It is NaN if no path has a probability.
+        """
+        f, sequence, element = self._f, self._sequence, self._ctc.element
         sequence.load(number)
-        total = f.load(f.at(paths, affine(f, size - 1, (number, size)), element), element)
+        total = f.load(f.at(self._paths, affine(f, self._size - 1, (number, self._size)), element), element)
         total = f.select(f.compare("ogt", total, _FAR / 2), total, constant(nan, element))
-        no_number = f.sub(total, total)  # or 0
-        for states in (blanks, labels, coming_blanks, coming_labels):
-            sequence.fill(states, _FAR)
-            f.store_number(constant(_FAR, element), f.at(states, width, element))
-        f.store_number(constant(0.0, element), f.at(blanks, sequence.labels, element))
-        with f.when(f.compare("sgt", sequence.labels, 0)):
-            f.store_number(constant(0.0, element), f.at(labels, f.between(f.sub(sequence.labels, 1), 0, width - 1), element))
+        zero_or_nan = f.sub(total, total)
+        self._begin_at_end()
         last = f.sub(sequence.steps, 1)
 
+        def probability(place: Value, lanes: int) -> Value:
+            score = f.load(f.at(self._ctc.scores, place, element), element.of(lanes))
+            return f.add(exp(f, score), f.splat(zero_or_nan, lanes))
+
         def go_back(turn: Value) -> None:
-            step = f.between(f.sub(last, turn), 0, steps - 1)
+            step = f.between(f.sub(last, turn), 0, self._ctc.shape[0] - 1)
             of_blank, of_labels = sequence.scores(step)
-            place = affine(f, step_size, (number, size), (step, step_size))
-            reached_blanks, reached_labels = f.at(paths, place, element), f.at(paths, f.add(place, width + 1), element)
-            of_all = f.splat(total, lanes)
-
-            def share_of(reached: Value, left: Value) -> Value:
-                """The share of the paths that go through states, among all paths."""
-                return exp(f, f.sub(f.add(reached, left), of_all))
-
-            def meet(i: Value, through_blanks: Value) -> list[Value]:
-                blank, label = sequence.part(blanks, i), sequence.part(labels, i)
-                sequence.set_part(coming_blanks, i, f.add(blank, of_blank))
-                sequence.set_part(coming_labels, i, f.add(label, of_labels(i)))
-                sequence.set_part(labels, i, share_of(sequence.part(reached_labels, i), label))
-                return [f.add(through_blanks, share_of(sequence.part(reached_blanks, i), blank))]
-
-            (through,) = f.loop(0, sequence.vectors, 1, [zero(element.of(lanes))], meet)
-
-            def probability(place: Value, lanes: int) -> Value:
-                score = f.load(f.at(ctc.scores, place, element), element.of(lanes))
-                return f.add(exp(f, score), f.splat(no_number, lanes))
-
-            in_row(number, step, probability)
-            row = affine(f, 0, (step, batch * classes), (number, classes))
-
-            def subtract(class_: Operand, amount: Value) -> None:
-                at = f.at(gradient, f.add(row, class_), element)
-                f.store_number(f.sub(f.load(at, element), amount), at)
-
-            subtract(ctc.blank, f.total(through))
-            f.loop(
-                0, sequence.labels, 1, [],
-                lambda label: subtract(sequence.class_of(label), f.load(f.at(labels, label, element), element)),
-            )  # fmt: skip
-
-            def move(i: Value) -> None:
-                blank, label = sequence.part(coming_blanks, i), sequence.part(coming_labels, i)
-                further = f.add(sequence.part(coming_labels, i, 1), sequence.skips(i, 1))
-                sequence.set_part(blanks, i, _sum(f, blank, label))
-                sequence.set_part(labels, i, _sum_of_three(f, label, sequence.part(coming_blanks, i, 1), further))
-
-            sequence.over_vectors(move)
+            through = self._meet(step, total, of_blank, of_labels)
+            self._put_row(step, probability)
+            self._subtract_shares(step, through)
+            sequence.over_vectors(self._move_back)
 
         learned = f.select(sequence.is_possible, sequence.steps, f.int64(0))
         f.loop(0, learned, 1, [], go_back)
-        f.loop(learned, steps, 1, [], lambda step: in_row(number, step, lambda _, lanes: zero(element.of(lanes))))
+        f.loop(learned, self._ctc.shape[0], 1, [], lambda step: self._put_row(step, lambda _, lanes: zero(element.of(lanes))))
 
-    f.loop(*share.of(f, batch), 1, [], compute)
+    def _begin_at_end(self) -> None:
+        """Let paths end in the last label, and in the blank behind it."""
+        f, sequence, element = self._f, self._sequence, self._ctc.element
+        for states in (self._blanks, self._labels, self._coming_blanks, self._coming_labels):
+            sequence.fill(states, _FAR)
+            f.store_number(constant(_FAR, element), f.at(states, sequence.width, element))
+        f.store_number(constant(0.0, element), f.at(self._blanks, sequence.labels, element))
+        with f.when(f.compare("sgt", sequence.labels, 0)):
+            last = f.between(f.sub(sequence.labels, 1), 0, sequence.width - 1)
+            f.store_number(constant(0.0, element), f.at(self._labels, last, element))
+
+    def _meet(self, step: Value, total: Value, of_blank: Value, of_labels: Callable[[Value], Value]) -> Value:
+        """Replace each label by its share of all paths, and return the share of the blanks, as a vector of parts.
+
+        Args:
+            step: the number of the step.
+            total: the log of the sum over all paths.
+            of_blank: the score of the blank.
+            of_labels: as in `_Sequence.scores`.
+        """
+        f, sequence, element = self._f, self._sequence, self._ctc.element
+        step_size = _step_size(sequence.most)
+        place = affine(f, step_size, (sequence.number, self._size), (step, step_size))
+        reached_blanks = f.at(self._paths, place, element)
+        reached_labels = f.at(self._paths, f.add(place, sequence.width + 1), element)
+        of_all = f.splat(total, sequence.lanes)
+
+        def share_of(reached: Value, left: Value) -> Value:
+            """The share of the paths through some states, from the sums over the ways to them and from them."""
+            return exp(f, f.sub(f.add(reached, left), of_all))
+
+        def meet(i: Value, through_blanks: Value) -> list[Value]:
+            blank, label = sequence.part(self._blanks, i), sequence.part(self._labels, i)
+            sequence.set_part(self._coming_blanks, i, f.add(blank, of_blank))
+            sequence.set_part(self._coming_labels, i, f.add(label, of_labels(i)))
+            sequence.set_part(self._labels, i, share_of(sequence.part(reached_labels, i), label))
+            return [f.add(through_blanks, share_of(sequence.part(reached_blanks, i), blank))]
+
+        (through,) = f.loop(0, sequence.vectors, 1, [zero(element.of(sequence.lanes))], meet)
+        return through
+
+    def _put_row(self, step: Value, compute: Callable[[Value, int], Value]) -> None:
+        """Store a row of the gradient; ``compute(place, lanes)`` gives the vector at a place of all scores."""
+        f, first = self._f, self._row(step)
+
+        def put(column: Operand, lanes: int) -> None:
+            place = f.add(first, column)
+            f.store(compute(place, lanes), f.at(self._gradient, place, self._ctc.element))
+
+        each_vector(f, self._ctc.shape[2], self._sequence.lanes, put)
+
+    def _row(self, step: Value) -> Value:
+        """The place of a step's scores."""
+        _, batch, classes = self._ctc.shape
+        return affine(self._f, 0, (step, batch * classes), (self._sequence.number, classes))
+
+    def _subtract_shares(self, step: Value, through_blanks: Value) -> None:
+        """Subtract from the softmax the share of the paths through each class."""
+        f, sequence, element, row = self._f, self._sequence, self._ctc.element, self._row(step)
+
+        def subtract(class_: Operand, amount: Value) -> None:
+            at = f.at(self._gradient, f.add(row, class_), element)
+            f.store_number(f.sub(f.load(at, element), amount), at)
+
+        def subtract_label(label: Value) -> None:
+            subtract(sequence.class_of(label), f.load(f.at(self._labels, label, element), element))
+
+        subtract(self._ctc.blank, f.total(through_blanks))
+        f.loop(0, sequence.labels, 1, [], subtract_label)
+
+    def _move_back(self, i: Value) -> None:
+        """Sum the ways from a vector of states over the states that they may come to."""
+        f, sequence = self._f, self._sequence
+        blank, label = sequence.part(self._coming_blanks, i), sequence.part(self._coming_labels, i)
+        next_blank = sequence.part(self._coming_blanks, i, 1)
+        next_label = f.add(sequence.part(self._coming_labels, i, 1), sequence.skips(i, 1))
+        sequence.set_part(self._blanks, i, _sum(f, blank, label))
+        sequence.set_part(self._labels, i, _sum_of_three(f, label, next_blank, next_label))

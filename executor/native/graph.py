@@ -283,8 +283,10 @@ class Factored(Core):
 
 @dataclass(eq=False, repr=False)
 class CtcPaths(Core):
-    """For each sequence, the logs of the sums over all paths of its labels to each state after each step, and over all whole
-    paths, which is the last number; 0 if no path is short enough. See `fluid.executor.native.ctc`.
+    """The sums over the paths of each sequence's labels, as logs: see `fluid.executor.native.ctc`.
+
+    A sequence has a number for each state after each step: the sum over the ways to that state. Its last number is the sum over
+    all paths to the end; 0 if no path is short enough.
 
     Attributes:
         scores: logs of probabilities [steps, batch, classes].
@@ -302,8 +304,10 @@ class CtcPaths(Core):
 
 @dataclass(eq=False, repr=False)
 class CtcGradient(CtcPaths):
-    """The gradient of minus the last numbers of `paths`, by logits: the softmax, less the share of paths that go through a
-    class."""
+    """The gradient of the logits, for the loss that is minus the last number of `paths`.
+
+    It is the softmax, less the share of the paths that go through each class.
+    """
 
     paths: GraphNode
 

@@ -103,14 +103,14 @@ def _corners(coordinate: GraphNode, extent: int, attrs: _Attrs) -> list[tuple[Gr
     return corners
 
 
-def _stored(parts: Sequence[GraphNode]) -> GraphNode:
-    """Nodes of one shape along a first axis: all of them are in memory before any reader runs."""
+def _store(parts: Sequence[GraphNode]) -> GraphNode:
+    """Join nodes of one shape along a new first axis. All of them are in memory before a reader runs."""
     return joined([reshaped(part, (1, *part.shape)) for part in parts], 0)
 
 
 @dataclass(frozen=True)
 class _Pixels:
-    """Images, and values at the places of a grid, as rows of channels: each place reads rows.
+    """The layout of images and of values at the places of a grid: rows of channels. Each place reads rows.
 
     Attributes:
         shape: of the images, [N, C, H, W].
@@ -120,7 +120,7 @@ class _Pixels:
     shape: Sequence[int]
     extents: Sequence[int]
     channel_axis = 1
-    """Of values at places."""
+    """The axis of channels of values at places."""
 
     @property
     def image_size(self) -> int:
@@ -128,25 +128,25 @@ class _Pixels:
         return prod(self.shape[2:])
 
     def gathered(self, images: GraphNode, ids: Sequence[GraphNode]) -> list[GraphNode]:
-        """The values at pixels, for each of several sets of places."""
+        """Take the values at pixels, for each set of places in `ids`."""
         table, channels = self.values(images), self.shape[1]
         return [Rows((part.size, channels), table.element, table, reshaped(part, (part.size, 1)), in_bounds=True) for part in ids]
 
     def of_places(self, numbers: GraphNode) -> GraphNode:
-        """Numbers of places, [images, places], to be broadcast over channels."""
+        """Reshape a number for each place, [images, places], so that it broadcasts over channels."""
         return reshaped(numbers, (numbers.size, 1))
 
     def values(self, images: GraphNode) -> GraphNode:
-        """Images as values at places."""
-        return reshaped(_stored([channels_last(images)]), (images.size // images.shape[1], images.shape[1]))
+        """Lay out images as values at places."""
+        return reshaped(_store([channels_last(images)]), (images.size // images.shape[1], images.shape[1]))
 
     def images(self, values: GraphNode) -> GraphNode:
-        """Values at places as images."""
+        """Lay out values at places as images."""
         return channels_first(reshaped(values, (self.shape[0], *self.extents, self.shape[1])))
 
 
 class _Lines(_Pixels):
-    """The same as lines of each channel, [N, H, C, W], for few channels: neighbouring places fill vectors."""
+    """The layout for few channels: lines of each channel, [N, H, C, W]. Neighbouring places fill vectors."""
 
     channel_axis = 2
 
@@ -183,8 +183,8 @@ _FEW_CHANNELS = 8
 """The most channels of images that are sampled as lines."""
 
 
-def _layout(images: GraphNode, Grid: GraphTensor) -> _Pixels:
-    """How images that are sampled lie."""
+def _choose_layout(images: GraphNode, Grid: GraphTensor) -> _Pixels:
+    """Choose the layout of images that a grid samples."""
     is_few = 1 < images.shape[1] <= _FEW_CHANNELS and not isinstance(images, ChannelsFirst)
     return (_Lines if is_few else _Pixels)(images.shape, Grid.shape[1:3])
 
@@ -204,30 +204,28 @@ class _Taps:
         pairs = reshaped(plain(Grid.node), (images * places, 2))
         x, y = (reshaped(sliced(pairs, 1, number, 1), (images, places)) for number in range(2))
         rows, columns = _corners(y, height, attrs), _corners(x, width, attrs)
-        self._corners, self._shape = (
-            [*combinations((weights for _, weights in rows), (weights for _, weights in columns))],
-            x.shape,
-        )
+        self._corners = [*combinations((weights for _, weights in rows), (weights for _, weights in columns))]
+        self._shape = x.shape
         starts = [_with("mul", row, width) for row, _ in rows]
         if images > 1:
             firsts = reshaped(_with("mul", Position((images,), INT32), layout.image_size), (images, 1))
             starts = [mapped("add", start, firsts) for start in starts]
-        self.ids = self._parts([mapped("add", start, column) for start, (column, _) in combinations(starts, columns)])
+        self.ids = self._store_parts([mapped("add", start, column) for start, (column, _) in combinations(starts, columns)])
 
     def weights(self, along_y: bool = False, along_x: bool = False) -> list[GraphNode]:
         """The weight of each corner, [images, places], or its derivative along y, along x, or both."""
-        return self._parts([mapped("mul", of_row[along_y], of_column[along_x]) for of_row, of_column in self._corners])
+        return self._store_parts([mapped("mul", of_row[along_y], of_column[along_x]) for of_row, of_column in self._corners])
 
-    def _parts(self, nodes: Sequence[GraphNode]) -> list[GraphNode]:
-        """Nodes in memory: kernels that gather compute them for all corners before."""
-        stored = _stored(nodes)
+    def _store_parts(self, nodes: Sequence[GraphNode]) -> list[GraphNode]:
+        """Store the nodes of all corners before kernels gather."""
+        stored = _store(nodes)
         return [reshaped(sliced(stored, 0, number, 1), self._shape) for number in range(len(nodes))]
 
 
 @lowers("grid_gather")
 def grid_gather(X: GraphTensor, Grid: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     _only_one_type(X, Grid)
-    layout = _layout(X.node, Grid)
+    layout = _choose_layout(X.node, Grid)
     taps = _Taps(layout, Grid, attrs)
     weights = taps.weights(attrs.get("along_y", False), attrs.get("along_x", False))
     total = summed(
@@ -259,7 +257,7 @@ def grid_sampler_grad(
         results["X@GRAD"] = grid_scatter(dOutput, Grid, X, attrs)
     if "Grid@GRAD" in wanted:
         _only_one_type(X, Grid)
-        layout = _layout(X.node, Grid)
+        layout = _choose_layout(X.node, Grid)
         taps, gradient, parts = _Taps(layout, Grid, attrs), layout.values(dOutput.node), []
         at_corners = layout.gathered(X.node, taps.ids)
         slopes = [reduced("sum", mapped("mul", values, gradient), [layout.channel_axis]) for values in at_corners]

@@ -17,7 +17,7 @@ from .lowering import ELEMENTS
 from .small_matrices import Matrices, is_any_refused
 from .target import Target
 
-__all__ = ["is_any_no_label", "is_outside", "written_condition", "written_tests"]
+__all__ = ["is_any_label_refused", "is_outside", "written_condition", "written_tests"]
 
 
 def is_outside(f: Function, number: Value, id_range: IdRange) -> Value:
@@ -42,7 +42,7 @@ def written_tests(tests: Sequence[ValueTest], target: Target, name: str) -> Writ
             if isinstance(wanted, MatrixTest):
                 is_wrong = is_any_refused(f, matrices_of(wanted, spec, pointer), wanted.kind, target)
             elif isinstance(wanted, LabelTest):
-                is_wrong = is_any_no_label(f, wanted, (spec, *specs), pointer, *lengths)
+                is_wrong = is_any_label_refused(f, wanted, (spec, *specs), pointer, *lengths)
             else:
                 is_wrong = _is_any_outside(f, wanted, spec, pointer, target)
             failed = f.select(is_wrong, f.int64(test.check), failed)
@@ -77,8 +77,8 @@ def _is_any_outside(f: Function, one: IdRange, spec: Spec, ids: Value, target: T
     return result
 
 
-def is_any_no_label(f: Function, test: LabelTest, specs: Sequence[Spec], labels: Value, lengths: Value) -> Value:
-    """Whether any label within the lengths is refused: see `LabelTest`."""
+def is_any_label_refused(f: Function, test: LabelTest, specs: Sequence[Spec], labels: Value, lengths: Value) -> Value:
+    """Whether a label within the lengths is the blank, or no class; see `LabelTest`."""
     (batch, most), (element, of_lengths) = specs[0].shape, (ELEMENTS[spec.dtype] for spec in specs)
 
     def row(number: Value, wrong: Value) -> list[Value]:

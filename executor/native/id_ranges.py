@@ -50,7 +50,7 @@ class MatrixTest:
 
 @dataclass(frozen=True)
 class LabelTest:
-    """A test of padded labels, [batch, labels]: within the lengths they are in ``0 <= label < classes``, and not the blank.
+    """A test of padded labels, [batch, labels]. Those within the lengths are in ``0 <= label < classes``, and not the blank.
 
     Attributes:
         value: the labels.
@@ -228,8 +228,8 @@ def _matrix_test(slot: str, kind: str) -> Callable[[Check], Sequence[MatrixTest]
     return rule
 
 
-def _aligned_labels(check: Check) -> Sequence[Test] | None:
-    """Labels of CTC, and the lengths of padded sequences."""
+def _ctc_labels(check: Check) -> Sequence[Test] | None:
+    """Tests of the labels of CTC, and of the lengths of padded sequences; None without lengths."""
     reads, specs = check.instruction.reads, check.specs
     values = [value for slot in ("Label", "Logits", "LogitsLength", "LabelLength") for value in reads.get(slot, ()) if value]
     if len(values) < 4:
@@ -246,5 +246,5 @@ _TEST_RULES: dict[str, Callable[[Check], Sequence[Test] | None]] = {
     "inverse": _matrix_test("Input", "invertible"),
     "solve": _matrix_test("X", "invertible"),
     "triangular_solve": _matrix_test("X", "nonzero diagonal"),
-    "warpctc": _aligned_labels,
+    "warpctc": _ctc_labels,
 }

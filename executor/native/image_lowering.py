@@ -184,8 +184,8 @@ def convolution_of(images: Shape, outputs: Shape, filter_shape: Shape, attrs: di
 
 
 @dataclass(frozen=True)
-class _OfPlanes:
-    """A convolution of one tap, of images [N, C, H, W]: products of the filter [M, C] and the planes [C, H * W] of each image."""
+class _PointwiseConvolution:
+    """A convolution with one tap, of images [N, C, H, W]: the filter [M, C] times the planes [C, H * W] of each image."""
 
     images: Shape
     outputs: Shape
@@ -194,8 +194,8 @@ class _OfPlanes:
     @classmethod
     def of(
         cls, planes: Planes, shapes: tuple[Shape, Shape, Shape], attrs: dict[str, Any], *images: GraphTensor
-    ) -> _OfPlanes | None:
-        """The convolution, by the shapes of images, outputs and filter, if it has one tap and leaves the images as they are."""
+    ) -> _PointwiseConvolution | None:
+        """The convolution for the shapes of images, outputs and filter; None if it has more taps, or if images are moved."""
         convolution = cls(*shapes)
         (_, channels, *extents), outputs, filter_shape = shapes
         is_one_tap = tuple(filter_shape[1:]) == (channels, 1, 1) and list(outputs[2:]) == extents
@@ -233,9 +233,9 @@ def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs
         of_integers = quantized_convolution(replace(a, levels=levels), b, windows, outputs)
         if of_integers is not None:
             return with_channels_at(axis, of_integers)
-    of_planes = _OfPlanes.of(planes, (Input.shape, specs["Output"].shape, Filter.shape), attrs, Input)
-    if of_planes is not None:
-        return of_planes.forward(Input.node, Filter.node)
+    pointwise = _PointwiseConvolution.of(planes, (Input.shape, specs["Output"].shape, Filter.shape), attrs, Input)
+    if pointwise is not None:
+        return pointwise.forward(Input.node, Filter.node)
     convolution = convolution_of(image.shape, outputs, Filter.shape, attrs)
     return with_channels_at(axis, convolution.forward(image, Filter.node))
 
@@ -291,9 +291,9 @@ def _convolved_back(
 ) -> GraphTensor:
     """The gradient of a convolution's input, for images of the given shape, from the gradient of the output."""
     only_floats(gradient)
-    of_planes = _OfPlanes.of(planes, (shape, gradient.shape, Filter.shape), attrs, gradient)
-    if of_planes is not None:
-        return of_planes.backward(gradient.node, Filter.node)
+    pointwise = _PointwiseConvolution.of(planes, (shape, gradient.shape, Filter.shape), attrs, gradient)
+    if pointwise is not None:
+        return pointwise.backward(gradient.node, Filter.node)
     axis = channel_axis(gradient, attrs)
     source = _images_of(gradient, axis)
     convolution = convolution_of(shape_channels_last(shape, axis), source.shape, Filter.shape, attrs)
@@ -312,9 +312,9 @@ def conv2d_backprop_filter(
     Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any], planes: Planes
 ) -> GraphTensor:
     only_floats(Input, Output)
-    of_planes = _OfPlanes.of(planes, (Input.shape, Output.shape, Like.shape), attrs, Input, Output)
-    if of_planes is not None and Input.shape[0] * prod(Like.shape) <= Input.node.size + Output.node.size:
-        return of_planes.filter_gradient(Input.node, Output.node)
+    pointwise = _PointwiseConvolution.of(planes, (Input.shape, Output.shape, Like.shape), attrs, Input, Output)
+    if pointwise is not None and Input.shape[0] * prod(Like.shape) <= Input.node.size + Output.node.size:
+        return pointwise.filter_gradient(Input.node, Output.node)
     axis = channel_axis(Input, attrs)
     image, gradient = _images_of(Input, axis), _images_of(Output, axis)
     convolution = convolution_of(image.shape, gradient.shape, Like.shape, attrs)
@@ -358,13 +358,15 @@ def _shape_pooled(image: GraphNode, windows: Windows, out: tuple[int, int]) -> S
 
 
 _FEWEST_TAPS = 9
-"""The fewest elements of a window of images of few channels for which pooling along one axis after the other is faster."""
+"""The fewest elements of a window for which pooling along one axis after the other is faster, with few channels."""
 
 
 @dataclass(frozen=True)
 class _AxisByAxis:
-    """A pool of images [N, C, H, W] of few channels: along columns, then along rows. To the kernels, the elements of the other
-    axis are channels: enough to fill vectors."""
+    """A pool of images [N, C, H, W] with few channels: along columns, then along rows.
+
+    To the kernels, the elements of the other axis are channels, which are enough to fill vectors.
+    """
 
     images: Shape
     windows: Windows
@@ -373,7 +375,7 @@ class _AxisByAxis:
 
     @classmethod
     def of(cls, X: GraphTensor, attrs: dict[str, Any]) -> _AxisByAxis | None:
-        """The pool, if it is faster this way."""
+        """The pool; None if another way is faster."""
         if X.ndim != 4 or channel_axis(X, attrs) != 1 or X.shape[1] >= _FEW_CHANNELS or min(X.shape[2:]) < _FEW_CHANNELS:
             return None
         windows, out, kind = _windows_of_pool(X.shape[2:], attrs)
@@ -397,7 +399,7 @@ class _AxisByAxis:
         return reshaped(plain(image), (prod(image.shape[:2]), *image.shape[2:]))
 
     def _turned(self, planes: GraphNode) -> GraphNode:
-        """Planes with their rows as columns."""
+        """Planes whose rows are columns, and whose columns are rows."""
         return plain(transposed(planes, (0, 2, 1)))
 
     def _along(self, axis: int) -> Windows:

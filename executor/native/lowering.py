@@ -212,11 +212,12 @@ FEWEST_PLACES = 8
 
 @dataclass
 class Planes:
-    """Whether images [N, C, H, W] stay as they are, where an op can compute them this way as well as with channels last.
+    """The layout of images [N, C, H, W] for ops that compute them as they are, or with channels last.
 
-    It pays if no op of the graph needs channels last: otherwise images are moved to that layout once, in whichever op it is.
+    Images stay as they are if no op of the graph needs channels last. If one does, images are moved once, for all ops.
 
     Attributes:
+        is_allowed: whether ops may leave images as they are.
         is_used: whether an op has left images as they are.
     """
 
@@ -224,7 +225,7 @@ class Planes:
     is_used: bool = False
 
     def keep(self, *images: GraphTensor) -> bool:
-        """Whether an op leaves these images as they are."""
+        """Decide whether an op leaves these images as they are, and note it."""
         is_kept = self.is_allowed and all(
             prod(image.shape[2:]) >= FEWEST_PLACES and not isinstance(image.node, (ChannelsFirst, View)) for image in images
         )

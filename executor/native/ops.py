@@ -581,7 +581,7 @@ def softmax_with_cross_entropy_grad(
 
 # ---------------------------------------------------------------------------------------------------------- batch norm
 @dataclass(frozen=True)
-class _Normalized:
+class _NormLayout:
     """The layout of images while batch_norm scales and sums their channels.
 
     Attributes:
@@ -596,8 +596,8 @@ class _Normalized:
     is_moved: bool = False
 
     @classmethod
-    def of(cls, planes: Planes, data_layout: str, *images: GraphTensor) -> _Normalized:
-        """Choose planes, or channels last."""
+    def of(cls, planes: Planes, data_layout: str, *images: GraphTensor) -> _NormLayout:
+        """Choose the layout: planes, or channels last."""
         only_floats(*images)
         shape = images[0].shape
         if len(shape) == 2 or data_layout == "NHWC":
@@ -615,11 +615,11 @@ class _Normalized:
         return channels_last(reshaped(image.node, (*self.images[:2], *self.shape[1:-1])))
 
     def vector(self, tensor: GraphTensor) -> GraphNode:
-        """A number for each channel, to broadcast beside images."""
+        """A vector with a number for each channel, which broadcasts with images."""
         return reshaped(tensor.node, tuple(extent if axis == self.axis else 1 for axis, extent in enumerate(self.shape)))
 
     def result(self, node: GraphNode) -> GraphTensor:
-        """Images in this layout as the op has them."""
+        """Give images in this layout that of the op."""
         return GraphTensor(reshaped(channels_first(node) if self.is_moved else node, self.images))
 
     @property
@@ -645,7 +645,7 @@ def batch_norm(
         raise NotLowered("a momentum that is a tensor")
     is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
     planes = Planes(is_allowed=False) if is_global and _is_convolved(X.node) else planes
-    layout = _Normalized.of(planes, data_layout, X)
+    layout = _NormLayout.of(planes, data_layout, X)
     x, axes = layout.node(X), layout.axes
     scale, bias, mean, variance = map(layout.vector, (Scale, Bias, Mean, Variance))
     results: dict[str, GraphTensor] = {}
@@ -677,7 +677,7 @@ def batch_norm_grad(
 ) -> dict[str, GraphTensor]:  # fmt: skip
     if dSavedMean is not None or dSavedVariance is not None or Scale is None or Scale.node.element != X.node.element:
         raise ByRule
-    layout = _Normalized.of(planes, data_layout, X, dY)
+    layout = _NormLayout.of(planes, data_layout, X, dY)
     x, d_y, axes = layout.node(X), layout.node(dY), layout.axes
     scale, mean, inverse = map(layout.vector, (Scale, SavedMean, SavedVariance))
     count = x.size // x.shape[layout.axis]

@@ -10,11 +10,11 @@ from .graph import GraphNode, broadcast_to, constant, joined, mapped, plain, res
 from .lowering import GraphTensor, NotLowered, element_of, lowers, number_like, only_numbers
 
 _MOST_SORTED = 8
-"""The most elements along the axis: the network has as many exchanges as there are pairs."""
+"""The most elements to sort: there is an exchange for each pair of them."""
 
 
-def _columns(node: GraphNode, axis: int) -> list[GraphNode]:
-    """The elements at each place along an axis, as [before, after]."""
+def _split_columns(node: GraphNode, axis: int) -> list[GraphNode]:
+    """Split a node into the elements at each place along an axis, each as [before, after]."""
     count, shape = node.shape[axis], node.shape
     before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
     rows = reshaped(plain(node), (before, count, after))
@@ -24,8 +24,8 @@ def _columns(node: GraphNode, axis: int) -> list[GraphNode]:
     return [reshaped(sliced(rows, 1, place, 1), (before, after)) for place in range(count)]
 
 
-def _together(columns: list[GraphNode], shape: tuple[int, ...], axis: int) -> GraphNode:
-    """Undoes `_columns`."""
+def _join_columns(columns: list[GraphNode], shape: tuple[int, ...], axis: int) -> GraphNode:
+    """Undo `_split_columns`."""
     before, after = columns[0].shape
     if after == 1:
         return reshaped(
@@ -34,7 +34,8 @@ def _together(columns: list[GraphNode], shape: tuple[int, ...], axis: int) -> Gr
     return reshaped(joined([reshaped(column, (before, 1, after)) for column in columns], 1), shape)
 
 
-def _axis_of(X: GraphTensor, axis: int) -> int:
+def _checked_axis(X: GraphTensor, axis: int) -> int:
+    """The axis, counted from the first one; `NotLowered` unless few elements lie along it."""
     only_numbers(X)
     if not X.ndim or X.shape[axis] > _MOST_SORTED or not X.node.size:
         raise NotLowered("many elements to sort, or none")
@@ -48,16 +49,16 @@ def _belongs_behind(first: GraphNode, second: GraphNode, descending: bool) -> Gr
 
 
 def _exchanged(swaps: GraphNode, pair: list[GraphNode]) -> list[GraphNode]:
-    """Two columns, with their elements exchanged where `swaps` holds."""
+    """Exchange the elements of two columns where `swaps` holds."""
     first, second = pair
     return [mapped("select", swaps, one, another, element=one.element) for one, another in ((second, first), (first, second))]
 
 
 @lowers("argsort")
 def argsort(X: GraphTensor, axis: int, descending: bool, specs: dict[str, Any]) -> dict[str, GraphTensor]:
-    """Exchanges of neighbours alone keep the order of equals."""
-    axis = _axis_of(X, axis)
-    values = _columns(X.node, axis)
+    """Sort by exchanges of neighbours, which keep the order of equals."""
+    axis = _checked_axis(X, axis)
+    values = _split_columns(X.node, axis)
     places: list[GraphNode] = [constant(place, INT32) for place in range(len(values))]
     for turn in range(len(values)):
         for first in range(turn % 2, len(values) - 1, 2):
@@ -68,13 +69,13 @@ def argsort(X: GraphTensor, axis: int, descending: bool, specs: dict[str, Any]) 
     if (indices := specs.get("Indices")) is not None:
         numbers = [mapped("convert", place, element=element_of(indices.dtype)) for place in places]
         results["Indices"] = [broadcast_to(number, values[0].shape) for number in numbers]
-    return {slot: GraphTensor(_together(columns, X.shape, axis)) for slot, columns in results.items()}
+    return {slot: GraphTensor(_join_columns(columns, X.shape, axis)) for slot, columns in results.items()}
 
 
 @lowers("argsort_grad")
 def argsort_grad(Indices: GraphTensor, dOut: GraphTensor, axis: int) -> dict[str, GraphTensor]:
-    axis = _axis_of(dOut, axis)
-    places, gradients = _columns(Indices.node, axis), _columns(dOut.node, axis)
+    axis = _checked_axis(dOut, axis)
+    places, gradients = _split_columns(Indices.node, axis), _split_columns(dOut.node, axis)
     results = []
     for number in range(len(places)):
         total: GraphNode = number_like(0.0, gradients[0])
@@ -82,4 +83,4 @@ def argsort_grad(Indices: GraphTensor, dOut: GraphTensor, axis: int) -> dict[str
             is_here = mapped("oeq", place, number_like(number, place), element=BOOL)
             total = mapped("select", is_here, gradient, total, element=gradient.element)
         results.append(total)
-    return {"X@GRAD": GraphTensor(_together(results, dOut.shape, axis))}
+    return {"X@GRAD": GraphTensor(_join_columns(results, dOut.shape, axis))}

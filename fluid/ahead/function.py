@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from ..errors import ProgramError
 from ..executor.native.branches import BranchMark
 from ..executor.native.emitter import BOOL, BYTE, INT32, INT64, POINTER, Function, Type, Value, constant
-from ..executor.native.id_kernels import is_any_no_label, is_outside, matrices_of
+from ..executor.native.id_kernels import is_any_label_refused, is_outside, matrices_of
 from ..executor.native.id_ranges import IdRange, LabelTest, MatrixTest, Test, tests_of, values_of
 from ..executor.native.instructions import END_BRANCH, IF_TRUE, Check, KernelCall, NativeInstruction
 from ..executor.native.lowering import ELEMENTS
@@ -209,7 +209,7 @@ class FunctionWriter:
             if isinstance(test, MatrixTest):
                 is_wrong = is_any_refused(f, matrices_of(test, spec, address), test.kind, f.module.target)
             elif isinstance(test, LabelTest):
-                is_wrong = is_any_no_label(f, test, specs, *addresses)
+                is_wrong = is_any_label_refused(f, test, specs, *addresses)
             else:
                 is_wrong = self._is_any_outside(test, spec, address)
             with f.when(f.bit_and(self._is_fine(), is_wrong)):

@@ -404,7 +404,7 @@ def op_failure(op: Operator, error: Exception, inputs: str = "") -> ExecutionErr
 
 
 def values_by_users_name(op: Operator, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """The values in the input slots of an operator, by the names in the user's program, as far as it has them."""
+    """Name of an input in the user's program -> its value. Values without such a name are left out."""
     names = (op.origin or op).inputs
     return {name: value for slot, listed in values.items() for name, value in zip(names.get(slot, ()), listed, strict=False)}
 

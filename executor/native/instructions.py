@@ -308,7 +308,7 @@ class Check(_ListReader, _WithoutKernels):
 
 
 def failure_of(instruction: Any, error: Exception, specs: Mapping[Value, Spec]) -> ExecutionError:
-    """The error for an instruction that failed in a run, with the inputs of its op by the names of the user's program."""
+    """Make the error for an instruction that failed in a run. It shows the inputs by their names in the user's program."""
     if instruction.is_check:
         instruction, specs = instruction.instruction, instruction.specs
     op, reads = instruction.op, getattr(instruction, "reads", {})

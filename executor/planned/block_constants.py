@@ -26,7 +26,7 @@ Constant = tuple[str, dict[str, Any]]
 
 
 def with_constants(program: Program, instructions: Sequence[Any], specs: Mapping[Value, Spec]) -> Program | None:
-    """Copy a program with loops or branches, and make constants of its shapes and listed numbers, in block 0.
+    """Copy a program with loops or branches, and let block 0 make constants of its shapes and listed numbers.
 
     Args:
         instructions: the instructions of the program's ops, in order.
@@ -43,7 +43,7 @@ def with_constants(program: Program, instructions: Sequence[Any], specs: Mapping
 
 
 def _known_specs(program: Program, specs: Mapping[Value, Spec]) -> dict[str, Spec]:
-    """The specs of names that have one value wherever they are read."""
+    """The specs of names that have the same value wherever they are read."""
     main, *blocks = program.blocks
     inner = {name for block in blocks for op in block.ops for name in op.output_arg_names}
     counts = Counter(name for op in main.ops for name in {*op.output_arg_names})
@@ -56,40 +56,41 @@ def _known_specs(program: Program, specs: Mapping[Value, Spec]) -> dict[str, Spe
 
 
 def _shapes_in_main(instructions: Sequence[Any], specs: Mapping[Value, Spec]) -> Iterator[tuple[Operator, Constant]]:
-    """The ops of block 0 that tell a known shape."""
+    """The ops of block 0 that tell a known shape, with their constants."""
     for instruction in instructions:
-        if instruction.op.type in _FACTS:
+        if instruction.op.type in _ARRAYS:
             spec = specs.get(instruction.reads["Input"][0])
             if spec is not None:
-                yield instruction.op, _fact(instruction.op, spec)
+                yield instruction.op, _make_constant(instruction.op, spec)
 
 
 def _constants_in_blocks(program: Program, known: Mapping[str, Spec]) -> Iterator[tuple[Operator, Constant]]:
-    """The ops of inner blocks that list numbers, or tell a known shape."""
+    """The ops of inner blocks that list numbers or tell a known shape, with their constants."""
     for block in program.blocks[1:]:
         for op in block.ops:
             if op.type == "assign_value":
                 yield op, (op.type, dict(op.attrs))
-            elif op.type in _FACTS and (source := block.find_var(op.input("Input")[0])) is not None:
+            elif op.type in _ARRAYS and (source := block.find_var(op.input("Input")[0])) is not None:
                 spec = known.get(source.name) if source.block.parent is None else None
                 if spec is not None:
-                    yield op, _fact(op, spec)
+                    yield op, _make_constant(op, spec)
 
 
-def _fact(op: Operator, spec: Spec) -> Constant:
-    return make_constant(_FACTS[op.type](op, spec))
+def _make_constant(op: Operator, spec: Spec) -> Constant:
+    """Make the constant that stands for an op that tells the shape of a value."""
+    return make_constant(_ARRAYS[op.type](op, spec))
 
 
-def _size(op: Operator, spec: Spec) -> Any:
+def _size_of(op: Operator, spec: Spec) -> Any:
     return np.full(op.block.var(op.output("Out")[0]).shape, spec.size, np.int64)
 
 
-_FACTS = {"shape": lambda op, spec: np.array(spec.shape, np.int32), "size": _size}
+_ARRAYS = {"shape": lambda op, spec: np.array(spec.shape, np.int32), "size": _size_of}
 """Type of an op that tells the shape of a value -> the array that it makes."""
 
 
 def _compute_outside(op: Operator, constant: Constant) -> None:
-    """Make an op of block 0 a constant; one of an inner block copies a constant of block 0."""
+    """Replace an op by a constant. In an inner block, it becomes a copy of a constant that block 0 makes."""
     block, (name,) = op.block, op.output_arg_names
     op.inputs = {}
     op.type, op.attrs = constant

@@ -26,7 +26,7 @@ _rewrites = REWRITES.register
 
 # ---------------------------------------------------------------------------------------------------------------- patches
 def _group_of_patches(to: Rewriter, op: Operator) -> int:
-    """The LoD of patches of images. Each image belongs to a sequence of the first LoD."""
+    """The LoD of patches of images, one image for each sequence of the first LoD."""
     (x,), group = op.input("X"), next((group for group in range(len(to.sizes)) if to.parent_of(group) is None), None)
     if op.input("Y") or group is None or x in to.rows or -1 in (sizes := to.block.var(to.readable(x)).shape[1:]):
         raise NotRewritten
@@ -44,7 +44,7 @@ def _rewrite_patches(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 
 def _equal_offsets(offsets: Any, length: int) -> Any:
-    """The offsets of as many sequences, all of one length."""
+    """Offsets of the same number of sequences, which all have one length."""
     return np.arange(len(offsets)) * length
 
 
@@ -59,7 +59,7 @@ def _rewrite_patches_grad(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
 
 # ----------------------------------------------------------------------------------------------------------------- labels
 def _group_of_labels(to: Rewriter, op: Operator, slot: str) -> int:
-    """The LoD of sequences that are not nested."""
+    """The LoD of an op's input; `NotRewritten` if its sequences are nested."""
     group = to.rows_with_lod(op, slot).group
     if to.parent_of(group) is not None:
         raise NotRewritten
@@ -73,13 +73,13 @@ def _lengths(to: Rewriter, group: int) -> str:
 
 @dataclass(frozen=True)
 class _Aligned:
-    """The fact about labels that `ctc_align` leaves: they are padded to steps, and a value holds their lengths."""
+    """What `ctc_align` gives: labels that are padded to steps. The value `lengths` holds their numbers."""
 
     lengths: str
 
 
-def _padded_labels(to: Rewriter, op: Operator, slot: str) -> tuple[str, str]:
-    """Labels as ``[sequences, steps]``, and their lengths."""
+def _pad_labels(to: Rewriter, op: Operator, slot: str) -> tuple[str, str]:
+    """Pad labels to ``[sequences, steps]``; returns them and their lengths."""
     (name,) = op.input(slot)
     aligned = to.loops.get(name)
     if isinstance(aligned, _Aligned):
@@ -93,9 +93,9 @@ def _padded_labels(to: Rewriter, op: Operator, slot: str) -> tuple[str, str]:
 
 @_rewrites("ctc_align")
 def _rewrite_alignment(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-    """Write labels that are padded to steps; only rewritten ops understand them."""
+    """Write labels that are padded to steps, which only rewritten ops can read."""
     (words,) = op.output("Output")
-    labels, lengths = _padded_labels(to, op, "Input")
+    labels, lengths = _pad_labels(to, op, "Input")
     counts = to.fresh_name("lengths")
     to.block.create_var(name=counts, stop_gradient=True)
     outputs = {"Output": words, "OutputLength": counts}
@@ -112,7 +112,7 @@ def _rewrite_distance(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     for slot in ("Hyps", "Refs"):
         if op.input(f"{slot}Length"):
             raise NotRewritten
-        inputs[slot], inputs[f"{slot}Length"] = _padded_labels(to, op, slot)
+        inputs[slot], inputs[f"{slot}Length"] = _pad_labels(to, op, slot)
     to.block.append_op("edit_distance", inputs, dict(op.outputs), op.attrs, frames=op.frames)
     return {}
 
@@ -126,7 +126,7 @@ def _rewrite_ctc(to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
     if count != to.sizes[groups[1]][0]:
         raise NotRewritten
     rows = to.index(Index(groups[0], rows_at_steps, Extent.STEPS, width=count, steps=steps, arguments=(steps,)))
-    label, letters = _padded_labels(to, op, "Label")
+    label, letters = _pad_labels(to, op, "Label")
     inputs = {
         "Logits": to.add(op, "take_rows", {"X": logits, "Index": rows}),
         "Label": label,

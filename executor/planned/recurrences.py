@@ -32,7 +32,7 @@ from .padded_rows import FLOATS, NotRewritten, Padding, Rewriter, RowFacts
 from .sequence_batch import (
     Extent,
     Index,
-    active_at_steps,
+    active_sequences_at_steps,
     goes_on,
     is_active_at_steps,
     places_at_steps,
@@ -125,7 +125,7 @@ class Recurrence:
         self._active: set[str] = set()
         """Values where the row of the longest sequence stands in the places of sequences that are over."""
         self._of_active: dict[str, str] = {}
-        """Value with a row for each sequence -> the same in `_active`."""
+        """Value with a row for each sequence -> its copy in `_active`."""
         self._renamed: dict[str, str] = {}
         """Name that a branch may have overwritten -> the value that it stands for."""
         self._unshrunk: dict[str, str] = {}
@@ -301,18 +301,18 @@ class Recurrence:
         self._numbers.update(op.output("Out"))
 
     def _rows_of_active(self, value: str) -> str:
-        """A value with the row of the longest sequence in the places of sequences that are over."""
+        """Copy a value, and put the row of the longest sequence into the places of sequences that are over; see `_active`."""
         if value in self._active:
             return value
         if value not in self._of_active:
-            index = self._index_of_steps(active_at_steps)
+            index = self._index_of_steps(active_sequences_at_steps)
             self._of_active[value] = new = self._add("take_rows", {"X": value, "Index": self._slice(index, index)})
             self._rows.add(new)
             self._active.add(new)
         return self._of_active[value]
 
     def _read_active(self, op: Operator) -> None:
-        """Let an op that reads a number of the step, or rows that depend on one, read rows of sequences that are not over."""
+        """Let an op read rows of sequences that are not over, if it reads a number of the step or rows that depend on one."""
         if not (self._numbers | self._active).isdisjoint(op.input_arg_names):
             op.inputs = {
                 slot: [self._rows_of_active(name) if name in self._rows else name for name in names]
@@ -334,9 +334,8 @@ class Recurrence:
         overwritten = [name for name in results if name in written or name in self.moved or name in self._renamed]
         if conditions or not op.attr("is_scalar_condition") or not self._are_numbers([condition]):
             raise NotRewritten
-        if not self.body.vars.keys() >= {*results} or not {*self.outputs.values(), *self.updates.values()}.isdisjoint(
-            overwritten
-        ):
+        leaving = {*self.outputs.values(), *self.updates.values()}
+        if not self.body.vars.keys() >= {*results} or not leaving.isdisjoint(overwritten):
             raise NotRewritten
         values = {name: self._in_branch(name) for name in (*names, *overwritten) if name in overwritten or name not in results}
         former, new = {name: values[name] for name in overwritten}, {name: self._declare_new(name) for name in overwritten}
@@ -357,7 +356,7 @@ class Recurrence:
         return declare_like(self.body, self._to.fresh_name(name), self.body.vars[name]).name
 
     def _choose_between(self, condition: str, name: str, former: str, new: str) -> None:
-        """Let a name stand for one of two values with a row for each sequence: for the new one if a condition holds."""
+        """Let a name stand for the new one of two values if a condition holds. Both have a row for each sequence."""
         if not self._rows.issuperset([former, new]):
             raise NotRewritten
         mask = self._add("cast", {"X": condition}, in_dtype=int(VarType.BOOL), out_dtype=int(VarType.INT32))
@@ -369,7 +368,7 @@ class Recurrence:
         self.moved.pop(name, None)
 
     def _are_numbers(self, names: Collection[str]) -> bool:
-        """Whether values without rows have these names, which ops of the recurrence can read."""
+        """Whether ops of the recurrence can read all these values, and none of them has rows."""
         return not any(name in self._rows or name in self.moved or name in self._to.rows for name in names) and all(
             name not in self._unreadable and self._to.readable(name) for name in names
         )

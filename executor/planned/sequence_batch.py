@@ -319,7 +319,7 @@ def is_active_at_steps(offsets: Any, steps: int) -> Any:
     return np.arange(steps)[:, None] < lengths_as_array(offsets)
 
 
-def active_at_steps(offsets: Any, steps: int) -> Any:
+def active_sequences_at_steps(offsets: Any, steps: int) -> Any:
     """``[steps, sequences]``: the number of each sequence; after its end, the number of the longest one."""
     lengths = lengths_as_array(offsets)
     return np.where(is_active_at_steps(offsets, steps), np.arange(len(lengths)), lengths.argmax())

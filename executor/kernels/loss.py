@@ -9,7 +9,7 @@ from typing import Any
 
 from .elementwise import negation
 from .manipulation import check_ids, check_kept_ids, kept_ids, ranges, write_wanted
-from .portable import reduction
+from .portable import maxima_of_numbers
 from .sums import sum_over
 from .table import Call, OutArray, checked, fill, kernel, prepared
 
@@ -34,7 +34,7 @@ def _exponentials(
     """Calls that set `out` to ``exp(X - max)``, `row` to its sums and `top` to the maxima; `shifted` are made when `out` is
     ``X - max``."""
     top = row if top is None else top
-    steps: list[Call] = [reduction(xp, xp.maximum, X, axis, top), partial(xp.subtract, X, top, out)]
+    steps: list[Call] = [maxima_of_numbers(xp, X, axis, top), partial(xp.subtract, X, top, out)]
     return [*steps, *shifted, partial(xp.exp, out, out), *_row_sums(xp, scratch, out, row, axis)]
 
 

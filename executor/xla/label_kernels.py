@@ -52,7 +52,7 @@ def softmax_with_cross_entropy(
         )
         return
     is_labelled, is_counted = _labelled(xp, Logits.shape, Label, axis, ignore_index)
-    shifted = Logits - xp.max(Logits, axis, keepdims=True)
+    shifted = Logits - xp.fmax.reduce(Logits, axis, keepdims=True)
     exponentials = xp.exp(shifted)
     row = xp.sum(exponentials, axis, keepdims=True)
     if Softmax is not None:

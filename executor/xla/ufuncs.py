@@ -289,14 +289,27 @@ def _sum(value: Any, axes: Sequence[int]) -> Any:
     return total + lax.reduce_sum(lax.slice_in_dim(value, end, end + remaining, axis=axis), axes) if remaining else total
 
 
+def _extreme(of_numbers: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a reduction to maxima or minima keep NaNs: on CPUs, XLA's own loses them in vectors."""
+
+    def reduce(value: Any, axes: Sequence[int]) -> Any:
+        result = of_numbers(value, axes)
+        if not jnp.issubdtype(value.dtype, jnp.floating):
+            return result
+        return lax.select(lax.reduce_or(lax.ne(value, value), axes), lax.full_like(result, np.nan), result)
+
+    return reduce
+
+
 _LONG_AXIS = 16 * BLOCK_DEPTH
 """The longest axis that XLA sums as it likes."""
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "add": _sum,
     "multiply": lax.reduce_prod,
-    "maximum": lax.reduce_max,
-    "minimum": lax.reduce_min,
+    "maximum": _extreme(lax.reduce_max),
+    "minimum": _extreme(lax.reduce_min),
+    "fmax": lax.reduce_max,
     "logical_and": lax.reduce_and,
     "logical_or": lax.reduce_or,
 }

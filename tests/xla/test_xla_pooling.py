@@ -44,3 +44,17 @@ def test_the_first_maximum_of_each_window_gets_its_gradient(name: str, special: 
     expected = fluid.Executor(fluid.CPUPlace()).interpret(feed=feed, fetch_list=fetches)
     for value, other in zip(fluid.Executor(fluid.XLAPlace()).run(feed=feed, fetch_list=fetches), expected, strict=True):
         np.testing.assert_array_equal(value, other)
+
+
+def test_extremes_of_many_elements_keep_nans() -> None:
+    """XLA's own reductions lose them in vectors."""
+    rng = np.random.default_rng(0)
+    images = np.where(rng.random((8, 9, 16, 32)) < 0.05, np.nan, rng.standard_normal((8, 9, 16, 32))).astype("float32")
+    images[:, 0] = 1.0
+    x = fluid.data("x", [8, 9, 16, 32])
+    extremes = [fluid.layers.reduce_max(x, dim=axis) for axis in (0, 3, [2, 3])] + [fluid.layers.reduce_min(x, dim=[2, 3])]
+    pools = [fluid.layers.pool2d(x, global_pooling=True), fluid.layers.adaptive_pool2d(x, [3, 1], "max")]
+    fetches = [*extremes, *pools, fluid.layers.softmax(x), fluid.layers.log_softmax(x)]
+    expected = fluid.Executor(fluid.CPUPlace()).interpret(feed={"x": images}, fetch_list=fetches)
+    for value, other in zip(fluid.Executor(fluid.XLAPlace()).run(feed={"x": images}, fetch_list=fetches), expected, strict=True):
+        np.testing.assert_allclose(value, other, rtol=1e-5)

@@ -495,7 +495,7 @@ class Operator:
         if (ours := OUR_SLOTS.get((self.type, slot))) is not None:
             return filled.get(ours, ())
         definition = self.definition
-        if definition is not None and not registry.is_slot(slot):
+        if definition is not None and not registry.is_slot(str(slot)):
             raise ProgramError(f"{no_slot(self.type, side, slot, getattr(definition, f'{side}s'))}\n{locate(self)}")
         return ()
 

@@ -310,6 +310,8 @@ def test_slots() -> None:
         op.input("Xs")
     with pytest.raises(ProgramError, match="sum has no output slot 'Nope'; it has Out"):
         op.output("Nope")
+    with pytest.raises(ProgramError, match="sum has no input slot 0; it has X"):
+        op.input(0)  # type: ignore[arg-type]
     op.input("X").append("z")  # a copy
     op.rename_input("x", "y")
     op.rename_output(out.name, "new")

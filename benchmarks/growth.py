@@ -1,9 +1,9 @@
-"""Times steps of nets at growing sizes: time for a unit of work should stay flat from small sizes to large ones.
+"""Times steps of nets at growing sizes: the time for a unit of work should not grow.
 
     python benchmarks/growth.py [NET ...]
 
-Each row has the time for a unit (a row, a step, a multiplication) at each size, and the growth: the greatest time for a unit over
-the least at a smaller size. Small sizes take longer for a unit, which does not count. Times are the processor's, one thread.
+Each row has the time for a unit (a row, a step, a multiplication) at each size, and the growth: the greatest ratio of the time at
+a size to the time at a smaller one. Small sizes may take longer for a unit. Times are the processor's, with one thread.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from fluid import layers
 Feed = dict[str, Any]
 Build = Callable[[], Any]
 SECONDS = 0.4
-"""The time for the steps of one size, at least."""
+"""How long the steps of one size are timed, at least."""
 
 
 class Net(NamedTuple):
     """A net of some size.
 
     Attributes:
-        build: appends it to the default program; returns the loss.
+        build: appends the net to the default program; returns the loss.
         feed: its feeds.
         units: the units of work of a step.
     """
@@ -45,15 +45,15 @@ class Net(NamedTuple):
     units: float
 
 
-def numbers(*shape: int) -> Any:
+def random_numbers(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
-def integers(high: int, *shape: int) -> Any:
+def random_integers(high: int, *shape: int) -> Any:
     return np.random.default_rng(0).integers(0, high, shape)
 
 
-def lengths(count: int) -> list[int]:
+def random_lengths(count: int) -> list[int]:
     return [int(length) for length in np.random.default_rng(0).integers(1, 20, count)]
 
 
@@ -68,7 +68,7 @@ def mlp(rows: int) -> Net:
         hidden = layers.fc(fluid.data("x", [rows, 784]), 512, act="relu")
         return cross_entropy(layers.fc(hidden, 512, act="relu"), rows)
 
-    return Net(build, {"x": numbers(rows, 784), "label": integers(10, rows, 1)}, rows)
+    return Net(build, {"x": random_numbers(rows, 784), "label": random_integers(10, rows, 1)}, rows)
 
 
 def lenet(images: int) -> Net:
@@ -77,7 +77,7 @@ def lenet(images: int) -> Net:
         hidden = layers.conv2d(layers.pool2d(hidden, 2, "max", 2), 16, 5, act="relu")
         return cross_entropy(layers.fc(layers.pool2d(hidden, 2, "max", 2), 120, act="relu"), images)
 
-    return Net(build, {"x": numbers(images, 1, 28, 28), "label": integers(10, images, 1)}, images)
+    return Net(build, {"x": random_numbers(images, 1, 28, 28), "label": random_integers(10, images, 1)}, images)
 
 
 def wide_images(side: int) -> Net:
@@ -87,14 +87,14 @@ def wide_images(side: int) -> Net:
             hidden = layers.batch_norm(layers.conv2d(hidden, 16, 3, padding=1, bias_attr=False), act="relu")
         return layers.mean(layers.square(layers.pool2d(hidden, 2, "max", 2)))
 
-    return Net(build, {"x": numbers(2, 16, side, side)}, side * side)
+    return Net(build, {"x": random_numbers(2, 16, side, side)}, side * side)
 
 
 def channels(count: int) -> Net:
     def build() -> Any:
         return layers.mean(layers.square(layers.conv2d(fluid.data("x", [2, count, 14, 14]), count, 3, padding=1, act="relu")))
 
-    return Net(build, {"x": numbers(2, count, 14, 14)}, count * count)
+    return Net(build, {"x": random_numbers(2, count, 14, 14)}, count * count)
 
 
 def lstm(steps: int) -> Net:
@@ -103,7 +103,7 @@ def lstm(steps: int) -> Net:
         hidden, *_ = layers.lstm(fluid.data("x", [steps, 16, 64]), *states, steps, 64, 1)
         return layers.mean(layers.square(hidden))
 
-    return Net(build, {"x": numbers(steps, 16, 64)}, steps)
+    return Net(build, {"x": random_numbers(steps, 16, 64)}, steps)
 
 
 def static_rnn(steps: int) -> Net:
@@ -117,7 +117,7 @@ def static_rnn(steps: int) -> Net:
             rnn.step_output(after)
         return layers.mean(layers.square(rnn()))
 
-    return Net(build, {"x": numbers(steps, 16, 32)}, steps)
+    return Net(build, {"x": random_numbers(steps, 16, 32)}, steps)
 
 
 def while_loop(trips: int) -> Net:
@@ -131,7 +131,7 @@ def while_loop(trips: int) -> Net:
         )
         return layers.mean(layers.square(last))
 
-    return Net(build, {"x": numbers(4, 32)}, trips)
+    return Net(build, {"x": random_numbers(4, 32)}, trips)
 
 
 def attention(words: int) -> Net:
@@ -143,7 +143,7 @@ def attention(words: int) -> Net:
             layers.square(layers.fc(layers.reshape(layers.transpose(heads, [0, 2, 1, 3]), [2, words, 256]), 256, 2))
         )
 
-    return Net(build, {"x": numbers(2, words, 256)}, words * (4 * 256 * 256 + 2 * words * 256))
+    return Net(build, {"x": random_numbers(2, words, 256)}, words * (4 * 256 * 256 + 2 * words * 256))
 
 
 def normalized_rows(rows: int) -> Net:
@@ -151,7 +151,7 @@ def normalized_rows(rows: int) -> Net:
         hidden = layers.layer_norm(layers.gelu(fluid.data("x", [rows, 64])), begin_norm_axis=1)
         return layers.mean(layers.square(layers.softmax(layers.fc(hidden, 64))))
 
-    return Net(build, {"x": numbers(rows, 64)}, rows)
+    return Net(build, {"x": random_numbers(rows, 64)}, rows)
 
 
 def table(rows: int) -> Net:
@@ -159,23 +159,23 @@ def table(rows: int) -> Net:
         rows_of_table = fluid.embedding(fluid.data("ids", [rows, 1], "int64"), [100_000, 16], is_sparse=True)
         return layers.mean(layers.square(layers.fc(layers.reshape(rows_of_table, [rows, 16]), 16, act="relu")))
 
-    return Net(build, {"ids": integers(100_000, rows, 1)}, rows)
+    return Net(build, {"ids": random_integers(100_000, rows, 1)}, rows)
 
 
 def text(sentences: int) -> Net:
-    words = lengths(sentences)
+    words = random_lengths(sentences)
 
     def build() -> Any:
         ids = fluid.data("ids", [-1, 1], "int64", lod_level=1)
         rows = layers.reshape(fluid.embedding(ids, [1000, 32]), [-1, 32])
         return cross_entropy(layers.sequence_pool(layers.sequence_conv(rows, 32, 3, act="tanh"), "max"), -1)
 
-    feed = {"ids": fluid.create_lod_tensor(integers(1000, sum(words), 1), [words], fluid.CPUPlace())}
-    return Net(build, {**feed, "label": integers(10, sentences, 1)}, sum(words))
+    feed = {"ids": fluid.create_lod_tensor(random_integers(1000, sum(words), 1), [words], fluid.CPUPlace())}
+    return Net(build, {**feed, "label": random_integers(10, sentences, 1)}, sum(words))
 
 
 def dynamic_rnn(sentences: int) -> Net:
-    words = lengths(sentences)
+    words = random_lengths(sentences)
 
     def build() -> Any:
         rnn = layers.DynamicRNN()
@@ -187,7 +187,7 @@ def dynamic_rnn(sentences: int) -> Net:
             rnn.output(after)
         return layers.mean(layers.sequence_last_step(rnn()))
 
-    return Net(build, {"x": fluid.create_lod_tensor(numbers(sum(words), 32), [words], fluid.CPUPlace())}, sum(words))
+    return Net(build, {"x": fluid.create_lod_tensor(random_numbers(sum(words), 32), [words], fluid.CPUPlace())}, sum(words))
 
 
 def deep(count: int) -> Net:
@@ -197,14 +197,14 @@ def deep(count: int) -> Net:
             hidden = layers.fc(hidden, 64, act="relu")
         return layers.mean(hidden)
 
-    return Net(build, {"x": numbers(16, 64)}, count)
+    return Net(build, {"x": random_numbers(16, 64)}, count)
 
 
 def classes(count: int) -> Net:
     def build() -> Any:
         return cross_entropy(fluid.data("x", [64, 64]), 64, count)
 
-    return Net(build, {"x": numbers(64, 64), "label": integers(count, 64, 1)}, count)
+    return Net(build, {"x": random_numbers(64, 64), "label": random_integers(count, 64, 1)}, count)
 
 
 NETS: dict[str, tuple[Callable[[int], Net], str, Sequence[int]]] = {
@@ -228,7 +228,7 @@ NETS: dict[str, tuple[Callable[[int], Net], str, Sequence[int]]] = {
 
 # ------------------------------------------------------------------------------------------------------------- timing
 def seconds_of_step(net: Net) -> float:
-    """The processor's time of a step that trains a net by SGD."""
+    """The median of the processor's time for a training step."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
         loss = net.build()

@@ -15,8 +15,8 @@ BATCHES, LETTERS, HEIGHT, WIDTH, FEATURES, IMAGE, CLASSES = 50, 10, 32, 96, 64, 
 Batch = dict[str, Any]
 
 
-def random_numbers(number: int, most: int, sequences: int) -> tuple[np.random.Generator, Any]:
-    """A generator of a batch, and the offsets of sequences of 1 to `most` rows."""
+def draw_offsets(number: int, most: int, sequences: int) -> tuple[np.random.Generator, Any]:
+    """The generator of a batch, and random offsets of sequences of 1 to `most` rows."""
     rng = np.random.default_rng(number)
     return rng, np.concatenate([[0], np.cumsum(rng.integers(1, most + 1, sequences))])
 
@@ -26,7 +26,7 @@ def strips(count: int) -> list[Batch]:
     """Images of text, and 1 to 8 letters for each."""
     batches = []
     for number in range(BATCHES):
-        rng, offsets = random_numbers(number, 8, count)
+        rng, offsets = draw_offsets(number, 8, count)
         label = rng.integers(0, LETTERS, (offsets[-1], 1)).astype("int32")
         batches.append({"x": rng.standard_normal((count, 1, HEIGHT, WIDTH), np.float32), "label": (label, [offsets.tolist()])})
     return batches
@@ -75,7 +75,7 @@ def lines(count: int) -> list[Batch]:
     """Features of 1 to 60 steps, and 1 to 20 letters."""
     batches = []
     for number in range(BATCHES):
-        (rng, steps), (_, letters) = random_numbers(number, 60, count), random_numbers(number + BATCHES, 20, count)
+        (rng, steps), (_, letters) = draw_offsets(number, 60, count), draw_offsets(number + BATCHES, 20, count)
         x, label = rng.standard_normal((steps[-1], FEATURES), np.float32), rng.integers(0, LETTERS, (letters[-1], 1))
         batches.append({"x": (x, [steps.tolist()]), "label": (label, [letters.tolist()])})
     return batches
@@ -98,7 +98,7 @@ def decoder(count: int) -> Step:
 
 
 def torch_decoder(count: int) -> Step:
-    """torch has no edit distance: a loop in Python."""
+    """Edit distances are a loop in Python: torch has none."""
     import torch
 
     torch.set_num_threads(1)
@@ -130,7 +130,7 @@ def scenes() -> list[Batch]:
     """Images, and 1 to 8 boxes for each."""
     batches = []
     for number in range(BATCHES):
-        rng, offsets = random_numbers(number, 8, 8)
+        rng, offsets = draw_offsets(number, 8, 8)
         centers, extents = rng.uniform(0.2, 0.8, (offsets[-1], 2)), rng.uniform(0.05, 0.2, (offsets[-1], 2))
         boxes = np.concatenate([centers - extents, centers + extents], 1).astype("float32")
         labels = rng.integers(1, CLASSES, (offsets[-1], 1)).astype("int32")
@@ -157,16 +157,21 @@ def detector() -> Step:
     return fluid_steps(build, cycle(scenes()), "Adam")
 
 
+def prior_boxes() -> Any:
+    """Four boxes, as corners, at each place of maps of 16, 8 and 4 rows."""
+    sides = [(np.arange(count) + 0.5) / count for count in (16, 8, 4)]
+    grids = [np.stack(np.meshgrid(side, side), -1).reshape(-1, 1, 2) for side in sides]
+    halves = [np.array([[1.0, 1], [1.4, 1.4], [1.4, 0.7], [0.7, 1.4]]) / len(side) / 2 for side in sides]
+    corners = [np.concatenate([grid - half, grid + half], -1) for grid, half in zip(grids, halves, strict=True)]
+    return np.concatenate([part.reshape(-1, 4) for part in corners]).astype("float32")
+
+
 def torch_detector() -> Step:
     import torch
     from torch import nn
     from torch.nn import functional as f
 
-    sides = [(np.arange(count) + 0.5) / count for count in (16, 8, 4)]
-    grids = [np.stack(np.meshgrid(side, side), -1).reshape(-1, 1, 2) for side in sides]
-    halves = [np.array([[1.0, 1], [1.4, 1.4], [1.4, 0.7], [0.7, 1.4]]) / len(side) / 2 for side in sides]
-    corners = [np.concatenate([grid - half, grid + half], -1) for grid, half in zip(grids, halves, strict=True)]
-    priors = torch.from_numpy(np.concatenate([part.reshape(-1, 4) for part in corners]).astype("float32"))
+    priors = torch.from_numpy(prior_boxes())
     first = nn.Conv2d(3, 16, 3, 2, 1)
     downs = nn.ModuleList([nn.Conv2d(before, 32, 3, 2, 1) for before in (16, 32, 32)])
     heads = nn.ModuleList([nn.Conv2d(32, 4 * size, 3, padding=1) for size in (4, CLASSES) for _ in range(3)])
@@ -174,7 +179,7 @@ def torch_detector() -> Step:
     areas, feeds = extents.prod(1), cycle(scenes())
 
     def targets(boxes: Any, labels: Any) -> tuple[Any, Any]:
-        """The class of each prior, and its box as numbers."""
+        """The class that each prior should predict, and its box, relative to the prior."""
         across = torch.minimum(boxes[:, None, 2:], priors[:, 2:]) - torch.maximum(boxes[:, None, :2], priors[:, :2])
         shared = across.clamp(min=0).prod(2)
         similar = shared / ((boxes[:, 2:] - boxes[:, :2]).prod(1)[:, None] + areas - shared)

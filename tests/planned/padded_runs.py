@@ -18,8 +18,8 @@ from fluid.executor.planned.padded_plan import PaddedPlan
 from fluid.ir.program import Variable
 
 __all__ = [
-    "BATCHES", "BESIDE", "TAGS", "WIDTH", "WORDS", "Net", "Run", "assert_close", "assert_runs_agree", "fed", "fed_x", "feed_of",
-    "fill_padding",
+    "BATCHES", "BESIDE", "TAGS", "WIDTH", "WORDS", "Net", "Run", "assert_as_on_numpy", "assert_close", "assert_runs_agree", "fed",
+    "fed_x", "feed_of", "fill_padding",
 ]  # fmt: skip
 
 WORDS, WIDTH, BESIDE, TAGS = 11, 4, 3, 5
@@ -132,18 +132,26 @@ def assert_close(found: Sequence[Any], expected: Sequence[Any], rtol: float = 1e
             np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol / 10 * scale)
 
 
+def assert_as_on_numpy(
+    build: Net, patch: pytest.MonkeyPatch, batches: Sequence[Sequence[int]] = BATCHES, dtype: str = "float32"
+) -> Run:
+    """Run a program natively and on numpy, batch after batch, and compare; returns the native run."""
+    on_numpy, native = (Run(build, native, patch, dtype=dtype) for native in (False, True))
+    for lengths in batches:
+        patch.setenv("FLUID_NATIVE", "0")
+        expected = on_numpy.step(lengths)
+        patch.setenv("FLUID_NATIVE", "1")
+        assert_close(native.step(lengths), expected, 1e-4 if dtype == "float32" else 1e-9)
+    return native
+
+
 def assert_runs_agree(
     build: Net, patch: pytest.MonkeyPatch, batches: Sequence[Sequence[int]] = BATCHES, dtype: str = "float32"
 ) -> Run:
-    """Compare runs with padded rows and runs op by op, batch after batch; returns the former program."""
-    op_by_op, padded = (Run(build, native, patch, dtype=dtype) for native in (False, True))
-    for lengths in batches:
-        patch.setenv("FLUID_NATIVE", "0")
-        expected = op_by_op.step(lengths)
-        patch.setenv("FLUID_NATIVE", "1")
-        assert_close(padded.step(lengths), expected, 1e-4 if dtype == "float32" else 1e-9)
-        assert isinstance(padded.plan(lengths), PaddedPlan)
-    return padded
+    """As `assert_as_on_numpy`; each batch also has to run with padded rows."""
+    run = assert_as_on_numpy(build, patch, batches, dtype)
+    assert all(isinstance(run.plan(lengths), PaddedPlan) for lengths in batches)
+    return run
 
 
 def fill_padding(patch: pytest.MonkeyPatch, number: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each
-from padded_runs import BATCHES, TAGS, Run, assert_close, assert_runs_agree, fed, fed_x
+from padded_runs import BATCHES, TAGS, Run, assert_as_on_numpy, assert_close, assert_runs_agree, fed, fed_x
 
 import fluid
 from fluid import layers
@@ -56,12 +56,7 @@ def test_the_gradient_of_warpctc_alone_is_not_fetched_with_padding(monkeypatch: 
         loss = layers.warpctc(layers.fc(fed_x(), TAGS + 1), fed("tags"), TAGS)
         return [loss, loss.block.var(loss.op.output("WarpCTCGrad")[0])]
 
-    runs = [Run(build, native, monkeypatch) for native in (False, True)]
-    for lengths in FEW:
-        monkeypatch.setenv("FLUID_NATIVE", "0")
-        expected = runs[0].step(lengths)
-        monkeypatch.setenv("FLUID_NATIVE", "1")
-        assert_close(runs[1].step(lengths), expected)
+    assert_as_on_numpy(build, monkeypatch, FEW)
 
 
 def read_strips(kernel: list[int], stride: list[int], padding: int) -> tuple[Variable, Variable]:
@@ -96,23 +91,13 @@ def test_labels_of_images(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         return trained(loss, scores)
 
     results: list[list[Any]] = []
-    for native in "01":
-        monkeypatch.setenv("FLUID_NATIVE", native)
-        main, startup = fluid.Program(), fluid.Program()
-        main.random_seed = startup.random_seed = 1
-        with fluid.program_guard(main, startup), fluid.unique_name.guard():
-            fetches = build()
-        executor, scope = fluid.Executor(), fluid.Scope()
-        executor.run(startup, scope=scope)
-        found: list[Any] = []
+    for native in (False, True):
+        run, found = Run(build, native, monkeypatch), list[Any]()
         for lengths in ([1, 3, 0, 2], [2, 2, 2, 2], [5, 1, 1, 1], [0, 0, 0, 1], [2, 1, 2, 3]):
             feed = strips(lengths)
-            fetched = executor.run(main, feed, fetches, scope=scope, return_numpy=False)
-            found += [part for tensor in fetched for part in (np.asarray(tensor), tensor.lod())]
-        found += [np.array(array) for _, array in sorted(scope.arrays().items())]
-        results.append(found)
-        if native == "1":
-            assert isinstance(executor.plan(main, feed, fetches, scope=scope), PaddedPlan)
+            found += [part for tensor in run.tensors(feed) for part in (np.asarray(tensor), tensor.lod())]
+        results.append(found + run.states())
+    assert isinstance(run.executor.plan(run.program, feed, run.fetches, scope=run.scope), PaddedPlan)
     assert_close(results[1], results[0])
 
 
@@ -154,12 +139,7 @@ def test_decoded_labels_that_are_fetched_or_erased(monkeypatch: pytest.MonkeyPat
         return [layers.edit_distance(words, fed("tags"), False, [1, 2] if erases else None)[0], *([] if erases else [words])]
 
     for erases in (False, True):
-        runs = [Run(lambda erases=erases: build(erases), native, monkeypatch) for native in (False, True)]
-        for lengths in FEW:
-            monkeypatch.setenv("FLUID_NATIVE", "0")
-            expected = runs[0].step(lengths)
-            monkeypatch.setenv("FLUID_NATIVE", "1")
-            assert_close(runs[1].step(lengths), expected)
+        assert_as_on_numpy(lambda erases=erases: build(erases), monkeypatch, FEW)
 
 
 def test_the_distance_to_nothing_cannot_be_normalized(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each
-from padded_runs import assert_close
+from padded_runs import Run, assert_close
 
 import fluid
 from fluid import layers
@@ -58,22 +58,15 @@ def test_losses_of_detectors(monkeypatch: pytest.MonkeyPatch, name: str) -> None
     """Images with many boxes, with one, and without any."""
     counts = [[2, 0, 3, 1], [1, 1, 1, 1], [5, 40, 0, 3], [0, 0, 0, 2], [4, 3, 2, 1]]
     results: list[list[Any]] = []
-    for native in "01":
-        monkeypatch.setenv("FLUID_NATIVE", native)
-        main, startup = fluid.Program(), fluid.Program()
-        main.random_seed = startup.random_seed = 1
-        with fluid.program_guard(main, startup), fluid.unique_name.guard():
-            fetches = detector(**OPTIONS[name])
-        executor, scope = fluid.Executor(), fluid.Scope()
-        executor.run(startup, scope=scope)
-        found: list[Any] = []
+    for native in (False, True):
+        run, found = Run(lambda: detector(**OPTIONS[name]), native, monkeypatch), list[Any]()
         for number, of_images in enumerate(counts):
-            found += executor.run(main, batch(of_images, number), fetches, scope=scope)
-        results.append([*found, *(np.array(array) for _, array in sorted(scope.arrays().items()))])
-        if native == "1":
-            plans = [executor.plan(main, batch(numbers, 9), fetches, scope=scope) for numbers in ([2, 0, 3, 1], [1, 2, 1, 2])]
-            assert isinstance(plans[0], PaddedPlan)
-            assert plans[0] is plans[1]
+            found += map(np.asarray, run.tensors(batch(of_images, number)))
+        results.append(found + run.states())
+    feeds = [batch(of_images, 9) for of_images in ([2, 0, 3, 1], [1, 2, 1, 2])]
+    plan, same = (run.executor.plan(run.program, feed, run.fetches, scope=run.scope) for feed in feeds)
+    assert isinstance(plan, PaddedPlan)
+    assert plan is same
     assert_close(results[1], results[0])
 
 

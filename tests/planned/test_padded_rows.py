@@ -9,7 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each, fresh_programs
-from padded_runs import BATCHES, BESIDE, TAGS, WIDTH, WORDS, Net, Run, assert_close, assert_runs_agree, fed_x, feed_of
+from padded_runs import (
+    BATCHES,
+    BESIDE,
+    TAGS,
+    WIDTH,
+    WORDS,
+    Net,
+    Run,
+    assert_as_on_numpy,
+    assert_close,
+    assert_runs_agree,
+    fed_x,
+    feed_of,
+)
 
 import fluid
 from fluid import layers
@@ -194,12 +207,7 @@ def recomputed() -> list[Variable]:
 @each("build", [given_gradients, of_second_order, recomputed])
 def test_other_gradients_are_those_on_numpy(build: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether or not the rows are padded."""
-    runs = [Run(build, native, monkeypatch) for native in (False, True)]
-    for lengths in BATCHES:
-        monkeypatch.setenv("FLUID_NATIVE", "0")
-        expected = runs[0].step(lengths)
-        monkeypatch.setenv("FLUID_NATIVE", "1")
-        assert_close(runs[1].step(lengths), expected)
+    assert_as_on_numpy(build, monkeypatch)
 
 
 def joined() -> list[Variable]:
@@ -332,13 +340,9 @@ OP_BY_OP = {
 
 @each("name", OP_BY_OP)
 def test_other_programs_run_op_by_op(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [Run(OP_BY_OP[name], native, monkeypatch) for native in (False, True)]
-    for lengths in ([2, 0, 3], [1, 1, 1]):
-        monkeypatch.setenv("FLUID_NATIVE", "0")
-        expected = runs[0].step(lengths)
-        monkeypatch.setenv("FLUID_NATIVE", "1")
-        assert_close(runs[1].step(lengths), expected)
-        assert not isinstance(runs[1].plan(lengths), PaddedPlan)
+    batches = [[2, 0, 3], [1, 1, 1]]
+    run = assert_as_on_numpy(OP_BY_OP[name], monkeypatch, batches)
+    assert not any(isinstance(run.plan(lengths), PaddedPlan) for lengths in batches)
 
 
 def test_batches_without_rows_run_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,8 @@ def numpy_ops(run: Run, lengths: list[int]) -> str:
 @each("name", OF_ROWS)
 def test_functions_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = assert_runs_agree(of_rows(OF_ROWS[name]), monkeypatch, FEW[:-1])  # of two capacities, each filled by one of them
-    by_numpy = {"pow": "pow, pow_grad"} | dict.fromkeys([name for name in OF_ROWS if name.startswith("dropout")], "dropout")
+    drawing = ("dropout", "dropout, upscaled", "dropout with a seed")
+    by_numpy = {"pow": "pow, pow_grad", **dict.fromkeys(drawing, "dropout")}
     assert numpy_ops(run, FEW[0]) == by_numpy.get(name, "none")
 
 

@@ -131,6 +131,27 @@ def _over_times(xp: Any, lengths: Any, steps: int) -> Any:
     return xp.asarray(np.where(at < lengths, lengths - 1 - at, at))
 
 
+def _both_ways(xp: Any, paths: _Paths, first: Any, scores: Any, ends: Any) -> tuple[Any, Any]:
+    """The logs of the sums over all paths to each state at each step, and over all paths from there on.
+
+    Both are computed at once: backwards, states go from the last to the first, and times from the end of each sequence.
+
+    Args:
+        first: the logs for the first step.
+        scores: the scores of the states at each step.
+        ends: the logs for the last step of each sequence, backwards.
+    """
+    steps, count, _ = scores.shape
+    mirror, sequences = _over_times(xp, paths.lengths, steps), xp.arange(count)
+    skip = np.zeros((2 * count, paths.skip.shape[1]), bool)
+    skip[:count] = paths.skip
+    skip[count:, 2:] = paths.skip[:, :1:-1]  # the skip from j - 2 to j becomes the skip from j to j - 2
+    starts = xp.concatenate([first, ends[:, ::-1]])
+    both = xp.concatenate([scores, scores[mirror, sequences][:, :, ::-1]], 1)
+    logs = _steps(xp, starts, both, xp.asarray(skip))
+    return logs[:, :count], logs[:, count:, ::-1][mirror, sequences]
+
+
 @kernel("warpctc")
 def warpctc(
     xp: Any,
@@ -156,25 +177,17 @@ def warpctc(
     states = xp.asarray(paths.states)
     scores = xp.take_along_axis(padded, xp.broadcast_to(states, (steps, *states.shape)), 2)
     first = xp.full(states.shape, _FAR, scores.dtype)
-    sequences, possible = xp.arange(count), xp.asarray(paths.possible)
     if steps:
         first[:, :2] = scores[0, :, :2]
-    last = xp.asarray(np.maximum(paths.lengths - 1, 0))
+    last, sequences = xp.asarray(np.maximum(paths.lengths - 1, 0)), xp.arange(count)
     ends = xp.where(xp.asarray(paths.end), 0, _FAR).astype(scores.dtype)
     if WarpCTCGrad is None or not steps:
         forward = _steps(xp, first, scores, xp.asarray(paths.skip))
-    else:  # the same backwards, at once: states from the last to the first, times from the end of each sequence
-        mirror = _over_times(xp, paths.lengths, steps)
-        skip = np.zeros((2 * count, paths.skip.shape[1]), bool)
-        skip[:count] = paths.skip
-        skip[count:, 2:] = paths.skip[:, :1:-1]  # the skip from j - 2 to j becomes the skip from j to j - 2
-        starts = xp.concatenate([first, (scores[last, sequences] + ends)[:, ::-1]])
-        both = xp.concatenate([scores, scores[mirror, sequences][:, :, ::-1]], 1)
-        logs_of_both = _steps(xp, starts, both, xp.asarray(skip))
-        forward, backward = logs_of_both[:, :count], logs_of_both[:, count:, ::-1][mirror, sequences]
+    else:
+        forward, backward = _both_ways(xp, paths, first, scores, scores[last, sequences] + ends)
     reached = forward[last, sequences] + ends if steps else ends
     top = reached.max(1)
-    logs = xp.where(possible, top + xp.log(xp.exp(reached - top[:, None]).sum(1)), 0)
+    logs = xp.where(xp.asarray(paths.possible), top + xp.log(xp.exp(reached - top[:, None]).sum(1)), 0)
     if Loss is not None:
         Loss[:, 0] = -logs
     if WarpCTCGrad is None or not steps:

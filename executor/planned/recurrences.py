@@ -33,8 +33,8 @@ from .sequence_batch import (
     Extent,
     Index,
     active_sequences_at_steps,
+    active_sequences_or_none_at_steps,
     goes_on,
-    is_active_at_steps,
     places_at_steps,
     ranks_of,
     rows_at_steps,
@@ -46,8 +46,7 @@ __all__ = ["Recurrence", "add_constant"]
 
 _EXPANSIONS = frozenset({"sequence_expand", "sequence_expand_as"})
 _MEANS = frozenset({"mean", "reduce_mean"})
-_WEIGHTS: dict[str, Callable[..., Any]] = {"reduce_sum": is_active_at_steps, **dict.fromkeys(_MEANS, shares_at_steps)}
-"""Type of an op that adds the rows of a step -> the weights of the sequences."""
+_SUMS = frozenset({"reduce_sum", *_MEANS})
 _OF_SEQUENCES = frozenset({"sequence_pool", "sequence_softmax", "sequence_reverse", "sequence_conv", "gru", "lstm"})
 """Ops that compute each sequence of one input by itself."""
 
@@ -283,16 +282,19 @@ class Recurrence:
             self._compute(op)
             return
         self._check(op)
-        if op.type not in _WEIGHTS and x in self.have_gradients:
+        if op.type not in _SUMS and x in self.have_gradients:
             raise NotRewritten  # copies of the longest sequence would share its gradient
-        value = self._rows_of_active(self._row_value(x))
-        if op.type in _WEIGHTS:
-            dtype = self.body.var(x).dtype
-            if dtype not in (FLOATS if op.type in _MEANS else (*FLOATS, VarType.INT64)):
-                raise NotRewritten
-            weights = self._index_of_steps(_WEIGHTS[op.type], dtype)
-            value = self._add("elementwise_mul", {"X": value, "Y": self._slice(weights, weights)}, axis=0)
+        value, dtype = self._row_value(x), self.body.var(x).dtype
+        if op.type not in _SUMS:
+            value = self._rows_of_active(value)
+        elif dtype in (FLOATS if op.type in _MEANS else (*FLOATS, VarType.INT64)):
+            index = self._index_of_steps(active_sequences_or_none_at_steps)  # zeros: a weight of 0 would make infinities NaN
+            value = self._add("take_rows", {"X": value, "Index": self._slice(index, index)})
+        else:
+            raise NotRewritten
         if op.type in _MEANS:
+            shares = self._index_of_steps(shares_at_steps, dtype)
+            value = self._add("elementwise_mul", {"X": value, "Y": self._slice(shares, shares)}, axis=0)
             inner = [number for number in range(1, self.body.var(x).ndim) if not axes or number in axes]
             value = self._add("reduce_mean", {"X": value}, dim=inner, keep_dim=True) if inner else value
             op.type, op.attrs = "reduce_sum", {**op.attrs, "dim": axes or [0], "reduce_all": not axes}

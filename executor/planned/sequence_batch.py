@@ -325,6 +325,11 @@ def active_sequences_at_steps(offsets: Any, steps: int) -> Any:
     return np.where(is_active_at_steps(offsets, steps), np.arange(len(lengths)), lengths.argmax())
 
 
+def active_sequences_or_none_at_steps(offsets: Any, steps: int) -> Any:
+    """``[steps, sequences]``: the number of each sequence; -1 after its end."""
+    return np.where(is_active_at_steps(offsets, steps), np.arange(len(offsets) - 1), -1)
+
+
 def shares_at_steps(offsets: Any, steps: int) -> Any:
     """``[steps, sequences]``: the share of each sequence in a mean of those that have this step."""
     is_active = is_active_at_steps(offsets, steps)

@@ -265,6 +265,19 @@ def test_predictions_have_padded_plans(step: Step, dtype: str, monkeypatch: pyte
     assert_native(run)
 
 
+def of_infinities(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """Infinite sums and means of steps, beside sequences that are over."""
+    x, state = rnn.step_input(fed("x", dtype)), rnn.memory(shape=[WIDTH], dtype=dtype)
+    large = layers.exp(x * 50.0)
+    after = layers.tanh(state + x * 0.1 + layers.reduce_sum(large, dim=[0], keep_dim=True) - layers.reduce_mean(x))
+    rnn.update_memory(state, after)
+    return [after, layers.tanh(x + layers.reduce_mean(large))]
+
+
+def test_sums_of_infinities(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_native(assert_runs_agree(lambda: recurrence(of_infinities), monkeypatch, batches_of("float32", 100)))
+
+
 def test_predictions_on_one_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_runs_agree(lambda: recurrence(of_two_states), monkeypatch, [[5], [1], [9], [40]])
 

@@ -80,7 +80,7 @@ class _Geometry:
 
     @property
     def covers_image(self) -> bool:
-        """Whether the output has all windows of the image."""
+        """Whether the output has an element for each window of the image."""
         sizes = zip(self.padded, self.kernel, self.dilations, self.strides, self.out, strict=True)
         return all((size - (taps - 1) * dilation - 1) // stride + 1 == out for size, taps, dilation, stride, out in sizes)
 
@@ -129,7 +129,12 @@ def _channels_first(image: Any, data_format: str) -> Any:
 def _by_cudnn(
     xp: Any, scratch: Any, kind: str, geometry: _Geometry, arrays: tuple[Any, Any, Any], filter_: Any, data_format: str
 ) -> list[Call] | None:
-    """The call of cuDNN for two operands and a result, where one of the three is the filter; None if it has no plan."""
+    """Make the call of cuDNN that computes a convolution or one of its gradients; None if cuDNN cannot.
+
+    Args:
+        arrays: two operands and the result.
+        filter_: that one of the three that is the filter, or its gradient.
+    """
     left, right, out = arrays
     if not has_cudnn(xp) or not geometry.covers_image or {array.dtype for array in arrays} != {out.dtype}:
         return None

@@ -285,7 +285,7 @@ def _flat(axes: list[_AxisWindows], array: Any) -> Any:
 
 
 def overlapping_maxima(shape: tuple[int, ...], attrs: dict[str, Any]) -> list[_AxisWindows]:
-    """The windows along each pooled axis of images of this shape, if they overlap; else an empty list."""
+    """The windows along each pooled axis of images with this shape; none unless they overlap."""
     axes = _axes(shape, attrs)
     is_halved = len(axes) == 2 and all(axis.is_halving for axis in axes)
     return [] if is_halved or _by_window(axes) else axes

@@ -33,7 +33,7 @@ class ArrayLayout(NamedTuple):
 
 
 class CuDnnConvolution(NamedTuple):
-    """What a plan depends on.
+    """All that the plan of a convolution depends on.
 
     Attributes:
         device: the number of the device.
@@ -77,7 +77,7 @@ class CuDnn:
         """The plan of a convolution; None if cuDNN has none."""
         with self._lock:
             if convolution not in self._plans:
-                self._plans.keep(convolution, self._make_plan(CuDnnConvolution(*convolution)))
+                self._plans.keep(convolution, self._make_plan(convolution))
             return self._plans[convolution]
 
     def _make_plan(self, convolution: CuDnnConvolution) -> Any:
@@ -87,7 +87,7 @@ class CuDnn:
             io_data_type=of_elements, intermediate_data_type=of_sums, compute_data_type=of_sums, handle=self._handle
         )
         left, right = (
-            graph.tensor(dim=list(layout[0]), stride=list(layout[1]), data_type=of_elements, uid=uid)
+            graph.tensor(dim=list(layout.shape), stride=list(layout.strides), data_type=of_elements, uid=uid)
             for uid, layout in enumerate((convolution.left, convolution.right))
         )
         before, after = convolution.pads
@@ -148,7 +148,7 @@ def has_cudnn(xp: Any) -> bool:
 
 
 def convolution_call(xp: Any, scratch: Any, convolution: CuDnnConvolution, left: Any, right: Any, out: Any) -> Call | None:
-    """The call that computes a convolution where there is cuDNN; None if it has no plan."""
+    """Make the call that computes a convolution by cuDNN; None if cuDNN is not installed, or has no plan."""
     library = _cudnn_on(convolution.device) if convolution.dtype in _TYPES else None
     plan = library.plan(convolution) if library else None
     if plan is None:
@@ -159,7 +159,7 @@ def convolution_call(xp: Any, scratch: Any, convolution: CuDnnConvolution, left:
 
 def convolve(xp: Any, convolution: CuDnnConvolution, left: Any, right: Any, out: OutArray, workspace: OutArray) -> None:
     """Compute a convolution by cuDNN. The arrays are C-contiguous; those at odd addresses are copied."""
-    library = _cudnn_on(convolution[0])
+    library = _cudnn_on(convolution.device)
     assert library is not None, "cuDNN was there when the call was made"
     result = out if address_of(out) % _ALIGNMENT == 0 else xp.empty(out.shape, out.dtype)
     operands = [array if address_of(array) % _ALIGNMENT == 0 else array.copy() for array in (left, right)]

@@ -154,6 +154,15 @@ def _permuted(arg: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     return (arg if arg.shape == shape else arg.spread(shape)).transpose(axes)
 
 
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def _comparable(args: Sequence[Any]) -> Sequence[Any]:
+    """Make numbers int64 that the integers beside them have no room for: XLA would wrap them."""
+    kinds = [np.iinfo(arg.dtype) for arg in args if isinstance(arg, Array) and arg.dtype.kind in "iu"]
+    return [np.int64(arg) if type(arg) is int and any(not kind.min <= arg <= kind.max for kind in kinds) else arg for arg in args]
+
+
 class Ufunc:
     """One of numpy's universal functions."""
 
@@ -168,6 +177,8 @@ class Ufunc:
             out, args = args[self.nin], args[: self.nin]
         if isinstance(out, tuple) and len(out) == 1:
             out = out[0]
+        if self.__name__ in _COMPARISONS:
+            args = tuple(_comparable(args))
         if where is True and is_known(args) and self.nout == 1:
             shape = np.broadcast_shapes(*(getattr(arg, "shape", ()) for arg in args))
             if np.prod(shape, dtype=int) <= SMALL:

@@ -103,3 +103,13 @@ def test_products_with_a_mask_of_images_keep_their_order_and_values() -> None:
 
     expected = np.maximum(X * np.array([1, 2, 3], np.float32)[:, None], X) - X
     np.testing.assert_array_equal(jax.jit(lambda x: function(wrap(x)).read())(X), expected)
+
+
+def test_gradients_reach_the_first_column_by_narrow_indices() -> None:
+    """The number that no index is, which `place` ignores, has no room in int32."""
+    x, index = fluid.data("x", [3, 4]), fluid.data("index", [3, 2], "int32")
+    x.stop_gradient = False
+    fetches = fluid.gradients([layers.index_sample(x, index)], [x])
+    feed = {"x": np.ones((3, 4), "float32"), "index": np.array([[0, 1], [0, 0], [3, 2]], "int32")}
+    (gradient,) = fluid.Executor(fluid.XLAPlace()).run(feed=feed, fetch_list=fetches)
+    np.testing.assert_array_equal(gradient, [[1, 1, 0, 0], [2, 0, 0, 0], [0, 0, 1, 1]])

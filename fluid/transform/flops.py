@@ -150,7 +150,7 @@ def flops_of(op: Operator) -> int | None:
         return 0
     if base in _PRODUCTS:
         count = _PRODUCTS[base](op)
-        return None if count is None else count * (_wanted(op) if is_grad else 1)
+        return None if count is None else count * (_count_gradient_products(op) if is_grad else 1)
     if op.definition is None:
         return None
     if op.definition.is_composed:  # others count as one
@@ -159,8 +159,8 @@ def flops_of(op: Operator) -> int | None:
     return None if elements is None else elements * PER_ELEMENT.get(base, 1)
 
 
-def _wanted(op: Operator) -> int:
-    """How many products a gradient op computes: one for each factor of the product, none for a bias."""
+def _count_gradient_products(op: Operator) -> int:
+    """How many products a gradient op computes: one for each factor, none for a bias."""
     return min(2, sum(name != EMPTY for names in op.outputs.values() for name in names))
 
 
@@ -245,7 +245,7 @@ def _pool(op: Operator) -> int | None:
 
 
 def _rows_by_weights(op: Operator) -> int | None:
-    """A product of each row with the matrices among the weights; the input of `lstm` and `gru` is a product already."""
+    """Each row times the matrices among the weights. The input of `lstm` and `gru` is a product already."""
     rows = _shape(op, "Input") or _shape(op, "X")
     slots = [slot for slot in ("Weight", "ProjWeight", "WeightList", "Filter") if slot in op.inputs]
     weights = [op.block.var(name) for slot in slots for name in op.inputs[slot]]
@@ -255,14 +255,14 @@ def _rows_by_weights(op: Operator) -> int | None:
 
 
 def _cudnn_lstm(op: Operator) -> int | None:
-    """A product of each row with the matrices that lie in the weights one behind the other."""
+    """Each row times the matrices, which lie in one array of weights."""
     rows = _shape(op, "Input")
     matrices = [shape for shape in Geometry.of(op.all_attrs(), "LSTM").weight_shapes() if len(shape) == 2]
     return None if rows is None else 2 * math.prod(rows[:-1]) * sum(map(math.prod, matrices))
 
 
 def _chosen_classes(op: Operator) -> int | None:
-    """A product of a row for each class that `nce` draws, or for each node on the way of `hierarchical_sigmoid`."""
+    """A row times a vector, for each class that `nce` draws, or each node on the path of `hierarchical_sigmoid`."""
     slot, rows = ("SampleLogits", "Input") if op.type.startswith("nce") else ("PreOut", "X")
     scores, row = _shape(op, slot, outputs=True) or _shape(op, slot), _shape(op, rows)
     return None if scores is None or row is None else 2 * math.prod(scores) * row[-1]

@@ -52,7 +52,8 @@ class _Gradient:
         self._differentiate(sources.values(), self._cotangents())
         for name, gradient in wanted:
             self._pass_on(name, sources[name], gradient)
-        states = FirstGradients({name: self._as_fact(name, sources[name]) for name in firsts})
+        shared = {source: self._take(source) for source in dict.fromkeys(sources[name] for name in firsts)}
+        states = FirstGradients({name: self._as_fact(name, shared[sources[name]]) for name in firsts})
         to.loops |= {name: states for name in op.output("CarriedOut") if not isinstance(to.loops.get(name), Steps)}
 
     def _is_plain(self) -> bool:
@@ -155,9 +156,9 @@ class _Gradient:
             raise NotRewritten
         return gradient
 
-    def _as_fact(self, name: str, source: str) -> Any:
+    def _as_fact(self, name: str, gradient: str) -> Any:
         fact = self._to.loops.get(name)
-        return Ranked(fact.group, self._take(source)) if isinstance(fact, Ranked) else self._take(source)
+        return Ranked(fact.group, gradient) if isinstance(fact, Ranked) else gradient
 
     def _pass_on(self, name: str, source: str, gradient: str) -> None:
         """Let the output of the op hold the gradient of a value that the loop has read."""

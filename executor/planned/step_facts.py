@@ -59,14 +59,18 @@ class FirstGradients(NamedTuple):
     gradients: dict[str, Ranked | str]
 
     def write(self, to: Rewriter, op: Operator) -> Mapping[str, RowFacts]:
-        """Write the gradient of a state's first value. The first state that has this value gets all of it, later ones zeros."""
+        """Write the gradient of a state's first value. Of states with one gradient, the first gets it, later ones zeros."""
         (value,), (out,) = op.input("X_W") or [""], op.output("Out")
         gradient = self.gradients.get(value)
         if gradient is None:
             raise NotRewritten
         ranked, name = (gradient, gradient.value) if isinstance(gradient, Ranked) else (None, gradient)
         zeros = to.add(op, "fill_zeros_like", {"X": name})
-        self.gradients[value] = zeros if ranked is None else ranked._replace(value=zeros)
+        for first, fact in self.gradients.items():
+            if isinstance(fact, Ranked) and fact.value == name:
+                self.gradients[first] = fact._replace(value=zeros)
+            elif fact == name:
+                self.gradients[first] = zeros
         if ranked is None:
             to.add(op, "assign", {"X": name}, out)
         else:

@@ -70,6 +70,16 @@ def of_one_first_value(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
     return [after]
 
 
+def beside_an_idle_state(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
+    """Two states have one first value, and the result depends on one of them alone."""
+    first = before(lambda: layers.fc(fed("dense", dtype), SIZE))
+    x, idle, state = rnn.step_input(fed("x", dtype)), rnn.memory(init=first, need_reorder=True), rnn.memory(init=first)
+    after = layers.fc([x, state], SIZE, act="sigmoid")
+    rnn.update_memory(idle, layers.tanh(after))
+    rnn.update_memory(state, after)
+    return [after]
+
+
 def attentive(rnn: layers.DynamicRNN, dtype: str) -> list[Variable]:
     x, words = rnn.step_input(fed("x", dtype)), rnn.static_input(fed("beside", dtype))
     state = rnn.memory(shape=[SIZE], dtype=dtype)
@@ -221,6 +231,7 @@ STEPS = [
     of_two_states,
     from_outside,
     of_one_first_value,
+    beside_an_idle_state,
     attentive,
     attentive_to_itself,
     greedy,

@@ -132,10 +132,6 @@ def expand_to():
     return append("expand_to", {"X": x, "Like": like}, {}, Out="float32") * like, ["expand_as_v2"]
 
 
-def diag():
-    return append("diag", {"Diagonal": data("x", [3])}, {}, Out="float32"), ["diag_v2"]
-
-
 def read_from_array():
     x, zero = data("x", [2, 3]), layers.fill_constant([1], "int64", 0)
     array = layers.array_write(layers.exp(x), layers.fill_constant([1], "int64", 1))
@@ -170,7 +166,7 @@ REWRITTEN = {
         trilinear_interp_v2, fill_constant, lars_momentum,
     ],
     "paddle-2.6": [
-        one_hot, unsqueeze, isfinite, expand_as, expand_to, diag, read_from_array,
+        one_hot, unsqueeze, isfinite, expand_as, expand_to, read_from_array,
         split_array, rnn_memory_helper, rnn_memory_helper_grad,
     ],
 }  # fmt: skip

@@ -65,11 +65,6 @@ def _expand_to(op: Operator) -> None:
     align(op)
 
 
-def _diag(op: Operator) -> None:
-    op.inputs = {"X": op.inputs.get("Diagonal", [])}
-    set_type(op, "diag_v2", offset=0, padding_value=0.0)
-
-
 def _read_from_array(op: Operator) -> None:
     """Add zeros to a gradient array before it is read: Paddle reads zeros behind its end, but fails at skipped entries."""
     if not op.input("X_W"):
@@ -250,7 +245,6 @@ ROWS = [
     Row("isfinite", _isfinite),
     Row("expand_as", _expand_as),
     Row("expand_to", _expand_to),
-    Row("diag", _diag),
     Row("rnn_memory_helper", lambda op: set_type(op, "assign")),
     Row("rnn_memory_helper_grad", _rnn_memory_helper_grad),
     Row("read_from_array", _read_from_array),

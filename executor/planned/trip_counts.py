@@ -15,7 +15,7 @@ from fluid.opdef.registry import EMPTY, by_slot
 from ..binding.compiled import apply_op
 from ..kernels.table import kernel_of
 
-MOST_TRIPS = 1 << 11
+MOST_TRIPS = 1 << 12
 """The most trips that are counted while planning: counting one takes some ten microseconds."""
 
 

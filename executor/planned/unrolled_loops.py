@@ -47,7 +47,7 @@ from .trip_counts import MOST_TRIPS
 
 __all__ = ["LoopCode", "TableLoops", "with_unrolled_loops"]
 
-_MOST_CALLS = 1 << 13
+_MOST_CALLS = 1 << 15
 """The most kernel calls of a loop in its table: binding one takes some microseconds."""
 
 

@@ -49,8 +49,8 @@ def test_programs_of_some_seeds(kind: str, count: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.random
 def test_programs_of_new_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Three minutes of them; the first seed is printed."""
-    printed = run_command(tmp_path, "--hours", str(3 / 60), "--jobs", str(os.cpu_count() or 1), "--xla-every", "4")
+    """Two minutes of them; the first seed is printed."""
+    printed = run_command(tmp_path, "--hours", str(2 / 60), "--jobs", str(os.cpu_count() or 1), "--xla-every", "4")
     with capsys.disabled():
         print(f"\n{printed}")
 

@@ -95,6 +95,7 @@ class _ImageConvolution:
             self.sizes, self.windows, self.dilations, self.pads, self._spans(received), strict=True
         ):
             pads.append((before, (window - 1) * dilation + span - size - before))
+        image, pads = _with_cut_places(image, pads)
         by_channel = self.images.translate(str.maketrans("NC", "CN"))
         return lax.conv_general_dilated(
             image,
@@ -105,6 +106,19 @@ class _ImageConvolution:
             dimension_numbers=(by_channel, self.images.translate(str.maketrans("NC", "IO")), f"CN{self.axes}"),
             batch_group_count=self.groups,
         )
+
+
+def _with_cut_places(image: Any, pads: list[tuple[int, int]]) -> tuple[Any, list[tuple[int, int]]]:
+    """Pad an image (channels last) along the axes that are padded before and cut behind; returns it, and the pads that remain.
+
+    XLA computes wrong filters on CPUs if a convolution does both along an axis of extent 1, for 64 images, say.
+    """
+    are_cut = [after < 0 < before for before, after in pads]
+    if not any(are_cut):
+        return image, pads
+    now = [(*pad, 0) if is_cut else (0, 0, 0) for pad, is_cut in zip(pads, are_cut, strict=True)]
+    image = lax.pad(image, jnp.zeros((), image.dtype), [(0, 0, 0), *now, (0, 0, 0)])
+    return image, [(0, 0) if is_cut else pad for pad, is_cut in zip(pads, are_cut, strict=True)]
 
 
 def _to_image(attrs: Any, filters: Any, received: Any, image: Any) -> None:

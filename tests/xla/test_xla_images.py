@@ -145,3 +145,22 @@ def test_sums_of_many_equal_numbers_are_right(name: str) -> None:
     units = np.finfo("float32").eps
     np.testing.assert_allclose(mean, np.full(mean.shape, number), rtol=8 * units)
     np.testing.assert_allclose(grad, np.full(grad.shape, feed["x"].size / grad.size), rtol=8 * units)
+
+
+@each("extents", [(1, 4), (4, 1), (1, 1), (2, 3)])
+@each("pads", [[1, 0, 0, 2], [0, 2, 1, 0], [1, 0, 1, 0], [2, 0, 2, 0]])
+def test_windows_that_see_padding_alone(extents: tuple[int, int], pads: list[int]) -> None:
+    """XLA by itself computes other gradients of filters for 64 such images."""
+    with fresh_programs():
+        x = fluid.data("x", [64, 1, *extents])
+        x.stop_gradient = False
+        y = layers.conv2d(x, 2, 1, 2, pads, bias_attr=False, param_attr=fluid.initializer.Constant(1.0))
+        (weight,) = fluid.default_main_program().all_parameters()
+        fetches = [y, *fluid.gradients(layers.reduce_sum(layers.square(y + 1.0)), [weight, x])]
+        feed, results = {"x": np.random.default_rng(0).standard_normal((64, 1, *extents)).astype("float32")}, []
+        for place in (fluid.CPUPlace(), fluid.XLAPlace()):
+            executor, scope = fluid.Executor(place), fluid.Scope()
+            executor.run(fluid.default_startup_program(), scope=scope)
+            results.append(executor.run(feed=feed, fetch_list=fetches, scope=scope))
+        for value, expected in zip(results[1], results[0], strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-4)

@@ -13,7 +13,8 @@ from functools import cached_property
 from math import prod
 
 from fluid.autodiff.reverse import Differentiator
-from fluid.ir.copying import copy_op, copy_to_rewrite
+from fluid.ir.copying import copy_op, copy_with_ops
+from fluid.ir.nesting import declares_inside
 from fluid.ir.program import Operator, Program
 from fluid.ir.versions import BlockVersions, Value, values_in
 from fluid.opdef.registry import EMPTY, grad_slot
@@ -31,7 +32,7 @@ _FEWEST_BYTES = 4 << 20
 _FEWEST_MATRIX_BYTES = 32 << 10
 """The least bytes of a matrix of the scores."""
 _BLOCK_BYTES = 3 << 18
-"""The most bytes of a block: a part of that cache, since gradients pass over three such blocks."""
+"""The most bytes of a block: about a third of that cache, as gradients pass over three blocks."""
 _MOST_BLOCKS = 32
 """The most blocks of rows of a matrix: each has ops of its own."""
 _TRANSPOSES = {"matmul": ("transpose_X", "transpose_Y"), "matmul_v2": ("trans_x", "trans_y")}
@@ -52,8 +53,7 @@ def with_blocked_rows(
     chains = [*_ChainFinder(versions, specs, fetches).chains()]
     if not chains:
         return None
-    copy = copy_to_rewrite(program)
-    copies = dict(zip(program.global_block().ops, copy.global_block().ops, strict=True))
+    copy, copies = copy_with_ops(program)
     for chain in chains:
         _BlockWriter(chain.in_copy(copies)).rewrite()
     return copy
@@ -61,7 +61,7 @@ def with_blocked_rows(
 
 def has_blocked_rows(op: Operator) -> bool:
     """Whether an op owns a block that computes a block of rows."""
-    return any(name.startswith(_PREFIX) for body in op.sub_blocks for name in body.vars)
+    return declares_inside(op, _PREFIX)
 
 
 # ------------------------------------------------------------------------------------------------------------ finding
@@ -120,7 +120,7 @@ class _ChainFinder:
         spec = self._spec(index, "Out")
         if spec is None or len(spec.shape) < 2 or not is_floating(spec.dtype) or spec.nbytes < _FEWEST_BYTES:
             return False
-        return prod(_count_blocks(spec)) > 1 and spec.nbytes >= _FEWEST_MATRIX_BYTES * prod(spec.shape[:-2])
+        return spec.nbytes >= _FEWEST_MATRIX_BYTES * prod(spec.shape[:-2]) and prod(_count_blocks(spec)) > 1
 
     def _has_large_matrices(self, index: int) -> bool:
         """Whether each matrix of a product is large. Predictions gain little by blocks of smaller ones, and lose their record."""
@@ -133,6 +133,7 @@ class _ChainFinder:
         return None if value is None else self._specs.get(value)
 
     def _value(self, index: int, slot: str) -> Value | None:
+        """An op's only input or output in a slot."""
         values = self._versions.reads[index].get(slot) or self._versions.writes[index].get(slot) or [None]
         return values[0] if len(values) == 1 else None
 
@@ -225,8 +226,8 @@ class _ChainFinder:
     def _can_move(self, numbers: list[int], backward: list[int]) -> bool:
         """Whether the ops can move: nothing overwrites the values that they read or write."""
         versions = self._versions
-        slots = [slots for index in (*numbers, *backward) for slots in (versions.reads[index], versions.writes[index])]
-        return all(versions.last.get(name, 0) == version for each in slots for name, version in values_in(each))
+        used = [slots for index in (*numbers, *backward) for slots in (versions.reads[index], versions.writes[index])]
+        return all(versions.last.get(name, 0) == version for slots in used for name, version in values_in(slots))
 
     def _describe(self, numbers: list[int], backward: list[int]) -> _AttentionChain | None:
         """Make a chain of ops; None if a spec is not known, or a value is read twice."""
@@ -253,10 +254,10 @@ def _count_blocks(scores: Spec) -> tuple[int, int]:
     *stack, rows, _ = scores.shape
     matrices = prod(stack)
     matrix_bytes = scores.nbytes // matrices
-    together = [size for size in range(1, matrices + 1) if matrices % size == 0 and size * matrix_bytes <= _BLOCK_BYTES]
+    together = max(size for size in range(1, max(_BLOCK_BYTES // matrix_bytes, 1) + 1) if matrices % size == 0)
     fewest = min(-(-matrix_bytes // _BLOCK_BYTES), _MOST_BLOCKS, rows)
     equal = (count for count in range(fewest, 2 * fewest) if rows % count == 0)
-    return matrices // max(together, default=1), next(equal, fewest)
+    return matrices // together, next(equal, fewest)
 
 
 # ---------------------------------------------------------------------------------------------------------- rewriting
@@ -386,11 +387,7 @@ class _BlockWriter:
         block.ops = [*segment]
         walker = Differentiator(block, block, frozenset(chain.specs) - targets.keys() - {result})
         try:
-            walker.mark_varied((name, 0) for name in targets)
-            walker.seed(walker.versions.current(result), of_last.input(grad_slot("Out"))[0])
-            walker.walk(len(segment))
-            gradients = {name: walker.gradient((name, 0)) for name in targets}
-            walker.apply_inserts()
+            gradients = walker.gradients_of(targets, [(result, of_last.input(grad_slot("Out"))[0])])
             steps = OpInserter(block, len(block.ops), of_last.frames)
             for name, gradient in gradients.items():
                 assert gradient is not None, "the result depends on each operand"

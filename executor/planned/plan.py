@@ -663,6 +663,11 @@ class _Planner:
         ops = [instruction for instruction in self.instructions if isinstance(instruction, Instruction)]
         return sorted(ops, key=lambda op: not (op.op.type == "assign_value" and all(map(self._is_temporary, op.written))))
 
+    @cached_property
+    def _captures(self) -> dict[str, Captured]:
+        """See `ArenaPlan.captures`."""
+        return step_captures(self.program)
+
     @property
     def _fetched(self) -> list[Value]:
         return [self.versions.current(name) for name in self.fetches]
@@ -689,7 +694,7 @@ class _Planner:
         from .native_loops import NativeLoops
 
         if any(instruction.op.type in LOOPS for instruction in self.instructions):
-            loops = NativeLoops(self.specs, step_captures(self.program), target)
+            loops = NativeLoops(self.specs, self._captures, target)
             self.instructions = [loops.expand(instruction) for instruction in self.instructions]
 
     def unroll_loops(self, target: Target) -> None:
@@ -701,8 +706,8 @@ class _Planner:
                 from ..native.tables import Tables
                 from .unrolled_loops import with_unrolled_loops
 
-                captures, entries = step_captures(self.program), self._specs_of_entries
-                self.instructions = with_unrolled_loops(self.instructions, self.specs, captures, target, entries)
+                entries = self._specs_of_entries
+                self.instructions = with_unrolled_loops(self.instructions, self.specs, self._captures, target, entries)
                 if any(item.has_native_code for item in self.instructions):
                     self.new_tables = partial(Tables, target)
         except NativeUnavailable as error:
@@ -859,7 +864,7 @@ class _Planner:
             self.temporaries_bytes,
             self.live_bytes,
             self.tenants,
-            captures=step_captures(self.program),
+            captures=self._captures,
             step_by_step=any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values()),
             new_tables=self.new_tables,
             kernels=self.kernels,

@@ -6,7 +6,7 @@ rows, as all ops are. Rows of steps after the end of a sequence get zeros from o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from fluid.autodiff.reverse import Differentiator
@@ -100,7 +100,7 @@ class _Gradient:
         constants = recurrence.names - recurrence.have_gradients
         return frozenset({recurrence.moved[name].name if name in recurrence.moved else name for name in constants})
 
-    def _differentiate(self, sources: Iterable[str], cotangents: Sequence[tuple[str, str]]) -> None:
+    def _differentiate(self, sources: Collection[str], cotangents: Sequence[tuple[str, str]]) -> None:
         """Write the gradients of values outside."""
         outside, recurrence = self._outside, self._recurrence
         outer, steps, count = outside.ops, recurrence.body.ops, len(recurrence.segment)
@@ -108,12 +108,7 @@ class _Gradient:
         constants = self._constants() - {*sources}
         walker = Differentiator(outside, outside, constants)
         try:
-            walker.mark_varied((name, 0) for name in sources if not walker.stops_gradient(name))
-            for rows, gradient in cotangents:
-                walker.seed(walker.versions.current(rows), gradient)
-            walker.walk(count)
-            gradients = {name: walker.gradient((name, 0)) for name in sources}
-            walker.apply_inserts()
+            gradients = walker.gradients_of(sources, cotangents)
             new = outside.ops[count:]
             if outside.ops[:count] != recurrence.segment or recurrence.body.ops != recurrence.steps:
                 raise NotRewritten  # a value is overwritten

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluid.ir.copying import copy_op, copy_to_rewrite, declare_like
+from fluid.ir.nesting import declares_inside
 from fluid.ir.program import Operator, Program, Variable
 from fluid.ir.regions import Region, region_of
 from fluid.opdef.registry import EMPTY
@@ -42,7 +43,7 @@ def with_unrolled_blocks(program: Program) -> Program | None:
 
 def has_unrolled(op: Operator) -> bool:
     """Whether an op owns a block with an unrolled loop."""
-    return any(name.startswith(_PREFIX) for body in op.sub_blocks for name in body.vars)
+    return declares_inside(op, _PREFIX)
 
 
 def _inner_loops(program: Program) -> list[Operator]:

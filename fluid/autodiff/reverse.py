@@ -175,6 +175,25 @@ class Differentiator:
                     stacklevel=2,
                 )
 
+    def gradients_of(self, sources: Collection[str], cotangents: Iterable[tuple[str, str]]) -> dict[str, str | None]:
+        """Append the gradients of all ops of the block.
+
+        Args:
+            sources: names of variables that the block reads from outside.
+            cotangents: results of the block, each with the variable that holds its gradient.
+
+        Returns:
+            Source -> the variable with its gradient, None for zero.
+        """
+        count = len(self.versions.ops)
+        self.mark_varied((name, 0) for name in sources if not self.stops_gradient(name))
+        for name, gradient in cotangents:
+            self.seed(self.versions.current(name), gradient)
+        self.walk(count)
+        gradients = {name: self.gradient((name, 0)) for name in sources}
+        self.apply_inserts()
+        return gradients
+
     # ------------------------------------------------------------------------------------------------- reverse walk
     def seed(self, value: Value, name: str) -> None:
         """Add the variable `name` of `out` to the gradient of `value`."""

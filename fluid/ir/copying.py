@@ -54,10 +54,16 @@ def copy_op(op: Operator, home: Block, names: Mapping[str, str] = MappingProxyTy
 
 def copy_to_rewrite(program: Program) -> Program:
     """A copy of a program to rewrite for a run. Its ops know their origins."""
+    return copy_with_ops(program)[0]
+
+
+def copy_with_ops(program: Program) -> tuple[Program, dict[Operator, Operator]]:
+    """As `copy_to_rewrite`, with the copy of each op."""
     copy = program.clone()
-    for op, twin in zip(_all_ops(program), _all_ops(copy), strict=True):
+    copies = dict(zip(_all_ops(program), _all_ops(copy), strict=True))
+    for op, twin in copies.items():
         twin.origin = op.origin or op
-    return copy
+    return copy, copies
 
 
 def _all_ops(program: Program) -> list[Operator]:
@@ -83,8 +89,7 @@ def rewritten_copy(
     """
     if not changes:
         return None
-    copy = copy_to_rewrite(program)
-    copies = dict(zip(_all_ops(program), _all_ops(copy), strict=True))
+    copy, copies = copy_with_ops(program)
     for op, change in changes:
         rewrite(copies[op], change)
     return copy

@@ -47,6 +47,11 @@ def nested_blocks(ops: Iterable[Operator]) -> Iterator[Block]:
     return (block for op in walk(ops) for block in op.sub_blocks)
 
 
+def declares_inside(op: Operator, prefix: str) -> bool:
+    """Whether a block of an op declares a variable whose name begins with `prefix`."""
+    return any(name.startswith(prefix) for body in op.sub_blocks for name in body.vars)
+
+
 def outwards(block: Block | None) -> Iterator[Block]:
     """Yield a block and the blocks around it, from the innermost to block 0."""
     while block is not None:

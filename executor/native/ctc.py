@@ -19,7 +19,7 @@ from .sparse import RowSource
 from .target import Target
 
 _FAR = -1e30
-"""The log of no probability. Unlike that of 0, it can be subtracted from itself."""
+"""Stands for the log of 0: a finite number, so its difference from itself is 0, not NaN."""
 _STATES = 16
 """Blanks and labels are rounded up to a multiple of this, which is whole vectors on each processor."""
 MOST_LABELS = 1000

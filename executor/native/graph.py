@@ -455,7 +455,7 @@ def operands_of(node: GraphNode) -> tuple[GraphNode, ...]:
 
 
 def operands_by_element(node: GraphNode) -> tuple[GraphNode, ...]:
-    """The operands of which each element of a node reads the element at the same place."""
+    """The operands that a node reads element by element: each of its elements reads the one at the same place."""
     if isinstance(node, Map):
         return node.operands
     return (node.ids,) if isinstance(node, Rows) and node.are_elements else ()

@@ -159,9 +159,9 @@ class _Lines(_Pixels):
         table, results = reshaped(plain(images), (images.size, 1)), []
         planes = reshaped(mapped("copy", _with("mul", Position((channels,), INT32), height * width)), (1, 1, channels, 1))
         for part in ids:
-            each = mapped("add", planes, broadcast_to(self.of_places(part), (count, self.extents[0], channels, self.extents[1])))
-            elements = reshaped(each, (each.size, 1))
-            results.append(reshaped(Rows(elements.shape, table.element, table, elements, in_bounds=True), each.shape))
+            shape = count, self.extents[0], channels, self.extents[1]
+            elements = reshaped(mapped("add", planes, broadcast_to(self.of_places(part), shape)), (prod(shape), 1))
+            results.append(reshaped(Rows(elements.shape, table.element, table, elements, in_bounds=True), shape))
         return results
 
     def of_places(self, numbers: GraphNode) -> GraphNode:

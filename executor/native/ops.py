@@ -586,7 +586,8 @@ class _NormLayout:
 
     Attributes:
         images: the shape of the images, as the op has it.
-        shape: their shape in this layout; `axis` is that of the channels.
+        shape: their shape in this layout.
+        axis: the axis of the channels.
         is_moved: whether the channels come last in this layout alone.
     """
 
@@ -619,7 +620,7 @@ class _NormLayout:
         return reshaped(tensor.node, tuple(extent if axis == self.axis else 1 for axis, extent in enumerate(self.shape)))
 
     def result(self, node: GraphNode) -> GraphTensor:
-        """Give images in this layout that of the op."""
+        """Bring images from this layout back to the layout of the op."""
         return GraphTensor(reshaped(channels_first(node) if self.is_moved else node, self.images))
 
     @property

@@ -8,8 +8,8 @@ rows of real steps leave the recurrence.
 Ops of the block that depend on the step's input alone, or on static inputs alone, move out of the loop: they compute all steps at
 once. Where a step has sequences, as the sentences of a text have words, they have to become one row each in this way.
 
-The mean of all rows of a step, and the branch that such a number chooses, read the rows of sequences that are not over: the
-longest sequence stands for those that are.
+The mean of all rows of a step, and the branch that such a number chooses, read only sequences that still run. In the places of
+sequences that have ended, they read the row of the longest one.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Recurrence:
         backward = [one for one in to.ops if one.type == "while_grad" and one.input("StepScopes") == op.output("StepScopes")]
         self.has_gradient = bool(backward)
         """Whether the program makes the gradient of the loop."""
-        made = [name for one in backward for inner in one.sub_blocks[0].ops for name in inner.output_arg_names]
-        self.have_gradients = {name.split("@GRAD")[0] for name in made if "@GRAD" in name}
+        results = [name for one in backward for inner in one.sub_blocks[0].ops for name in inner.output_arg_names]
+        self.have_gradients = {name.split("@GRAD")[0] for name in results if "@GRAD" in name}
         """The values of the block whose gradients the program makes."""
         self.names = {*self.body.vars}
         """The variables of the loop's block."""
@@ -329,7 +329,7 @@ class Recurrence:
             self._numbers |= outputs - self._rows
 
     def branch(self, op: Operator) -> None:
-        """Write a branch whose ops compute each row by itself. What it overwrites becomes a choice between two values."""
+        """Write a branch whose ops compute each row by itself. Values that it overwrites become choices between two."""
         (block,), (condition, *conditions) = op.sub_blocks, op.input("Cond")
         names, results = outer_names(block)
         written = {name for one in self.body.ops for name in one.output_arg_names}

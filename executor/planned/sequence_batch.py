@@ -331,7 +331,7 @@ def active_sequences_or_none_at_steps(offsets: Any, steps: int) -> Any:
 
 
 def shares_at_steps(offsets: Any, steps: int) -> Any:
-    """``[steps, sequences]``: the share of each sequence in a mean of those that have this step."""
+    """``[steps, sequences]``: the weight of each sequence in the mean over the sequences that have this step."""
     is_active = is_active_at_steps(offsets, steps)
     return is_active / np.maximum(is_active.sum(axis=1, keepdims=True), 1)
 

@@ -64,7 +64,7 @@ def test_the_plan_is_native() -> None:
 
 
 def test_alignments_that_do_not_fit_cost_nothing() -> None:
-    """Labels are more than steps, or as many, with a repetition that needs a blank between."""
+    """There are more labels than steps, or as many, and a repeated label needs a blank in between."""
     feed = batch(3, 4, 5, 4)
     feed["label"] = np.int32([[1, 2, 3, 4], [1, 1, 2, 0], [1, 2, 3, 0], [1, 1, 0, 0]])
     feed |= {"letters": np.int64([4, 3, 3, 2]), "frames": np.full(4, 3)}

@@ -69,7 +69,7 @@ def test_rows_of_tables(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @EACH_TARGET
 def test_single_elements(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are gathered in vectors, together with formulas of their places and of what they are."""
+    """They are gathered in vectors, with the formulas that compute their places, and those that read them."""
     set_target(monkeypatch, target)
     with Checks() as checks:
         for number, (rows, columns, count) in enumerate(((1, 1, 1), (7, 3, 5), (1, 1025, 63), (65, 9, 8), (1023, 2, 17))):

@@ -50,7 +50,7 @@ def test_ctc_with_labels_of_other_lengths(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_gradient_of_warpctc_alone_is_not_fetched_with_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """WarpCTCGrad has as many steps as the longest sequence, whatever a plan pads to."""
+    """WarpCTCGrad has the steps of the longest sequence, however many steps a plan pads to."""
 
     def build() -> list[Variable]:
         loss = layers.warpctc(layers.fc(fed_x(), TAGS + 1), fed("tags"), TAGS)

@@ -94,7 +94,7 @@ def in_while(inner: Inner) -> Sequence[Variable]:
 
 
 def in_branches(inner: Inner) -> Sequence[Variable]:
-    """In a branch of a branch of a branch, all of which run; the outermost calls Python, and so runs op by op."""
+    """In three nested branches that all run. The outermost calls Python, so it runs op by op."""
     x, weight = fluid.data("x", [3, 2, 4]), layers.create_parameter([4, 4], "float32")
     x.stop_gradient = False
     first, zero = x[0], layers.reduce_sum(x) * 0.0

@@ -34,10 +34,10 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostCuDnn]:
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    made = HostCuDnn()
-    monkeypatch.setitem(sys.modules, "cudnn", made)
+    stand_in = HostCuDnn()
+    monkeypatch.setitem(sys.modules, "cudnn", stand_in)
     cudnn._cudnn_on.cache_clear()
-    yield made
+    yield stand_in
     cudnn._cudnn_on.cache_clear()
 
 
@@ -88,10 +88,9 @@ def test_transposed_convolutions(layout: str, library: HostCuDnn) -> None:
 def convolved(times: int = 1) -> Any:
     """The output of the plain case on the stand-in for cupy, after some runs."""
     x, w, attrs, op = arrays_of("plain", "NCHW")
-    found = None
     for _ in range(times):
-        found = apply_op(op, {"Input": cupy.asarray(x), "Filter": cupy.asarray(w)}, attrs, xp=cupy)["Output"].get()
-    return found
+        output = apply_op(op, {"Input": cupy.asarray(x), "Filter": cupy.asarray(w)}, attrs, xp=cupy)["Output"].get()
+    return output
 
 
 def expected_output() -> Any:
@@ -111,8 +110,8 @@ def test_arrays_at_odd_addresses_are_copied(library: HostCuDnn) -> None:
     image[...] = cupy.asarray(np.random.default_rng(0).standard_normal(shape).astype("float32"))
     filter_[...] = 1
     layouts = [cudnn.layout_of(array) for array in (image, filter_, out)]
-    made = cudnn.CuDnnConvolution(0, "fprop", "float32", *layouts, ((0, 0), (0, 0)), (1, 1), (1, 1))
-    call = cudnn.convolution_call(cupy, cupy.empty, made, image, filter_, out)
+    convolution = cudnn.CuDnnConvolution(0, "fprop", "float32", *layouts, ((0, 0), (0, 0)), (1, 1), (1, 1))
+    call = cudnn.convolution_call(cupy, cupy.empty, convolution, image, filter_, out)
     assert call is not None
     call()
     windows = np.lib.stride_tricks.sliding_window_view(image.get(), (3, 3), (2, 3))
@@ -185,22 +184,24 @@ class _WithoutDevice:
 
 
 def test_the_library_has_a_plan_for_each_case(library: HostCuDnn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that the stand-in was asked for, the library itself takes."""
-    asked: list[Any] = []
+    """The library itself makes a plan for each request to the stand-in."""
+    requests: list[Any] = []
     make_plan = CuDnn._make_plan
-    monkeypatch.setattr(CuDnn, "_make_plan", lambda self, key: (asked.append(key), make_plan(self, key))[1])
+    monkeypatch.setattr(CuDnn, "_make_plan", lambda self, key: (requests.append(key), make_plan(self, key))[1])
     for name in CASES:
         test_convolutions_and_gradients_are_those_of_numpy(name, library)
     monkeypatch.delitem(sys.modules, "cudnn")
-    made = CuDnn(_WithoutDevice(pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend and cuDNN, but no device")))
-    assert len(asked) == len(CASES) * 18
-    missing = [convolution for convolution in asked if make_plan(made, convolution) is None]
+    library_plans = CuDnn(
+        _WithoutDevice(pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend and cuDNN, but no device"))
+    )
+    assert len(requests) == len(CASES) * 18
+    missing = [request for request in requests if make_plan(library_plans, request) is None]
     assert not missing
-    graph = make_plan(made, asked[0])
+    graph = make_plan(library_plans, requests[0])
     with pytest.raises(ValueError, match="missing a buffer for tensor uid 2"):
-        graph.execute({0: 64, 1: 64}, 0, handle=made._library.Handle(0, 0, 0))
+        graph.execute({0: 64, 1: 64}, 0, handle=library_plans._library.Handle(0, 0, 0))
     with pytest.raises(RuntimeError, match="is_valid_spatial_dim"):
-        make_plan(made, asked[0]._replace(strides=(2, 2)))
+        make_plan(library_plans, requests[0]._replace(strides=(2, 2)))
 
 
 def test_the_stand_in_refuses_what_the_library_refuses(library: HostCuDnn) -> None:
@@ -210,10 +211,10 @@ def test_the_stand_in_refuses_what_the_library_refuses(library: HostCuDnn) -> No
         graph.execute({0: 64, 1: 64}, 0, handle=library.create_handle())
     with pytest.raises(TypeError, match=r"cudnn\.Handle"):
         graph.execute({0: 64, 1: 64, 2: 64}, 0, handle=None)
-    made = cudnn._cudnn_on(0)
-    assert made is not None
+    plans = cudnn._cudnn_on(0)
+    assert plans is not None
     with pytest.raises(RuntimeError, match="is_valid_spatial_dim"):
-        made.plan(next(iter(made._plans))._replace(strides=(2, 2)))
+        plans.plan(next(iter(plans._plans))._replace(strides=(2, 2)))
     stream = cupy.cuda.Stream()
     stream.begin_capture()
     with stream, pytest.raises(RuntimeError, match="capturing"):

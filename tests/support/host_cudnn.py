@@ -263,5 +263,5 @@ class HostGraph:
                 left, right = (array.reshape(*array.shape[:3], -1) for array in (of_images[under], of_outs))
                 of_filters[at] = np.einsum("ngcp,ngmp->gmc", left, right)
         result = {"fprop": out, "wgrad": filter_, "dgrad": image}[self._kind]
-        found = padded[inner] if self._kind == "dgrad" else of_result.reshape(result.shape)
-        result[...] = found.astype(result.dtype)
+        sums = padded[inner] if self._kind == "dgrad" else of_result.reshape(result.shape)
+        result[...] = sums.astype(result.dtype)

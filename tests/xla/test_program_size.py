@@ -32,7 +32,7 @@ Rows = frozenset[tuple[str, int]]
 """Inputs whose first dimension grows: slot, index in the slot."""
 
 BY_NATURE = {
-    "dynamic_quantize_lstm": "the first dimension is the steps, each of which rounds the states anew",
+    "dynamic_quantize_lstm": "its first dimension counts steps, and each step rounds the states anew",
     "overlap_add": "the first dimension of a frame is its length, which is summed in parts of a hop",
     "overlap_like": "the same",
     "unbind": "it has an output for each row",
